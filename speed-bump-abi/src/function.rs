@@ -1,0 +1,89 @@
+//! Functions: how a call names one, and what is counted of it.
+
+/// A function that a target selected, or a place for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct FunctionEntry {
+    /// Index into [`POLICIES`](crate::maps::POLICIES), or [`FunctionEntry::NO_TARGET`].
+    pub target: u32,
+}
+
+impl FunctionEntry {
+    /// No target: calls are counted and never delayed.
+    pub const NO_TARGET: u32 = u32::MAX;
+}
+
+/// Counters of one function on one CPU. Exact: every update is one atomic addition, since a BPF program
+/// may be preempted by another task's on the same CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct FunctionStats {
+    /// Calls seen.
+    pub calls: u64,
+    /// Calls delayed.
+    pub delayed: u64,
+    /// Sum of the delays asked for, in ns.
+    pub requested_ns: u64,
+    /// Sum of the delays as they were, in ns.
+    pub delivered_ns: u64,
+}
+
+/// A trampoline of CPython's perf support (3.12+): one per code object and process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct TrampolineKey {
+    /// Where the evaluator returns to: an address inside the trampoline.
+    pub return_address: u64,
+    /// Index of the process, from the [`Cookie`](crate::Cookie).
+    pub process: u64,
+}
+
+/// Bytes of a file name that take part in [`PythonKey`], the closing NUL included.
+pub const FILE_BYTES: usize = 256;
+/// Bytes of a function name that take part in [`PythonKey`], the closing NUL included.
+pub const NAME_BYTES: usize = 96;
+
+/// A code location as CPython's `function__entry` describes it. NUL-padded; longer strings are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct PythonKey {
+    /// `co_filename`.
+    pub file: [u8; FILE_BYTES],
+    /// `co_name`.
+    pub name: [u8; NAME_BYTES],
+    /// `co_firstlineno`, or the current line in versions that pass that.
+    pub line: u32,
+}
+
+/// The loader's word on a code location, as stored in [`PYTHON_VERDICTS`](crate::maps::PYTHON_VERDICTS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Not looked at yet: calls are counted in [`PYTHON_PENDING`](crate::maps::PYTHON_PENDING).
+    Pending,
+    /// No target selects it.
+    Ignored,
+    /// Selected: index into [`FUNCTIONS`](crate::maps::FUNCTIONS).
+    Function(u32),
+}
+
+impl Verdict {
+    /// The verdict as the map carries it.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u32 {
+        match self {
+            Self::Pending => 0,
+            Self::Ignored => 1,
+            Self::Function(index) => index + 2,
+        }
+    }
+
+    /// Reads what [`Verdict::to_bits`] wrote.
+    #[inline(always)]
+    pub const fn from_bits(bits: u32) -> Self {
+        match bits {
+            0 => Self::Pending,
+            1 => Self::Ignored,
+            other => Self::Function(other - 2),
+        }
+    }
+}

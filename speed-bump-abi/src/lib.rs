@@ -1,0 +1,69 @@
+//! What the loader and the BPF programs share, defined once.
+//!
+//! Every record is `#[repr(C)]`, has no implicit padding and is valid for any bit pattern, so that the
+//! loader can write it into a BPF map and the kernel side can read it in place. The layout tests at the
+//! bottom pin sizes and offsets: a change there is a change of the checked-in BPF object.
+//!
+//! Times are nanoseconds of `CLOCK_MONOTONIC` (`bpf_ktime_get_ns`), indices are positions in the map that
+//! the name says.
+
+#![no_std]
+
+pub mod event;
+pub mod function;
+pub mod maps;
+pub mod policy;
+pub mod site;
+
+pub use event::{Event, EventKind};
+pub use function::{FunctionEntry, FunctionStats, PythonKey, TrampolineKey, Verdict};
+pub use policy::{Control, Policy};
+pub use site::{ArgumentSpec, Cookie, SiteArguments};
+
+#[cfg(feature = "user")]
+mod pod {
+    use super::*;
+
+    macro_rules! pod {
+        ($($record:ty),+) => {
+            // SAFETY: `repr(C)`, no padding (see the layout tests), valid for any bit pattern.
+            $(unsafe impl aya::Pod for $record {})+
+        };
+    }
+    pod!(Control, Event, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, TrampolineKey);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::{offset_of, size_of};
+
+    #[test]
+    fn records_have_no_padding_and_keep_their_layout() {
+        assert_eq!(size_of::<Control>(), 3 * 8);
+        assert_eq!(size_of::<Policy>(), 2 * 8);
+        assert_eq!(size_of::<ArgumentSpec>(), 1 + 1 + 2 + 2 + 2 + 8);
+        assert_eq!(size_of::<SiteArguments>(), 4 * 4 + 3 * size_of::<ArgumentSpec>());
+        assert_eq!(offset_of!(SiteArguments, arguments), 16);
+        assert_eq!(size_of::<FunctionEntry>(), 4);
+        assert_eq!(size_of::<FunctionStats>(), 4 * 8);
+        assert_eq!(size_of::<TrampolineKey>(), 2 * 8);
+        assert_eq!(size_of::<PythonKey>(), function::FILE_BYTES + function::NAME_BYTES + 4);
+        assert_eq!(size_of::<Event>(), 4 * 4);
+    }
+
+    #[test]
+    fn the_key_fits_on_the_bpf_stack_beside_a_spin() {
+        assert!(size_of::<PythonKey>() <= 400);
+    }
+
+    #[test]
+    fn cookies_and_verdicts_survive_the_round_trip() {
+        for cookie in [Cookie { process: 0, site: 0 }, Cookie { process: 7, site: u32::MAX }] {
+            assert_eq!(Cookie::from_bits(cookie.to_bits()), cookie);
+        }
+        for verdict in [Verdict::Pending, Verdict::Ignored, Verdict::Function(0), Verdict::Function(99)] {
+            assert_eq!(Verdict::from_bits(verdict.to_bits()), verdict);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Names of the maps and programs in the BPF object, and their compiled-in sizes.
+//!
+//! The loader overrides the sizes with what the session needs before it creates the maps.
+
+/// One [`Control`](crate::Control): the session's window and its stop flag.
+pub const CONTROL: &str = "CONTROL";
+/// [`Policy`](crate::Policy) by target index.
+pub const POLICIES: &str = "POLICIES";
+/// `u64` by target index: matching calls inside the window, the counter behind `frequency`.
+pub const COUNTERS: &str = "COUNTERS";
+/// [`SiteArguments`](crate::SiteArguments) by site index.
+pub const SITES: &str = "SITES";
+/// [`FunctionEntry`](crate::FunctionEntry) by function index.
+pub const FUNCTIONS: &str = "FUNCTIONS";
+/// Per-CPU [`FunctionStats`](crate::FunctionStats) by function index.
+pub const STATS: &str = "STATS";
+/// Function index by [`TrampolineKey`](crate::TrampolineKey).
+pub const TRAMPOLINES: &str = "TRAMPOLINES";
+/// Code-location index by [`PythonKey`](crate::PythonKey).
+pub const PYTHON_KEYS: &str = "PYTHON_KEYS";
+/// [`Verdict`](crate::Verdict) as `u32` by code-location index.
+pub const PYTHON_VERDICTS: &str = "PYTHON_VERDICTS";
+/// `u64` by code-location index: calls seen before the loader's verdict.
+pub const PYTHON_PENDING: &str = "PYTHON_PENDING";
+/// `u8` by thread-group id as the initial PID namespace numbers it: processes whose forks are followed.
+pub const TRACKED: &str = "TRACKED";
+/// Ring buffer of [`Event`](crate::Event).
+pub const EVENTS: &str = "EVENTS";
+/// `u64` by [`Fault`] position: things that went wrong, for the loader to report.
+pub const FAULTS: &str = "FAULTS";
+
+/// Program for native functions and USDT probes: the cookie's site names the function.
+pub const PROGRAM_SITE: &str = "site";
+/// Program for CPython's evaluator under `-X perf`: the return address names the function.
+pub const PROGRAM_TRAMPOLINE: &str = "trampoline";
+/// Program for CPython's `function__entry`: file, name and line name the function.
+pub const PROGRAM_PYTHON_USDT: &str = "python_usdt";
+/// Program at `sched_process_fork`.
+pub const PROGRAM_FORK: &str = "process_fork";
+/// Program at `sched_process_exec`.
+pub const PROGRAM_EXEC: &str = "process_exec";
+
+/// Positions in [`FAULTS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Fault {
+    /// An event did not fit into the ring buffer.
+    EventLost = 0,
+    /// A Python call whose file or name could not be read (page not resident).
+    Unreadable = 1,
+    /// A Python call of a code location beyond the capacity of the maps.
+    NoRoom = 2,
+}
+
+/// Number of [`Fault`] positions.
+pub const FAULT_COUNT: u32 = 3;
+
+/// Compiled-in capacity of [`TRACKED`]: the processes of one session, descendants included.
+pub const TRACKED_CAPACITY: u32 = 4096;
+/// Compiled-in capacity of [`PYTHON_KEYS`]: distinct code locations of one session.
+pub const PYTHON_CAPACITY: u32 = 131_072;
+/// Compiled-in size of [`EVENTS`] in bytes.
+pub const EVENTS_BYTES: u32 = 1 << 20;

@@ -1,0 +1,24 @@
+//! When and how long to delay: data that the loader may change at any moment of a session.
+
+/// The session's window and stop flag, one per BPF object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Control {
+    /// Calls before this time (ns of `CLOCK_MONOTONIC`) are counted, never delayed.
+    pub start_ns: u64,
+    /// Calls from this time on (ns of `CLOCK_MONOTONIC`) are counted, never delayed; `u64::MAX` is no end.
+    pub end_ns: u64,
+    /// Not 0: nothing is delayed, and a spin in flight ends at once. Set before detaching, so that
+    /// detaching never waits for a long delay.
+    pub stop: u64,
+}
+
+/// What happens to the matching calls of one target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Policy {
+    /// Delay of a trigger in ns; 0 counts calls and delays none.
+    pub delay_ns: u64,
+    /// Every `frequency`-th matching call is a trigger; 0 and 1 both mean every call.
+    pub frequency: u64,
+}

@@ -1,0 +1,80 @@
+//! Following processes: which forks and execs the loader must hear of.
+//!
+//! The offsets of `task_struct` come from the running kernel's BTF, read by the loader and written into
+//! these constants before the program is loaded; the compiler must not fold their placeholders.
+
+use aya_ebpf::{
+    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel},
+    macros::raw_tracepoint,
+    programs::RawTracePointContext,
+};
+use speed_bump_abi::{Event, EventKind, maps::Fault};
+
+use crate::maps::{EVENTS, TRACKED, fault};
+
+/// Offset of `task_struct.pid`: the thread's id.
+#[unsafe(no_mangle)]
+static TASK_PID_OFFSET: u32 = 0;
+/// Offset of `task_struct.tgid`: the process's id.
+#[unsafe(no_mangle)]
+static TASK_TGID_OFFSET: u32 = 0;
+/// Offset of `task_struct.mm`.
+#[unsafe(no_mangle)]
+static TASK_MM_OFFSET: u32 = 0;
+
+/// Sends an event to the loader.
+#[inline(always)]
+pub fn announce(event: Event) {
+    if EVENTS.output::<Event>(&event, 0).is_err() {
+        fault(Fault::EventLost);
+    }
+}
+
+#[inline(always)]
+fn field<T: Copy>(task: u64, offset: &'static u32) -> Option<T> {
+    // SAFETY: a constant of this object; the loader may have replaced its value.
+    let offset = unsafe { core::ptr::read_volatile(offset) };
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel((task + u64::from(offset)) as *const T) }.ok()
+}
+
+/// `sched_process_fork(parent, child)`: runs in the parent, before the child has run.
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+pub fn process_fork(context: RawTracePointContext) -> i32 {
+    let parent_tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    // SAFETY: presence is all that is asked.
+    if unsafe { TRACKED.get(parent_tgid) }.is_none() {
+        return 0;
+    }
+    let (parent, child): (u64, u64) = (context.arg(0), context.arg(1));
+    let (Some(pid), Some(tgid)) =
+        (field::<u32>(child, &TASK_PID_OFFSET), field::<u32>(child, &TASK_TGID_OFFSET))
+    else {
+        return 0;
+    };
+    if pid != tgid {
+        return 0; // a thread: covered with its process
+    }
+    let shares_memory = field::<u64>(child, &TASK_MM_OFFSET) == field::<u64>(parent, &TASK_MM_OFFSET);
+    if TRACKED.insert(tgid, 1, 0).is_err() {
+        fault(Fault::NoRoom);
+    }
+    announce(Event {
+        kind: EventKind::Fork as u32,
+        pid: tgid,
+        detail: u32::from(shares_memory),
+        parent: parent_tgid,
+    });
+    0
+}
+
+/// `sched_process_exec`: runs in the process that has just replaced its image.
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+pub fn process_exec(_context: RawTracePointContext) -> i32 {
+    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    // SAFETY: as above.
+    if unsafe { TRACKED.get(tgid) }.is_some() {
+        announce(Event { kind: EventKind::Exec as u32, pid: tgid, detail: 0, parent: 0 });
+    }
+    0
+}

@@ -1,0 +1,75 @@
+//! The BPF programs: three for uprobes, which differ in how a hit names its function, and two that follow
+//! processes. Built by `cargo xtask ebpf`; the object is checked in beside the loader.
+
+#![no_std]
+#![no_main]
+#![feature(core_intrinsics)]
+#![allow(internal_features, reason = "atomic additions, see `count`")]
+
+mod arch;
+mod count;
+mod follow;
+mod maps;
+mod python_usdt;
+mod spin;
+mod visit;
+
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::{bpf_get_attach_cookie, bpf_ktime_get_ns, bpf_probe_read_user},
+    macros::uprobe,
+    programs::ProbeContext,
+};
+use speed_bump_abi::{Cookie, TrampolineKey};
+
+use crate::{
+    maps::{SITES, TRAMPOLINES},
+    visit::visit,
+};
+
+/// The cookie that the loader attached this site with.
+#[inline(always)]
+fn cookie(context: &ProbeContext) -> Cookie {
+    // SAFETY: the helper takes the program's own context.
+    Cookie::from_bits(unsafe { bpf_get_attach_cookie(context.as_ptr()) })
+}
+
+/// Native functions and USDT probes: the site is the function.
+#[uprobe]
+pub fn site(context: ProbeContext) -> u32 {
+    // SAFETY: the helper has no preconditions.
+    let entered_ns = unsafe { bpf_ktime_get_ns() };
+    if let Some(site) = SITES.get(cookie(&context).site) {
+        visit(site.function, site.overhead_ns, entered_ns);
+    }
+    0
+}
+
+/// `_PyEval_EvalFrameDefault` under `-X perf`: the return address lies in the function's trampoline.
+#[uprobe]
+pub fn trampoline(context: ProbeContext) -> u32 {
+    // SAFETY: the helper has no preconditions.
+    let entered_ns = unsafe { bpf_ktime_get_ns() };
+    let cookie = cookie(&context);
+    let Some(site) = SITES.get(cookie.site) else { return 0 };
+    // SAFETY: the context of a uprobe is its `pt_regs`.
+    let stack = arch::stack_pointer(unsafe { &*context.regs }) + u64::from(site.stack_delta);
+    // SAFETY: the helper checks the address.
+    let Ok(return_address) = (unsafe { bpf_probe_read_user(stack as *const u64) }) else { return 0 };
+    let key = TrampolineKey { return_address, process: u64::from(cookie.process) };
+    // SAFETY: the value is copied at once; the loader overwrites it only with another function index.
+    if let Some(function) = unsafe { TRAMPOLINES.get(&key) } {
+        visit(*function, site.overhead_ns, entered_ns);
+    }
+    0
+}
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+/// The licence that the kernel checks before it lends GPL-only functions.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 4] = *b"GPL\0";

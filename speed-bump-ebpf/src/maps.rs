@@ -1,0 +1,48 @@
+//! The maps. Their meaning is documented once, in `speed_bump_abi::maps`.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap, PerCpuArray, RingBuf},
+};
+use speed_bump_abi::{
+    Control, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, TrampolineKey,
+    maps::{EVENTS_BYTES, FAULT_COUNT, Fault, PYTHON_CAPACITY, TRACKED_CAPACITY},
+};
+
+/// Kernel flag: allocate hash elements when they are inserted, not all at creation.
+const NO_PREALLOC: u32 = aya_ebpf::bindings::BPF_F_NO_PREALLOC;
+
+#[map]
+pub static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
+#[map]
+pub static POLICIES: Array<Policy> = Array::with_max_entries(1, 0);
+#[map]
+pub static COUNTERS: Array<u64> = Array::with_max_entries(1, 0);
+#[map]
+pub static SITES: Array<SiteArguments> = Array::with_max_entries(1, 0);
+#[map]
+pub static FUNCTIONS: Array<FunctionEntry> = Array::with_max_entries(1, 0);
+#[map]
+pub static STATS: PerCpuArray<FunctionStats> = PerCpuArray::with_max_entries(1, 0);
+#[map]
+pub static TRAMPOLINES: HashMap<TrampolineKey, u32> = HashMap::with_max_entries(1, NO_PREALLOC);
+#[map]
+pub static PYTHON_KEYS: HashMap<PythonKey, u32> = HashMap::with_max_entries(PYTHON_CAPACITY, NO_PREALLOC);
+#[map]
+pub static PYTHON_VERDICTS: Array<u32> = Array::with_max_entries(PYTHON_CAPACITY, 0);
+#[map]
+pub static PYTHON_PENDING: Array<u64> = Array::with_max_entries(PYTHON_CAPACITY, 0);
+#[map]
+pub static TRACKED: HashMap<u32, u8> = HashMap::with_max_entries(TRACKED_CAPACITY, 0);
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(EVENTS_BYTES, 0);
+#[map]
+pub static FAULTS: Array<u64> = Array::with_max_entries(FAULT_COUNT, 0);
+
+/// Counts something that went wrong.
+#[inline(always)]
+pub fn fault(fault: Fault) {
+    if let Some(counter) = FAULTS.get_ptr_mut(fault as u32) {
+        crate::count::add(counter, 1);
+    }
+}

@@ -1,0 +1,137 @@
+//! CPython's `function__entry` probe: file, name and line name the function.
+//!
+//! A code location that is met for the first time gets an index and is announced to the loader, which
+//! answers with a verdict. Until then its calls are counted as pending, so that no call goes uncounted.
+
+use core::{ffi::c_void, mem::MaybeUninit};
+
+use aya_ebpf::{
+    EbpfContext as _,
+    bindings::BPF_NOEXIST,
+    helpers::{
+        bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_probe_read_user, generated::bpf_probe_read_user_str,
+    },
+    macros::uprobe,
+    programs::ProbeContext,
+};
+use speed_bump_abi::{
+    ArgumentSpec, Event, EventKind, PythonKey, Verdict,
+    maps::{Fault, PYTHON_CAPACITY},
+};
+
+use crate::{
+    count, follow,
+    maps::{PYTHON_KEYS, PYTHON_PENDING, PYTHON_VERDICTS, SITES, fault},
+    visit::visit,
+};
+
+/// `function__entry(filename, name, line)`.
+#[uprobe]
+pub fn python_usdt(context: ProbeContext) -> u32 {
+    // SAFETY: the helper has no preconditions.
+    let entered_ns = unsafe { bpf_ktime_get_ns() };
+    let cookie = crate::cookie(&context);
+    let Some(site) = SITES.get(cookie.site) else { return 0 };
+
+    let [file, name, line] = &site.arguments;
+    let (Some(file), Some(name)) = (argument(&context, file), argument(&context, name)) else {
+        fault(Fault::Unreadable);
+        return 0;
+    };
+    let line = argument(&context, line).unwrap_or(0) as u32;
+
+    let mut key = MaybeUninit::<PythonKey>::zeroed();
+    let key_pointer = key.as_mut_ptr();
+    // SAFETY: both fields are as long as the helper is told, and the helper checks the user's addresses.
+    unsafe {
+        let file_field = &raw mut (*key_pointer).file;
+        let name_field = &raw mut (*key_pointer).name;
+        if bpf_probe_read_user_str(file_field.cast(), size_of_val(&*file_field) as u32, file as *const c_void)
+            < 0
+            || bpf_probe_read_user_str(
+                name_field.cast(),
+                size_of_val(&*name_field) as u32,
+                name as *const c_void,
+            ) < 0
+        {
+            fault(Fault::Unreadable);
+            return 0;
+        }
+        (*key_pointer).line = line;
+    }
+    // SAFETY: zeroed first, and every field is valid for any bits.
+    let key = unsafe { key.assume_init_ref() };
+
+    let Some(index) = location(key, cookie.process) else { return 0 };
+    let Some(verdict) = PYTHON_VERDICTS.get(index) else { return 0 };
+    match Verdict::from_bits(*verdict) {
+        Verdict::Function(function) => visit(function, site.overhead_ns, entered_ns),
+        Verdict::Ignored => {}
+        Verdict::Pending => {
+            if let Some(pending) = PYTHON_PENDING.get_ptr_mut(index) {
+                count::add(pending, 1);
+            }
+        }
+    }
+    0
+}
+
+/// The index of a code location; a new one is entered and announced.
+#[inline(always)]
+fn location(key: &PythonKey, process: u32) -> Option<u32> {
+    // SAFETY: the value is copied at once and never changes.
+    if let Some(index) = unsafe { PYTHON_KEYS.get(key) } {
+        return Some(*index);
+    }
+    // The last pending counter hands out the indices.
+    let last = PYTHON_CAPACITY - 1;
+    let index = count::next(PYTHON_PENDING.get_ptr_mut(last)?);
+    if index >= u64::from(last) {
+        fault(Fault::NoRoom);
+        return None;
+    }
+    let index = index as u32;
+    if PYTHON_KEYS.insert(key, index, u64::from(BPF_NOEXIST)).is_err() {
+        // Another thread was first: its index stands, ours stays unused.
+        // SAFETY: as above.
+        return unsafe { PYTHON_KEYS.get(key) }.copied();
+    }
+    follow::announce(Event { kind: EventKind::PythonCode as u32, pid: process, detail: index, parent: 0 });
+    Some(index)
+}
+
+/// Reads one argument of the probe as its specification says.
+#[inline(always)]
+fn argument(context: &ProbeContext, spec: &ArgumentSpec) -> Option<u64> {
+    let raw = match spec.kind {
+        ArgumentSpec::CONSTANT => spec.value as u64,
+        ArgumentSpec::REGISTER => register(context, spec.register)?,
+        ArgumentSpec::MEMORY => {
+            let mut address = register(context, spec.register)?.wrapping_add(spec.value as u64);
+            if spec.index != ArgumentSpec::NO_REGISTER {
+                let index = register(context, spec.index)?;
+                address = address.wrapping_add(index.wrapping_mul(u64::from(spec.scale)));
+            }
+            // SAFETY: the helper checks the address. Eight bytes are read and cut below.
+            unsafe { bpf_probe_read_user(address as *const u64) }.ok()?
+        }
+        _ => 0,
+    };
+    Some(match spec.size {
+        8 | -8 => raw,
+        4 => raw & 0xffff_ffff,
+        -4 => raw as i32 as i64 as u64,
+        2 => raw & 0xffff,
+        -2 => raw as i16 as i64 as u64,
+        1 => raw & 0xff,
+        _ => raw as i8 as i64 as u64,
+    })
+}
+
+/// Reads the register at a byte offset of `pt_regs`. The offset is data, so the verifier wants a helper.
+#[inline(always)]
+fn register(context: &ProbeContext, offset: u16) -> Option<u64> {
+    // SAFETY: the loader gives offsets inside `pt_regs`; the helper tolerates any address.
+    unsafe { bpf_probe_read_kernel(context.as_ptr().cast::<u8>().add(usize::from(offset)).cast::<u64>()) }
+        .ok()
+}

@@ -1,0 +1,55 @@
+//! What happens at every probe site once the function is known: count, ask the policy, delay.
+
+use speed_bump_abi::FunctionEntry;
+
+use crate::{
+    count,
+    maps::{CONTROL, COUNTERS, FUNCTIONS, POLICIES, STATS},
+    spin,
+};
+
+/// Counts a call of `function` and delays it if its target's policy says so.
+///
+/// `entered_ns` is the first clock reading of the program and `overhead_ns` what the trap costs around
+/// the program: the delay counts from `entered_ns` and is shortened by `overhead_ns`, so that the caller
+/// loses what was asked for.
+#[inline(always)]
+pub fn visit(function: u32, overhead_ns: u32, entered_ns: u64) {
+    let Some(stats) = STATS.get_ptr_mut(function) else { return };
+    // SAFETY: `stats` points to a live per-CPU map value.
+    unsafe { count::add(&raw mut (*stats).calls, 1) };
+
+    let Some(entry) = FUNCTIONS.get(function) else { return };
+    let target = entry.target;
+    if target == FunctionEntry::NO_TARGET {
+        return;
+    }
+    let (Some(control), Some(policy)) = (CONTROL.get(0), POLICIES.get(target)) else { return };
+    if control.stop != 0 || entered_ns < control.start_ns || entered_ns >= control.end_ns {
+        return;
+    }
+    if policy.frequency > 1 {
+        let Some(counter) = COUNTERS.get_ptr_mut(target) else { return };
+        if (count::next(counter) + 1) % policy.frequency != 0 {
+            return;
+        }
+    }
+    let delay_ns = policy.delay_ns;
+    if delay_ns == 0 {
+        return;
+    }
+
+    let overhead_ns = u64::from(overhead_ns);
+    let spent_ns = if delay_ns > overhead_ns {
+        let deadline_ns = entered_ns + (delay_ns - overhead_ns);
+        spin::until(deadline_ns, entered_ns) - entered_ns
+    } else {
+        0
+    };
+    // SAFETY: as above.
+    unsafe {
+        count::add(&raw mut (*stats).delayed, 1);
+        count::add(&raw mut (*stats).requested_ns, delay_ns);
+        count::add(&raw mut (*stats).delivered_ns, spent_ns + overhead_ns);
+    }
+}

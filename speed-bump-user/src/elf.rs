@@ -1,0 +1,1 @@
+//! ELF files: function symbols, where they lie in the file, and USDT probes.

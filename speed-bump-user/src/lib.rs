@@ -1,0 +1,12 @@
+//! The loader of speed-bump-ebpf, as a library: parse targets, resolve them to probe sites of a running
+//! process, attach, delay, count, and leave without a trace.
+//!
+//! A target travels one way: [`targets`] parses a line, [`process`], [`elf`] and [`python`] know what the
+//! process runs, [`probe`] chooses sites and attaches, `engine` delays, `stats` counts. No step calls back.
+
+pub mod elf;
+pub mod probe;
+pub mod process;
+pub mod python;
+pub mod targets;
+pub mod units;

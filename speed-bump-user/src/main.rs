@@ -1,0 +1,3 @@
+//! The command `speed-bump-ebpf`.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Probe sites: choosing them and attaching to them.

@@ -1,0 +1,1 @@
+//! Processes: identity, mappings, namespaces, children, and what forbids attaching.

@@ -1,0 +1,1 @@
+//! CPython: interpreters, perf maps, and source files.

@@ -1,0 +1,1 @@
+//! The targets file: lines, patterns, and which target selects a function.
