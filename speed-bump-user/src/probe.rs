@@ -1,1 +1,3 @@
 //! Probe sites: choosing them and attaching to them.
+
+pub mod site;

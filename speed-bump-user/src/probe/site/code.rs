@@ -1,0 +1,209 @@
+//! The code of one ELF file as the choice of a site sees it: bytes by address, and where functions begin.
+//! It knows no ELF: whoever opens the file hands in segments and symbols.
+
+use std::{ops::Range, sync::OnceLock};
+
+use crate::units::VirtualAddress;
+
+/// One executable segment, or section, of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeSegment<'a> {
+    /// Where its first byte lies.
+    pub address: VirtualAddress,
+    /// Its bytes as they are in the file.
+    pub bytes: &'a [u8],
+}
+
+/// A symbol that lies in code, whatever its type and binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeSymbol {
+    /// Its value.
+    pub address: VirtualAddress,
+    /// Its size in bytes; 0 where the file gives none.
+    pub size: u64,
+    /// Whether it is a piece of another function, entered by jumps alone ([`is_fragment_name`]).
+    pub fragment: bool,
+}
+
+/// Whether a symbol of this name is a piece of a function that the compiler, or BOLT, moved elsewhere:
+/// `f.cold`, `f.cold.0`. Such a piece is no function: it is entered by jumps, at several places.
+pub fn is_fragment_name(name: &str) -> bool {
+    let Some((function, suffix)) = name.rsplit_once(".cold") else { return false };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    !function.is_empty() && (suffix.is_empty() || suffix.strip_prefix('.').is_some_and(is_number))
+}
+
+/// The executable bytes of one file, and every symbol in them.
+#[derive(Debug)]
+pub struct CodeMap<'a> {
+    segments: Vec<CodeSegment<'a>>,
+    /// By address.
+    symbols: Vec<CodeSymbol>,
+    /// For each symbol, the furthest end among it and those before it: finds overlaps without a search tree.
+    furthest_end: Vec<u64>,
+    unseen_landing_pads: bool,
+    /// Where branches in fragments go, sorted, with where they come from; filled by the architecture's module.
+    pub(super) fragment_branches: OnceLock<Vec<(u64, u64)>>,
+}
+
+impl<'a> CodeMap<'a> {
+    /// Takes a file's executable segments and every symbol in them: from `.symtab`, from separate debug data,
+    /// or from `.dynsym` where there is no better.
+    ///
+    /// `unseen_landing_pads` says that the file can hold code that only the unwinder enters and that no symbol
+    /// names: it has a `.gcc_except_table`, and no `.symtab` was found for it.
+    pub fn new(
+        segments: impl IntoIterator<Item = CodeSegment<'a>>,
+        symbols: impl IntoIterator<Item = CodeSymbol>,
+        unseen_landing_pads: bool,
+    ) -> Self {
+        let mut symbols: Vec<_> = symbols.into_iter().collect();
+        symbols.sort_unstable_by_key(|symbol| symbol.address);
+        let furthest_end = symbols
+            .iter()
+            .scan(0, |end, symbol| {
+                *end = symbol.address.0.saturating_add(symbol.size).max(*end);
+                Some(*end)
+            })
+            .collect();
+        Self {
+            segments: segments.into_iter().map(within_addresses).collect(),
+            symbols,
+            furthest_end,
+            unseen_landing_pads,
+            fragment_branches: OnceLock::new(),
+        }
+    }
+
+    /// The bytes from an address to the end of its segment; empty where there is no code.
+    pub(super) fn bytes_from(&self, address: u64) -> &'a [u8] {
+        self.segments
+            .iter()
+            .find_map(|segment| {
+                let skip = usize::try_from(address.checked_sub(segment.address.0)?).ok()?;
+                segment.bytes.get(skip..).filter(|bytes| !bytes.is_empty())
+            })
+            .unwrap_or_default()
+    }
+
+    /// The bytes of a range, as far as there are any.
+    pub(super) fn bytes_of(&self, range: &Range<u64>) -> &'a [u8] {
+        let bytes = self.bytes_from(range.start);
+        let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        bytes.get(..length).unwrap_or(bytes)
+    }
+
+    /// Whether a function, rather than a fragment of one, begins exactly here.
+    pub(super) fn is_entry(&self, address: u64) -> bool {
+        let first = self.symbols.partition_point(|symbol| symbol.address.0 < address);
+        self.symbols[first..]
+            .iter()
+            .take_while(|symbol| symbol.address.0 == address)
+            .any(|symbol| !symbol.fragment)
+    }
+
+    /// The next symbol after an address: another way in.
+    pub(super) fn next_symbol(&self, address: u64) -> Option<u64> {
+        let next = self.symbols.partition_point(|symbol| symbol.address.0 <= address);
+        self.symbols.get(next).map(|symbol| symbol.address.0)
+    }
+
+    /// The union of a range and of every symbol that overlaps it, directly or through others.
+    pub(super) fn overlap(&self, range: &Range<u64>) -> Range<u64> {
+        let (mut start, mut end) = (range.start, range.end);
+        let mut before = self.symbols.partition_point(|symbol| symbol.address.0 < start);
+        while before > 0 && self.furthest_end[before - 1] > start {
+            before -= 1;
+            start = self.symbols[before].address.0;
+            end = end.max(start.saturating_add(self.symbols[before].size));
+        }
+        let mut next = before;
+        while let Some(symbol) = self.symbols.get(next).filter(|symbol| symbol.address.0 < end) {
+            end = end.max(symbol.address.0.saturating_add(symbol.size));
+            next += 1;
+        }
+        start..end
+    }
+
+    pub(super) fn fragments(&self) -> impl Iterator<Item = Range<u64>> {
+        self.symbols
+            .iter()
+            .filter(|symbol| symbol.fragment)
+            .map(|symbol| symbol.address.0..symbol.address.0.saturating_add(symbol.size))
+    }
+
+    pub(super) fn unseen_landing_pads(&self) -> bool {
+        self.unseen_landing_pads
+    }
+}
+
+/// Cuts off what would lie beyond the last address, so that no end overflows.
+fn within_addresses(segment: CodeSegment<'_>) -> CodeSegment<'_> {
+    let room = usize::try_from(u64::MAX - segment.address.0).unwrap_or(usize::MAX);
+    CodeSegment { bytes: segment.bytes.get(..room).unwrap_or(segment.bytes), ..segment }
+}
+
+/// One function, to choose a site in.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionCode<'a> {
+    /// The file that it lies in.
+    pub map: &'a CodeMap<'a>,
+    /// Its first instruction.
+    pub entry: VirtualAddress,
+    /// Its size in bytes; `None` or 0 where the file gives none, and then only the entry is considered.
+    pub size: Option<u64>,
+    /// Whether the process runs with shadow stacks (`shstk` in `x86_Thread_features` of `/proc/PID/status`):
+    /// there, a call is never probed, since kernels that emulate it without pushing to the shadow stack
+    /// would kill the process at the return.
+    pub shadow_stack: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(address: u64, size: u64) -> CodeSymbol {
+        CodeSymbol { address: VirtualAddress(address), size, fragment: false }
+    }
+
+    #[test]
+    fn fragments_are_told_by_name() {
+        for name in ["f.cold", "f.cold.0", "_ZN1a1bEv.cold.12", "f.part.0.cold"] {
+            assert!(is_fragment_name(name), "{name}");
+        }
+        for name in
+            ["f", "f.coldness", "cold", ".cold", "f.part.0", "f.cold.x", "f.cold.", "", "f.constprop.0"]
+        {
+            assert!(!is_fragment_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn overlapping_symbols_are_joined() {
+        let map = CodeMap::new(
+            [],
+            [symbol(0x10, 0x30), symbol(0x20, 4), symbol(0x30, 0x20), symbol(0x60, 0x10), symbol(0x70, 0)],
+            false,
+        );
+        assert_eq!(map.overlap(&(0x20..0x24)), 0x10..0x50);
+        assert_eq!(map.overlap(&(0x10..0x40)), 0x10..0x50);
+        assert_eq!(map.overlap(&(0x60..0x70)), 0x60..0x70);
+        assert_eq!(map.next_symbol(0x10), Some(0x20));
+        assert_eq!(map.next_symbol(0x70), None);
+        assert!(map.is_entry(0x70) && !map.is_entry(0x71));
+    }
+
+    #[test]
+    fn bytes_end_with_their_segment() {
+        let text = [1, 2, 3, 4];
+        let map = CodeMap::new(
+            [CodeSegment { address: VirtualAddress(u64::MAX - 3), bytes: &text }],
+            [symbol(u64::MAX - 1, u64::MAX)],
+            false,
+        );
+        assert_eq!(map.bytes_from(u64::MAX - 2), [2, 3], "nothing lies at the last address");
+        assert_eq!(map.bytes_of(&(u64::MAX - 3..u64::MAX - 1)), [1, 2]);
+        assert!(map.bytes_from(0).is_empty());
+        assert_eq!(map.overlap(&(u64::MAX - 1..u64::MAX)), u64::MAX - 1..u64::MAX);
+    }
+}

@@ -1,0 +1,154 @@
+//! Sites on x86-64: the straight line from the entry, and what speaks against each instruction of it.
+
+mod branches;
+mod frame;
+mod treatment;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, Mnemonic, NasmFormatter};
+
+use self::{branches::Branches, frame::Frame, treatment::Encoding};
+use super::{Analysis, Candidate, Exclusion, FunctionCode, KernelRefusal, LineEnd, SiteKind, SiteRefusal};
+use crate::units::VirtualAddress;
+
+/// The straight line is followed no further: no prologue is that long.
+const LINE_LIMIT: usize = 64;
+
+/// One instruction of the straight line, with what only its place on the line tells.
+struct Step<'a> {
+    instruction: Instruction,
+    encoding: Option<Encoding<'a>>,
+    frame: Frame,
+    /// It saves a register for the caller.
+    saves: bool,
+}
+
+/// Finds the candidates of a function.
+pub(super) fn analyse(function: &FunctionCode<'_>) -> Result<Analysis, SiteRefusal> {
+    let (line, end) = straight_line(function)?;
+    let branches = match (function.size.unwrap_or(0), line.last()) {
+        (size @ 1.., Some(last)) => Branches::find(function, size, last.instruction.next_ip()),
+        _ => Branches::default(),
+    };
+    let anchor = anchor(&line, &branches);
+    let mut formatter = NasmFormatter::new();
+    formatter.options_mut().set_hex_prefix("0x");
+    formatter.options_mut().set_hex_suffix("");
+    let candidates = line
+        .iter()
+        .map(|step| {
+            let instruction = &step.instruction;
+            let mut text = String::new();
+            formatter.format(instruction, &mut text);
+            let kind =
+                step.encoding.as_ref().map_or(SiteKind::SingleStep, |encoding| encoding.kind(instruction));
+            Candidate {
+                address: VirtualAddress(instruction.ip()),
+                offset: u32::try_from(instruction.ip() - function.entry.0).unwrap_or(u32::MAX),
+                kind,
+                instruction: text,
+                stack_delta: step.frame.depth(),
+                excluded: exclusion(step, function, &branches, anchor),
+            }
+        })
+        .collect();
+    Ok(Analysis { candidates, end, jump_to_entry: branches.to_entry().map(VirtualAddress) })
+}
+
+/// Decodes from the entry to the first transfer of control.
+fn straight_line<'a>(function: &FunctionCode<'a>) -> Result<(Vec<Step<'a>>, LineEnd), SiteRefusal> {
+    let entry = function.entry.0;
+    let bytes = function.map.bytes_from(entry);
+    if bytes.is_empty() {
+        return Err(SiteRefusal::OutsideCode(function.entry));
+    }
+    let size = function.size.unwrap_or(0);
+    let next_symbol = function.map.next_symbol(entry);
+    let mut decoder = Decoder::with_ip(64, bytes, entry, DecoderOptions::NONE);
+    let mut line: Vec<Step<'_>> = Vec::new();
+    let mut frame = Frame::default();
+    let end = loop {
+        let (position, address) = (decoder.position(), decoder.ip());
+        // The entry itself is always looked at.
+        if position > 0 {
+            if size == 0 {
+                break LineEnd::SizeUnknown;
+            }
+            if position as u64 >= size || !decoder.can_decode() {
+                break LineEnd::FunctionEnd;
+            }
+            if line.len() == LINE_LIMIT {
+                break LineEnd::Limit;
+            }
+        }
+        let instruction = decoder.decode();
+        if position > 0 {
+            if let Some(symbol) = next_symbol.filter(|symbol| *symbol < instruction.next_ip()) {
+                break LineEnd::Symbol(VirtualAddress(symbol));
+            }
+            if instruction.is_invalid() {
+                break LineEnd::Undecodable(VirtualAddress(address));
+            }
+        }
+        let encoding = (!instruction.is_invalid())
+            .then(|| bytes.get(position..decoder.position()).and_then(Encoding::read))
+            .flatten();
+        let saves = frame.saves(&instruction);
+        line.push(Step { instruction, encoding, frame: frame.clone(), saves });
+        if instruction.is_invalid() {
+            break LineEnd::Undecodable(VirtualAddress(address));
+        }
+        // HLT faults in user mode: what follows it is not run.
+        if instruction.flow_control() != FlowControl::Next || instruction.mnemonic() == Mnemonic::Hlt {
+            let mut text = String::new();
+            NasmFormatter::new().format_mnemonic(&instruction, &mut text);
+            break LineEnd::Transfer(text);
+        }
+        frame.run(&instruction);
+    };
+    Ok((line, end))
+}
+
+/// The last push that saves a register for the caller, if no known branch contradicts the reason to trust it.
+fn anchor(line: &[Step<'_>], branches: &Branches) -> Option<u64> {
+    let last = line.iter().rev().find(|step| step.saves)?.instruction.ip();
+    branches.first_target().is_none_or(|(target, _)| target > last).then_some(last)
+}
+
+/// What speaks against a step of the line.
+fn exclusion(
+    step: &Step<'_>,
+    function: &FunctionCode<'_>,
+    branches: &Branches,
+    anchor: Option<u64>,
+) -> Option<Exclusion> {
+    let instruction = &step.instruction;
+    let (address, entry) = (instruction.ip(), function.entry.0);
+    let Some(encoding) = &step.encoding else {
+        return Some(KernelRefusal::Undecodable.into());
+    };
+    if let Some(refusal) = encoding.refusal(instruction) {
+        return Some(refusal.into());
+    }
+    if encoding.traps_repeatedly() {
+        return Some(Exclusion::TrapsRepeatedly);
+    }
+    if function.shadow_stack && instruction.mnemonic() == Mnemonic::Call {
+        return Some(Exclusion::ShadowStack);
+    }
+    let rewritten = encoding.may_be_rewritten(instruction);
+    if rewritten && step.frame.red_zone_used() {
+        return Some(Exclusion::RedZone);
+    }
+    // Of an instruction that stays whole, a branch into its middle is no concern: that runs other code.
+    let last_byte = if rewritten { instruction.next_ip() - 1 } else { address };
+    let reached = branches.first_target().filter(|(target, _)| *target <= last_byte);
+    let symbol = function.map.next_symbol(entry).filter(|symbol| *symbol <= last_byte);
+    if let Some((to, from)) = reached.or(symbol.map(|symbol| (symbol, symbol))) {
+        return Some(Exclusion::Reached { from: VirtualAddress(from), to: VirtualAddress(to) });
+    }
+    let proven = address == entry || anchor.is_some_and(|anchor| address <= anchor);
+    branches.doubt().filter(|_| !proven).map(Exclusion::Unproven)
+}
+
+#[cfg(test)]
+mod tests;

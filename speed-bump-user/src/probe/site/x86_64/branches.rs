@@ -1,0 +1,223 @@
+//! Where branches lead: which of the instructions near a function's entry are reached by other ways.
+
+use std::{collections::HashSet, ops::Range};
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use crate::{
+    probe::site::{CodeMap, Doubt, FunctionCode},
+    units::VirtualAddress,
+};
+
+/// A function longer than this is not searched: 4 MiB, some 20 ms. Its symbol lies, or it is machine-made.
+const LONGEST_FUNCTION: u64 = 4 << 20;
+
+/// How many instructions outside the function are followed from its jumps.
+const OUTSIDE_LIMIT: usize = 16_384;
+
+/// The branches that concern the straight line from a function's entry.
+#[derive(Debug, Default)]
+pub(super) struct Branches {
+    /// The lowest target after the entry and within the line, and what leads there.
+    first_target: Option<(u64, u64)>,
+    to_entry: Option<u64>,
+    doubt: Option<Doubt>,
+}
+
+impl Branches {
+    /// Searches everything that may hold a branch into the line, which reaches from the entry to `line_end`.
+    pub(super) fn find(function: &FunctionCode<'_>, size: u64, line_end: u64) -> Self {
+        let entry = function.entry.0;
+        let extent = function.map.overlap(&(entry..entry.saturating_add(size)));
+        let mut search = Search {
+            map: function.map,
+            line: entry..line_end,
+            extent: extent.clone(),
+            found: Self::default(),
+            outside: Vec::new(),
+            has_calls: false,
+        };
+        if extent.end - extent.start > LONGEST_FUNCTION {
+            search.found.doubt = Some(Doubt::TooMuchCode);
+            return search.found;
+        }
+        search.sweep();
+        search.follow_outside();
+        let from_fragments = fragment_branches(function.map);
+        let first = from_fragments.partition_point(|(to, _)| *to < entry);
+        for &(to, from) in from_fragments[first..].iter().take_while(|(to, _)| *to < line_end) {
+            search.note(to, from);
+        }
+        if search.has_calls && function.map.unseen_landing_pads() {
+            search.found.doubt.get_or_insert(Doubt::LandingPads);
+        }
+        search.found
+    }
+
+    /// The lowest target after the entry and within the line, and what leads there.
+    pub(super) fn first_target(&self) -> Option<(u64, u64)> {
+        self.first_target
+    }
+
+    /// A jump to the entry itself.
+    pub(super) fn to_entry(&self) -> Option<u64> {
+        self.to_entry
+    }
+
+    /// Why there may be others.
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        self.doubt
+    }
+}
+
+struct Search<'a> {
+    map: &'a CodeMap<'a>,
+    line: Range<u64>,
+    extent: Range<u64>,
+    found: Branches,
+    /// Where jumps leave the extent to.
+    outside: Vec<u64>,
+    has_calls: bool,
+}
+
+impl Search<'_> {
+    /// Decodes all code of the extent in order of address, from its start and, in step, from the entry.
+    fn sweep(&mut self) {
+        let mut starts = Vec::new();
+        let mut targets = Vec::new();
+        for range in [self.extent.start..self.line.start, self.line.start..self.extent.end] {
+            for instruction in decode(self.map.bytes_of(&range), range.start) {
+                starts.push(instruction.ip());
+                self.look_at(&instruction);
+                if let Some(target) = branch_target(&instruction).filter(|to| self.extent.contains(to)) {
+                    targets.push(target);
+                }
+            }
+        }
+        // A branch into the middle of an instruction: the sweep went over data, and may have missed code.
+        let between = targets.into_iter().find(|target| starts.binary_search(target).is_err());
+        if let Some(target) = between {
+            self.doubt(Doubt::InsideInstruction(VirtualAddress(target)));
+        }
+    }
+
+    /// Follows the jumps that leave the function, to where they come back: to its moved pieces, and to code
+    /// that it shares with others. What a jump to the entry of another function runs is that function's own.
+    fn follow_outside(&mut self) {
+        let mut seen = HashSet::new();
+        while let Some(start) = self.outside.pop() {
+            if self.extent.contains(&start) || self.map.is_entry(start) || seen.contains(&start) {
+                continue;
+            }
+            let bytes = self.map.bytes_from(start);
+            if bytes.is_empty() {
+                self.doubt(Doubt::Undecodable(VirtualAddress(start)));
+            }
+            let mut first = true;
+            for instruction in decode(bytes, start) {
+                if !seen.insert(instruction.ip()) || self.extent.contains(&instruction.ip()) {
+                    break;
+                }
+                if seen.len() > OUTSIDE_LIMIT {
+                    self.doubt(Doubt::TooMuchCode);
+                    return;
+                }
+                // An entry of the procedure linkage table leaves the file for good.
+                if first && instruction.code() == Code::Jmp_rm64 && instruction.is_ip_rel_memory_operand() {
+                    break;
+                }
+                first &= matches!(instruction.mnemonic(), Mnemonic::Endbr64 | Mnemonic::Nop);
+                self.look_at(&instruction);
+                let goes_on = matches!(
+                    instruction.flow_control(),
+                    FlowControl::Next
+                        | FlowControl::ConditionalBranch
+                        | FlowControl::Call
+                        | FlowControl::IndirectCall
+                        | FlowControl::XbeginXabortXend
+                );
+                if !goes_on || self.map.is_entry(instruction.next_ip()) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn look_at(&mut self, instruction: &Instruction) {
+        if instruction.is_invalid() {
+            self.doubt(Doubt::Undecodable(VirtualAddress(instruction.ip())));
+            return;
+        }
+        if instruction.flow_control() == FlowControl::IndirectBranch {
+            self.doubt(Doubt::IndirectJump(VirtualAddress(instruction.ip())));
+        }
+        let is_call = instruction.mnemonic() == Mnemonic::Call;
+        self.has_calls |= is_call;
+        if let Some(target) = branch_target(instruction) {
+            // A call of the entry is a call.
+            if !(is_call && target == self.line.start) {
+                self.note(target, instruction.ip());
+            }
+            if !is_call && !self.extent.contains(&target) {
+                self.outside.push(target);
+            }
+        } else if let Some(address) =
+            loaded_address(instruction).filter(|address| *address != self.line.start)
+        {
+            self.note(address, instruction.ip());
+        }
+    }
+
+    fn note(&mut self, to: u64, from: u64) {
+        if to == self.line.start {
+            self.found.to_entry.get_or_insert(from);
+        } else if self.line.contains(&to) && self.found.first_target.is_none_or(|(least, _)| to < least) {
+            self.found.first_target = Some((to, from));
+        }
+    }
+
+    fn doubt(&mut self, doubt: Doubt) {
+        self.found.doubt.get_or_insert(doubt);
+    }
+}
+
+/// Every branch in every moved piece of a function, by target. A handler of exceptions in such a piece is
+/// entered by the unwinder alone, so following jumps does not find it; which function it belongs to does not
+/// matter, since no other jumps into this one's line.
+fn fragment_branches<'a>(map: &'a CodeMap<'_>) -> &'a [(u64, u64)] {
+    map.fragment_branches.get_or_init(|| {
+        let mut branches: Vec<_> = map
+            .fragments()
+            .flat_map(|range| decode(map.bytes_of(&range), range.start))
+            .filter(|instruction| instruction.mnemonic() != Mnemonic::Call)
+            .filter_map(|instruction| Some((branch_target(&instruction)?, instruction.ip())))
+            .collect();
+        branches.sort_unstable();
+        branches
+    })
+}
+
+fn decode(bytes: &[u8], address: u64) -> impl Iterator<Item = Instruction> {
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
+}
+
+/// Where a direct branch, or an aborted transaction, goes.
+fn branch_target(instruction: &Instruction) -> Option<u64> {
+    matches!(instruction.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64)
+        .then(|| instruction.near_branch_target())
+}
+
+/// An address that the code computes, perhaps to jump to.
+fn loaded_address(instruction: &Instruction) -> Option<u64> {
+    match instruction.mnemonic() {
+        Mnemonic::Lea if instruction.memory_base() == Register::RIP => {
+            Some(instruction.ip_rel_memory_address())
+        }
+        Mnemonic::Mov if matches!(instruction.op1_kind(), OpKind::Immediate32 | OpKind::Immediate64) => {
+            Some(instruction.immediate(1))
+        }
+        Mnemonic::Mov if instruction.op1_kind() == OpKind::Immediate32to64 => Some(instruction.immediate(1)),
+        _ => None,
+    }
+}

@@ -1,0 +1,475 @@
+//! Hand-assembled functions, one for each way in which a site can be wrong.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    probe::site::{CodeMap, CodeSegment, CodeSymbol, Doubt, Site},
+    units::Nanos,
+};
+
+const ENTRY: u64 = 0x40_1000;
+
+/// What Linux 6.18 costs in a virtual machine.
+fn measured(kind: SiteKind) -> Nanos {
+    Nanos(match kind {
+        SiteKind::Nop5 => 345,
+        SiteKind::Nop | SiteKind::LongNop | SiteKind::Jmp | SiteKind::Jcc => 500,
+        SiteKind::Push => 520,
+        SiteKind::Call => 620,
+        SiteKind::SingleStep => 9_500,
+    })
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+}
+
+/// A file whose text begins with the function, which is as long as the text unless `size` says less.
+struct Text {
+    bytes: Vec<u8>,
+    address: u64,
+    entry: u64,
+    size: Option<u64>,
+    symbols: Vec<CodeSymbol>,
+    unseen_landing_pads: bool,
+    shadow_stack: bool,
+}
+
+impl Text {
+    fn new(hex: &str) -> Self {
+        let bytes = bytes(hex);
+        let size = Some(bytes.len() as u64);
+        Self {
+            bytes,
+            address: ENTRY,
+            entry: ENTRY,
+            size,
+            symbols: Vec::new(),
+            unseen_landing_pads: false,
+            shadow_stack: false,
+        }
+    }
+
+    fn size(mut self, size: impl Into<Option<u64>>) -> Self {
+        self.size = size.into();
+        self
+    }
+
+    fn symbol(mut self, offset: u64, size: u64, fragment: bool) -> Self {
+        let address = VirtualAddress(self.address + offset);
+        self.symbols.push(CodeSymbol { address, size, fragment });
+        self
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&FunctionCode<'_>) -> T) -> T {
+        let entry = VirtualAddress(self.entry);
+        let own = CodeSymbol { address: entry, size: self.size.unwrap_or(0), fragment: false };
+        let segment = CodeSegment { address: VirtualAddress(self.address), bytes: &self.bytes };
+        let symbols = self.symbols.iter().copied().chain([own]);
+        let map = CodeMap::new([segment], symbols, self.unseen_landing_pads);
+        look(&FunctionCode { map: &map, entry, size: self.size, shadow_stack: self.shadow_stack })
+    }
+
+    fn analyse(&self) -> Analysis {
+        self.with(analyse).unwrap()
+    }
+
+    fn choose(&self) -> Result<Site, SiteRefusal> {
+        self.with(analyse)?.choose(&measured)
+    }
+
+    /// Offset and kind of the site.
+    fn site(&self) -> (u32, SiteKind) {
+        let site = self.choose().unwrap();
+        (site.offset_in_function, site.kind)
+    }
+}
+
+fn excluded(text: &Text, offset: u32) -> Option<Exclusion> {
+    text.analyse().candidates.iter().find(|candidate| candidate.offset == offset).unwrap().excluded
+}
+
+fn at(offset: u64) -> VirtualAddress {
+    VirtualAddress(ENTRY + offset)
+}
+
+#[test]
+fn the_first_emulated_instruction_of_the_line_is_taken() {
+    use SiteKind::{Call, Jcc, Jmp, LongNop, Nop, Nop5, Push, SingleStep};
+    for (hex, offset, kind, why) in [
+        ("f3 0f 1e fa 55 48 89 e5 5d c3", 4, Push, "endbr64; push rbp"),
+        ("55 48 89 e5 5d c3", 0, Push, "push rbp"),
+        ("48 83 ec 08 41 54 41 5c 48 83 c4 08 c3", 4, Push, "sub; push r12"),
+        ("48 83 ec 08 e8 00 00 00 00 48 83 c4 08 c3", 4, Call, "sub; call"),
+        ("85 ff 74 01 90 c3", 2, Jcc, "test; je, and not the nop that it may skip"),
+        ("85 ff 0f 84 01 00 00 00 90 c3", 2, Jcc, "test; near je"),
+        ("31 c0 eb 01 90 c3", 2, Jmp, "xor; jmp"),
+        ("89 f8 c3", 0, SingleStep, "mov; ret: a leaf that has none"),
+        ("c3", 0, SingleStep, "ret alone"),
+        ("f3 0f 1e fa 90 c3", 4, Nop, "endbr64; nop"),
+        ("66 90 c3", 0, Nop, "two-byte nop"),
+        ("0f 1f 40 00 c3", 0, LongNop, "four-byte nop"),
+        ("f3 0f 1e fa 0f 1f 44 00 00 c3", 4, Nop5, "endbr64; five-byte nop"),
+        ("66 66 66 66 90 c3", 0, Nop5, "five bytes of prefixed nop"),
+        ("55 0f 1f 44 00 00 5d c3", 1, Nop5, "a later nop that is cheaper by more than a tenth"),
+        ("55 90 5d c3", 0, Push, "a later nop that is cheaper by less"),
+        ("66 50 c3", 0, SingleStep, "a 16-bit push is stepped"),
+        ("48 50 c3", 0, SingleStep, "a push with REX.W is stepped"),
+        ("6a 00 58 c3", 0, SingleStep, "a push of a constant is stepped"),
+        ("ff d0 c3", 0, SingleStep, "an indirect call ends the line"),
+        ("48 89 f8 67 e8 00 00 00 00 c3", 3, Call, "addr32 call, which linkers write"),
+        ("e3 00 c3", 0, SingleStep, "jrcxz is stepped, and ends the line"),
+        ("f3 90 c3", 0, SingleStep, "pause is no nop"),
+        ("48 8d 05 00 01 00 00 55 5d c3", 7, Push, "an address elsewhere"),
+    ] {
+        assert_eq!(Text::new(hex).site(), (offset, kind), "{why}");
+    }
+}
+
+#[test]
+fn nothing_after_a_transfer_of_control_is_a_site() {
+    for (hex, why) in [
+        ("89 f8 c3 90 55", "ret"),
+        ("ff d0 90 c3", "indirect call: it may not return"),
+        ("0f 05 90 c3", "syscall: it may return twice"),
+        ("cc 90 c3", "int3"),
+        ("0f 0b 90 c3", "ud2"),
+        ("f4 90 c3", "hlt"),
+        ("e2 00 90 c3", "loop"),
+        ("c7 f8 00 00 00 00 90 c3", "xbegin"),
+        ("cd 80 90 c3", "int 0x80"),
+    ] {
+        let analysis = Text::new(hex).analyse();
+        let last = analysis.candidates.last().unwrap();
+        assert_ne!(last.kind, SiteKind::Nop, "{why}");
+        assert_ne!(last.kind, SiteKind::Push, "{why}");
+    }
+}
+
+#[test]
+fn a_branch_to_the_line_moves_the_site_before_it() {
+    // mov eax, edi; L: dec eax; nop; jne L; ret
+    let looped = Text::new("89 f8 ff c8 90 75 fb c3");
+    assert_eq!(looped.site(), (0, SiteKind::SingleStep));
+    assert_eq!(excluded(&looped, 4), Some(Exclusion::Reached { from: at(5), to: at(2) }));
+    // push rbx; L: nop; dec edi; jne L; pop rbx; ret
+    assert_eq!(Text::new("53 0f 1f 44 00 00 ff cf 75 f7 5b c3").site(), (0, SiteKind::Push));
+    // mov eax, edi; nop; L: dec eax; jne L; ret: the branch lands after the nop
+    assert_eq!(Text::new("89 f8 90 ff c8 75 fc c3").site(), (2, SiteKind::Nop));
+    // mov eax, edi; L: nop; ...; call L: a call of the middle is a way in, too
+    assert_eq!(Text::new("89 f8 90 c3 e8 f9 ff ff ff c3").site(), (0, SiteKind::SingleStep));
+    // nop; lea rax, [rip - 7] (the nop's end); jmp rax
+    let taken = Text::new("89 ff 90 90 48 8d 05 f8 ff ff ff ff e0");
+    assert_eq!(taken.site(), (0, SiteKind::SingleStep));
+    assert_eq!(excluded(&taken, 3), Some(Exclusion::Reached { from: at(4), to: at(3) }));
+}
+
+#[test]
+fn jumps_to_the_entry_repeat_every_site() {
+    // L: nop; dec edi; jne L; ret
+    let site = Text::new("90 ff cf 75 fb c3").choose().unwrap();
+    assert!(site.repeats && site.reason.contains("0x401003"), "{}", site.reason);
+    // jmp to itself
+    let site = Text::new("eb fe").choose().unwrap();
+    assert_eq!((site.offset_in_function, site.kind, site.repeats), (0, SiteKind::Jmp, true));
+    // A call of itself is a call.
+    assert!(!Text::new("53 e8 fa ff ff ff 5b c3").choose().unwrap().repeats);
+}
+
+#[test]
+fn indirect_jumps_leave_the_last_save_as_the_last_site() {
+    // push rbp; mov rbp, rsp; nop5; jmp rax: the nop would be cheaper, but is after the last save
+    let after = Text::new("55 48 89 e5 0f 1f 44 00 00 ff e0");
+    assert_eq!(after.site(), (0, SiteKind::Push));
+    assert_eq!(excluded(&after, 4), Some(Exclusion::Unproven(Doubt::IndirectJump(at(9)))));
+    let reason = after.choose().unwrap().reason;
+    assert!(reason.contains("would be cheaper") && reason.contains("0x401009"), "{reason}");
+    // push rbp; mov rbp, rsp; nop5; push rbx; jmp rax
+    assert_eq!(Text::new("55 48 89 e5 0f 1f 44 00 00 53 ff e0").site(), (4, SiteKind::Nop5));
+    // endbr64; push rbp; push r15; jmp [rdi]
+    assert_eq!(Text::new("f3 0f 1e fa 55 41 57 ff 27").site(), (4, SiteKind::Push));
+    // Not a save: rbx was written (a push of an argument), rax is nobody's.
+    assert_eq!(Text::new("48 89 fb 53 ff e0").site(), (0, SiteKind::SingleStep));
+    assert_eq!(Text::new("31 c9 50 ff e0").site(), (0, SiteKind::SingleStep));
+    // A save that a known branch lands before is trusted no more: xor; L: push rbx; pop rbx; jne L; jmp rax
+    assert_eq!(Text::new("31 c9 53 5b 75 fc ff e0").site(), (0, SiteKind::SingleStep));
+}
+
+#[test]
+fn data_and_tricks_in_the_function_leave_the_entry() {
+    // mov; nop; ret; then bytes that are no instruction
+    let data = Text::new("89 f8 90 c3 06 06");
+    assert_eq!(data.site(), (0, SiteKind::SingleStep));
+    assert_eq!(excluded(&data, 2), Some(Exclusion::Unproven(Doubt::Undecodable(at(4)))));
+    // mov; nop; jmp into the middle of the next instruction
+    let middle = Text::new("89 f8 90 85 c0 74 02 b8 90 90 90 90 c3");
+    assert_eq!(excluded(&middle, 2), Some(Exclusion::Unproven(Doubt::InsideInstruction(at(9)))));
+    // A size beyond reason.
+    let huge = Text::new("89 f8 90 c3").size(1 << 40);
+    assert_eq!(excluded(&huge, 2), Some(Exclusion::Unproven(Doubt::TooMuchCode)));
+}
+
+#[test]
+fn the_size_bounds_the_line() {
+    for size in [None, Some(0)] {
+        let text = Text::new("f3 0f 1e fa 55 c3").size(size);
+        assert_eq!(text.site(), (0, SiteKind::SingleStep));
+        assert_eq!(text.analyse().end, LineEnd::SizeUnknown);
+    }
+    let text = Text::new("f3 0f 1e fa 55 c3").size(4);
+    assert_eq!((text.site(), text.analyse().end), ((0, SiteKind::SingleStep), LineEnd::FunctionEnd));
+    // The file ends in the middle of an instruction.
+    assert_eq!(Text::new("48 83 ec 08 e8 00").size(9).site(), (0, SiteKind::SingleStep));
+}
+
+#[test]
+fn other_symbols_are_other_ways_in() {
+    // endbr64; push rbp; ret, with an alias at the push
+    let alias = Text::new("f3 0f 1e fa 55 5d c3").symbol(4, 3, false);
+    assert_eq!(alias.site(), (0, SiteKind::SingleStep));
+    assert_eq!(alias.analyse().end, LineEnd::Symbol(at(4)));
+    // An alias of the entry is no other way.
+    assert_eq!(Text::new("f3 0f 1e fa 55 5d c3").symbol(0, 7, false).site(), (4, SiteKind::Push));
+    // A symbol within a five-byte nop forbids rewriting it.
+    let inside = Text::new("0f 1f 44 00 00 55 5d c3").symbol(3, 0, false);
+    assert_eq!(excluded(&inside, 0), Some(Exclusion::Reached { from: at(3), to: at(3) }));
+    // The function lies in another symbol, whose earlier code jumps into it: nop; je +3 | mov; nop; ret
+    let mut inner = Text::new("90 74 02 89 f8 90 c3").symbol(0, 7, false);
+    (inner.entry, inner.size) = (ENTRY + 3, Some(4));
+    assert_eq!(inner.site(), (0, SiteKind::SingleStep));
+}
+
+#[test]
+fn branches_from_moved_pieces_are_found() {
+    // f: mov eax, edi; L: nop; test; je f.cold; ret | f.cold: jmp L
+    let followed = "89 f8 90 85 c0 74 01 c3 eb f8";
+    assert_eq!(Text::new(followed).size(8).site(), (0, SiteKind::SingleStep));
+    assert_eq!(Text::new(followed).size(8).symbol(8, 2, true).site(), (0, SiteKind::SingleStep));
+    // The same, entered by the unwinder alone: only the piece's symbol shows it.
+    let unwound = "89 f8 90 85 c0 90 90 c3 eb f8";
+    assert_eq!(Text::new(unwound).size(8).symbol(8, 2, true).site(), (0, SiteKind::SingleStep));
+    assert_eq!(Text::new(unwound).size(8).site(), (2, SiteKind::Nop));
+    // A jump to another function's entry is a tail call: what that does is its own.
+    let tail = Text::new("89 f8 90 85 c0 74 01 c3 ff e0").size(8);
+    assert_eq!(excluded(&tail, 2), Some(Exclusion::Unproven(Doubt::IndirectJump(at(8)))));
+    assert_eq!(tail.symbol(8, 2, false).site(), (2, SiteKind::Nop));
+    // As is one through the procedure linkage table: je to endbr64; bnd jmp [rip + 0]
+    let plt = Text::new("89 f8 90 85 c0 74 01 c3 f3 0f 1e fa f2 ff 25 00 00 00 00").size(8);
+    assert_eq!(plt.site(), (2, SiteKind::Nop));
+    // A jump out of the file's code.
+    assert_eq!(Text::new("89 f8 90 e9 00 00 00 10").site(), (0, SiteKind::SingleStep));
+}
+
+#[test]
+fn handlers_that_no_symbol_shows_leave_the_last_save() {
+    let calling = "48 83 ec 08 e8 00 00 00 00 48 83 c4 08 c3";
+    let mut text = Text::new(calling);
+    text.unseen_landing_pads = true;
+    assert_eq!(text.site(), (0, SiteKind::SingleStep));
+    assert_eq!(excluded(&text, 4), Some(Exclusion::Unproven(Doubt::LandingPads)));
+    let mut saving = Text::new(&format!("f3 0f 1e fa 53 {calling}"));
+    saving.unseen_landing_pads = true;
+    assert_eq!(saving.site(), (4, SiteKind::Push));
+    let mut leaf = Text::new("f3 0f 1e fa 90 c3");
+    leaf.unseen_landing_pads = true;
+    assert_eq!(leaf.site(), (4, SiteKind::Nop));
+}
+
+#[test]
+fn rewriting_spares_the_red_zone() {
+    // mov [rsp - 8], rdi; nop5; ret
+    let stored = Text::new("48 89 7c 24 f8 0f 1f 44 00 00 c3");
+    assert_eq!(stored.site(), (0, SiteKind::SingleStep));
+    assert_eq!(excluded(&stored, 5), Some(Exclusion::RedZone));
+    // push rbp; mov rbp, rsp; mov [rbp - 4], edi; nop5
+    assert_eq!(
+        excluded(&Text::new("55 48 89 e5 89 7d fc 0f 1f 44 00 00 5d c3"), 7),
+        Some(Exclusion::RedZone)
+    );
+    // sub rsp, 16; mov [rsp + 8], rdi; nop5: above rsp
+    assert_eq!(excluded(&Text::new("48 83 ec 10 48 89 7c 24 08 0f 1f 44 00 00 c3"), 9), None);
+    // ... but below it once rsp has moved up again.
+    let raised = Text::new("48 83 ec 10 48 89 7c 24 08 48 83 c4 10 0f 1f 44 00 00 c3");
+    assert_eq!(excluded(&raised, 13), Some(Exclusion::RedZone));
+    // mov [rip + 0], edi; nop5: no stack
+    assert_eq!(excluded(&Text::new("89 3d 00 01 00 00 0f 1f 44 00 00 c3"), 6), None);
+    // mov [rdi], esi: who knows
+    assert_eq!(excluded(&Text::new("89 37 0f 1f 44 00 00 c3"), 2), Some(Exclusion::RedZone));
+    // A one-byte nop is never rewritten.
+    assert_eq!(Text::new("48 89 7c 24 f8 90 c3").site(), (5, SiteKind::Nop));
+    // jmp +0 of five bytes is rewritten too.
+    assert_eq!(excluded(&Text::new("48 89 7c 24 f8 e9 00 00 00 00 c3"), 5), Some(Exclusion::RedZone));
+}
+
+#[test]
+fn a_five_byte_nop_across_pages_is_a_long_one() {
+    for (offset, kind) in [(0xffb, SiteKind::Nop5), (0xffc, SiteKind::LongNop)] {
+        let mut text = Text::new("0f 1f 44 00 00 c3");
+        (text.address, text.entry) = (ENTRY + offset, ENTRY + offset);
+        assert_eq!(text.site(), (0, kind));
+    }
+}
+
+#[test]
+fn what_the_kernel_refuses_is_passed_over() {
+    for (hex, refusal) in [
+        ("f0 ff 0f c3", KernelRefusal::Lock),
+        ("f0 48 ff 0f c3", KernelRefusal::Lock),
+        ("3e ff e0", KernelRefusal::SegmentPrefix),
+        ("2e 74 00 c3", KernelRefusal::SegmentPrefix),
+        ("66 2e 0f 1f 84 00 00 00 00 00 c3", KernelRefusal::SegmentPrefix),
+        ("cc c3", KernelRefusal::Breakpoint),
+        ("f1 c3", KernelRefusal::Breakpoint),
+        ("f4", KernelRefusal::Privileged),
+        ("fa c3", KernelRefusal::Privileged),
+        ("ec c3", KernelRefusal::NotInTable),
+        ("0f 05 c3", KernelRefusal::SystemCall),
+        ("cd 80 c3", KernelRefusal::SystemCall),
+        ("9c 58 c3", KernelRefusal::TrapFlag),
+        ("8e d0 c3", KernelRefusal::StackSegment),
+        ("c7 f8 00 00 00 00 c3", KernelRefusal::Transaction),
+        ("41 90 c3", KernelRefusal::TakenForNop),
+        ("49 90 c3", KernelRefusal::TakenForNop),
+        ("66 e9 00 00 00 00 c3", KernelRefusal::OperandSizeBranch),
+        ("66 66 48 e8 00 00 00 00 c3", KernelRefusal::OperandSizeBranch),
+        ("c5 fe 6f 06 c3", KernelRefusal::NotInTable),
+        ("c5 f9 ef c0 c3", KernelRefusal::NotInTable),
+        ("06", KernelRefusal::Undecodable),
+    ] {
+        let found = excluded(&Text::new(hex), 0);
+        // IN is privileged by the decoder's word, and not in the kernel's table by the kernel's.
+        let privileged = found == Some(KernelRefusal::Privileged.into()) && hex.starts_with("ec");
+        assert!(privileged || found == Some(refusal.into()), "{hex}: {found:?}");
+    }
+    // SSE's forms of the same are taken, as is AVX with an opcode in the table.
+    for hex in
+        ["66 0f ef c0 c3", "f3 0f 6f 06 c3", "c5 fc 10 06 c3", "64 48 8b 04 25 28 00 00 00 c3", "48 90 c3"]
+    {
+        assert_eq!(excluded(&Text::new(hex), 0), None, "{hex}");
+    }
+    // lock dec [rdi]; push rbx: the push is taken, and the reason says why not the entry.
+    let site = Text::new("f0 ff 0f 53 5b c3").choose().unwrap();
+    assert_eq!((site.offset_in_function, site.kind), (3, SiteKind::Push));
+    assert!(site.reason.contains("lock"), "{}", site.reason);
+    // lock dec [rdi]; mov eax, edi: even a stepped instruction, where there is no better.
+    assert_eq!(Text::new("f0 ff 0f 89 f8 c3").site(), (3, SiteKind::SingleStep));
+    // Nothing at all.
+    let refused = Text::new("cc").choose().unwrap_err();
+    assert!(refused.to_string().contains("breakpoint already"), "{refused}");
+}
+
+#[test]
+fn repeated_string_instructions_trap_for_each_element() {
+    for hex in ["f3 a4 c3", "f3 48 ab c3", "f2 ae c3", "f3 a6 c3"] {
+        assert_eq!(excluded(&Text::new(hex), 0), Some(Exclusion::TrapsRepeatedly), "{hex}");
+        assert_eq!(Text::new(hex).site().0, u32::try_from(bytes(hex).len() - 1).unwrap(), "{hex}: the ret");
+    }
+    assert_eq!(excluded(&Text::new("a4 c3"), 0), None);
+    assert_eq!(excluded(&Text::new("f2 0f 10 06 c3"), 0), None, "movsd xmm0, [rsi]");
+}
+
+#[test]
+fn calls_are_spared_under_shadow_stacks() {
+    let mut text = Text::new("48 83 ec 08 e8 00 00 00 00 c3");
+    text.shadow_stack = true;
+    assert_eq!(text.site(), (0, SiteKind::SingleStep));
+    assert_eq!(excluded(&text, 4), Some(Exclusion::ShadowStack));
+    let mut indirect = Text::new("ff d0 c3");
+    indirect.shadow_stack = true;
+    assert!(matches!(indirect.choose(), Err(SiteRefusal::NoSite { exclusion: Exclusion::ShadowStack, .. })));
+}
+
+#[test]
+fn depths_are_followed() {
+    for (hex, depths, why) in [
+        ("f3 0f 1e fa 55 41 57 c3", vec![Some(0), Some(0), Some(8), Some(16)], "pushes"),
+        ("53 48 83 ec 20 c3", vec![Some(0), Some(8), Some(40)], "sub rsp, 32"),
+        ("48 81 ec 00 10 00 00 c3", vec![Some(0), Some(4096)], "sub rsp, 4096"),
+        ("48 83 c4 80 c3", vec![Some(0), Some(128)], "add rsp, -128"),
+        ("48 8d 64 24 f0 c3", vec![Some(0), Some(16)], "lea rsp, [rsp - 16]"),
+        ("48 83 e4 e0 53 c3", vec![Some(0), None, None], "and rsp, -32"),
+        ("48 29 c4 c3", vec![Some(0), None], "sub rsp, rax"),
+        ("48 89 fc c3", vec![Some(0), None], "mov rsp, rdi"),
+        ("48 94 c3", vec![Some(0), None], "xchg rax, rsp"),
+        ("5c c3", vec![Some(0), None], "pop rsp"),
+        ("58 c3", vec![Some(0), None], "pop: above the return address"),
+        ("53 5b c3", vec![Some(0), Some(8), Some(0)], "push; pop"),
+        ("66 50 c3", vec![Some(0), Some(2)], "push ax"),
+        ("6a 00 c3", vec![Some(0), Some(8)], "push 0"),
+        ("54 c3", vec![Some(0), Some(8)], "push rsp"),
+        ("ff 74 24 08 c3", vec![Some(0), Some(8)], "push [rsp + 8]"),
+        ("83 ec 08 c3", vec![Some(0), None], "sub esp, 8"),
+        ("c8 10 00 00 c3", vec![Some(0), None], "enter"),
+        ("55 48 89 e5 c9 c3", vec![Some(0), Some(8), Some(8), None], "leave"),
+    ] {
+        let found: Vec<_> = Text::new(hex).analyse().candidates.iter().map(|step| step.stack_delta).collect();
+        assert_eq!(found, depths, "{why}");
+    }
+}
+
+#[test]
+fn code_that_is_not_there_is_refused() {
+    let mut text = Text::new("90 c3");
+    text.entry = ENTRY + 2;
+    assert_eq!(text.choose(), Err(SiteRefusal::OutsideCode(at(2))));
+    text.entry = 0;
+    assert_eq!(text.choose(), Err(SiteRefusal::OutsideCode(VirtualAddress(0))));
+}
+
+#[test]
+fn the_entry_stays_where_nothing_is_cheaper_on_this_machine() {
+    let text = Text::new("f3 0f 1e fa 0f 1f 44 00 00 c3");
+    // A kernel that steps five-byte nops too.
+    let site = text.analyse().choose(&|_| Nanos(9_500)).unwrap();
+    assert_eq!(site.offset_in_function, 0);
+    assert!(site.reason.contains("ret"), "{}", site.reason);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic_and_the_site_is_on_the_line(
+        code in proptest::collection::vec(favoured_byte(), 1..200),
+        entry in 0_u64..220,
+        size in prop_oneof![Just(None), (0_u64..220).prop_map(Some), Just(Some(u64::MAX))],
+        symbols in proptest::collection::vec((0_u64..220, 0_u64..220, any::<bool>()), 0..6),
+        base in prop_oneof![Just(ENTRY), Just(0), Just(u64::MAX - 100)],
+        shadow_stack: bool,
+        unseen_landing_pads: bool,
+    ) {
+        let symbols = symbols.into_iter().map(|(offset, size, fragment)| CodeSymbol {
+            address: VirtualAddress(base.wrapping_add(offset)), size, fragment,
+        }).collect();
+        let entry = base.wrapping_add(entry);
+        let text = Text { bytes: code, address: base, entry, size, symbols, unseen_landing_pads, shadow_stack };
+        match text.choose() {
+            Err(SiteRefusal::OutsideCode(address)) => prop_assert_eq!(address.0, entry),
+            Err(SiteRefusal::NoSite { .. }) => {}
+            Ok(site) => {
+                // Decoded again, the plain way: no transfer of control before the site, all of it in the size.
+                let skip = usize::try_from(entry.wrapping_sub(base)).unwrap();
+                let mut decoder = Decoder::with_ip(64, &text.bytes[skip..], entry, DecoderOptions::NONE);
+                while decoder.ip() != site.address.0 {
+                    let instruction = decoder.decode();
+                    prop_assert!(!instruction.is_invalid());
+                    prop_assert_eq!(instruction.flow_control(), FlowControl::Next);
+                }
+                prop_assert_eq!(u64::from(site.offset_in_function), site.address.0 - entry);
+                if site.offset_in_function > 0 {
+                    prop_assert!(u64::from(site.offset_in_function) < size.unwrap_or(0));
+                    for symbol in &text.symbols {
+                        prop_assert!(!(symbol.address.0 > entry && symbol.address.0 <= site.address.0));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that make prologues, branches and prefixes likelier than chance does.
+fn favoured_byte() -> impl Strategy<Value = u8> {
+    let favoured =
+        bytes("55 53 41 54 48 89 e5 83 ec 08 90 0f 1f 44 00 00 eb fe 74 fc 75 e8 e9 c3 f3 66 2e f0 c5");
+    prop_oneof![any::<u8>(), proptest::sample::select(favoured)]
+}

@@ -1,0 +1,168 @@
+//! What the kernel does with one instruction under a uprobe: emulates it, steps over it, or refuses it.
+//!
+//! Source: `arch/x86/kernel/uprobes.c` of Linux 6.1 to 6.18 (`uprobe_init_insn`, `branch_setup_xol_ops`,
+//! `push_setup_xol_ops`, `can_optimize`), and `insn_is_nop` in `arch/x86/lib/insn-eval.c` from 6.18 on. Where
+//! versions differ, the reading here is the one that is safe on all of them.
+
+use iced_x86::{Instruction, Mnemonic, Register};
+
+use crate::probe::site::{KernelRefusal, SiteKind};
+
+/// The encoding of one instruction, as far as the kernel looks at it.
+pub(super) struct Encoding<'a> {
+    prefixes: &'a [u8],
+    rex: Option<u8>,
+    map: Map,
+    opcode: u8,
+    modrm: Option<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Map {
+    One,
+    /// `0F`, and what it escapes to.
+    Two,
+    /// VEX or EVEX: the kernel puts the opcode byte to the test of the one-byte table all the same.
+    Vector,
+}
+
+impl<'a> Encoding<'a> {
+    /// Reads what [`Instruction`] does not keep. The bytes are those of one instruction that decoded; of
+    /// others, `None`.
+    pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
+        let is_prefix = |byte: &&u8| {
+            matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3)
+        };
+        let (prefixes, mut rest) = bytes.split_at(bytes.iter().take_while(is_prefix).count());
+        let rex = rest.first().copied().filter(|byte| byte & 0xf0 == 0x40);
+        if rex.is_some() {
+            rest = &rest[1..];
+        }
+        let (map, skip) = match *rest.first()? {
+            0x0f => (Map::Two, 1),
+            0xc5 => (Map::Vector, 2),
+            0xc4 => (Map::Vector, 3),
+            0x62 => (Map::Vector, 4),
+            _ => (Map::One, 0),
+        };
+        let opcode = *rest.get(skip)?;
+        Some(Self { prefixes, rex, map, opcode, modrm: rest.get(skip + 1).copied() })
+    }
+
+    /// Why the kernel refuses a probe here, or would break the program with one.
+    pub(super) fn refusal(&self, instruction: &Instruction) -> Option<KernelRefusal> {
+        if self.prefixes.contains(&0xf0) {
+            return Some(KernelRefusal::Lock);
+        }
+        // ES, CS, SS and DS; also as branch hints, as `notrack`, and in the long nops that pad code.
+        if self.prefixes.iter().any(|prefix| matches!(prefix, 0x26 | 0x2e | 0x36 | 0x3e)) {
+            return Some(KernelRefusal::SegmentPrefix);
+        }
+        match instruction.mnemonic() {
+            // The copy is stepped with the trap flag set, which PUSHF then pushes; the POPF that belongs to
+            // it sets the flag for good, and SIGTRAP kills the process. Measured on 6.18.
+            Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq => return Some(KernelRefusal::TrapFlag),
+            Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int => return Some(KernelRefusal::SystemCall),
+            Mnemonic::Int3 | Mnemonic::Int1 => return Some(KernelRefusal::Breakpoint),
+            Mnemonic::Xbegin | Mnemonic::Xend | Mnemonic::Xabort => return Some(KernelRefusal::Transaction),
+            Mnemonic::Mov if instruction.op0_register() == Register::SS => {
+                return Some(KernelRefusal::StackSegment);
+            }
+            _ => {}
+        }
+        if instruction.is_privileged() {
+            return Some(KernelRefusal::Privileged);
+        }
+        // Before 6.18 every 90 was taken for a nop, and so `xchg rax, r8` was skipped.
+        if self.is_one(0x90..=0x90) && self.rex.is_some_and(|rex| rex & 1 != 0) {
+            return Some(KernelRefusal::TakenForNop);
+        }
+        if self.prefixes.contains(&0x66) && self.is_relative_branch() {
+            return Some(KernelRefusal::OperandSizeBranch);
+        }
+        // AMD's XOP shares its first byte with POP; the kernel's fix-up of RIP-relative operands lacks it.
+        let xop = self.is_one(0x8f..=0x8f) && instruction.mnemonic() != Mnemonic::Pop;
+        let in_table = self.map == Map::Two || in_one_byte_table(self.opcode);
+        (xop || !in_table).then_some(KernelRefusal::NotInTable)
+    }
+
+    /// What the kernel does with an instruction that it does not refuse.
+    pub(super) fn kind(&self, instruction: &Instruction) -> SiteKind {
+        if self.may_be_rewritten(instruction) && fits_page(instruction) && !self.is_one(0x89..=0x8d) {
+            return SiteKind::Nop5;
+        }
+        match (self.map, self.opcode) {
+            (Map::One, 0x90) if self.is_nop() => SiteKind::Nop,
+            _ if self.is_nop() => SiteKind::LongNop,
+            // Emulated in the plain encodings: the opcode alone, or REX.B and the opcode.
+            (Map::One, 0x50..=0x57) if self.prefixes.is_empty() && matches!(self.rex, None | Some(0x41)) => {
+                SiteKind::Push
+            }
+            (Map::One, 0xe8) => SiteKind::Call,
+            (Map::One, 0xe9 | 0xeb) => SiteKind::Jmp,
+            (Map::One, 0x70..=0x7f) | (Map::Two, 0x80..=0x8f) => SiteKind::Jcc,
+            _ => SiteKind::SingleStep,
+        }
+    }
+
+    /// Whether Linux 6.18 may take this for five bytes that do nothing, and replace it by a call to its
+    /// trampoline. That call pushes below `rsp`, where a leaf function may keep its variables (the red zone):
+    /// measured on 6.18, it overwrites them.
+    pub(super) fn may_be_rewritten(&self, instruction: &Instruction) -> bool {
+        instruction.len() == 5
+            && match (self.map, self.opcode) {
+                (Map::One, 0xe9) => instruction.near_branch_target() == instruction.next_ip(),
+                // Padded `mov rax, rax` and `lea rax, [rax + 0]`; not told apart from others further.
+                (Map::One, 0x89 | 0x8d) => true,
+                _ => self.is_nop(),
+            }
+    }
+
+    /// Whether the instruction, stepped, traps once for each element rather than once: `rep movsb` and its
+    /// like return to the probe after each. Measured on 6.18.
+    pub(super) fn traps_repeatedly(&self) -> bool {
+        (self.is_one(0xa4..=0xa7) || self.is_one(0xaa..=0xaf))
+            && self.prefixes.iter().any(|prefix| matches!(prefix, 0xf2 | 0xf3))
+    }
+
+    /// A nop of the forms that kernels emulate: 90 without REP (which is `pause`), and, from 6.18 on, 0F 1F /0.
+    fn is_nop(&self) -> bool {
+        let rex = self.rex.unwrap_or(0);
+        match (self.map, self.opcode) {
+            (Map::One, 0x90) => rex & 1 == 0 && !self.prefixes.contains(&0xf3),
+            (Map::Two, 0x1f) => rex & 4 == 0 && self.modrm.is_some_and(|modrm| modrm & 0x38 == 0),
+            _ => false,
+        }
+    }
+
+    /// Emulated, unless a prefix makes it a 16-bit branch, on which Intel and AMD disagree.
+    fn is_relative_branch(&self) -> bool {
+        match self.map {
+            Map::One => matches!(self.opcode, 0x70..=0x7f | 0xe8 | 0xe9 | 0xeb),
+            Map::Two => matches!(self.opcode, 0x80..=0x8f),
+            Map::Vector => false,
+        }
+    }
+
+    fn is_one(&self, opcodes: std::ops::RangeInclusive<u8>) -> bool {
+        self.map == Map::One && opcodes.contains(&self.opcode)
+    }
+}
+
+/// Whether the kernel steps this one-byte opcode of 64-bit code. Since VEX and EVEX opcodes meet the same
+/// test, it refuses `vpxor` (EF) and `vmovdqu` (6F).
+fn in_one_byte_table(opcode: u8) -> bool {
+    let invalid = matches!(
+        opcode,
+        0x06 | 0x07 | 0x0e | 0x16 | 0x17 | 0x1e | 0x1f | 0x27 | 0x2f | 0x37 | 0x3f | 0x60..=0x62
+            | 0x82 | 0x9a | 0xce | 0xd4..=0xd6 | 0xea
+    );
+    let input_output = matches!(opcode, 0x6c..=0x6f | 0xe4..=0xe7 | 0xec..=0xef);
+    let system = matches!(opcode, 0xcc | 0xcd | 0xcf | 0xf1 | 0xf4 | 0xfa | 0xfb);
+    !(invalid || input_output || system)
+}
+
+/// The kernel rewrites five bytes only within one page.
+fn fits_page(instruction: &Instruction) -> bool {
+    instruction.ip() % 0x1000 <= 0x1000 - 5
+}
