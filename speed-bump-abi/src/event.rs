@@ -1,5 +1,7 @@
 //! What the BPF programs tell the loader through the ring buffer.
 
+use crate::PythonKey;
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -9,7 +11,8 @@ pub enum EventKind {
     Fork = 1,
     /// A tracked process replaced its image: `pid`.
     Exec = 2,
-    /// A Python code location was met for the first time: `detail` is its index, `pid` the process.
+    /// A Python code location was met for the first time: `detail` is its index, `pid` the process. The
+    /// record is a [`PythonCodeEvent`].
     PythonCode = 3,
 }
 
@@ -37,4 +40,14 @@ pub struct Event {
     pub detail: u32,
     /// Thread-group id of the parent, for `Fork`.
     pub parent: u32,
+}
+
+/// The record of [`EventKind::PythonCode`]: an [`Event`] followed by the location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct PythonCodeEvent {
+    /// What every record begins with.
+    pub event: Event,
+    /// The code location.
+    pub key: PythonKey,
 }

@@ -15,7 +15,7 @@ pub mod maps;
 pub mod policy;
 pub mod site;
 
-pub use event::{Event, EventKind};
+pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, PythonKey, TrampolineKey, Verdict};
 pub use policy::{Control, Policy};
 pub use site::{ArgumentSpec, Cookie, SiteArguments};
@@ -50,6 +50,7 @@ mod tests {
         assert_eq!(size_of::<TrampolineKey>(), 2 * 8);
         assert_eq!(size_of::<PythonKey>(), function::FILE_BYTES + function::NAME_BYTES + 4);
         assert_eq!(size_of::<Event>(), 4 * 4);
+        assert_eq!(size_of::<PythonCodeEvent>(), size_of::<Event>() + size_of::<PythonKey>());
     }
 
     #[test]

@@ -24,7 +24,7 @@ static TASK_MM_OFFSET: u32 = 0;
 
 /// Sends an event to the loader.
 #[inline(always)]
-pub fn announce(event: Event) {
+fn announce(event: Event) {
     if EVENTS.output::<Event>(&event, 0).is_err() {
         fault(Fault::EventLost);
     }

@@ -15,13 +15,13 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use speed_bump_abi::{
-    ArgumentSpec, Event, EventKind, PythonKey, Verdict,
+    ArgumentSpec, Event, EventKind, PythonCodeEvent, PythonKey, Verdict,
     maps::{Fault, PYTHON_CAPACITY},
 };
 
 use crate::{
-    count, follow,
-    maps::{PYTHON_KEYS, PYTHON_PENDING, PYTHON_VERDICTS, SITES, fault},
+    count,
+    maps::{EVENTS, PYTHON_KEYS, PYTHON_PENDING, PYTHON_VERDICTS, SITES, fault},
     visit::visit,
 };
 
@@ -34,11 +34,8 @@ pub fn python_usdt(context: ProbeContext) -> u32 {
     let Some(site) = SITES.get(cookie.site) else { return 0 };
 
     let [file, name, line] = &site.arguments;
-    let (Some(file), Some(name)) = (argument(&context, file), argument(&context, name)) else {
-        fault(Fault::Unreadable);
-        return 0;
-    };
-    let line = argument(&context, line).unwrap_or(0) as u32;
+    let (file, name) = (argument(&context, file), argument(&context, name));
+    let line = argument(&context, line) as u32;
 
     let mut key = MaybeUninit::<PythonKey>::zeroed();
     let key_pointer = key.as_mut_ptr();
@@ -96,28 +93,46 @@ fn location(key: &PythonKey, process: u32) -> Option<u32> {
         // SAFETY: as above.
         return unsafe { PYTHON_KEYS.get(key) }.copied();
     }
-    follow::announce(Event { kind: EventKind::PythonCode as u32, pid: process, detail: index, parent: 0 });
+    announce(key, process, index);
     Some(index)
 }
 
-/// Reads one argument of the probe as its specification says.
+/// Tells the loader of a code location. Built in the ring buffer: two keys do not fit on the stack.
 #[inline(always)]
-fn argument(context: &ProbeContext, spec: &ArgumentSpec) -> Option<u64> {
+fn announce(key: &PythonKey, process: u32, index: u32) {
+    let Some(mut entry) = EVENTS.reserve::<PythonCodeEvent>(0) else {
+        fault(Fault::EventLost);
+        return;
+    };
+    let record = entry.as_mut_ptr();
+    // SAFETY: the reserved bytes are as many as the record has.
+    unsafe {
+        (*record).event =
+            Event { kind: EventKind::PythonCode as u32, pid: process, detail: index, parent: 0 };
+        (*record).key = *key;
+    }
+    entry.submit(0);
+}
+
+/// Reads one argument of the probe as its specification says; 0 where that fails, which no string's address
+/// is. (No `Option`: the compiler leaves the value undefined beside `None`, and the verifier minds.)
+#[inline(always)]
+fn argument(context: &ProbeContext, spec: &ArgumentSpec) -> u64 {
     let raw = match spec.kind {
         ArgumentSpec::CONSTANT => spec.value as u64,
-        ArgumentSpec::REGISTER => register(context, spec.register)?,
+        ArgumentSpec::REGISTER => register(context, spec.register),
         ArgumentSpec::MEMORY => {
-            let mut address = register(context, spec.register)?.wrapping_add(spec.value as u64);
+            let mut address = register(context, spec.register).wrapping_add(spec.value as u64);
             if spec.index != ArgumentSpec::NO_REGISTER {
-                let index = register(context, spec.index)?;
+                let index = register(context, spec.index);
                 address = address.wrapping_add(index.wrapping_mul(u64::from(spec.scale)));
             }
             // SAFETY: the helper checks the address. Eight bytes are read and cut below.
-            unsafe { bpf_probe_read_user(address as *const u64) }.ok()?
+            unsafe { bpf_probe_read_user(address as *const u64) }.unwrap_or(0)
         }
         _ => 0,
     };
-    Some(match spec.size {
+    match spec.size {
         8 | -8 => raw,
         4 => raw & 0xffff_ffff,
         -4 => raw as i32 as i64 as u64,
@@ -125,13 +140,13 @@ fn argument(context: &ProbeContext, spec: &ArgumentSpec) -> Option<u64> {
         -2 => raw as i16 as i64 as u64,
         1 => raw & 0xff,
         _ => raw as i8 as i64 as u64,
-    })
+    }
 }
 
 /// Reads the register at a byte offset of `pt_regs`. The offset is data, so the verifier wants a helper.
 #[inline(always)]
-fn register(context: &ProbeContext, offset: u16) -> Option<u64> {
+fn register(context: &ProbeContext, offset: u16) -> u64 {
     // SAFETY: the loader gives offsets inside `pt_regs`; the helper tolerates any address.
     unsafe { bpf_probe_read_kernel(context.as_ptr().cast::<u8>().add(usize::from(offset)).cast::<u64>()) }
-        .ok()
+        .unwrap_or(0)
 }

@@ -4,9 +4,13 @@
 //! A target travels one way: [`targets`] parses a line, [`process`], [`elf`] and [`python`] know what the
 //! process runs, [`probe`] chooses sites and attaches, `engine` delays, `stats` counts. No step calls back.
 
+pub mod calibrate;
 pub mod elf;
+pub mod engine;
+pub mod kernel;
 pub mod probe;
 pub mod process;
 pub mod python;
+pub mod sys;
 pub mod targets;
 pub mod units;

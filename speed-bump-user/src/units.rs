@@ -130,6 +130,12 @@ impl Pid {
         NonZeroI32::new(number).filter(|number| number.get() > 0).map(Self)
     }
 
+    /// Our own process.
+    pub fn own() -> Self {
+        // The kernel's ids are below 2^22.
+        Self(NonZeroI32::new(std::process::id().cast_signed()).unwrap_or(NonZeroI32::MAX))
+    }
+
     /// The number, for system calls and paths.
     pub fn get(self) -> i32 {
         self.0.get()

@@ -1,0 +1,233 @@
+//! Calibration: what a probe costs on this machine, by the kind of instruction it sits on.
+//!
+//! Measured at start-up on stubs of our own, never looked up in a table: kernels differ by a factor of
+//! twenty in what they emulate. The result corrects every delay, so that requested is delivered.
+
+pub mod stubs;
+
+use std::{fs::File, io, sync::Arc, thread, time::Instant};
+
+use aya::maps::MapError;
+use serde::Serialize;
+use speed_bump_abi::{Control, FunctionEntry, SiteArguments};
+
+use crate::{
+    engine::bpf::{BpfEngine, Capacity, EngineError, UprobeProgram},
+    probe::{
+        attach::{self, AttachError, AttachSite, SiteGroup},
+        file::ProbeFile,
+        site::SiteKind,
+    },
+    sys::bpf::UprobeAttachType,
+    units::{Nanos, Pid},
+};
+use stubs::Stub;
+
+/// Delay with which the constant surplus of a spin is measured; long enough that the loop runs, short
+/// enough that start-up stays fast.
+const TRIAL_DELAY: Nanos = Nanos(3_000);
+/// Batches whose median counts; an interrupt spoils a batch, not the median.
+const BATCHES: usize = 15;
+/// Calls of a batch.
+const CALLS: u32 = 24;
+
+/// What a probe on one kind of instruction costs the caller, in ns per call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SiteCost {
+    /// The instruction.
+    pub kind: SiteKind,
+    /// A call that is counted and not delayed: the perturbation.
+    pub unselected: Nanos,
+    /// The smallest delay that a trigger can add: the floor.
+    pub floor: Nanos,
+    /// What a trigger costs beyond the time that the BPF program sees passing; subtracted from each delay.
+    pub overhead: Nanos,
+}
+
+/// The machine's table of costs, and how this kernel attaches.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    attach_type: UprobeAttachType,
+    costs: Vec<SiteCost>,
+}
+
+/// Why the machine could not be calibrated.
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrateError {
+    /// The BPF object could not be loaded.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Our own process could not be probed.
+    #[error("cannot attach to our own stubs: {0}")]
+    Attach(#[from] AttachError),
+    /// The kernel refused one of our own stubs.
+    #[error("the kernel refuses a uprobe on our own {kind} stub: {error}")]
+    Refused {
+        /// The stub.
+        kind: SiteKind,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The stubs could not be found in our own image.
+    #[error("cannot find our own calibration stubs in /proc/self/maps: {0}")]
+    Stubs(io::Error),
+    /// A map could not be written.
+    #[error("cannot set a BPF map: {0}")]
+    Map(#[from] MapError),
+    /// The stubs were called and the probes did not count it.
+    #[error("uprobes on our own process count {counted} of {made} calls; this kernel's uprobes do not work")]
+    Miscounted {
+        /// What the probes counted.
+        counted: u64,
+        /// The calls made.
+        made: u64,
+    },
+}
+
+impl Calibration {
+    /// Measures this machine. Takes some tens of milliseconds.
+    ///
+    /// # Errors
+    /// Missing privilege, or a kernel on which uprobes do not work.
+    pub fn measure() -> Result<Self, CalibrateError> {
+        match Bench::new(UprobeAttachType::Multi).and_then(|bench| {
+            // Up to 6.9 the link's process filter took the process for its main thread.
+            Ok(bench.covers_threads()?.then_some(bench))
+        }) {
+            Ok(Some(bench)) => return bench.measure(),
+            Ok(None) => tracing::debug!("uprobe_multi links miss threads on this kernel"),
+            Err(error) => tracing::debug!("no uprobe_multi links on this kernel: {error}"),
+        }
+        Bench::new(UprobeAttachType::PerfEvent)?.measure()
+    }
+
+    /// How this kernel attaches best.
+    pub fn attach_type(&self) -> UprobeAttachType {
+        self.attach_type
+    }
+
+    /// All costs, by kind.
+    pub fn costs(&self) -> &[SiteCost] {
+        &self.costs
+    }
+
+    /// The cost of one kind; what cannot be measured here counts as single-stepped.
+    pub fn cost(&self, kind: SiteKind) -> SiteCost {
+        let find = |kind| self.costs.iter().find(|cost| cost.kind == kind).copied();
+        find(kind).or_else(|| find(SiteKind::SingleStep)).unwrap_or(SiteCost {
+            kind,
+            unselected: Nanos(0),
+            floor: Nanos(0),
+            overhead: Nanos(0),
+        })
+    }
+}
+
+/// The stubs with probes on them.
+struct Bench {
+    engine: BpfEngine,
+    stubs: Vec<Stub>,
+    unprobed: Vec<u64>,
+    _attachment: attach::Attachment,
+}
+
+impl Bench {
+    fn new(attach_type: UprobeAttachType) -> Result<Self, CalibrateError> {
+        let stubs = Stub::all();
+        let unprobed = stubs.iter().map(|stub| median_ns(*stub)).collect();
+        let count = u32::try_from(stubs.len()).unwrap_or(u32::MAX);
+        let capacity =
+            Capacity { targets: 1, sites: count, functions: count, trampolines: 0, python_usdt: false };
+        let mut engine = BpfEngine::load(capacity, attach_type, None)?;
+        engine.set_control(Control { start_ns: 0, end_ns: u64::MAX, stop: 0 })?;
+        let mut sites = Vec::new();
+        for (index, stub) in (0_u32..).zip(&stubs) {
+            engine.set_site(index, SiteArguments { function: index, ..SiteArguments::default() })?;
+            engine.set_function(index, FunctionEntry::NO_TARGET)?;
+            let offset = stub.file_offset().map_err(CalibrateError::Stubs)?;
+            sites.push(AttachSite { offset, semaphore: None, site: index });
+        }
+        let file =
+            File::open("/proc/self/exe").and_then(|file| ProbeFile::new(file, "/proc/self/exe".into()));
+        let file = Arc::new(file.map_err(CalibrateError::Stubs)?);
+        let group = SiteGroup { file, program: UprobeProgram::Site, sites };
+        let (attachment, refused) = attach::attach(&engine, Pid::own(), 0, &[group])?;
+        if let Some(refused) = refused.into_iter().next()
+            && let Some(stub) = stubs.get(refused.site.site as usize)
+        {
+            return Err(CalibrateError::Refused { kind: stub.kind, error: refused.error });
+        }
+        Ok(Self { engine, stubs, unprobed, _attachment: attachment })
+    }
+
+    /// Whether calls on another thread than the main one are seen.
+    fn covers_threads(&self) -> Result<bool, CalibrateError> {
+        let Some(stub) = self.stubs.first().copied() else { return Ok(false) };
+        let before = self.engine.stats(0)?.calls;
+        // A panic in the thread would only mean that nothing was counted.
+        let _ = thread::spawn(move || stub.call()).join();
+        Ok(self.engine.stats(0)?.calls == before + 1)
+    }
+
+    fn measure(mut self) -> Result<Calibration, CalibrateError> {
+        let unselected = self.sweep(FunctionEntry::NO_TARGET, Nanos(0))?;
+        // The floor is a trigger that has nothing left to spin: a delay below the overhead.
+        for (index, _) in (0_u32..).zip(&self.stubs) {
+            let arguments =
+                SiteArguments { function: index, overhead_ns: u32::MAX, ..SiteArguments::default() };
+            self.engine.set_site(index, arguments)?;
+        }
+        let floor = self.sweep(0, Nanos(1))?;
+        for (index, _) in (0_u32..).zip(&self.stubs) {
+            self.engine.set_site(index, SiteArguments { function: index, ..SiteArguments::default() })?;
+        }
+        let delayed = self.sweep(0, TRIAL_DELAY)?;
+
+        let made = self.engine.stats(0)?;
+        let expected = 3 * u64::from(CALLS) * (BATCHES as u64 + 1);
+        if made.calls < expected || made.delayed != 2 * u64::from(CALLS) * (BATCHES as u64 + 1) {
+            return Err(CalibrateError::Miscounted { counted: made.calls, made: expected });
+        }
+        let costs = self
+            .stubs
+            .iter()
+            .zip(unselected.iter().zip(&floor).zip(&delayed))
+            .map(|(stub, ((unselected, floor), delayed))| SiteCost {
+                kind: stub.kind,
+                unselected: Nanos(*unselected),
+                floor: Nanos(*floor),
+                overhead: Nanos(delayed.saturating_sub(TRIAL_DELAY.0)),
+            })
+            .collect();
+        Ok(Calibration { attach_type: self.engine.attach_type(), costs })
+    }
+
+    /// What each stub's call costs more than without a probe, in ns.
+    fn sweep(&mut self, target: u32, delay: Nanos) -> Result<Vec<u64>, CalibrateError> {
+        self.engine.set_policy(0, delay, 1)?;
+        for (index, _) in (0_u32..).zip(&self.stubs) {
+            self.engine.set_function(index, target)?;
+        }
+        Ok(self
+            .stubs
+            .iter()
+            .zip(&self.unprobed)
+            .map(|(stub, unprobed)| median_ns(*stub).saturating_sub(*unprobed))
+            .collect())
+    }
+}
+
+/// Median over the batches of what a call takes, in ns.
+fn median_ns(stub: Stub) -> u64 {
+    let batch = || {
+        let start = Instant::now();
+        for _ in 0..CALLS {
+            stub.call();
+        }
+        u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX) / u64::from(CALLS)
+    };
+    batch(); // the first optimises the site and warms the caches
+    let mut batches: Vec<u64> = (0..BATCHES).map(|_| batch()).collect();
+    batches.sort_unstable();
+    batches[BATCHES / 2]
+}

@@ -1,0 +1,55 @@
+//! Functions of our own to put probes on: one for each kind of site, with nothing else in it.
+
+use std::{fs, io};
+
+use crate::{
+    probe::site::SiteKind,
+    units::{FileOffset, VirtualAddress},
+};
+
+#[cfg(target_arch = "aarch64")]
+#[path = "stubs/aarch64.rs"]
+mod arch;
+#[cfg(target_arch = "x86_64")]
+#[path = "stubs/x86_64.rs"]
+mod arch;
+
+/// A stub: its first instruction is of the given kind, and it returns at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Stub {
+    /// The kind of its first instruction.
+    pub kind: SiteKind,
+    function: extern "C" fn(),
+}
+
+impl Stub {
+    /// All stubs of this processor, in the order of [`SiteKind::ALL`].
+    pub fn all() -> Vec<Self> {
+        arch::STUBS.iter().map(|(kind, function)| Self { kind: *kind, function: *function }).collect()
+    }
+
+    /// Calls it.
+    #[inline(always)]
+    pub fn call(self) {
+        (self.function)();
+    }
+
+    /// Where it lies in the file `/proc/self/exe`.
+    ///
+    /// # Errors
+    /// `/proc/self/maps` cannot be read, or does not contain the stub.
+    pub fn file_offset(self) -> io::Result<FileOffset> {
+        let address = VirtualAddress(self.function as usize as u64);
+        let maps = fs::read_to_string("/proc/self/maps")?;
+        maps.lines()
+            .find_map(|line| {
+                let mut fields = line.split_ascii_whitespace();
+                let (start, end) = fields.next()?.split_once('-')?;
+                let offset = fields.nth(1)?;
+                let number = |text| u64::from_str_radix(text, 16).ok();
+                let (start, end, offset) = (number(start)?, number(end)?, number(offset)?);
+                (start..end).contains(&address.0).then(|| FileOffset(address.0 - start + offset))
+            })
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}

@@ -1,0 +1,289 @@
+//! The engine `bpf`: the BPF object with its maps, loaded for one session.
+//!
+//! All policy is data in maps: changing a delay is one map update, without a new attachment. Nothing here
+//! attaches to a process; see [`probe::attach`](crate::probe::attach).
+
+mod object;
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use aya::{
+    Ebpf,
+    maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
+    programs::RawTracePoint,
+};
+use speed_bump_abi::{
+    Control, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, TrampolineKey, Verdict,
+    maps::{self, FAULT_COUNT, PYTHON_CAPACITY},
+};
+
+use crate::{
+    kernel::TaskOffsets,
+    sys::bpf::UprobeAttachType,
+    units::{Nanos, Pid},
+};
+
+pub use object::EngineError;
+
+/// How many of each the session needs; the maps are created with these sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Targets of the targets file.
+    pub targets: u32,
+    /// Probe sites of all images.
+    pub sites: u32,
+    /// Functions, with room for those that appear later.
+    pub functions: u32,
+    /// Trampolines of all processes.
+    pub trampolines: u32,
+    /// Whether the maps of CPython's `function__entry` are needed.
+    pub python_usdt: bool,
+}
+
+/// The programs that are attached to uprobes, by how a hit names its function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum UprobeProgram {
+    /// The site is the function: native functions and USDT probes.
+    Site,
+    /// The return address is in the function's trampoline: CPython with `-X perf`.
+    Trampoline,
+    /// The probe's arguments name the function: CPython's `function__entry`.
+    PythonUsdt,
+}
+
+/// The loaded BPF object.
+pub struct BpfEngine {
+    attach_type: UprobeAttachType,
+    site: OwnedFd,
+    trampoline: OwnedFd,
+    python_usdt: OwnedFd,
+    control: Array<MapData, Control>,
+    policies: Array<MapData, Policy>,
+    sites: Array<MapData, SiteArguments>,
+    functions: Array<MapData, FunctionEntry>,
+    stats: PerCpuArray<MapData, FunctionStats>,
+    trampolines: HashMap<MapData, TrampolineKey, u32>,
+    python_keys: HashMap<MapData, PythonKey, u32>,
+    python_verdicts: Array<MapData, u32>,
+    python_pending: Array<MapData, u64>,
+    tracked: HashMap<MapData, u32, u8>,
+    faults: Array<MapData, u64>,
+    events: Option<RingBuf<MapData>>,
+    // Holds the programs that follow processes, and their links.
+    follow: Ebpf,
+}
+
+impl BpfEngine {
+    /// Loads the object with maps of the given sizes; nothing is attached, nothing is delayed.
+    ///
+    /// `offsets` are those of the running kernel, or `None` when processes need not be followed.
+    ///
+    /// # Errors
+    /// Missing privilege, a kernel without what the programs need, or not enough memory.
+    pub fn load(
+        capacity: Capacity,
+        attach_type: UprobeAttachType,
+        offsets: Option<TaskOffsets>,
+    ) -> Result<Self, EngineError> {
+        let object::Loaded { mut ebpf, site, trampoline, python_usdt } =
+            object::load(capacity, attach_type, offsets)?;
+        let mut take = |name: &'static str| ebpf.take_map(name).ok_or(EngineError::NoMap { name });
+        let control = take(maps::CONTROL)?;
+        let policies = take(maps::POLICIES)?;
+        let sites = take(maps::SITES)?;
+        let functions = take(maps::FUNCTIONS)?;
+        let stats = take(maps::STATS)?;
+        let trampolines = take(maps::TRAMPOLINES)?;
+        let python_keys = take(maps::PYTHON_KEYS)?;
+        let python_verdicts = take(maps::PYTHON_VERDICTS)?;
+        let python_pending = take(maps::PYTHON_PENDING)?;
+        let tracked = take(maps::TRACKED)?;
+        let faults = take(maps::FAULTS)?;
+        let events = take(maps::EVENTS)?;
+        Ok(Self {
+            attach_type,
+            site,
+            trampoline,
+            python_usdt,
+            control: control.try_into()?,
+            policies: policies.try_into()?,
+            sites: sites.try_into()?,
+            functions: functions.try_into()?,
+            stats: stats.try_into()?,
+            trampolines: trampolines.try_into()?,
+            python_keys: python_keys.try_into()?,
+            python_verdicts: python_verdicts.try_into()?,
+            python_pending: python_pending.try_into()?,
+            tracked: tracked.try_into()?,
+            faults: faults.try_into()?,
+            events: Some(events.try_into()?),
+            follow: ebpf,
+        })
+    }
+
+    /// How the programs were loaded to be attached.
+    pub fn attach_type(&self) -> UprobeAttachType {
+        self.attach_type
+    }
+
+    /// The program to link.
+    pub fn program(&self, program: UprobeProgram) -> BorrowedFd<'_> {
+        match program {
+            UprobeProgram::Site => self.site.as_fd(),
+            UprobeProgram::Trampoline => self.trampoline.as_fd(),
+            UprobeProgram::PythonUsdt => self.python_usdt.as_fd(),
+        }
+    }
+
+    /// Sets the window in which calls are delayed, or stops the session.
+    ///
+    /// # Errors
+    /// What the map update returns.
+    pub fn set_control(&mut self, control: Control) -> Result<(), MapError> {
+        self.control.set(0, control, 0)
+    }
+
+    /// Sets the policy of one target. Takes effect with the next call, everywhere.
+    ///
+    /// # Errors
+    /// `OutOfBounds` beyond the capacity.
+    pub fn set_policy(&mut self, target: u32, delay: Nanos, frequency: u64) -> Result<(), MapError> {
+        self.policies.set(target, Policy { delay_ns: delay.0, frequency }, 0)
+    }
+
+    /// Describes a site before it is attached.
+    ///
+    /// # Errors
+    /// `OutOfBounds` beyond the capacity.
+    pub fn set_site(&mut self, site: u32, arguments: SiteArguments) -> Result<(), MapError> {
+        self.sites.set(site, arguments, 0)
+    }
+
+    /// Says whose policy a function follows.
+    ///
+    /// # Errors
+    /// `OutOfBounds` beyond the capacity.
+    pub fn set_function(&mut self, function: u32, target: u32) -> Result<(), MapError> {
+        self.functions.set(function, FunctionEntry { target }, 0)
+    }
+
+    /// The counters of one function, summed over the CPUs.
+    ///
+    /// # Errors
+    /// `OutOfBounds` beyond the capacity.
+    pub fn stats(&self, function: u32) -> Result<FunctionStats, MapError> {
+        let mut sum = FunctionStats::default();
+        for cpu in self.stats.get(&function, 0)?.iter() {
+            sum.calls += cpu.calls;
+            sum.delayed += cpu.delayed;
+            sum.requested_ns += cpu.requested_ns;
+            sum.delivered_ns += cpu.delivered_ns;
+        }
+        Ok(sum)
+    }
+
+    /// Makes a trampoline name a function.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn set_trampoline(&mut self, key: TrampolineKey, function: u32) -> Result<(), MapError> {
+        self.trampolines.insert(key, function, 0)
+    }
+
+    /// Makes a trampoline name no function.
+    ///
+    /// # Errors
+    /// What the map update returns, except that the key was absent.
+    pub fn remove_trampoline(&mut self, key: &TrampolineKey) -> Result<(), MapError> {
+        match self.trampolines.remove(key) {
+            Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All code locations that `function__entry` has named so far, with their indices.
+    pub fn python_locations(&self) -> impl Iterator<Item = (PythonKey, u32)> + '_ {
+        self.python_keys.iter().filter_map(Result::ok)
+    }
+
+    /// Answers for one code location.
+    ///
+    /// # Errors
+    /// `OutOfBounds` beyond the capacity.
+    pub fn set_verdict(&mut self, location: u32, verdict: Verdict) -> Result<(), MapError> {
+        self.python_verdicts.set(location, verdict.to_bits(), 0)
+    }
+
+    /// Calls of a code location that came before its verdict.
+    ///
+    /// # Errors
+    /// `OutOfBounds` beyond the capacity.
+    pub fn pending_calls(&self, location: u32) -> Result<u64, MapError> {
+        if location >= PYTHON_CAPACITY - 1 {
+            return Ok(0); // the last element counts the locations themselves
+        }
+        self.python_pending.get(&location, 0)
+    }
+
+    /// What went wrong, by [`maps::Fault`] position.
+    ///
+    /// # Errors
+    /// What the map look-up returns.
+    pub fn faults(&self) -> Result<[u64; FAULT_COUNT as usize], MapError> {
+        let mut counts = [0; FAULT_COUNT as usize];
+        for (count, index) in counts.iter_mut().zip(0_u32..) {
+            *count = self.faults.get(&index, 0)?;
+        }
+        Ok(counts)
+    }
+
+    /// Starts to announce forks and execs of tracked processes.
+    ///
+    /// # Errors
+    /// Missing privilege, or a kernel without these tracepoints.
+    pub fn follow_processes(&mut self) -> Result<(), EngineError> {
+        for (name, tracepoint) in
+            [(maps::PROGRAM_FORK, "sched_process_fork"), (maps::PROGRAM_EXEC, "sched_process_exec")]
+        {
+            let program: &mut RawTracePoint = self
+                .follow
+                .program_mut(name)
+                .ok_or(EngineError::NoProgram { name })?
+                .try_into()
+                .map_err(|error| EngineError::Follow { name, error })?;
+            program.load().map_err(|error| EngineError::Follow { name, error })?;
+            program.attach(tracepoint).map_err(|error| EngineError::Follow { name, error })?;
+        }
+        Ok(())
+    }
+
+    /// Follows a process: its forks and execs are announced from now on.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn track(&mut self, pid: Pid) -> Result<(), MapError> {
+        self.tracked.insert(pid.get().unsigned_abs(), 1, 0)
+    }
+
+    /// No longer follows a process.
+    ///
+    /// # Errors
+    /// What the map update returns, except that the process was not tracked.
+    pub fn untrack(&mut self, pid: Pid) -> Result<(), MapError> {
+        match self.tracked.remove(&pid.get().unsigned_abs()) {
+            Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The ring buffer of announcements; the first caller gets it.
+    pub fn take_events(&mut self) -> Option<RingBuf<MapData>> {
+        self.events.take()
+    }
+}
+
+fn is_not_found(error: &MapError) -> bool {
+    matches!(error, MapError::SyscallError(error) if error.io_error.raw_os_error() == Some(libc::ENOENT))
+}

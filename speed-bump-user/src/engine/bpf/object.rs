@@ -1,0 +1,191 @@
+//! From the checked-in BPF object to loaded programs.
+//!
+//! aya creates the maps and will load the tracepoint programs; the uprobe programs are relocated here with
+//! aya-obj and loaded through [`sys::bpf`](crate::sys::bpf), for the attach type that this kernel offers.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+};
+
+use aya::{
+    Ebpf, EbpfError, EbpfLoader, features,
+    maps::{Map, MapError},
+    programs::ProgramError,
+};
+use aya_obj::Object;
+use speed_bump_abi::maps;
+
+use super::Capacity;
+use crate::{
+    kernel::TaskOffsets,
+    sys::bpf::{self, LoadError, UprobeAttachType},
+};
+
+/// The object, built by `cargo xtask ebpf`.
+#[cfg(target_arch = "x86_64")]
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.x86_64.bpf.o");
+/// The object, built by `cargo xtask ebpf`.
+#[cfg(target_arch = "aarch64")]
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.aarch64.bpf.o");
+
+/// Why the BPF object could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// aya could not parse the object or create its maps.
+    #[error("cannot create the BPF maps: {}", with_causes(.0))]
+    Maps(#[from] EbpfError),
+    /// aya-obj could not relocate the object.
+    #[error("the BPF object does not fit this loader ({0}); rebuild it with `cargo xtask ebpf`")]
+    Object(String),
+    /// The kernel offers no BTF for programs.
+    #[error(
+        "this kernel does not accept BTF with BPF programs; it needs 5.2 or later with CONFIG_DEBUG_INFO_BTF or at least CONFIG_BPF_SYSCALL"
+    )]
+    NoBtf,
+    /// The kernel refused the type information.
+    #[error("the kernel refused the BPF object's type information: {0}")]
+    Btf(io::Error),
+    /// The kernel refused a program.
+    #[error("the kernel refused the BPF program `{name}`: {error}")]
+    Load {
+        /// The program.
+        name: &'static str,
+        /// Why.
+        error: LoadError,
+    },
+    /// A program that follows processes could not be attached.
+    #[error("cannot follow forks and execs with the BPF program `{name}`: {}; `--no-children` does without", with_causes(.error))]
+    Follow {
+        /// The program.
+        name: &'static str,
+        /// Why.
+        error: ProgramError,
+    },
+    /// The object lacks a map.
+    #[error("the BPF object has no map `{name}`; rebuild it with `cargo xtask ebpf`")]
+    NoMap {
+        /// The map.
+        name: &'static str,
+    },
+    /// The object lacks a program.
+    #[error("the BPF object has no program `{name}`; rebuild it with `cargo xtask ebpf`")]
+    NoProgram {
+        /// The program.
+        name: &'static str,
+    },
+    /// A map could not be read or written.
+    #[error("cannot use a BPF map: {}", with_causes(.0))]
+    Map(#[from] MapError),
+}
+
+/// An error with all its causes on one line: aya's own messages leave the errno to the source.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// What [`load`] made.
+pub(super) struct Loaded {
+    pub(super) ebpf: Ebpf,
+    pub(super) site: OwnedFd,
+    pub(super) trampoline: OwnedFd,
+    pub(super) python_usdt: OwnedFd,
+}
+
+/// Creates the maps and loads the uprobe programs.
+pub(super) fn load(
+    capacity: Capacity,
+    attach_type: UprobeAttachType,
+    offsets: Option<TaskOffsets>,
+) -> Result<Loaded, EngineError> {
+    let ebpf = create_maps(capacity, offsets)?;
+
+    let unfit = |error: &(dyn std::error::Error + 'static)| EngineError::Object(with_causes(error));
+    let mut object = Object::parse(OBJECT).map_err(|error| unfit(&error))?;
+    let btf_features = features().btf().ok_or(EngineError::NoBtf)?;
+    let btf = object
+        .fixup_and_sanitize_btf(btf_features)
+        .map_err(|error| unfit(&error))?
+        .ok_or(EngineError::NoBtf)?;
+    let btf = bpf::load_btf(&btf.to_bytes()).map_err(EngineError::Btf)?;
+
+    let descriptors: HashMap<&str, i32> =
+        ebpf.maps().filter_map(|(name, map)| Some((name, descriptor(map)?))).collect();
+    let object_maps = std::mem::take(&mut object.maps);
+    let text_sections: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
+    object
+        .relocate_maps(
+            object_maps
+                .iter()
+                .filter_map(|(name, map)| Some((name.as_str(), *descriptors.get(name.as_str())?, map))),
+            &text_sections,
+        )
+        .map_err(|error| unfit(&error))?;
+    object.relocate_calls(&text_sections).map_err(|error| unfit(&error))?;
+    object.sanitize_functions(features());
+
+    let program = |name: &'static str| {
+        let program = object.programs.get(name).ok_or(EngineError::NoProgram { name })?;
+        let function =
+            object.functions.get(&program.function_key()).ok_or(EngineError::NoProgram { name })?;
+        bpf::load_uprobe_program(&bpf::UprobeProgram {
+            name,
+            instructions: &function.instructions,
+            license: &program.license,
+            btf: btf.as_fd(),
+            function_info: (&function.func_info.func_info_bytes(), function.func_info_rec_size),
+            attach_type,
+        })
+        .map_err(|error| EngineError::Load { name, error })
+    };
+    Ok(Loaded {
+        site: program(maps::PROGRAM_SITE)?,
+        trampoline: program(maps::PROGRAM_TRAMPOLINE)?,
+        python_usdt: program(maps::PROGRAM_PYTHON_USDT)?,
+        ebpf,
+    })
+}
+
+fn create_maps(capacity: Capacity, offsets: Option<TaskOffsets>) -> Result<Ebpf, EngineError> {
+    let TaskOffsets { pid, tgid, mm } = offsets.unwrap_or_default();
+    let Capacity { targets, sites, functions, trampolines, python_usdt } = capacity;
+    let mut loader = EbpfLoader::new();
+    loader
+        .override_global("TASK_PID_OFFSET", &pid, true)
+        .override_global("TASK_TGID_OFFSET", &tgid, true)
+        .override_global("TASK_MM_OFFSET", &mm, true)
+        .map_max_entries(maps::POLICIES, targets.max(1))
+        .map_max_entries(maps::COUNTERS, targets.max(1))
+        .map_max_entries(maps::SITES, sites.max(1))
+        .map_max_entries(maps::FUNCTIONS, functions.max(1))
+        .map_max_entries(maps::STATS, functions.max(1))
+        .map_max_entries(maps::TRAMPOLINES, trampolines.max(1));
+    if !python_usdt {
+        loader
+            .map_max_entries(maps::PYTHON_KEYS, 1)
+            .map_max_entries(maps::PYTHON_VERDICTS, 1)
+            .map_max_entries(maps::PYTHON_PENDING, 1);
+    }
+    Ok(loader.load(OBJECT)?)
+}
+
+/// The descriptor of a map of one of the kinds that the object uses.
+fn descriptor(map: &Map) -> Option<i32> {
+    match map {
+        Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data) | Map::RingBuf(data) => {
+            Some(data.fd().as_fd().as_raw_fd())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,256 @@
+//! Attaching: from probe sites of one process to links, and off again.
+//!
+//! Knows offsets and cookies, not functions or targets. Where the kernel has `uprobe_multi` links, all sites
+//! of a file hang on one; else each site has a perf event of its own.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
+    thread,
+};
+
+use speed_bump_abi::Cookie;
+
+use super::file::ProbeFile;
+use crate::{
+    engine::bpf::{BpfEngine, UprobeProgram},
+    sys::{
+        bpf::{self, MultiSites, UprobeAttachType},
+        perf_event::UprobeSource,
+    },
+    units::{FileOffset, Pid},
+};
+
+/// How many links are closed at a time where each has its own perf event: the kernel waits for a grace
+/// period per event (some 100 ms), and events closed together share it.
+const CLOSERS: usize = 64;
+
+/// One place to attach to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttachSite {
+    /// Offset into the file.
+    pub offset: FileOffset,
+    /// Offset of the USDT semaphore into the file; the kernel raises it while attached.
+    pub semaphore: Option<FileOffset>,
+    /// Index into the engine's sites.
+    pub site: u32,
+}
+
+/// Sites of one file that share a program.
+#[derive(Clone, Debug)]
+pub struct SiteGroup {
+    /// The file.
+    pub file: Arc<ProbeFile>,
+    /// The program.
+    pub program: UprobeProgram,
+    /// The sites.
+    pub sites: Vec<AttachSite>,
+}
+
+/// A site that the kernel would not take.
+#[derive(Debug)]
+pub struct RefusedSite {
+    /// The site.
+    pub site: AttachSite,
+    /// The file.
+    pub file: Arc<ProbeFile>,
+    /// What the kernel said.
+    pub error: io::Error,
+}
+
+/// Why nothing could be attached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// No perf events for uprobes.
+    #[error(
+        "this kernel offers no uprobe events ({0}); it needs CONFIG_UPROBE_EVENTS and CONFIG_PERF_EVENTS"
+    )]
+    NoUprobes(io::Error),
+    /// The process ended.
+    #[error("process {pid} ended before its probe sites were attached")]
+    ProcessGone {
+        /// The process.
+        pid: Pid,
+    },
+    /// The kernel refused for lack of privilege.
+    #[error(
+        "not allowed to attach uprobes to process {pid} ({error}): run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"
+    )]
+    Privilege {
+        /// The process.
+        pid: Pid,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// No more file descriptors.
+    #[error(
+        "out of file descriptors with {attached} probe sites attached ({error}): raise `ulimit -n`, or select fewer functions"
+    )]
+    Descriptors {
+        /// Sites attached before.
+        attached: usize,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+/// What is attached to one process. Dropping it detaches everything.
+#[derive(Debug, Default)]
+pub struct Attachment {
+    multi: Vec<OwnedFd>,
+    single: Vec<SingleLink>,
+    sites: usize,
+}
+
+/// A site's link, and the event that it hangs on.
+#[derive(Debug)]
+struct SingleLink {
+    _link: OwnedFd,
+    _event: OwnedFd,
+}
+
+impl Attachment {
+    /// How many sites are attached.
+    pub fn sites(&self) -> usize {
+        self.sites
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        let mut single = std::mem::take(&mut self.single);
+        let share = single.len().div_ceil(CLOSERS).max(1);
+        thread::scope(|scope| {
+            while !single.is_empty() {
+                let part = single.split_off(single.len().saturating_sub(share));
+                scope.spawn(move || drop(part));
+            }
+        });
+    }
+}
+
+/// Attaches sites to one process; `process` is its index in the session and goes into every cookie.
+///
+/// Sites that the kernel refuses are returned; the others are attached.
+///
+/// # Errors
+/// When nothing more can be attached at all; what was attached is detached again.
+pub fn attach(
+    engine: &BpfEngine,
+    pid: Pid,
+    process: u32,
+    groups: &[SiteGroup],
+) -> Result<(Attachment, Vec<RefusedSite>), AttachError> {
+    let mut attaching = Attaching {
+        engine,
+        pid,
+        process,
+        source: None,
+        attachment: Attachment::default(),
+        refused: Vec::new(),
+    };
+    for group in groups {
+        match engine.attach_type() {
+            UprobeAttachType::Multi => attaching.multi(group, &group.sites)?,
+            UprobeAttachType::PerfEvent => attaching.single(group)?,
+        }
+    }
+    Ok((attaching.attachment, attaching.refused))
+}
+
+struct Attaching<'a> {
+    engine: &'a BpfEngine,
+    pid: Pid,
+    process: u32,
+    source: Option<UprobeSource>,
+    attachment: Attachment,
+    refused: Vec<RefusedSite>,
+}
+
+impl Attaching<'_> {
+    /// One link for all sites. The kernel takes all or none and does not say which it minds, so a refusal
+    /// is narrowed down by halves.
+    fn multi(&mut self, group: &SiteGroup, sites: &[AttachSite]) -> Result<(), AttachError> {
+        if sites.is_empty() {
+            return Ok(());
+        }
+        let offsets: Vec<u64> = sites.iter().map(|site| site.offset.0).collect();
+        let semaphores: Vec<u64> =
+            sites.iter().map(|site| site.semaphore.map_or(0, |offset| offset.0)).collect();
+        let cookies: Vec<u64> = sites.iter().map(|site| self.cookie(site)).collect();
+        let arrays = MultiSites {
+            path: group.file.attach_path(),
+            offsets: &offsets,
+            semaphores: &semaphores,
+            cookies: &cookies,
+        };
+        match bpf::link_uprobe_multi(self.engine.program(group.program), &arrays, self.pid) {
+            Ok(link) => {
+                self.attachment.multi.push(link);
+                self.attachment.sites += sites.len();
+                Ok(())
+            }
+            Err(error) => match (self.fatal(error)?, sites) {
+                (error, [site]) => {
+                    self.refuse(*site, group, error);
+                    Ok(())
+                }
+                (_, sites) => {
+                    let (left, right) = sites.split_at(sites.len() / 2);
+                    self.multi(group, left)?;
+                    self.multi(group, right)
+                }
+            },
+        }
+    }
+
+    /// A perf event and a link for each site.
+    fn single(&mut self, group: &SiteGroup) -> Result<(), AttachError> {
+        let source = match self.source {
+            Some(source) => source,
+            None => *self.source.insert(UprobeSource::read().map_err(AttachError::NoUprobes)?),
+        };
+        for site in &group.sites {
+            let linked = source
+                .open(group.file.attach_path(), site.offset, site.semaphore, self.pid)
+                .and_then(|event| {
+                    let program = self.engine.program(group.program);
+                    let link = bpf::link_perf_event(program, event.as_fd(), self.cookie(site))?;
+                    Ok(SingleLink { _link: link, _event: event })
+                });
+            match linked {
+                Ok(link) => {
+                    self.attachment.single.push(link);
+                    self.attachment.sites += 1;
+                }
+                Err(error) => {
+                    let error = self.fatal(error)?;
+                    self.refuse(*site, group, error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn cookie(&self, site: &AttachSite) -> u64 {
+        Cookie { process: self.process, site: site.site }.to_bits()
+    }
+
+    fn refuse(&mut self, site: AttachSite, group: &SiteGroup, error: io::Error) {
+        self.refused.push(RefusedSite { site, file: Arc::clone(&group.file), error });
+    }
+
+    /// Hands the error back when it concerns a site and not the whole attempt.
+    fn fatal(&self, error: io::Error) -> Result<io::Error, AttachError> {
+        let pid = self.pid;
+        match error.raw_os_error() {
+            Some(libc::ESRCH) => Err(AttachError::ProcessGone { pid }),
+            Some(libc::EPERM | libc::EACCES) => Err(AttachError::Privilege { pid, error }),
+            Some(libc::EMFILE | libc::ENFILE) => {
+                Err(AttachError::Descriptors { attached: self.attachment.sites, error })
+            }
+            _ => Ok(error),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A file that a process maps, held open.
+//!
+//! Paths may be renamed, replaced or unreachable from our mount namespace, and the process that maps the
+//! file may end: the descriptor stays the one file that was looked at, and the kernel is handed that.
+
+use std::{
+    ffi::{CStr, CString},
+    fs::File,
+    io,
+    os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+/// Which file: device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// A file to put probes into.
+#[derive(Debug)]
+pub struct ProbeFile {
+    file: File,
+    id: FileId,
+    path: PathBuf,
+    attach_path: CString,
+}
+
+impl ProbeFile {
+    /// Takes an open file and the path by which the process knows it.
+    ///
+    /// # Errors
+    /// What `fstat` returns.
+    pub fn new(file: File, path: PathBuf) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let id = FileId { device: metadata.dev(), inode: metadata.ino() };
+        let attach_path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        Ok(Self { file, id, path, attach_path })
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Which file it is.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// The path by which the process knows it: for people and patterns, not for opening.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path to hand to the kernel: our own descriptor.
+    pub fn attach_path(&self) -> &CStr {
+        &self.attach_path
+    }
+}

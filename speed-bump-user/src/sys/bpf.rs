@@ -1,0 +1,258 @@
+//! `bpf(2)`: loading BTF and programs, and linking programs to uprobes.
+//!
+//! aya creates the maps and loads all programs but those for uprobes: it cannot load a program for
+//! `BPF_TRACE_UPROBE_MULTI`, nor link one (aya 0.14). The layouts are those of `union bpf_attr` in
+//! include/uapi/linux/bpf.h; the kernel accepts a shorter structure than its own.
+
+use std::{
+    ffi::CStr,
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+};
+
+use aya_obj::generated::bpf_insn;
+
+use crate::units::Pid;
+
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_BTF_LOAD: libc::c_long = 18;
+const BPF_LINK_CREATE: libc::c_long = 28;
+
+const BPF_PROG_TYPE_KPROBE: u32 = 2;
+const BPF_PERF_EVENT: u32 = 41;
+const BPF_TRACE_UPROBE_MULTI: u32 = 48;
+
+/// Bytes kept of what the verifier says about a program that it refuses.
+const LOG_BYTES: usize = 1 << 20;
+
+/// How a uprobe program will be attached; the kernel wants to know when it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UprobeAttachType {
+    /// One perf event and one link for each site (kernel 5.15, for the cookie).
+    PerfEvent,
+    /// One link for all sites of a file (kernel 6.6).
+    Multi,
+}
+
+/// A program as the object file and its relocations left it.
+#[derive(Clone, Copy, Debug)]
+pub struct UprobeProgram<'a> {
+    /// At most 15 bytes are kept.
+    pub name: &'a str,
+    /// Instructions with map file descriptors and calls filled in.
+    pub instructions: &'a [bpf_insn],
+    /// The licence; GPL-only helpers are refused to others.
+    pub license: &'a CStr,
+    /// The object's BTF, as [`load_btf`] returned it.
+    pub btf: BorrowedFd<'a>,
+    /// Records of `func_info`, and the size of one; callbacks of `bpf_loop` need them.
+    pub function_info: (&'a [u8], usize),
+    /// How the program will be attached.
+    pub attach_type: UprobeAttachType,
+}
+
+/// The kernel refused a program.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}{}{verifier_log}", if verifier_log.is_empty() { "" } else { "; the verifier said:\n" })]
+pub struct LoadError {
+    /// What the system call returned.
+    pub error: io::Error,
+    /// The verifier's last words; empty when it was not asked.
+    pub verifier_log: String,
+}
+
+/// Loads type information.
+///
+/// # Errors
+/// What `BPF_BTF_LOAD` returns; `EPERM` without `CAP_BPF`.
+pub fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attributes {
+        btf: u64,
+        log_buf: u64,
+        size: u32,
+        log_size: u32,
+        log_level: u32,
+    }
+    let size = u32::try_from(btf.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let attributes = Attributes { btf: btf.as_ptr() as u64, size, ..Default::default() };
+    // SAFETY: the structure is laid out as BPF_BTF_LOAD's, and its pointer outlives the call.
+    unsafe { bpf_fd(BPF_BTF_LOAD, &attributes) }
+}
+
+/// Loads a program for uprobes.
+///
+/// # Errors
+/// What `BPF_PROG_LOAD` returns, with the verifier's log when it refused the program.
+pub fn load_uprobe_program(program: &UprobeProgram<'_>) -> Result<OwnedFd, LoadError> {
+    #[repr(C)]
+    struct Attributes {
+        prog_type: u32,
+        insn_cnt: u32,
+        insns: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log_buf: u64,
+        kern_version: u32,
+        prog_flags: u32,
+        prog_name: [u8; 16],
+        prog_ifindex: u32,
+        expected_attach_type: u32,
+        prog_btf_fd: u32,
+        func_info_rec_size: u32,
+        func_info: u64,
+        func_info_cnt: u32,
+        padding: u32,
+    }
+    let mut prog_name = [0; 16];
+    for (to, from) in prog_name.iter_mut().take(15).zip(program.name.bytes()) {
+        *to = from;
+    }
+    let (function_info, record_size) = program.function_info;
+    let mut log = Vec::new();
+    let load = |log: &mut Vec<u8>| {
+        let attributes = Attributes {
+            prog_type: BPF_PROG_TYPE_KPROBE,
+            insn_cnt: u32::try_from(program.instructions.len()).unwrap_or(u32::MAX),
+            insns: program.instructions.as_ptr() as u64,
+            license: program.license.as_ptr() as u64,
+            log_level: u32::from(!log.is_empty()),
+            log_size: u32::try_from(log.len()).unwrap_or(0),
+            log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
+            kern_version: 0,
+            prog_flags: 0,
+            prog_name,
+            prog_ifindex: 0,
+            expected_attach_type: match program.attach_type {
+                UprobeAttachType::PerfEvent => 0,
+                UprobeAttachType::Multi => BPF_TRACE_UPROBE_MULTI,
+            },
+            prog_btf_fd: program.btf.as_raw_fd().unsigned_abs(),
+            func_info_rec_size: u32::try_from(record_size).unwrap_or(0),
+            func_info: function_info.as_ptr() as u64,
+            func_info_cnt: u32::try_from(function_info.len() / record_size.max(1)).unwrap_or(0),
+            padding: 0,
+        };
+        // SAFETY: the structure is laid out as BPF_PROG_LOAD's up to `func_info_cnt`; all pointers
+        // outlive the call, and the log is as long as it says.
+        unsafe { bpf_fd(BPF_PROG_LOAD, &attributes) }
+    };
+    let first = match load(&mut log) {
+        Ok(program) => return Ok(program),
+        Err(error) => error,
+    };
+    // A second try, only to hear why.
+    log.resize(LOG_BYTES, 0);
+    match load(&mut log) {
+        Ok(program) => Ok(program),
+        Err(_) => {
+            let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+            let text = String::from_utf8_lossy(&log[..end]);
+            let tail: Vec<&str> = text.lines().rev().take(30).collect();
+            let verifier_log = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
+            Err(LoadError { error: first, verifier_log })
+        }
+    }
+}
+
+/// The sites of one file that one link covers. All slices have the same length.
+#[derive(Clone, Copy, Debug)]
+pub struct MultiSites<'a> {
+    /// The file.
+    pub path: &'a CStr,
+    /// Offsets into the file.
+    pub offsets: &'a [u64],
+    /// File offsets of USDT semaphores, 0 for none.
+    pub semaphores: &'a [u64],
+    /// What `bpf_get_attach_cookie` returns at each site.
+    pub cookies: &'a [u64],
+}
+
+/// Attaches a program to many sites of one file, in one process, with one link.
+///
+/// Closing the link removes all of them; that takes the kernel some 30 ms however many they are, where
+/// perf events take 100 ms *each* (measured on 6.18: one RCU-tasks-trace grace period per event).
+///
+/// # Errors
+/// What `BPF_LINK_CREATE` returns: `EINVAL` for an offset that is no instruction or not probeable,
+/// `ESRCH` when the process is gone, `ENOTSUPP` where uprobes cannot be.
+pub fn link_uprobe_multi(program: BorrowedFd<'_>, sites: &MultiSites<'_>, pid: Pid) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        prog_fd: u32,
+        target_fd: u32,
+        attach_type: u32,
+        flags: u32,
+        path: u64,
+        offsets: u64,
+        ref_ctr_offsets: u64,
+        cookies: u64,
+        cnt: u32,
+        uprobe_flags: u32,
+        pid: u32,
+        padding: u32,
+    }
+    if sites.semaphores.len() != sites.offsets.len() || sites.cookies.len() != sites.offsets.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let has_semaphores = sites.semaphores.iter().any(|semaphore| *semaphore != 0);
+    let attributes = Attributes {
+        prog_fd: program.as_raw_fd().unsigned_abs(),
+        target_fd: 0,
+        attach_type: BPF_TRACE_UPROBE_MULTI,
+        flags: 0,
+        path: sites.path.as_ptr() as u64,
+        offsets: sites.offsets.as_ptr() as u64,
+        ref_ctr_offsets: if has_semaphores { sites.semaphores.as_ptr() as u64 } else { 0 },
+        cookies: sites.cookies.as_ptr() as u64,
+        cnt: u32::try_from(sites.offsets.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        uprobe_flags: 0,
+        pid: pid.get().unsigned_abs(),
+        padding: 0,
+    };
+    // SAFETY: the structure is laid out as BPF_LINK_CREATE's `uprobe_multi`; the three arrays are as long
+    // as `cnt` says and outlive the call.
+    unsafe { bpf_fd(BPF_LINK_CREATE, &attributes) }
+}
+
+/// Attaches a program to a perf event.
+///
+/// # Errors
+/// What `BPF_LINK_CREATE` returns.
+pub fn link_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        prog_fd: u32,
+        target_fd: u32,
+        attach_type: u32,
+        flags: u32,
+        bpf_cookie: u64,
+    }
+    let attributes = Attributes {
+        prog_fd: program.as_raw_fd().unsigned_abs(),
+        target_fd: event.as_raw_fd().unsigned_abs(),
+        attach_type: BPF_PERF_EVENT,
+        flags: 0,
+        bpf_cookie: cookie,
+    };
+    // SAFETY: the structure is laid out as BPF_LINK_CREATE's `perf_event`.
+    unsafe { bpf_fd(BPF_LINK_CREATE, &attributes) }
+}
+
+/// A `bpf(2)` command that returns a file descriptor.
+///
+/// # Safety
+/// `attributes` is laid out as the command's part of `union bpf_attr`, without uninitialised padding, and
+/// every pointer in it is valid for what the command does with it.
+unsafe fn bpf_fd<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
+    let size = size_of::<T>();
+    // SAFETY: the kernel reads `size` bytes at `attributes`; the rest is the caller's promise.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size) };
+    match i32::try_from(fd) {
+        // SAFETY: these commands return a new descriptor that nobody else owns.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

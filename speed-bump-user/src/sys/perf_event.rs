@@ -1,0 +1,89 @@
+//! `perf_event_open(2)` for one uprobe.
+
+use std::{
+    ffi::CStr,
+    fs, io,
+    os::fd::{FromRawFd as _, OwnedFd},
+};
+
+use crate::units::{FileOffset, Pid};
+
+/// Close the descriptor on exec (include/uapi/linux/perf_event.h).
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+
+/// The perf event source that makes uprobes (kernel 4.17).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UprobeSource {
+    number: u32,
+}
+
+/// `perf_event_attr` up to PERF_ATTR_SIZE_VER1 (include/uapi/linux/perf_event.h).
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    bp_type: u32,
+    uprobe_path: u64,
+    probe_offset: u64,
+}
+
+impl UprobeSource {
+    /// Reads the number that this kernel gave the source.
+    ///
+    /// # Errors
+    /// `NotFound` where the kernel has no uprobe events (`CONFIG_UPROBE_EVENTS`).
+    pub fn read() -> io::Result<Self> {
+        let text = fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")?;
+        let number = text.trim().parse().map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok(Self { number })
+    }
+
+    /// Opens the event of one site in one process: all its threads, none of its children.
+    ///
+    /// # Errors
+    /// What `perf_event_open` returns; `EACCES` without `CAP_PERFMON`, `InvalidInput` for a semaphore
+    /// beyond 4 GiB of the file, which the interface cannot express.
+    pub fn open(
+        self,
+        path: &CStr,
+        offset: FileOffset,
+        semaphore: Option<FileOffset>,
+        pid: Pid,
+    ) -> io::Result<OwnedFd> {
+        let semaphore =
+            u32::try_from(semaphore.map_or(0, |offset| offset.0)).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let attributes = Attributes {
+            kind: self.number,
+            size: size_of::<Attributes>() as u32,
+            // Bits 32 to 63 are `ref_ctr_offset` (/sys/bus/event_source/devices/uprobe/format).
+            config: u64::from(semaphore) << 32,
+            uprobe_path: path.as_ptr() as u64,
+            probe_offset: offset.0,
+            ..Attributes::default()
+        };
+        let (any_cpu, no_group) = (-1, -1);
+        // SAFETY: the structure is as long as it says, and the path outlives the call.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attributes,
+                pid.get(),
+                any_cpu,
+                no_group,
+                PERF_FLAG_FD_CLOEXEC,
+            )
+        };
+        match i32::try_from(fd) {
+            // SAFETY: a new descriptor that nobody else owns.
+            Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
