@@ -12,8 +12,8 @@
 //! - Where branches are not all known (`jmp reg`: switches, computed gotos), only sites up to the last push
 //!   that saves a register for the caller are taken. A second pass over that push would save it twice, so
 //!   compilers let no branch land at or before it.
-//! - A function that jumps to its own entry runs through every such site again, the entry included:
-//!   [`Site::repeats`]. There a turn of the loop cannot be told from a call.
+//! - A function that jumps to its own entry runs through every such site again, the entry included. There a
+//!   turn of the loop cannot be told from a call: [`Exactness`] says where that is so, or may be.
 //!
 //! Not considered: code that the process changed after it was mapped, and entries past `endbr64` from other
 //! files, which no linker for x86-64 makes.
@@ -26,7 +26,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub use self::code::{CodeMap, CodeSegment, CodeSymbol, FunctionCode, is_fragment_name};
+pub use self::code::{CodeMap, CodeSegment, CodeSymbol, FunctionCode, LandingPads, is_fragment_name};
 use crate::units::{Nanos, VirtualAddress};
 
 /// What a uprobe costs, by the instruction that it lies on. Which are cheap is measured on each machine.
@@ -94,10 +94,32 @@ pub struct Site {
     /// Bytes from `rsp` at the site, before the instruction runs, to the return address; 0 at the entry.
     /// `None` where the code up to here moves `rsp` by an amount that it does not show.
     pub stack_delta: Option<u32>,
-    /// The function jumps to its own entry: a turn of that loop counts as a call.
-    pub repeats: bool,
+    /// Whether a call hits it once.
+    pub exactness: Exactness,
     /// Why this site and no other, in a sentence for `list`.
     pub reason: String,
+}
+
+/// Whether each call hits a site exactly once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exactness {
+    /// It does.
+    Once,
+    /// Nothing shows that it does not, but not every branch is known: an indirect jump could lead to the entry.
+    Unproven,
+    /// The function jumps to its own entry: a turn of that loop, or a tail call of itself, counts as a call.
+    Repeats,
+}
+
+impl fmt::Display for Exactness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Once => "once a call",
+            Self::Unproven => "once a call, as far as branches are known",
+            Self::Repeats => "once a call and once a jump to the entry",
+        })
+    }
 }
 
 /// Why the kernel takes no probe on an instruction, or none that leaves the program whole.
@@ -239,6 +261,8 @@ pub struct Candidate {
     pub stack_delta: Option<u32>,
     /// Why it is no site, if it is none.
     pub excluded: Option<Exclusion>,
+    /// Whether a call hits it once, if it is a site.
+    pub exactness: Exactness,
 }
 
 /// Every instruction that could be a function's site, with what speaks against it.
@@ -310,7 +334,7 @@ impl Analysis {
                 kind: site.kind,
                 instruction: site.instruction.clone(),
                 stack_delta: site.stack_delta,
-                repeats: self.jump_to_entry.is_some(),
+                exactness: site.exactness,
                 reason: self.reason(site, least, cost),
             }),
             (None, Some(entry)) => Err(SiteRefusal::NoSite {

@@ -1,7 +1,7 @@
 //! Sites on AArch64: the entry, always. Its kernels simulate few instructions, none of which is common at the
 //! start of a function, and step the rest; choosing among them waits for a machine to measure on.
 
-use super::{Analysis, Candidate, FunctionCode, LineEnd, SiteKind, SiteRefusal};
+use super::{Analysis, Candidate, Exactness, FunctionCode, LineEnd, SiteKind, SiteRefusal};
 
 pub(super) fn analyse(function: &FunctionCode<'_>) -> Result<Analysis, SiteRefusal> {
     let Some(word) = function.map.bytes_from(function.entry.0).first_chunk::<4>() else {
@@ -14,6 +14,7 @@ pub(super) fn analyse(function: &FunctionCode<'_>) -> Result<Analysis, SiteRefus
         instruction: format!(".inst {:#010x}", u32::from_le_bytes(*word)),
         stack_delta: None,
         excluded: None,
+        exactness: Exactness::Unproven,
     };
     Ok(Analysis { candidates: vec![entry], end: LineEnd::Architecture, jump_to_entry: None })
 }

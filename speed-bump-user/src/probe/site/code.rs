@@ -3,6 +3,8 @@
 
 use std::{ops::Range, sync::OnceLock};
 
+use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
+
 use crate::units::VirtualAddress;
 
 /// One executable segment, or section, of a file.
@@ -33,6 +35,46 @@ pub fn is_fragment_name(name: &str) -> bool {
     !function.is_empty() && (suffix.is_empty() || suffix.strip_prefix('.').is_some_and(is_number))
 }
 
+/// Where code may lie that only the unwinder enters: handlers of exceptions, which compilers move to pieces
+/// elsewhere, and which jump back into their function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LandingPads {
+    /// The symbols are from `.symtab` or from debug data, so they name every moved piece.
+    InSymbols,
+    /// The file names no pieces; only the functions in these ranges have handlers. Sorted, without overlap.
+    Of(Vec<Range<u64>>),
+    /// The file names no pieces, and which functions have handlers is not known.
+    Anywhere,
+}
+
+impl LandingPads {
+    /// Reads which functions have handlers from a file's `.eh_frame` and its address: those whose description
+    /// names language-specific data (Linux Standard Base 5.0, "Exception Frames").
+    pub fn of_eh_frame(bytes: &[u8], address: VirtualAddress) -> Self {
+        let section = EhFrame::new(bytes, LittleEndian);
+        let bases = BaseAddresses::default().set_eh_frame(address.0);
+        let mut entries = section.entries(&bases);
+        let mut functions = Vec::new();
+        loop {
+            match entries.next() {
+                Ok(None) => break,
+                Ok(Some(CieOrFde::Cie(_))) => {}
+                Ok(Some(CieOrFde::Fde(partial))) => match partial.parse(EhFrame::cie_from_offset) {
+                    Ok(function) if function.lsda().is_some() => {
+                        let start = function.initial_address();
+                        functions.push(start..start.saturating_add(function.len()));
+                    }
+                    Ok(_) => {}
+                    Err(_) => return Self::Anywhere,
+                },
+                Err(_) => return Self::Anywhere,
+            }
+        }
+        functions.sort_unstable_by_key(|function| (function.start, function.end));
+        Self::Of(functions)
+    }
+}
+
 /// The executable bytes of one file, and every symbol in them.
 #[derive(Debug)]
 pub struct CodeMap<'a> {
@@ -41,7 +83,7 @@ pub struct CodeMap<'a> {
     symbols: Vec<CodeSymbol>,
     /// For each symbol, the furthest end among it and those before it: finds overlaps without a search tree.
     furthest_end: Vec<u64>,
-    unseen_landing_pads: bool,
+    landing_pads: LandingPads,
     /// Where branches in fragments go, sorted, with where they come from; filled by the architecture's module.
     pub(super) fragment_branches: OnceLock<Vec<(u64, u64)>>,
 }
@@ -49,13 +91,10 @@ pub struct CodeMap<'a> {
 impl<'a> CodeMap<'a> {
     /// Takes a file's executable segments and every symbol in them: from `.symtab`, from separate debug data,
     /// or from `.dynsym` where there is no better.
-    ///
-    /// `unseen_landing_pads` says that the file can hold code that only the unwinder enters and that no symbol
-    /// names: it has a `.gcc_except_table`, and no `.symtab` was found for it.
     pub fn new(
         segments: impl IntoIterator<Item = CodeSegment<'a>>,
         symbols: impl IntoIterator<Item = CodeSymbol>,
-        unseen_landing_pads: bool,
+        landing_pads: LandingPads,
     ) -> Self {
         let mut symbols: Vec<_> = symbols.into_iter().collect();
         symbols.sort_unstable_by_key(|symbol| symbol.address);
@@ -70,7 +109,7 @@ impl<'a> CodeMap<'a> {
             segments: segments.into_iter().map(within_addresses).collect(),
             symbols,
             furthest_end,
-            unseen_landing_pads,
+            landing_pads,
             fragment_branches: OnceLock::new(),
         }
     }
@@ -132,8 +171,16 @@ impl<'a> CodeMap<'a> {
             .map(|symbol| symbol.address.0..symbol.address.0.saturating_add(symbol.size))
     }
 
-    pub(super) fn unseen_landing_pads(&self) -> bool {
-        self.unseen_landing_pads
+    /// Whether code that no symbol names may be part of the function in this range.
+    pub(super) fn hides_landing_pads(&self, range: &Range<u64>) -> bool {
+        match &self.landing_pads {
+            LandingPads::InSymbols => false,
+            LandingPads::Of(functions) => {
+                let after = functions.partition_point(|function| function.end <= range.start);
+                functions.get(after).is_some_and(|function| function.start < range.end)
+            }
+            LandingPads::Anywhere => true,
+        }
     }
 }
 
@@ -183,7 +230,7 @@ mod tests {
         let map = CodeMap::new(
             [],
             [symbol(0x10, 0x30), symbol(0x20, 4), symbol(0x30, 0x20), symbol(0x60, 0x10), symbol(0x70, 0)],
-            false,
+            LandingPads::InSymbols,
         );
         assert_eq!(map.overlap(&(0x20..0x24)), 0x10..0x50);
         assert_eq!(map.overlap(&(0x10..0x40)), 0x10..0x50);
@@ -194,12 +241,27 @@ mod tests {
     }
 
     #[test]
+    fn handlers_hide_landing_pads_of_their_function_alone() {
+        let hides = |pads: LandingPads, range| CodeMap::new([], [], pads).hides_landing_pads(&range);
+        let of = || LandingPads::Of(vec![0x10..0x20, 0x30..0x40]);
+        for (range, hidden) in
+            [(0..0x10, false), (0..0x11, true), (0x1f..0x20, true), (0x20..0x30, false), (0x40..0x50, false)]
+        {
+            assert_eq!(hides(of(), range.clone()), hidden, "{range:x?}");
+            assert!(!hides(LandingPads::InSymbols, range.clone()));
+            assert!(hides(LandingPads::Anywhere, range));
+        }
+        assert_eq!(LandingPads::of_eh_frame(&[], VirtualAddress(0)), LandingPads::Of(Vec::new()));
+        assert_eq!(LandingPads::of_eh_frame(&[1, 2, 3], VirtualAddress(0)), LandingPads::Anywhere);
+    }
+
+    #[test]
     fn bytes_end_with_their_segment() {
         let text = [1, 2, 3, 4];
         let map = CodeMap::new(
             [CodeSegment { address: VirtualAddress(u64::MAX - 3), bytes: &text }],
             [symbol(u64::MAX - 1, u64::MAX)],
-            false,
+            LandingPads::InSymbols,
         );
         assert_eq!(map.bytes_from(u64::MAX - 2), [2, 3], "nothing lies at the last address");
         assert_eq!(map.bytes_of(&(u64::MAX - 3..u64::MAX - 1)), [1, 2]);

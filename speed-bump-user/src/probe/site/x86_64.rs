@@ -7,7 +7,9 @@ mod treatment;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, Mnemonic, NasmFormatter};
 
 use self::{branches::Branches, frame::Frame, treatment::Encoding};
-use super::{Analysis, Candidate, Exclusion, FunctionCode, KernelRefusal, LineEnd, SiteKind, SiteRefusal};
+use super::{
+    Analysis, Candidate, Exactness, Exclusion, FunctionCode, KernelRefusal, LineEnd, SiteKind, SiteRefusal,
+};
 use crate::units::VirtualAddress;
 
 /// The straight line is followed no further: no prologue is that long.
@@ -48,6 +50,7 @@ pub(super) fn analyse(function: &FunctionCode<'_>) -> Result<Analysis, SiteRefus
                 instruction: text,
                 stack_delta: step.frame.depth(),
                 excluded: exclusion(step, function, &branches, anchor),
+                exactness: exactness(step, function, &branches, anchor),
             }
         })
         .collect();
@@ -146,8 +149,29 @@ fn exclusion(
     if let Some((to, from)) = reached.or(symbol.map(|symbol| (symbol, symbol))) {
         return Some(Exclusion::Reached { from: VirtualAddress(from), to: VirtualAddress(to) });
     }
-    let proven = address == entry || anchor.is_some_and(|anchor| address <= anchor);
+    let proven = address == entry || anchored(step, anchor);
     branches.doubt().filter(|_| !proven).map(Exclusion::Unproven)
+}
+
+/// Whether each call runs a step once, if nothing excludes it.
+fn exactness(
+    step: &Step<'_>,
+    function: &FunctionCode<'_>,
+    branches: &Branches,
+    anchor: Option<u64>,
+) -> Exactness {
+    let all_known = branches.doubt().is_none() && function.size.unwrap_or(0) > 0;
+    if branches.to_entry().is_some() {
+        Exactness::Repeats
+    } else if all_known || anchored(step, anchor) {
+        Exactness::Once
+    } else {
+        Exactness::Unproven
+    }
+}
+
+fn anchored(step: &Step<'_>, anchor: Option<u64>) -> bool {
+    anchor.is_some_and(|anchor| step.instruction.ip() <= anchor)
 }
 
 #[cfg(test)]

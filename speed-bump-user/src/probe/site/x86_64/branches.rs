@@ -48,7 +48,7 @@ impl Branches {
         for &(to, from) in from_fragments[first..].iter().take_while(|(to, _)| *to < line_end) {
             search.note(to, from);
         }
-        if search.has_calls && function.map.unseen_landing_pads() {
+        if search.has_calls && function.map.hides_landing_pads(&extent) {
             search.found.doubt.get_or_insert(Doubt::LandingPads);
         }
         search.found
