@@ -1,1 +1,49 @@
 //! ELF files: function symbols, where they lie in the file, and USDT probes.
+//!
+//! Uprobes attach to file offsets, users write names; this module turns one into the other. It reads
+//! files only: it never attaches, and what it needs of a process (the value of a GOT slot) it asks of its
+//! caller.
+//!
+//! # Files that change under us
+//!
+//! The files belong to production processes, may be gigabytes, and may be rewritten in place while we
+//! read. They are therefore not mapped: a file truncated under a mapping ends its reader with SIGBUS.
+//! Headers and the tables that a question needs (symbols, strings, notes, relocations) are copied with
+//! `pread`, each bounded by the size of the file and by [`TABLE_LIMIT`]; the rest is never read. The cost
+//! follows the number of symbols, not the size of the file, just as it would with a mapping.
+//!
+//! # Where things are
+//!
+//! [`ElfFile`] opens and checks a file; [`Segments`] translates addresses and offsets; [`Functions`] is
+//! the union of all symbol tables, with [`Refusal`] for symbols that cannot be probed; [`SymbolName`]
+//! demangles on demand; [`resolve_indirect`] follows an IFUNC in a process; [`UsdtProbes`] are the
+//! static probes. What differs between architectures is in [`Machine`].
+
+pub mod debug_files;
+mod demangle;
+pub mod error;
+pub mod file;
+pub mod functions;
+pub mod indirect;
+pub mod machine;
+mod mini_debug_info;
+pub mod name;
+pub mod root;
+pub mod segments;
+mod source;
+mod tables;
+pub mod usdt;
+
+#[cfg(test)]
+mod fixture;
+
+pub use error::{ElfError, ElfErrorKind};
+pub use file::ElfFile;
+pub use functions::{FunctionSymbol, Functions, IndirectFunction, Refusal, RefusedSymbol};
+pub use indirect::{Module, resolve_indirect};
+pub use machine::Machine;
+pub use name::{Binding, FunctionNames, SymbolName, SymbolVersion, TableKind};
+pub use root::Root;
+pub use segments::{LoadBias, Segment, Segments};
+pub use source::TABLE_LIMIT;
+pub use usdt::{ArgumentError, UsdtArgument, UsdtLocation, UsdtProbe, UsdtProbes};

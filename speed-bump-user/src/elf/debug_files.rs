@@ -1,0 +1,133 @@
+//! Separate debug files: found by build id and by `.gnu_debuglink`, below the process's root, and checked to
+//! belong to the file.
+//!
+//! Where they are looked for: GDB manual, "Debugging Information in Separate Files". No debuginfod.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    error::{ElfError, ElfErrorKind},
+    file::{ElfFile, read_failure},
+    root::Root,
+    tables::Tables,
+};
+
+/// Where distributions keep debug files.
+const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
+
+/// Finds the debug files of `main`, whose path below `root` is `path`. Beside those that belong to it come
+/// the errors of those that were found and do not.
+pub(super) fn find(
+    main: &ElfFile,
+    root: &Root,
+    path: &Path,
+) -> Result<(Vec<ElfFile>, Vec<ElfError>), ElfError> {
+    let (build_id, link) = {
+        let cache = main.cache();
+        let tables = Tables::read(main, &cache)?;
+        let link = match tables.section_named(b".gnu_debuglink") {
+            Some(section) => DebugLink::parse(tables.data(section, "section .gnu_debuglink")?),
+            None => None,
+        };
+        (tables.build_id()?, link)
+    };
+    let (mut found, mut rejected) = (Vec::new(), Vec::new());
+    let mut try_path = |candidate: PathBuf, link: Option<&DebugLink>| {
+        match ElfFile::open_debug_file(root, &candidate) {
+            Ok(file) => match belongs(main, build_id.as_deref(), &file, link) {
+                Ok(()) => {
+                    found.push(file);
+                    return true;
+                }
+                Err(error) => rejected.push(error),
+            },
+            Err(ElfError { kind: ElfErrorKind::Open(error), .. }) if is_absence(&error) => {}
+            Err(error) => rejected.push(error),
+        }
+        false
+    };
+    if let Some(candidate) = build_id.as_deref().and_then(build_id_path) {
+        if try_path(candidate, None) {
+            return Ok((found, rejected));
+        }
+    }
+    if let Some(link) = link {
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        let global = Path::new(DEBUG_DIRECTORY).join(directory.strip_prefix("/").unwrap_or(directory));
+        for directory in [directory.to_owned(), directory.join(".debug"), global] {
+            let candidate = directory.join(&link.name);
+            // A link may name the file itself, which is no debug file of it.
+            if candidate != path && try_path(candidate, Some(&link)) {
+                break;
+            }
+        }
+    }
+    Ok((found, rejected))
+}
+
+/// `/usr/lib/debug/.build-id/xx/yyyy….debug`.
+fn build_id_path(id: &[u8]) -> Option<PathBuf> {
+    let (first, rest) = id.split_first().filter(|(_, rest)| !rest.is_empty() && rest.len() < 64)?;
+    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(PathBuf::from(format!("{DEBUG_DIRECTORY}/.build-id/{first:02x}/{rest}.debug")))
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Equal build ids are proof. Without one on both sides the checksum of the link is, which needs the whole
+/// file to be read.
+fn belongs(
+    main: &ElfFile,
+    build_id: Option<&[u8]>,
+    file: &ElfFile,
+    link: Option<&DebugLink>,
+) -> Result<(), ElfError> {
+    let wrong =
+        |why| file.error(ElfErrorKind::WrongDebugFile { main: main.path().display().to_string(), why });
+    match (build_id, file.build_id()?, link) {
+        (Some(ours), Some(theirs), _) if *ours == *theirs => Ok(()),
+        (Some(_), Some(_), _) => Err(wrong("its build id is another one")),
+        (_, _, Some(link)) if checksum(file)? == link.checksum => Ok(()),
+        (_, _, Some(_)) => Err(wrong("its checksum is not the one in .gnu_debuglink")),
+        (_, _, None) => Err(wrong("it has no build id")),
+    }
+}
+
+/// CRC-32 of the whole file, as `.gnu_debuglink` has it.
+fn checksum(file: &ElfFile) -> Result<u32, ElfError> {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut buffer = vec![0; 1 << 18];
+    let mut position = 0;
+    while position < file.length() {
+        let left = usize::try_from(file.length() - position).unwrap_or(usize::MAX);
+        let part = &mut buffer[..left.min(1 << 18)];
+        file.source().read_exact_at(part, position).map_err(|error| file.error(read_failure(error)))?;
+        hasher.update(part);
+        position += part.len() as u64;
+    }
+    Ok(hasher.finalize())
+}
+
+/// The contents of `.gnu_debuglink`.
+struct DebugLink {
+    /// A bare file name.
+    name: String,
+    checksum: u32,
+}
+
+impl DebugLink {
+    /// A name ended by NUL, padded to a multiple of four, and the checksum. `None` unless the name is a bare,
+    /// readable one.
+    fn parse(data: &[u8]) -> Option<Self> {
+        let end = data.iter().position(|byte| *byte == 0)?;
+        let name = std::str::from_utf8(&data[..end]).ok()?;
+        let checksum = data.get((end + 1).next_multiple_of(4)..)?.first_chunk()?;
+        let bare = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
+        bare.then(|| Self { name: name.to_owned(), checksum: u32::from_le_bytes(*checksum) })
+    }
+}

@@ -1,0 +1,150 @@
+//! Demangling of C++ and Rust names, bounded in size, into the forms that people write.
+
+use std::fmt::{self, Write};
+
+use cpp_demangle::{BorrowedSymbol, DemangleOptions};
+
+/// Longest mangled name that is tried, in bytes; longer ones match as they are.
+const MANGLED_LIMIT: usize = 1 << 15;
+/// Longest demangled form, in bytes. Substitutions make the output exponential in the input.
+const DEMANGLED_LIMIT: usize = 1 << 16;
+
+/// All forms of a mangled name, the one to show first; none for names that are not mangled.
+///
+/// - C++: `int ns::f<int>(int)`, `ns::f<int>(int)`, `ns::f<int>`.
+/// - Rust: `path::f` and, with the hash or crate disambiguator, `path::f::h0123456789abcdef`.
+pub(super) fn demangle(name: &str) -> Box<[Box<str>]> {
+    if name.len() > MANGLED_LIMIT {
+        return Box::default();
+    }
+    let mut forms = Vec::new();
+    if is_rust(name) {
+        if let Ok(symbol) = rustc_demangle::try_demangle(name) {
+            push(&mut forms, |out| write!(out, "{symbol:#}"));
+            push(&mut forms, |out| write!(out, "{symbol}"));
+        }
+    } else if name.starts_with("_Z") || name.starts_with("__Z") {
+        // Macintosh's extra underscore never occurs in ELF, but in front of local clones of compilers.
+        if let Ok(symbol) = BorrowedSymbol::new(name.as_bytes()) {
+            let full = DemangleOptions::new();
+            for options in [full, full.no_return_type(), full.no_return_type().no_params()] {
+                push(&mut forms, |out| symbol.structured_demangle(out, &options));
+            }
+        }
+    }
+    forms.into()
+}
+
+/// Rust's two manglings. The older one is valid C++ but for its hash (RFC 2603, "Current mangling scheme").
+fn is_rust(name: &str) -> bool {
+    if name.starts_with("_R") {
+        return true;
+    }
+    let Some(hash) = name.strip_prefix("_ZN").and_then(|rest| rest.find("17h").map(|at| (rest, at))) else {
+        return false;
+    };
+    // The hash is the last path component; an earlier `17h` may be part of a name.
+    let (rest, first) = hash;
+    let ends_with_hash = |at: usize| {
+        let digits = rest.as_bytes().get(at + 3..at + 19);
+        let ended = rest.as_bytes().get(at + 19) == Some(&b'E');
+        ended && digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    ends_with_hash(first) || rest.rfind("17h").is_some_and(ends_with_hash)
+}
+
+/// Adds a form that could be written in full and is not there yet.
+fn push(forms: &mut Vec<Box<str>>, write: impl FnOnce(&mut Bounded) -> fmt::Result) {
+    let mut out = Bounded(String::new());
+    if write(&mut out).is_ok() && !out.0.is_empty() && !forms.iter().any(|form| **form == *out.0) {
+        forms.push(out.0.into());
+    }
+}
+
+/// A string that refuses to grow beyond [`DEMANGLED_LIMIT`].
+struct Bounded(String);
+
+impl Write for Bounded {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if self.0.len() + part.len() > DEMANGLED_LIMIT {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(part);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn forms(name: &str) -> Vec<String> {
+        demangle(name).iter().map(|form| form.to_string()).collect()
+    }
+
+    #[test]
+    fn cpp_names_have_forms_with_and_without_parameters() {
+        for (mangled, expected) in [
+            ("_ZN2ns1fEi", &["ns::f(int)", "ns::f"][..]),
+            ("_Z1fv", &["f()", "f"]),
+            ("_ZN2ns1gIiEET_S1_", &["int ns::g<int>(int)", "ns::g<int>(int)", "ns::g<int>"]),
+            ("_ZNK2ns1C6methodERKS0_", &["ns::C::method(ns::C const&) const", "ns::C::method const"]),
+            ("_ZN2ns1CC1Ev", &["ns::C::C()", "ns::C::C"]),
+            ("_ZN2ns1CD0Ev", &["ns::C::~C()", "ns::C::~C"]),
+            ("_ZN2ns1CixEm", &["ns::C::operator[](unsigned long)", "ns::C::operator[]"]),
+        ] {
+            assert_eq!(forms(mangled), expected, "{mangled}");
+        }
+    }
+
+    #[test]
+    fn rust_names_have_forms_with_and_without_hash() {
+        for (mangled, expected) in [
+            (
+                "_ZN4core3fmt5write17h0123456789abcdefE",
+                &["core::fmt::write", "core::fmt::write::h0123456789abcdef"][..],
+            ),
+            // A component that looks like the start of a hash.
+            ("_ZN3a17h5write17h0123456789abcdefE", &[][..]),
+            ("_RNvCs4fqI2P2rA04_7mycrate3foo", &["mycrate::foo", "mycrate[5b4e5fb6ba9a3ee2]::foo"]),
+        ] {
+            let found = forms(mangled);
+            if expected.is_empty() {
+                continue;
+            }
+            assert_eq!(found.first().map(String::as_str), expected.first().copied(), "{mangled}");
+            assert_eq!(found.len(), expected.len(), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn other_names_have_no_forms() {
+        for name in ["malloc", "", "_", "_Z", "_R", "_start", "Z1f", "_ZZZZZZ", "_ZN"] {
+            assert_eq!(forms(name), [""; 0], "{name}");
+        }
+    }
+
+    #[test]
+    fn exponential_output_is_refused() {
+        // Each pair doubles the previous one.
+        let mut name = String::from("_Z1fSt4pairIiiE");
+        for _ in 0..4_000 {
+            name.push_str("St4pairIS_S_E");
+        }
+        for form in forms(&name) {
+            assert!(form.len() <= DEMANGLED_LIMIT);
+        }
+        assert_eq!(forms(&format!("_Z{}{}", MANGLED_LIMIT, "x".repeat(MANGLED_LIMIT))), [""; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn nonsense_never_panics(name in "_(Z|R|ZN|RNv)[A-Za-z0-9_.$]{0,80}") {
+            for form in forms(&name) {
+                prop_assert!(!form.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! An open ELF file: what it is, and the checks that come before any question.
+
+use std::{
+    cell::Cell,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::Arc,
+};
+
+use object::{
+    LittleEndian, elf,
+    read::{ReadCache, ReadRef as _, elf::ProgramHeader as _},
+};
+
+use super::{
+    error::{ElfError, ElfErrorKind},
+    machine::Machine,
+    root::{self, Root},
+    segments::Segments,
+    source::{Cache, Reader, Source},
+    tables::{CodeSections, Tables},
+};
+use crate::units::{FileOffset, VirtualAddress};
+
+/// A 64-bit little-endian executable or shared library for this machine.
+///
+/// Holds the file open, not its contents; every question reads what it needs. Usable from several threads.
+#[derive(Debug)]
+pub struct ElfFile {
+    path: PathBuf,
+    source: Source,
+    /// Size when opened; reads beyond the present end are [`ElfErrorKind::Changed`].
+    length: u64,
+    machine: Machine,
+    segments: Segments,
+    code: CodeSections,
+}
+
+/// What a file is opened for: the segments of separate debug files describe another file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Loaded,
+    Debug,
+}
+
+/// Sizes fixed by the specification (gABI, "ELF Header").
+const HEADER_BYTES: u64 = 64;
+
+impl ElfFile {
+    /// Opens a file by a path of our own mount namespace (for a process's: [`ElfFile::open_in`]).
+    ///
+    /// # Errors
+    /// [`ElfError`]; see [`ElfErrorKind`] for everything that is refused.
+    pub fn open(path: &Path) -> Result<Self, ElfError> {
+        Self::from_opened(root::open_regular(path), path.to_owned(), Role::Loaded)
+    }
+
+    /// Opens a file by a path as a process sees it, below the process's root; symbolic links, absolute ones
+    /// too, stay below it.
+    ///
+    /// # Errors
+    /// As [`ElfFile::open`].
+    pub fn open_in(root: &Root, path: &Path) -> Result<Self, ElfError> {
+        Self::from_opened(root.open_regular(path), path.to_owned(), Role::Loaded)
+    }
+
+    /// Opens a separate debug file, whose segments need not be in it.
+    pub(super) fn open_debug_file(root: &Root, path: &Path) -> Result<Self, ElfError> {
+        Self::from_opened(root.open_regular(path), path.to_owned(), Role::Debug)
+    }
+
+    /// Takes over an open regular file, such as `/proc/PID/map_files/…`; `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`ElfFile::open`], but for [`ElfErrorKind::Open`] and [`ElfErrorKind::Special`].
+    pub fn from_file(file: File, name: impl Into<PathBuf>) -> Result<Self, ElfError> {
+        Self::parse(Source::File(file), name.into(), Role::Loaded)
+    }
+
+    /// Takes bytes for a file; `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`ElfFile::from_file`].
+    pub fn from_bytes(bytes: impl Into<Arc<[u8]>>, name: impl Into<PathBuf>) -> Result<Self, ElfError> {
+        Self::parse(Source::Bytes(bytes.into()), name.into(), Role::Loaded)
+    }
+
+    /// Takes bytes for a separate debug file.
+    pub(super) fn debug_from_bytes(bytes: Vec<u8>, name: PathBuf) -> Result<Self, ElfError> {
+        Self::parse(Source::Bytes(bytes.into()), name, Role::Debug)
+    }
+
+    fn from_opened(
+        opened: Result<File, root::OpenError>,
+        path: PathBuf,
+        role: Role,
+    ) -> Result<Self, ElfError> {
+        match opened {
+            Ok(file) => Self::parse(Source::File(file), path, role),
+            Err(root::OpenError::Special(kind)) => Err(ElfError { path, kind: ElfErrorKind::Special(kind) }),
+            Err(root::OpenError::System(error)) => Err(ElfError { path, kind: ElfErrorKind::Open(error) }),
+        }
+    }
+
+    fn parse(source: Source, path: PathBuf, role: Role) -> Result<Self, ElfError> {
+        let length = match source.len() {
+            Ok(length) => length,
+            Err(error) => return Err(ElfError { path, kind: ElfErrorKind::Read(error) }),
+        };
+        // The machine is known after the header is read, which needs a file to read from.
+        let mut file = Self {
+            path,
+            source,
+            length,
+            machine: Machine::X86_64,
+            segments: Segments::default(),
+            code: CodeSections::default(),
+        };
+        file.machine = file.check_header()?;
+        let (segments, code) = {
+            let cache = file.cache();
+            let tables = Tables::read(&file, &cache)?;
+            if role == Role::Loaded {
+                for segment in tables.program_headers() {
+                    if segment.p_type(LittleEndian) == elf::PT_LOAD {
+                        let (offset, size) = segment.file_range(LittleEndian);
+                        file.check_range(offset, size, "loadable segment")?;
+                    }
+                }
+            }
+            let segments = Segments::from_headers(tables.program_headers())
+                .ok_or_else(|| file.corrupt("a segment wraps around the address space"))?;
+            (segments, tables.code_sections()?)
+        };
+        file.segments = segments;
+        file.code = code;
+        Ok(file)
+    }
+
+    /// Checks everything that the first 64 bytes tell.
+    fn check_header(&self) -> Result<Machine, ElfError> {
+        let available = usize::try_from(self.length.min(HEADER_BYTES)).unwrap_or(0);
+        let mut bytes = [0; HEADER_BYTES as usize];
+        self.source
+            .read_exact_at(&mut bytes[..available], 0)
+            .map_err(|error| self.error(read_failure(error)))?;
+        let magic = available.min(4);
+        if bytes[..magic] != elf::ELFMAG[..magic] {
+            return Err(self.error(ElfErrorKind::NotElf));
+        }
+        if self.length < HEADER_BYTES {
+            return Err(self.error(ElfErrorKind::TooShort { length: self.length }));
+        }
+        match bytes[4] {
+            elf::ELFCLASS64 => {}
+            elf::ELFCLASS32 => return Err(self.error(ElfErrorKind::Class32)),
+            _ => return Err(self.corrupt("its class is neither 32 nor 64 bits")),
+        }
+        match bytes[5] {
+            elf::ELFDATA2LSB => {}
+            elf::ELFDATA2MSB => return Err(self.error(ElfErrorKind::BigEndian)),
+            _ => return Err(self.corrupt("its byte order is neither little- nor big-endian")),
+        }
+        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        if bytes[6] != elf::EV_CURRENT {
+            return Err(self.corrupt("its ELF version is not 1"));
+        }
+        let (e_type, e_machine) = (half(16), half(18));
+        let machine = match Machine::from_header(e_machine) {
+            Some(machine) if Some(machine) == Machine::HOST => machine,
+            _ => {
+                let host = Machine::HOST;
+                return Err(self.error(ElfErrorKind::WrongMachine { found: e_machine, host }));
+            }
+        };
+        match e_type {
+            elf::ET_EXEC | elf::ET_DYN => Ok(machine),
+            elf::ET_REL => Err(self.error(ElfErrorKind::NotLoadable("an object file or kernel module"))),
+            elf::ET_CORE => Err(self.error(ElfErrorKind::NotLoadable("a core dump"))),
+            _ => Err(self.error(ElfErrorKind::NotLoadable("an ELF file of unknown type"))),
+        }
+    }
+
+    /// The path or name that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its architecture.
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// Its loadable segments.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// Whether it is position-independent (`ET_DYN`) does not matter to anyone: segments and load bias tell
+    /// all. What identifies a build is this: the `NT_GNU_BUILD_ID` note.
+    ///
+    /// # Errors
+    /// [`ElfError`] when the notes cannot be read.
+    pub fn build_id(&self) -> Result<Option<Vec<u8>>, ElfError> {
+        let cache = self.cache();
+        Tables::read(self, &cache)?.build_id()
+    }
+
+    /// Copies code from the file: as much as fits into `buffer` and the segment holds behind `address`.
+    /// Returns the number of bytes; 0 where `address` is not in an executable segment of the file.
+    ///
+    /// # Errors
+    /// [`ElfError`] when the file cannot be read.
+    pub fn read_code(&self, address: VirtualAddress, buffer: &mut [u8]) -> Result<usize, ElfError> {
+        let mut code = self.segments.iter().filter(|segment| segment.executable);
+        let found = code.find_map(|segment| Some((segment, segment.offset_of(address)?)));
+        let Some((segment, FileOffset(offset))) = found else { return Ok(0) };
+        let left = segment.file_size - (address.0 - segment.address.0);
+        let count = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.source
+            .read_exact_at(&mut buffer[..count], offset)
+            .map_err(|error| self.error(read_failure(error)))?;
+        Ok(count)
+    }
+
+    /// What the section headers say of code.
+    pub(super) fn code_sections(&self) -> &CodeSections {
+        &self.code
+    }
+
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// An empty cache for one question.
+    pub(super) fn cache(&self) -> FileCache<'_> {
+        let failure = Rc::new(Cell::new(None));
+        let reader =
+            Reader { source: &self.source, length: self.length, position: 0, failure: Rc::clone(&failure) };
+        FileCache { cache: ReadCache::new(reader), failure }
+    }
+
+    pub(super) fn error(&self, kind: ElfErrorKind) -> ElfError {
+        ElfError { path: self.path.clone(), kind }
+    }
+
+    pub(super) fn corrupt(&self, what: &'static str) -> ElfError {
+        self.error(ElfErrorKind::Corrupt { what })
+    }
+
+    /// That a table lies within the file.
+    pub(super) fn check_range(&self, offset: u64, size: u64, what: &'static str) -> Result<(), ElfError> {
+        match offset.checked_add(size) {
+            None => Err(self.corrupt("a table wraps around the file")),
+            Some(end) if end > self.length => {
+                Err(self.error(ElfErrorKind::Truncated { what, end, length: self.length }))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// Tables read for one question, and why reading failed if it did.
+pub(super) struct FileCache<'s> {
+    cache: Cache<'s>,
+    failure: Rc<Cell<Option<io::Error>>>,
+}
+
+impl<'s> FileCache<'s> {
+    pub(super) fn data(&self) -> &Cache<'s> {
+        &self.cache
+    }
+
+    /// Bytes that [`ElfFile::check_range`] has passed.
+    pub(super) fn bytes(&self, file: &ElfFile, offset: u64, size: u64) -> Result<&[u8], ElfError> {
+        self.cache.read_bytes_at(offset, size).map_err(|()| self.explain(file, "a table cannot be read"))
+    }
+
+    /// The system's word on a failed read if there is one, else `what`.
+    pub(super) fn explain(&self, file: &ElfFile, what: &'static str) -> ElfError {
+        match self.failure.take() {
+            Some(error) => file.error(read_failure(error)),
+            None => file.corrupt(what),
+        }
+    }
+}
+
+pub(super) fn read_failure(error: io::Error) -> ElfErrorKind {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        ElfErrorKind::Changed
+    } else {
+        ElfErrorKind::Read(error)
+    }
+}

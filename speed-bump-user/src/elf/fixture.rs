@@ -1,0 +1,1 @@
+//! Small real programs for the tests, compiled when the tests run.

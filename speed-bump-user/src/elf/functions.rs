@@ -1,0 +1,343 @@
+//! The functions of a file: the union of its symbol tables, sorted into what can be probed, what is chosen
+//! at run time (IFUNC), and what is refused, with the reason.
+
+use object::{LittleEndian, elf};
+
+use super::{
+    debug_files,
+    error::ElfError,
+    file::ElfFile,
+    mini_debug_info,
+    name::{Binding, FunctionNames, SymbolName, SymbolVersion, TableKind, printable},
+    root::Root,
+    tables::{Symbol, SymbolTable, Tables},
+};
+use crate::units::{FileOffset, VirtualAddress};
+
+/// A function with code in the file.
+#[derive(Clone, Debug)]
+pub struct FunctionSymbol {
+    /// Address of its first instruction, as the file counts.
+    pub address: VirtualAddress,
+    /// Its size in bytes; 0 if no table says (hand-written assembly).
+    pub size: u64,
+    /// Where its first instruction lies in the file.
+    pub offset: FileOffset,
+    /// All names at this address.
+    pub names: FunctionNames,
+}
+
+/// An `STT_GNU_IFUNC`: a name whose code is chosen by a resolver when the program starts. Its address is the
+/// resolver's, which runs once, so a probe there would never see a call.
+#[derive(Clone, Debug)]
+pub struct IndirectFunction {
+    /// Address of the resolver, as the file counts. [`resolve_indirect`](super::resolve_indirect) finds what
+    /// it chose.
+    pub resolver: VirtualAddress,
+    /// All names of it.
+    pub names: FunctionNames,
+}
+
+/// A symbol that cannot be probed.
+#[derive(Clone, Debug)]
+pub struct RefusedSymbol {
+    /// Its name.
+    pub name: SymbolName,
+    /// Why.
+    pub refusal: Refusal,
+}
+
+/// Why a symbol cannot be probed. A breakpoint in data would corrupt it, so whatever is not surely the first
+/// instruction of a function is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+pub enum Refusal {
+    /// Undefined here.
+    #[error("it is imported: its code is in another file, name that one")]
+    Imported,
+    /// In `.plt` and its relatives.
+    #[error("it is an import stub (PLT): its code is in another file, name that one")]
+    Plt,
+    /// `STT_OBJECT`, `STT_COMMON` or `STT_TLS`.
+    #[error("it is data, not a function")]
+    Data,
+    /// `STT_NOTYPE`: a label, which may stand before data.
+    #[error(
+        "it is a label without a type, which may mark data (assembly: declare it `.type NAME, @function`)"
+    )]
+    Untyped,
+    /// `SHN_ABS`.
+    #[error("it is a constant, not an address")]
+    Absolute,
+    /// Outside executable segments and sections, or without file backing.
+    #[error("its address is not in an executable part of the file")]
+    NotCode,
+    /// In a segment that is writable too; the kernel does not probe those.
+    #[error("its code is writable, and the kernel places no probes there")]
+    WritableCode,
+    /// GCC's and LLVM's `f.cold`: the unlikely part of `f`, jumped to and never called.
+    #[error("it is the cold part of a function, which is not called; name the function")]
+    ColdPart,
+}
+
+/// All functions of a file.
+#[derive(Clone, Debug, Default)]
+pub struct Functions {
+    functions: Vec<FunctionSymbol>,
+    indirect: Vec<IndirectFunction>,
+    refused: Vec<RefusedSymbol>,
+    tables: Vec<TableKind>,
+    warnings: Vec<String>,
+}
+
+impl Functions {
+    /// Functions by address; aliases are one function.
+    pub fn functions(&self) -> &[FunctionSymbol] {
+        &self.functions
+    }
+
+    /// IFUNCs by the address of their resolvers.
+    pub fn indirect(&self) -> &[IndirectFunction] {
+        &self.indirect
+    }
+
+    /// What cannot be probed, by name; no name of a function or IFUNC is among them.
+    pub fn refused(&self) -> &[RefusedSymbol] {
+        &self.refused
+    }
+
+    /// The tables that symbols came from. Empty: the file is stripped, and no debug file was found.
+    pub fn tables(&self) -> &[TableKind] {
+        &self.tables
+    }
+
+    /// Tables that exist and could not be used: debug files that do not match, broken `.gnu_debugdata`. The
+    /// rest is complete.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The function that an address belongs to; where sizes are unknown, the one that begins there.
+    pub fn containing(&self, address: VirtualAddress) -> Option<&FunctionSymbol> {
+        let after = self.functions.partition_point(|function| function.address <= address);
+        let function = &self.functions[after.checked_sub(1)?];
+        let distance = address.0 - function.address.0;
+        (distance < function.size.max(1)).then_some(function)
+    }
+}
+
+impl ElfFile {
+    /// Reads the functions that the file itself names: `.symtab`, `.dynsym` and `.gnu_debugdata`.
+    ///
+    /// # Errors
+    /// [`ElfError`] when the file's own tables cannot be read.
+    pub fn functions(&self) -> Result<Functions, ElfError> {
+        let mut found = Collector::new(self);
+        found.own_tables()?;
+        Ok(found.finish())
+    }
+
+    /// Reads the functions that the file and its separate debug files name. They are looked up by build id
+    /// and `.gnu_debuglink` below `root`; `path` is the file's own path there.
+    ///
+    /// # Errors
+    /// As [`ElfFile::functions`]; what is wrong with a debug file is in [`Functions::warnings`].
+    pub fn functions_with_debug_files(
+        &self,
+        root: &Root,
+        path: &std::path::Path,
+    ) -> Result<Functions, ElfError> {
+        let mut found = Collector::new(self);
+        found.own_tables()?;
+        let (files, rejected) = debug_files::find(self, root, path)?;
+        found.warnings.extend(rejected.iter().map(ToString::to_string));
+        for file in files {
+            if let Err(error) = found.tables_of(&file, TableKind::DebugFile) {
+                found.warnings.push(error.to_string());
+            }
+        }
+        Ok(found.finish())
+    }
+}
+
+/// A symbol that passed, before aliases are joined.
+struct Entry {
+    address: VirtualAddress,
+    size: u64,
+    offset: FileOffset,
+    indirect: bool,
+    name: SymbolName,
+}
+
+struct Collector<'f> {
+    /// The file that addresses are judged by, whichever file names them.
+    main: &'f ElfFile,
+    entries: Vec<Entry>,
+    refused: Vec<RefusedSymbol>,
+    tables: Vec<TableKind>,
+    warnings: Vec<String>,
+}
+
+impl<'f> Collector<'f> {
+    fn new(main: &'f ElfFile) -> Self {
+        Self { main, entries: Vec::new(), refused: Vec::new(), tables: Vec::new(), warnings: Vec::new() }
+    }
+
+    fn own_tables(&mut self) -> Result<(), ElfError> {
+        self.tables_of(self.main, TableKind::Symbols)?;
+        let cache = self.main.cache();
+        let tables = Tables::read(self.main, &cache)?;
+        if let Some(section) = tables.section_named(b".gnu_debugdata") {
+            let unpacked = tables
+                .data(section, "section .gnu_debugdata")
+                .and_then(|packed| mini_debug_info::unpack(self.main, packed));
+            if let Err(error) = unpacked.and_then(|file| self.tables_of(&file, TableKind::MiniDebugInfo)) {
+                self.warnings.push(error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the symbols of a file; `kind` is what its `.symtab` counts as.
+    fn tables_of(&mut self, file: &ElfFile, kind: TableKind) -> Result<(), ElfError> {
+        let cache = file.cache();
+        for table in Tables::read(file, &cache)?.symbol_tables()? {
+            let kind = if table.kind == TableKind::Dynamic { TableKind::Dynamic } else { kind };
+            self.table(&table, kind).map_err(|what| cache.explain(file, what))?;
+            if !self.tables.contains(&kind) {
+                self.tables.push(kind);
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, table: &SymbolTable<'_>, kind: TableKind) -> Result<(), &'static str> {
+        for (index, symbol) in table.symbols.iter().enumerate() {
+            if matches!(symbol_type(symbol), elf::STT_SECTION | elf::STT_FILE) {
+                continue;
+            }
+            let text = table.name(symbol)?;
+            // Mapping symbols ($x, $d) and nameless ones are no names.
+            if text.is_empty() || text[0] == b'$' {
+                continue;
+            }
+            let version = table.version(index)?;
+            let version = version
+                .map(|version| SymbolVersion { name: printable(version.name), default: version.default });
+            let binding = match symbol.st_info >> 4 {
+                elf::STB_LOCAL => Binding::Local,
+                elf::STB_WEAK => Binding::Weak,
+                _ => Binding::Global,
+            };
+            let verdict = judge(self.main, symbol, text);
+            let name = SymbolName::new(text, version, binding, kind);
+            match verdict {
+                Ok(offset) => {
+                    let address = VirtualAddress(symbol.st_value.get(LittleEndian));
+                    let size = symbol.st_size.get(LittleEndian);
+                    let indirect = symbol_type(symbol) == elf::STT_GNU_IFUNC;
+                    self.entries.push(Entry { address, size, offset, indirect, name });
+                }
+                Err(refusal) => self.refused.push(RefusedSymbol { name, refusal }),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Functions {
+        // A resolver may have a name of its own, so functions and IFUNCs at one address stay apart.
+        self.entries.sort_by_key(|entry| (entry.indirect, entry.address));
+        let (mut functions, mut indirect) = (Vec::new(), Vec::new());
+        let mut entries = self.entries.into_iter().peekable();
+        while let Some(first) = entries.next() {
+            let mut size = first.size;
+            let mut names = vec![first.name];
+            while let Some(alias) =
+                entries.next_if(|next| (next.indirect, next.address) == (first.indirect, first.address))
+            {
+                size = size.max(alias.size);
+                names.push(alias.name);
+            }
+            let Some(names) = FunctionNames::new(names) else { continue };
+            if first.indirect {
+                indirect.push(IndirectFunction { resolver: first.address, names });
+            } else {
+                let size = clamp(self.main, first.address, size);
+                functions.push(FunctionSymbol { address: first.address, size, offset: first.offset, names });
+            }
+        }
+        let refused = without_accepted(self.refused, &functions, &indirect);
+        Functions { functions, indirect, refused, tables: self.tables, warnings: self.warnings }
+    }
+}
+
+fn symbol_type(symbol: &Symbol) -> u8 {
+    symbol.st_info & 0xf
+}
+
+/// Whether a symbol is the first instruction of a function, and where that lies in the file.
+fn judge(main: &ElfFile, symbol: &Symbol, text: &[u8]) -> Result<FileOffset, Refusal> {
+    match symbol.st_shndx.get(LittleEndian) {
+        elf::SHN_UNDEF => return Err(Refusal::Imported),
+        elf::SHN_ABS => return Err(Refusal::Absolute),
+        elf::SHN_COMMON => return Err(Refusal::Data),
+        _ => {}
+    }
+    let address = VirtualAddress(symbol.st_value.get(LittleEndian));
+    match symbol_type(symbol) {
+        elf::STT_FUNC | elf::STT_GNU_IFUNC => {}
+        elf::STT_NOTYPE if main.code_sections().is_plt(address) => return Err(Refusal::Plt),
+        elf::STT_NOTYPE => return Err(Refusal::Untyped),
+        _ => return Err(Refusal::Data),
+    }
+    if main.code_sections().is_plt(address) {
+        return Err(Refusal::Plt);
+    }
+    let offset = main.segments().code_offset_of(address).ok_or(Refusal::NotCode)?;
+    if !main.code_sections().may_be_code(address) {
+        return Err(Refusal::NotCode);
+    }
+    if main.segments().containing(address).is_some_and(|segment| segment.writable) {
+        return Err(Refusal::WritableCode);
+    }
+    if is_cold_part(text) {
+        return Err(Refusal::ColdPart);
+    }
+    Ok(offset)
+}
+
+/// `f.cold`, `f.cold.3`, and with a clone's suffix before (`f.isra.0.cold`).
+fn is_cold_part(text: &[u8]) -> bool {
+    let without_number = text.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(text, |last| {
+        let (name, number) = text.split_at(last + 1);
+        if number.is_empty() { name } else { name.strip_suffix(b".").unwrap_or(name) }
+    });
+    without_number.len() > 5 && without_number.ends_with(b".cold")
+}
+
+/// A size cut to what the segment holds.
+fn clamp(main: &ElfFile, address: VirtualAddress, size: u64) -> u64 {
+    main.segments()
+        .containing(address)
+        .map_or(0, |segment| size.min(segment.file_size.saturating_sub(address.0 - segment.address.0)))
+}
+
+/// Sorted, each name and reason once, and without the names that a function has too: `.symtab` and `.dynsym`
+/// may see one name differently.
+fn without_accepted(
+    mut refused: Vec<RefusedSymbol>,
+    functions: &[FunctionSymbol],
+    indirect: &[IndirectFunction],
+) -> Vec<RefusedSymbol> {
+    let names = functions.iter().map(|function| &function.names);
+    let accepted: std::collections::HashSet<&str> = names
+        .chain(indirect.iter().map(|function| &function.names))
+        .flat_map(FunctionNames::iter)
+        .map(SymbolName::as_str)
+        .collect();
+    refused.retain(|symbol| !accepted.contains(symbol.name.as_str()));
+    refused.sort_by(|a, b| {
+        (a.name.as_str(), a.refusal, a.name.table()).cmp(&(b.name.as_str(), b.refusal, b.name.table()))
+    });
+    refused.dedup_by(|b, a| a.name.as_str() == b.name.as_str() && a.refusal == b.refusal);
+    refused
+}

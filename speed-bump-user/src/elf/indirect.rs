@@ -1,0 +1,127 @@
+//! What an IFUNC resolved to in a process: read from the slots that the dynamic loader filled.
+//!
+//! The choice of a resolver is kept nowhere but in the slots of those who call the function: an `IRELATIVE`
+//! slot for callers inside its own file, a `JUMP_SLOT` or `GLOB_DAT` slot for callers in other files. A
+//! function that nobody has called yet has no filled slot, and no answer.
+
+use std::io;
+
+use object::LittleEndian;
+
+use super::{
+    error::ElfError,
+    file::ElfFile,
+    functions::IndirectFunction,
+    machine::SlotRelocation,
+    segments::LoadBias,
+    tables::{SymbolTable, Tables},
+};
+use crate::units::VirtualAddress;
+
+/// A file as a process has loaded it.
+#[derive(Clone, Copy, Debug)]
+pub struct Module<'e> {
+    /// The file.
+    pub elf: &'e ElfFile,
+    /// Where it is.
+    pub bias: LoadBias,
+}
+
+/// Reads memory of the process: fills the buffer from an address.
+pub type ReadMemory<'r> = &'r dyn Fn(VirtualAddress, &mut [u8]) -> io::Result<()>;
+
+/// Finds the code that an IFUNC stands for in a process.
+///
+/// `modules[home]` is the file that defines `function`; the others are the remaining files of the process
+/// (an executable and its libraries), in any order. The answer is an address in the process: of a function
+/// of `home` as a rule, sometimes of the vDSO (`time` of glibc), which is no file and cannot be probed.
+/// `None` when no slot is filled yet, or no module calls the function.
+///
+/// # Errors
+/// [`ElfError`] when the relocations of `home` cannot be read; other modules that cannot be read are passed
+/// over, as are slots whose memory cannot be read.
+pub fn resolve_indirect(
+    function: &IndirectFunction,
+    home: usize,
+    modules: &[Module<'_>],
+    read: ReadMemory<'_>,
+) -> Result<Option<VirtualAddress>, ElfError> {
+    let Some(home_module) = modules.get(home) else { return Ok(None) };
+    let search = Search { function, home: *home_module, modules, read };
+    if let Some(found) = search.slots_of(home_module, true)? {
+        return Ok(Some(found));
+    }
+    let others = modules.iter().enumerate().filter(|(index, _)| *index != home);
+    Ok(others.map(|(_, module)| search.slots_of(module, false)).find_map(|found| found.ok().flatten()))
+}
+
+struct Search<'a> {
+    function: &'a IndirectFunction,
+    home: Module<'a>,
+    modules: &'a [Module<'a>],
+    read: ReadMemory<'a>,
+}
+
+impl Search<'_> {
+    /// The value of the first filled slot of a module that stands for the function.
+    fn slots_of(&self, module: &Module<'_>, is_home: bool) -> Result<Option<VirtualAddress>, ElfError> {
+        let cache = module.elf.cache();
+        let tables = Tables::read(module.elf, &cache)?;
+        let symbols = tables.symbol_tables()?;
+        for (section, relocations) in tables.dynamic_relocations()? {
+            let symbols = symbols.iter().find(|table| table.section == section);
+            for relocation in relocations {
+                let info = relocation.r_info.get(LittleEndian);
+                // ELF64_R_TYPE and ELF64_R_SYM.
+                let (r_type, symbol) = ((info & 0xffff_ffff) as u32, (info >> 32) as usize);
+                let stands = match module.elf.machine().slot_relocation(r_type) {
+                    Some(SlotRelocation::Indirect) => {
+                        is_home && relocation.r_addend.get(LittleEndian) as u64 == self.function.resolver.0
+                    }
+                    Some(SlotRelocation::Symbol) => symbols.is_some_and(|table| self.names(table, symbol)),
+                    None => false,
+                };
+                if stands {
+                    let slot = VirtualAddress(relocation.r_offset.get(LittleEndian));
+                    if let Some(found) = self.value(module.bias.to_process(slot)) {
+                        return Ok(Some(found));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a symbol that a relocation names is our function, by name and version.
+    fn names(&self, table: &SymbolTable<'_>, index: usize) -> bool {
+        let Some(symbol) = table.symbols.get(index) else { return false };
+        let (Ok(text), Ok(version)) = (table.name(symbol), table.version(index)) else { return false };
+        self.function.names.iter().any(|name| {
+            let same_version = match (version, name.version()) {
+                (Some(theirs), Some(ours)) => theirs.name == ours.name.as_bytes(),
+                _ => true,
+            };
+            name.as_str().as_bytes() == text && same_version
+        })
+    }
+
+    /// The address in a slot, if it is an implementation: not the stub that a slot points to before the first
+    /// call, and not another library's function of the same name (`LD_PRELOAD`).
+    fn value(&self, slot: VirtualAddress) -> Option<VirtualAddress> {
+        let mut bytes = [0; 8];
+        (self.read)(slot, &mut bytes).ok()?;
+        let value = VirtualAddress(u64::from_le_bytes(bytes));
+        let file_address = self.home.bias.to_file(value);
+        if self.home.elf.segments().code_offset_of(file_address).is_some() {
+            let implementation =
+                file_address != self.function.resolver && !self.home.elf.code_sections().is_plt(file_address);
+            return implementation.then_some(value);
+        }
+        let elsewhere = self
+            .modules
+            .iter()
+            .any(|module| module.elf.segments().containing(module.bias.to_file(value)).is_some());
+        // No file's: the vDSO, provided that there is memory at all.
+        (!elsewhere && (self.read)(value, &mut [0]).is_ok()).then_some(value)
+    }
+}

@@ -1,0 +1,80 @@
+//! What differs between architectures: one file each, and this enumeration that chooses.
+
+mod aarch64;
+mod x86_64;
+
+use std::fmt;
+
+use object::elf;
+use speed_bump_abi::ArgumentSpec;
+
+use super::usdt::ArgumentError;
+
+/// An architecture whose files can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// AMD64.
+    X86_64,
+    /// 64-bit ARM.
+    Aarch64,
+}
+
+/// Relocations that put the address of a function into a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SlotRelocation {
+    /// The slot gets the address of a named symbol, perhaps at its first call only.
+    Symbol,
+    /// The slot gets what the resolver at the addend returns, before the program starts.
+    Indirect,
+}
+
+impl Machine {
+    /// The machine this program was built for, if it is a supported one.
+    pub const HOST: Option<Self> = if cfg!(target_arch = "x86_64") {
+        Some(Self::X86_64)
+    } else if cfg!(target_arch = "aarch64") {
+        Some(Self::Aarch64)
+    } else {
+        None
+    };
+
+    /// The machine with this `e_machine`.
+    pub(super) fn from_header(e_machine: u16) -> Option<Self> {
+        match e_machine {
+            elf::EM_X86_64 => Some(Self::X86_64),
+            elf::EM_AARCH64 => Some(Self::Aarch64),
+            _ => None,
+        }
+    }
+
+    /// What a dynamic relocation of this type does to its slot, if that concerns functions.
+    pub(super) fn slot_relocation(self, r_type: u32) -> Option<SlotRelocation> {
+        let (symbol, indirect) = match self {
+            Self::X86_64 => (x86_64::SYMBOL_SLOTS, x86_64::INDIRECT_SLOT),
+            Self::Aarch64 => (aarch64::SYMBOL_SLOTS, aarch64::INDIRECT_SLOT),
+        };
+        if symbol.contains(&r_type) {
+            Some(SlotRelocation::Symbol)
+        } else {
+            (r_type == indirect).then_some(SlotRelocation::Indirect)
+        }
+    }
+
+    /// Reads the operand of a USDT argument (what follows the `@`); `size` is in bytes, negative when the
+    /// argument is signed.
+    pub(super) fn usdt_operand(self, size: i8, operand: &str) -> Result<ArgumentSpec, ArgumentError> {
+        match self {
+            Self::X86_64 => x86_64::usdt_operand(size, operand),
+            Self::Aarch64 => aarch64::usdt_operand(size, operand),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::X86_64 => "x86-64",
+            Self::Aarch64 => "aarch64",
+        })
+    }
+}

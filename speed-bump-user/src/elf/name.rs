@@ -1,0 +1,257 @@
+//! Names of functions: mangled, versioned, demangled, and which of several aliases comes first.
+
+use std::{borrow::Cow, cmp::Reverse, sync::OnceLock};
+
+use super::demangle::demangle;
+
+/// Where a name was found. The order is how long a name tends to live: what is exported survives `strip`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TableKind {
+    /// `.dynsym`.
+    Dynamic,
+    /// `.symtab`.
+    Symbols,
+    /// The `.symtab` packed into `.gnu_debugdata`.
+    MiniDebugInfo,
+    /// The `.symtab` of a separate debug file.
+    DebugFile,
+}
+
+/// Who can see a name (`STB_*`); `STB_GNU_UNIQUE` counts as global.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Binding {
+    /// All files.
+    Global,
+    /// All files, unless another defines it too.
+    Weak,
+    /// Its own source file.
+    Local,
+}
+
+/// The version of an exported or imported symbol.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SymbolVersion {
+    /// `GLIBC_2.14`.
+    pub name: Box<str>,
+    /// Written `name@@version`: what new programs link to.
+    pub default: bool,
+}
+
+/// One name of a function.
+#[derive(Clone, Debug)]
+pub struct SymbolName {
+    text: Box<str>,
+    version: Option<SymbolVersion>,
+    binding: Binding,
+    table: TableKind,
+    /// Filled when first asked for; see [`demangle`].
+    demangled: OnceLock<Box<[Box<str>]>>,
+}
+
+impl SymbolName {
+    /// A name as a table has it. In `.symtab` the version is part of the text (`memcpy@@GLIBC_2.14`).
+    pub(super) fn new(
+        text: &[u8],
+        version: Option<SymbolVersion>,
+        binding: Binding,
+        table: TableKind,
+    ) -> Self {
+        let text = printable(text);
+        let (text, version) = match (version, text.split_once('@')) {
+            (None, Some((name, version))) if !name.is_empty() => {
+                let default = version.starts_with('@');
+                let version = SymbolVersion { name: version.trim_start_matches('@').into(), default };
+                (name.into(), Some(version))
+            }
+            (version, _) => (text, version),
+        };
+        Self { text, version, binding, table, demangled: OnceLock::new() }
+    }
+
+    /// As the symbol table writes it, without a version. Characters that would control a terminal, and
+    /// bytes that are not UTF-8, are replaced.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Its version, if it has one.
+    pub fn version(&self) -> Option<&SymbolVersion> {
+        self.version.as_ref()
+    }
+
+    /// Who can see it.
+    pub fn binding(&self) -> Binding {
+        self.binding
+    }
+
+    /// Where it was found.
+    pub fn table(&self) -> TableKind {
+        self.table
+    }
+
+    /// In the notation of its source language, in full; `None` for names that are not mangled.
+    pub fn demangled(&self) -> Option<&str> {
+        self.demangled_forms().first().map(|form| &**form)
+    }
+
+    fn demangled_forms(&self) -> &[Box<str>] {
+        self.demangled.get_or_init(|| demangle(&self.text))
+    }
+
+    /// `name@@version`, `name@version`; both for a default version, since both are written.
+    fn versioned(&self) -> impl Iterator<Item = String> {
+        self.version.iter().flat_map(|version| {
+            let separators: &[&str] = if version.default { &["@@", "@"] } else { &["@"] };
+            separators.iter().map(|separator| format!("{}{separator}{}", self.text, version.name))
+        })
+    }
+
+    /// Everything that a user may write for this name: plain, with its version, demangled. The later, dearer
+    /// forms are made only when the iterator gets there, and demangling is done once per name.
+    pub fn candidates(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let plain = std::iter::once(Cow::Borrowed(&*self.text));
+        // `flat_map` over a single element defers the demangling.
+        let demangled = std::iter::once(self).flat_map(|name| name.demangled_forms().iter());
+        plain.chain(self.versioned().map(Cow::Owned)).chain(demangled.map(|form| Cow::Borrowed(&**form)))
+    }
+
+    /// Sorts the best name first: visible before local, exported before the rest, few leading underscores,
+    /// strong before weak, short before long; then anything that makes the order total.
+    fn rank(&self) -> impl Ord + '_ {
+        let underscores = self.text.len() - self.text.trim_start_matches('_').len();
+        let mangled = self.text.starts_with("_Z") || self.text.starts_with("_R");
+        (
+            self.binding == Binding::Local,
+            self.table,
+            if mangled { 0 } else { underscores },
+            self.binding,
+            self.text.len(),
+            &self.text,
+            self.version.as_ref().map(|version| (Reverse(version.default), &version.name)),
+        )
+    }
+}
+
+/// The names of one function, the best first; never empty.
+#[derive(Clone, Debug)]
+pub struct FunctionNames(Vec<SymbolName>);
+
+impl FunctionNames {
+    /// Sorts, and drops what says nothing new: a name again from another table, or without the version that
+    /// it has elsewhere. `None` without names.
+    pub(super) fn new(mut names: Vec<SymbolName>) -> Option<Self> {
+        names.sort_by(|a, b| a.rank().cmp(&b.rank()));
+        let mut kept: Vec<SymbolName> = Vec::with_capacity(names.len());
+        for name in names {
+            let known = |other: &SymbolName| {
+                other.text == name.text && (name.version.is_none() || other.version == name.version)
+            };
+            if kept.iter().any(known) {
+                continue;
+            }
+            let unversioned =
+                kept.iter().position(|other| other.text == name.text && other.version.is_none());
+            match unversioned {
+                Some(position) => kept[position].version = name.version,
+                None => kept.push(name),
+            }
+        }
+        (!kept.is_empty()).then_some(Self(kept))
+    }
+
+    /// The name to show.
+    pub fn canonical(&self) -> &SymbolName {
+        &self.0[0]
+    }
+
+    /// All names, the canonical one first.
+    pub fn iter(&self) -> impl Iterator<Item = &SymbolName> {
+        self.0.iter()
+    }
+
+    /// Everything that a user may write for this function; see [`SymbolName::candidates`].
+    pub fn candidates(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        self.0.iter().flat_map(SymbolName::candidates)
+    }
+}
+
+/// Text of a file as it may be shown: the file may be anyone's, the terminal is root's.
+pub(super) fn printable(bytes: &[u8]) -> Box<str> {
+    let text = String::from_utf8_lossy(bytes);
+    if text.chars().any(char::is_control) {
+        text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    } else {
+        text.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn name(text: &str, version: Option<(&str, bool)>, binding: Binding, table: TableKind) -> SymbolName {
+        let version = version.map(|(name, default)| SymbolVersion { name: name.into(), default });
+        SymbolName::new(text.as_bytes(), version, binding, table)
+    }
+
+    #[test]
+    fn versions_are_candidates() {
+        let new = name("memcpy", Some(("GLIBC_2.14", true)), Binding::Global, TableKind::Dynamic);
+        let all: Vec<_> = new.candidates().collect();
+        assert_eq!(all, ["memcpy", "memcpy@@GLIBC_2.14", "memcpy@GLIBC_2.14"]);
+        let old = name("memcpy", Some(("GLIBC_2.2.5", false)), Binding::Global, TableKind::Dynamic);
+        assert_eq!(old.candidates().collect::<Vec<_>>(), ["memcpy", "memcpy@GLIBC_2.2.5"]);
+        // As `.symtab` writes them.
+        let text = name("memcpy@@GLIBC_2.14", None, Binding::Global, TableKind::Symbols);
+        assert_eq!((text.as_str(), text.version().unwrap().default), ("memcpy", true));
+        let odd = name("@", None, Binding::Local, TableKind::Symbols);
+        assert_eq!((odd.as_str(), odd.version()), ("@", None));
+    }
+
+    #[test]
+    fn demangling_waits_until_it_is_asked_for() {
+        let name = name("_ZN2ns1fEi", None, Binding::Global, TableKind::Dynamic);
+        let mut candidates = name.candidates();
+        assert_eq!(candidates.next().as_deref(), Some("_ZN2ns1fEi"));
+        assert!(name.demangled.get().is_none());
+        assert_eq!(candidates.next().as_deref(), Some("ns::f(int)"));
+        assert!(name.demangled.get().is_some());
+    }
+
+    #[test]
+    fn the_best_name_is_canonical() {
+        use {Binding::*, TableKind::*};
+        let names = FunctionNames::new(vec![
+            name("aaa_local", None, Local, Symbols),
+            name("__write", Some(("GLIBC_2.2.5", true)), Global, Dynamic),
+            name("write", None, Weak, Symbols),
+            name("write", Some(("GLIBC_2.2.5", true)), Weak, Dynamic),
+            name("hidden", None, Global, DebugFile),
+        ])
+        .unwrap();
+        let order: Vec<_> = names.iter().map(SymbolName::as_str).collect();
+        assert_eq!(order, ["write", "__write", "hidden", "aaa_local"]);
+        assert!(FunctionNames::new(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn a_version_found_late_is_kept() {
+        use {Binding::*, TableKind::*};
+        // The strong unversioned name sorts before the weak versioned one.
+        let names = FunctionNames::new(vec![
+            name("f", None, Global, Dynamic),
+            name("f", Some(("V1", true)), Weak, Dynamic),
+        ])
+        .unwrap();
+        assert_eq!(names.iter().count(), 1);
+        assert_eq!(&*names.canonical().version().unwrap().name, "V1");
+    }
+
+    #[test]
+    fn control_characters_never_reach_the_terminal() {
+        assert_eq!(&*printable(b"a\x1b[2Jb\x00\xff"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}");
+        assert_eq!(&*printable("naïve".as_bytes()), "naïve");
+    }
+}

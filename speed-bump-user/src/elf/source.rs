@@ -1,0 +1,80 @@
+//! The bytes of a file, read piecemeal without mapping it (see the [module](super) for why).
+
+use std::{cell::Cell, fs::File, io, os::unix::fs::FileExt, rc::Rc, sync::Arc};
+
+use object::read::{ReadCache, ReadCacheOps};
+
+/// The largest table that is read, in bytes: some 40 million symbols. A sparse file can claim more.
+pub const TABLE_LIMIT: u64 = 1 << 30;
+
+/// Where bytes come from. Reading does not move a shared position, so a source may be used from several
+/// threads.
+#[derive(Debug)]
+pub(super) enum Source {
+    File(File),
+    Bytes(Arc<[u8]>),
+}
+
+impl Source {
+    pub(super) fn len(&self) -> io::Result<u64> {
+        match self {
+            Self::File(file) => Ok(file.metadata()?.len()),
+            Self::Bytes(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    /// Fills `buffer` from `offset`; `UnexpectedEof` where the source ends before.
+    pub(super) fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.read_exact_at(buffer, offset),
+            Self::Bytes(bytes) => {
+                let rest = usize::try_from(offset).ok().and_then(|start| bytes.get(start..));
+                let part = rest.and_then(|rest| rest.get(..buffer.len()));
+                buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Tables already read for one question; dropped with the answer.
+pub(super) type Cache<'s> = ReadCache<Reader<'s>>;
+
+/// Adapts a [`Source`] to `object`, whose errors have no room for what the system said: the first
+/// failure is kept in `failure`.
+pub(super) struct Reader<'s> {
+    pub(super) source: &'s Source,
+    pub(super) length: u64,
+    pub(super) position: u64,
+    pub(super) failure: Rc<Cell<Option<io::Error>>>,
+}
+
+impl Reader<'_> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), ()> {
+        self.source.read_exact_at(buffer, self.position).map_err(|error| self.failure.set(Some(error)))?;
+        self.position += buffer.len() as u64;
+        Ok(())
+    }
+}
+
+impl ReadCacheOps for Reader<'_> {
+    fn len(&mut self) -> Result<u64, ()> {
+        Ok(self.length)
+    }
+
+    fn seek(&mut self, position: u64) -> Result<u64, ()> {
+        self.position = position;
+        Ok(position)
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, ()> {
+        let left = self.length.saturating_sub(self.position);
+        let count = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.fill(&mut buffer[..count])?;
+        Ok(count)
+    }
+
+    fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), ()> {
+        self.fill(buffer)
+    }
+}

@@ -1,0 +1,370 @@
+//! The tables of an ELF file: sections, symbols with their versions, notes. Everything is checked against
+//! the size of the file before it is read.
+
+use std::ops::Range;
+
+use object::{
+    LittleEndian, elf,
+    pod::slice_from_all_bytes,
+    read::{
+        StringTable, SymbolIndex,
+        elf::{
+            Dyn as _, FileHeader as _, GnuHashTable, HashTable, ProgramHeader as _, SectionHeader as _,
+            SectionTable, VersionTable,
+        },
+    },
+};
+
+use super::{
+    error::{ElfError, ElfErrorKind},
+    file::{ElfFile, FileCache},
+    name::TableKind,
+    source::{Cache, TABLE_LIMIT},
+};
+use crate::units::{FileOffset, VirtualAddress};
+
+pub(super) type FileHeader = elf::FileHeader64<LittleEndian>;
+pub(super) type ProgramHeader = elf::ProgramHeader64<LittleEndian>;
+pub(super) type SectionHeader = elf::SectionHeader64<LittleEndian>;
+pub(super) type Symbol = elf::Sym64<LittleEndian>;
+pub(super) type Rela = elf::Rela64<LittleEndian>;
+
+/// Headers of a file, and access to what they point at.
+pub(super) struct Tables<'c> {
+    file: &'c ElfFile,
+    cache: &'c FileCache<'c>,
+    program_headers: &'c [ProgramHeader],
+    sections: SectionTable<'c, FileHeader, &'c Cache<'c>>,
+}
+
+/// A symbol table with its names.
+pub(super) struct SymbolTable<'c> {
+    pub(super) kind: TableKind,
+    pub(super) symbols: &'c [Symbol],
+    strings: StringTable<'c>,
+    versions: VersionTable<'c, FileHeader>,
+    /// Index of its section header; 0 where the file has none.
+    pub(super) section: usize,
+}
+
+/// A version as the tables write it.
+#[derive(Clone, Copy)]
+pub(super) struct RawVersion<'c> {
+    pub(super) name: &'c [u8],
+    /// Not marked hidden: what a reference without a version binds to.
+    pub(super) default: bool,
+}
+
+impl<'c> SymbolTable<'c> {
+    pub(super) fn name(&self, symbol: &Symbol) -> Result<&'c [u8], &'static str> {
+        self.strings
+            .get(symbol.st_name.get(LittleEndian))
+            .map_err(|()| "a symbol's name lies outside its string table")
+    }
+
+    pub(super) fn version(&self, index: usize) -> Result<Option<RawVersion<'c>>, &'static str> {
+        if self.versions.is_empty() {
+            return Ok(None);
+        }
+        let version_index = self.versions.version_index(LittleEndian, SymbolIndex(index));
+        let version =
+            self.versions.version(version_index).map_err(|_| "a symbol's version is not in its tables")?;
+        Ok(version.map(|version| RawVersion { name: version.name(), default: !version_index.is_hidden() }))
+    }
+}
+
+impl<'c> Tables<'c> {
+    pub(super) fn read(file: &'c ElfFile, cache: &'c FileCache<'c>) -> Result<Self, ElfError> {
+        let data = cache.data();
+        let header =
+            FileHeader::parse(data).map_err(|_| cache.explain(file, "its header cannot be parsed"))?;
+        let wrong = |what| move |_| cache.explain(file, what);
+
+        let count =
+            header.phnum(LittleEndian, data).map_err(wrong("its program headers cannot be counted"))?;
+        let size = count as u64 * size_of::<ProgramHeader>() as u64;
+        if count > 0 {
+            file.check_range(header.e_phoff(LittleEndian), size, "program header table")?;
+        }
+        let program_headers = header
+            .program_headers(LittleEndian, data)
+            .map_err(wrong("its program headers cannot be parsed"))?;
+
+        // Section 0 holds the counts that do not fit into the header; it must be there to ask it.
+        let offset = header.e_shoff(LittleEndian);
+        if offset != 0 {
+            file.check_range(offset, size_of::<SectionHeader>() as u64, "section header table")?;
+        }
+        let count =
+            header.shnum(LittleEndian, data).map_err(wrong("its section headers cannot be counted"))?;
+        let size = (count as u64).saturating_mul(size_of::<SectionHeader>() as u64);
+        file.check_range(offset, size, "section header table")?;
+        check_limit(file, size, "section header table")?;
+        let sections =
+            header.sections(LittleEndian, data).map_err(wrong("its section headers cannot be parsed"))?;
+        Ok(Self { file, cache, program_headers, sections })
+    }
+
+    pub(super) fn program_headers(&self) -> &'c [ProgramHeader] {
+        self.program_headers
+    }
+
+    pub(super) fn has_sections(&self) -> bool {
+        !self.sections.is_empty()
+    }
+
+    /// Sections of this name that have contents.
+    pub(super) fn sections_named<'n>(
+        &self,
+        name: &'n [u8],
+    ) -> impl Iterator<Item = &'c SectionHeader> + use<'c, 'n, '_> {
+        self.sections.iter().filter(move |section| self.section_name(section) == Some(name))
+    }
+
+    pub(super) fn section_named(&self, name: &[u8]) -> Option<&'c SectionHeader> {
+        self.sections_named(name).next()
+    }
+
+    fn section_name(&self, section: &SectionHeader) -> Option<&'c [u8]> {
+        self.sections.section_name(LittleEndian, section).ok()
+    }
+
+    /// The contents of a section; empty for `SHT_NOBITS`.
+    pub(super) fn data(&self, section: &SectionHeader, what: &'static str) -> Result<&'c [u8], ElfError> {
+        match section.file_range(LittleEndian) {
+            None => Ok(&[]),
+            Some((offset, size)) => self.bytes(offset, size, what),
+        }
+    }
+
+    pub(super) fn bytes(&self, offset: u64, size: u64, what: &'static str) -> Result<&'c [u8], ElfError> {
+        self.file.check_range(offset, size, what)?;
+        check_limit(self.file, size, what)?;
+        self.cache.bytes(self.file, offset, size)
+    }
+
+    /// `.symtab` and `.dynsym`, those that exist.
+    pub(super) fn symbol_tables(&self) -> Result<Vec<SymbolTable<'c>>, ElfError> {
+        let mut found = Vec::new();
+        for (index, section) in self.sections.enumerate() {
+            let kind = match section.sh_type(LittleEndian) {
+                elf::SHT_SYMTAB => TableKind::Symbols,
+                elf::SHT_DYNSYM => TableKind::Dynamic,
+                _ => continue,
+            };
+            let symbols = whole_entries::<Symbol>(self.data(section, "symbol table")?);
+            if symbols.is_empty() {
+                // Debug files keep the header of .dynsym and drop its contents.
+                continue;
+            }
+            let strings = self
+                .sections
+                .section(section.link(LittleEndian))
+                .map_err(|_| self.file.corrupt("a symbol table has no string table"))?;
+            let strings = self.data(strings, "string table")?;
+            let versions = match kind {
+                TableKind::Dynamic => self
+                    .sections
+                    .versions(LittleEndian, self.cache.data())
+                    .map_err(|_| self.cache.explain(self.file, "its symbol versions cannot be parsed"))?,
+                _ => None,
+            };
+            found.push(SymbolTable {
+                kind,
+                symbols,
+                strings: StringTable::new(strings, 0, strings.len() as u64),
+                versions: versions.unwrap_or_default(),
+                section: index.0,
+            });
+        }
+        if !self.has_sections() {
+            found.extend(self.symbols_without_sections()?);
+        }
+        Ok(found)
+    }
+
+    /// Dynamic relocations with addends, each with the index of its symbol table's section.
+    pub(super) fn dynamic_relocations(&self) -> Result<Vec<(usize, &'c [Rela])>, ElfError> {
+        let mut found = Vec::new();
+        for section in self.sections.iter() {
+            let allocated = section.sh_flags(LittleEndian) & u64::from(elf::SHF_ALLOC) != 0;
+            if allocated && section.sh_type(LittleEndian) == elf::SHT_RELA {
+                let entries = whole_entries(self.data(section, "relocation table")?);
+                found.push((section.link(LittleEndian).0, entries));
+            }
+        }
+        if !self.has_sections() {
+            for (table, size) in [(elf::DT_RELA, elf::DT_RELASZ), (elf::DT_JMPREL, elf::DT_PLTRELSZ)] {
+                if let (Some(offset), Some(size)) = (self.dynamic_offset(table)?, self.dynamic(size)?) {
+                    found.push((0, whole_entries(self.bytes(offset.0, size, "relocation table")?)));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn build_id(&self) -> Result<Option<Vec<u8>>, ElfError> {
+        let sections = self.sections.iter().filter(|s| s.sh_type(LittleEndian) == elf::SHT_NOTE);
+        let mut ranges: Vec<_> = sections.filter_map(|s| s.file_range(LittleEndian)).collect();
+        if ranges.is_empty() {
+            let segments = self.program_headers.iter().filter(|p| p.p_type(LittleEndian) == elf::PT_NOTE);
+            ranges.extend(segments.map(|segment| segment.file_range(LittleEndian)));
+        }
+        for (offset, size) in ranges {
+            let data = self.bytes(offset, size, "note section")?;
+            let mut notes = Note::all(data);
+            let id = notes.find(|note| note.owner == b"GNU\0" && note.kind == elf::NT_GNU_BUILD_ID);
+            if let Some(id) = id {
+                return Ok(Some(id.description.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where code is, as far as section headers tell.
+    pub(super) fn code_sections(&self) -> Result<CodeSections, ElfError> {
+        let mut code = CodeSections { known: self.has_sections(), ..CodeSections::default() };
+        for section in self.sections.iter() {
+            let flags = section.sh_flags(LittleEndian);
+            if flags & u64::from(elf::SHF_ALLOC) == 0 || flags & u64::from(elf::SHF_EXECINSTR) == 0 {
+                continue;
+            }
+            let start = section.sh_addr(LittleEndian);
+            let range = start..start.saturating_add(section.sh_size(LittleEndian));
+            // .plt, .plt.got, .plt.sec, .plt.bnd; .iplt of static executables.
+            let name = self
+                .section_name(section)
+                .ok_or_else(|| self.file.corrupt("a section's name cannot be read"))?;
+            let is_plt = name.starts_with(b".plt") || name == b".iplt";
+            if is_plt { code.plt.push(range) } else { code.code.push(range) }
+        }
+        Ok(code)
+    }
+
+    // A file without section headers (sstrip): the dynamic segment knows its symbols, without a count.
+
+    fn symbols_without_sections(&self) -> Result<Option<SymbolTable<'c>>, ElfError> {
+        let (Some(symbols), Some(strings), Some(strings_size)) = (
+            self.dynamic_offset(elf::DT_SYMTAB)?,
+            self.dynamic_offset(elf::DT_STRTAB)?,
+            self.dynamic(elf::DT_STRSZ)?,
+        ) else {
+            return Ok(None);
+        };
+        let Some(count) = self.count_dynamic_symbols()? else { return Ok(None) };
+        let size = u64::from(count) * size_of::<Symbol>() as u64;
+        let symbols = whole_entries(self.bytes(symbols.0, size, "symbol table")?);
+        let strings = self.bytes(strings.0, strings_size, "string table")?;
+        Ok(Some(SymbolTable {
+            kind: TableKind::Dynamic,
+            symbols,
+            strings: StringTable::new(strings, 0, strings.len() as u64),
+            versions: VersionTable::default(),
+            section: 0,
+        }))
+    }
+
+    fn count_dynamic_symbols(&self) -> Result<Option<u32>, ElfError> {
+        /// Hash tables have no size; what is read beyond the table is ignored. 16 M symbols.
+        const HASH_TABLE_LIMIT: u64 = 64 << 20;
+        let rest = |offset: FileOffset| {
+            let size = self.file.length().saturating_sub(offset.0).min(HASH_TABLE_LIMIT) & !7;
+            self.bytes(offset.0, size, "symbol hash table")
+        };
+        if let Some(offset) = self.dynamic_offset(elf::DT_GNU_HASH)? {
+            let table = GnuHashTable::<FileHeader>::parse(LittleEndian, rest(offset)?)
+                .map_err(|_| self.file.corrupt("its symbol hash table cannot be parsed"))?;
+            if let Some(count) = table.symbol_table_length(LittleEndian) {
+                return Ok(Some(count));
+            }
+        }
+        let Some(offset) = self.dynamic_offset(elf::DT_HASH)? else { return Ok(None) };
+        let table = HashTable::<FileHeader>::parse(LittleEndian, rest(offset)?)
+            .map_err(|_| self.file.corrupt("its symbol hash table cannot be parsed"))?;
+        Ok(Some(table.symbol_table_length()))
+    }
+
+    fn dynamic(&self, tag: i64) -> Result<Option<u64>, ElfError> {
+        let segment = self.program_headers.iter().find(|p| p.p_type(LittleEndian) == elf::PT_DYNAMIC);
+        let Some(segment) = segment else { return Ok(None) };
+        let (offset, size) = segment.file_range(LittleEndian);
+        let entries: &[elf::Dyn64<LittleEndian>] =
+            whole_entries(self.bytes(offset, size, "dynamic segment")?);
+        let entry = entries.iter().find(|entry| entry.tag(LittleEndian) == tag);
+        Ok(entry.map(|entry| entry.d_val(LittleEndian)))
+    }
+
+    fn dynamic_offset(&self, tag: i64) -> Result<Option<FileOffset>, ElfError> {
+        let segments = super::Segments::from_headers(self.program_headers).unwrap_or_default();
+        Ok(self.dynamic(tag)?.and_then(|address| segments.offset_of(VirtualAddress(address))))
+    }
+}
+
+fn check_limit(file: &ElfFile, size: u64, what: &'static str) -> Result<(), ElfError> {
+    if size > TABLE_LIMIT {
+        return Err(file.error(ElfErrorKind::TooLarge { what, size, limit: TABLE_LIMIT }));
+    }
+    Ok(())
+}
+
+/// A table's entries; a cut one at the end is no entry.
+fn whole_entries<T: object::pod::Pod>(data: &[u8]) -> &[T] {
+    let whole = data.len() - data.len() % size_of::<T>();
+    slice_from_all_bytes(&data[..whole]).unwrap_or(&[])
+}
+
+/// Address ranges of code, by section.
+#[derive(Debug, Default)]
+pub(super) struct CodeSections {
+    /// False without section headers: then segments are all there is to go by.
+    known: bool,
+    code: Vec<Range<u64>>,
+    plt: Vec<Range<u64>>,
+}
+
+impl CodeSections {
+    /// Whether the address can be code, PLT included.
+    pub(super) fn may_be_code(&self, address: VirtualAddress) -> bool {
+        !self.known || self.code.iter().chain(&self.plt).any(|range| range.contains(&address.0))
+    }
+
+    /// Whether the address is an import stub.
+    pub(super) fn is_plt(&self, address: VirtualAddress) -> bool {
+        self.plt.iter().any(|range| range.contains(&address.0))
+    }
+}
+
+/// One entry of a note section or segment.
+pub(super) struct Note<'d> {
+    /// With its closing NUL.
+    pub(super) owner: &'d [u8],
+    pub(super) kind: u32,
+    pub(super) description: &'d [u8],
+}
+
+impl<'d> Note<'d> {
+    /// All notes before the first that does not fit. (`object` reads notes too, but also the alignment that a
+    /// section claims, which tools set wrongly for `.note.gnu.property` neighbours.)
+    pub(super) fn all(mut data: &'d [u8]) -> impl Iterator<Item = Self> {
+        std::iter::from_fn(move || {
+            let (note, rest) = Self::split_off(data)?;
+            data = rest;
+            Some(note)
+        })
+    }
+
+    /// The first note and what follows it.
+    pub(super) fn split_off(data: &'d [u8]) -> Option<(Self, &'d [u8])> {
+        let (header, rest) = data.split_first_chunk::<12>()?;
+        let word =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let padded = |size: u32| (size as usize).next_multiple_of(4);
+        let (owner_size, description_size) = (word(0), word(4));
+        let owner = rest.get(..owner_size as usize)?;
+        let rest = rest.get(padded(owner_size)..)?;
+        let description = rest.get(..description_size as usize)?;
+        // The last note may lack its padding.
+        let rest = rest.get(padded(description_size)..).unwrap_or(&[]);
+        Some((Self { owner, kind: word(8), description }, rest))
+    }
+}
