@@ -68,15 +68,19 @@ fn fetch(versions: &[&str], update: bool) -> Result<()> {
         return Ok(());
     }
     let archive = Archive::open(&folder.join("apt"))?;
-    let mut absent = Vec::new();
+    // One that cannot be had is no reason to do without the others.
+    let mut failures = Vec::new();
     for version in wanted {
-        match archive.download(&format!("python{version}"))? {
-            Some(packages) => unpack::unpack(&folder, version, &packages)?,
-            None => absent.push(*version),
+        let fetched = archive.download(&format!("python{version}")).and_then(|packages| match packages {
+            Some(packages) => unpack::unpack(&folder, version, &packages),
+            None => bail!("Debian has none at present"),
+        });
+        if let Err(error) = fetched {
+            failures.push(format!("Python {version}: {error:#}"));
         }
     }
-    if !absent.is_empty() {
-        bail!("Debian has no Python {} at present", absent.join(", "));
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n"));
     }
     Ok(())
 }
