@@ -1,0 +1,125 @@
+"""The demo's service: an HTTP server that hands each request to a slow device and renders the reply.
+
+    service.py [--port N] [--device-ms N]
+
+A profiler sees `score_candidate` at the top: it runs eight times a request and takes nearly all of the CPU time.
+It runs while the request waits for the device, so that making it faster gains nothing, and making it slower
+costs nothing until it outlasts the device. `render_section` is cold, and on the path of every request: what it
+gets slower by, times three, every request gets slower by.
+
+One request is in flight at a time, as there is one device. Prints {"event":"ready","pid":…,"port":…} once it listens.
+
+    GET /search   one request's worth of work
+    GET /counts   {"requests":…,"score_candidate":…,"render_section":…}: calls since the start
+
+Standard library alone, CPython 3.8 and newer.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+CANDIDATES = 8
+SECTIONS = 3
+
+
+class Device:
+    """Answers a job a fixed time after it was submitted: an accelerator's queue, a disk, a database."""
+
+    def __init__(self, milliseconds):
+        self.seconds = milliseconds / 1000
+
+    def submit(self):
+        return Job(time.monotonic() + self.seconds)
+
+
+class Job:
+    def __init__(self, done_at):
+        self.done_at = done_at
+
+    def wait(self):
+        time.sleep(max(0, self.done_at - time.monotonic()))
+
+
+def score_candidate(number):
+    """Hot: some 100 us, eight times a request, while the device is busy."""
+    score = number
+    for step in range(2000):
+        score = (score * 31 + step) & 0xFFFFFFFF
+    return score
+
+
+def render_section(number, scores):
+    """Cold: a few us, three times a request, once the device has answered."""
+    return "section %d: best candidate %d\n" % (number, scores.index(max(scores)))
+
+
+class Search:
+    """What a request does, and how often it did it."""
+
+    def __init__(self, device):
+        self.device = device
+        self.requests = 0
+
+    def handle(self):
+        job = self.device.submit()
+        scores = [score_candidate(number) for number in range(CANDIDATES)]
+        job.wait()
+        page = "".join([render_section(number, scores) for number in range(SECTIONS)])
+        self.requests += 1
+        return page
+
+    def counts(self):
+        return {
+            "requests": self.requests,
+            "score_candidate": self.requests * CANDIDATES,
+            "render_section": self.requests * SECTIONS,
+        }
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    # Header and body are two writes; with Nagle's algorithm the second would wait for the client's delayed ACK.
+    disable_nagle_algorithm = True
+    timeout = 60
+
+    def do_GET(self):
+        if self.path == "/search":
+            self.reply(200, "text/plain", self.server.search.handle())
+        elif self.path == "/counts":
+            self.reply(200, "application/json", json.dumps(self.server.search.counts()))
+        else:
+            self.reply(404, "text/plain", "no such page\n")
+
+    def reply(self, status, kind, text):
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format, *arguments):
+        pass
+
+
+def main():
+    parser = argparse.ArgumentParser(description="the demo's service")
+    parser.add_argument("--port", type=int, default=0, help="port on the loopback address; 0: any")
+    parser.add_argument("--device-ms", type=float, default=20, help="what the device takes for a job")
+    options = parser.parse_args()
+    server = HTTPServer(("127.0.0.1", options.port), Handler)
+    server.search = Search(Device(options.device_ms))
+    ready = {"event": "ready", "pid": os.getpid(), "port": server.server_port}
+    print(json.dumps(ready), flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

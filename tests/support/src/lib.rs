@@ -1,0 +1,15 @@
+//! What the tests, the demo and the benches share: real programs to attach to, the interpreters of this
+//! machine, the built loader, and the way a test says that it could not run.
+//!
+//! Nothing here is part of the product, and nothing here judges a result.
+
+pub mod fixture;
+pub mod places;
+pub mod pythons;
+pub mod service;
+pub mod skip;
+pub mod tool;
+
+pub use fixture::Fixture;
+pub use pythons::{PythonBuild, pythons};
+pub use service::Service;

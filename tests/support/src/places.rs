@@ -1,0 +1,44 @@
+//! Where things lie in the working tree.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+/// The root of the working tree.
+pub fn root() -> PathBuf {
+    // What cargo says now wins over what it said at build time: the tree may have been moved since.
+    let here = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    let is_root = |folder: &&Path| folder.join("Cargo.lock").is_file();
+    here.ancestors().find(is_root).unwrap_or(&here).to_owned()
+}
+
+/// Cargo's target folder.
+pub fn target() -> PathBuf {
+    match env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => root().join(folder),
+        None => root().join("target"),
+    }
+}
+
+/// The small programs that tests attach to.
+pub fn fixtures() -> PathBuf {
+    root().join("tests/fixtures")
+}
+
+/// The Pythons that `cargo xtask pythons` fetched: a folder each.
+pub fn fetched_pythons() -> PathBuf {
+    target().join("pythons")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_holds_the_workspace() {
+        assert!(root().join("tests/support/src/places.rs").is_file(), "{}", root().display());
+        assert!(fixtures().join("service.c").is_file());
+    }
+}

@@ -1,0 +1,122 @@
+//! How a test says that this machine cannot run it.
+//!
+//! A test that did not run must not count as passed. libtest knows no way to say so from inside a test, so
+//! the test writes one line to the file that `SPEED_BUMP_SKIPS` names, and `cargo xtask test` reads it.
+
+use std::{env, fmt, fs::OpenOptions, io::Write as _};
+
+/// Names the file that collects skips, one line each.
+pub const FILE_VARIABLE: &str = "SPEED_BUMP_SKIPS";
+
+/// One thing that did not run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Skip {
+    /// The test, by its full path.
+    pub test: String,
+    /// The part of the test that did not run; `None` when nothing of it did.
+    pub case: Option<String>,
+    /// Why: what this machine lacks.
+    pub reason: String,
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SKIPPED {}", self.test)?;
+        if let Some(case) = &self.case {
+            write!(f, " [{case}]")?;
+        }
+        write!(f, ": because {}", self.reason)
+    }
+}
+
+impl Skip {
+    /// Reads a line that [`report`] wrote; `None` for any other line.
+    pub fn parse(line: &str) -> Option<Self> {
+        let (what, reason) = line.strip_prefix("SKIPPED ")?.split_once(": because ")?;
+        let (test, case) = match what.strip_suffix(']').and_then(|what| what.split_once(" [")) {
+            Some((test, case)) => (test, Some(case.to_owned())),
+            None => (what, None),
+        };
+        Some(Self { test: test.to_owned(), case, reason: reason.to_owned() })
+    }
+}
+
+/// Records a skip, and shows it past libtest's capture. The macros below call it.
+pub fn report(skip: &Skip) {
+    // One line, one write: tests run in parallel threads and processes.
+    let line = format!("{skip}").replace(['\n', '\r'], " ") + "\n";
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    let Some(path) = env::var_os(FILE_VARIABLE) else { return };
+    let written = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .and_then(|mut file| file.write_all(line.as_bytes()));
+    // A skip that is not recorded would count as a pass.
+    #[allow(clippy::panic, reason = "fails the test that could not record its skip")]
+    if let Err(error) = written {
+        panic!("cannot record a skip in {}: {error}", path.display());
+    }
+}
+
+/// The enclosing function's path, from the type name of a function inside it.
+#[doc(hidden)]
+pub fn enclosing<T>(_inner: T) -> String {
+    let name = std::any::type_name::<T>();
+    let name = name.rsplit_once("::").map_or(name, |(outer, _)| outer);
+    name.trim_end_matches("::{{closure}}").to_owned()
+}
+
+/// Says that this test does not run here, and why: `return skip!("the kernel lacks {what}");`
+#[macro_export]
+macro_rules! skip {
+    ($($reason:tt)+) => {{
+        fn here() {}
+        $crate::skip::report(&$crate::skip::Skip {
+            test: $crate::skip::enclosing(here),
+            case: None,
+            reason: format!($($reason)+),
+        })
+    }};
+}
+
+/// Says that one case of this test does not run here, and why, while others may:
+/// `skip_case!("python 3.15", "no such interpreter");`
+#[macro_export]
+macro_rules! skip_case {
+    ($case:expr, $($reason:tt)+) => {{
+        fn here() {}
+        $crate::skip::report(&$crate::skip::Skip {
+            test: $crate::skip::enclosing(here),
+            case: Some($case.to_string()),
+            reason: format!($($reason)+),
+        })
+    }};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_survive_the_round_trip() {
+        for (case, reason) in [(None, "no gcc"), (Some("3.15 [container]"), "needs root: really")] {
+            let skip =
+                Skip { test: "attach::a_test".into(), case: case.map(str::to_owned), reason: reason.into() };
+            assert_eq!(Skip::parse(&skip.to_string()), Some(skip));
+        }
+        assert_eq!(Skip::parse("test attach::a_test ... ok"), None);
+        assert_eq!(Skip::parse("SKIPPED without a reason"), None);
+    }
+
+    #[test]
+    fn a_test_names_itself() {
+        fn here() {}
+        assert!(enclosing(here).ends_with("skip::tests::a_test_names_itself"), "{}", enclosing(here));
+        let inside_a_closure = || {
+            fn here() {}
+            enclosing(here)
+        };
+        assert!(inside_a_closure().ends_with("a_test_names_itself"), "{}", inside_a_closure());
+    }
+}

@@ -1,0 +1,86 @@
+//! `cargo xtask pythons`: Debian's newer Pythons, for tests on a machine whose own Debian is older.
+//!
+//! They come through an apt of their own (`archive`) and are unpacked with all libraries, the C library too, into
+//! a folder each (`unpack`). Nothing outside target/ is touched. What they can do is found out by running
+//! them: `speed_bump_testing::pythons`.
+
+mod archive;
+mod unpack;
+
+use std::{fs, fs::File};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use speed_bump_testing::{places, pythons::pythons};
+
+use archive::Archive;
+
+/// The versions that tests want: those with perf trampolines, and 3.15 with USDT.
+const VERSIONS: [&str; 3] = ["3.13", "3.14", "3.15"];
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Look for newer packages, even of versions that are there.
+    #[arg(long)]
+    update: bool,
+    /// The versions to fetch.
+    #[arg(default_values = VERSIONS)]
+    versions: Vec<String>,
+}
+
+/// Fetches what is missing, then lists all interpreters of this machine.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let versions: Vec<_> = options.versions.iter().map(String::as_str).collect();
+    let result = fetch(&versions, options.update);
+    println!("{:<40} {:>14} {:>11} {:>13} {:>5}", "", "usdt function", "trampolines", "free-threaded", "jit");
+    for python in pythons() {
+        let yes = |is| if is { "yes" } else { "no" };
+        println!(
+            "{:<40} {:>14} {:>11} {:>13} {:>5}",
+            python.to_string(),
+            match (python.has_usdt, python.usdt_fires()) {
+                (true, false) => "there, silent",
+                (has, _) => yes(has),
+            },
+            yes(python.trampolines),
+            yes(python.free_threaded),
+            yes(python.has_jit),
+        );
+    }
+    result
+}
+
+/// Makes sure that the Pythons that tests want are there. Without the network, those that are there will do.
+pub(crate) fn ensure() -> Result<()> {
+    fetch(&VERSIONS, false)
+}
+
+fn fetch(versions: &[&str], update: bool) -> Result<()> {
+    let folder = places::fetched_pythons();
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    // One at a time: two would unpack into the same folders. Released when the file is closed.
+    let lock = File::create(folder.join("lock")).context("cannot make the lock file")?;
+    lock.lock().context("cannot take the lock")?;
+
+    let is_wanted = |version: &&&str| update || !unpack::is_complete(&folder.join(version));
+    let wanted: Vec<_> = versions.iter().filter(is_wanted).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let archive = Archive::open(&folder.join("apt"))?;
+    // One that cannot be had is no reason to do without the others.
+    let mut failures = Vec::new();
+    for version in wanted {
+        let fetched = archive.download(&format!("python{version}")).and_then(|packages| match packages {
+            Some(packages) => unpack::unpack(&folder, version, &packages),
+            None => bail!("Debian has none at present"),
+        });
+        if let Err(error) = fetched {
+            failures.push(format!("Python {version}: {error:#}"));
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n"));
+    }
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! An apt of our own: Debian's newer suites, from the mirror that this system uses, beside the system's apt
+//! and without its knowledge. apt verifies signatures and checksums.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{
+    shell,
+    system::{self, Need},
+};
+
+/// Where newer Pythons are, the steadiest first. apt takes the newest version that it finds; experimental only
+/// counts for what is nowhere else.
+const SUITES: [&str; 4] = ["trixie", "forky", "sid", "experimental"];
+
+/// What every signature is checked against.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// A private apt folder with fresh package lists.
+#[derive(Debug)]
+pub(super) struct Archive {
+    configuration: PathBuf,
+    packages: PathBuf,
+    empty: PathBuf,
+}
+
+impl Archive {
+    /// Sets the folder up and reads the package lists.
+    pub(super) fn open(folder: &Path) -> Result<Self> {
+        if !system::is_debian() {
+            bail!("Debian's Pythons are fetched with apt, which this system does not have");
+        }
+        system::ensure(&[Need {
+            program: KEYRING,
+            package: "debian-archive-keyring",
+            purpose: "to verify Debian's signatures",
+        }])?;
+        for part in [
+            "state/lists/partial",
+            "cache/archives/partial",
+            "cache/empty/partial",
+            "etc/apt.conf.d",
+            "etc/preferences.d",
+            "log",
+        ] {
+            let part = folder.join(part);
+            fs::create_dir_all(&part).with_context(|| format!("cannot make {}", part.display()))?;
+        }
+        let mirror = mirror()?;
+        let write = |name: &str, text: &str| {
+            let path = folder.join(name);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        // Nothing is installed: apt shall name every library, the C library too.
+        write("state/status", "")?;
+        write(
+            "etc/debian.sources",
+            &format!(
+                "Types: deb\nURIs: {mirror}\nSuites: {}\nComponents: main\nSigned-By: {KEYRING}\n",
+                SUITES.join(" ")
+            ),
+        )?;
+        write("apt.conf", &configuration(folder)?)?;
+        let archive = Self {
+            configuration: folder.join("apt.conf"),
+            packages: folder.join("cache/archives"),
+            empty: folder.join("cache/empty"),
+        };
+        shell::output(archive.apt("apt-get").args(["update", "--error-on=any"]))
+            .context("cannot read Debian's package lists")?;
+        Ok(archive)
+    }
+
+    /// Downloads a package and all that it depends on. `None` if the archive does not have it.
+    pub(super) fn download(&self, package: &str) -> Result<Option<Vec<PathBuf>>> {
+        let policy = shell::output(self.apt("apt-cache").args(["policy", package]))?;
+        if !policy.lines().any(|line| line.trim().starts_with("Candidate: ") && !line.contains("(none)")) {
+            return Ok(None);
+        }
+        let install = ["install", "--yes", "--quiet=2", "--no-install-recommends"];
+        // apt does not name what it has already: look from a folder that has nothing.
+        let empty = format!("Dir::Cache::Archives={}", self.empty.display());
+        let list = shell::output(
+            self.apt("apt-get").args(["-o", &empty]).args(install).args(["--print-uris", package]),
+        )?;
+        // 'URI' FILE SIZE HASH
+        let files: Vec<_> = list
+            .lines()
+            .filter(|line| line.starts_with('\''))
+            .filter_map(|line| line.split(' ').nth(1))
+            .map(|file| self.packages.join(file))
+            .collect();
+        eprintln!("fetching {package}: {} packages", files.len());
+        shell::output(self.apt("apt-get").args(install).args(["--download-only", package]))?;
+        match files.iter().find(|file| !file.is_file()) {
+            Some(file) => bail!("apt-get did not download {}", file.display()),
+            None => Ok(Some(files)),
+        }
+    }
+
+    fn apt(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("APT_CONFIG", &self.configuration).env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+}
+
+/// apt's settings: our folders, and the system's ways to reach the network.
+fn configuration(folder: &Path) -> Result<String> {
+    let system = shell::output(Command::new("apt-config").args(["dump", "Acquire"]))?;
+    let acquire = system.lines().filter(|line| {
+        // What to fetch beside packages is the system's own business.
+        !["Acquire::IndexTargets", "Acquire::Languages", "Acquire::GzipIndexes", "Acquire::CompressionTypes"]
+            .iter()
+            .any(|name| line.starts_with(name))
+    });
+    let folder = folder.display();
+    Ok(format!(
+        "Dir \"{folder}\";\n\
+         Dir::State \"{folder}/state\";\n\
+         Dir::State::status \"{folder}/state/status\";\n\
+         Dir::Cache \"{folder}/cache\";\n\
+         Dir::Etc \"{folder}/etc\";\n\
+         Dir::Etc::sourcelist \"/dev/null\";\n\
+         Dir::Etc::sourceparts \"{folder}/etc\";\n\
+         Dir::Log \"{folder}/log\";\n\
+         Acquire::Languages \"none\";\n\
+         {}\n",
+        acquire.collect::<Vec<_>>().join("\n")
+    ))
+}
+
+/// The mirror that this system takes Debian itself from.
+fn mirror() -> Result<String> {
+    let os_release = fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
+    let field = |name: &str| {
+        let value = os_release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        value.map(|value| value.trim_matches('"').to_owned())
+    };
+    if field("ID").as_deref() != Some("debian") {
+        bail!("this system is not Debian, so that its mirror has no newer Debian suites");
+    }
+    let codename = field("VERSION_CODENAME").context("/etc/os-release names no VERSION_CODENAME")?;
+    let targets = shell::output(Command::new("apt-get").args([
+        "indextargets",
+        "--format",
+        "$(REPO_URI) $(RELEASE) $(COMPONENT)",
+        "Created-By: Packages",
+    ]))?;
+    targets
+        .lines()
+        .find_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
+            // Suite or codename; a third party's repository has another component, or fails the signature.
+            [uri, release, "main"] if release == codename || SUITES.contains(&release) => {
+                Some(uri.to_owned())
+            }
+            _ => None,
+        })
+        .with_context(|| format!("no apt source of this system is Debian {codename}, component main"))
+}

@@ -1,0 +1,123 @@
+//! Unpacking packages into a root folder, and the launchers beside it.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::shell;
+
+/// The file that says that all else is there; it lists the packages.
+const STAMP: &str = "packages.txt";
+
+/// Runs the interpreter through the root's own loader. No privileges, the host's paths; `/proc/PID/exe` is the
+/// loader.
+const LAUNCH_WITH_LOADER: &str = r#"#!/bin/sh
+root=$(dirname -- "$(readlink -f -- "$0")")/root
+exec "$root/@LOADER@" --library-path "$root/@LIBRARIES@" "$root/usr/bin/@PYTHON@" "$@"
+"#;
+
+/// Runs the interpreter as in a container: own mounts, own root, own /tmp; the host's root at /host. The process
+/// keeps its PID throughout.
+const LAUNCH_IN_CONTAINER: &str = r#"#!/bin/sh
+root=$(dirname -- "$(readlink -f -- "$0")")/root
+exec unshare --mount --propagation private /bin/sh -ec '
+    cd "$1"
+    shift
+    mount --bind . .
+    cd "$PWD"
+    mount --rbind /proc proc
+    mount --rbind /dev dev
+    mount -t tmpfs tmpfs tmp
+    pivot_root . host
+    cd /
+    exec /usr/bin/@PYTHON@ "$@"
+' sh "$root" "$@"
+"#;
+
+/// Whether a version lies in this folder, whole.
+pub(super) fn is_complete(folder: &Path) -> bool {
+    folder.join(STAMP).is_file()
+}
+
+/// Unpacks a version's packages into `folder/VERSION`, replacing what was there.
+pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Result<()> {
+    let stamp: String =
+        packages.iter().filter_map(|file| file.file_name()).map(|n| format!("{}\n", n.display())).collect();
+    let finished = folder.join(version);
+    if fs::read_to_string(finished.join(STAMP)).is_ok_and(|text| text == stamp) {
+        return Ok(());
+    }
+    // Aside first: what is interrupted leaves nothing that looks whole.
+    let fresh = folder.join(format!(".new-{version}"));
+    remove(&fresh)?;
+    let root = fresh.join("root");
+    prepare(&root)?;
+    for package in packages {
+        shell::run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&root))?;
+    }
+    let python = format!("python{version}");
+    if !root.join("usr/bin").join(&python).is_file() {
+        bail!("the packages of {python} bring no usr/bin/{python}");
+    }
+    let loader = first_match(&root, &["usr/lib64", "usr/lib"], "ld-linux")?;
+    let libraries = folder_of(&root, "libc.so.6")?;
+    for (name, text) in [("python", LAUNCH_WITH_LOADER), ("container", LAUNCH_IN_CONTAINER)] {
+        let text =
+            text.replace("@PYTHON@", &python).replace("@LOADER@", &loader).replace("@LIBRARIES@", &libraries);
+        let path = fresh.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    }
+    fs::write(fresh.join(STAMP), stamp)?;
+    remove(&finished)?;
+    fs::rename(&fresh, &finished).with_context(|| format!("cannot move to {}", finished.display()))
+}
+
+/// The parts of a root that no Python package brings: Debian's links into /usr, and the mount points.
+fn prepare(root: &Path) -> Result<()> {
+    for folder in ["usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "proc", "dev", "sys", "tmp", "host"] {
+        fs::create_dir_all(root.join(folder)).with_context(|| format!("cannot make {folder}"))?;
+    }
+    for folder in ["bin", "lib", "lib64", "sbin"] {
+        symlink(format!("usr/{folder}"), root.join(folder))
+            .with_context(|| format!("cannot link {folder}"))?;
+    }
+    Ok(())
+}
+
+/// The first file in these folders of the root whose name begins so, relative to the root.
+fn first_match(root: &Path, folders: &[&str], prefix: &str) -> Result<String> {
+    for folder in folders {
+        for entry in fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(prefix) {
+                return Ok(format!("{folder}/{name}"));
+            }
+        }
+    }
+    bail!("no {prefix}… in {}", root.display())
+}
+
+/// The folder below usr/lib that holds this library, relative to the root: usr/lib/x86_64-linux-gnu.
+fn folder_of(root: &Path, library: &str) -> Result<String> {
+    for entry in fs::read_dir(root.join("usr/lib"))?.flatten() {
+        if entry.path().join(library).exists() {
+            return Ok(format!("usr/lib/{}", entry.file_name().display()));
+        }
+    }
+    bail!("no {library} in {}", root.display())
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}

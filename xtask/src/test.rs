@@ -1,0 +1,102 @@
+//! `cargo xtask test`: all tests, and an honest count of what ran.
+//!
+//! A test that this machine cannot run says so through `speed_bump_testing::skip`; libtest counts it as passed,
+//! and this command takes it out again.
+
+mod tally;
+
+use std::{
+    env, fs,
+    io::{BufRead as _, BufReader},
+    process::{Command, ExitCode, Stdio},
+};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use speed_bump_testing::{places, skip};
+
+use crate::{
+    pythons, shell,
+    system::{self, Need},
+};
+use tally::Tally;
+
+/// What the tests run.
+const NEEDS: [Need; 6] = [
+    Need { program: "gcc", package: "gcc", purpose: "to compile the programs that tests attach to" },
+    Need {
+        program: "/usr/include/stdio.h",
+        package: "libc6-dev",
+        purpose: "to compile the programs that tests attach to",
+    },
+    Need { program: "g++", package: "g++", purpose: "to compile programs with mangled names" },
+    Need {
+        program: "objcopy",
+        package: "binutils",
+        purpose: "to make stripped files, and files with separate debugging information",
+    },
+    Need { program: "xz", package: "xz-utils", purpose: "to make files with mini-debuginfo" },
+    Need {
+        program: "/usr/bin/python3",
+        package: "python3",
+        purpose: "the system's Python, a target of tests",
+    },
+];
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Install and fetch nothing: what is missing is skipped, or fails.
+    #[arg(long)]
+    offline: bool,
+    /// Arguments for `cargo test`, such as `-p speed-bump-user targets::`. Default: the whole workspace.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    cargo: Vec<String>,
+}
+
+/// Runs the tests; fails when one fails. The summary's last line is `N passed, N failed, N skipped`.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if !options.offline {
+        system::ensure(&NEEDS)?;
+        // Tests of a Python that cannot be had are skipped, and say so.
+        if let Err(error) = pythons::ensure() {
+            eprintln!("warning: no newer Pythons for the tests: {error:#}");
+        }
+    }
+    let skips = places::target().join("test-skips.txt");
+    fs::create_dir_all(places::target())?;
+    fs::write(&skips, "").with_context(|| format!("cannot write {}", skips.display()))?;
+
+    // The loader first: tests outside its package run it too, and cargo would not build it for them.
+    shell::run(cargo().args(["build", "--package", "speed-bump-user", "--bins"]))?;
+    let whole = ["--workspace", "--exclude", "speed-bump-ebpf"].map(str::to_owned);
+    let selection = if options.cargo.is_empty() { whole.to_vec() } else { options.cargo.clone() };
+    let mut child = cargo()
+        .args(["test", "--no-fail-fast"])
+        .args(selection)
+        .env(skip::FILE_VARIABLE, &skips)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run cargo test")?;
+    let output = child.stdout.take().context("cargo test has no standard output")?;
+    let mut tally = Tally::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("cannot read what cargo test prints")?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        tally.read_line(&line);
+    }
+    let status = child.wait().context("cannot wait for cargo test")?;
+    tally
+        .read_skips(&fs::read_to_string(&skips).with_context(|| format!("cannot read {}", skips.display()))?);
+    tally.finish(status.success());
+    print!("\n{tally}");
+    Ok(if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The cargo that runs this.
+fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(places::root());
+    command
+}
