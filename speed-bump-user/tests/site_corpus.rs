@@ -156,7 +156,7 @@ fn functions_of_real_programs_are_analysed() {
     paths.extend(env::var_os("SITE_CORPUS_PROGRAMS").iter().flat_map(env::split_paths));
     for path in paths {
         let Some(elf) = ElfCode::read(&path) else {
-            eprintln!("skipped {}: not readable", path.display());
+            eprintln!("skipped {}: not a readable ELF file", path.display());
             continue;
         };
         let map = elf.map();
