@@ -39,7 +39,7 @@ pub enum SiteKind {
     Nop,
     /// `0F 1F` of another length, or across two pages: emulated from Linux 6.18 on, stepped before.
     LongNop,
-    /// `push` of a 64-bit register: emulated from Linux 4.16 on.
+    /// `push` of a 64-bit register: emulated.
     Push,
     /// A direct `jmp`: emulated.
     Jmp,

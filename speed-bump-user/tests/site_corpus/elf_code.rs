@@ -22,7 +22,8 @@ pub(crate) struct Function {
 
 impl ElfCode {
     pub(crate) fn read(path: &Path) -> Option<Self> {
-        Some(Self { data: fs::read(path).ok()? })
+        let data = fs::read(path).ok()?;
+        object::File::parse(&*data).is_ok().then_some(Self { data })
     }
 
     fn file(&self) -> object::File<'_> {
@@ -59,7 +60,12 @@ impl ElfCode {
             }
             None => LandingPads::InSymbols,
         };
-        CodeMap::new(segments, symbols(&file).into_iter().map(|(_, symbol)| symbol), landing_pads)
+        CodeMap::new(segments, symbols(&file).into_iter().map(|(_, symbol)| symbol), landing_pads).with_got(
+            [".got", ".got.plt"].into_iter().filter_map(|name| {
+                let section = file.section_by_name(name)?;
+                Some(section.address()..section.address() + section.size())
+            }),
+        )
     }
 
     /// Where in the file an address of its code lies.

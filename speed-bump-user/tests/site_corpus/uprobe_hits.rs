@@ -178,7 +178,7 @@ fn create<T>(command: libc::c_long, attr: &T) -> io::Result<OwnedFd> {
 
 fn bpf<T>(command: libc::c_long, attr: &T) -> io::Result<libc::c_long> {
     // The kernel takes a structure shorter than its own, not one that it would read past the end of.
-    const { assert!(size_of::<T>() % 8 == 0) }
+    const { assert!(size_of::<T>().is_multiple_of(8)) }
     // SAFETY: `attr` is as long as said, and the addresses in it are of values that outlive the call.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of_val(attr)) };

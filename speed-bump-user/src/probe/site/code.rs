@@ -27,12 +27,16 @@ pub struct CodeSymbol {
     pub fragment: bool,
 }
 
-/// Whether a symbol of this name is a piece of a function that the compiler, or BOLT, moved elsewhere:
-/// `f.cold`, `f.cold.0`. Such a piece is no function: it is entered by jumps, at several places.
+/// Whether a symbol of this name is a piece of a function that was moved elsewhere: `f.cold` and `f.cold.0` of
+/// compilers and BOLT, `f.warm` of BOLT, `f.__part.1` of Propeller. Such a piece is no function: it is entered
+/// by jumps, at several places.
 pub fn is_fragment_name(name: &str) -> bool {
-    let Some((function, suffix)) = name.rsplit_once(".cold") else { return false };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    !function.is_empty() && (suffix.is_empty() || suffix.strip_prefix('.').is_some_and(is_number))
+    [".cold", ".warm", ".__part"].into_iter().any(|mark| {
+        name.rsplit_once(mark).is_some_and(|(function, number)| {
+            !function.is_empty() && (number.is_empty() || number.strip_prefix('.').is_some_and(is_number))
+        })
+    })
 }
 
 /// Where code may lie that only the unwinder enters: handlers of exceptions, which compilers move to pieces
@@ -84,6 +88,7 @@ pub struct CodeMap<'a> {
     /// For each symbol, the furthest end among it and those before it: finds overlaps without a search tree.
     furthest_end: Vec<u64>,
     landing_pads: LandingPads,
+    got: Vec<Range<u64>>,
     /// Where branches in fragments go, sorted, with where they come from; filled by the architecture's module.
     pub(super) fragment_branches: OnceLock<Vec<(u64, u64)>>,
 }
@@ -110,8 +115,21 @@ impl<'a> CodeMap<'a> {
             symbols,
             furthest_end,
             landing_pads,
+            got: Vec::new(),
             fragment_branches: OnceLock::new(),
         }
+    }
+
+    /// Says where the file's global offset table lies (`.got`, `.got.plt`). Its slots hold the addresses of
+    /// symbols, so that a jump through one is a tail call; without it, such a jump could go anywhere.
+    #[must_use]
+    pub fn with_got(mut self, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
+        self.got.extend(ranges);
+        self
+    }
+
+    pub(super) fn in_got(&self, address: u64) -> bool {
+        self.got.iter().any(|range| range.contains(&address))
     }
 
     /// The bytes from an address to the end of its segment; empty where there is no code.
@@ -215,7 +233,7 @@ mod tests {
 
     #[test]
     fn fragments_are_told_by_name() {
-        for name in ["f.cold", "f.cold.0", "_ZN1a1bEv.cold.12", "f.part.0.cold"] {
+        for name in ["f.cold", "f.cold.0", "_ZN1a1bEv.cold.12", "f.part.0.cold", "f.warm", "f.__part.3"] {
             assert!(is_fragment_name(name), "{name}");
         }
         for name in

@@ -35,6 +35,8 @@ pub(super) fn analyse(function: &FunctionCode<'_>) -> Result<Analysis, SiteRefus
     let mut formatter = NasmFormatter::new();
     formatter.options_mut().set_hex_prefix("0x");
     formatter.options_mut().set_hex_suffix("");
+    formatter.options_mut().set_uppercase_hex(false);
+    formatter.options_mut().set_branch_leading_zeros(false);
     let candidates = line
         .iter()
         .map(|step| {

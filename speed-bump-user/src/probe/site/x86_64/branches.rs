@@ -148,7 +148,9 @@ impl Search<'_> {
             self.doubt(Doubt::Undecodable(VirtualAddress(instruction.ip())));
             return;
         }
-        if instruction.flow_control() == FlowControl::IndirectBranch {
+        let tail_call =
+            instruction.is_ip_rel_memory_operand() && self.map.in_got(instruction.ip_rel_memory_address());
+        if instruction.flow_control() == FlowControl::IndirectBranch && !tail_call {
             self.doubt(Doubt::IndirectJump(VirtualAddress(instruction.ip())));
         }
         let is_call = instruction.mnemonic() == Mnemonic::Call;

@@ -201,6 +201,20 @@ fn indirect_jumps_leave_the_last_save_as_the_last_site() {
 }
 
 #[test]
+fn jumps_through_the_global_offset_table_are_tail_calls() {
+    // mov; nop; jmp [rip + 0x100]
+    let bytes = bytes("89 f8 90 ff 25 00 01 00 00");
+    let slot = ENTRY + 9 + 0x100;
+    for (got, offset) in [(slot..slot + 8, 2), (slot + 8..slot + 16, 0)] {
+        let segment = CodeSegment { address: VirtualAddress(ENTRY), bytes: &bytes };
+        let map = CodeMap::new([segment], [], LandingPads::InSymbols).with_got([got]);
+        let entry = VirtualAddress(ENTRY);
+        let function = FunctionCode { map: &map, entry, size: Some(9), shadow_stack: false };
+        assert_eq!(analyse(&function).unwrap().choose(&measured).unwrap().offset_in_function, offset);
+    }
+}
+
+#[test]
 fn data_and_tricks_in_the_function_leave_the_entry() {
     // mov; nop; ret; then bytes that are no instruction
     let data = Text::new("89 f8 90 c3 06 06");
@@ -440,7 +454,7 @@ proptest! {
         base in prop_oneof![Just(ENTRY), Just(0), Just(u64::MAX - 100)],
         shadow_stack: bool,
         landing_pads in prop_oneof![
-            Just(LandingPads::InSymbols), Just(LandingPads::Anywhere), Just(LandingPads::Of(vec![ENTRY..ENTRY + 50])),
+            Just(LandingPads::InSymbols), Just(LandingPads::Anywhere), Just(LandingPads::Of(vec![0..8, ENTRY..ENTRY + 50])),
         ],
     ) {
         let symbols = symbols.into_iter().map(|(offset, size, fragment)| CodeSymbol {

@@ -1,8 +1,9 @@
 //! What the kernel does with one instruction under a uprobe: emulates it, steps over it, or refuses it.
 //!
-//! Source: `arch/x86/kernel/uprobes.c` of Linux 6.1 to 6.18 (`uprobe_init_insn`, `branch_setup_xol_ops`,
-//! `push_setup_xol_ops`, `can_optimize`), and `insn_is_nop` in `arch/x86/lib/insn-eval.c` from 6.18 on. Where
-//! versions differ, the reading here is the one that is safe on all of them.
+//! Source: `arch/x86/kernel/uprobes.c` as of the 6.18 cycle (`uprobe_init_insn`, `branch_setup_xol_ops`,
+//! `push_setup_xol_ops`, `can_optimize`), with `insn_is_nop` as proposed for `arch/x86/lib/insn-eval.c` in the same
+//! cycle; what it accepts and refuses was compared with a running 6.18. Where other versions are known to differ,
+//! the reading here is the one that is safe on both.
 
 use iced_x86::{Instruction, Mnemonic, Register};
 
