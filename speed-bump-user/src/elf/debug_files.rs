@@ -131,3 +131,6 @@ impl DebugLink {
         bare.then(|| Self { name: name.to_owned(), checksum: u32::from_le_bytes(*checksum) })
     }
 }
+
+#[cfg(test)]
+mod tests;

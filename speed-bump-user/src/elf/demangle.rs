@@ -23,8 +23,7 @@ pub(super) fn demangle(name: &str) -> Box<[Box<str>]> {
             push(&mut forms, |out| write!(out, "{symbol:#}"));
             push(&mut forms, |out| write!(out, "{symbol}"));
         }
-    } else if name.starts_with("_Z") || name.starts_with("__Z") {
-        // Macintosh's extra underscore never occurs in ELF, but in front of local clones of compilers.
+    } else if name.starts_with("_Z") {
         if let Ok(symbol) = BorrowedSymbol::new(name.as_bytes()) {
             let full = DemangleOptions::new();
             for options in [full, full.no_return_type(), full.no_return_type().no_params()] {
@@ -90,7 +89,7 @@ mod tests {
             ("_ZN2ns1fEi", &["ns::f(int)", "ns::f"][..]),
             ("_Z1fv", &["f()", "f"]),
             ("_ZN2ns1gIiEET_S1_", &["int ns::g<int>(int)", "ns::g<int>(int)", "ns::g<int>"]),
-            ("_ZNK2ns1C6methodERKS0_", &["ns::C::method(ns::C const&) const", "ns::C::method const"]),
+            ("_ZNK2ns1C6methodERKS0_", &["ns::C::method(ns::C const&) const", "ns::C::method"]),
             ("_ZN2ns1CC1Ev", &["ns::C::C()", "ns::C::C"]),
             ("_ZN2ns1CD0Ev", &["ns::C::~C()", "ns::C::~C"]),
             ("_ZN2ns1CixEm", &["ns::C::operator[](unsigned long)", "ns::C::operator[]"]),
@@ -106,16 +105,11 @@ mod tests {
                 "_ZN4core3fmt5write17h0123456789abcdefE",
                 &["core::fmt::write", "core::fmt::write::h0123456789abcdef"][..],
             ),
-            // A component that looks like the start of a hash.
-            ("_ZN3a17h5write17h0123456789abcdefE", &[][..]),
-            ("_RNvCs4fqI2P2rA04_7mycrate3foo", &["mycrate::foo", "mycrate[5b4e5fb6ba9a3ee2]::foo"]),
+            // A component that looks like the beginning of a hash.
+            ("_ZN3w177h5write17h0123456789abcdefE", &["w17::h5write", "w17::h5write::h0123456789abcdef"]),
+            ("_RNvCs4fqI2P2rA04_7mycrate3foo", &["mycrate::foo", "mycrate[317d481089b8c8fe]::foo"]),
         ] {
-            let found = forms(mangled);
-            if expected.is_empty() {
-                continue;
-            }
-            assert_eq!(found.first().map(String::as_str), expected.first().copied(), "{mangled}");
-            assert_eq!(found.len(), expected.len(), "{found:?}");
+            assert_eq!(forms(mangled), expected, "{mangled}");
         }
     }
 

@@ -298,3 +298,6 @@ pub(super) fn read_failure(error: io::Error) -> ElfErrorKind {
         ElfErrorKind::Read(error)
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -341,3 +341,6 @@ fn without_accepted(
     refused.dedup_by(|b, a| a.name.as_str() == b.name.as_str() && a.refusal == b.refusal);
     refused
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,3 +125,6 @@ impl Search<'_> {
         (!elsewhere && (self.read)(value, &mut [0]).is_ok()).then_some(value)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,11 @@ pub(super) fn unpack(file: &ElfFile, packed: &[u8]) -> Result<ElfFile, ElfError>
 /// The size that the chunks of an xz stream declare in sum. A decoder produces what they declare, so this
 /// bounds its memory before it starts: LZMA2 packs up to 7,000 to 1.
 fn unpacked_size(packed: &[u8]) -> Option<u64> {
+    const MAGIC: &[u8] = b"\xfd7zXZ\0";
     const STREAM_HEADER: usize = 12;
+    if !packed.starts_with(MAGIC) {
+        return None;
+    }
     let check_size = match packed.get(7)? {
         0x00 => 0,
         0x01 => 4,
@@ -74,5 +78,109 @@ fn unpacked_size(packed: &[u8]) -> Option<u64> {
         }
         // The end mark, padding to a multiple of four, the check.
         position = block + (position + 1 - block).next_multiple_of(4) + check_size;
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+
+    use super::*;
+    use crate::elf::{
+        TableKind,
+        fixture::{Fixture, PROGRAM},
+    };
+
+    /// A stripped program with its local symbols packed, as Fedora's packages have them.
+    pub(in crate::elf) fn packed_program(fixture: &Fixture) -> Vec<u8> {
+        fixture.compile("packed.c", PROGRAM, "");
+        fixture.run("objcopy", &["--only-keep-debug", "packed", "packed.debug"]);
+        fixture.run(
+            "objcopy",
+            &[
+                "-S",
+                "--remove-section",
+                ".comment",
+                "packed.debug",
+                "packed.mini",
+                "--keep-symbol=local",
+                "--keep-symbol=marked",
+            ],
+        );
+        fixture.run("xz", &["--keep", "packed.mini"]);
+        fixture.run("strip", &["packed"]);
+        fixture.run("objcopy", &["--add-section", ".gnu_debugdata=packed.mini.xz", "packed"]);
+        fs::read(fixture.path("packed")).unwrap()
+    }
+
+    #[test]
+    fn packed_symbols_are_found() {
+        let fixture = Fixture::new();
+        let file = ElfFile::from_bytes(packed_program(&fixture), "packed").unwrap();
+        let functions = file.functions().unwrap();
+        assert_eq!(functions.warnings(), [""; 0]);
+        assert!(functions.tables().contains(&TableKind::MiniDebugInfo));
+        for name in ["local", "marked"] {
+            let function =
+                functions.functions().iter().find(|f| f.names.canonical().as_str() == name).unwrap();
+            assert_eq!(function.names.canonical().table(), TableKind::MiniDebugInfo);
+            let mut code = vec![0; function.size as usize];
+            assert_eq!(file.read_code(function.address, &mut code).unwrap(), code.len());
+            let constant: u32 = if name == "local" { 0x10ca1 } else { 0x51ee_7b0b };
+            assert!(code.windows(4).any(|window| window == constant.to_le_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_those_that_xz_lists() {
+        let fixture = Fixture::new();
+        // Blocks, chunks that do not compress, and all checks.
+        let mut noise = 1_u32;
+        let bytes: Vec<u8> = (0..3_000_000_u32)
+            .map(|position| {
+                noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                if position % 700_000 < 300_000 { (noise >> 24) as u8 } else { 0 }
+            })
+            .collect();
+        fs::write(fixture.path("data"), &bytes).unwrap();
+        for options in [
+            &["--check=crc64"][..],
+            &["--check=none"],
+            &["--check=crc32", "--block-size=1MiB"],
+            &["--check=sha256"],
+        ] {
+            let mut arguments = vec!["--keep", "--force"];
+            arguments.extend(options);
+            arguments.push("data");
+            fixture.run("xz", &arguments);
+            let packed = fs::read(fixture.path("data.xz")).unwrap();
+            assert_eq!(unpacked_size(&packed), Some(bytes.len() as u64), "{options:?}");
+            for length in 0..packed.len().min(200) {
+                assert_eq!(unpacked_size(&packed[..length]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_unpacked_is_a_warning() {
+        let fixture = Fixture::new();
+        let file = ElfFile::open(&fixture.compile("program.c", PROGRAM, "")).unwrap();
+        // 1 GiB of zeros in 150 KB.
+        fixture.run("sh", &["-c", "head -c 1073741824 /dev/zero | xz -0 > bomb.xz"]);
+        fs::write(fixture.path("text"), "no ELF file").unwrap();
+        fixture.run("xz", &["text"]);
+        for (name, reason) in
+            [("bomb.xz", "more than"), ("text.xz", "is not an ELF file"), ("program", "not an xz stream")]
+        {
+            let error = unpack(&file, &fs::read(fixture.path(name)).unwrap()).unwrap_err();
+            assert!(matches!(error.kind, ElfErrorKind::MiniDebugInfo(_)));
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+        fixture.run("objcopy", &["--add-section", ".gnu_debugdata=text.xz", "program", "broken"]);
+        let functions = ElfFile::open(&fixture.path("broken")).unwrap().functions().unwrap();
+        assert_eq!(functions.warnings().len(), 1);
+        assert!(!functions.functions().is_empty());
     }
 }

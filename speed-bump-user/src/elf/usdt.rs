@@ -275,3 +275,6 @@ pub(super) fn parse_integer(text: &str) -> Option<i64> {
     let magnitude = u64::from_str_radix(digits, radix).ok()?;
     if negative { 0_i64.checked_sub_unsigned(magnitude) } else { Some(magnitude as i64) }
 }
+
+#[cfg(test)]
+mod tests;
