@@ -4,7 +4,9 @@
 //! A target travels one way: [`targets`] parses a line, [`process`], [`elf`] and [`python`] know what the
 //! process runs, [`probe`] chooses sites and attaches, `engine` delays, `stats` counts. No step calls back.
 
+pub mod doctor;
 pub mod elf;
+pub mod kernel;
 pub mod probe;
 pub mod process;
 pub mod python;
