@@ -4,9 +4,8 @@
 //! A target travels one way: [`targets`] parses a line, [`process`], [`elf`] and [`python`] know what the
 //! process runs, [`probe`] chooses sites and attaches, `engine` delays, `stats` counts. No step calls back.
 
-pub mod calibrate;
+pub mod doctor;
 pub mod elf;
-pub mod engine;
 pub mod kernel;
 pub mod probe;
 pub mod process;

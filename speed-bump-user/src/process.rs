@@ -1,1 +1,304 @@
 //! Processes: identity, mappings, namespaces, children, and what forbids attaching.
+//!
+//! A [`Process`] is opened once and holds on to the very process that it was opened for: a pidfd, and the
+//! process's directory in /proc, which the kernel never hands to a later owner of the same PID. Everything
+//! is read through these two, so nothing here can meet a reused PID. Nothing here changes the process.
+
+pub mod access;
+pub mod architecture;
+pub mod descendants;
+mod directory;
+pub mod error;
+pub mod mapped_file;
+pub mod mappings;
+mod maps;
+pub mod memory;
+pub mod status;
+
+pub use descendants::Descendants;
+pub use error::{ProcessError, RefusalKind};
+pub use mapped_file::{MappedFile, MappedFileError, OpenFile};
+pub use mappings::{AnonymousMapping, MappedRange, Mappings};
+pub use memory::{Memory, MemoryError};
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use procfs::{
+    FromRead,
+    process::{Stat, StatFlags},
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::OFlags,
+    io::Errno,
+    process::{PidfdFlags, pidfd_open},
+};
+
+use crate::units::Pid;
+use access::AccessMode;
+use directory::ProcDirectory;
+use status::Status;
+
+/// A running process that can be looked into: 64-bit, of this machine's architecture, with a user-space
+/// memory of its own, and not us.
+///
+/// It stays the same process for as long as the value lives; once that process has ended, every method
+/// that reads says so with [`ProcessError::Gone`].
+#[derive(Debug)]
+pub struct Process {
+    pid: Pid,
+    pidfd: OwnedFd,
+    directory: ProcDirectory,
+    started: StartTime,
+}
+
+/// When a process started, in clock ticks since boot (field 22 of /proc/PID/stat). With the PID it
+/// identifies a process across tools and time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StartTime(pub u64);
+
+impl Process {
+    /// Opens a process, or says why it cannot be attached to.
+    ///
+    /// Asks for no more than reading (`PTRACE_MODE_READ`); what an attach needs beyond it is in
+    /// [`Privileges`](crate::kernel::Privileges).
+    pub fn open(pid: Pid) -> Result<Self, ProcessError> {
+        if pid.get() == rustix::process::getpid().as_raw_nonzero().get() {
+            return Err(ProcessError::Ourselves { pid });
+        }
+        directory::check_proc()?;
+        let pidfd = open_pidfd(pid)?;
+        let directory = ProcDirectory::open(pid).map_err(|errno| missing_directory(pid, &pidfd, errno))?;
+        let mut process = Self { pid, pidfd, directory, started: StartTime(0) };
+
+        let stat = process.stat();
+        // The PID was still the pidfd's when the directory was opened if that process still runs now: only
+        // then do both name the same process. A zombie keeps its PID, but there is nothing to attach to.
+        let ended = !process.is_alive();
+        let stat = match stat {
+            Ok(stat) if matches!(stat.state, 'Z' | 'X' | 'x') => {
+                return Err(if ended {
+                    ProcessError::Zombie { pid, comm: stat.comm, parent: Pid::new(stat.ppid) }
+                } else {
+                    ProcessError::MainThreadEnded { pid, comm: stat.comm }
+                });
+            }
+            Ok(_) if ended => return Err(ProcessError::NoSuchProcess { pid }),
+            Ok(stat) => stat,
+            Err(ProcessError::Gone { pid }) => return Err(ProcessError::NoSuchProcess { pid }),
+            Err(error) => return Err(error),
+        };
+        process.started = StartTime(stat.starttime);
+        if stat.flags & StatFlags::PF_KTHREAD.bits() != 0 {
+            return Err(ProcessError::KernelThread { pid, comm: stat.comm });
+        }
+        let leader = process.status()?.thread_group;
+        if leader != pid {
+            return Err(ProcessError::Thread { pid, process: leader });
+        }
+        process.check_executable()?;
+        Ok(process)
+    }
+
+    /// Refuses a program that is not 64-bit ELF for this machine. Also worth asking again after an exec.
+    pub fn check_executable(&self) -> Result<(), ProcessError> {
+        let file = self
+            .directory
+            .open_entry("exe", OFlags::RDONLY)
+            .map_err(|errno| self.failure("exe", AccessMode::Read, errno))?;
+        let (pid, path) = (self.pid, self.executable()?);
+        architecture::check(&File::from(file)).map_err(|unfit| match unfit {
+            architecture::Unfit::ThirtyTwoBit { machine } => {
+                ProcessError::ThirtyTwoBit { pid, path, machine }
+            }
+            architecture::Unfit::OtherMachine { machine } => {
+                ProcessError::OtherArchitecture { pid, path, machine }
+            }
+            architecture::Unfit::NotElf => ProcessError::NotElf { pid, path },
+            architecture::Unfit::Unreadable(source) => ProcessError::Io { pid, file: "exe", source },
+        })
+    }
+
+    /// The process id as our own PID namespace numbers it.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// When the process started.
+    pub fn started(&self) -> StartTime {
+        self.started
+    }
+
+    /// Whether the process still runs: false as soon as its last thread has ended, reaped or not.
+    pub fn is_alive(&self) -> bool {
+        !has_ended(&self.pidfd)
+    }
+
+    /// What the process calls itself: the first 15 bytes of the program's name, unless it was changed.
+    pub fn comm(&self) -> Result<String, ProcessError> {
+        let bytes = self.read("comm", AccessMode::Read)?;
+        Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())
+    }
+
+    /// The arguments as they lie in the process's memory now; empty if it has erased them.
+    pub fn command_line(&self) -> Result<Vec<OsString>, ProcessError> {
+        let bytes = self.read("cmdline", AccessMode::Read)?;
+        let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+        if bytes.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(bytes.split(|byte| *byte == 0).map(|argument| OsString::from_vec(argument.to_vec())).collect())
+    }
+
+    /// The program, as the kernel names it to us: with ` (deleted)` behind it if it was replaced on disk.
+    pub fn executable(&self) -> Result<PathBuf, ProcessError> {
+        self.read_link("exe")
+    }
+
+    /// /proc/PID/status as it is now: credentials, tracer, threads, namespaces' PIDs, seccomp.
+    pub fn status(&self) -> Result<Status, ProcessError> {
+        let bytes = self.read("status", AccessMode::Read)?;
+        Status::parse(&bytes).map_err(|field| ProcessError::Malformed {
+            pid: self.pid,
+            file: "status",
+            what: field.0,
+        })
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> Result<u32, ProcessError> {
+        Ok(self.status()?.threads)
+    }
+
+    /// The debugger or tracer that holds this process, if any.
+    pub fn tracer(&self) -> Result<Option<Pid>, ProcessError> {
+        Ok(self.status()?.tracer)
+    }
+
+    /// The PID by which the process knows itself, which names `/tmp/perf-PID.map`: that of the innermost
+    /// PID namespace it is in (since Linux 4.1; else ours).
+    pub fn namespace_pid(&self) -> Result<Pid, ProcessError> {
+        Ok(self.status()?.namespace_pids.last().copied().unwrap_or(self.pid))
+    }
+
+    /// The process's root directory as we reach it, `/proc/PID/root`. For messages and for path arithmetic;
+    /// to read a file as the process sees it, take [`Process::open_file`].
+    pub fn root(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root", self.pid))
+    }
+
+    /// Opens a regular file for reading by the name that the process itself would use: symbolic links are
+    /// followed inside its root, never out of it into ours. Fails with `InvalidInput` for anything but a
+    /// regular file, without opening it.
+    pub fn open_file(&self, path: &Path) -> io::Result<File> {
+        let root = self.directory.open_entry("root", OFlags::PATH | OFlags::DIRECTORY)?;
+        directory::open_regular_below(root.as_fd(), path)
+    }
+
+    /// The executable mappings as they are now.
+    pub fn mappings(&self) -> Result<Mappings, ProcessError> {
+        let maps = self.read("maps", AccessMode::Read)?;
+        // A process that has ended since gives an empty list, which must not pass for "maps no files".
+        if maps.is_empty() && !self.is_alive() {
+            return Err(ProcessError::Gone { pid: self.pid });
+        }
+        Mappings::parse(&maps, &self.read_link("root")?).map_err(|line| ProcessError::Malformed {
+            pid: self.pid,
+            file: "maps",
+            what: line.0,
+        })
+    }
+
+    /// The process's memory, for reading. Needs `PTRACE_MODE_ATTACH`, which is more than the rest does.
+    pub fn memory(&self) -> Result<Memory, ProcessError> {
+        self.directory
+            .open_entry("mem", OFlags::RDONLY)
+            .map(|file| Memory::new(self.pid, File::from(file)))
+            .map_err(|errno| self.failure("mem", AccessMode::Attach, errno))
+    }
+
+    /// The children, their children and so on, as they are now, opened; see [`Descendants`].
+    pub fn descendants(&self) -> Result<Descendants, ProcessError> {
+        descendants::find(self)
+    }
+
+    fn stat(&self) -> Result<Stat, ProcessError> {
+        let bytes = self.read("stat", AccessMode::Read)?;
+        Stat::from_read(bytes.as_slice()).map_err(|error| ProcessError::Malformed {
+            pid: self.pid,
+            file: "stat",
+            what: error.to_string(),
+        })
+    }
+
+    fn read(&self, file: &'static str, mode: AccessMode) -> Result<Vec<u8>, ProcessError> {
+        self.directory.read(file).map_err(|errno| self.failure(file, mode, errno))
+    }
+
+    fn read_link(&self, link: &'static str) -> Result<PathBuf, ProcessError> {
+        self.directory.read_link(link).map_err(|errno| self.failure(link, AccessMode::Read, errno))
+    }
+
+    fn failure(&self, file: &'static str, mode: AccessMode, errno: Errno) -> ProcessError {
+        let pid = self.pid;
+        match errno {
+            Errno::SRCH | Errno::NOENT if !self.is_alive() => ProcessError::Gone { pid },
+            Errno::SRCH => ProcessError::Gone { pid },
+            Errno::ACCESS | Errno::PERM => {
+                ProcessError::Denied { pid, file, reason: access::explain(mode, &self.directory) }
+            }
+            errno => ProcessError::Io { pid, file, source: errno.into() },
+        }
+    }
+}
+
+impl AsFd for Process {
+    /// The pidfd: readable once the process has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    loop {
+        match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            Ok(ready) => return ready > 0,
+            Err(Errno::INTR) => {}
+            // Out of kernel memory: not a word about the process.
+            Err(_) => return false,
+        }
+    }
+}
+
+fn open_pidfd(pid: Pid) -> Result<OwnedFd, ProcessError> {
+    let raw = rustix::process::Pid::from_raw(pid.get()).ok_or(ProcessError::NoSuchProcess { pid })?;
+    pidfd_open(raw, PidfdFlags::empty()).map_err(|errno| match errno {
+        // The id of a thread that leads no process: EINVAL, and from Linux 6.15 ENOENT.
+        Errno::INVAL | Errno::NOENT => match directory::thread_group(pid) {
+            Some(process) if process != pid => ProcessError::Thread { pid, process },
+            _ => ProcessError::NoSuchProcess { pid },
+        },
+        Errno::SRCH => ProcessError::NoSuchProcess { pid },
+        Errno::NOSYS => ProcessError::NoPidfd,
+        errno => ProcessError::Io { pid, file: "pidfd", source: errno.into() },
+    })
+}
+
+/// Why /proc has no directory for a process that a pidfd could be had of.
+fn missing_directory(pid: Pid, pidfd: &OwnedFd, errno: Errno) -> ProcessError {
+    match errno {
+        Errno::NOENT | Errno::SRCH if has_ended(pidfd) => ProcessError::NoSuchProcess { pid },
+        Errno::NOENT | Errno::ACCESS | Errno::PERM => ProcessError::Hidden { pid },
+        errno => ProcessError::Io { pid, file: "", source: errno.into() },
+    }
+}

@@ -1,0 +1,99 @@
+//! What would work here, and what to do where it would not: the facts behind `speed-bump-ebpf doctor`.
+//!
+//! Checks are data; printing them is the command line's. Nothing is attached, and nothing is changed.
+
+pub mod machine;
+pub mod target;
+
+use serde::Serialize;
+
+use crate::units::Pid;
+
+/// One line of the doctor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: String,
+    /// The verdict.
+    pub status: CheckStatus,
+    /// What was found.
+    pub detail: String,
+    /// What to do about it, where there is something to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub way_out: Option<String>,
+}
+
+/// A verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckStatus {
+    /// Works.
+    Pass,
+    /// Works in part, or more slowly, or not for every target.
+    Warn,
+    /// Nothing can be attached.
+    Fail,
+    /// Could not be looked at, or does not matter here.
+    Skip,
+}
+
+impl Check {
+    /// A check that found what is needed.
+    pub fn pass(name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { name: name.into(), status: CheckStatus::Pass, detail: detail.into(), way_out: None }
+    }
+
+    /// A check that found a limit.
+    pub fn warn(name: impl Into<String>, detail: impl Into<String>, way_out: impl Into<String>) -> Self {
+        let way_out = Some(way_out.into());
+        Self { name: name.into(), status: CheckStatus::Warn, detail: detail.into(), way_out }
+    }
+
+    /// A check that found that nothing can be attached.
+    pub fn fail(name: impl Into<String>, detail: impl Into<String>, way_out: impl Into<String>) -> Self {
+        Self { status: CheckStatus::Fail, ..Self::warn(name, detail, way_out) }
+    }
+
+    /// A check that was not made, and why.
+    pub fn skip(name: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { status: CheckStatus::Skip, ..Self::pass(name, reason) }
+    }
+}
+
+/// Looks at the machine, and at a process if one is given.
+pub fn checks(pid: Option<Pid>) -> Vec<Check> {
+    let mut checks = machine::checks(&machine::Machine::read());
+    if let Some(pid) = pid {
+        checks.extend(target::checks(pid));
+    }
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn whatever_is_not_well_has_a_way_out_or_a_reason() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let checks = checks(Pid::new(child.id().cast_signed()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for check in &checks {
+            assert!(!check.detail.is_empty(), "{check:?}");
+            let needed = matches!(check.status, CheckStatus::Warn | CheckStatus::Fail);
+            assert_eq!(check.way_out.is_some(), needed, "{check:?}");
+        }
+        let mut names: Vec<_> = checks.iter().map(|check| check.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), checks.len(), "every check has a name of its own");
+    }
+
+    #[test]
+    fn checks_are_written_as_objects() {
+        let check = serde_json::to_value(Check::pass("BPF", "there")).unwrap();
+        assert_eq!(check, serde_json::json!({"name": "BPF", "status": "pass", "detail": "there"}));
+    }
+}

@@ -1,0 +1,420 @@
+//! What the machine offers: kernel, privileges, limits. A pure function of the facts.
+
+use rustix::process::{Resource, getrlimit};
+
+use super::Check;
+use crate::kernel::{
+    Capability, KernelError, KernelFacts, KernelVersion, Lockdown, PrivilegeError, Privileges, Support,
+    TaskOffsets, TaskOffsetsError,
+};
+
+/// Everything that the checks of the machine go by.
+#[derive(Debug)]
+pub struct Machine {
+    /// The kernel.
+    pub kernel: KernelFacts,
+    /// Our privileges.
+    pub privileges: Result<Privileges, PrivilegeError>,
+    /// Where `task_struct` keeps what following children needs.
+    pub task_offsets: Result<TaskOffsets, TaskOffsetsError>,
+    /// Open files allowed: now, and at most.
+    pub open_files: Limit,
+    /// Locked bytes allowed: now, and at most.
+    pub locked_bytes: Limit,
+}
+
+/// A resource limit (getrlimit(2)); `None` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// In force.
+    pub soft: Option<u64>,
+    /// How far it can be raised without privilege.
+    pub hard: Option<u64>,
+}
+
+impl Limit {
+    fn read(resource: Resource) -> Self {
+        let limit = getrlimit(resource);
+        Self { soft: limit.current, hard: limit.maximum }
+    }
+}
+
+impl Machine {
+    /// This one, now.
+    pub fn read() -> Self {
+        Self {
+            kernel: KernelFacts::read(),
+            privileges: Privileges::read(),
+            task_offsets: TaskOffsets::read(),
+            open_files: Limit::read(Resource::Nofile),
+            locked_bytes: Limit::read(Resource::Memlock),
+        }
+    }
+}
+
+/// Looks at a machine.
+pub fn checks(machine: &Machine) -> Vec<Check> {
+    let kernel = &machine.kernel;
+    let mut checks = vec![kernel_version(kernel), bpf(kernel), uprobes(kernel), semaphores(kernel)];
+    checks.extend([bpf_loop(kernel), cookies(kernel), uprobe_multi(kernel), btf(machine)]);
+    checks.extend(capabilities(&machine.privileges));
+    checks.extend([lockdown(kernel), perf_event_paranoid(machine), pid_namespace(kernel), yama(machine)]);
+    checks.extend([open_files(machine.open_files), locked_memory(machine)]);
+    checks
+}
+
+/// The oldest kernel that can do everything: `bpf_loop`.
+const OLDEST: KernelVersion = KernelVersion::new(5, 17);
+
+fn kernel_version(kernel: &KernelFacts) -> Check {
+    let detail = format!("Linux {} on {}", kernel.release, kernel.machine);
+    if kernel.machine != std::env::consts::ARCH {
+        let built = std::env::consts::ARCH;
+        return Check::fail(
+            "kernel",
+            detail,
+            format!("this program is built for {built}: use a build for it"),
+        );
+    }
+    // A distribution may have brought the features to an older kernel: the checks of the features decide.
+    if kernel.version < OLDEST && !kernel.has_bpf_loop() {
+        return Check::fail("kernel", detail, format!("use Linux {OLDEST} or later"));
+    }
+    Check::pass("kernel", detail)
+}
+
+/// The way out that an error ends with, so that check and refusal say the same.
+fn refusal(name: &str, error: &KernelError) -> Check {
+    let text = error.to_string();
+    match text.split_once(": ") {
+        Some((detail, way_out)) => Check::fail(name, detail, way_out),
+        None => Check::fail(name, text, "use another kernel"),
+    }
+}
+
+fn bpf(kernel: &KernelFacts) -> Check {
+    if let Err(error @ (KernelError::NoBpf { .. } | KernelError::NoBpfEvents { .. })) = kernel.require() {
+        return refusal("BPF", &error);
+    }
+    match (&kernel.bpf, &kernel.probe_programs) {
+        (Support::Yes, Support::Yes) => Check::pass("BPF", "programs load"),
+        (Support::Unknown(reason), _) | (_, Support::Unknown(reason)) => {
+            let unprivileged = match kernel.unprivileged_bpf_disabled {
+                Some(1 | 2) => " (kernel.unprivileged_bpf_disabled forbids it without CAP_BPF)",
+                _ => "",
+            };
+            Check::skip("BPF", format!("cannot be tried: {reason}{unprivileged}"))
+        }
+        _ => Check::pass("BPF", "present"),
+    }
+}
+
+fn uprobes(kernel: &KernelFacts) -> Check {
+    match (kernel.uprobe_pmu, kernel.require()) {
+        (Some(number), _) => Check::pass("uprobes", format!("event source {number}")),
+        (None, Err(error @ (KernelError::NoUprobes { .. } | KernelError::NoSysfs))) => {
+            refusal("uprobes", &error)
+        }
+        (None, _) => {
+            Check::fail("uprobes", "no event source", "use a kernel built with CONFIG_UPROBE_EVENTS=y")
+        }
+    }
+}
+
+fn semaphores(kernel: &KernelFacts) -> Check {
+    if kernel.semaphores {
+        Check::pass("USDT semaphores", "uprobes can raise them (ref_ctr_offset)")
+    } else {
+        let detail = "uprobes cannot raise them: USDT probes with a semaphore never fire";
+        Check::warn("USDT semaphores", detail, "use Linux 4.20 or later for such probes")
+    }
+}
+
+fn feature(name: &str, has: bool, answer: &Support, version: KernelVersion) -> Check {
+    match (has, answer) {
+        (true, Support::Unknown(reason)) => {
+            Check::pass(name, format!("expected of Linux {version} (could not be tried: {reason})"))
+        }
+        (true, _) => Check::pass(name, "tried, works"),
+        (false, _) => {
+            Check::fail(name, "the kernel does not have it", format!("use Linux {OLDEST} or later"))
+        }
+    }
+}
+
+fn bpf_loop(kernel: &KernelFacts) -> Check {
+    feature("bpf_loop", kernel.has_bpf_loop(), &kernel.bpf_loop, kernel.version)
+}
+
+fn cookies(kernel: &KernelFacts) -> Check {
+    feature("BPF cookies", kernel.has_cookies(), &kernel.cookies, kernel.version)
+}
+
+fn uprobe_multi(kernel: &KernelFacts) -> Check {
+    let name = "uprobe_multi";
+    match (kernel.has_uprobe_multi(), kernel.has_uprobe_multi_pid()) {
+        (true, true) => Check::pass(name, "one link for many probe sites, by process"),
+        (true, false) => Check::warn(
+            name,
+            "present, but it takes a PID for a thread's (before Linux 6.10): one link per probe site is used, \
+             which attaches and detaches more slowly",
+            "use Linux 6.12 or later when attaching to thousands of sites",
+        ),
+        (false, _) => Check::warn(
+            name,
+            "absent: one link per probe site is used, which attaches and detaches more slowly",
+            "use Linux 6.12 or later when attaching to thousands of sites",
+        ),
+    }
+}
+
+fn btf(machine: &Machine) -> Check {
+    match &machine.task_offsets {
+        Ok(TaskOffsets { pid, tgid, mm }) => Check::pass(
+            "BTF",
+            format!("children can be followed (task_struct: pid {pid}, tgid {tgid}, mm {mm})"),
+        ),
+        Err(error) => Check::warn(
+            "BTF",
+            error.to_string(),
+            "pass --children=off, or use a kernel built with CONFIG_DEBUG_INFO_BTF=y",
+        ),
+    }
+}
+
+/// Why we look at each capability, and how much its absence matters.
+const CAPABILITIES: [(Capability, bool, &str); 7] = [
+    (Capability::Bpf, true, "loads BPF programs"),
+    (Capability::Perfmon, true, "opens uprobes"),
+    (Capability::SysPtrace, false, "looks into processes of other users, and of changed credentials"),
+    (Capability::CheckpointRestore, false, "opens programs that were deleted or replaced on disk"),
+    (Capability::DacReadSearch, false, "reads programs and debug files that our user may not read"),
+    (Capability::SysAdmin, false, "stands for CAP_BPF, CAP_PERFMON and CAP_CHECKPOINT_RESTORE"),
+    (Capability::SysResource, false, "lifts the limits on open files and locked memory"),
+];
+
+fn capabilities(privileges: &Result<Privileges, PrivilegeError>) -> Vec<Check> {
+    let privileges = match privileges {
+        Ok(privileges) => privileges,
+        Err(error) => return vec![Check::fail("capabilities", error.to_string(), "mount proc on /proc")],
+    };
+    let mut checks = Vec::new();
+    if let Err(error @ PrivilegeError::InUserNamespace { .. }) = privileges.require() {
+        checks.push(Check::fail("user namespace", error.to_string(), "run as root of the machine"));
+    }
+    checks.extend(CAPABILITIES.map(|(capability, needed, purpose)| {
+        let name = capability.to_string();
+        let way_out = || format!("use sudo, or `setcap {}+ep` on the program", name.to_lowercase());
+        if capability.is_in(privileges.effective) {
+            Check::pass(&name, format!("held; {purpose}"))
+        } else if privileges.has(capability) {
+            Check::pass(&name, format!("held through CAP_SYS_ADMIN; {purpose}"))
+        } else if needed {
+            Check::fail(&name, format!("missing; {purpose}"), way_out())
+        } else if matches!(capability, Capability::SysAdmin | Capability::SysResource) {
+            Check::skip(&name, format!("not held, and not needed; {purpose}"))
+        } else {
+            Check::warn(&name, format!("missing; {purpose}"), way_out())
+        }
+    }));
+    checks
+}
+
+fn lockdown(kernel: &KernelFacts) -> Check {
+    match kernel.lockdown {
+        None => Check::pass("lockdown", "none, or not shown (securityfs is not mounted)"),
+        Some(Lockdown::None) => Check::pass("lockdown", "none"),
+        Some(Lockdown::Integrity) => {
+            Check::pass("lockdown", "integrity: uprobes and BPF work; unsigned kernel modules do not load")
+        }
+        Some(Lockdown::Confidentiality) => Check::fail(
+            "lockdown",
+            "confidentiality: BPF programs may not read kernel memory, so ours are refused",
+            "boot with lockdown=integrity, or with Secure Boot off",
+        ),
+    }
+}
+
+fn perf_event_paranoid(machine: &Machine) -> Check {
+    let name = "perf_event_paranoid";
+    let allowed = machine.privileges.as_ref().is_ok_and(|held| held.has(Capability::Perfmon));
+    match machine.kernel.perf_event_paranoid {
+        None => Check::fail(
+            name,
+            "/proc/sys/kernel/perf_event_paranoid is missing: no perf events",
+            "use a kernel built with CONFIG_PERF_EVENTS=y",
+        ),
+        Some(level) if allowed => Check::pass(name, format!("{level}; does not bind us, with CAP_PERFMON")),
+        Some(level) => Check::skip(name, format!("{level}; uprobes need CAP_PERFMON whatever the level")),
+    }
+}
+
+fn pid_namespace(kernel: &KernelFacts) -> Check {
+    match kernel.initial_pid_namespace {
+        Some(true) => Check::pass("PID namespace", "the machine's own"),
+        Some(false) => Check::warn(
+            "PID namespace",
+            "a container's: children cannot be followed, since BPF sees other PIDs than we do",
+            "run in the machine's PID namespace (docker: --pid=host), or pass --children=off",
+        ),
+        None => Check::skip("PID namespace", "/proc/self/ns/pid cannot be read"),
+    }
+}
+
+fn yama(machine: &Machine) -> Check {
+    let name = "yama/ptrace_scope";
+    let ptrace = machine.privileges.as_ref().is_ok_and(|held| held.has(Capability::SysPtrace));
+    match machine.kernel.ptrace_scope {
+        None => Check::pass(name, "no Yama"),
+        Some(0) => Check::pass(name, "0: no restriction"),
+        Some(scope @ 1..=2) if ptrace => {
+            Check::pass(name, format!("{scope}; does not bind us, with CAP_SYS_PTRACE"))
+        }
+        Some(scope @ 1..=2) => Check::warn(
+            name,
+            format!(
+                "{scope}: the memory of processes cannot be read, so Python and IFUNC targets are not resolved"
+            ),
+            "use sudo, grant the program CAP_SYS_PTRACE, or set kernel.yama.ptrace_scope to 0",
+        ),
+        Some(scope) => Check::warn(
+            name,
+            format!(
+                "{scope}: nobody can read the memory of processes, so Python and IFUNC targets are not resolved"
+            ),
+            "change the setting and reboot: it cannot be lowered at run time",
+        ),
+    }
+}
+
+/// Files that a session of the design's size holds open: 10,000 probe sites, one perf event each.
+const MANY_FILES: u64 = 16_384;
+
+fn open_files(limit: Limit) -> Check {
+    let text = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
+    let detail = format!("{} now, {} at most (ulimit -n)", text(limit.soft), text(limit.hard));
+    if limit.hard.is_none_or(|hard| hard >= MANY_FILES) {
+        Check::pass("open files", detail)
+    } else {
+        let detail = format!("{detail}: every probe site may take one");
+        Check::warn("open files", detail, "raise the hard limit when attaching to thousands of sites")
+    }
+}
+
+fn locked_memory(machine: &Machine) -> Check {
+    let name = "locked memory";
+    // 5.11 counts BPF memory against the control group instead (CONFIG_MEMCG).
+    let exempt = machine.privileges.as_ref().is_ok_and(|held| held.has(Capability::SysResource));
+    match machine.locked_bytes.soft {
+        _ if machine.kernel.version >= KernelVersion::new(5, 11) => {
+            Check::pass(name, "not counted for BPF maps since Linux 5.11")
+        }
+        None => Check::pass(name, "unlimited"),
+        Some(bytes) if exempt => {
+            Check::pass(name, format!("{bytes} bytes, which CAP_SYS_RESOURCE lets us raise"))
+        }
+        Some(bytes) => Check::warn(
+            name,
+            format!("{bytes} bytes, which BPF maps count against before Linux 5.11"),
+            "run `ulimit -l unlimited` first",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::doctor::CheckStatus::{self, Fail, Pass, Skip, Warn};
+
+    fn good() -> Machine {
+        Machine {
+            kernel: KernelFacts {
+                release: "6.12.0".to_owned(),
+                version: KernelVersion::new(6, 12),
+                machine: std::env::consts::ARCH.to_owned(),
+                event_sources: true,
+                uprobe_pmu: Some(8),
+                semaphores: true,
+                bpf: Support::Yes,
+                probe_programs: Support::Yes,
+                cookies: Support::Yes,
+                bpf_loop: Support::Yes,
+                uprobe_multi: Support::Yes,
+                uprobe_multi_pid: Support::Yes,
+                perf_event_paranoid: Some(2),
+                initial_pid_namespace: Some(true),
+                ..KernelFacts::default()
+            },
+            privileges: Ok(Privileges { effective: u64::MAX, in_initial_user_namespace: true }),
+            task_offsets: Ok(TaskOffsets { pid: 8, tgid: 12, mm: 16 }),
+            open_files: Limit { soft: Some(1024), hard: Some(1 << 20) },
+            locked_bytes: Limit { soft: Some(65536), hard: Some(65536) },
+        }
+    }
+
+    fn status(machine: &Machine, name: &str) -> CheckStatus {
+        checks(machine).into_iter().find(|check| check.name == name).unwrap().status
+    }
+
+    #[test]
+    fn a_machine_with_everything_passes_everything() {
+        for check in checks(&good()) {
+            assert_eq!(check.status, Pass, "{check:?}");
+        }
+    }
+
+    #[test]
+    fn each_lack_shows_in_its_own_line() {
+        type Break = fn(&mut Machine);
+        let cases: [(&str, CheckStatus, Break); 22] = [
+            ("kernel", Fail, |m| m.kernel.machine = "pdp11".to_owned()),
+            ("kernel", Fail, |m| {
+                m.kernel.version = KernelVersion::new(5, 10);
+                m.kernel.bpf_loop = Support::No;
+            }),
+            ("BPF", Fail, |m| m.kernel.bpf = Support::No),
+            ("BPF", Fail, |m| m.kernel.probe_programs = Support::No),
+            ("BPF", Skip, |m| m.kernel.bpf = Support::Unknown("EPERM".to_owned())),
+            ("uprobes", Fail, |m| m.kernel.uprobe_pmu = None),
+            ("USDT semaphores", Warn, |m| m.kernel.semaphores = false),
+            ("bpf_loop", Fail, |m| m.kernel.bpf_loop = Support::No),
+            ("BPF cookies", Fail, |m| m.kernel.cookies = Support::No),
+            ("uprobe_multi", Warn, |m| m.kernel.uprobe_multi = Support::No),
+            ("uprobe_multi", Warn, |m| m.kernel.uprobe_multi_pid = Support::No),
+            ("BTF", Warn, |m| m.task_offsets = TaskOffsets::from_btf(b"")),
+            ("CAP_BPF", Fail, |m| {
+                m.privileges = Ok(Privileges { effective: 0, in_initial_user_namespace: true })
+            }),
+            ("CAP_SYS_PTRACE", Warn, |m| {
+                m.privileges = Ok(Privileges { effective: 1 << 21, in_initial_user_namespace: true });
+            }),
+            ("user namespace", Fail, |m| {
+                m.privileges = Ok(Privileges { effective: u64::MAX, in_initial_user_namespace: false });
+            }),
+            ("lockdown", Fail, |m| m.kernel.lockdown = Some(Lockdown::Confidentiality)),
+            ("lockdown", Pass, |m| m.kernel.lockdown = Some(Lockdown::Integrity)),
+            ("perf_event_paranoid", Fail, |m| m.kernel.perf_event_paranoid = None),
+            ("PID namespace", Warn, |m| m.kernel.initial_pid_namespace = Some(false)),
+            ("yama/ptrace_scope", Warn, |m| m.kernel.ptrace_scope = Some(3)),
+            ("open files", Warn, |m| m.open_files = Limit { soft: Some(256), hard: Some(1024) }),
+            ("locked memory", Warn, |m| {
+                m.kernel.version = KernelVersion::new(5, 10);
+                m.privileges = Ok(Privileges { effective: 0, in_initial_user_namespace: true });
+            }),
+        ];
+        for (name, expected, break_it) in cases {
+            let mut machine = good();
+            break_it(&mut machine);
+            assert_eq!(status(&machine, name), expected, "{name}: {machine:?}");
+        }
+    }
+
+    #[test]
+    fn what_sys_admin_stands_for_is_not_missing() {
+        let mut machine = good();
+        machine.privileges = Ok(Privileges { effective: 1 << 21, in_initial_user_namespace: true });
+        assert_eq!(status(&machine, "CAP_BPF"), Pass);
+        assert_eq!(status(&machine, "CAP_PERFMON"), Pass);
+    }
+}

@@ -1,0 +1,151 @@
+//! What one process offers, and what stands in the way of attaching to it.
+
+use std::fs;
+
+use super::Check;
+use crate::{
+    process::{Mappings, Process, ProcessError},
+    units::Pid,
+};
+
+/// Looks at a process. When it cannot be attached to, the first check says so and is the only one.
+pub fn checks(pid: Pid) -> Vec<Check> {
+    let process = match Process::open(pid) {
+        Ok(process) => process,
+        Err(error) => return vec![refused(pid, &error)],
+    };
+    let mut checks = vec![kind(&process), namespaces(&process), tracer(&process), seccomp(&process)];
+    checks.extend([memory(&process), files(&process)]);
+    checks
+}
+
+fn refused(pid: Pid, error: &ProcessError) -> Check {
+    // The messages end with what to do.
+    let text = error.to_string();
+    match text.split_once(": ") {
+        Some((detail, way_out)) => Check::fail("process", detail, way_out),
+        None => Check::fail("process", text, format!("pass the PID of another process than {pid}")),
+    }
+}
+
+/// A fact that could not be read: mostly since the process has ended meanwhile.
+fn unreadable(name: &str, error: &ProcessError) -> Check {
+    Check::skip(name, error.to_string())
+}
+
+fn kind(process: &Process) -> Check {
+    let comm = process.comm().unwrap_or_default();
+    let program = process.executable().map(|path| path.display().to_string()).unwrap_or_default();
+    let threads = process.threads().unwrap_or_default();
+    let plural = if threads == 1 { "" } else { "s" };
+    let architecture = std::env::consts::ARCH;
+    Check::pass("process", format!("{comm}: {program}, {architecture}, {threads} thread{plural}"))
+}
+
+fn namespaces(process: &Process) -> Check {
+    let name = "namespaces";
+    let pid = match process.namespace_pid() {
+        Ok(pid) => pid,
+        Err(error) => return unreadable(name, &error),
+    };
+    let inode = |path: String| fs::read_link(path).ok();
+    let differing: Vec<_> = [("mnt", "mount"), ("pid", "PID"), ("user", "user")]
+        .into_iter()
+        .filter(|(file, _)| {
+            let theirs = inode(format!("/proc/{}/ns/{file}", process.pid()));
+            theirs.is_some() && theirs != inode(format!("/proc/self/ns/{file}"))
+        })
+        .map(|(_, name)| name)
+        .collect();
+    if differing.is_empty() {
+        Check::pass(name, "the same as ours")
+    } else {
+        Check::pass(
+            name,
+            format!(
+                "its own: {}; it knows itself as PID {pid}; paths are read as it sees them",
+                differing.join(", ")
+            ),
+        )
+    }
+}
+
+fn tracer(process: &Process) -> Check {
+    match process.tracer() {
+        Ok(None) => Check::pass("tracer", "none"),
+        Ok(Some(tracer)) => Check::warn(
+            "tracer",
+            format!("process {tracer} debugs it: breakpoints and our probes may meet, and it may be stopped"),
+            "detach the debugger if the numbers matter",
+        ),
+        Err(error) => unreadable("tracer", &error),
+    }
+}
+
+fn seccomp(process: &Process) -> Check {
+    let detail = match process.status().map(|status| status.seccomp) {
+        Ok(None | Some(0)) => "none",
+        // Uprobes are no system calls of the process's (uretprobe on 6.11-6.13 excepted, and not used here).
+        Ok(Some(1)) => "strict mode: uprobes work, nothing can be loaded into it",
+        Ok(Some(_)) => "filtered: uprobes work, what can be loaded into it depends on the filter",
+        Err(error) => return unreadable("seccomp", &error),
+    };
+    Check::pass("seccomp", detail)
+}
+
+fn memory(process: &Process) -> Check {
+    match process.memory() {
+        Ok(_) => Check::pass("memory", "can be read"),
+        Err(error) => Check::warn(
+            "memory",
+            format!("{error}; Python and IFUNC targets are not resolved"),
+            "use sudo, or grant the program CAP_SYS_PTRACE",
+        ),
+    }
+}
+
+fn files(process: &Process) -> Check {
+    let name = "mapped files";
+    let Mappings { files, anonymous } = match process.mappings() {
+        Ok(mappings) => mappings,
+        Err(error) => return unreadable(name, &error),
+    };
+    let mut unopened = Vec::new();
+    let mut elf_files = 0_usize;
+    for file in &files {
+        match file.open(process) {
+            Ok(file) => elf_files += usize::from(file.is_elf()),
+            Err(error) => unopened.push(error.to_string()),
+        }
+    }
+    let generated = anonymous.iter().filter(|mapping| !mapping.is_the_kernels()).count();
+    let detail = format!("{elf_files} ELF files, {generated} mappings of generated code");
+    match unopened.first() {
+        None => Check::pass(name, detail),
+        Some(first) => Check::warn(
+            name,
+            format!(
+                "{detail}; {} of {} files cannot be opened, such as: {first}",
+                unopened.len(),
+                files.len()
+            ),
+            "targets in these files cannot be slowed; see the message for each",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::doctor::CheckStatus;
+
+    #[test]
+    fn a_process_that_is_refused_gets_one_line() {
+        let own = Pid::new(std::process::id().cast_signed()).unwrap();
+        let checks = checks(own);
+        assert_eq!(checks.len(), 1);
+        assert_eq!(checks[0].status, CheckStatus::Fail);
+        assert!(checks[0].way_out.as_ref().unwrap().contains("pass the PID"), "{checks:?}");
+    }
+}

@@ -1,0 +1,67 @@
+//! The options that the running kernel was built with.
+
+use std::{
+    collections::HashSet,
+    fs::File,
+    io::{self, Read},
+};
+
+/// The options that are built in or modules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelConfig {
+    set: HashSet<String>,
+}
+
+impl KernelConfig {
+    /// Reads /proc/config.gz (CONFIG_IKCONFIG_PROC), or what distributions install beside the kernel. `None`
+    /// where there is neither.
+    pub fn read(release: &str) -> Option<Self> {
+        let running = File::open("/proc/config.gz").and_then(|file| {
+            let mut text = Vec::new();
+            flate2::read::GzDecoder::new(file).take(MAX_BYTES).read_to_end(&mut text)?;
+            Ok(text)
+        });
+        running
+            .or_else(|_| read_limited(&format!("/boot/config-{release}")))
+            .or_else(|_| read_limited(&format!("/lib/modules/{release}/config")))
+            .ok()
+            .map(|text| Self::parse(&text))
+    }
+
+    /// Reads the text of a configuration: `CONFIG_X=y`, one a line.
+    pub fn parse(text: &[u8]) -> Self {
+        let set = text.split(|byte| *byte == b'\n').filter_map(|line| {
+            let option = line.strip_suffix(b"=y").or_else(|| line.strip_suffix(b"=m"))?;
+            str::from_utf8(option).ok().map(str::to_owned)
+        });
+        Self { set: set.collect() }
+    }
+
+    /// Whether an option is set, `CONFIG_` included in its name.
+    pub fn has(&self, option: &str) -> bool {
+        self.set.contains(option)
+    }
+}
+
+/// Far more than any configuration (about 300 kB).
+const MAX_BYTES: u64 = 16 << 20;
+
+fn read_limited(path: &str) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(MAX_BYTES).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read() {
+        let config = KernelConfig::parse(
+            b"#\n# Automatically generated\n#\nCONFIG_BPF=y\nCONFIG_X=m\n# CONFIG_OFF is not set\nCONFIG_N=8\n\xff=y\n",
+        );
+        assert!(config.has("CONFIG_BPF") && config.has("CONFIG_X"));
+        assert!(!config.has("CONFIG_OFF") && !config.has("CONFIG_N") && !config.has("CONFIG_BP"));
+    }
+}

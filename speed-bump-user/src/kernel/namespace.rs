@@ -1,0 +1,24 @@
+//! Whether we live in the machine's own namespaces or in a container's.
+
+use std::os::unix::fs::MetadataExt;
+
+/// Kinds of namespace that matter here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespace {
+    /// BPF programs see PIDs as the initial PID namespace numbers them; elsewhere theirs are not ours.
+    Pid,
+    /// Capabilities reach the kernel at large only from the initial user namespace.
+    User,
+}
+
+impl Namespace {
+    /// Whether we are in the initial one; `None` where /proc does not tell.
+    pub fn is_initial(self) -> Option<bool> {
+        // Fixed inode numbers: PROC_PID_INIT_INO and PROC_USER_INIT_INO in include/linux/proc_ns.h.
+        let (path, initial) = match self {
+            Self::Pid => ("/proc/self/ns/pid", 0xEFFF_FFFC),
+            Self::User => ("/proc/self/ns/user", 0xEFFF_FFFD),
+        };
+        std::fs::metadata(path).ok().map(|metadata| metadata.ino() == initial)
+    }
+}

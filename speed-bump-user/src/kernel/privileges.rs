@@ -1,0 +1,181 @@
+//! Which capabilities we hold, and which of them attaching needs.
+
+use std::fmt;
+
+use super::namespace::Namespace;
+use crate::process::status::Status;
+
+/// The capabilities (capabilities(7)) that decide something here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Capability {
+    /// Reads files and directories whatever their permissions.
+    DacReadSearch,
+    /// Looks into other users' processes.
+    SysPtrace,
+    /// Stands for [`Capability::Bpf`], [`Capability::Perfmon`] and [`Capability::CheckpointRestore`].
+    SysAdmin,
+    /// Lifts limits on locked memory, which BPF maps count against before Linux 5.11.
+    SysResource,
+    /// Opens uprobes and loads tracing programs (since Linux 5.8).
+    Perfmon,
+    /// Loads BPF programs and creates maps (since Linux 5.8).
+    Bpf,
+    /// Opens mapped files through /proc/PID/map_files, deleted ones included (since Linux 5.9).
+    CheckpointRestore,
+}
+
+impl Capability {
+    /// Its bit number (include/uapi/linux/capability.h).
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::DacReadSearch => 2,
+            Self::SysPtrace => 19,
+            Self::SysAdmin => 21,
+            Self::SysResource => 24,
+            Self::Perfmon => 38,
+            Self::Bpf => 39,
+            Self::CheckpointRestore => 40,
+        }
+    }
+
+    /// Whether a set of capabilities contains this one.
+    pub const fn is_in(self, set: u64) -> bool {
+        set & (1 << self.number()) != 0
+    }
+
+    /// Whether CAP_SYS_ADMIN does as well.
+    const fn is_part_of_sys_admin(self) -> bool {
+        matches!(self, Self::Perfmon | Self::Bpf | Self::CheckpointRestore)
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
+            Self::SysPtrace => "CAP_SYS_PTRACE",
+            Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::SysResource => "CAP_SYS_RESOURCE",
+            Self::Perfmon => "CAP_PERFMON",
+            Self::Bpf => "CAP_BPF",
+            Self::CheckpointRestore => "CAP_CHECKPOINT_RESTORE",
+        })
+    }
+}
+
+/// What we may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Privileges {
+    /// Effective capabilities, a bit each.
+    pub effective: u64,
+    /// Whether they count for the kernel at large, that is, outside a container's user namespace.
+    pub in_initial_user_namespace: bool,
+}
+
+/// Why we may not attach anything.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrivilegeError {
+    /// Capabilities are missing.
+    #[error("missing {}: use sudo, or `setcap {}` on the program", list(.missing, ", "), setcap(.missing))]
+    Missing {
+        /// Those that attaching needs and we lack.
+        missing: Vec<Capability>,
+    },
+    /// They are there, but only inside a user namespace.
+    #[error(
+        "our capabilities are those of a user namespace (a rootless container, or `unshare --user`), and \
+         {} count only outside it: run as root of the machine", list(.needed, " and ")
+    )]
+    InUserNamespace {
+        /// Those that attaching needs.
+        needed: Vec<Capability>,
+    },
+    /// /proc/self/status could not be read.
+    #[error("cannot read our own capabilities from /proc/self/status: mount proc on /proc")]
+    Unreadable,
+}
+
+fn list(capabilities: &[Capability], separator: &str) -> String {
+    capabilities.iter().map(Capability::to_string).collect::<Vec<_>>().join(separator)
+}
+
+fn setcap(capabilities: &[Capability]) -> String {
+    format!("{}+ep", list(capabilities, ",").to_lowercase())
+}
+
+impl Privileges {
+    /// What every attach needs. CAP_SYS_PTRACE besides, for the processes that
+    /// [`Process::open`](crate::process::Process::open) refuses without it.
+    pub const NEEDED: [Capability; 2] = [Capability::Bpf, Capability::Perfmon];
+
+    /// Our own, now.
+    pub fn read() -> Result<Self, PrivilegeError> {
+        let status = Status::own().ok_or(PrivilegeError::Unreadable)?;
+        Ok(Self {
+            effective: status.credentials.effective,
+            // Without user namespaces there is no file, and only the initial one.
+            in_initial_user_namespace: Namespace::User.is_initial().unwrap_or(true),
+        })
+    }
+
+    /// Whether we hold a capability, or CAP_SYS_ADMIN in its place where the kernel takes that.
+    pub fn has(&self, capability: Capability) -> bool {
+        capability.is_in(self.effective)
+            || (capability.is_part_of_sys_admin() && Capability::SysAdmin.is_in(self.effective))
+    }
+
+    /// Refuses when attaching cannot work.
+    pub fn require(&self) -> Result<(), PrivilegeError> {
+        let missing: Vec<_> = Self::NEEDED.into_iter().filter(|capability| !self.has(*capability)).collect();
+        if !missing.is_empty() {
+            return Err(PrivilegeError::Missing { missing });
+        }
+        if !self.in_initial_user_namespace {
+            return Err(PrivilegeError::InUserNamespace { needed: Self::NEEDED.to_vec() });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Capability::{Bpf, CheckpointRestore, Perfmon, SysAdmin, SysPtrace};
+
+    fn holding(capabilities: &[Capability]) -> Privileges {
+        let effective = capabilities.iter().fold(0, |set, capability| set | 1 << capability.number());
+        Privileges { effective, in_initial_user_namespace: true }
+    }
+
+    #[test]
+    fn the_missing_ones_are_named() {
+        for (held, missing) in [
+            (&[][..], &[Bpf, Perfmon][..]),
+            (&[SysPtrace], &[Bpf, Perfmon]),
+            (&[Bpf], &[Perfmon]),
+            (&[Perfmon], &[Bpf]),
+        ] {
+            let error = PrivilegeError::Missing { missing: missing.to_vec() };
+            assert_eq!(holding(held).require(), Err(error), "{held:?}");
+        }
+        let message = holding(&[]).require().map_or_else(|error| error.to_string(), |()| String::new());
+        assert!(message.contains("missing CAP_BPF, CAP_PERFMON"), "{message}");
+        assert!(message.contains("setcap cap_bpf,cap_perfmon+ep"), "{message}");
+    }
+
+    #[test]
+    fn sys_admin_stands_for_those_split_off_it() {
+        let admin = holding(&[SysAdmin]);
+        assert_eq!(admin.require(), Ok(()));
+        assert!(admin.has(CheckpointRestore));
+        assert!(!admin.has(SysPtrace));
+        assert_eq!(holding(&[Bpf, Perfmon]).require(), Ok(()));
+    }
+
+    #[test]
+    fn capabilities_of_a_user_namespace_do_not_count() {
+        let inside = Privileges { effective: u64::MAX, in_initial_user_namespace: false };
+        assert!(matches!(inside.require(), Err(PrivilegeError::InUserNamespace { .. })));
+    }
+}

@@ -1,0 +1,246 @@
+//! Asking the kernel for features by using them on nothing: tiny BPF programs that are loaded and dropped,
+//! and links that cannot be made. None of it attaches anything, anywhere.
+
+use std::{
+    ffi::CStr,
+    io,
+    mem::size_of,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+};
+
+use aya::{
+    programs::{ProgramError, ProgramType},
+    sys::{BpfHelper, is_helper_supported, is_program_supported},
+};
+
+use super::KernelVersion;
+
+/// Whether the kernel has a feature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// It has.
+    Yes,
+    /// It has not.
+    No,
+    /// It would not say, for this reason (mostly: no permission to ask).
+    Unknown(String),
+}
+
+impl Default for Support {
+    fn default() -> Self {
+        Self::Unknown("not asked".to_owned())
+    }
+}
+
+impl Support {
+    /// The answer, or what the version suggests where there is none.
+    pub fn or_since(&self, running: KernelVersion, since: KernelVersion) -> bool {
+        match self {
+            Self::Yes => true,
+            Self::No => false,
+            Self::Unknown(_) => running >= since,
+        }
+    }
+
+    fn from_aya(answer: Result<bool, ProgramError>) -> Self {
+        match answer {
+            Ok(true) => Self::Yes,
+            Ok(false) => Self::No,
+            Err(ProgramError::SyscallError(error)) => Self::Unknown(error.io_error.to_string()),
+            Err(error) => Self::Unknown(error.to_string()),
+        }
+    }
+}
+
+/// Answers that need a loaded program.
+pub(super) struct Probes {
+    pub(super) programs: Support,
+    pub(super) cookies: Support,
+    pub(super) bpf_loop: Support,
+    pub(super) uprobe_multi: Support,
+    pub(super) uprobe_multi_pid: Support,
+}
+
+impl Probes {
+    /// One answer to all.
+    pub(super) fn same(answer: &Support) -> Self {
+        Self {
+            programs: answer.clone(),
+            cookies: answer.clone(),
+            bpf_loop: answer.clone(),
+            uprobe_multi: answer.clone(),
+            uprobe_multi_pid: answer.clone(),
+        }
+    }
+}
+
+/// Whether bpf(2) exists, and whether we may use it at all.
+pub(super) fn bpf() -> Support {
+    // Command 0 (create a map) with an invalid map type: EINVAL wherever bpf(2) works for us.
+    match bpf_call(0, &[0_u64; 4]) {
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ENOSYS) => Support::No,
+            Some(libc::EINVAL) => Support::Yes,
+            _ => Support::Unknown(error.to_string()),
+        },
+        Ok(fd) => {
+            // SAFETY: a descriptor that the call has just made; not expected, and closed at once.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            Support::Yes
+        }
+    }
+}
+
+/// Asks for everything about programs at probes.
+pub(super) fn probes() -> Probes {
+    let helper = |helper| Support::from_aya(is_helper_supported(ProgramType::KProbe, helper));
+    let (uprobe_multi, uprobe_multi_pid) = uprobe_multi();
+    Probes {
+        programs: Support::from_aya(is_program_supported(ProgramType::KProbe)),
+        cookies: helper(BpfHelper::BPF_FUNC_get_attach_cookie),
+        bpf_loop: helper(BpfHelper::BPF_FUNC_loop),
+        uprobe_multi,
+        uprobe_multi_pid,
+    }
+}
+
+/// Whether one link can carry many uprobes, and whether its PID is the process's.
+///
+/// A link into the directory `/` is refused with EBADF by a kernel that knows such links. With a negative
+/// PID a kernel that reads it as a process's refuses that first, with EINVAL (46ba0e49b642, Linux 6.10, and
+/// the stable series it went to).
+fn uprobe_multi() -> (Support, Support) {
+    let program = match load_uprobe_multi_program() {
+        Ok(program) => program,
+        Err(error) => {
+            let answer = match error.raw_os_error() {
+                Some(libc::EINVAL | libc::E2BIG) => Support::No,
+                _ => Support::Unknown(error.to_string()),
+            };
+            return (answer.clone(), answer);
+        }
+    };
+    let refused_with = |pid| link_into_root_directory(&program, pid).raw_os_error();
+    match (refused_with(0), refused_with(-1)) {
+        (Some(libc::EBADF), Some(libc::EINVAL)) => (Support::Yes, Support::Yes),
+        (Some(libc::EBADF), _) => (Support::Yes, Support::No),
+        _ => (Support::No, Support::No),
+    }
+}
+
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_LINK_CREATE: libc::c_long = 28;
+const BPF_PROG_TYPE_KPROBE: u32 = 2;
+const BPF_TRACE_UPROBE_MULTI: u32 = 48;
+
+/// `union bpf_attr` for BPF_PROG_LOAD, up to the last field set here.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramLoad {
+    program_type: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log: [u64; 2],
+    version_and_flags: u64,
+    name: [u8; 16],
+    interface: u32,
+    expected_attach_type: u32,
+}
+
+/// `union bpf_attr` for BPF_LINK_CREATE with `uprobe_multi`.
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreate {
+    program: u32,
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+    path: u64,
+    offsets: u64,
+    semaphores: u64,
+    cookies: u64,
+    count: u32,
+    multi_flags: u32,
+    pid: i32,
+    padding: u32,
+}
+
+fn load_uprobe_multi_program() -> io::Result<OwnedFd> {
+    // r0 = 0; exit
+    let instructions: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    let license: &CStr = c"GPL";
+    let load = ProgramLoad {
+        program_type: BPF_PROG_TYPE_KPROBE,
+        instruction_count: 2,
+        instructions: instructions.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        expected_attach_type: BPF_TRACE_UPROBE_MULTI,
+        ..ProgramLoad::default()
+    };
+    let fd = bpf_call(BPF_PROG_LOAD, &load)?;
+    // SAFETY: a descriptor that the call has just made, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The error of a link that no kernel makes: its file is a directory.
+fn link_into_root_directory(program: &OwnedFd, pid: i32) -> io::Error {
+    let path: &CStr = c"/";
+    let offsets = [0_u64];
+    let link = LinkCreate {
+        program: program.as_raw_fd().cast_unsigned(),
+        attach_type: BPF_TRACE_UPROBE_MULTI,
+        path: path.as_ptr() as u64,
+        offsets: offsets.as_ptr() as u64,
+        count: 1,
+        pid,
+        ..LinkCreate::default()
+    };
+    match bpf_call(BPF_LINK_CREATE, &link) {
+        Err(error) => error,
+        Ok(fd) => {
+            // SAFETY: a descriptor that the call has just made; closing it undoes the link.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            io::Error::other("a link into a directory was accepted")
+        }
+    }
+}
+
+fn bpf_call<T>(command: libc::c_long, attributes: &T) -> io::Result<i32> {
+    // SAFETY: the kernel reads `size_of::<T>()` bytes at `attributes`, which is borrowed for the call; the
+    // pointers inside point to what the callers keep alive, and are only read.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { i32::try_from(result).map_err(io::Error::other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn attributes_lie_where_the_kernel_reads_them() {
+        // include/uapi/linux/bpf.h
+        assert_eq!(offset_of!(ProgramLoad, expected_attach_type), 68);
+        assert_eq!(offset_of!(LinkCreate, path), 16);
+        assert_eq!(offset_of!(LinkCreate, pid), 56);
+    }
+
+    #[test]
+    fn answers_of_the_running_kernel_agree_with_each_other() {
+        if bpf() != Support::Yes {
+            eprintln!("skipped: bpf(2) cannot be used here: {:?}", bpf());
+            return;
+        }
+        let probes = probes();
+        if let Support::Unknown(reason) = &probes.programs {
+            eprintln!("skipped: programs cannot be loaded here: {reason}");
+            return;
+        }
+        // Later features never come without earlier ones.
+        assert!(probes.bpf_loop == Support::No || probes.cookies == Support::Yes);
+        assert!(probes.uprobe_multi == Support::No || probes.bpf_loop == Support::Yes);
+        assert!(probes.uprobe_multi_pid == Support::No || probes.uprobe_multi == Support::Yes);
+    }
+}

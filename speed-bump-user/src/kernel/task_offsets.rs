@@ -1,0 +1,87 @@
+//! Where `task_struct` keeps what the BPF programs read of a process that forks.
+
+use std::io;
+
+use super::btf::{Btf, BtfError};
+
+/// Where the kernel publishes its type information.
+pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// Offsets in `task_struct`, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskOffsets {
+    /// Of `pid`: the thread's id in the initial PID namespace (4 bytes).
+    pub pid: u32,
+    /// Of `tgid`: the process's id in the initial PID namespace (4 bytes).
+    pub tgid: u32,
+    /// Of `mm`: the address space (a pointer).
+    pub mm: u32,
+}
+
+/// Why the offsets are not known.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TaskOffsetsError {
+    /// The type information cannot be read.
+    #[error(
+        "reading {VMLINUX_BTF}: {0}: children cannot be followed without it; use a kernel built with \
+         CONFIG_DEBUG_INFO_BTF=y and with sysfs mounted on /sys"
+    )]
+    Unreadable(#[source] io::Error),
+    /// The type information is not as documented.
+    #[error(
+        "{VMLINUX_BTF}: {0}: children cannot be followed without it; please report your kernel's version"
+    )]
+    Btf(#[from] BtfError),
+    /// A member lies where no compiler puts one of its size.
+    #[error(
+        "{VMLINUX_BTF}: task_struct.{member} at {offset} is misplaced: please report your kernel's version"
+    )]
+    Misplaced {
+        /// Which member.
+        member: &'static str,
+        /// Where it is said to be.
+        offset: u32,
+    },
+}
+
+impl TaskOffsets {
+    /// Of the running kernel. Takes some milliseconds.
+    pub fn read() -> Result<Self, TaskOffsetsError> {
+        Self::from_btf(&std::fs::read(VMLINUX_BTF).map_err(TaskOffsetsError::Unreadable)?)
+    }
+
+    /// Of the kernel that this BTF describes.
+    pub fn from_btf(data: &[u8]) -> Result<Self, TaskOffsetsError> {
+        let btf = Btf::parse(data)?;
+        let task = btf.structure("task_struct")?;
+        let offset = |member, size: u32| {
+            let offset = btf.member_offset(task, member)?;
+            let fits = offset % size == 0 && offset.checked_add(size).is_some_and(|end| end <= task.size);
+            if fits { Ok(offset) } else { Err(TaskOffsetsError::Misplaced { member, offset }) }
+        };
+        Ok(Self { pid: offset("pid", 4)?, tgid: offset("tgid", 4)?, mm: offset("mm", 8)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_running_kernel_has_them() {
+        if !std::path::Path::new(VMLINUX_BTF).exists() {
+            eprintln!("skipped: {VMLINUX_BTF} does not exist (CONFIG_DEBUG_INFO_BTF)");
+            return;
+        }
+        let TaskOffsets { pid, tgid, mm } = TaskOffsets::read().unwrap();
+        assert!(pid != tgid && pid != mm && tgid != mm, "{pid} {tgid} {mm}");
+        assert!(pid > 0 && tgid > 0 && mm > 0, "thread_info comes first");
+    }
+
+    #[test]
+    fn other_data_is_refused() {
+        assert!(matches!(TaskOffsets::from_btf(b"text"), Err(TaskOffsetsError::Btf(BtfError::BadMagic))));
+    }
+}

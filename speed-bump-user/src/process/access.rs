@@ -1,0 +1,223 @@
+//! Why the kernel forbids looking into a process: the rules of ptrace(2), "Ptrace access mode checking".
+//!
+//! The kernel decides, by refusing an open; this only finds out which of its rules it was, to tell the user
+//! what lifts it. [`denial`] is a pure function of the facts.
+
+use super::{directory::ProcDirectory, status::Credentials, status::Status};
+use crate::kernel::Capability;
+
+/// How deep a look the kernel was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessMode {
+    /// Mappings, program, file descriptors (`PTRACE_MODE_READ`).
+    Read,
+    /// Memory and control (`PTRACE_MODE_ATTACH`).
+    Attach,
+}
+
+/// What the rules go by.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessFacts {
+    /// What was asked for.
+    pub mode: AccessMode,
+    /// We.
+    pub caller: Credentials,
+    /// The process.
+    pub target: Credentials,
+    /// Owner of the process's directory in /proc; root instead of the process's own user marks a process
+    /// that is not dumpable. Absent if unknown.
+    pub directory_owner: Option<u32>,
+    /// /proc/sys/kernel/yama/ptrace_scope; absent without Yama.
+    pub ptrace_scope: Option<u32>,
+}
+
+/// The rule that forbids it. Each ends with the way out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DenialReason {
+    /// Another user's process.
+    #[error(
+        "it runs as user {target} and we as user {ours}, without CAP_SYS_PTRACE: use sudo, or grant the \
+         program CAP_SYS_PTRACE"
+    )]
+    OtherUser {
+        /// The process's user.
+        target: u32,
+        /// Our user.
+        ours: u32,
+    },
+    /// Another group's process.
+    #[error(
+        "it runs as group {target} and we as group {ours}, without CAP_SYS_PTRACE: use sudo, or grant the \
+         program CAP_SYS_PTRACE"
+    )]
+    OtherGroup {
+        /// The process's group.
+        target: u32,
+        /// Our group.
+        ours: u32,
+    },
+    /// The process changed its credentials, or runs a program that we cannot read, or asked for it.
+    #[error(
+        "the process is not dumpable (it changed its user, or runs a program its user may not read, or \
+         called prctl(PR_SET_DUMPABLE)), and we lack CAP_SYS_PTRACE: use sudo, or grant the program \
+         CAP_SYS_PTRACE"
+    )]
+    NotDumpable,
+    /// The process has capabilities that we have not.
+    #[error(
+        "the process holds capabilities that we do not, and we lack CAP_SYS_PTRACE: use sudo, or grant the \
+         program CAP_SYS_PTRACE"
+    )]
+    MorePrivileged,
+    /// Yama lets only a debugger that was declared, or a parent, attach.
+    #[error(
+        "Yama restricts attaching (kernel.yama.ptrace_scope = {scope}), and we lack CAP_SYS_PTRACE: use \
+         sudo, grant the program CAP_SYS_PTRACE, or set kernel.yama.ptrace_scope to 0"
+    )]
+    Yama {
+        /// The setting, 1 or 2.
+        scope: u32,
+    },
+    /// Yama forbids all attaching until the next boot.
+    #[error(
+        "Yama forbids all attaching (kernel.yama.ptrace_scope = 3), whatever the privileges, and only a \
+         reboot can change it"
+    )]
+    YamaNoAttach,
+    /// None of the rules that can be read from here.
+    #[error(
+        "we hold what the kernel's own rules ask for ({held}); the process is in another user namespace \
+         where that does not count, or a security module (SELinux, AppArmor, Landlock, a container's \
+         policy) forbids it: look into the audit log, or run as root outside any container"
+    )]
+    Other {
+        /// What we hold.
+        held: &'static str,
+    },
+    /// /proc gave too little to tell.
+    #[error("use sudo, or grant the program CAP_SYS_PTRACE")]
+    Unknown,
+}
+
+impl DenialReason {
+    /// The capability that would lift the denial, if one would.
+    pub fn missing(&self) -> Option<Capability> {
+        match self {
+            Self::YamaNoAttach | Self::Other { .. } => None,
+            _ => Some(Capability::SysPtrace),
+        }
+    }
+}
+
+/// Which rule forbids the access that these facts describe, given that it was refused.
+pub fn denial(facts: &AccessFacts) -> DenialReason {
+    let AccessFacts { mode, caller, target, directory_owner, ptrace_scope } = *facts;
+    let attaching = mode == AccessMode::Attach;
+    if attaching && ptrace_scope == Some(3) {
+        return DenialReason::YamaNoAttach;
+    }
+    if Capability::SysPtrace.is_in(caller.effective) {
+        return DenialReason::Other { held: "CAP_SYS_PTRACE" };
+    }
+    let [.., ours] = caller.users;
+    let [real, effective, saved, _] = target.users;
+    if let Some(other) = [effective, real, saved].into_iter().find(|user| *user != ours) {
+        return DenialReason::OtherUser { target: other, ours };
+    }
+    let [.., ours] = caller.groups;
+    let [real, effective, saved, _] = target.groups;
+    if let Some(other) = [effective, real, saved].into_iter().find(|group| *group != ours) {
+        return DenialReason::OtherGroup { target: other, ours };
+    }
+    if directory_owner.is_some_and(|owner| owner != effective_user(&target)) {
+        return DenialReason::NotDumpable;
+    }
+    if target.permitted & !caller.effective != 0 {
+        return DenialReason::MorePrivileged;
+    }
+    match ptrace_scope {
+        Some(scope) if attaching && scope > 0 => DenialReason::Yama { scope },
+        _ => DenialReason::Other { held: "the same user and group" },
+    }
+}
+
+fn effective_user(credentials: &Credentials) -> u32 {
+    credentials.users[1]
+}
+
+/// Why we were refused, from what /proc says now of the process and of us.
+pub(super) fn explain(mode: AccessMode, target: &ProcDirectory) -> DenialReason {
+    let status = target.read("status").ok().and_then(|text| Status::parse(&text).ok());
+    let (Some(caller), Some(process)) = (Status::own(), status) else { return DenialReason::Unknown };
+    denial(&AccessFacts {
+        mode,
+        caller: caller.credentials,
+        target: process.credentials,
+        directory_owner: target.owner(),
+        ptrace_scope: std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+            .ok()
+            .and_then(|text| text.trim().parse().ok()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PTRACE: u64 = 1 << 19;
+
+    fn user(id: u32) -> Credentials {
+        Credentials { users: [id; 4], groups: [id; 4], permitted: 0, effective: 0 }
+    }
+
+    fn facts(mode: AccessMode, caller: Credentials, target: Credentials) -> AccessFacts {
+        let directory_owner = Some(target.users[1]);
+        AccessFacts { mode, caller, target, directory_owner, ptrace_scope: None }
+    }
+
+    #[test]
+    fn each_rule_is_named() {
+        let same = facts(AccessMode::Read, user(1000), user(1000));
+        let attach = facts(AccessMode::Attach, user(1000), user(1000));
+        let mut setuid = user(1000);
+        setuid.users[1] = 0;
+        let mut setgid = user(1000);
+        setgid.groups[2] = 42;
+        for (facts, expected) in [
+            (facts(AccessMode::Read, user(1000), user(0)), DenialReason::OtherUser { target: 0, ours: 1000 }),
+            (facts(AccessMode::Read, user(1000), setuid), DenialReason::OtherUser { target: 0, ours: 1000 }),
+            (
+                facts(AccessMode::Read, user(1000), setgid),
+                DenialReason::OtherGroup { target: 42, ours: 1000 },
+            ),
+            (AccessFacts { directory_owner: Some(0), ..same }, DenialReason::NotDumpable),
+            (
+                AccessFacts { target: Credentials { permitted: 1 << 12, ..user(1000) }, ..same },
+                DenialReason::MorePrivileged,
+            ),
+            (AccessFacts { ptrace_scope: Some(1), ..attach }, DenialReason::Yama { scope: 1 }),
+            (AccessFacts { ptrace_scope: Some(2), ..attach }, DenialReason::Yama { scope: 2 }),
+            (AccessFacts { ptrace_scope: Some(3), ..attach }, DenialReason::YamaNoAttach),
+            // Yama has no say in reading.
+            (
+                AccessFacts { ptrace_scope: Some(1), ..same },
+                DenialReason::Other { held: "the same user and group" },
+            ),
+            (
+                AccessFacts { caller: Credentials { effective: PTRACE, ..user(1000) }, ..same },
+                DenialReason::Other { held: "CAP_SYS_PTRACE" },
+            ),
+        ] {
+            assert_eq!(denial(&facts), expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn a_permitted_capability_that_is_not_effective_does_not_help() {
+        let caller = Credentials { permitted: PTRACE, ..user(1000) };
+        let reason = denial(&facts(AccessMode::Read, caller, user(0)));
+        assert_eq!(reason.missing(), Some(Capability::SysPtrace));
+        assert!(reason.to_string().contains("CAP_SYS_PTRACE"), "{reason}");
+    }
+}

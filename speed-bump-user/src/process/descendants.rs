@@ -1,0 +1,124 @@
+//! The processes that a process has started, directly or through others.
+//!
+//! A snapshot: what forks while it is taken may be missing. Whoever wants all of them follows forks first,
+//! and then takes snapshots until one brings nothing new.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::{Process, ProcessError, RefusalKind, directory::ProcDirectory};
+use crate::units::Pid;
+
+/// The descendants of a process, parents before their children.
+#[derive(Debug, Default)]
+pub struct Descendants {
+    /// Those that can be attached to.
+    pub processes: Vec<Process>,
+    /// Those that cannot, such as 32-bit programs, with the reason. Processes that have ended, zombies
+    /// included, are in neither list.
+    pub refused: Vec<(Pid, ProcessError)>,
+}
+
+/// Finds and opens the descendants of a process.
+pub(super) fn find(root: &Process) -> Result<Descendants, ProcessError> {
+    let mut found = Descendants::default();
+    let mut source = ChildrenSource::new();
+    let mut seen = HashSet::from([root.pid()]);
+    // Children of refused processes count too: a 32-bit shell may have started a 64-bit service.
+    let mut parents = VecDeque::from([root.pid()]);
+    while let Some(parent) = parents.pop_front() {
+        for child in source.children(parent) {
+            if !seen.insert(child) {
+                continue;
+            }
+            match Process::open(child) {
+                Ok(process) => {
+                    // Between the listing and the opening the PID may have passed to a stranger.
+                    if process.status().is_ok_and(|status| status.parent == Some(parent)) {
+                        found.processes.push(process);
+                        parents.push_back(child);
+                    }
+                }
+                Err(error) if error.kind() == RefusalKind::Gone => {}
+                Err(error) => {
+                    found.refused.push((child, error));
+                    parents.push_back(child);
+                }
+            }
+        }
+    }
+    if root.is_alive() { Ok(found) } else { Err(ProcessError::Gone { pid: root.pid() }) }
+}
+
+/// Where the children of a process are listed.
+enum ChildrenSource {
+    /// /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN).
+    Lists,
+    /// The parents named in /proc/PID/status of every process, read once.
+    Scan(HashMap<Pid, Vec<Pid>>),
+}
+
+impl ChildrenSource {
+    fn new() -> Self {
+        if std::path::Path::new("/proc/thread-self/children").exists() {
+            Self::Lists
+        } else {
+            Self::Scan(scan())
+        }
+    }
+
+    fn children(&mut self, parent: Pid) -> Vec<Pid> {
+        match self {
+            Self::Lists => listed(parent),
+            Self::Scan(children) => children.remove(&parent).unwrap_or_default(),
+        }
+    }
+}
+
+fn listed(parent: Pid) -> Vec<Pid> {
+    let Ok(directory) = ProcDirectory::open(parent) else { return Vec::new() };
+    let threads = directory.numbers("task").unwrap_or_default();
+    let lists = threads.iter().filter_map(|thread| directory.read(&format!("task/{thread}/children")).ok());
+    lists
+        .flat_map(|list| {
+            String::from_utf8_lossy(&list)
+                .split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<Pid>>()
+        })
+        .collect()
+}
+
+fn scan() -> HashMap<Pid, Vec<Pid>> {
+    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<Pid>().ok()) else {
+            continue;
+        };
+        let status = std::fs::read(entry.path().join("status")).ok();
+        let status = status.and_then(|text| super::Status::parse(&text).ok());
+        if let Some(parent) = status.and_then(|status| status.parent) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    children
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Both sources list our own children, and agree.
+    #[test]
+    fn children_are_listed_by_either_source() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let own = Pid::new(std::process::id().cast_signed()).unwrap();
+        let wanted = Pid::new(child.id().cast_signed()).unwrap();
+        let scanned = ChildrenSource::Scan(scan()).children(own);
+        let listed = matches!(ChildrenSource::new(), ChildrenSource::Lists).then(|| listed(own));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(scanned.contains(&wanted));
+        assert!(listed.is_none_or(|listed| listed.contains(&wanted)));
+    }
+}

@@ -1,0 +1,113 @@
+//! A process's directory in /proc, held open, and the lookups that start from it.
+//!
+//! Lookups relative to the directory's descriptor reach the process it was opened for or fail with `ESRCH`;
+//! a later owner of the PID has another directory.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Read},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat},
+    io::Errno,
+};
+
+use super::{ProcessError, status::Status};
+use crate::units::Pid;
+
+/// An open /proc/PID.
+#[derive(Debug)]
+pub(super) struct ProcDirectory {
+    fd: OwnedFd,
+}
+
+impl ProcDirectory {
+    pub(super) fn open(pid: Pid) -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).map(|fd| Self { fd })
+    }
+
+    /// Opens what an entry leads to. The last link is followed: links here are the kernel's own.
+    pub(super) fn open_entry(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        openat(&self.fd, name, flags | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, Errno> {
+        let mut file = File::from(self.open_entry(name, OFlags::RDONLY)?);
+        let mut bytes = Vec::new();
+        match file.read_to_end(&mut bytes) {
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+        }
+    }
+
+    pub(super) fn read_link(&self, name: &str) -> Result<PathBuf, Errno> {
+        let target = readlinkat(&self.fd, name, Vec::new())?;
+        Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
+    }
+
+    /// Names of the entries of a subdirectory that are numbers, such as `task`.
+    pub(super) fn numbers(&self, name: &str) -> Result<Vec<Pid>, Errno> {
+        let directory = self.open_entry(name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut numbers = Vec::new();
+        for entry in rustix::fs::Dir::read_from(directory)? {
+            let entry = entry?;
+            numbers.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<Pid>().ok()));
+        }
+        Ok(numbers)
+    }
+
+    /// The user that owns the directory: the process's effective user, or root if it is not dumpable.
+    pub(super) fn owner(&self) -> Option<u32> {
+        fstat(&self.fd).ok().map(|stat| stat.st_uid)
+    }
+}
+
+/// Refuses to go on where /proc is absent, or shows another PID namespace than the one we live in: PIDs
+/// would then mean other processes.
+pub(super) fn check_proc() -> Result<(), ProcessError> {
+    let shown = readlinkat(CWD, "/proc/self", Vec::new())
+        .ok()
+        .and_then(|target| target.to_str().ok().and_then(|text| text.parse::<i32>().ok()));
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    if shown == Some(own) { Ok(()) } else { Err(ProcessError::ForeignProc { own, shown }) }
+}
+
+/// The process that a thread belongs to, by /proc/TID/status.
+pub(super) fn thread_group(thread: Pid) -> Option<Pid> {
+    let status = std::fs::read(format!("/proc/{thread}/status")).ok()?;
+    Status::parse(&status).ok().map(|status| status.thread_group)
+}
+
+/// Opens the regular file at `path` below `root`, the absolute path and all links read as if `root` were
+/// the file system's root. Anything else (a pipe would block, a device might act) is never really opened.
+pub(super) fn open_regular_below(root: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    // EAGAIN: something was renamed or mounted meanwhile, so the kernel could not vouch for the result.
+    for _ in 0..16 {
+        match openat2(root, path, flags, Mode::empty(), resolve) {
+            Ok(place) => return open_regular(place.as_fd()),
+            Err(Errno::AGAIN) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(Errno::AGAIN.into())
+}
+
+/// Opens for reading what an `O_PATH` descriptor names, if it is a regular file.
+pub(super) fn open_regular(place: BorrowedFd<'_>) -> io::Result<File> {
+    if FileType::from_raw_mode(fstat(place)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
+    Ok(File::from(file))
+}

@@ -1,0 +1,199 @@
+//! Why a process cannot be attached to.
+
+use std::{io, path::PathBuf};
+
+use super::access::DenialReason;
+use crate::units::Pid;
+
+/// Why a process was refused, or could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// No process has the PID.
+    #[error(
+        "no process has PID {pid}: it has ended, or the number is of another PID namespace than ours \
+         (inside a container PIDs are numbered anew; `ps` on this side shows ours)"
+    )]
+    NoSuchProcess {
+        /// The PID asked for.
+        pid: Pid,
+    },
+    /// The process ended after it was opened.
+    #[error("process {pid} has ended")]
+    Gone {
+        /// Its PID, which may be another process's by now.
+        pid: Pid,
+    },
+    /// The id is of a thread, not of the process.
+    #[error("{pid} is a thread of process {process}: pass --pid {process}, which covers all its threads")]
+    Thread {
+        /// The id asked for.
+        pid: Pid,
+        /// The process of that thread.
+        process: Pid,
+    },
+    /// A kernel thread has no user-space functions.
+    #[error(
+        "process {pid} ({comm}) is a kernel thread: it runs no user-space code, so there is nothing to slow"
+    )]
+    KernelThread {
+        /// The PID asked for.
+        pid: Pid,
+        /// Its name.
+        comm: String,
+    },
+    /// The process has ended and waits for its parent to notice.
+    #[error(
+        "process {pid} ({comm}) is a zombie: it has ended, and its parent{} has not yet waited for it",
+        .parent.map(|parent| format!(" {parent}")).unwrap_or_default()
+    )]
+    Zombie {
+        /// The PID asked for.
+        pid: Pid,
+        /// Its name.
+        comm: String,
+        /// Who has to wait for it; absent when that process is outside our PID namespace.
+        parent: Option<Pid>,
+    },
+    /// The main thread has ended while others run on; /proc then shows neither memory nor files.
+    #[error(
+        "process {pid} ({comm}) has ended its main thread while other threads run on: the kernel no longer \
+         shows its mappings under /proc/{pid}, so it cannot be attached to"
+    )]
+    MainThreadEnded {
+        /// The PID asked for.
+        pid: Pid,
+        /// Its name.
+        comm: String,
+    },
+    /// Our own PID: we would delay ourselves.
+    #[error("PID {pid} is speed-bump-ebpf itself: pass the PID of the process to slow")]
+    Ourselves {
+        /// The PID asked for.
+        pid: Pid,
+    },
+    /// A 32-bit program (x32 included).
+    #[error(
+        "process {pid} runs the 32-bit program {} ({machine}): only 64-bit programs can be slowed", .path.display()
+    )]
+    ThirtyTwoBit {
+        /// The PID asked for.
+        pid: Pid,
+        /// The program.
+        path: PathBuf,
+        /// The architecture in its ELF header.
+        machine: String,
+    },
+    /// A program for another architecture than this machine's.
+    #[error(
+        "process {pid} runs {}, a program for {machine}, on {}: it is interpreted or emulated, so there are \
+         no instructions of its own to probe; attach on a machine of its architecture",
+        .path.display(), std::env::consts::ARCH
+    )]
+    OtherArchitecture {
+        /// The PID asked for.
+        pid: Pid,
+        /// The program.
+        path: PathBuf,
+        /// The architecture in its ELF header.
+        machine: String,
+    },
+    /// The program is no ELF file.
+    #[error("process {pid} runs {}, which is not an ELF file: only ELF programs can be slowed", .path.display())]
+    NotElf {
+        /// The PID asked for.
+        pid: Pid,
+        /// The program.
+        path: PathBuf,
+    },
+    /// We may not look into the process.
+    #[error("not permitted to read /proc/{pid}/{file}: {reason}")]
+    Denied {
+        /// The PID asked for.
+        pid: Pid,
+        /// The file below /proc/PID that was refused.
+        file: &'static str,
+        /// Which rule forbids it, and the capability that lifts it.
+        reason: DenialReason,
+    },
+    /// The process exists, but /proc does not show it.
+    #[error(
+        "process {pid} exists, but /proc hides it: /proc is mounted with hidepid; run as root, or with \
+         CAP_SYS_PTRACE, or in the group that its gid= option names"
+    )]
+    Hidden {
+        /// The PID asked for.
+        pid: Pid,
+    },
+    /// /proc is absent or of another PID namespace.
+    #[error(
+        "/proc does not show our own PID namespace ({}; we are {own}): mount a proc file system of this \
+         namespace there, or run in the namespace that /proc belongs to",
+        .shown.map_or_else(|| "/proc/self is missing".to_owned(), |shown| format!("/proc/self says {shown}"))
+    )]
+    ForeignProc {
+        /// Our PID.
+        own: i32,
+        /// What /proc/self says.
+        shown: Option<i32>,
+    },
+    /// The kernel has no `pidfd_open`, or a sandbox hides it.
+    #[error(
+        "this kernel has no pidfd_open (Linux 5.3 and later have it; some container sandboxes block it): \
+         without it a PID could be reused under our hands; use a newer kernel or run outside the sandbox"
+    )]
+    NoPidfd,
+    /// A file below /proc/PID could not be read.
+    #[error("reading /proc/{pid}/{file}: {source}")]
+    Io {
+        /// The PID asked for.
+        pid: Pid,
+        /// The file below /proc/PID.
+        file: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file below /proc/PID is not what the kernel documents.
+    #[error("/proc/{pid}/{file} is not as Linux writes it ({what}): is /proc a real procfs?")]
+    Malformed {
+        /// The PID asked for.
+        pid: Pid,
+        /// The file below /proc/PID.
+        file: &'static str,
+        /// What was wrong.
+        what: String,
+    },
+}
+
+/// The kinds of [`ProcessError`] that a caller answers differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// There is no such process, or no longer.
+    Gone,
+    /// It is there, but nothing can be done in it.
+    Unfit,
+    /// We lack a privilege.
+    Privilege,
+    /// The system (kernel, /proc) lacks something.
+    System,
+}
+
+impl ProcessError {
+    /// Which kind of refusal this is.
+    pub fn kind(&self) -> RefusalKind {
+        match self {
+            Self::NoSuchProcess { .. } | Self::Gone { .. } | Self::Zombie { .. } => RefusalKind::Gone,
+            Self::Thread { .. }
+            | Self::KernelThread { .. }
+            | Self::MainThreadEnded { .. }
+            | Self::Ourselves { .. }
+            | Self::ThirtyTwoBit { .. }
+            | Self::OtherArchitecture { .. }
+            | Self::NotElf { .. } => RefusalKind::Unfit,
+            Self::Denied { .. } | Self::Hidden { .. } => RefusalKind::Privilege,
+            Self::ForeignProc { .. } | Self::NoPidfd | Self::Io { .. } | Self::Malformed { .. } => {
+                RefusalKind::System
+            }
+        }
+    }
+}

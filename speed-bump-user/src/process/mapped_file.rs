@@ -1,0 +1,267 @@
+//! A file that a process has mapped, and opening that very file.
+//!
+//! A path is not enough: the file may have been replaced or deleted since, lie in another mount namespace,
+//! or never have had a name. So a candidate counts only if it is the mapped inode.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd},
+        unix::{
+            ffi::OsStrExt,
+            fs::{FileExt, MetadataExt},
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{fs::OFlags, io::Errno};
+
+use super::{
+    Process,
+    directory::open_regular,
+    mappings::{DELETED, MappedRange},
+    maps,
+};
+use crate::units::{FileOffset, Pid, VirtualAddress};
+
+/// A file of which a process executes a part.
+#[derive(Clone, Debug)]
+pub struct MappedFile {
+    /// The path as the process sees it, without ` (deleted)`. Not a name for every file: `/memfd:NAME`,
+    /// `anon_inode:…`, and what was mapped before a chroot lead nowhere.
+    pub path_in_process: PathBuf,
+    /// Whether the file had lost its name when the mappings were read.
+    pub deleted: bool,
+    /// Which file it is.
+    pub identity: FileIdentity,
+    /// Its parts in memory, in the order of their addresses, the ones not executable included.
+    pub ranges: Vec<MappedRange>,
+    /// The path as the kernel showed it to us.
+    pub(super) shown: PathBuf,
+}
+
+/// Which file a mapping is of, as /proc/PID/maps numbers it. Not always what stat(2) says: overlayfs and
+/// btrfs give stat another device than the one the mapping shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileIdentity {
+    /// Major and minor number of the file system.
+    pub device: (u32, u32),
+    /// Inode number there.
+    pub inode: u64,
+}
+
+/// A mapped file, open for reading.
+#[derive(Debug)]
+pub struct OpenFile {
+    file: File,
+}
+
+/// Why a mapped file could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum MappedFileError {
+    /// The name leads to another file now.
+    #[error(
+        "{} was replaced on disk since process {pid} mapped it, and the running one can only be opened with \
+         CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN: use sudo, grant the program CAP_CHECKPOINT_RESTORE, or \
+         restart the process", .path.display()
+    )]
+    Replaced {
+        /// The process.
+        pid: Pid,
+        /// The path as the process sees it.
+        path: PathBuf,
+    },
+    /// It has no name that we can follow.
+    #[error(
+        "{} has no name any more, or none that leads to it from here; what process {pid} runs can only be \
+         opened with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN: use sudo, grant the program \
+         CAP_CHECKPOINT_RESTORE, or restart the process", .path.display()
+    )]
+    Nameless {
+        /// The process.
+        pid: Pid,
+        /// The path as the process sees it.
+        path: PathBuf,
+    },
+    /// The process no longer maps it.
+    #[error("{} is no longer mapped by process {pid}: it was unloaded, or the process has ended", .path.display())]
+    Unmapped {
+        /// The process.
+        pid: Pid,
+        /// The path as the process sees it.
+        path: PathBuf,
+    },
+    /// The mapping is of no regular file, so no uprobe can be set in it.
+    #[error("{} is not a regular file (process {pid} maps it from a driver or a device)", .path.display())]
+    NotRegular {
+        /// The process.
+        pid: Pid,
+        /// The path as the process sees it.
+        path: PathBuf,
+    },
+    /// Opening failed.
+    #[error("opening {} as process {pid} sees it: {source}", .path.display())]
+    Io {
+        /// The process.
+        pid: Pid,
+        /// The path as the process sees it.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl MappedFile {
+    /// The executable parts.
+    pub fn executable_ranges(&self) -> impl Iterator<Item = &MappedRange> {
+        self.ranges.iter().filter(|range| range.executable)
+    }
+
+    /// The addresses at which a position of the file is executable; several if the file is loaded more than
+    /// once (`dlmopen`).
+    pub fn addresses_of(&self, offset: FileOffset) -> impl Iterator<Item = VirtualAddress> {
+        self.executable_ranges().filter_map(move |range| range.address_of(offset))
+    }
+
+    /// The position in the file that an address is mapped from.
+    pub fn offset_of(&self, address: VirtualAddress) -> Option<FileOffset> {
+        self.ranges.iter().find_map(|range| range.offset_of(address))
+    }
+
+    /// What to add (wrapping) to an address in the ELF file to get the address in the process, from one
+    /// executable position known both ways. Of several loaded copies, the first.
+    pub fn load_bias(&self, offset: FileOffset, in_file: VirtualAddress) -> Option<u64> {
+        self.addresses_of(offset).next().map(|address| address.0.wrapping_sub(in_file.0))
+    }
+
+    /// Opens this very file. With CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN that works for any file, deleted
+    /// and nameless ones included; without, only while its name leads to it.
+    pub fn open(&self, process: &Process) -> Result<OpenFile, MappedFileError> {
+        let (pid, path) = (process.pid(), self.path_in_process.clone());
+        let refusal = match self.open_mapping(process) {
+            Ok(Some(file)) => return Ok(OpenFile { file }),
+            // The mapping at that address is another by now.
+            Ok(None) => return Err(MappedFileError::Unmapped { pid, path }),
+            Err(error) => error,
+        };
+        match Errno::from_io_error(&refusal) {
+            // Not ours to follow, or a kernel without CONFIG_CHECKPOINT_RESTORE: ENOENT for the directory.
+            Some(Errno::PERM | Errno::ACCESS) => {}
+            Some(Errno::NOENT) if !Path::new("/proc/self/map_files").exists() => {}
+            Some(Errno::NOENT | Errno::SRCH) => return Err(MappedFileError::Unmapped { pid, path }),
+            _ if refusal.kind() == io::ErrorKind::InvalidInput => {
+                return Err(MappedFileError::NotRegular { pid, path });
+            }
+            _ => return Err(MappedFileError::Io { pid, path, source: refusal }),
+        }
+        self.open_by_name(process)
+    }
+
+    /// Through /proc/PID/map_files, which leads to the mapped file itself.
+    fn open_mapping(&self, process: &Process) -> io::Result<Option<File>> {
+        let range = self.ranges.first().ok_or_else(|| io::Error::from(Errno::NOENT))?;
+        let name = format!("map_files/{:x}-{:x}", range.start.0, range.end.0);
+        let place = process.directory.open_entry(&name, OFlags::PATH)?;
+        let file = open_regular(place.as_fd())?;
+        Ok(self.identity.is_of(&file)?.then_some(file))
+    }
+
+    /// Through the process's root directory, or else by the name as we see it.
+    fn open_by_name(&self, process: &Process) -> Result<OpenFile, MappedFileError> {
+        let (pid, path) = (process.pid(), self.path_in_process.clone());
+        let mut another = false;
+        let mut failure = None;
+        for candidate in [process.open_file(&self.path_in_process), self.open_as_shown(process)] {
+            match candidate.and_then(|file| Ok((self.identity.is_of(&file)?, file))) {
+                Ok((true, file)) => return Ok(OpenFile { file }),
+                Ok((false, _)) => another = true,
+                // Something else bears the name now.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => another = true,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(match failure {
+            Some(source) => MappedFileError::Io { pid, path, source },
+            None if another && !self.deleted => MappedFileError::Replaced { pid, path },
+            None => MappedFileError::Nameless { pid, path },
+        })
+    }
+
+    /// For a file whose name really ends in ` (deleted)`, and for one outside the process's root.
+    fn open_as_shown(&self, process: &Process) -> io::Result<File> {
+        if self.shown == self.path_in_process {
+            return Err(Errno::NOENT.into());
+        }
+        if self.shown.as_os_str().as_bytes().ends_with(DELETED) {
+            return process.open_file(&self.shown);
+        }
+        let place = rustix::fs::open(&self.shown, OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+        open_regular(place.as_fd())
+    }
+}
+
+impl FileIdentity {
+    /// Whether an open file is the mapped one.
+    fn is_of(self, file: &File) -> io::Result<bool> {
+        let metadata = file.metadata()?;
+        let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
+        if (Self { device, inode: metadata.ino() }) == self {
+            return Ok(true);
+        }
+        // Where stat numbers files in another way than mappings do, compare like with like: map the file,
+        // and see how the kernel numbers that mapping.
+        Ok(Self::when_mapped(file)? == Some(self))
+    }
+
+    fn when_mapped(file: &File) -> io::Result<Option<Self>> {
+        // SAFETY: the mapping is never read; it lives only while its line is looked up.
+        let mapping = unsafe { memmap2::MmapOptions::new().len(1).map(file)? };
+        let address = VirtualAddress(mapping.as_ptr() as u64);
+        let text = std::fs::read("/proc/self/maps")?;
+        let line = maps::lines(&text).filter_map(Result::ok).find(|line| line.start == address);
+        Ok(line.map(|line| Self { device: line.device, inode: line.inode }))
+    }
+}
+
+impl OpenFile {
+    /// A path that leads to this file, whatever has happened to its name, for as long as this value lives
+    /// and in this process only: what `perf_event_open` and BPF links take.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    /// Whether the file begins as ELF files do.
+    pub fn is_elf(&self) -> bool {
+        let mut magic = [0; 4];
+        self.file.read_exact_at(&mut magic, 0).is_ok() && magic == object::elf::ELFMAG
+    }
+
+    /// The file, for reading and mapping.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_file_is_recognised_by_stat_and_by_its_mapping() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let identity = FileIdentity::when_mapped(&file).unwrap().unwrap();
+        assert!(identity.is_of(&file).unwrap());
+        let other = FileIdentity { inode: identity.inode.wrapping_add(1), ..identity };
+        assert!(!other.is_of(&file).unwrap());
+    }
+}

@@ -1,0 +1,108 @@
+//! Reading a process's memory.
+
+use std::{fs::File, io, os::unix::fs::FileExt};
+
+use crate::units::{Pid, VirtualAddress};
+
+/// The memory of a process as its program saw it when this was opened: after an exec or an exit nothing
+/// can be read from it any more, so addresses of the old program never read bytes of the new one.
+#[derive(Debug)]
+pub struct Memory {
+    pid: Pid,
+    file: File,
+}
+
+/// Why memory could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The address, or what follows it, is not mapped (or is a device's).
+    #[error("process {pid}: no readable memory at {address} ({read} of {wanted} bytes read)")]
+    Unmapped {
+        /// The process.
+        pid: Pid,
+        /// The first address that could not be read.
+        address: VirtualAddress,
+        /// Bytes read before it.
+        read: usize,
+        /// Bytes asked for.
+        wanted: usize,
+    },
+    /// The process has ended or has replaced its program.
+    #[error("process {pid} has ended or replaced its program (exec): its former memory is gone")]
+    Gone {
+        /// The process.
+        pid: Pid,
+    },
+    /// Anything else.
+    #[error("process {pid}: reading memory at {address}: {source}")]
+    Io {
+        /// The process.
+        pid: Pid,
+        /// Where.
+        address: VirtualAddress,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Memory {
+    pub(super) fn new(pid: Pid, file: File) -> Self {
+        Self { pid, file }
+    }
+
+    /// Fills `buffer` from `address` on.
+    pub fn read_exact(&self, address: VirtualAddress, buffer: &mut [u8]) -> Result<(), MemoryError> {
+        let (pid, wanted) = (self.pid, buffer.len());
+        let mut read = 0;
+        while let Some(rest) = buffer.get_mut(read..).filter(|rest| !rest.is_empty()) {
+            let unmapped = |address| MemoryError::Unmapped { pid, address, read, wanted };
+            let Some(at) = address.0.checked_add(read as u64).filter(|at| i64::try_from(*at).is_ok()) else {
+                // The upper half is the kernel's; pread refuses it as a negative offset.
+                return Err(unmapped(VirtualAddress(address.0.saturating_add(read as u64))));
+            };
+            let at = VirtualAddress(at);
+            match self.file.read_at(rest, at.0) {
+                // The kernel gives end-of-file only once the address space itself has been torn down.
+                Ok(0) => return Err(MemoryError::Gone { pid }),
+                Ok(count) => read += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::EIO) => return Err(unmapped(at)),
+                Err(source) => return Err(MemoryError::Io { pid, address: at, source }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The 8 bytes at `address`, in this machine's byte order.
+    pub fn read_u64(&self, address: VirtualAddress) -> Result<u64, MemoryError> {
+        let mut bytes = [0; 8];
+        self.read_exact(address, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn own() -> Memory {
+        let pid = Pid::new(std::process::id().cast_signed()).unwrap();
+        Memory::new(pid, File::open("/proc/self/mem").unwrap())
+    }
+
+    #[test]
+    fn bytes_are_read_where_they_lie() {
+        let value = 0x0123_4567_89ab_cdef_u64;
+        let address = VirtualAddress(&raw const value as u64);
+        assert_eq!(own().read_u64(address).unwrap(), value);
+    }
+
+    #[test]
+    fn holes_are_named() {
+        for address in [0, 8, u64::MAX - 3, 1 << 63] {
+            let error = own().read_u64(VirtualAddress(address)).unwrap_err();
+            assert!(matches!(error, MemoryError::Unmapped { read: 0, wanted: 8, .. }), "{error}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The lines of /proc/PID/status that decide something here.
+//!
+//! Read as bytes: the name of a process is any bytes, and must not make the rest unreadable.
+
+use crate::units::Pid;
+
+/// A process's status at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The process, of which the thread asked for is one.
+    pub thread_group: Pid,
+    /// The parent; absent when it is outside our PID namespace, or the kernel.
+    pub parent: Option<Pid>,
+    /// The debugger that holds the process.
+    pub tracer: Option<Pid>,
+    /// Credentials.
+    pub credentials: Credentials,
+    /// Number of threads.
+    pub threads: u32,
+    /// PIDs by namespace, from ours inwards (since Linux 4.1; else empty).
+    pub namespace_pids: Vec<Pid>,
+    /// Seccomp mode: 0 none, 1 strict, 2 filter (absent if the kernel has none).
+    pub seccomp: Option<u32>,
+}
+
+/// Who a process is to the access rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Real, effective, saved and file-system user.
+    pub users: [u32; 4],
+    /// Real, effective, saved and file-system group.
+    pub groups: [u32; 4],
+    /// Permitted capabilities, a bit each.
+    pub permitted: u64,
+    /// Effective capabilities, a bit each.
+    pub effective: u64,
+}
+
+/// A line that is missing or cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadField(pub String);
+
+impl Status {
+    /// Reads the text of /proc/PID/status.
+    pub fn parse(text: &[u8]) -> Result<Self, BadField> {
+        let fields = Fields(text);
+        Ok(Self {
+            thread_group: fields.pid("Tgid")?.ok_or_else(|| BadField("Tgid is 0".to_owned()))?,
+            parent: fields.pid("PPid")?,
+            tracer: fields.pid("TracerPid")?,
+            credentials: Credentials {
+                users: fields.ids("Uid")?,
+                groups: fields.ids("Gid")?,
+                permitted: fields.mask("CapPrm")?,
+                effective: fields.mask("CapEff")?,
+            },
+            threads: fields.required("Threads", |text| text.parse().ok())?,
+            namespace_pids: fields
+                .text("NSpid")
+                .map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+                .unwrap_or_default(),
+            seccomp: fields.text("Seccomp").and_then(|text| text.parse().ok()),
+        })
+    }
+
+    /// Our own.
+    pub fn own() -> Option<Self> {
+        Self::parse(&std::fs::read("/proc/self/status").ok()?).ok()
+    }
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn text(&self, name: &str) -> Option<&'a str> {
+        let value = self.0.split(|byte| *byte == b'\n').find_map(|line| {
+            let rest = line.strip_prefix(name.as_bytes())?;
+            rest.strip_prefix(b":")
+        })?;
+        str::from_utf8(value).ok().map(str::trim)
+    }
+
+    fn required<T>(&self, name: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, BadField> {
+        let text = self.text(name).ok_or_else(|| BadField(format!("no line {name}")))?;
+        read(text).ok_or_else(|| BadField(format!("{name}: {text}")))
+    }
+
+    /// A PID, where 0 stands for none.
+    fn pid(&self, name: &str) -> Result<Option<Pid>, BadField> {
+        self.required(name, |text| text.parse().ok().map(Pid::new))
+    }
+
+    fn mask(&self, name: &str) -> Result<u64, BadField> {
+        self.required(name, |text| u64::from_str_radix(text, 16).ok())
+    }
+
+    fn ids(&self, name: &str) -> Result<[u32; 4], BadField> {
+        self.required(name, |text| {
+            let ids: Option<Vec<u32>> = text.split_whitespace().map(|id| id.parse().ok()).collect();
+            ids?.try_into().ok()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const TEXT: &[u8] =
+        b"Name:\t\xff\xfe:\\nTgid\nUmask:\t0022\nTgid:\t7\nPid:\t9\nPPid:\t0\nTracerPid:\t41\n\
+        Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t9\t12\t1\nThreads:\t3\nCapPrm:\t00000000a80425fb\n\
+        CapEff:\t0000000000000000\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+
+    #[test]
+    fn lines_are_read_whatever_the_name_is() {
+        let status = Status::parse(TEXT).unwrap();
+        assert_eq!(status.thread_group, Pid::new(7).unwrap());
+        assert_eq!(status.parent, None);
+        assert_eq!(status.tracer, Pid::new(41));
+        assert_eq!(status.credentials.users, [1, 2, 3, 4]);
+        assert_eq!(status.credentials.groups, [5, 6, 7, 8]);
+        assert_eq!((status.credentials.permitted, status.credentials.effective), (0xa804_25fb, 0));
+        assert_eq!(status.threads, 3);
+        assert_eq!(status.namespace_pids.last().copied(), Pid::new(1));
+        assert_eq!(status.seccomp, Some(2));
+    }
+
+    #[test]
+    fn a_missing_or_odd_line_is_named() {
+        assert_eq!(Status::parse(b""), Err(BadField("no line Tgid".to_owned())));
+        let odd = String::from_utf8_lossy(TEXT).replace("Uid:\t1\t2", "Uid:\t1");
+        assert_eq!(Status::parse(odd.as_bytes()), Err(BadField("Uid: 1\t3\t4".to_owned())));
+    }
+
+    #[test]
+    fn our_own_status_is_readable() {
+        assert_eq!(Status::own().unwrap().thread_group.get(), std::process::id().cast_signed());
+    }
+}
