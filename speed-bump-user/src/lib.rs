@@ -2,14 +2,19 @@
 //! process, attach, delay, count, and leave without a trace.
 //!
 //! A target travels one way: [`targets`] parses a line, [`process`], [`elf`] and [`python`] know what the
-//! process runs, [`probe`] chooses sites and attaches, `engine` delays, `stats` counts. No step calls back.
+//! process runs, [`probe`] chooses sites and attaches, [`engine`] delays, [`stats`] counts. No step calls back.
 
+pub mod calibrate;
+pub mod cli;
 pub mod doctor;
 pub mod elf;
+pub mod engine;
 pub mod kernel;
 pub mod probe;
 pub mod process;
 pub mod python;
+pub mod session;
+pub mod stats;
 pub mod sys;
 pub mod targets;
 pub mod units;

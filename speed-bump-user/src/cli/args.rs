@@ -1,0 +1,225 @@
+//! The flags. One definition feeds parser, help, man page and completions.
+
+use std::{num::NonZeroU64, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::{
+    python::EntrySource,
+    units::{Nanos, Pid},
+};
+
+const ABOUT: &str = "Make one function of a running process slower by an exact amount, and see whether it matters";
+
+const EXAMPLES: &str = "\
+Examples:
+  # Every call of matching functions loses 10 us, until Ctrl-C
+  sudo speed-bump-ebpf --pid 4711 --targets targets.txt --delay 10us
+
+  # Warm up 5 s, delay for 30 s, keep the numbers
+  sudo speed-bump-ebpf --pid 4711 --targets targets.txt --delay 50us \\
+      --start-after 5s --duration 30s --json session.json
+
+  # What would be selected, at which probe sites, at what cost? Attaches nothing
+  sudo speed-bump-ebpf list --pid 4711 --targets targets.txt
+
+  # What works on this machine, and in this process?
+  sudo speed-bump-ebpf doctor --pid 4711
+
+A targets file has one target per line, `[kind:]module_pattern:name_pattern [key=value ...]`:
+  */vllm/worker/*:ModelRunner.*        # Python functions, by file and qualified name
+  native:*/libcuda.so*:cuLaunch*       # native functions
+  usdt:*/libc.so.6:libc:setjmp         # USDT probes
+  json.decoder:* delay=2us frequency=10
+  !*:*.__repr__                        # not these
+
+Environment (defaults for the flags):
+  SPEED_BUMP_TARGETS, SPEED_BUMP_DELAY_NS, SPEED_BUMP_FREQUENCY, SPEED_BUMP_START_MS,
+  SPEED_BUMP_DURATION_MS
+
+Exit codes:
+  0  done: window closed, stopped by a signal, or the target ended; everything is detached
+  2  wrong flags, wrong targets file, or a process that cannot be a target
+  3  --strict, and a target selects nothing
+  4  missing privilege, or the kernel or the target's build lacks what is needed
+  5  the process was gone before anything was attached";
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "speed-bump-ebpf",
+    version,
+    about = ABOUT,
+    after_long_help = EXAMPLES,
+    after_help = "`--help` shows examples, the targets file, and exit codes.",
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What to do; without a command: attach
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
+    /// Flags of attaching
+    #[command(flatten)]
+    pub attach: AttachArgs,
+
+    /// Say more on standard error; twice: every step
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show what each target selects, where the probes would go and what they cost; attaches nothing
+    List(ListArgs),
+    /// Check kernel, privileges and, with --pid, what would work in that process
+    Doctor(DoctorArgs),
+    /// Measure what a probe costs on this machine, by kind of instruction
+    Calibrate(CalibrateArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Print the man page, in roff
+    Man,
+}
+
+/// Which functions of which processes.
+#[derive(Debug, Args)]
+pub struct SelectArgs {
+    /// Process to attach to; repeat for several
+    #[arg(long = "pid", value_name = "PID", required = true)]
+    pub pids: Vec<Pid>,
+
+    /// Targets file [env: SPEED_BUMP_TARGETS]
+    #[arg(long, value_name = "FILE")]
+    pub targets: Option<PathBuf>,
+
+    /// Spin per trigger, as 500ns, 10us, 1.5ms, 2s; a bare number is nanoseconds; at most 10s
+    /// [env: SPEED_BUMP_DELAY_NS] [default: 1us]
+    #[arg(long, value_name = "TIME", value_parser = delay)]
+    pub delay: Option<Nanos>,
+
+    /// How Python calls become visible: `perf-map` or `usdt` [default: what works in the process]
+    #[arg(long, value_name = "SOURCE")]
+    pub entry: Option<EntrySource>,
+
+    /// Fail when a target selects nothing, before anything is attached
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Accept a targets file without targets
+    #[arg(long)]
+    pub allow_empty: bool,
+}
+
+/// Flags of the bare command.
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    /// Which functions of which processes
+    #[command(flatten)]
+    pub select: SelectArgs,
+
+    /// Delay every Nth matching call of a target [env: SPEED_BUMP_FREQUENCY] [default: 1]
+    #[arg(long, value_name = "N")]
+    pub frequency: Option<NonZeroU64>,
+
+    /// Delay nothing for this long after the attach, as 500ms, 5s [env: SPEED_BUMP_START_MS] [default: 0]
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub start_after: Option<Duration>,
+
+    /// Delay for this long, then detach and exit; 0 is until stopped
+    /// [env: SPEED_BUMP_DURATION_MS] [default: 0]
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub duration: Option<Duration>,
+
+    /// Cover processes that the target forks, also when they exec (the default)
+    #[arg(long, overrides_with = "no_children")]
+    pub children: bool,
+
+    /// Do not cover processes that the target forks
+    #[arg(long)]
+    pub no_children: bool,
+
+    /// Write the report as JSON (schema speed-bump/session/1); `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Print errors and warnings alone
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Flags of `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Which functions of which processes
+    #[command(flatten)]
+    pub select: SelectArgs,
+
+    /// Show every function, not the first of each target
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Also check what would work in this process
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<Pid>,
+}
+
+/// Flags of `calibrate`.
+#[derive(Debug, Args)]
+pub struct CalibrateArgs {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+fn delay(text: &str) -> Result<Nanos, String> {
+    let delay: Nanos = text.parse().map_err(|error: crate::units::NanosError| error.to_string())?;
+    if delay > Nanos::MAX_DELAY {
+        return Err(format!("{delay} is more than the longest delay, {}", Nanos::MAX_DELAY));
+    }
+    Ok(delay)
+}
+
+/// A span of wall time. Without a unit only 0 is accepted: five nanoseconds are never meant.
+fn span(text: &str) -> Result<Duration, String> {
+    let span: Nanos = text.parse().map_err(|error: crate::units::NanosError| error.to_string())?;
+    if span.0 > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("`{text}` has no unit: write {text}s or {text}ms"));
+    }
+    Ok(span.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn delays_are_bounded_and_spans_need_units() {
+        assert_eq!(delay("10s"), Ok(Nanos::MAX_DELAY));
+        assert!(delay("10.1s").is_err());
+        assert_eq!(span("0"), Ok(Duration::ZERO));
+        assert_eq!(span("1.5s"), Ok(Duration::from_millis(1500)));
+        assert!(span("5").is_err());
+    }
+}

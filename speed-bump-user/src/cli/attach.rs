@@ -1,0 +1,132 @@
+//! The bare command: attach, delay, count, and leave.
+
+use std::{
+    io::{IsTerminal as _, stderr},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{
+    args::AttachArgs,
+    environment::Environment,
+    exit::{Failure, SYSTEM, USAGE},
+    prepare::{self, Prepared},
+};
+use crate::{
+    kernel::TaskOffsets,
+    session::{
+        Session, Settings,
+        run::{Ended, run as run_session},
+    },
+    stats::{
+        json::JsonOutput,
+        table::{self, FUNCTIONS_SHOWN},
+    },
+    units::Nanos,
+};
+
+/// How often the live table is drawn: 2 Hz.
+const REFRESH: Duration = Duration::from_millis(500);
+
+/// Attaches and stays until something ends the session.
+pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
+    let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
+    let json = arguments.json.clone().map(JsonOutput::from);
+    if let Some(json) = &json {
+        json.check().map_err(|error| Failure::new(USAGE, error))?;
+    }
+    let settings = settings(arguments, &environment);
+    let Prepared { resolver, calibration, processes, notices } =
+        prepare::prepare(&arguments.select, &environment, settings.frequency)?;
+    for notice in &notices {
+        eprintln!("speed-bump-ebpf: {notice}");
+    }
+    if !arguments.quiet {
+        for (process, plan) in &processes {
+            eprintln!("{}", prepare::header(process, plan, &calibration));
+        }
+    }
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot set up the event loop")
+        .map_err(|error| Failure::new(SYSTEM, error))?;
+    // Signals are handled from before the attach on: none of them may end us with the links' fate open.
+    let entered = runtime.enter();
+    let follow = if settings.children { follow_offsets() } else { None };
+    let mut session = Session::start(resolver, calibration, settings, processes, follow)?;
+    drop(entered);
+
+    let live = (!arguments.quiet && stderr().is_terminal()).then(live_table);
+    let ended = runtime
+        .block_on(run_session(&mut session, live.as_ref().map(|_| REFRESH), |session| {
+            if let Some(live) = &live {
+                live.set_message(table::render(&session.report(), FUNCTIONS_SHOWN));
+            }
+        }))
+        .context("the event loop failed")
+        .map_err(|error| Failure::new(SYSTEM, error));
+    session.detach();
+    if let Some(live) = live {
+        live.finish_and_clear();
+    }
+
+    let report = session.report();
+    if !arguments.quiet {
+        eprint!("{}", table::render(&report, FUNCTIONS_SHOWN));
+    }
+    for warning in &report.warnings {
+        eprintln!("speed-bump-ebpf: warning: {warning}");
+    }
+    if let Some(json) = &json {
+        json.write(&report).map_err(|error| Failure::new(SYSTEM, error))?;
+    }
+    let ended = ended?;
+    if !arguments.quiet {
+        let why = match ended {
+            Ended::Elapsed => "the window closed".to_owned(),
+            Ended::Signal(name) => format!("stopped by {name}"),
+            Ended::TargetGone => "the target ended".to_owned(),
+        };
+        eprintln!("detached after {}: {why}", Nanos::from(report.duration));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn settings(arguments: &AttachArgs, environment: &Environment) -> Settings {
+    let duration = arguments.duration.or(environment.duration).filter(|duration| !duration.is_zero());
+    Settings {
+        delay: prepare::delay(&arguments.select, environment),
+        frequency: arguments.frequency.or(environment.frequency).map_or(1, u64::from),
+        start_after: arguments.start_after.or(environment.start_after).unwrap_or_default(),
+        duration,
+        children: !arguments.no_children,
+    }
+}
+
+fn live_table() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Where the running kernel keeps what following forks needs; without it children are found by looking.
+fn follow_offsets() -> Option<TaskOffsets> {
+    if !crate::kernel::in_initial_pid_namespace() {
+        tracing::info!("not in the initial PID namespace: children are found by polling");
+        return None;
+    }
+    match TaskOffsets::read() {
+        Ok(offsets) => Some(offsets),
+        Err(error) => {
+            tracing::info!("children are found by polling: {error}");
+            None
+        }
+    }
+}

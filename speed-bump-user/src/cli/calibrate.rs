@@ -1,0 +1,59 @@
+//! `calibrate`: the table of what probes cost on this machine.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use super::{
+    args::CalibrateArgs,
+    exit::{Failure, SYSTEM},
+};
+use crate::{
+    calibrate::{Calibration, SiteCost},
+    kernel::KernelFacts,
+    sys::bpf::UprobeAttachType,
+};
+
+#[derive(Serialize)]
+struct Table<'a> {
+    kernel: String,
+    links: &'static str,
+    costs: &'a [SiteCost],
+}
+
+/// Measures and prints.
+pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
+    super::prepare::check_privileges()?;
+    let calibration = Calibration::measure()?;
+    let table = Table {
+        kernel: KernelFacts::read().release().to_owned(),
+        links: match calibration.attach_type() {
+            UprobeAttachType::Multi => "uprobe_multi: one link for all sites of a file",
+            UprobeAttachType::PerfEvent => "perf events: one for each site",
+        },
+        costs: calibration.costs(),
+    };
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&table)
+            .context("cannot express the table as JSON")
+            .map_err(|error| Failure::new(SYSTEM, error))?;
+        println!("{text}");
+    } else {
+        println!("kernel {}, {}", table.kernel, table.links);
+        println!("{:<34} {:>12} {:>12} {:>12}", "instruction at the site", "unselected", "floor", "overhead");
+        for SiteCost { kind, unselected, floor, overhead } in table.costs {
+            println!(
+                "{:<34} {:>9} ns {:>9} ns {:>9} ns",
+                kind.to_string(),
+                unselected.0,
+                floor.0,
+                overhead.0
+            );
+        }
+        println!("unselected: what a call that is only counted costs the target");
+        println!("floor:      the smallest delay of a trigger there; a shorter request is clamped to it");
+        println!("overhead:   what a trigger costs around the spin; subtracted from every delay");
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,69 @@
+//! Exit codes, and which failure has which.
+
+use std::process::ExitCode;
+
+use crate::{
+    calibrate::CalibrateError,
+    engine::bpf::EngineError,
+    probe::attach::AttachError,
+    session::SessionError,
+};
+
+/// A code of the table in `--help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code(u8);
+
+/// Wrong flags, wrong targets file, or a process that cannot be a target.
+pub const USAGE: Code = Code(2);
+/// Under `--strict`: a target selects nothing.
+pub const NOTHING_MATCHED: Code = Code(3);
+/// Missing privilege, a kernel that lacks something, or a target in which nothing can be made visible.
+pub const SYSTEM: Code = Code(4);
+/// The process was gone before anything was attached.
+pub const TARGET_GONE: Code = Code(5);
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code.0)
+    }
+}
+
+/// A command that did not succeed.
+#[derive(Debug)]
+pub struct Failure {
+    /// What to exit with.
+    pub code: Code,
+    /// What to say.
+    pub error: anyhow::Error,
+}
+
+impl Failure {
+    /// A failure with this code.
+    pub fn new(code: Code, error: impl Into<anyhow::Error>) -> Self {
+        Self { code, error: error.into() }
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self::new(SYSTEM, error)
+    }
+}
+
+impl From<CalibrateError> for Failure {
+    fn from(error: CalibrateError) -> Self {
+        Self::new(SYSTEM, error)
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let code = match &error {
+            SessionError::Attach(AttachError::ProcessGone { .. }) => TARGET_GONE,
+            SessionError::Process(error) => process_code(error),
+            SessionError::Full { .. } => USAGE,
+            SessionError::Engine(_) | SessionError::Attach(_) | SessionError::Map(_) => SYSTEM,
+        };
+        Self::new(code, error)
+    }
+}

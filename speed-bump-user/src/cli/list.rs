@@ -1,0 +1,123 @@
+//! `list`: what an attach would do, without doing it.
+
+use std::{collections::HashMap, process::ExitCode};
+
+use super::{
+    args::ListArgs,
+    environment::Environment,
+    exit::{Failure, USAGE},
+    prepare::{self, Prepared},
+};
+use crate::{
+    calibrate::Calibration,
+    engine::EngineKind,
+    probe::plan::{Plan, PlannedFunction, PlannedSite, PythonPlan},
+    process::Process,
+    targets::{Target, TargetIndex},
+    units::Nanos,
+};
+
+/// Functions shown of each target without `--all`.
+const SHOWN: usize = 10;
+
+/// Resolves and prints.
+pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
+    let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
+    let Prepared { resolver, calibration, processes, notices } =
+        prepare::prepare(&arguments.select, &environment, 1)?;
+    let shown = if arguments.all { usize::MAX } else { SHOWN };
+    let delay = prepare::delay(&arguments.select, &environment);
+    for (process, plan) in &processes {
+        println!("{}", prepare::header(process, plan, &calibration));
+        for (index, target) in (0_u32..).zip(resolver.targets().iter()) {
+            let listing = Listing { process, plan, calibration: &calibration, shown };
+            listing.print(TargetIndex(index), target, target.delay.unwrap_or(delay));
+        }
+    }
+    for notice in &notices {
+        eprintln!("speed-bump-ebpf: {notice}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Listing<'a> {
+    process: &'a Process,
+    plan: &'a Plan,
+    calibration: &'a Calibration,
+    shown: usize,
+}
+
+impl Listing<'_> {
+    fn print(&self, index: TargetIndex, target: &Target, delay: Nanos) {
+        println!("\nline {}: {}", target.line, target.text);
+        let selected: Vec<(usize, &PlannedFunction)> = self
+            .plan
+            .functions
+            .iter()
+            .enumerate()
+            .filter(|(_, function)| function.selected.target == index)
+            .collect();
+        println!(
+            "  read as {}; engine {}, delay {delay}; selects {} in process {}",
+            target.kind,
+            EngineKind::Bpf,
+            match selected.len() {
+                1 => "1 function".to_owned(),
+                count => format!("{count} functions"),
+            },
+            self.process.pid()
+        );
+        let mut sites: HashMap<usize, Vec<&PlannedSite>> = HashMap::new();
+        for site in &self.plan.sites {
+            if let Some(function) = site.function {
+                sites.entry(function).or_default().push(site);
+            }
+        }
+        for (position, function) in selected.iter().take(self.shown) {
+            self.print_function(function);
+            for site in sites.get(position).into_iter().flatten() {
+                self.print_site(site);
+            }
+        }
+        if selected.len() > self.shown {
+            println!("  … {} more (--all shows them)", selected.len() - self.shown);
+        }
+        if selected.is_empty()
+            && target.kind == crate::targets::TargetKind::Python
+            && let PythonPlan::Impossible(why) = &self.plan.python
+        {
+            println!("  {why}");
+        }
+        for remark in self.plan.remarks.iter().filter(|remark| remark.target == Some(index)) {
+            println!("  {}", remark.text);
+        }
+    }
+
+    fn print_function(&self, function: &PlannedFunction) {
+        let selected = &function.selected;
+        let line = selected.line.map(|line| format!(":{line}")).unwrap_or_default();
+        println!("  {} ({}{line}), entry {}", selected.name, selected.file.display(), function.entry);
+        if !function.aliases.is_empty() {
+            println!("    also called {}", function.aliases.join(", "));
+        }
+        for line in &function.shadowed {
+            println!("    a later target selects it too and yields: number {}", line.0 + 1);
+        }
+    }
+
+    fn print_site(&self, site: &PlannedSite) {
+        let cost = self.calibration.cost(site.kind);
+        println!(
+            "    site {}+{}: {} ({}), floor {}{}",
+            site.file.path().display(),
+            site.offset,
+            site.instruction,
+            site.kind,
+            cost.floor,
+            site.semaphore.map(|offset| format!(", semaphore at {offset}")).unwrap_or_default()
+        );
+        if let Some(remark) = &site.remark {
+            println!("      {remark}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A plan: what the targets select in one process image, and where to put the probes for it.
+//!
+//! Made by resolving, which attaches nothing; consumed by the session, which resolves nothing.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use serde::Serialize;
+use speed_bump_abi::ArgumentSpec;
+
+use super::{file::ProbeFile, site::SiteKind};
+use crate::{engine::bpf::UprobeProgram, python::EntrySource, targets::TargetIndex, units::FileOffset};
+
+/// How a call of a function becomes visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Entry {
+    /// A uprobe in the native function itself.
+    Symbol,
+    /// A uprobe at the locations of a USDT probe; CPython's `function__entry` too.
+    Usdt,
+    /// A uprobe on CPython's evaluator, which CPython's perf trampolines call.
+    PerfMap,
+}
+
+impl From<EntrySource> for Entry {
+    fn from(source: EntrySource) -> Self {
+        match source {
+            EntrySource::PerfMap => Self::PerfMap,
+            EntrySource::Usdt => Self::Usdt,
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Symbol => "symbol",
+            Self::Usdt => "usdt",
+            Self::PerfMap => "perf-map",
+        })
+    }
+}
+
+/// A function that a target selected, as reports name it. Functions of several processes that agree in all
+/// of this are one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SelectedFunction {
+    /// The target that selected it.
+    pub target: TargetIndex,
+    /// Symbol, qualified name, or `provider:name`.
+    pub name: String,
+    /// The file that it lies in, as the process sees it.
+    pub file: PathBuf,
+    /// The line of its definition, where known.
+    pub line: Option<u32>,
+}
+
+/// One place for a probe.
+#[derive(Clone, Debug)]
+pub struct PlannedSite {
+    /// The file.
+    pub file: Arc<ProbeFile>,
+    /// Where in the file.
+    pub offset: FileOffset,
+    /// The USDT semaphore to raise.
+    pub semaphore: Option<FileOffset>,
+    /// Position in [`Plan::functions`]; `None` where each call names its function.
+    pub function: Option<usize>,
+    /// The program to run there.
+    pub program: UprobeProgram,
+    /// The instruction there, which decides the cost.
+    pub kind: SiteKind,
+    /// The instruction, disassembled.
+    pub instruction: String,
+    /// Bytes between the stack pointer there and the return address; needed by `perf-map` alone.
+    pub stack_delta: u32,
+    /// Where the probe's arguments are; needed by `function__entry` alone.
+    pub arguments: [ArgumentSpec; 3],
+    /// Why no cheaper site was taken, or what else there is to say of it.
+    pub remark: Option<String>,
+}
+
+/// A function with all its names.
+#[derive(Clone, Debug)]
+pub struct PlannedFunction {
+    /// The function as reports name it.
+    pub selected: SelectedFunction,
+    /// Its other names: aliases, demangled forms.
+    pub aliases: Vec<String>,
+    /// How its calls become visible.
+    pub entry: Entry,
+    /// Later lines of the targets file that would have selected it as well.
+    pub shadowed: Vec<TargetIndex>,
+}
+
+/// How Python functions of the process become visible.
+#[derive(Clone, Debug)]
+pub enum PythonPlan {
+    /// No target asks for Python functions.
+    NotAsked,
+    /// Through this source.
+    Source(EntrySource),
+    /// Not at all; says why and what to do.
+    Impossible(String),
+}
+
+/// Something worth telling about a target: why it selects nothing, or less than it seems to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// The target it is about, or the process as a whole.
+    pub target: Option<TargetIndex>,
+    /// What there is to say.
+    pub text: String,
+}
+
+/// What the targets select in one process image.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Functions known now. Python functions may appear later.
+    pub functions: Vec<PlannedFunction>,
+    /// Where to attach.
+    pub sites: Vec<PlannedSite>,
+    /// The way to Python functions.
+    pub python: PythonPlan,
+    /// What else there is to say.
+    pub remarks: Vec<Remark>,
+}

@@ -1,0 +1,75 @@
+//! IFUNCs that a target selects: what they stand for in a process, told and not probed.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use super::{elf_of, probe_file};
+use crate::{
+    elf::{ElfFile, IndirectFunction, LoadBias, Module, resolve_indirect},
+    process::{Mappings, Process},
+    targets::TargetIndex,
+    units::VirtualAddress,
+};
+
+/// A sentence for each IFUNC of the file `elf`, which the process maps as `path`.
+pub(super) fn explain(
+    elf: &ElfFile,
+    path: &Path,
+    selected: &[(TargetIndex, IndirectFunction)],
+    process: &Process,
+    mappings: &Mappings,
+) -> Vec<(TargetIndex, String)> {
+    if selected.is_empty() {
+        return Vec::new();
+    }
+    let modules = modules(process, mappings);
+    let views: Vec<Module<'_>> = modules.iter().map(|(_, elf, bias)| Module { elf, bias: *bias }).collect();
+    let home = modules.iter().position(|(module, _, _)| module == path);
+    let memory = process.memory().ok();
+    let read = |address: VirtualAddress, buffer: &mut [u8]| match &memory {
+        Some(memory) => memory.read_exact(address, buffer).map_err(io::Error::other),
+        None => Err(io::ErrorKind::PermissionDenied.into()),
+    };
+    let sentence = |function: &IndirectFunction| {
+        let address = home.and_then(|home| resolve_indirect(function, home, &views, &read).ok().flatten());
+        let stands_for = match address {
+            Some(address) => {
+                format!("in this process it resolved to {}; name that", describe(elf, path, mappings, address))
+            }
+            None => "nothing in this process has called it yet, so what it stands for is not known".to_owned(),
+        };
+        format!(
+            "{} in {} is an IFUNC: its address is that of a resolver, which runs once, and is not probed; {stands_for}",
+            function.names.canonical().as_str(),
+            path.display()
+        )
+    };
+    selected.iter().map(|(target, function)| (*target, sentence(function))).collect()
+}
+
+/// A name for an address in the process.
+fn describe(elf: &ElfFile, path: &Path, mappings: &Mappings, address: VirtualAddress) -> String {
+    let named = || {
+        let (mapped, offset) = mappings.file_at(address)?;
+        if mapped.path_in_process != path {
+            return Some(format!("{}+{offset}", mapped.path_in_process.display()));
+        }
+        let functions = elf.functions().ok()?;
+        let function = functions.containing(elf.segments().code_address_of(offset)?)?;
+        Some(format!("`{}`", function.names.canonical().as_str()))
+    };
+    named().unwrap_or_else(|| format!("code at {address} that no symbol names"))
+}
+
+/// All files of the process that can be read as ELF, with where they are loaded.
+fn modules(process: &Process, mappings: &Mappings) -> Vec<(PathBuf, ElfFile, LoadBias)> {
+    let module = |mapped: &crate::process::MappedFile| {
+        let elf = elf_of(&probe_file(process, mapped).ok()?).ok()?;
+        let range = mapped.executable_ranges().next()?;
+        let bias = elf.segments().bias_of_mapping(range.start, range.offset, true)?;
+        Some((mapped.path_in_process.clone(), elf, bias))
+    };
+    mappings.files.iter().filter_map(module).collect()
+}

@@ -1,0 +1,279 @@
+//! Native functions and USDT probes of one file.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use speed_bump_abi::ArgumentSpec;
+
+use super::{FileError, Resolver, elf_of, indirect, probe_file};
+use crate::{
+    elf::{ElfFile, FunctionSymbol, IndirectFunction, Root, UsdtLocation, UsdtProbe},
+    engine::bpf::UprobeProgram,
+    probe::{
+        code::CodeFile,
+        file::ProbeFile,
+        plan::{Entry, Plan, PlannedFunction, PlannedSite, Remark, SelectedFunction},
+        site::{self, CodeMap, Exactness, FunctionCode, SiteKind},
+    },
+    process::{Mappings, Process},
+    targets::{NativeMatcher, TargetIndex, UsdtMatcher},
+};
+
+/// How many refused symbols of a file are told for a target.
+const REFUSED_TOLD: usize = 5;
+
+/// What the targets select in one file; the same in every process that maps it.
+#[derive(Debug)]
+pub struct FileSelection {
+    elf: ElfFile,
+    path: PathBuf,
+    selected: Vec<(PlannedFunction, Vec<PlannedSite>)>,
+    indirect: Vec<(TargetIndex, IndirectFunction)>,
+    remarks: Vec<Remark>,
+}
+
+/// What the selection of one file works with.
+struct Selecting<'a> {
+    resolver: &'a Resolver,
+    file: &'a Arc<ProbeFile>,
+    code: CodeMap<'a>,
+    shadow_stack: bool,
+}
+
+impl FileSelection {
+    /// Works out what the targets select in a file.
+    pub(super) fn new(
+        resolver: &Resolver,
+        process: &Process,
+        file: &Arc<ProbeFile>,
+        shadow_stack: bool,
+    ) -> Result<Self, FileError> {
+        let elf = elf_of(file)?;
+        let path = file.path().to_owned();
+        let name = path.to_string_lossy().into_owned();
+        let mut selection =
+            Self { elf, path, selected: Vec::new(), indirect: Vec::new(), remarks: Vec::new() };
+        let code_file = CodeFile::map(file.file())?;
+        let native = resolver.targets.native_in(&name);
+        let usdt = resolver.targets.usdt_in(&name);
+        let selecting = Selecting { resolver, file, code: code_file.code()?, shadow_stack };
+        if !native.is_empty() {
+            selection.add_native(&selecting, process, &native)?;
+        }
+        if !usdt.is_empty() {
+            selection.add_usdt(&selecting, &usdt)?;
+        }
+        Ok(selection)
+    }
+
+    /// Adds to a plan everything that holds for any process.
+    pub(super) fn add_to(&self, plan: &mut Plan) {
+        for (function, sites) in &self.selected {
+            let position = plan.functions.len();
+            plan.functions.push(function.clone());
+            let of_function = |site: &PlannedSite| PlannedSite { function: Some(position), ..site.clone() };
+            plan.sites.extend(sites.iter().map(of_function));
+        }
+        plan.remarks.extend(self.remarks.iter().cloned());
+    }
+
+    /// Tells of each selected IFUNC what it stands for in this process.
+    pub(super) fn add_indirect(&self, process: &Process, mappings: &Mappings, plan: &mut Plan) {
+        for (target, text) in indirect::explain(&self.elf, &self.path, &self.indirect, process, mappings) {
+            plan.remarks.push(Remark { target: Some(target), text });
+        }
+    }
+
+    fn add_native(
+        &mut self,
+        selecting: &Selecting<'_>,
+        process: &Process,
+        matcher: &NativeMatcher<'_>,
+    ) -> Result<(), FileError> {
+        let functions = match Root::open(&process.root()) {
+            Ok(root) => self.elf.functions_with_debug_files(&root, &self.path)?,
+            Err(_) => self.elf.functions()?,
+        };
+        for function in functions.functions() {
+            let selection = matcher.select(function.names.candidates());
+            if let Some(target) = selection.winner {
+                self.add_function(selecting, function, target, selection.shadowed);
+            }
+        }
+        for function in functions.indirect() {
+            if let Some(target) = matcher.select(function.names.candidates()).winner {
+                self.indirect.push((target, function.clone()));
+            }
+        }
+        let path = self.path.display().to_string();
+        let refused = functions.refused().iter().filter_map(|refused| {
+            let target = matcher.select(refused.name.candidates()).winner?;
+            Some((target, format!("{} in {path} is not probed: {}", refused.name.as_str(), refused.refusal)))
+        });
+        for (target, text) in refused.take(REFUSED_TOLD) {
+            self.remark(target, text);
+        }
+        if functions.tables().is_empty() {
+            for target in matcher.targets() {
+                self.remark(target, format!("{path} has no symbols: it is stripped, and no debug file was found"));
+            }
+        }
+        for warning in functions.warnings() {
+            for target in matcher.targets() {
+                self.remark(target, warning.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn add_function(
+        &mut self,
+        selecting: &Selecting<'_>,
+        function: &FunctionSymbol,
+        target: TargetIndex,
+        shadowed: Vec<TargetIndex>,
+    ) {
+        let name = function.names.canonical().as_str().to_owned();
+        let code = FunctionCode {
+            map: &selecting.code,
+            entry: function.address,
+            size: Some(function.size),
+            shadow_stack: selecting.shadow_stack,
+        };
+        let cost = |kind| selecting.resolver.calibration.cost(kind).floor;
+        let chosen = site::choose(&code, &cost).map_err(|refusal| refusal.to_string()).and_then(|site| {
+            let offset = self.elf.segments().code_offset_of(site.address);
+            offset.map(|offset| (site, offset)).ok_or_else(|| "its code is not in the file".to_owned())
+        });
+        let (site, offset) = match chosen {
+            Ok(chosen) => chosen,
+            Err(why) => {
+                let path = self.path.display();
+                return self.remark(target, format!("{name} in {path} is not probed: {why}"));
+            }
+        };
+        let mut aliases: Vec<String> =
+            function.names.candidates().map(|name| name.into_owned()).filter(|alias| *alias != name).collect();
+        aliases.sort_unstable();
+        aliases.dedup();
+        let planned = PlannedFunction {
+            selected: SelectedFunction { target, name, file: self.path.clone(), line: None },
+            aliases,
+            entry: Entry::Symbol,
+            shadowed,
+        };
+        let remark = match site.exactness {
+            Exactness::Once => site.reason,
+            Exactness::Unproven => format!("{}; that each call passes here once is not proven", site.reason),
+            Exactness::Repeats => site.reason,
+        };
+        let site = PlannedSite {
+            file: Arc::clone(selecting.file),
+            offset,
+            semaphore: None,
+            function: None,
+            program: UprobeProgram::Site,
+            kind: site.kind,
+            instruction: site.instruction,
+            stack_delta: 0,
+            arguments: [ArgumentSpec::default(); 3],
+            remark: Some(remark),
+        };
+        self.selected.push((planned, vec![site]));
+    }
+
+    fn add_usdt(&mut self, selecting: &Selecting<'_>, matcher: &UsdtMatcher<'_>) -> Result<(), FileError> {
+        let probes = self.elf.usdt_probes()?;
+        let path = self.path.display().to_string();
+        for refused in &probes.refused {
+            let (provider, name, reason) = (&refused.provider, &refused.name, &refused.reason);
+            if let Some(target) = matcher.select(provider, name).winner {
+                self.remark(target, format!("a location of {provider}:{name} in {path} is not probed: {reason}"));
+            }
+        }
+        for probe in &probes.probes {
+            let selection = matcher.select(&probe.provider, &probe.name);
+            let Some(target) = selection.winner else { continue };
+            let name = format!("{}:{}", probe.provider, probe.name);
+            let (sites, refused) =
+                usdt_sites(selecting.file, &selecting.code, probe, UprobeProgram::Site);
+            for why in refused {
+                self.remark(target, format!("a location of {name} in {path} is not probed: {why}"));
+            }
+            if sites.is_empty() {
+                continue;
+            }
+            let selected = SelectedFunction { target, name, file: self.path.clone(), line: None };
+            let planned = PlannedFunction {
+                selected,
+                aliases: Vec::new(),
+                entry: Entry::Usdt,
+                shadowed: selection.shadowed,
+            };
+            self.selected.push((planned, sites));
+        }
+        Ok(())
+    }
+
+    fn remark(&mut self, target: TargetIndex, text: String) {
+        self.remarks.push(Remark { target: Some(target), text });
+    }
+}
+
+/// A site for each location of a probe, and what speaks against the others. The first three arguments go
+/// along, as far as they can be read.
+pub(super) fn usdt_sites(
+    file: &Arc<ProbeFile>,
+    code: &CodeMap<'_>,
+    probe: &UsdtProbe,
+    program: UprobeProgram,
+) -> (Vec<PlannedSite>, Vec<String>) {
+    let (mut sites, mut refused) = (Vec::new(), Vec::new());
+    for location in &probe.locations {
+        match instruction_at(code, location) {
+            Ok((kind, instruction)) => {
+                let mut arguments = [ArgumentSpec::default(); 3];
+                for (to, from) in arguments.iter_mut().zip(&location.arguments) {
+                    *to = from.spec.clone().unwrap_or_default();
+                }
+                sites.push(PlannedSite {
+                    file: Arc::clone(file),
+                    offset: location.offset,
+                    semaphore: location.semaphore,
+                    function: None,
+                    program,
+                    kind,
+                    instruction,
+                    stack_delta: 0,
+                    arguments,
+                    remark: None,
+                });
+            }
+            Err(why) => refused.push(why),
+        }
+    }
+    (sites, refused)
+}
+
+/// The instruction at a location, a nop as a rule; or why no probe may go there.
+fn instruction_at(code: &CodeMap<'_>, location: &UsdtLocation) -> Result<(SiteKind, String), String> {
+    let here = FunctionCode { map: code, entry: location.address, size: None, shadow_stack: false };
+    let analysis = site::analyse(&here).map_err(|refusal| refusal.to_string())?;
+    let candidate = analysis.candidates.first().ok_or("there is no code")?;
+    if let Some(exclusion) = &candidate.excluded {
+        return Err(exclusion.to_string());
+    }
+    // From 6.18 on the kernel rewrites it to a call, which overwrites the 8 bytes below the stack pointer:
+    // a leaf function may keep variables there, and a location says nothing of the function around it.
+    if candidate.kind == SiteKind::Nop5 {
+        return Err("it is a 5-byte nop, which kernels from 6.18 on rewrite to a call, and that may \
+                    overwrite what the function stored below its stack pointer"
+            .to_owned());
+    }
+    Ok((candidate.kind, candidate.instruction.clone()))
+}
+
+impl From<object::Error> for FileError {
+    fn from(error: object::Error) -> Self {
+        Self::Io(io::Error::other(error))
+    }
+}

@@ -1,0 +1,216 @@
+//! A session: attach to detach, with its statistics.
+//!
+//! Owns everything that is in force — the engine, the links of every covered process, the followers of
+//! perf maps — and drops it in an order that leaves no trace. It is driven from outside: [`run`] waits for
+//! what happens and calls the methods here; nothing in here waits.
+
+pub mod functions;
+pub mod planner;
+pub mod processes;
+pub mod python;
+pub mod report;
+pub mod run;
+pub mod sites;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use aya::maps::MapError;
+use rustix::time::{ClockId, clock_gettime};
+use speed_bump_abi::Control;
+
+use crate::{
+    calibrate::Calibration,
+    engine::bpf::{BpfEngine, Capacity, EngineError},
+    kernel::TaskOffsets,
+    probe::{attach::AttachError, plan::Plan},
+    process::{Process, ProcessError},
+    units::{Nanos, Pid},
+};
+use functions::FunctionTable;
+use planner::Planner;
+use processes::Covered;
+use sites::SiteTable;
+
+/// Functions that may appear after the attach, beyond twice those known then.
+const LATE_FUNCTIONS: u32 = 8_192;
+/// Probe sites that may appear after the attach, in images that children execute.
+const LATE_SITES: u32 = 16_384;
+/// Trampolines that may appear after the attach.
+const LATE_TRAMPOLINES: u32 = 262_144;
+
+/// When and how long to delay, where a target does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Spin per trigger.
+    pub delay: Nanos,
+    /// Every how many matching calls.
+    pub frequency: u64,
+    /// From the attach to the first trigger.
+    pub start_after: Duration,
+    /// From there to the last trigger; `None` is until stopped.
+    pub duration: Option<Duration>,
+    /// Whether children are covered.
+    pub children: bool,
+}
+
+/// Why a session could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The engine could not be loaded.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A process could not be attached to.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// A process could not be looked at.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A map could not be written.
+    #[error("cannot set a BPF map: {0}")]
+    Map(#[from] MapError),
+    /// More functions or sites than there is room for.
+    #[error("no room for more than {capacity} {things}; select fewer with the targets file")]
+    Full {
+        /// What there are too many of.
+        things: &'static str,
+        /// How many there is room for.
+        capacity: u32,
+    },
+}
+
+/// A session in force.
+pub struct Session {
+    pub(crate) engine: BpfEngine,
+    pub(crate) planner: Planner,
+    pub(crate) calibration: Calibration,
+    pub(crate) settings: Settings,
+    pub(crate) functions: FunctionTable,
+    pub(crate) sites: SiteTable,
+    pub(crate) covered: BTreeMap<Pid, Covered>,
+    pub(crate) roots: Vec<Pid>,
+    pub(crate) processes_seen: u32,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) python: python::Locations,
+    pub(crate) started: Instant,
+}
+
+impl Session {
+    /// Attaches to the given processes, each with the plan that was made for it. When this returns, every
+    /// call is counted, and delayed from `start_after` on.
+    ///
+    /// # Errors
+    /// Nothing is left attached.
+    pub fn start(
+        planner: Planner,
+        calibration: Calibration,
+        settings: Settings,
+        roots: Vec<(Process, Plan)>,
+        follow: Option<TaskOffsets>,
+    ) -> Result<Self, SessionError> {
+        let capacity = capacity(&planner, &roots);
+        let mut engine = BpfEngine::load(capacity, calibration.attach_type(), follow)?;
+        for (index, target) in (0_u32..).zip(planner.targets().iter()) {
+            let delay = target.delay.unwrap_or(settings.delay);
+            let frequency = target.frequency.map_or(settings.frequency, u64::from);
+            engine.set_policy(index, delay, frequency)?;
+        }
+        // Closed until everything is attached, so that the window counts from there.
+        engine.set_control(Control { start_ns: u64::MAX, end_ns: u64::MAX, stop: 0 })?;
+        let mut session = Self {
+            engine,
+            planner,
+            calibration,
+            settings,
+            functions: FunctionTable::new(capacity.functions),
+            sites: SiteTable::new(capacity.sites),
+            covered: BTreeMap::new(),
+            roots: roots.iter().map(|(process, _)| process.pid()).collect(),
+            processes_seen: 0,
+            warnings: Vec::new(),
+            python: python::Locations::default(),
+            started: Instant::now(),
+        };
+        if settings.children && follow.is_some() {
+            session.engine.follow_processes()?;
+        }
+        for (process, plan) in roots {
+            session.cover(process, &plan)?;
+        }
+        session.open_window()?;
+        Ok(session)
+    }
+
+    /// From here on `start_after` counts.
+    fn open_window(&mut self) -> Result<(), MapError> {
+        self.started = Instant::now();
+        let start_ns = now().0.saturating_add(Nanos::from(self.settings.start_after).0);
+        let end_ns = match self.settings.duration {
+            Some(duration) => start_ns.saturating_add(Nanos::from(duration).0),
+            None => u64::MAX,
+        };
+        self.engine.set_control(Control { start_ns, end_ns, stop: 0 })
+    }
+
+    /// When the window closes, if it does.
+    pub fn ends(&self) -> Option<Instant> {
+        self.started.checked_add(self.settings.start_after + self.settings.duration?)
+    }
+
+    /// Stops delaying at once: a spin in flight ends, and detaching need not wait for it.
+    ///
+    /// # Errors
+    /// What the map update returns.
+    pub fn stop(&mut self) -> Result<(), MapError> {
+        self.engine.set_control(Control { start_ns: u64::MAX, end_ns: u64::MAX, stop: 1 })
+    }
+
+    /// Detaches from everything. Counters stay readable.
+    ///
+    /// # Errors
+    /// The spin in flight could not be stopped; everything is detached all the same.
+    pub fn detach(&mut self) -> Result<(), MapError> {
+        let stopped = self.stop();
+        for (_, covered) in std::mem::take(&mut self.covered) {
+            self.processes_gone(covered);
+        }
+        stopped
+    }
+
+    /// Tells once of something that went wrong.
+    pub(crate) fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            tracing::warn!("{warning}");
+            self.warnings.push(warning);
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Links go with the covered processes; this only spares them a wait for a spin in flight.
+        let _ = self.stop();
+    }
+}
+
+/// Now, on the clock that the BPF programs read.
+fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
+fn capacity(planner: &Planner, roots: &[(Process, Plan)]) -> Capacity {
+    let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+    let functions: u32 = roots.iter().map(|(_, plan)| count(plan.functions.len())).sum();
+    let sites: u32 = roots.iter().map(|(_, plan)| count(plan.sites.len())).sum();
+    let asks_python = planner.targets().asks_python();
+    Capacity {
+        targets: count(planner.targets().len()),
+        sites: sites.saturating_add(LATE_SITES),
+        functions: functions.saturating_mul(2).saturating_add(LATE_FUNCTIONS),
+        trampolines: if asks_python { LATE_TRAMPOLINES } else { 1 },
+        python_usdt: asks_python,
+    }
+}

@@ -1,0 +1,182 @@
+//! Which processes are covered: attaching to them, following their forks and execs, letting go of them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use speed_bump_abi::{FunctionEntry, SiteArguments};
+
+use crate::{
+    probe::{
+        attach::{self, AttachError, AttachSite, Attachment, SiteGroup},
+        file::FileId,
+        plan::Plan,
+    },
+    process::Process,
+    session::{Session, SessionError, python::PythonFollower},
+    engine::bpf::UprobeProgram,
+    units::Pid,
+};
+
+/// A process with probes in it.
+#[derive(Debug)]
+pub struct Covered {
+    /// The process; its pidfd tells when it ends.
+    pub process: Process,
+    /// Its index in the session, part of every cookie.
+    pub index: u32,
+    /// What is attached where, to be attached to its children too.
+    groups: Vec<SiteGroup>,
+    /// The links. Dropped first.
+    attachment: Attachment,
+    /// How its Python functions become known.
+    pub(super) python: Option<PythonFollower>,
+}
+
+impl Session {
+    /// Attaches to a process what the plan for it says.
+    pub(crate) fn cover(&mut self, process: Process, plan: &Plan) -> Result<(), SessionError> {
+        let groups = self.enter_plan(plan)?;
+        let python = PythonFollower::new(&process, plan);
+        self.cover_with(process, groups, python)
+    }
+
+    fn cover_with(
+        &mut self,
+        process: Process,
+        groups: Vec<SiteGroup>,
+        python: Option<PythonFollower>,
+    ) -> Result<(), SessionError> {
+        let pid = process.pid();
+        let index = self.processes_seen;
+        if self.settings.children {
+            self.engine.track(pid)?;
+        }
+        let (attachment, refused) = attach::attach(&self.engine, pid, index, &groups)?;
+        self.processes_seen += 1;
+        for refused in refused {
+            let path = refused.file.path().display();
+            self.warn(format!(
+                "the kernel refuses a probe at {path}+{}: {}",
+                refused.site.offset, refused.error
+            ));
+        }
+        self.covered.insert(pid, Covered { process, index, groups, attachment, python });
+        self.poll_python_of(pid);
+        Ok(())
+    }
+
+    /// Gives functions and sites of a plan their indices, and tells the engine of the new ones.
+    fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<SiteGroup>, SessionError> {
+        let mut indices = Vec::with_capacity(plan.functions.len());
+        for function in &plan.functions {
+            let (index, new) = self.functions.enter(&function.selected, function.entry)?;
+            if new {
+                self.engine.set_function(index, function.selected.target.0)?;
+            }
+            indices.push(index);
+        }
+        let mut groups: BTreeMap<(FileId, UprobeProgram), SiteGroup> = BTreeMap::new();
+        for site in &plan.sites {
+            let function =
+                site.function.and_then(|position| indices.get(position).copied()).unwrap_or(FunctionEntry::NO_TARGET);
+            let (index, new) = self.sites.enter(site, function)?;
+            if new {
+                let overhead_ns =
+                    u32::try_from(self.calibration.cost(site.kind).overhead.0).unwrap_or(u32::MAX);
+                self.engine.set_site(
+                    index,
+                    SiteArguments {
+                        function,
+                        overhead_ns,
+                        stack_delta: site.stack_delta,
+                        reserved: 0,
+                        arguments: site.arguments,
+                    },
+                )?;
+            }
+            groups
+                .entry((site.file.id(), site.program))
+                .or_insert_with(|| SiteGroup {
+                    file: Arc::clone(&site.file),
+                    program: site.program,
+                    sites: Vec::new(),
+                })
+                .sites
+                .push(AttachSite { offset: site.offset, semaphore: site.semaphore, site: index });
+        }
+        Ok(groups.into_values().collect())
+    }
+
+    /// A covered process forked. The child has the parent's image, and so the parent's sites.
+    ///
+    /// A child that shares its parent's memory runs the parent's code in the parent's place until it execs:
+    /// it is covered then.
+    pub(crate) fn forked(&mut self, parent: Pid, child: Pid, shares_memory: bool) {
+        if shares_memory || self.covered.contains_key(&child) {
+            return;
+        }
+        let Some(parent) = self.covered.get(&parent) else { return };
+        let (groups, python) = (parent.groups.clone(), parent.python.as_ref());
+        let process = match Process::open(child) {
+            Ok(process) => process,
+            Err(error) => {
+                tracing::debug!("child {child} is not covered: {error}");
+                return;
+            }
+        };
+        let python = python.map(|python| python.in_child(&process));
+        self.settle(child, |session| session.cover_with(process, groups, python));
+    }
+
+    /// A process that is followed replaced its image: what was attached is void, and the new image is
+    /// planned from scratch. A process named on the command line is let go instead.
+    pub(crate) fn executed(&mut self, pid: Pid) {
+        let was_covered = self.covered.remove(&pid);
+        if self.roots.contains(&pid) {
+            if let Some(covered) = was_covered {
+                tracing::info!("process {pid} replaced its image and is let go");
+                self.processes_gone(covered);
+            }
+            return;
+        }
+        drop(was_covered);
+        let process = match Process::open(pid) {
+            Ok(process) => process,
+            Err(error) => {
+                tracing::debug!("process {pid} is not covered after its exec: {error}");
+                return;
+            }
+        };
+        match self.planner.plan(&process) {
+            Ok(plan) => self.settle(pid, |session| session.cover(process, &plan)),
+            Err(error) => tracing::debug!("process {pid} is not covered after its exec: {error:#}"),
+        }
+    }
+
+    /// A process ended.
+    pub(crate) fn ended(&mut self, pid: Pid) {
+        if let Some(covered) = self.covered.remove(&pid) {
+            self.processes_gone(covered);
+        }
+    }
+
+    /// Whether any process named on the command line is still covered.
+    pub fn any_root_left(&self) -> bool {
+        self.roots.iter().any(|pid| self.covered.contains_key(pid))
+    }
+
+    /// Lets go of a process.
+    pub(super) fn processes_gone(&mut self, covered: Covered) {
+        if let Err(error) = self.engine.untrack(covered.process.pid()) {
+            tracing::debug!("cannot untrack process {}: {error}", covered.process.pid());
+        }
+    }
+
+    /// Covers a child; that it ended meanwhile is nothing to speak of, anything else is.
+    fn settle(&mut self, pid: Pid, cover: impl FnOnce(&mut Self) -> Result<(), SessionError>) {
+        match cover(self) {
+            Ok(()) => tracing::debug!("child {pid} is covered"),
+            Err(SessionError::Attach(AttachError::ProcessGone { .. })) => {}
+            Err(error) => self.warn(format!("child process {pid} is not covered: {error}")),
+        }
+    }
+}

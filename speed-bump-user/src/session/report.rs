@@ -1,0 +1,71 @@
+//! From counters to the report.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    engine::EngineKind,
+    session::Session,
+    stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
+    targets::TargetIndex,
+    units::Nanos,
+};
+
+impl Session {
+    /// What was counted so far.
+    pub fn report(&mut self) -> SessionReport {
+        let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
+        let pending = self.python.pending_calls(&self.engine);
+        for (index, function, entry) in self.functions.iter() {
+            let stats = match self.engine.stats(index) {
+                Ok(stats) => stats,
+                Err(error) => {
+                    tracing::debug!("cannot read the counters of function {index}: {error}");
+                    continue;
+                }
+            };
+            let _ = entry;
+            let pending = pending.get(&index).copied().unwrap_or(0);
+            by_target.entry(function.target).or_default().push(FunctionReport::new(
+                function.name.clone(),
+                function.file.clone(),
+                function.line,
+                stats,
+                pending,
+            ));
+        }
+        let targets = (0_u32..)
+            .zip(self.planner.targets().iter())
+            .map(|(index, target)| {
+                let index = TargetIndex(index);
+                let way = self.ways.get(&index).copied();
+                let mut report = TargetReport {
+                    id: target.id.clone(),
+                    kind: target.kind,
+                    pattern: target.pattern.clone(),
+                    engine: EngineKind::Bpf,
+                    entry: way.map(|way| way.entry),
+                    floor_ns: way.map_or(Nanos(0), |way| way.floor),
+                    requested_ns: target.delay.unwrap_or(self.settings.delay),
+                    frequency: target.frequency.map_or(self.settings.frequency, u64::from),
+                    calls: 0,
+                    delayed: 0,
+                    delivered_ns: Nanos(0),
+                    functions: Vec::new(),
+                };
+                report.set_functions(by_target.remove(&index).unwrap_or_default());
+                report
+            })
+            .collect();
+        let pids = self.roots.clone();
+        SessionReport {
+            schema: SCHEMA,
+            pid: pids[0],
+            pids,
+            processes: self.processes_seen as usize,
+            engine: EngineKind::Bpf,
+            duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),
+            targets,
+            warnings: self.warnings.clone(),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The one event loop of a session: signals, ends of processes, announcements, timers.
+
+use std::{
+    collections::BTreeMap,
+    future::{pending, poll_fn},
+    os::fd::{AsFd as _, OwnedFd},
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use aya::maps::{MapData, RingBuf};
+use speed_bump_abi::{Event, EventKind, PythonCodeEvent};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    signal::unix::{Signal, SignalKind, signal},
+    time::{MissedTickBehavior, interval, sleep_until},
+};
+
+use crate::{session::Session, sys::record::read, units::Pid};
+
+/// How often perf maps are read: a function that is new is covered this much later.
+const FOLLOW_EVERY: Duration = Duration::from_millis(10);
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The window of `--duration` closed.
+    Elapsed,
+    /// SIGINT, SIGTERM or SIGHUP.
+    Signal(&'static str),
+    /// Every process that was named on the command line ended or replaced its image.
+    TargetGone,
+}
+
+/// Runs the session until something ends it. `show` is called every `show_every`, to refresh what people
+/// see.
+///
+/// # Errors
+/// The event loop itself could not be set up.
+pub async fn run(
+    session: &mut Session,
+    show_every: Option<Duration>,
+    mut show: impl FnMut(&mut Session),
+) -> std::io::Result<Ended> {
+    let mut signals = Signals::new()?;
+    let mut events = session.engine.take_events().map(AsyncFd::new).transpose()?;
+    let ends = session.ends();
+    let mut follow = interval(FOLLOW_EVERY);
+    follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut refresh = show_every.map(interval);
+
+    let mut watched = Watched::default();
+
+    loop {
+        if !session.any_root_left() {
+            return Ok(Ended::TargetGone);
+        }
+        watched.follow(session)?;
+        tokio::select! {
+            name = signals.next() => return Ok(Ended::Signal(name)),
+            () = until(ends) => return Ok(Ended::Elapsed),
+            pid = watched.next_end() => session.ended(pid),
+            ready = readable(&mut events) => {
+                ready?;
+                if let Some(events) = &mut events {
+                    drain(events.get_mut(), session);
+                }
+            }
+            _ = follow.tick() => session.tick(),
+            () = tick(&mut refresh) => show(session),
+        }
+    }
+}
+
+/// Takes up what the ring buffer holds.
+fn drain(events: &mut RingBuf<MapData>, session: &mut Session) {
+    while let Some(record) = events.next() {
+        let Some(event) = read::<Event>(&record) else { continue };
+        let pid = |number: u32| Pid::new(number.cast_signed());
+        match EventKind::from_number(event.kind) {
+            Some(EventKind::Fork) => {
+                if let (Some(parent), Some(child)) = (pid(event.parent), pid(event.pid)) {
+                    session.forked(parent, child, event.detail != 0);
+                }
+            }
+            Some(EventKind::Exec) => {
+                if let Some(pid) = pid(event.pid) {
+                    session.executed(pid);
+                }
+            }
+            Some(EventKind::PythonCode) => {
+                if let Some(record) = read::<PythonCodeEvent>(&record) {
+                    session.python_code(record.event.detail, &record.key);
+                }
+            }
+            None => tracing::debug!("unknown event {event:?} in the ring buffer"),
+        }
+    }
+}
+
+async fn readable(events: &mut Option<AsyncFd<RingBuf<MapData>>>) -> std::io::Result<()> {
+    match events {
+        Some(events) => {
+            events.readable_mut().await?.clear_ready();
+            Ok(())
+        }
+        None => pending().await,
+    }
+}
+
+async fn until(end: Option<Instant>) {
+    match end {
+        Some(end) => sleep_until(end.into()).await,
+        None => pending().await,
+    }
+}
+
+async fn tick(interval: &mut Option<tokio::time::Interval>) {
+    match interval {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => pending().await,
+    }
+}
+
+/// The pidfds of the covered processes, registered with the event loop.
+#[derive(Default)]
+struct Watched {
+    pidfds: BTreeMap<Pid, AsyncFd<OwnedFd>>,
+}
+
+impl Watched {
+    /// Takes up processes that are new and lets go of those that are covered no more.
+    fn follow(&mut self, session: &Session) -> std::io::Result<()> {
+        self.pidfds.retain(|pid, _| session.covered.contains_key(pid));
+        for (pid, covered) in &session.covered {
+            if !self.pidfds.contains_key(pid) {
+                let pidfd = covered.process.as_fd().try_clone_to_owned()?;
+                self.pidfds.insert(*pid, AsyncFd::with_interest(pidfd, Interest::READABLE)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of any of them.
+    async fn next_end(&self) -> Pid {
+        poll_fn(|context| {
+            let ended = self.pidfds.iter().find(|(_, pidfd)| pidfd.poll_read_ready(context).is_ready());
+            ended.map_or(Poll::Pending, |(pid, _)| Poll::Ready(*pid))
+        })
+        .await
+    }
+}
+
+/// The signals that end a session.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.hangup.recv() => "SIGHUP",
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The session's probe sites: each has one index, in whatever processes it is attached.
+
+use std::collections::HashMap;
+
+use crate::{
+    engine::bpf::UprobeProgram,
+    probe::{file::FileId, plan::PlannedSite},
+    session::SessionError,
+    units::FileOffset,
+};
+
+/// What makes two sites the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct SiteKey {
+    file: FileId,
+    offset: FileOffset,
+    semaphore: Option<FileOffset>,
+    program: UprobeProgram,
+    function: u32,
+}
+
+/// Indices by site.
+#[derive(Debug)]
+pub struct SiteTable {
+    indices: HashMap<SiteKey, u32>,
+    capacity: u32,
+}
+
+impl SiteTable {
+    /// An empty table with room for as many as the engine's maps.
+    pub fn new(capacity: u32) -> Self {
+        Self { indices: HashMap::new(), capacity }
+    }
+
+    /// The index of a site that stands for `function`, and whether it is new.
+    ///
+    /// # Errors
+    /// [`SessionError::Full`].
+    pub fn enter(&mut self, site: &PlannedSite, function: u32) -> Result<(u32, bool), SessionError> {
+        let PlannedSite { ref file, offset, semaphore, program, .. } = *site;
+        let key = SiteKey { file: file.id(), offset, semaphore, program, function };
+        if let Some(index) = self.indices.get(&key) {
+            return Ok((*index, false));
+        }
+        let index = u32::try_from(self.indices.len())
+            .ok()
+            .filter(|index| *index < self.capacity)
+            .ok_or(SessionError::Full { things: "probe sites", capacity: self.capacity })?;
+        self.indices.insert(key, index);
+        Ok((index, true))
+    }
+}
