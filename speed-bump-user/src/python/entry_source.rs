@@ -1,0 +1,200 @@
+//! How the calls of a CPython's functions can be seen without a helper in the process, or why they cannot.
+//!
+//! A pure decision over facts gathered elsewhere; which probe is attached where is not its business.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::version::PythonVersion;
+
+/// How a call of a Python function becomes visible at a probe site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EntrySource {
+    /// Perf trampolines (CPython 3.12+): the evaluator's return address lies in the function's own one.
+    PerfMap,
+    /// The USDT probe `python:function__entry`: file, name and line are its arguments.
+    Usdt,
+}
+
+impl fmt::Display for EntrySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::PerfMap => "perf-map",
+            Self::Usdt => "usdt",
+        })
+    }
+}
+
+/// What decides: one interpreter of one process, at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// The interpreter's version.
+    pub version: PythonVersion,
+    /// The process has perf trampolines now: its perf map names memory that it can execute.
+    pub has_trampolines: bool,
+    /// The interpreter holds the probe `python:function__entry`.
+    pub has_function_entry: bool,
+    /// The interpreter can compile at run time, as [`Interpreter::has_jit`](super::interpreter::Interpreter)
+    /// says; perf trampolines and the JIT exclude each other.
+    pub has_jit: bool,
+}
+
+/// Why a source shows no calls, and what would.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoEntries {
+    /// 3.12 and later without trampolines. They may still be switched on while we are attached.
+    #[error(
+        "CPython {version} shows its function calls only through perf trampolines, and this process has none: \
+         start it with `-X perf` (or PYTHONPERFSUPPORT=1), or call sys.activate_stack_trampoline(\"perf\") \
+         in it{}; native and USDT targets work as it is",
+        if *.has_jit { " (refused while the JIT is on: PYTHON_JIT=0)" } else { "" }
+    )]
+    NoTrampolines {
+        /// The interpreter's version.
+        version: PythonVersion,
+        /// Whether the JIT may have to be switched off.
+        has_jit: bool,
+    },
+    /// Before 3.12 there are no trampolines.
+    #[error("CPython {version} has no perf trampolines: they came with 3.12")]
+    BeforeTrampolines {
+        /// The interpreter's version.
+        version: PythonVersion,
+    },
+    /// 3.11: calls from Python to Python stay inside the evaluator, past the probe.
+    #[error(
+        "this process exposes no Python entries: the probe function__entry of CPython {version} fires for \
+         generators but not for ordinary calls, and perf trampolines came with 3.12; \
+         native and USDT targets work"
+    )]
+    GeneratorsOnly {
+        /// The interpreter's version.
+        version: PythonVersion,
+    },
+    /// Neither trampolines nor probe can exist in this build.
+    #[error(
+        "this process exposes no Python entries: its CPython {version} was built without the probe \
+         function__entry (--with-dtrace), and perf trampolines came with 3.12; native and USDT targets work"
+    )]
+    NotInThisBuild {
+        /// The interpreter's version.
+        version: PythonVersion,
+    },
+    /// The probe was asked for, and this build does not hold it, or not one that fires.
+    #[error(
+        "CPython {version} has no probe function__entry here: it needs --with-dtrace and a release up to 3.10 \
+         or from 3.15"
+    )]
+    NoProbe {
+        /// The interpreter's version.
+        version: PythonVersion,
+    },
+}
+
+/// The source that sees most of a process's calls as it is now.
+///
+/// # Errors
+/// No source shows any; the message says what to do.
+pub fn choose(facts: &Facts) -> Result<EntrySource, NoEntries> {
+    // Trampolines name the qualified name itself; the probe only `co_name`.
+    let Err(perf_map) = check(EntrySource::PerfMap, facts) else { return Ok(EntrySource::PerfMap) };
+    let Err(usdt) = check(EntrySource::Usdt, facts) else { return Ok(EntrySource::Usdt) };
+    let version = facts.version;
+    Err(match (&perf_map, &usdt) {
+        (NoEntries::NoTrampolines { .. }, _) => perf_map,
+        (_, NoEntries::GeneratorsOnly { .. }) => usdt,
+        _ => NoEntries::NotInThisBuild { version },
+    })
+}
+
+/// Whether one source shows a process's calls as it is now.
+///
+/// # Errors
+/// Why it does not. [`NoEntries::NoTrampolines`] may change while the process runs, the others do not.
+pub fn check(source: EntrySource, facts: &Facts) -> Result<(), NoEntries> {
+    let version = facts.version;
+    match source {
+        EntrySource::PerfMap if !version.is_at_least(3, 12) => Err(NoEntries::BeforeTrampolines { version }),
+        EntrySource::PerfMap if !facts.has_trampolines => {
+            Err(NoEntries::NoTrampolines { version, has_jit: facts.has_jit })
+        }
+        EntrySource::Usdt if !facts.has_function_entry => Err(NoEntries::NoProbe { version }),
+        EntrySource::Usdt if version.major == 3 && version.minor == 11 => {
+            Err(NoEntries::GeneratorsOnly { version })
+        }
+        EntrySource::PerfMap | EntrySource::Usdt => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(minor: u8, has_trampolines: bool, has_function_entry: bool) -> Facts {
+        Facts { version: PythonVersion::new(3, minor), has_trampolines, has_function_entry, has_jit: false }
+    }
+
+    #[test]
+    fn every_release_gets_what_it_can_show() {
+        use EntrySource::{PerfMap, Usdt};
+        for (minor, trampolines, probe, expected) in [
+            (8, false, true, Some(Usdt)),
+            (10, false, true, Some(Usdt)),
+            (10, false, false, None),
+            (11, false, true, None),
+            (11, false, false, None),
+            (12, false, false, None),
+            (12, true, false, Some(PerfMap)),
+            (14, true, false, Some(PerfMap)),
+            (15, false, false, None),
+            (15, false, true, Some(Usdt)),
+            (15, true, true, Some(PerfMap)),
+        ] {
+            let chosen = choose(&facts(minor, trampolines, probe)).ok();
+            assert_eq!(chosen, expected, "3.{minor} {trampolines} {probe}");
+        }
+    }
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        let message =
+            |facts: &Facts| choose(facts).err().map(|refusal| refusal.to_string()).unwrap_or_default();
+        let of_313 = message(&facts(13, false, false));
+        for part in ["3.13", "-X perf", "PYTHONPERFSUPPORT=1", "sys.activate_stack_trampoline(\"perf\")"] {
+            assert!(of_313.contains(part), "{of_313}");
+        }
+        assert!(!of_313.contains("JIT"), "{of_313}");
+        assert!(message(&Facts { has_jit: true, ..facts(13, false, false) }).contains("PYTHON_JIT=0"));
+        assert!(message(&facts(11, false, true)).contains("generators"));
+        for minor in [8, 11] {
+            let message = message(&facts(minor, false, false));
+            assert!(
+                message.contains("exposes no Python entries") && message.contains("--with-dtrace"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_source_that_was_asked_for_is_judged_alone() {
+        assert_eq!(check(EntrySource::Usdt, &facts(15, true, true)), Ok(()));
+        let version = PythonVersion::new(3, 13);
+        assert_eq!(check(EntrySource::Usdt, &facts(13, true, false)), Err(NoEntries::NoProbe { version }));
+        let version = PythonVersion::new(3, 9);
+        assert_eq!(
+            check(EntrySource::PerfMap, &facts(9, false, true)),
+            Err(NoEntries::BeforeTrampolines { version })
+        );
+    }
+
+    #[test]
+    fn sources_are_written_in_kebab_case() {
+        for source in [EntrySource::PerfMap, EntrySource::Usdt] {
+            let json = serde_json::to_string(&source).unwrap_or_default();
+            assert_eq!(json, format!("\"{source}\""));
+        }
+        assert_eq!(EntrySource::PerfMap.to_string(), "perf-map");
+    }
+}

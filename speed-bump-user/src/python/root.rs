@@ -1,0 +1,163 @@
+//! Files as a process sees them, opened without ever leaving its root.
+//!
+//! The process owns the names: it may put a symbolic link, a pipe or a device where we expect a file. So a
+//! lookup stays below the root (`openat2`, Linux 5.6), a file is opened only once it is known to be a
+//! regular one, and what is read of it is bounded by the caller.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2},
+    io::Errno,
+};
+
+use crate::units::Pid;
+
+/// A process's root folder and the folder it works in.
+#[derive(Debug)]
+pub struct ProcessRoot {
+    root: OwnedFd,
+    working: Option<OwnedFd>,
+}
+
+/// Whether the last component of a path may be a symbolic link (one that stays below the root).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastLink {
+    /// It is followed.
+    Follow,
+    /// It is an error (`ELOOP`).
+    Refuse,
+}
+
+impl ProcessRoot {
+    /// The root and the working folder of a process, as they are now.
+    ///
+    /// # Errors
+    /// The process is gone, or we may not look into it (`CAP_SYS_PTRACE`).
+    pub fn of(pid: Pid) -> io::Result<Self> {
+        let mut this = Self::at(Path::new(&format!("/proc/{pid}/root")))?;
+        this.working = folder(Path::new(&format!("/proc/{pid}/cwd"))).ok();
+        Ok(this)
+    }
+
+    /// A folder that is to be read as the root. Relative paths are not found.
+    ///
+    /// # Errors
+    /// The folder cannot be opened.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        Ok(Self { root: folder(path)?, working: None })
+    }
+
+    /// Opens a regular file for reading. A relative path starts at the working folder and stays below it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for anything but a regular file, which is never opened; otherwise what the system says.
+    pub fn open(&self, path: &Path, last: LastLink) -> io::Result<File> {
+        // With NOFOLLOW, O_PATH opens the link itself, which is then refused as no regular file.
+        let flags = OFlags::PATH
+            | OFlags::CLOEXEC
+            | if last == LastLink::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let (from, within) = if path.is_absolute() {
+            (&self.root, ResolveFlags::IN_ROOT)
+        } else {
+            (self.working.as_ref().ok_or(io::ErrorKind::NotFound)?, ResolveFlags::BENEATH)
+        };
+        let resolve = within | ResolveFlags::NO_MAGICLINKS;
+        // EAGAIN: something was renamed or mounted meanwhile, and the kernel cannot vouch for the result.
+        let mut place = Err(Errno::AGAIN);
+        for _ in 0..16 {
+            place = openat2(from, path, flags, Mode::empty(), resolve);
+            if !matches!(place, Err(Errno::AGAIN)) {
+                break;
+            }
+        }
+        let place = place?;
+        match FileType::from_raw_mode(fstat(place.as_fd())?.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Symlink => return Err(Errno::LOOP.into()),
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+        }
+        let reopened = format!("/proc/self/fd/{}", place.as_raw_fd());
+        Ok(open(reopened, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?.into())
+    }
+
+    /// Reads a whole regular file of at most `limit` bytes, following links below the root.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); `FileTooLarge` if there is more.
+    pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        // The size is not trusted: the file may grow while it is read.
+        self.open(path, LastLink::Follow)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
+    }
+}
+
+fn folder(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn links_stay_below_the_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("root");
+        fs::create_dir_all(inside.join("etc")).unwrap();
+        fs::write(folder.path().join("secret"), "outside").unwrap();
+        fs::write(inside.join("etc/secret"), "inside").unwrap();
+        symlink("/etc/secret", inside.join("absolute")).unwrap();
+        symlink("../../../etc/secret", inside.join("upwards")).unwrap();
+        symlink("../secret", inside.join("escape")).unwrap();
+        symlink("/proc/self/root", inside.join("magic")).unwrap();
+
+        let root = ProcessRoot::at(&inside).unwrap();
+        for path in ["/etc/secret", "/absolute", "/upwards", "/../../etc/secret"] {
+            assert_eq!(root.read(Path::new(path), 100).unwrap(), b"inside", "{path}");
+        }
+        for path in ["/escape", "/magic/etc/passwd", "relative"] {
+            assert_eq!(
+                root.read(Path::new(path), 100).unwrap_err().kind(),
+                io::ErrorKind::NotFound,
+                "{path}"
+            );
+        }
+        let refused = root.open(Path::new("/absolute"), LastLink::Refuse).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+    }
+
+    #[test]
+    fn only_regular_files_of_bounded_size_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("ten"), "0123456789").unwrap();
+        rustix::fs::mknodat(CWD, folder.path().join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+        let root = ProcessRoot::at(folder.path()).unwrap();
+        assert_eq!(root.read(Path::new("/ten"), 10).unwrap().len(), 10);
+        let error = root.read(Path::new("/ten"), 9).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        for path in ["/pipe", "/"] {
+            let error = root.read(Path::new(path), 10).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{path}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_start_where_the_process_works() {
+        let root = ProcessRoot::of(Pid::new(i32::try_from(std::process::id()).unwrap()).unwrap()).unwrap();
+        let text = root.read(Path::new("Cargo.toml"), 1 << 20).unwrap();
+        assert_eq!(text, fs::read("Cargo.toml").unwrap());
+        assert!(root.read(Path::new("../Cargo.toml"), 1 << 20).is_err());
+    }
+}
