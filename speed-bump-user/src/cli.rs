@@ -59,7 +59,7 @@ fn init_tracing(verbose: u8) {
         .with_target("speed_bump_user", level)
         // aya's relocation log is of interest only to who debugs aya.
         .with_default(if verbose > 3 { level } else { tracing::Level::ERROR });
-    use tracing_subscriber::{layer::SubscriberExt as _, util::SubscriberInitExt as _};
+    use tracing_subscriber::{Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
     tracing_subscriber::registry()
         .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time().with_filter(filter))
         .init();

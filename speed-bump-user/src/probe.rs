@@ -1,5 +1,8 @@
 //! Probe sites: choosing them and attaching to them.
 
 pub mod attach;
+pub mod code;
 pub mod file;
+pub mod plan;
+pub mod resolve;
 pub mod site;

@@ -5,7 +5,6 @@
 //! what happens and calls the methods here; nothing in here waits.
 
 pub mod functions;
-pub mod planner;
 pub mod processes;
 pub mod python;
 pub mod report;
@@ -22,15 +21,14 @@ use rustix::time::{ClockId, clock_gettime};
 use speed_bump_abi::Control;
 
 use crate::{
-    calibrate::Calibration,
     engine::bpf::{BpfEngine, Capacity, EngineError},
     kernel::TaskOffsets,
-    probe::{attach::AttachError, plan::Plan},
+    probe::{attach::AttachError, plan::{Entry, Plan}, resolve::Resolver},
     process::{Process, ProcessError},
+    targets::{TargetIndex, TargetKind},
     units::{Nanos, Pid},
 };
 use functions::FunctionTable;
-use planner::Planner;
 use processes::Covered;
 use sites::SiteTable;
 
@@ -84,17 +82,26 @@ pub enum SessionError {
 /// A session in force.
 pub struct Session {
     pub(crate) engine: BpfEngine,
-    pub(crate) planner: Planner,
-    pub(crate) calibration: Calibration,
+    pub(crate) resolver: Resolver,
     pub(crate) settings: Settings,
     pub(crate) functions: FunctionTable,
     pub(crate) sites: SiteTable,
     pub(crate) covered: BTreeMap<Pid, Covered>,
+    pub(crate) root: Pid,
     pub(crate) roots: Vec<Pid>,
     pub(crate) processes_seen: u32,
     pub(crate) warnings: Vec<String>,
     pub(crate) python: python::Locations,
+    pub(crate) ways: BTreeMap<TargetIndex, Way>,
     pub(crate) started: Instant,
+    pub(crate) ended: Option<Instant>,
+}
+
+/// How the calls of a target became visible, and at what cost: of several ways, the dearest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) entry: Entry,
+    pub(crate) floor: Nanos,
 }
 
 impl Session {
@@ -104,34 +111,35 @@ impl Session {
     /// # Errors
     /// Nothing is left attached.
     pub fn start(
-        planner: Planner,
-        calibration: Calibration,
+        resolver: Resolver,
         settings: Settings,
         roots: Vec<(Process, Plan)>,
         follow: Option<TaskOffsets>,
     ) -> Result<Self, SessionError> {
-        let capacity = capacity(&planner, &roots);
-        let mut engine = BpfEngine::load(capacity, calibration.attach_type(), follow)?;
-        for (index, target) in (0_u32..).zip(planner.targets().iter()) {
+        let capacity = capacity(&resolver, &roots);
+        let mut engine = BpfEngine::load(capacity, resolver.calibration().attach_type(), follow)?;
+        for (index, target) in resolver.targets().iter() {
             let delay = target.delay.unwrap_or(settings.delay);
             let frequency = target.frequency.map_or(settings.frequency, u64::from);
-            engine.set_policy(index, delay, frequency)?;
+            engine.set_policy(index.0, delay, frequency)?;
         }
         // Closed until everything is attached, so that the window counts from there.
         engine.set_control(Control { start_ns: u64::MAX, end_ns: u64::MAX, stop: 0 })?;
         let mut session = Self {
             engine,
-            planner,
-            calibration,
+            resolver,
             settings,
             functions: FunctionTable::new(capacity.functions),
             sites: SiteTable::new(capacity.sites),
             covered: BTreeMap::new(),
+            root: roots.first().map_or_else(Pid::own, |(process, _)| process.pid()),
             roots: roots.iter().map(|(process, _)| process.pid()).collect(),
             processes_seen: 0,
             warnings: Vec::new(),
             python: python::Locations::default(),
+            ways: BTreeMap::new(),
             started: Instant::now(),
+            ended: None,
         };
         if settings.children && follow.is_some() {
             session.engine.follow_processes()?;
@@ -168,15 +176,14 @@ impl Session {
     }
 
     /// Detaches from everything. Counters stay readable.
-    ///
-    /// # Errors
-    /// The spin in flight could not be stopped; everything is detached all the same.
-    pub fn detach(&mut self) -> Result<(), MapError> {
-        let stopped = self.stop();
-        for (_, covered) in std::mem::take(&mut self.covered) {
-            self.processes_gone(covered);
+    pub fn detach(&mut self) {
+        self.ended = Some(Instant::now());
+        if let Err(error) = self.stop() {
+            tracing::debug!("a spin in flight may delay the detaching: {error}");
         }
-        stopped
+        for (_, covered) in std::mem::take(&mut self.covered) {
+            self.let_go(covered);
+        }
     }
 
     /// Tells once of something that went wrong.
@@ -201,13 +208,13 @@ fn now() -> Nanos {
     Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
-fn capacity(planner: &Planner, roots: &[(Process, Plan)]) -> Capacity {
+fn capacity(resolver: &Resolver, roots: &[(Process, Plan)]) -> Capacity {
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     let functions: u32 = roots.iter().map(|(_, plan)| count(plan.functions.len())).sum();
     let sites: u32 = roots.iter().map(|(_, plan)| count(plan.sites.len())).sum();
-    let asks_python = planner.targets().asks_python();
+    let asks_python = resolver.targets().has_kind(TargetKind::Python);
     Capacity {
-        targets: count(planner.targets().len()),
+        targets: count(resolver.targets().len()),
         sites: sites.saturating_add(LATE_SITES),
         functions: functions.saturating_mul(2).saturating_add(LATE_FUNCTIONS),
         trampolines: if asks_python { LATE_TRAMPOLINES } else { 1 },

@@ -5,3 +5,4 @@
 pub mod bpf;
 pub mod perf_event;
 pub mod record;
+pub mod watch;

@@ -5,7 +5,7 @@ use std::{num::NonZeroU64, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    python::EntrySource,
+    python::entry_source::EntrySource,
     units::{Nanos, Pid},
 };
 
@@ -169,6 +169,10 @@ pub struct DoctorArgs {
     /// Also check what would work in this process
     #[arg(long, value_name = "PID")]
     pub pid: Option<Pid>,
+
+    /// Print JSON instead of lines
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `calibrate`.

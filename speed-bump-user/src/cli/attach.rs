@@ -16,7 +16,7 @@ use super::{
     prepare::{self, Prepared},
 };
 use crate::{
-    kernel::TaskOffsets,
+    kernel::{TaskOffsets, namespace::Namespace},
     session::{
         Session, Settings,
         run::{Ended, run as run_session},
@@ -39,14 +39,13 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         json.check().map_err(|error| Failure::new(USAGE, error))?;
     }
     let settings = settings(arguments, &environment);
-    let Prepared { resolver, calibration, processes, notices } =
-        prepare::prepare(&arguments.select, &environment, settings.frequency)?;
+    let Prepared { resolver, processes, notices } = prepare::prepare(&arguments.select, &environment)?;
     for notice in &notices {
         eprintln!("speed-bump-ebpf: {notice}");
     }
     if !arguments.quiet {
         for (process, plan) in &processes {
-            eprintln!("{}", prepare::header(process, plan, &calibration));
+            eprintln!("{}", prepare::header(process, plan, resolver.calibration()));
         }
     }
 
@@ -58,7 +57,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     // Signals are handled from before the attach on: none of them may end us with the links' fate open.
     let entered = runtime.enter();
     let follow = if settings.children { follow_offsets() } else { None };
-    let mut session = Session::start(resolver, calibration, settings, processes, follow)?;
+    let mut session = Session::start(resolver, settings, processes, follow)?;
     drop(entered);
 
     let live = (!arguments.quiet && stderr().is_terminal()).then(live_table);
@@ -118,7 +117,7 @@ fn live_table() -> ProgressBar {
 
 /// Where the running kernel keeps what following forks needs; without it children are found by looking.
 fn follow_offsets() -> Option<TaskOffsets> {
-    if !crate::kernel::in_initial_pid_namespace() {
+    if Namespace::Pid.is_initial() != Some(true) {
         tracing::info!("not in the initial PID namespace: children are found by polling");
         return None;
     }

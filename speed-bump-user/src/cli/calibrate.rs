@@ -27,7 +27,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
     super::prepare::check_privileges()?;
     let calibration = Calibration::measure()?;
     let table = Table {
-        kernel: KernelFacts::read().release().to_owned(),
+        kernel: KernelFacts::read().release,
         links: match calibration.attach_type() {
             UprobeAttachType::Multi => "uprobe_multi: one link for all sites of a file",
             UprobeAttachType::PerfEvent => "perf events: one for each site",

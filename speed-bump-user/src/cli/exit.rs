@@ -6,6 +6,7 @@ use crate::{
     calibrate::CalibrateError,
     engine::bpf::EngineError,
     probe::attach::AttachError,
+    process::{ProcessError, RefusalKind},
     session::SessionError,
 };
 
@@ -60,10 +61,24 @@ impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let code = match &error {
             SessionError::Attach(AttachError::ProcessGone { .. }) => TARGET_GONE,
-            SessionError::Process(error) => process_code(error),
+            SessionError::Process(error) => code_of(error),
             SessionError::Full { .. } => USAGE,
             SessionError::Engine(_) | SessionError::Attach(_) | SessionError::Map(_) => SYSTEM,
         };
         Self::new(code, error)
+    }
+}
+
+impl From<ProcessError> for Failure {
+    fn from(error: ProcessError) -> Self {
+        Self::new(code_of(&error), error)
+    }
+}
+
+fn code_of(error: &ProcessError) -> Code {
+    match error.kind() {
+        RefusalKind::Gone => TARGET_GONE,
+        RefusalKind::Unfit => USAGE,
+        RefusalKind::Privilege | RefusalKind::System => SYSTEM,
     }
 }

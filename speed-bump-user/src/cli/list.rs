@@ -23,15 +23,15 @@ const SHOWN: usize = 10;
 /// Resolves and prints.
 pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
-    let Prepared { resolver, calibration, processes, notices } =
-        prepare::prepare(&arguments.select, &environment, 1)?;
+    let Prepared { resolver, processes, notices } = prepare::prepare(&arguments.select, &environment)?;
+    let calibration = resolver.calibration();
     let shown = if arguments.all { usize::MAX } else { SHOWN };
     let delay = prepare::delay(&arguments.select, &environment);
     for (process, plan) in &processes {
-        println!("{}", prepare::header(process, plan, &calibration));
-        for (index, target) in (0_u32..).zip(resolver.targets().iter()) {
-            let listing = Listing { process, plan, calibration: &calibration, shown };
-            listing.print(TargetIndex(index), target, target.delay.unwrap_or(delay));
+        println!("{}", prepare::header(process, plan, calibration));
+        for (index, target) in resolver.targets().iter() {
+            let listing = Listing { process, plan, calibration, shown };
+            listing.print(index, target, target.delay.unwrap_or(delay));
         }
     }
     for notice in &notices {

@@ -8,7 +8,7 @@ use super::btf::{Btf, BtfError};
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Offsets in `task_struct`, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TaskOffsets {
     /// Of `pid`: the thread's id in the initial PID namespace (4 bytes).
     pub pid: u32,

@@ -3,7 +3,7 @@
 //! The file is mapped, not read: a target may select ten functions of half a gigabyte. A file that is
 //! truncated under the mapping ends us with SIGBUS; our links go with us, and the target runs on.
 
-use std::{fs::File, io};
+use std::{fs::File, io, ops::Range};
 
 use memmap2::Mmap;
 use object::{
@@ -44,22 +44,31 @@ impl CodeFile {
             Some(CodeSegment { address: VirtualAddress(segment.address()), bytes })
         });
         let named: Vec<CodeSymbol> = file.symbols().filter_map(|symbol| in_code(&file, &symbol)).collect();
-        if !named.is_empty() {
-            return Ok(CodeMap::new(segments, named, LandingPads::InSymbols));
-        }
-        let landing_pads = match file.section_by_name(".eh_frame") {
-            Some(section) => {
-                LandingPads::of_eh_frame(section.data()?, VirtualAddress(section.address()))
-            }
-            None => LandingPads::Anywhere,
+        let (symbols, landing_pads) = if named.is_empty() {
+            let exported = file.dynamic_symbols().filter_map(|symbol| in_code(&file, &symbol)).collect();
+            let handlers = file.section_by_name(".eh_frame").map_or(Ok(LandingPads::Anywhere), |section| {
+                let address = VirtualAddress(section.address());
+                section.data().map(|data| LandingPads::of_eh_frame(data, address))
+            })?;
+            (exported, handlers)
+        } else {
+            (named, LandingPads::InSymbols)
         };
-        let exported = file.dynamic_symbols().filter_map(|symbol| in_code(&file, &symbol));
-        Ok(CodeMap::new(segments, exported, landing_pads))
+        Ok(CodeMap::new(segments, symbols, landing_pads).with_got(got(&file)))
     }
 }
 
+/// Where the dynamic loader keeps the addresses of imported functions.
+fn got(file: &object::File<'_>) -> Vec<Range<u64>> {
+    let range = |name| {
+        let section = file.section_by_name(name)?;
+        Some(section.address()..section.address().saturating_add(section.size()))
+    };
+    [".got", ".got.plt"].into_iter().filter_map(range).collect()
+}
+
 fn in_code(file: &object::File<'_>, symbol: &object::Symbol<'_, '_>) -> Option<CodeSymbol> {
-    if !matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Label | SymbolKind::Unknown) {
+    if !matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Label) {
         return None;
     }
     let section = file.section_by_index(symbol.section_index()?).ok()?;

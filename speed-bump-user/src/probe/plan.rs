@@ -8,7 +8,7 @@ use serde::Serialize;
 use speed_bump_abi::ArgumentSpec;
 
 use super::{file::ProbeFile, site::SiteKind};
-use crate::{engine::bpf::UprobeProgram, python::EntrySource, targets::TargetIndex, units::FileOffset};
+use crate::{engine::bpf::UprobeProgram, python::entry_source::EntrySource, targets::TargetIndex, units::FileOffset};
 
 /// How a call of a function becomes visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -124,4 +124,19 @@ pub struct Plan {
     pub python: PythonPlan,
     /// What else there is to say.
     pub remarks: Vec<Remark>,
+}
+
+impl Plan {
+    /// Whether a target selects anything.
+    pub fn selects(&self, target: TargetIndex) -> bool {
+        self.functions.iter().any(|function| function.selected.target == target)
+    }
+
+    /// The kinds of the sites of a target.
+    pub fn kinds_of(&self, target: TargetIndex) -> impl Iterator<Item = SiteKind> {
+        self.sites.iter().filter_map(move |site| {
+            let function = self.functions.get(site.function?)?;
+            (function.selected.target == target).then_some(site.kind)
+        })
+    }
 }

@@ -3,13 +3,13 @@
 //! What a file offers is worked out once and remembered by inode: children that exec the same programs, and
 //! processes that share libraries, cost a look-up.
 
-pub mod native;
-pub mod python;
+mod indirect;
+mod native;
+mod python;
 
 use std::{
     cell::RefCell,
-    collections::{BTreeSet, HashMap},
-    fs::File,
+    collections::HashMap,
     io,
     sync::Arc,
 };
@@ -22,18 +22,10 @@ use crate::{
         plan::{Plan, PythonPlan, Remark},
     },
     process::{MappedFile, MappedFileError, Mappings, Process, ProcessError},
-    python::EntrySource,
-    targets::{TargetKind, Targets},
+    python::entry_source::EntrySource,
+    targets::{TargetIndex, TargetKind, Targets},
 };
 use native::FileSelection;
-
-/// Why a process could not be resolved at all.
-#[derive(Debug, thiserror::Error)]
-pub enum ResolveError {
-    /// Its mappings could not be read.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-}
 
 /// Why a mapped file could not be looked into.
 #[derive(Debug, thiserror::Error)]
@@ -49,17 +41,24 @@ pub enum FileError {
     Elf(#[from] ElfError),
 }
 
+impl From<object::Error> for FileError {
+    fn from(error: object::Error) -> Self {
+        Self::Io(io::Error::other(error))
+    }
+}
+
 /// Resolves processes against one set of targets.
 pub struct Resolver {
     targets: Arc<Targets>,
-    calibration: Calibration,
+    calibration: Arc<Calibration>,
     entry: Option<EntrySource>,
-    files: RefCell<HashMap<FileId, Arc<FileSelection>>>,
+    /// By file, and by whether the process has a shadow stack, which forbids some sites.
+    files: RefCell<HashMap<(FileId, bool), Arc<FileSelection>>>,
 }
 
 impl Resolver {
     /// A resolver; `entry` overrides the choice of how Python calls become visible.
-    pub fn new(targets: Arc<Targets>, calibration: Calibration, entry: Option<EntrySource>) -> Self {
+    pub fn new(targets: Arc<Targets>, calibration: Arc<Calibration>, entry: Option<EntrySource>) -> Self {
         Self { targets, calibration, entry, files: RefCell::default() }
     }
 
@@ -77,7 +76,7 @@ impl Resolver {
     ///
     /// # Errors
     /// The process cannot be looked into. What is wrong with one file is a remark of the plan.
-    pub fn plan(&self, process: &Process) -> Result<Plan, ResolveError> {
+    pub fn plan(&self, process: &Process) -> Result<Plan, ProcessError> {
         let mut plan = Plan {
             functions: Vec::new(),
             sites: Vec::new(),
@@ -85,62 +84,81 @@ impl Resolver {
             remarks: Vec::new(),
         };
         let mappings = process.mappings()?;
-        if self.asks(TargetKind::Native) || self.asks(TargetKind::Usdt) {
+        if self.targets.has_kind(TargetKind::Native) || self.targets.has_kind(TargetKind::Usdt) {
+            let shadow_stack = process.status()?.shadow_stack;
             for mapped in &mappings.files {
-                self.plan_file(process, &mappings, mapped, &mut plan);
+                self.plan_file(process, &mappings, mapped, shadow_stack, &mut plan);
             }
         }
-        if self.asks(TargetKind::Python) {
+        if self.targets.has_kind(TargetKind::Python) {
             self.plan_python(process, &mappings, &mut plan)?;
         }
         Ok(plan)
     }
 
-    fn asks(&self, kind: TargetKind) -> bool {
-        self.targets.iter().any(|target| target.kind == kind)
+    /// Names like those that a target asks for, where it selects nothing.
+    pub fn nearest(&self, _process: &Process, _target: TargetIndex) -> Vec<String> {
+        Vec::new()
     }
 
     /// Adds what the native and USDT targets select in one file.
-    fn plan_file(&self, process: &Process, mappings: &Mappings, mapped: &MappedFile, plan: &mut Plan) {
+    fn plan_file(
+        &self,
+        process: &Process,
+        mappings: &Mappings,
+        mapped: &MappedFile,
+        shadow_stack: bool,
+        plan: &mut Plan,
+    ) {
         let path = mapped.path_in_process.to_string_lossy();
-        let (native, usdt) = (self.targets.native_in(&path), self.targets.usdt_in(&path));
-        if native.is_empty() && usdt.is_empty() {
+        if self.targets.native_in(&path).is_empty() && self.targets.usdt_in(&path).is_empty() {
             return;
         }
-        match self.selection(process, mapped) {
+        match self.selection(process, mapped, shadow_stack) {
             Ok(selection) => {
                 selection.add_to(plan);
                 selection.add_indirect(process, mappings, plan);
             }
             Err(error) => {
-                let concerned: BTreeSet<_> = native.targets().chain(usdt.targets()).collect();
-                for target in concerned {
-                    plan.remarks.push(Remark {
-                        target: Some(target),
-                        text: format!("nothing in {} can be selected: {error}", mapped.path_in_process.display()),
-                    });
-                }
+                let text = format!("nothing can be selected in {path}: {error}");
+                plan.remarks.extend(
+                    self.native_targets_of(&path)
+                        .map(|target| Remark { target: Some(target), text: text.clone() }),
+                );
             }
         }
     }
 
+    /// The native and USDT targets whose module part matches a path.
+    fn native_targets_of<'a>(&'a self, path: &'a str) -> impl Iterator<Item = TargetIndex> + 'a {
+        self.targets
+            .iter()
+            .filter(move |(_, target)| target.kind != TargetKind::Python && target.module.matches(path))
+            .map(|(index, _)| index)
+    }
+
     /// What the targets select in a file, from memory if it was asked before.
-    fn selection(&self, process: &Process, mapped: &MappedFile) -> Result<Arc<FileSelection>, FileError> {
-        let file = probe_file(process, mapped)?;
-        if let Some(known) = self.files.borrow().get(&file.id()) {
+    fn selection(
+        &self,
+        process: &Process,
+        mapped: &MappedFile,
+        shadow_stack: bool,
+    ) -> Result<Arc<FileSelection>, FileError> {
+        let file = Arc::new(probe_file(process, mapped)?);
+        let key = (file.id(), shadow_stack);
+        if let Some(known) = self.files.borrow().get(&key) {
             return Ok(Arc::clone(known));
         }
-        let id = file.id();
-        let selection = Arc::new(FileSelection::new(self, process, Arc::new(file))?);
-        self.files.borrow_mut().insert(id, Arc::clone(&selection));
+        let selection = Arc::new(FileSelection::new(self, process, &file, shadow_stack)?);
+        self.files.borrow_mut().insert(key, Arc::clone(&selection));
         Ok(selection)
     }
 }
 
 /// Opens the very file that the process maps.
 fn probe_file(process: &Process, mapped: &MappedFile) -> Result<ProbeFile, FileError> {
-    let file: File = mapped.open(process)?.into_file();
-    Ok(ProbeFile::new(file, mapped.path_in_process.clone())?)
+    let open = mapped.open(process)?;
+    Ok(ProbeFile::new(open.file().try_clone()?, mapped.path_in_process.clone())?)
 }
 
 /// The ELF view of a file that is held open.

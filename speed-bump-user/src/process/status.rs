@@ -21,6 +21,9 @@ pub struct Status {
     pub namespace_pids: Vec<Pid>,
     /// Seccomp mode: 0 none, 1 strict, 2 filter (absent if the kernel has none).
     pub seccomp: Option<u32>,
+    /// Whether the main thread runs with a shadow stack (x86, since Linux 6.6): `shstk` among
+    /// `x86_Thread_features`.
+    pub shadow_stack: bool,
 }
 
 /// Who a process is to the access rules.
@@ -60,6 +63,9 @@ impl Status {
                 .map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
                 .unwrap_or_default(),
             seccomp: fields.text("Seccomp").and_then(|text| text.parse().ok()),
+            shadow_stack: fields
+                .text("x86_Thread_features")
+                .is_some_and(|features| features.split_whitespace().any(|feature| feature == "shstk")),
         })
     }
 

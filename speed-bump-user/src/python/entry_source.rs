@@ -2,7 +2,7 @@
 //!
 //! A pure decision over facts gathered elsewhere; which probe is attached where is not its business.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use serde::Serialize;
 
@@ -16,6 +16,28 @@ pub enum EntrySource {
     PerfMap,
     /// The USDT probe `python:function__entry`: file, name and line are its arguments.
     Usdt,
+}
+
+impl EntrySource {
+    /// Whether the functions that a process has called can be listed before they are called again.
+    pub fn lists_functions(self) -> bool {
+        match self {
+            Self::PerfMap => true,
+            Self::Usdt => false,
+        }
+    }
+}
+
+impl FromStr for EntrySource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "perf-map" => Ok(Self::PerfMap),
+            "usdt" => Ok(Self::Usdt),
+            _ => Err(format!("`{text}` is no entry source: expected perf-map or usdt")),
+        }
+    }
 }
 
 impl fmt::Display for EntrySource {

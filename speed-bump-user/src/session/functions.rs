@@ -2,15 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    probe::plan::{Entry, SelectedFunction},
-    session::SessionError,
-};
+use crate::{probe::plan::SelectedFunction, session::SessionError};
 
 /// Functions by index, and indices by function.
 #[derive(Debug)]
 pub struct FunctionTable {
-    functions: Vec<(SelectedFunction, Entry)>,
+    functions: Vec<SelectedFunction>,
     indices: HashMap<SelectedFunction, u32>,
     capacity: u32,
 }
@@ -25,7 +22,7 @@ impl FunctionTable {
     ///
     /// # Errors
     /// [`SessionError::Full`].
-    pub fn enter(&mut self, function: &SelectedFunction, entry: Entry) -> Result<(u32, bool), SessionError> {
+    pub fn enter(&mut self, function: &SelectedFunction) -> Result<(u32, bool), SessionError> {
         if let Some(index) = self.indices.get(function) {
             return Ok((*index, false));
         }
@@ -33,13 +30,13 @@ impl FunctionTable {
             .ok()
             .filter(|index| *index < self.capacity)
             .ok_or(SessionError::Full { things: "functions", capacity: self.capacity })?;
-        self.functions.push((function.clone(), entry));
+        self.functions.push(function.clone());
         self.indices.insert(function.clone(), index);
         Ok((index, true))
     }
 
     /// All functions with their indices.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &SelectedFunction, Entry)> {
-        (0_u32..).zip(&self.functions).map(|(index, (function, entry))| (index, function, *entry))
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &SelectedFunction)> {
+        (0_u32..).zip(&self.functions)
     }
 }

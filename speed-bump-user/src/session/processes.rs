@@ -8,10 +8,12 @@ use crate::{
     probe::{
         attach::{self, AttachError, AttachSite, Attachment, SiteGroup},
         file::FileId,
-        plan::Plan,
+        plan::{Entry, Plan},
+        site::SiteKind,
     },
     process::Process,
-    session::{Session, SessionError, python::PythonFollower},
+    session::{Session, SessionError, Way, python::PythonFollower},
+    targets::TargetIndex,
     engine::bpf::UprobeProgram,
     units::Pid,
 };
@@ -68,7 +70,7 @@ impl Session {
     fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<SiteGroup>, SessionError> {
         let mut indices = Vec::with_capacity(plan.functions.len());
         for function in &plan.functions {
-            let (index, new) = self.functions.enter(&function.selected, function.entry)?;
+            let (index, new) = self.functions.enter(&function.selected)?;
             if new {
                 self.engine.set_function(index, function.selected.target.0)?;
             }
@@ -81,7 +83,7 @@ impl Session {
             let (index, new) = self.sites.enter(site, function)?;
             if new {
                 let overhead_ns =
-                    u32::try_from(self.calibration.cost(site.kind).overhead.0).unwrap_or(u32::MAX);
+                    u32::try_from(self.resolver.calibration().cost(site.kind).overhead.0).unwrap_or(u32::MAX);
                 self.engine.set_site(
                     index,
                     SiteArguments {
@@ -92,6 +94,9 @@ impl Session {
                         arguments: site.arguments,
                     },
                 )?;
+            }
+            if let Some(function) = site.function.and_then(|position| plan.functions.get(position)) {
+                self.note_way(function.selected.target, function.entry, site.kind);
             }
             groups
                 .entry((site.file.id(), site.program))
@@ -104,6 +109,15 @@ impl Session {
                 .push(AttachSite { offset: site.offset, semaphore: site.semaphore, site: index });
         }
         Ok(groups.into_values().collect())
+    }
+
+    /// Notes how a target's calls become visible, for the report.
+    pub(super) fn note_way(&mut self, target: TargetIndex, entry: Entry, kind: SiteKind) {
+        let floor = self.resolver.calibration().cost(kind).floor;
+        let way = self.ways.entry(target).or_insert(Way { entry, floor });
+        if floor > way.floor {
+            *way = Way { entry, floor };
+        }
     }
 
     /// A covered process forked. The child has the parent's image, and so the parent's sites.
@@ -134,7 +148,7 @@ impl Session {
         if self.roots.contains(&pid) {
             if let Some(covered) = was_covered {
                 tracing::info!("process {pid} replaced its image and is let go");
-                self.processes_gone(covered);
+                self.let_go(covered);
             }
             return;
         }
@@ -146,16 +160,16 @@ impl Session {
                 return;
             }
         };
-        match self.planner.plan(&process) {
+        match self.resolver.plan(&process) {
             Ok(plan) => self.settle(pid, |session| session.cover(process, &plan)),
-            Err(error) => tracing::debug!("process {pid} is not covered after its exec: {error:#}"),
+            Err(error) => tracing::debug!("process {pid} is not covered after its exec: {error}"),
         }
     }
 
     /// A process ended.
     pub(crate) fn ended(&mut self, pid: Pid) {
         if let Some(covered) = self.covered.remove(&pid) {
-            self.processes_gone(covered);
+            self.let_go(covered);
         }
     }
 
@@ -165,7 +179,7 @@ impl Session {
     }
 
     /// Lets go of a process.
-    pub(super) fn processes_gone(&mut self, covered: Covered) {
+    pub(super) fn let_go(&mut self, covered: Covered) {
         if let Err(error) = self.engine.untrack(covered.process.pid()) {
             tracing::debug!("cannot untrack process {}: {error}", covered.process.pid());
         }

@@ -15,7 +15,7 @@ impl Session {
     pub fn report(&mut self) -> SessionReport {
         let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
         let pending = self.python.pending_calls(&self.engine);
-        for (index, function, entry) in self.functions.iter() {
+        for (index, function) in self.functions.iter() {
             let stats = match self.engine.stats(index) {
                 Ok(stats) => stats,
                 Err(error) => {
@@ -23,7 +23,6 @@ impl Session {
                     continue;
                 }
             };
-            let _ = entry;
             let pending = pending.get(&index).copied().unwrap_or(0);
             by_target.entry(function.target).or_default().push(FunctionReport::new(
                 function.name.clone(),
@@ -33,10 +32,11 @@ impl Session {
                 pending,
             ));
         }
-        let targets = (0_u32..)
-            .zip(self.planner.targets().iter())
+        let targets = self
+            .resolver
+            .targets()
+            .iter()
             .map(|(index, target)| {
-                let index = TargetIndex(index);
                 let way = self.ways.get(&index).copied();
                 let mut report = TargetReport {
                     id: target.id.clone(),
@@ -56,11 +56,10 @@ impl Session {
                 report
             })
             .collect();
-        let pids = self.roots.clone();
         SessionReport {
             schema: SCHEMA,
-            pid: pids[0],
-            pids,
+            pid: self.root,
+            pids: self.roots.clone(),
             processes: self.processes_seen as usize,
             engine: EngineKind::Bpf,
             duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),

@@ -11,12 +11,12 @@ use std::{
 use aya::maps::{MapData, RingBuf};
 use speed_bump_abi::{Event, EventKind, PythonCodeEvent};
 use tokio::{
-    io::{Interest, unix::AsyncFd},
+    io::unix::AsyncFd,
     signal::unix::{Signal, SignalKind, signal},
     time::{MissedTickBehavior, interval, sleep_until},
 };
 
-use crate::{session::Session, sys::record::read, units::Pid};
+use crate::{session::Session, sys::{record::read, watch::{watch_pidfd, watch_ring}}, units::Pid};
 
 /// How often perf maps are read: a function that is new is covered this much later.
 const FOLLOW_EVERY: Duration = Duration::from_millis(10);
@@ -43,7 +43,7 @@ pub async fn run(
     mut show: impl FnMut(&mut Session),
 ) -> std::io::Result<Ended> {
     let mut signals = Signals::new()?;
-    let mut events = session.engine.take_events().map(AsyncFd::new).transpose()?;
+    let mut events = session.engine.take_events().map(watch_ring).transpose()?;
     let ends = session.ends();
     let mut follow = interval(FOLLOW_EVERY);
     follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -137,7 +137,7 @@ impl Watched {
         for (pid, covered) in &session.covered {
             if !self.pidfds.contains_key(pid) {
                 let pidfd = covered.process.as_fd().try_clone_to_owned()?;
-                self.pidfds.insert(*pid, AsyncFd::with_interest(pidfd, Interest::READABLE)?);
+                self.pidfds.insert(*pid, watch_pidfd(pidfd)?);
             }
         }
         Ok(())

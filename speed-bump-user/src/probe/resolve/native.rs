@@ -1,10 +1,10 @@
 //! Native functions and USDT probes of one file.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use speed_bump_abi::ArgumentSpec;
 
-use super::{FileError, Resolver, elf_of, indirect, probe_file};
+use super::{FileError, Resolver, elf_of, indirect};
 use crate::{
     elf::{ElfFile, FunctionSymbol, IndirectFunction, Root, UsdtLocation, UsdtProbe},
     engine::bpf::UprobeProgram,
@@ -15,7 +15,7 @@ use crate::{
         site::{self, CodeMap, Exactness, FunctionCode, SiteKind},
     },
     process::{Mappings, Process},
-    targets::{NativeMatcher, TargetIndex, UsdtMatcher},
+    targets::{NativeModule, Selection, TargetIndex, UsdtModule},
 };
 
 /// How many refused symbols of a file are told for a target.
@@ -87,38 +87,38 @@ impl FileSelection {
         &mut self,
         selecting: &Selecting<'_>,
         process: &Process,
-        matcher: &NativeMatcher<'_>,
+        matcher: &NativeModule<'_>,
     ) -> Result<(), FileError> {
         let functions = match Root::open(&process.root()) {
             Ok(root) => self.elf.functions_with_debug_files(&root, &self.path)?,
             Err(_) => self.elf.functions()?,
         };
         for function in functions.functions() {
-            let selection = matcher.select(function.names.candidates());
+            let selection = select(matcher, function.names.candidates());
             if let Some(target) = selection.winner {
                 self.add_function(selecting, function, target, selection.shadowed);
             }
         }
         for function in functions.indirect() {
-            if let Some(target) = matcher.select(function.names.candidates()).winner {
+            if let Some(target) = select(matcher, function.names.candidates()).winner {
                 self.indirect.push((target, function.clone()));
             }
         }
         let path = self.path.display().to_string();
         let refused = functions.refused().iter().filter_map(|refused| {
-            let target = matcher.select(refused.name.candidates()).winner?;
+            let target = select(matcher, refused.name.candidates()).winner?;
             Some((target, format!("{} in {path} is not probed: {}", refused.name.as_str(), refused.refusal)))
         });
         for (target, text) in refused.take(REFUSED_TOLD) {
             self.remark(target, text);
         }
         if functions.tables().is_empty() {
-            for target in matcher.targets() {
+            for target in selecting.resolver.native_targets_of(&path).collect::<Vec<_>>() {
                 self.remark(target, format!("{path} has no symbols: it is stripped, and no debug file was found"));
             }
         }
         for warning in functions.warnings() {
-            for target in matcher.targets() {
+            for target in selecting.resolver.native_targets_of(&path).collect::<Vec<_>>() {
                 self.remark(target, warning.clone());
             }
         }
@@ -181,7 +181,7 @@ impl FileSelection {
         self.selected.push((planned, vec![site]));
     }
 
-    fn add_usdt(&mut self, selecting: &Selecting<'_>, matcher: &UsdtMatcher<'_>) -> Result<(), FileError> {
+    fn add_usdt(&mut self, selecting: &Selecting<'_>, matcher: &UsdtModule<'_>) -> Result<(), FileError> {
         let probes = self.elf.usdt_probes()?;
         let path = self.path.display().to_string();
         for refused in &probes.refused {
@@ -217,6 +217,12 @@ impl FileSelection {
     fn remark(&mut self, target: TargetIndex, text: String) {
         self.remarks.push(Remark { target: Some(target), text });
     }
+}
+
+/// Asks for a symbol by all of its names.
+fn select<'n>(matcher: &NativeModule<'_>, names: impl Iterator<Item = Cow<'n, str>>) -> Selection {
+    let names: Vec<Cow<'n, str>> = names.collect();
+    matcher.select(names.iter().map(AsRef::as_ref))
 }
 
 /// A site for each location of a probe, and what speaks against the others. The first three arguments go
@@ -270,10 +276,4 @@ fn instruction_at(code: &CodeMap<'_>, location: &UsdtLocation) -> Result<(SiteKi
             .to_owned());
     }
     Ok((candidate.kind, candidate.instruction.clone()))
-}
-
-impl From<object::Error> for FileError {
-    fn from(error: object::Error) -> Self {
-        Self::Io(io::Error::other(error))
-    }
 }

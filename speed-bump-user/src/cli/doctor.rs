@@ -1,0 +1,35 @@
+//! `doctor`: what works here, what does not, and the way out.
+
+use std::process::ExitCode;
+
+use super::{
+    args::DoctorArgs,
+    exit::{Failure, SYSTEM},
+};
+use crate::doctor::{Check, CheckStatus, checks};
+
+/// Prints a line for each check; fails if one does.
+pub fn run(arguments: &DoctorArgs) -> Result<ExitCode, Failure> {
+    let checks = checks(arguments.pid);
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&checks).map_err(|error| Failure::new(SYSTEM, error))?;
+        println!("{text}");
+    } else {
+        checks.iter().for_each(print);
+    }
+    let failed = checks.iter().any(|check| check.status == CheckStatus::Fail);
+    Ok(if failed { SYSTEM.into() } else { ExitCode::SUCCESS })
+}
+
+fn print(check: &Check) {
+    let status = match check.status {
+        CheckStatus::Pass => "pass",
+        CheckStatus::Warn => "warn",
+        CheckStatus::Fail => "FAIL",
+        CheckStatus::Skip => "skip",
+    };
+    println!("{status}  {}: {}", check.name, check.detail);
+    if let Some(way_out) = &check.way_out {
+        println!("      -> {way_out}");
+    }
+}

@@ -1,0 +1,215 @@
+//! What attaching and listing have in common: from flags to processes with their plans.
+
+use std::{fmt::Write as _, path::Path, sync::Arc};
+
+use anyhow::anyhow;
+
+use super::{
+    args::SelectArgs,
+    environment::Environment,
+    exit::{Failure, NOTHING_MATCHED, SYSTEM, USAGE},
+};
+use crate::{
+    calibrate::Calibration,
+    elf::ElfFile,
+    kernel::{KernelFacts, Privileges},
+    probe::{
+        plan::{Plan, PythonPlan},
+        resolve::Resolver,
+    },
+    process::Process,
+    targets::{Reading, TargetIndex, TargetKind, Targets},
+    units::Nanos,
+};
+
+/// The delay of a trigger where neither flag nor environment says one; upstream's.
+const DEFAULT_DELAY: Nanos = Nanos(1_000);
+
+/// Everything that is known before anything is attached.
+pub struct Prepared {
+    /// Resolves further processes: children that exec.
+    pub resolver: Resolver,
+    /// The processes, each with what is selected in it.
+    pub processes: Vec<(Process, Plan)>,
+    /// What to tell: warnings, one a line.
+    pub notices: Vec<String>,
+}
+
+/// Opens the processes, reads the targets, calibrates and resolves. Attaches nothing.
+pub fn prepare(select: &SelectArgs, environment: &Environment) -> Result<Prepared, Failure> {
+    let processes = open_processes(select)?;
+    let targets = Arc::new(read_targets(select, environment, &processes)?);
+    check_privileges()?;
+    let calibration = Arc::new(Calibration::measure()?);
+    let resolver = Resolver::new(Arc::clone(&targets), calibration, select.entry);
+    let mut planned = Vec::with_capacity(processes.len());
+    for process in processes {
+        let plan = resolver.plan(&process)?;
+        planned.push((process, plan));
+    }
+    let mut notices: Vec<String> = targets.no_target().iter().map(ToString::to_string).collect();
+    notices.extend(unmatched(select, &resolver, &planned)?);
+    notices.extend(clamped(&resolver, &planned, delay(select, environment)));
+    Ok(Prepared { resolver, processes: planned, notices })
+}
+
+/// The delay where a target gives none.
+pub fn delay(select: &SelectArgs, environment: &Environment) -> Nanos {
+    select.delay.or(environment.delay).unwrap_or(DEFAULT_DELAY)
+}
+
+/// Refuses to go on without what every attach needs.
+pub fn check_privileges() -> Result<(), Failure> {
+    KernelFacts::read().require().map_err(|error| Failure::new(SYSTEM, error))?;
+    let privileges = Privileges::read().map_err(|error| Failure::new(SYSTEM, error))?;
+    privileges.require().map_err(|error| Failure::new(SYSTEM, error))
+}
+
+fn open_processes(select: &SelectArgs) -> Result<Vec<Process>, Failure> {
+    let mut pids = select.pids.clone();
+    pids.sort_unstable();
+    pids.dedup();
+    // In the order of the command line: the first is the report's `pid`.
+    pids.sort_by_key(|pid| select.pids.iter().position(|named| named == pid));
+    pids.into_iter().map(|pid| Process::open(pid).map_err(Failure::from)).collect()
+}
+
+fn read_targets(
+    select: &SelectArgs,
+    environment: &Environment,
+    processes: &[Process],
+) -> Result<Targets, Failure> {
+    let path = select.targets.as_ref().or(environment.targets.as_ref()).ok_or_else(|| {
+        let text = "no targets: name a targets file with --targets FILE or SPEED_BUMP_TARGETS; \
+                    `--help` shows what goes into it";
+        Failure::new(USAGE, anyhow!(text))
+    })?;
+    let is_elf = |path: &str| {
+        processes.iter().any(|process| {
+            let file = process.open_file(Path::new(path));
+            file.is_ok_and(|file| ElfFile::from_file(file, path).is_ok())
+        })
+    };
+    Targets::load(path, Reading { is_elf: &is_elf, allow_empty: select.allow_empty })
+        .map_err(|error| Failure::new(USAGE, error))
+}
+
+/// A line for each target that selects nothing; under `--strict` a failure.
+fn unmatched(
+    select: &SelectArgs,
+    resolver: &Resolver,
+    planned: &[(Process, Plan)],
+) -> Result<Vec<String>, Failure> {
+    let mut notices = Vec::new();
+    for (index, target) in resolver.targets().iter() {
+        let selected = planned.iter().any(|(_, plan)| plan.selects(index));
+        // Without a list of its functions, what a process will call is not known before it does.
+        let unknown = target.kind == TargetKind::Python
+            && planned.iter().any(|(_, plan)| matches!(plan.python, PythonPlan::Source(source) if !source.lists_functions()));
+        if !selected && !unknown {
+            notices.push(why_nothing(index, resolver, planned));
+        }
+    }
+    if select.strict && !notices.is_empty() {
+        return Err(Failure::new(NOTHING_MATCHED, anyhow!("{}", notices.join("\n"))));
+    }
+    let python_alone = resolver.targets().iter().all(|(_, target)| target.kind == TargetKind::Python);
+    let impossible = |plan: &Plan| match &plan.python {
+        PythonPlan::Impossible(why) => Some(why.clone()),
+        PythonPlan::NotAsked | PythonPlan::Source(_) => None,
+    };
+    if python_alone && !planned.is_empty() && planned.iter().all(|(_, plan)| impossible(plan).is_some()) {
+        let why = planned.iter().find_map(|(process, plan)| {
+            Some(format!("process {}: {}", process.pid(), impossible(plan)?))
+        });
+        return Err(Failure::new(SYSTEM, anyhow!("{}", why.unwrap_or_default())));
+    }
+    Ok(notices.into_iter().map(|notice| format!("warning: {notice}")).collect())
+}
+
+fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[(Process, Plan)]) -> String {
+    let Some(target) = resolver.targets().get(index) else { return String::new() };
+    let mut text = format!("line {}: `{}` selects nothing", target.line, target.text);
+    for (process, plan) in planned {
+        let mut reasons: Vec<&str> = plan
+            .remarks
+            .iter()
+            .filter(|remark| remark.target == Some(index))
+            .map(|remark| remark.text.as_str())
+            .collect();
+        if target.kind == TargetKind::Python
+            && let PythonPlan::Impossible(why) = &plan.python
+        {
+            reasons.push(why);
+        }
+        for reason in reasons.iter().take(3) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\n  process {}: {reason}", process.pid());
+        }
+        if reasons.is_empty() {
+            let nearest = resolver.nearest(process, index);
+            if !nearest.is_empty() {
+                let _ = write!(text, "\n  process {}: nearest are {}", process.pid(), nearest.join(", "));
+            }
+        }
+    }
+    text
+}
+
+/// A line for each target whose delay is below what can be delivered at its sites.
+fn clamped(resolver: &Resolver, planned: &[(Process, Plan)], default: Nanos) -> Vec<String> {
+    let mut notices = Vec::new();
+    for (index, target) in resolver.targets().iter() {
+        let delay = target.delay.unwrap_or(default);
+        let floor = planned
+            .iter()
+            .flat_map(|(_, plan)| plan.kinds_of(index))
+            .map(|kind| resolver.calibration().cost(kind).floor)
+            .max();
+        if let Some(floor) = floor.filter(|floor| delay < *floor && delay > Nanos(0)) {
+            notices.push(format!(
+                "warning: line {}: a delay of {delay} is below the floor of {floor} at its costliest probe \
+                 site; a trigger there takes {floor} (for less on average, delay every Nth call with frequency=N)",
+                target.line
+            ));
+        }
+    }
+    notices
+}
+
+/// What the session is about, in a few lines.
+pub fn header(process: &Process, plan: &Plan, calibration: &Calibration) -> String {
+    let comm = process.comm().unwrap_or_default();
+    let mut text = format!(
+        "process {} ({comm}): {} functions at {} probe sites, engine bpf",
+        process.pid(),
+        plan.functions.len(),
+        plan.sites.len()
+    );
+    let kinds: Vec<_> = plan.sites.iter().map(|site| calibration.cost(site.kind)).collect();
+    if let (Some(least), Some(most)) =
+        (kinds.iter().map(|cost| cost.unselected).min(), kinds.iter().map(|cost| cost.floor).max())
+    {
+        let _ = write!(text, "; a call there costs from {least}, the smallest delay is at most {most}");
+    }
+    match &plan.python {
+        PythonPlan::NotAsked => {}
+        PythonPlan::Source(source) => {
+            let cost = plan
+                .sites
+                .iter()
+                .filter(|site| site.function.is_none())
+                .map(|site| calibration.cost(site.kind).unselected)
+                .max()
+                .unwrap_or_default();
+            let _ = write!(
+                text,
+                "\n  Python calls through {source}: each call of any Python function costs about {cost}, matched or not"
+            );
+        }
+        PythonPlan::Impossible(why) => {
+            let _ = write!(text, "\n  Python targets select nothing: {why}");
+        }
+    }
+    text
+}
