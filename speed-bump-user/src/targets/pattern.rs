@@ -1,4 +1,4 @@
-//! One shell glob, with the meaning that Python's `fnmatch.fnmatchcase` gives it (CPython 3.9 and later).
+//! One shell glob, with the meaning that Python's `fnmatch.fnmatchcase` gives it (CPython 3.10 and later).
 //!
 //! A pattern is read into pieces here, and the pieces become a regular expression for regex-automata. The globset
 //! crate cannot take their place: it matches bytes, so that its `?` and its `[é]` stand for one byte of a

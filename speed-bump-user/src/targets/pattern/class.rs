@@ -1,4 +1,4 @@
-//! The class of a shell glob, `[seq]` and `[!seq]`, read as `CPython`'s `fnmatch.translate` (3.9 and later) reads it.
+//! The class of a shell glob, `[seq]` and `[!seq]`, read as `CPython`'s `fnmatch.translate` (3.10 and later) reads it.
 
 use regex_syntax::hir::{self, ClassUnicode, ClassUnicodeRange, Hir};
 
@@ -46,7 +46,8 @@ impl Class {
     }
 
     /// Whether the character is one of the class.
-    pub(in crate::targets) fn contains(&self, c: char) -> bool {
+    #[cfg(test)]
+    pub(super) fn contains(&self, c: char) -> bool {
         self.ranges.iter().any(|&(first, last)| (first..=last).contains(&c)) != self.negated
     }
 
