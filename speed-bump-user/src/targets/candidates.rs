@@ -1,0 +1,295 @@
+//! What a target that selects nothing may have meant: the names in the process that come nearest to its patterns.
+
+use std::collections::HashMap;
+
+use super::{
+    Target, dotted,
+    dotted::DottedNames,
+    pattern::{Pattern, PatternError, Piece},
+};
+
+impl Target {
+    /// The candidates that come nearest to what this target asks for, at most `limit`, best first, as `module:name`.
+    ///
+    /// A candidate is a module, as [`Target::module`] is matched against, and a name in it; that of a USDT probe is
+    /// `provider:name`. First come those that match but for the case of letters; then those that contain the
+    /// pattern (`SelfAttention.forward` for `forward`) or differ from it by a few letters, the fewest first; then
+    /// the right names in other modules, and other names in the right module.
+    ///
+    /// A hundred thousand candidates take a fraction of a second: when a fixed amount of comparing letters is used
+    /// up, the candidates after that are only tried for the case of letters and for containing the pattern.
+    pub fn nearest<'c>(
+        &self,
+        candidates: impl IntoIterator<Item = (&'c str, &'c str)>,
+        limit: usize,
+    ) -> Vec<String> {
+        let name = match &self.provider {
+            Some(provider) => Gauge::new(&format!("{provider}:{}", self.name)),
+            None => Gauge::new(self.name.as_str()),
+        };
+        // These patterns compiled once; if they do not in lower case, there is nothing to propose.
+        let (Ok(module), Ok(name)) = (Gauge::new(self.module.as_str()), name) else { return Vec::new() };
+        let dotted = dotted::applies(&self.module);
+        let mut budget = BUDGET;
+        let mut modules: HashMap<&str, Option<u32>> = HashMap::new();
+        let mut best = Best { limit, found: Vec::new() };
+        for candidate in candidates {
+            let in_module = *modules
+                .entry(candidate.0)
+                .or_insert_with(|| module.of_module(candidate.0, dotted, &mut budget));
+            let score = match (in_module, name.of(candidate.1, &mut budget)) {
+                (Some(module), Some(name)) => module + name,
+                (None, Some(0)) if name.letters > 0 => ELSEWHERE,
+                (Some(0), None) if module.letters > 0 => OTHER_NAME,
+                _ => continue,
+            };
+            best.add(score, candidate);
+        }
+        best.finish()
+    }
+}
+
+/// How many pairs of letters are compared for one target: some 0.1 s.
+const BUDGET: usize = 1 << 25;
+/// The score of the right name in another module.
+const ELSEWHERE: u32 = 1_000;
+/// The score of another name in the right module.
+const OTHER_NAME: u32 = 2_000;
+/// The score of containing the pattern; the best that is not a match.
+const CONTAINED: u32 = 1;
+/// A pattern of fewer letters is contained in too much to mean anything.
+const FEWEST_CONTAINED: usize = 3;
+
+/// Measures how far texts are from one pattern, without regard to case.
+struct Gauge {
+    folded: Pattern,
+    /// Matches what contains a text that `folded` matches.
+    around: Pattern,
+    steps: Vec<Step>,
+    /// How many characters of the pattern stand for themselves.
+    letters: usize,
+    /// Which they are, as in [`letter_set`].
+    letter_set: u64,
+}
+
+/// A piece of a pattern, one character at a time.
+enum Step {
+    /// `*`
+    AnyText,
+    /// `?` or a class, of which a letter more or less is no great matter.
+    AnyChar,
+    Letter(char),
+}
+
+impl Gauge {
+    fn new(pattern: &str) -> Result<Self, PatternError> {
+        let folded = Pattern::new(&pattern.chars().map(fold).collect::<String>())?;
+        let around = Pattern::new(&format!("*{folded}*"))?;
+        let mut steps = Vec::new();
+        for piece in folded.pieces() {
+            match piece {
+                Piece::AnyText => steps.push(Step::AnyText),
+                Piece::AnyChar | Piece::OneOf(_) => steps.push(Step::AnyChar),
+                Piece::Literal(literal) => steps.extend(literal.chars().map(Step::Letter)),
+            }
+        }
+        let letters = || {
+            steps.iter().filter_map(|step| match step {
+                Step::Letter(letter) => Some(*letter),
+                _ => None,
+            })
+        };
+        let (letters, letter_set) = (letters().count(), letter_set(letters()));
+        Ok(Self { folded, around, steps, letters, letter_set })
+    }
+
+    /// How far a text is from the pattern: 0 when it matches but for case; `None` when it is too far to mention.
+    fn of(&self, text: &str, budget: &mut usize) -> Option<u32> {
+        let folded: String = text.chars().map(fold).collect();
+        if self.folded.matches(&folded) {
+            return Some(0);
+        }
+        if self.letters >= FEWEST_CONTAINED && self.around.matches(&folded) {
+            return Some(CONTAINED);
+        }
+        self.edits(&folded, budget).map(|edits| CONTAINED + edits)
+    }
+
+    /// [`Gauge::of`] for a module, whose dotted names count as well.
+    fn of_module(&self, path: &str, dotted: bool, budget: &mut usize) -> Option<u32> {
+        let by_path = self.of(path, budget);
+        if !dotted || by_path == Some(0) {
+            return by_path;
+        }
+        let names = DottedNames::of(path);
+        names.iter().filter_map(|name| self.of(name, budget)).chain(by_path).min()
+    }
+
+    /// How many characters have to be added, dropped or replaced for the pattern to match, when they are few.
+    fn edits(&self, text: &str, budget: &mut usize) -> Option<u32> {
+        let most = u32::try_from(self.letters / 3).unwrap_or(u32::MAX).min(MOST_EDITS);
+        // Each letter of the pattern that the text has nowhere costs an edit: most candidates end here.
+        if most == 0 || (self.letter_set & !letter_set(text.chars())).count_ones() > most {
+            return None;
+        }
+        let text: Vec<char> = text.chars().collect();
+        *budget = budget.checked_sub(self.steps.len() * text.len())?;
+
+        // Levenshtein's distance, in which `*` takes any number of characters for nothing. `row[n]` is what it
+        // costs that the steps so far match the first n characters.
+        let mut row: Vec<u32> = (0..).take(text.len() + 1).collect();
+        for step in &self.steps {
+            let mut diagonal = row.first().copied().unwrap_or_default();
+            let mut left = diagonal + u32::from(!matches!(step, Step::AnyText));
+            if let Some(first) = row.first_mut() {
+                *first = left;
+            }
+            for (cost, c) in row.iter_mut().skip(1).zip(&text) {
+                let above = *cost;
+                *cost = match step {
+                    Step::AnyText => above.min(left),
+                    Step::AnyChar => diagonal.min(above + 1).min(left + 1),
+                    Step::Letter(letter) => (diagonal + u32::from(letter != c)).min(above + 1).min(left + 1),
+                };
+                (diagonal, left) = (above, *cost);
+            }
+            if row.iter().all(|cost| *cost > most) {
+                return None;
+            }
+        }
+        row.last().copied().filter(|edits| *edits <= most)
+    }
+}
+
+/// Two names that differ by more are different names.
+const MOST_EDITS: u32 = 8;
+
+/// A bit for each letter that occurs; some letters share one.
+fn letter_set(letters: impl Iterator<Item = char>) -> u64 {
+    letters.fold(0, |set, letter| set | 1 << (u32::from(letter) % u64::BITS))
+}
+
+/// The letter in lower case, as far as that is one letter.
+fn fold(letter: char) -> char {
+    let mut lower = letter.to_lowercase();
+    match (lower.next(), lower.next()) {
+        (Some(lower), None) => lower,
+        _ => letter,
+    }
+}
+
+/// The best candidates so far, and some more.
+struct Best<'c> {
+    limit: usize,
+    found: Vec<Scored<'c>>,
+}
+
+/// Score, length of the name, module, name: the order in which candidates are proposed.
+type Scored<'c> = (u32, usize, &'c str, &'c str);
+
+impl<'c> Best<'c> {
+    fn add(&mut self, score: u32, (module, name): (&'c str, &'c str)) {
+        self.found.push((score, name.len(), module, name));
+        if self.found.len() > 1_000 + 2 * self.limit {
+            self.trim();
+        }
+    }
+
+    fn trim(&mut self) {
+        self.found.sort_unstable();
+        self.found.dedup();
+        self.found.truncate(self.limit);
+    }
+
+    fn finish(mut self) -> Vec<String> {
+        self.trim();
+        self.found.into_iter().map(|(.., module, name)| format!("{module}:{name}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use crate::targets::{Reading, Targets};
+
+    fn nearest(line: &str, candidates: &[(&str, &str)], limit: usize) -> Vec<String> {
+        let reading = Reading { is_elf: &|_| false, allow_empty: false };
+        let targets = Targets::parse("t", line.as_bytes(), reading).unwrap();
+        targets.iter().next().unwrap().1.nearest(candidates.iter().copied(), limit)
+    }
+
+    #[test]
+    fn hits_but_for_case_come_first() {
+        let candidates = [
+            ("/s/a.py", "selfattention"),
+            ("/s/a.py", "SelfAttentions.forward"),
+            ("/s/a.py", "SelfAttention.forward"),
+            ("/s/a.py", "unrelated"),
+        ];
+        assert_eq!(
+            nearest("*:*attention.FORWARD", &candidates, 10),
+            ["/s/a.py:SelfAttention.forward", "/s/a.py:SelfAttentions.forward"]
+        );
+    }
+
+    #[test]
+    fn names_that_contain_the_pattern_are_near() {
+        let candidates =
+            [("/s/a.py", "Attention.forward"), ("/s/a.py", "backward"), ("/s/b.py", "Norm.forward")];
+        assert_eq!(
+            nearest("*:forward", &candidates, 10),
+            ["/s/b.py:Norm.forward", "/s/a.py:Attention.forward"]
+        );
+        assert_eq!(nearest("*:forward", &candidates, 1), ["/s/b.py:Norm.forward"]);
+        assert_eq!(nearest("s/a.py:*Attention*", &candidates, 1), ["/s/a.py:Attention.forward"]);
+    }
+
+    #[test]
+    fn a_few_wrong_letters_are_near() {
+        let candidates = [("/l/libc.so.6", "malloc"), ("/l/libc.so.6", "calloc"), ("/l/libc.so.6", "printf")];
+        assert_eq!(nearest("native:*:maloc", &candidates, 10), ["/l/libc.so.6:malloc"]);
+        assert_eq!(nearest("native:*:m*lok", &candidates, 10), ["/l/libc.so.6:malloc"]);
+        let probes = [("/l/libpython.so", "python:gc__start"), ("/l/libpython.so", "python:line")];
+        assert_eq!(nearest("usdt:*:pyton:gc__start", &probes, 1), ["/l/libpython.so:python:gc__start"]);
+    }
+
+    #[test]
+    fn right_names_elsewhere_come_before_other_names_there() {
+        let candidates = [
+            ("/l/libm.so.6", "sin"),
+            ("/l/libm.so.6", "cos"),
+            ("/l/libc.so.6", "malloc"),
+            ("/l/libz.so", "crc32"),
+        ];
+        assert_eq!(
+            nearest("native:*/libm.so.6:malloc", &candidates, 10),
+            ["/l/libc.so.6:malloc", "/l/libm.so.6:cos", "/l/libm.so.6:sin"]
+        );
+    }
+
+    #[test]
+    fn modules_are_compared_by_their_dotted_names_too() {
+        let candidates = [("/s/transformers/llama.py", "f"), ("/s/torch/llama.py", "f")];
+        assert_eq!(nearest("transformer.llama:f", &candidates, 1), ["/s/transformers/llama.py:f"]);
+    }
+
+    #[test]
+    fn many_candidates_are_bounded_and_case_still_counts() {
+        let names: Vec<String> = (0..100_000).map(|n| format!("ns::some_function_name_{n}(int)")).collect();
+        let candidates: Vec<(&str, &str)> = names
+            .iter()
+            .map(|name| ("/l/lib.so", name.as_str()))
+            .chain([("/l/lib.so", "Other_Name")])
+            .collect();
+        assert_eq!(nearest("native:*:other_name", &candidates, 3)[0], "/l/lib.so:Other_Name");
+        assert_eq!(nearest("native:*:ns::some_funktion_nam_77777*", &candidates, 5).len(), 5);
+        assert!(nearest("native:*:other_name", &candidates, 0).is_empty());
+    }
+
+    #[test]
+    fn nothing_near_is_nothing() {
+        assert!(nearest("*:execute_model", &[("/a.py", "f"), ("/b.py", "g.h")], 10).is_empty());
+        assert!(nearest("*:f", &[], 10).is_empty());
+    }
+}

@@ -1,0 +1,254 @@
+//! What can be wrong with a targets file, said so that it can be mended.
+
+use std::{fmt, io};
+
+use super::{TargetKind, pattern::PatternError};
+use crate::units::{Nanos, NanosError};
+
+/// The most bytes a line may have, without its line end.
+pub const MAX_LINE_BYTES: usize = 4096;
+
+/// The most bytes a targets file may have: a thousand times what the largest sensible one needs.
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Why a targets file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetsError {
+    /// There is no such file.
+    #[error("{file}: no such targets file; expected a text file with one MODULE:NAME a line")]
+    Missing {
+        /// The path as it was given.
+        file: String,
+    },
+    /// The path leads to a directory.
+    #[error("{file}: is a directory; expected a text file with one MODULE:NAME a line")]
+    Directory {
+        /// The path as it was given.
+        file: String,
+    },
+    /// The system would not let it be read.
+    #[error("{file}: cannot be read: {cause}; expected a readable text file with one MODULE:NAME a line")]
+    Unreadable {
+        /// The path as it was given.
+        file: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// It has more than [`MAX_FILE_BYTES`].
+    #[error(
+        "{file}: is larger than {MAX_FILE_BYTES} bytes; is this a targets file? One glob can select many functions"
+    )]
+    TooLarge {
+        /// The path as it was given.
+        file: String,
+    },
+    /// No line of it is a target.
+    #[error(transparent)]
+    NoTarget(NoTarget),
+    /// Lines that mean nothing; all of them, up to [`LineErrors::MOST`].
+    #[error("{0}")]
+    Lines(LineErrors),
+}
+
+/// A targets file that selects nothing, because no line of it is a target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct NoTarget {
+    /// The file as it was named.
+    pub file: String,
+    /// How many lines it has.
+    pub lines: usize,
+    /// How many of them exclude something.
+    pub exclusions: usize,
+}
+
+impl fmt::Display for NoTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, lines, exclusions } = self;
+        match (lines, exclusions) {
+            (0, _) => write!(f, "{file}: is empty")?,
+            (lines, 0) => write!(f, "{file}: has no target: only comments and blank lines (1 to {lines})")?,
+            (lines, _) => {
+                write!(f, "{file}: has no target: only exclusions and comments (lines 1 to {lines})")?
+            }
+        }
+        f.write_str("; expected at least one line MODULE:NAME, or --allow-empty")
+    }
+}
+
+/// The lines of one file that mean nothing; at least one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LineErrors {
+    /// In the order of the file.
+    pub errors: Vec<LineError>,
+    /// The limit was reached, and the rest of the file was not read.
+    pub truncated: bool,
+}
+
+impl LineErrors {
+    /// How many are collected before the rest of the file is left alone.
+    pub const MOST: usize = 20;
+}
+
+impl fmt::Display for LineErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, error) in self.errors.iter().enumerate() {
+            let line_end = if nth == 0 { "" } else { "\n" };
+            write!(f, "{line_end}{error}")?;
+        }
+        if self.truncated {
+            write!(f, "\nstopped after {} errors; there may be more", Self::MOST)?;
+        }
+        Ok(())
+    }
+}
+
+/// A line that means nothing.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{file}:{line}: `{}`: {problem}", Excerpt(text))]
+pub struct LineError {
+    /// The file as it was named.
+    pub file: String,
+    /// The number of the line, from 1.
+    pub line: usize,
+    /// The line without its line end; what is not UTF-8 in it is replaced.
+    pub text: String,
+    /// What is wrong with it, and what was expected.
+    pub problem: LineProblem,
+}
+
+/// What is wrong with a line, and what was expected instead.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum LineProblem {
+    /// No `:` where one has to be.
+    #[error("missing `:`; expected {}", shape(*kind))]
+    MissingColon {
+        /// The kind, when the line names one.
+        kind: Option<TargetKind>,
+    },
+    /// Nothing before the `:`.
+    #[error("empty module pattern; expected {}, with `*` for any module", shape(*kind))]
+    EmptyModule {
+        /// The kind, when the line names one.
+        kind: Option<TargetKind>,
+    },
+    /// Nothing between the second and the third `:` of a USDT probe.
+    #[error("empty provider pattern; expected {}, with `*` for any provider", shape(Some(TargetKind::Usdt)))]
+    EmptyProvider,
+    /// Nothing after the last `:`.
+    #[error("empty name pattern; expected {}, with `*` for any name", shape(*kind))]
+    EmptyName {
+        /// The kind, when the line names one.
+        kind: Option<TargetKind>,
+    },
+    /// A word before the first `:` that is not a kind, in a line that has one `:` too many for a module.
+    #[error(
+        "unknown kind `{written}`; expected py:MODULE:NAME, native:MODULE:NAME or usdt:MODULE:PROVIDER:NAME"
+    )]
+    UnknownKind {
+        /// The word.
+        written: String,
+    },
+    /// A key that no option has.
+    #[error("unknown key `{key}`; expected delay=TIME, frequency=N or id=NAME")]
+    UnknownKey {
+        /// The key as it was written.
+        key: String,
+    },
+    /// An option that is there already; a bare number counts as `delay=`.
+    #[error("`{key}` is given twice; expected it once")]
+    RepeatedKey {
+        /// The key.
+        key: &'static str,
+    },
+    /// Words after the options.
+    #[error(
+        "unexpected `{word}` after an option; expected delay=TIME, frequency=N or id=NAME, and nothing else"
+    )]
+    UnexpectedWord {
+        /// The first of them.
+        word: String,
+    },
+    /// A `#` behind a pattern.
+    #[error("a comment behind a pattern; expected the comment on a line of its own, starting with `#`")]
+    InlineComment,
+    /// A delay that is not a time.
+    #[error("bad delay: {0}; expected a time such as delay=10us, of at most 10s")]
+    Delay(NanosError),
+    /// A time without `delay=` that is not a bare number of nanoseconds.
+    #[error("bad delay `{written}`; expected delay=TIME, as in delay=10us, or a bare number of nanoseconds")]
+    DelayWithoutKey {
+        /// The word.
+        written: String,
+    },
+    /// A delay beyond [`Nanos::MAX_DELAY`].
+    #[error("the delay {delay} is too long; expected at most {}", Nanos::MAX_DELAY)]
+    DelayTooLong {
+        /// The delay.
+        delay: Nanos,
+    },
+    /// A frequency that is not a number from 1.
+    #[error("bad frequency `{written}`; expected a whole number from 1: every Nth call is delayed")]
+    Frequency {
+        /// What follows the `=`.
+        written: String,
+    },
+    /// An `id=` that reports could not show.
+    #[error("bad id `{}`; expected a name of printable characters", Excerpt(written))]
+    Id {
+        /// What follows the `=`.
+        written: String,
+    },
+    /// The id of an earlier line.
+    #[error("the id `{}` is that of line {first} already; expected another id=NAME", Excerpt(id))]
+    DuplicateId {
+        /// The id.
+        id: String,
+        /// The line that has it.
+        first: usize,
+    },
+    /// An exclusion with an option.
+    #[error("unexpected `{word}`: an exclusion has no options; expected !MODULE:NAME")]
+    OptionOnExclusion {
+        /// The option.
+        word: String,
+    },
+    /// More bytes than [`MAX_LINE_BYTES`].
+    #[error("the line has {bytes} bytes; expected at most {MAX_LINE_BYTES}")]
+    TooLong {
+        /// How many it has.
+        bytes: usize,
+    },
+    /// Bytes that are no text.
+    #[error("not UTF-8: byte {byte:#04x} at byte offset {offset} of the file; expected text in UTF-8")]
+    NotUtf8 {
+        /// Where the first such byte is in the file, from 0.
+        offset: usize,
+        /// The byte.
+        byte: u8,
+    },
+    /// A pattern that cannot be compiled.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+}
+
+fn shape(kind: Option<TargetKind>) -> &'static str {
+    match kind {
+        None => "[KIND:]MODULE:NAME [KEY=VALUE ...]",
+        Some(TargetKind::Python) => "py:MODULE:NAME",
+        Some(TargetKind::Native) => "native:MODULE:NAME",
+        Some(TargetKind::Usdt) => "usdt:MODULE:PROVIDER:NAME",
+    }
+}
+
+/// As much of a text as a message can take, and nothing in it that a terminal would obey.
+struct Excerpt<'a>(&'a str);
+
+impl fmt::Display for Excerpt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 120;
+        for c in self.0.chars().take(MOST) {
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+        }
+        if self.0.chars().nth(MOST).is_some() { f.write_str("…") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,194 @@
+//! From the bytes of a targets file to its targets: lines, limits, and the names that reports use.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
+
+use super::{
+    Exclusion, Target, TargetKind, Targets,
+    error::{LineError, LineErrors, LineProblem, MAX_FILE_BYTES, MAX_LINE_BYTES, NoTarget, TargetsError},
+    line::{self, Line},
+    rules::Rules,
+};
+
+/// How a targets file is read.
+#[derive(Clone, Copy)]
+pub struct Reading<'a> {
+    /// Whether an absolute path names an ELF file in the mount namespace of the process; it decides the kind of a
+    /// line that names none. With several processes: in that of any.
+    pub is_elf: &'a dyn Fn(&str) -> bool,
+    /// A file without targets is no error; [`Targets::no_target`] has the warning.
+    pub allow_empty: bool,
+}
+
+impl Targets {
+    /// Reads a targets file.
+    ///
+    /// # Errors
+    /// When it cannot be read, has no target, or has lines that mean nothing: all of these at once.
+    pub fn load(path: &Path, reading: Reading<'_>) -> Result<Self, TargetsError> {
+        let file = path.display().to_string();
+        let mut bytes = Vec::new();
+        // Never more than the limit, whatever the path leads to: a device or a pipe has no size to ask for.
+        let read = File::open(path).and_then(|open| open.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
+        match read {
+            Ok(read) if read as u64 > MAX_FILE_BYTES => Err(TargetsError::TooLarge { file }),
+            Ok(_) => Self::parse(&file, &bytes, reading),
+            Err(cause) => Err(match cause.kind() {
+                io::ErrorKind::NotFound => TargetsError::Missing { file },
+                io::ErrorKind::IsADirectory => TargetsError::Directory { file },
+                _ => TargetsError::Unreadable { file, cause },
+            }),
+        }
+    }
+
+    /// Reads the bytes of a targets file; `source` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`Targets::load`], but for those of the file system.
+    pub fn parse(source: &str, bytes: &[u8], reading: Reading<'_>) -> Result<Self, TargetsError> {
+        let mut collected = Collected::default();
+        let mut errors = Vec::new();
+        let mut lines = 0;
+        for (offset, bytes) in physical_lines(bytes) {
+            lines += 1;
+            if let Err(problem) = collected.add(lines, offset, bytes, reading) {
+                let text = String::from_utf8_lossy(bytes).trim().to_owned();
+                errors.push(LineError { file: source.to_owned(), line: lines, text, problem });
+            }
+            if errors.len() == LineErrors::MOST {
+                return Err(TargetsError::Lines(LineErrors { errors, truncated: true }));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(TargetsError::Lines(LineErrors { errors, truncated: false }));
+        }
+        let targets = collected.finish().map_err(|(line, text, problem)| {
+            let errors = vec![LineError { file: source.to_owned(), line, text, problem }];
+            TargetsError::Lines(LineErrors { errors, truncated: false })
+        })?;
+        if !targets.is_empty() {
+            return Ok(targets);
+        }
+        let no_target = NoTarget { file: source.to_owned(), lines, exclusions: targets.exclusions.len() };
+        if reading.allow_empty {
+            Ok(Self { no_target: Some(no_target), ..targets })
+        } else {
+            Err(TargetsError::NoTarget(no_target))
+        }
+    }
+}
+
+/// The lines of a file and the byte offsets at which they start. `\n`, `\r\n` and `\r` end a line, as they do for
+/// Python's text files; a byte order mark is left out.
+fn physical_lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+    let mut at = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+    std::iter::from_fn(move || {
+        let rest = bytes.get(at..).filter(|rest| !rest.is_empty())?;
+        let start = at;
+        let length = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(rest.len());
+        let (line, end) = rest.split_at(length);
+        at += length + if end.starts_with(b"\r\n") { 2 } else { 1 };
+        Some((start, line))
+    })
+}
+
+/// What the lines so far say.
+#[derive(Default)]
+struct Collected {
+    targets: Vec<Target>,
+    exclusions: Vec<Exclusion>,
+    /// The lines of the ids that are written.
+    ids: HashMap<String, usize>,
+    /// The indices of the targets that have none.
+    unnamed: Vec<usize>,
+}
+
+impl Collected {
+    fn add(
+        &mut self,
+        number: usize,
+        offset: usize,
+        bytes: &[u8],
+        reading: Reading<'_>,
+    ) -> Result<(), LineProblem> {
+        if bytes.len() > MAX_LINE_BYTES {
+            return Err(LineProblem::TooLong { bytes: bytes.len() });
+        }
+        let text = std::str::from_utf8(bytes).map_err(|error| LineProblem::NotUtf8 {
+            offset: offset + error.valid_up_to(),
+            byte: bytes.get(error.valid_up_to()).copied().unwrap_or_default(),
+        })?;
+        let Some(line) = line::read(text, reading.is_elf)? else { return Ok(()) };
+        let Line { excludes, patterns, options } = line;
+        let text = text.trim().to_owned();
+        if excludes {
+            self.exclusions.push(Exclusion {
+                line: number,
+                text,
+                kind: patterns.kind,
+                kind_reason: patterns.reason,
+                module: patterns.module,
+                provider: patterns.provider,
+                name: patterns.name,
+            });
+            return Ok(());
+        }
+        let id = match options.id {
+            Some(id) => {
+                if let Some(&first) = self.ids.get(&id) {
+                    return Err(LineProblem::DuplicateId { id, first });
+                }
+                self.ids.insert(id.clone(), number);
+                id
+            }
+            None => {
+                self.unnamed.push(self.targets.len());
+                String::new()
+            }
+        };
+        self.targets.push(Target {
+            line: number,
+            text,
+            kind: patterns.kind,
+            kind_reason: patterns.reason,
+            pattern: patterns.written,
+            module: patterns.module,
+            provider: patterns.provider,
+            name: patterns.name,
+            delay: options.delay,
+            frequency: options.frequency,
+            id,
+        });
+        Ok(())
+    }
+
+    /// Names the targets that have no id by their pattern, wherever an id of that name is written; an error is the
+    /// line, its text and the problem.
+    fn finish(mut self) -> Result<Targets, (usize, String, LineProblem)> {
+        for &at in &self.unnamed {
+            let Some(target) = self.targets.get_mut(at) else { continue };
+            let mut id = target.pattern.clone();
+            if self.ids.contains_key(&id) {
+                id = format!("{id} (line {})", target.line);
+            }
+            // Only a pattern that ends in ` (line N)` itself gets here with an id that is taken.
+            if let Some(first) = self.ids.insert(id.clone(), target.line) {
+                return Err((target.line, target.text.clone(), LineProblem::DuplicateId { id, first }));
+            }
+            target.id = id;
+        }
+        let Self { targets, exclusions, .. } = self;
+        let rules = |kind: TargetKind| Rules::new(kind, &targets, &exclusions);
+        let (python, native, usdt) =
+            (rules(TargetKind::Python), rules(TargetKind::Native), rules(TargetKind::Usdt));
+        Ok(Targets { python, native, usdt, no_target: None, targets, exclusions })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! One line of a targets file: its kind, its patterns and its options. What lines mean together is not known here.
+
+use super::{
+    KindReason, TargetKind,
+    error::LineProblem,
+    options::{self, Options},
+    pattern::Pattern,
+};
+
+/// A line that is not blank and no comment.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// It starts with `!`.
+    pub(super) excludes: bool,
+    pub(super) patterns: Patterns,
+    pub(super) options: Options,
+}
+
+/// What a line selects, or excludes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Patterns {
+    pub(super) kind: TargetKind,
+    pub(super) reason: KindReason,
+    /// `[kind:]module[:provider]:name` as written, without white space around the colons.
+    pub(super) written: String,
+    pub(super) module: Pattern,
+    pub(super) provider: Option<Pattern>,
+    pub(super) name: Pattern,
+}
+
+/// Reads a line; `None` when it is blank or a comment.
+///
+/// `is_elf` says whether an absolute path names an ELF file in the process's own mount namespace.
+pub(super) fn read(text: &str, is_elf: &dyn Fn(&str) -> bool) -> Result<Option<Line>, LineProblem> {
+    let text = text.trim();
+    if text.is_empty() || text.starts_with('#') {
+        return Ok(None);
+    }
+    let (excludes, text) = match text.strip_prefix('!') {
+        Some(text) => (true, text.trim_start()),
+        None => (false, text),
+    };
+    let (patterns, words) = patterns(text, is_elf)?;
+    let options = match words.first() {
+        // A comment has its own message.
+        Some(word) if excludes && !word.starts_with('#') => {
+            return Err(LineProblem::OptionOnExclusion { word: (*word).to_owned() });
+        }
+        _ => Options::read(&words)?,
+    };
+    Ok(Some(Line { excludes, patterns, options }))
+}
+
+fn patterns<'a>(
+    text: &'a str,
+    is_elf: &dyn Fn(&str) -> bool,
+) -> Result<(Patterns, Vec<&'a str>), LineProblem> {
+    let (kind, rest) = written_kind(text)?;
+    let (module, rest) = rest.split_once(':').ok_or(LineProblem::MissingColon { kind })?;
+    let module = module.trim();
+    if module.is_empty() {
+        return Err(LineProblem::EmptyModule { kind });
+    }
+    let (provider, rest) = match kind {
+        Some(TargetKind::Usdt) => {
+            let (provider, rest) = rest.split_once(':').ok_or(LineProblem::MissingColon { kind })?;
+            (Some(provider.trim()).filter(|provider| !provider.is_empty()), rest)
+        }
+        _ => (None, rest),
+    };
+    if kind == Some(TargetKind::Usdt) && provider.is_none() {
+        return Err(LineProblem::EmptyProvider);
+    }
+    let (name, words) = options::split(rest);
+    if name.is_empty() {
+        return Err(LineProblem::EmptyName { kind });
+    }
+
+    let prefix = kind.map(TargetKind::prefix);
+    let written: Vec<&str> = prefix.into_iter().chain([module]).chain(provider).chain([name]).collect();
+    let (kind, reason) = match kind {
+        Some(kind) => (kind, KindReason::Written),
+        None => guessed_kind(module, is_elf),
+    };
+    let patterns = Patterns {
+        kind,
+        reason,
+        written: written.join(":"),
+        module: Pattern::new(module)?,
+        provider: provider.map(Pattern::new).transpose()?,
+        name: Pattern::new(name)?,
+    };
+    Ok((patterns, words))
+}
+
+/// The kind that a line names, and what follows it.
+///
+/// A known kind before the first `:` is always one, so that `native:malloc` is a line that misses a `:` and not a
+/// Python module called `native`; such a module is written `py:native:malloc`. Any other plain word is taken for
+/// a misspelt kind when a single `:` is still to come: no name of a Python function has one, and C++ writes `::`.
+fn written_kind(text: &str) -> Result<(Option<TargetKind>, &str), LineProblem> {
+    let Some((word, rest)) = text.split_once(':') else { return Ok((None, text)) };
+    let word = word.trim();
+    if let Some(kind) = TargetKind::ALL.into_iter().find(|kind| kind.prefix() == word) {
+        return Ok((Some(kind), rest));
+    }
+    let plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    if plain && rest.replace("::", "").contains(':') {
+        return Err(LineProblem::UnknownKind { written: word.to_owned() });
+    }
+    Ok((None, text))
+}
+
+fn guessed_kind(module: &str, is_elf: &dyn Fn(&str) -> bool) -> (TargetKind, KindReason) {
+    let file = module.rsplit('/').next().unwrap_or(module);
+    // The globs `*.so` and `*.so.*`.
+    if file.ends_with(".so") || file.contains(".so.") {
+        return (TargetKind::Native, KindReason::SharedObjectName);
+    }
+    if module.starts_with('/') && is_elf(module) {
+        return (TargetKind::Native, KindReason::ElfFile);
+    }
+    (TargetKind::Python, KindReason::Default)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn is_elf(path: &str) -> bool {
+        path == "/usr/bin/app"
+    }
+
+    fn line(text: &str) -> Line {
+        read(text, &is_elf).unwrap().unwrap()
+    }
+
+    #[test]
+    fn blank_lines_and_comments_are_nothing() {
+        for text in ["", "  \t ", "# *:*", "   #"] {
+            assert!(read(text, &is_elf).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn kinds_are_written_or_guessed() {
+        use KindReason::{Default, ElfFile, SharedObjectName, Written};
+        use TargetKind::{Native, Python, Usdt};
+        for (text, kind, reason) in [
+            ("*:*", Python, Default),
+            ("*/a.py:f", Python, Default),
+            ("py:*.so:f", Python, Written),
+            ("py:py:f", Python, Written),
+            ("native:*:f", Native, Written),
+            (" native : * : f ", Native, Written),
+            ("usdt:*:python:gc__start", Usdt, Written),
+            ("/usr/bin/app:main", Native, ElfFile),
+            ("/usr/bin/app*:main", Python, Default),
+            ("/usr/bin/other:main", Python, Default),
+            ("/usr/lib/libcuda.so:cudaLaunchKernel", Native, SharedObjectName),
+            ("*/libc.so.*:malloc", Native, SharedObjectName),
+            ("libc.so.6:malloc", Native, SharedObjectName),
+            ("libm.so:ns::f", Native, SharedObjectName),
+            ("/x.so/a:f", Python, Default),
+            ("a.sock:f", Python, Default),
+            ("module:ns::f", Python, Default),
+        ] {
+            let patterns = line(text).patterns;
+            assert_eq!((patterns.kind, patterns.reason), (kind, reason), "{text}");
+            let excluding = line(&format!("!{text}"));
+            assert!(excluding.excludes);
+            assert_eq!(excluding.patterns, patterns, "!{text}");
+        }
+    }
+
+    #[test]
+    fn the_split_is_at_the_first_colon_after_the_kind() {
+        for (text, written, module, provider, name) in [
+            ("module : name", "module:name", "module", None, "name"),
+            ("lib.so:ns::f(int, long)", "lib.so:ns::f(int, long)", "lib.so", None, "ns::f(int, long)"),
+            ("native:lib.so:a:b", "native:lib.so:a:b", "lib.so", None, "a:b"),
+            ("py:[a:b]", "py:[a:b]", "[a", None, "b]"),
+            ("usdt: * : python : gc__* ", "usdt:*:python:gc__*", "*", Some("python"), "gc__*"),
+            ("usdt:*:a:b:c", "usdt:*:a:b:c", "*", Some("a"), "b:c"),
+            ("/a b/c.py:f", "/a b/c.py:f", "/a b/c.py", None, "f"),
+            ("*:f delay=1us", "*:f", "*", None, "f"),
+        ] {
+            let patterns = line(text).patterns;
+            assert_eq!(patterns.written, written);
+            assert_eq!(patterns.module.as_str(), module, "{text}");
+            assert_eq!(patterns.provider.as_ref().map(Pattern::as_str), provider, "{text}");
+            assert_eq!(patterns.name.as_str(), name, "{text}");
+        }
+    }
+
+    #[test]
+    fn wrong_lines_are_refused() {
+        use TargetKind::{Native, Python, Usdt};
+        for (text, problem) in [
+            ("f", LineProblem::MissingColon { kind: None }),
+            ("!f", LineProblem::MissingColon { kind: None }),
+            ("!", LineProblem::MissingColon { kind: None }),
+            ("native:malloc", LineProblem::MissingColon { kind: Some(Native) }),
+            ("py:f", LineProblem::MissingColon { kind: Some(Python) }),
+            ("usdt:*:gc__start", LineProblem::MissingColon { kind: Some(Usdt) }),
+            (":f", LineProblem::EmptyModule { kind: None }),
+            ("py::f", LineProblem::EmptyModule { kind: Some(Python) }),
+            ("*:", LineProblem::EmptyName { kind: None }),
+            ("*: delay=1us", LineProblem::EmptyName { kind: None }),
+            ("native:*: ", LineProblem::EmptyName { kind: Some(Native) }),
+            ("usdt:*::f", LineProblem::EmptyProvider),
+            ("usdt:*:p:", LineProblem::EmptyName { kind: Some(Usdt) }),
+            ("pyhton:*:f", LineProblem::UnknownKind { written: "pyhton".into() }),
+            ("PY:*:f", LineProblem::UnknownKind { written: "PY".into() }),
+            ("kprobe:*:f", LineProblem::UnknownKind { written: "kprobe".into() }),
+            ("!kprobe:*:f", LineProblem::UnknownKind { written: "kprobe".into() }),
+            ("!*:f delay=1us", LineProblem::OptionOnExclusion { word: "delay=1us".into() }),
+            ("!*:f 10", LineProblem::OptionOnExclusion { word: "10".into() }),
+            ("!*:f # why", LineProblem::InlineComment),
+        ] {
+            assert_eq!(read(text, &is_elf).unwrap_err(), problem, "{text}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! One shell glob, with the meaning that Python's `fnmatch.fnmatchcase` gives it (CPython 3.10 and later).
+//!
+//! A pattern is read into pieces here, and the pieces become a regular expression for regex-automata. The globset
+//! crate cannot take their place: it matches bytes, so that its `?` and its `[é]` stand for one byte of a
+//! character, and its `**`, `{` and `\` mean something else.
+
+mod class;
+mod set;
+
+use std::{borrow::Cow, fmt};
+
+use regex_automata::meta;
+use regex_syntax::hir::{Dot, Hir, Look, Repetition};
+use serde::Serialize;
+
+pub(super) use self::{class::Class, set::PatternSet};
+
+/// A shell glob that has to match a whole text, case-sensitively.
+///
+/// `*` is any text (also with `/`, `.` and newlines in it), `?` any character, `[seq]` and `[!seq]` a character
+/// in or not in `seq`. Every other character stands for itself: also `{`, `}`, `\`, and a `[` that is never closed.
+#[derive(Clone)]
+pub struct Pattern {
+    text: String,
+    pieces: Vec<Piece>,
+    matcher: Matcher,
+}
+
+/// Why a pattern was refused. No pattern that fits in a line of a targets file gets here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the pattern cannot be compiled ({0}); write a shorter one")]
+pub struct PatternError(String);
+
+/// What a pattern is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// `*`, any number of them in a row.
+    AnyText,
+    /// `?`
+    AnyChar,
+    /// `[seq]` or `[!seq]`
+    OneOf(Class),
+    /// Characters that stand for themselves: as many as there are in a row.
+    Literal(String),
+}
+
+/// The cheapest way to try a text.
+#[derive(Clone)]
+enum Matcher {
+    Everything,
+    Text,
+    Regex(meta::Regex),
+}
+
+impl Pattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// When the regular expression outgrows what regex-automata can number, which takes gigabytes of pattern.
+    pub fn new(text: &str) -> Result<Self, PatternError> {
+        let pieces = pieces(text);
+        let matcher = match pieces.as_slice() {
+            [Piece::AnyText] => Matcher::Everything,
+            [] | [Piece::Literal(_)] => Matcher::Text,
+            pieces => Matcher::Regex(regex(pieces)?),
+        };
+        Ok(Self { text: text.to_owned(), pieces, matcher })
+    }
+
+    /// Whether the pattern matches the whole of `text`.
+    pub fn matches(&self, text: &str) -> bool {
+        match &self.matcher {
+            Matcher::Everything => true,
+            Matcher::Text => self.exact().is_some_and(|exact| exact == text),
+            Matcher::Regex(regex) => regex.is_match(text),
+        }
+    }
+
+    /// The pattern as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The one text that the pattern matches, when it has no `*`, `?` or class.
+    pub fn exact(&self) -> Option<&str> {
+        match self.pieces.as_slice() {
+            [] => Some(""),
+            [Piece::Literal(literal)] => Some(literal),
+            _ => None,
+        }
+    }
+
+    /// What the pattern is made of, in order; no two literals, and no two `*`, in a row.
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// The longest text that every match must contain; `None` when there is none.
+    fn longest_literal(&self) -> Option<&str> {
+        self.pieces
+            .iter()
+            .filter_map(|piece| match piece {
+                Piece::Literal(literal) => Some(literal.as_str()),
+                _ => None,
+            })
+            .max_by_key(|literal| literal.len())
+    }
+
+    /// What follows the last `.` of the pattern, where a `.` inside `[...]` does not count; the whole pattern when
+    /// it has none.
+    pub(super) fn last_component(&self) -> Result<Cow<'_, Self>, PatternError> {
+        match last_separator(&self.text) {
+            Some(dot) => self
+                .text
+                .get(dot + 1..)
+                .map_or(Ok(Cow::Borrowed(self)), |rest| Self::new(rest).map(Cow::Owned)),
+            None => Ok(Cow::Borrowed(self)),
+        }
+    }
+}
+
+/// Splits a pattern into its pieces; `CPython`'s `fnmatch.translate` is the reference.
+fn pieces(text: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for (_, piece) in scan(text) {
+        match (piece, pieces.last_mut()) {
+            (Piece::AnyText, Some(Piece::AnyText)) => {}
+            (Piece::Literal(more), Some(Piece::Literal(literal))) => literal.push_str(&more),
+            (piece, _) => pieces.push(piece),
+        }
+    }
+    pieces
+}
+
+/// The byte offset of the last `.` that stands for itself.
+fn last_separator(text: &str) -> Option<usize> {
+    scan(text)
+        .into_iter()
+        .rfind(|(_, piece)| matches!(piece, Piece::Literal(c) if c == "."))
+        .map(|(at, _)| at)
+}
+
+/// The pieces one by one, a literal for each character, with the byte offsets at which they start.
+fn scan(text: &str) -> Vec<(usize, Piece)> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let at = text.len() - rest.len();
+        let after = &rest[c.len_utf8()..];
+        let (piece, after) = match c {
+            '*' => (Piece::AnyText, after),
+            '?' => (Piece::AnyChar, after),
+            '[' => match Class::read(after) {
+                Some((class, after)) => (Piece::OneOf(class), after),
+                None => (Piece::Literal(c.to_string()), after),
+            },
+            c => (Piece::Literal(c.to_string()), after),
+        };
+        found.push((at, piece));
+        rest = after;
+    }
+    found
+}
+
+fn regex(pieces: &[Piece]) -> Result<meta::Regex, PatternError> {
+    let mut parts = vec![Hir::look(Look::Start)];
+    parts.extend(pieces.iter().map(|piece| match piece {
+        Piece::AnyText => Hir::repetition(Repetition {
+            min: 0,
+            max: None,
+            greedy: true,
+            sub: Box::new(Hir::dot(Dot::AnyChar)),
+        }),
+        Piece::AnyChar => Hir::dot(Dot::AnyChar),
+        Piece::OneOf(class) => class.to_hir(),
+        Piece::Literal(literal) => Hir::literal(literal.as_bytes()),
+    }));
+    parts.push(Hir::look(Look::End));
+    // A line of a targets file is bounded, so the size of what it compiles to is as well.
+    let config = meta::Config::new().nfa_size_limit(None).onepass(false);
+    meta::Builder::new()
+        .configure(config)
+        .build_from_hir(&Hir::concat(parts))
+        .map_err(|error| PatternError(error.to_string()))
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pattern").field(&self.text).finish()
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Pattern {}
+
+impl Serialize for Pattern {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

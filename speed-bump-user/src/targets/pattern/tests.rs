@@ -1,0 +1,258 @@
+//! The odd corners by hand, and everything against CPython.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use proptest::{
+    prelude::*,
+    strategy::ValueTree as _,
+    test_runner::{Config, TestRunner},
+};
+
+use super::*;
+
+fn matches(pattern: &str, text: &str) -> bool {
+    Pattern::new(pattern).unwrap().matches(text)
+}
+
+#[test]
+fn wildcards_cross_separators_and_lines() {
+    for (pattern, text) in [
+        ("*", ""),
+        ("*", "a/b.c\nd"),
+        ("**", "a/b"),
+        ("a**/b", "ax/y/b"),
+        ("**/b", "a/b"),
+        ("a?b", "a/b"),
+        ("a?b", "a\nb"),
+        ("a?b", "aéb"),
+        ("a?b", "a😀b"),
+        ("[é]", "é"),
+        ("[!a]", "漢"),
+        ("[à-ë]*", "éa"),
+    ] {
+        assert!(matches(pattern, text), "{pattern} {text:?}");
+    }
+    for (pattern, text) in
+        [("**/b", "b"), ("a/**/b", "a/b"), ("?", ""), ("?", "ab"), ("??", "é"), ("a", "A"), ("a", "a\n")]
+    {
+        assert!(!matches(pattern, text), "{pattern} {text:?}");
+    }
+}
+
+#[test]
+fn characters_without_a_meaning_stand_for_themselves() {
+    for text in ["{", "}", "{a,b}", "a,b", r"\", "[", "[!", "[]", "[!]", "[a-", "f[", "(?i)a|b$^.+"] {
+        assert!(matches(text, text), "{text}");
+    }
+    assert!(matches(r"\*", r"\x"));
+    assert!(!matches(r"\*", "*"));
+    assert!(!matches("{a,b}", "a"));
+    assert!(matches("[[", "[["));
+    assert!(matches("[a[]", "["));
+}
+
+#[test]
+fn classes_are_read_as_cpython_reads_them() {
+    for (pattern, members, others) in [
+        ("[abc]", "abc", "d[]-"),
+        ("[a-c]", "abc", "d-"),
+        ("[!a-c]", "d-!", "abc"),
+        ("[^a]", "^a", "b"),
+        ("[!^a]", "b!", "^a"),
+        ("[]x]", "]x", "[y"),
+        ("[!]x]", "[y", "]x"),
+        ("[a-]", "a-", "b"),
+        ("[-a]", "a-", "b"),
+        ("[!-a]", "b", "a-"),
+        ("[--/]", "-./", "a"),
+        ("[a-c-e]", "abc-e", "d"),
+        ("[z-a]", "", "za-m"),
+        ("[!z-a]", "za-m", ""),
+        ("[z-ax]", "x", "za-m"),
+        ("[a\\]", "a\\", "]"),
+        ("[*?]", "*?", "a"),
+        ("[b-a!x]", "!ab-", "x"),
+        ("[b-a!-x]", "!ab", "x-"),
+        ("[b-a!-!]", "ab", "!-"),
+        ("[b-a^x]", "^x", "ab"),
+        ("[&&~|]", "&~|", "a"),
+    ] {
+        for c in members.chars() {
+            assert!(matches(pattern, &c.to_string()), "{pattern} matches {c}");
+        }
+        for c in others.chars() {
+            assert!(!matches(pattern, &c.to_string()), "{pattern} does not match {c}");
+        }
+        assert!(!matches(pattern, ""), "{pattern} needs a character");
+    }
+}
+
+#[test]
+fn a_class_holds_what_its_regular_expression_matches() {
+    for text in ["[a-c]", "[!a-c]", "[é-ü]", "[z-a]", "[!z-a]", "[b-a!x]"] {
+        let pattern = Pattern::new(text).unwrap();
+        let [Piece::OneOf(class)] = pattern.pieces() else { panic!("{text} is one class") };
+        for c in ('\0'..'\u{200}').chain(['漢', '😀', '\u{10ffff}']) {
+            assert_eq!(class.contains(c), pattern.matches(&c.to_string()), "{text} {c:?}");
+        }
+    }
+}
+
+#[test]
+fn the_last_component_follows_the_last_dot_that_separates() {
+    for (pattern, last) in [
+        ("f", "f"),
+        ("A.f", "f"),
+        ("*.forward", "forward"),
+        ("A.*", "*"),
+        ("*Attention*", "*Attention*"),
+        ("outer.<locals>.inner", "inner"),
+        ("A.[a.b]c", "[a.b]c"),
+        ("A[.]b", "A[.]b"),
+        ("A.f[.b", "b"),
+        ("é.ü", "ü"),
+        ("A.", ""),
+    ] {
+        assert_eq!(Pattern::new(pattern).unwrap().last_component().unwrap().as_str(), last);
+    }
+}
+
+#[test]
+fn a_pattern_as_long_as_a_line_compiles() {
+    for text in ["?".repeat(4096), "[!é]".repeat(1024), "*a".repeat(2048), "[".repeat(4096)] {
+        let pattern = Pattern::new(&text).unwrap();
+        assert!(!pattern.matches("a"), "{text:.8}");
+    }
+    assert!(matches(&"?".repeat(4096), &"é".repeat(4096)));
+}
+
+#[test]
+fn a_set_finds_what_its_patterns_match_one_by_one() {
+    let texts = ["*", "a", "a*", "*a*", "*ab*c", "?b", "[ab]", "é*", "", "abc", "a", "*.b*", "*é?"];
+    let patterns: Vec<Pattern> = texts.iter().map(|text| Pattern::new(text).unwrap()).collect();
+    let (set, numbers) = PatternSet::new(&patterns);
+    assert_eq!(numbers[1], numbers[10], "equal patterns share a number");
+    assert_eq!(set.len(), texts.len() - 1);
+    for text in ["", "a", "b", "ab", "abc", "aéx", "é", "x.b.y", "xabyc"] {
+        let mut found = set.matching(text);
+        found.sort_unstable();
+        let mut expected: Vec<usize> =
+            patterns.iter().zip(&numbers).filter(|(p, _)| p.matches(text)).map(|(_, &n)| n).collect();
+        expected.sort_unstable();
+        expected.dedup();
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
+/// Characters that mean something to a glob, to a regular expression, or to an encoding.
+const ODD: &str = r"[[[[]]]]!!!^^---**???\\{},&&~~||.:/$()+#aabbzAZ09 é漢😀";
+
+/// Pairs that compare our patterns with `CPython`'s.
+const PAIRS: usize = 16_000;
+
+const REFERENCE: &str = "
+import fnmatch, json, re, sys, warnings
+warnings.simplefilter('ignore')
+try:
+    fnmatch.fnmatchcase('a', '[z-a]')
+except re.error:
+    sys.exit(3)  # Before 3.10, an empty range raises.
+pairs = json.loads(sys.stdin.buffer.read().decode('utf-8'))
+print(json.dumps([fnmatch.fnmatchcase(name, pattern) for pattern, name in pairs]))
+";
+
+fn odd_char() -> impl Strategy<Value = char> {
+    prop_oneof![
+        30 => proptest::sample::select(ODD.chars().collect::<Vec<_>>()),
+        1 => Just('\n'),
+        1 => any::<char>(),
+    ]
+}
+
+fn odd_text(most: usize) -> impl Strategy<Value = String> {
+    proptest::collection::vec(odd_char(), 0..=most).prop_map(String::from_iter)
+}
+
+fn odd_pattern() -> impl Strategy<Value = String> {
+    let class = ("!?", proptest::collection::vec(odd_char(), 0..6))
+        .prop_map(|(not, members)| format!("[{not}{}]", String::from_iter(members)));
+    prop_oneof![
+        2 => odd_text(12),
+        3 => proptest::collection::vec(prop_oneof![odd_text(3), class], 0..4).prop_map(|parts| parts.concat()),
+    ]
+}
+
+/// A pattern, and a name that has a fair chance to match it: each piece is filled in, now and then wrongly.
+fn pair() -> impl Strategy<Value = (String, String)> {
+    let fill = proptest::collection::vec((odd_char(), 0..16_u8), 12);
+    (odd_pattern(), odd_text(8), 0..8_u8, fill).prop_map(|(pattern, unrelated, dice, fill)| {
+        if dice == 0 {
+            return (pattern, unrelated);
+        }
+        let mut name = String::new();
+        for (piece, (c, dice)) in pieces(&pattern).iter().zip(fill.iter().cycle()) {
+            match (piece, dice) {
+                (Piece::AnyText, dice) => name.extend(std::iter::repeat_n(*c, usize::from(*dice) % 3)),
+                (Piece::AnyChar, _) | (Piece::OneOf(_), 0..6) | (_, 6) => name.push(*c),
+                (Piece::OneOf(class), _) => name.extend(ODD.chars().find(|c| class.contains(*c))),
+                (Piece::Literal(literal), _) => name.push_str(literal),
+            }
+        }
+        (pattern, name)
+    })
+}
+
+/// What `CPython` says about the pairs; `Err` with the reason when no Python can be asked.
+fn ask_cpython(pairs: &[(String, String)]) -> Result<Vec<bool>, String> {
+    let mut python = Command::new("python3")
+        .args(["-I", "-c", REFERENCE])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("python3 cannot be started: {error}"))?;
+    let mut stdin = python.stdin.take().expect("stdin is piped");
+    let sent = stdin.write_all(&serde_json::to_vec(pairs).unwrap());
+    drop(stdin);
+    let output = python.wait_with_output().expect("python3 ends");
+    if output.status.code() == Some(3) {
+        return Err("this python3 cannot do `[z-a]`; 3.10 and later can".to_owned());
+    }
+    assert!(output.status.success(), "python3 failed: {}", output.status);
+    sent.expect("python3 reads the pairs");
+    Ok(serde_json::from_slice(&output.stdout).expect("python3 answers with JSON"))
+}
+
+#[test]
+fn patterns_match_what_cpython_matches() {
+    let mut runner = TestRunner::new(Config::default());
+    let pairs: Vec<(String, String)> =
+        (0..PAIRS).map(|_| pair().new_tree(&mut runner).unwrap().current()).collect();
+    let answers = match ask_cpython(&pairs) {
+        Ok(answers) => answers,
+        Err(reason) => {
+            eprintln!("skipped: patterns_match_what_cpython_matches: {reason}");
+            return;
+        }
+    };
+    assert_eq!(answers.len(), PAIRS);
+    let wrong: Vec<_> = pairs
+        .iter()
+        .zip(&answers)
+        .filter(|((pattern, name), answer)| matches(pattern, name) != **answer)
+        .map(|((pattern, name), answer)| format!("{pattern:?} on {name:?}: CPython says {answer}"))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "{} of {PAIRS} differ:\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(20)].join("\n")
+    );
+    // Pairs that nearly all miss, or nearly all hit, would prove little.
+    let hits = answers.iter().filter(|hit| **hit).count();
+    assert!((PAIRS / 5..PAIRS * 4 / 5).contains(&hits), "{hits} of {PAIRS} pairs match");
+}

@@ -1,0 +1,181 @@
+//! All lines of one kind, laid out so that a file, and then a name in it, finds the lines that match without
+//! trying each.
+
+use std::borrow::Cow;
+
+use super::{
+    Exclusion, ExclusionIndex, Selection, Target, TargetIndex, TargetKind, dotted,
+    dotted::DottedNames,
+    pattern::{Pattern, PatternSet},
+};
+
+/// The lines of one kind: first the targets, then the exclusions, each in the order of the file.
+///
+/// A line is known here by its number in that order.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    outcomes: Vec<Outcome>,
+    modules: Column,
+    /// Modules of Python that are also tried against dotted names.
+    dotted: Column,
+    pub(super) providers: Column,
+    pub(super) names: Column,
+    /// Of names that have `@` in them, and so mind the version of a symbol.
+    pub(super) versioned_names: Column,
+    /// What Python knows of a function where it does not know its qualified name.
+    pub(super) last_components: Column,
+}
+
+/// What it means that a line matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Selects(TargetIndex),
+    Excludes(ExclusionIndex),
+}
+
+impl Rules {
+    pub(super) fn new(kind: TargetKind, targets: &[Target], exclusions: &[Exclusion]) -> Self {
+        let mut outcomes = Vec::new();
+        let mut lines: Vec<Columns<'_>> = Vec::new();
+        for (index, target) in (0..).zip(targets).filter(|(_, target)| target.kind == kind) {
+            outcomes.push(Outcome::Selects(TargetIndex(index)));
+            lines.push((&target.module, target.provider.as_ref(), &target.name));
+        }
+        for (index, exclusion) in (0..).zip(exclusions).filter(|(_, exclusion)| exclusion.kind == kind) {
+            outcomes.push(Outcome::Excludes(ExclusionIndex(index)));
+            lines.push((&exclusion.module, exclusion.provider.as_ref(), &exclusion.name));
+        }
+        let python = kind == TargetKind::Python;
+        let native = kind == TargetKind::Native;
+        let last_component = |name: &Pattern| name.last_component().ok().map(Cow::into_owned);
+        let column = |of: &dyn Fn(&Columns<'_>) -> Option<Pattern>| Column::new(lines.iter().map(of));
+        Self {
+            outcomes,
+            modules: column(&|(module, ..)| Some((*module).clone())),
+            dotted: column(&|(module, ..)| (python && dotted::applies(module)).then(|| (*module).clone())),
+            providers: column(&|(_, provider, _)| provider.cloned()),
+            names: column(&|(.., name)| Some((*name).clone())),
+            versioned_names: column(&|(.., name)| {
+                (native && name.as_str().contains('@')).then(|| (*name).clone())
+            }),
+            last_components: column(&|(.., name)| if python { last_component(name) } else { None }),
+        }
+    }
+
+    /// The lines whose module pattern matches the file at `path`, also by its dotted names where they apply.
+    pub(super) fn in_module(&self, path: &str) -> RulesInModule<'_> {
+        let mut lines: Vec<usize> = self.modules.matching(path).collect();
+        if !self.dotted.is_empty() {
+            for name in DottedNames::of(path).iter() {
+                lines.extend(self.dotted.matching(name));
+            }
+        }
+        lines.sort_unstable();
+        lines.dedup();
+        let mut present = Vec::new();
+        if lines.len() > RulesInModule::FEW {
+            present = vec![false; self.outcomes.len()];
+            for &line in &lines {
+                if let Some(present) = present.get_mut(line) {
+                    *present = true;
+                }
+            }
+        }
+        RulesInModule { rules: self, lines, present }
+    }
+}
+
+/// Module, provider and name of a line.
+type Columns<'a> = (&'a Pattern, Option<&'a Pattern>, &'a Pattern);
+
+/// The patterns that stand in one place of the lines.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    set: PatternSet,
+    /// The pattern of each line; `None` when it has none in this place.
+    pattern_of: Vec<Option<usize>>,
+    /// The lines of each pattern.
+    lines_of: Vec<Vec<usize>>,
+}
+
+impl Column {
+    fn new(patterns: impl Iterator<Item = Option<Pattern>>) -> Self {
+        let patterns: Vec<Option<Pattern>> = patterns.collect();
+        let (set, numbers) = PatternSet::new(patterns.iter().flatten());
+        let mut numbers = numbers.into_iter();
+        let pattern_of: Vec<Option<usize>> =
+            patterns.iter().map(|pattern| pattern.as_ref().and_then(|_| numbers.next())).collect();
+        let mut lines_of = vec![Vec::new(); set.len()];
+        for (line, pattern) in pattern_of.iter().enumerate() {
+            if let Some(lines) = pattern.and_then(|pattern| lines_of.get_mut(pattern)) {
+                lines.push(line);
+            }
+        }
+        Self { set, pattern_of, lines_of }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.set.len() == 0
+    }
+
+    fn matching(&self, text: &str) -> impl Iterator<Item = usize> {
+        let patterns = self.set.matching(text).into_iter();
+        patterns.filter_map(|pattern| self.lines_of.get(pattern)).flatten().copied()
+    }
+
+    pub(super) fn matches(&self, line: usize, text: &str) -> bool {
+        self.pattern_of.get(line).copied().flatten().is_some_and(|pattern| self.set.matches(pattern, text))
+    }
+}
+
+/// The lines whose module pattern matches one file.
+#[derive(Clone, Debug)]
+pub(super) struct RulesInModule<'t> {
+    pub(super) rules: &'t Rules,
+    /// In order, each once.
+    lines: Vec<usize>,
+    /// For each line of the kind whether it is among `lines`; empty when those are few.
+    present: Vec<bool>,
+}
+
+impl RulesInModule<'_> {
+    /// So many lines are tried faster one by one than through the index of all lines.
+    const FEW: usize = 16;
+
+    /// Whether no target is among the lines.
+    pub(super) fn is_empty(&self) -> bool {
+        // Targets have the lower numbers.
+        let first = self.lines.first().and_then(|&line| self.rules.outcomes.get(line));
+        !matches!(first, Some(Outcome::Selects(_)))
+    }
+
+    /// The lines among them whose pattern in `column` matches `text`, in no particular order.
+    pub(super) fn matching(&self, column: &Column, text: &str) -> Vec<usize> {
+        if self.present.is_empty() {
+            return self.lines.iter().copied().filter(|&line| column.matches(line, text)).collect();
+        }
+        column.matching(text).filter(|&line| self.present.get(line) == Some(&true)).collect()
+    }
+
+    /// What it comes to that these lines match.
+    pub(super) fn decide(&self, mut lines: Vec<usize>) -> Selection {
+        lines.sort_unstable();
+        lines.dedup();
+        let mut selection = Selection::default();
+        for outcome in lines.into_iter().filter_map(|line| self.rules.outcomes.get(line)) {
+            match *outcome {
+                Outcome::Selects(target) if selection.winner.is_none() => selection.winner = Some(target),
+                Outcome::Selects(target) => selection.shadowed.push(target),
+                Outcome::Excludes(exclusion) => {
+                    // Exclusions come last, so a winner has been found by now if there is one.
+                    if let Some(winner) = selection.winner.take() {
+                        selection.shadowed.insert(0, winner);
+                        selection.excluded_by = Some(exclusion);
+                    }
+                    break;
+                }
+            }
+        }
+        selection
+    }
+}

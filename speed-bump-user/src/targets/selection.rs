@@ -1,0 +1,123 @@
+//! Which target selects a function: asked once for a file, then for every name in it.
+
+use super::{ExclusionIndex, TargetIndex, Targets, rules::RulesInModule};
+
+/// What the targets make of one function, symbol or probe. The first line that selects it wins; an exclusion wins
+/// over all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The target whose delay, frequency and id apply; `None` when nothing selects it, or an exclusion does.
+    pub winner: Option<TargetIndex>,
+    /// The targets that match too and do not apply, in the order of the file: those after the winner, or all of
+    /// them when it is excluded.
+    pub shadowed: Vec<TargetIndex>,
+    /// The first exclusion that matches, when it takes the function away from a target.
+    pub excluded_by: Option<ExclusionIndex>,
+}
+
+impl Targets {
+    /// The targets that can select a Python function in the file that `co_filename` calls `file`.
+    pub fn python_in(&self, file: &str) -> PythonModule<'_> {
+        PythonModule(self.python.in_module(file))
+    }
+
+    /// The targets that can select a native function in the ELF file at `path`, as the process sees it.
+    pub fn native_in(&self, path: &str) -> NativeModule<'_> {
+        NativeModule(self.native.in_module(path))
+    }
+
+    /// The targets that can select a USDT probe in the ELF file at `path`, as the process sees it.
+    pub fn usdt_in(&self, path: &str) -> UsdtModule<'_> {
+        UsdtModule(self.usdt.in_module(path))
+    }
+}
+
+/// The targets that can select a function in one Python file.
+#[derive(Clone, Debug)]
+pub struct PythonModule<'t>(RulesInModule<'t>);
+
+impl PythonModule<'_> {
+    /// Whether no target selects anything here, so that there is no need to ask.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What becomes of the function that `co_qualname` calls `qualname`.
+    pub fn select(&self, qualname: &str) -> Selection {
+        self.0.decide(self.0.matching(&self.0.rules.names, qualname))
+    }
+
+    /// What becomes of a function of which only `co_name` is known, as in the arguments of `python:function__entry`.
+    ///
+    /// Only the last component of each name pattern is matched: what follows its last `.`, where a `.` within
+    /// `[...]` does not count; all of a pattern without `.`. So this guesses, in both directions, and whoever
+    /// uses it has to say so:
+    /// - `A.f` also selects `B.f`, `A.*` and `*.<locals>.*` select every function of the file, and `!A.f` excludes
+    ///   `B.f`;
+    /// - `*Attention*` does not select `SelfAttention.forward`, because its last component is `*Attention*` as a
+    ///   whole, and `*<locals>*` selects nothing.
+    pub fn select_by_last_component(&self, co_name: &str) -> Selection {
+        self.0.decide(self.0.matching(&self.0.rules.last_components, co_name))
+    }
+}
+
+/// The targets that can select a symbol of one ELF file.
+#[derive(Clone, Debug)]
+pub struct NativeModule<'t>(RulesInModule<'t>);
+
+impl NativeModule<'_> {
+    /// Whether no target selects anything here, so that there is no need to ask.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What becomes of the symbol that has all of these names: mangled, demangled in any form, aliases.
+    ///
+    /// A name may end in `@VERSION` or `@@VERSION`. A pattern without `@` is matched against the name before that.
+    /// A pattern with `@` is matched against the name with its version too, after one `@` and after two: `@@` says
+    /// that the version is the default one, which is nothing that the user of a process has to know.
+    pub fn select<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Selection {
+        let rules = self.0.rules;
+        let mut lines = Vec::new();
+        for name in names {
+            let Some((base, version)) = split_version(name) else {
+                lines.extend(self.0.matching(&rules.names, name));
+                continue;
+            };
+            lines.extend(self.0.matching(&rules.names, base));
+            if !rules.versioned_names.is_empty() {
+                for at in ["@", "@@"] {
+                    lines.extend(self.0.matching(&rules.versioned_names, &format!("{base}{at}{version}")));
+                }
+            }
+        }
+        self.0.decide(lines)
+    }
+}
+
+/// The targets that can select a USDT probe of one ELF file.
+#[derive(Clone, Debug)]
+pub struct UsdtModule<'t>(RulesInModule<'t>);
+
+impl UsdtModule<'_> {
+    /// Whether no target selects anything here, so that there is no need to ask.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What becomes of the probe.
+    pub fn select(&self, provider: &str, name: &str) -> Selection {
+        let mut lines = self.0.matching(&self.0.rules.names, name);
+        lines.retain(|&line| self.0.rules.providers.matches(line, provider));
+        self.0.decide(lines)
+    }
+}
+
+/// `memcpy@@GLIBC_2.14` is `memcpy` and `GLIBC_2.14`; a name that starts with `@` has no version.
+fn split_version(name: &str) -> Option<(&str, &str)> {
+    let (base, version) = name.split_once('@').filter(|(base, _)| !base.is_empty())?;
+    Some((base, version.strip_prefix('@').unwrap_or(version)))
+}
+
+#[cfg(test)]
+mod tests;
