@@ -1,4 +1,4 @@
-//! What the machine offers: kernel, namespaces, limits; and, by way of [`privileges`], what we may do with
+//! What the machine offers: kernel, namespaces, limits; and, by way of `privileges`, what we may do with
 //! it. A pure function of the facts.
 
 use rustix::process::{Resource, getrlimit};
