@@ -3,6 +3,7 @@
 //! Checks are data; printing them is the command line's. Nothing is attached, and nothing is changed.
 
 pub mod machine;
+mod privileges;
 pub mod target;
 
 use serde::Serialize;

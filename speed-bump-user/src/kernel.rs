@@ -13,105 +13,126 @@ pub mod task_offsets;
 pub mod version;
 
 pub use facts::{KernelFacts, Lockdown};
-pub use privileges::{Capability, PrivilegeError, Privileges};
+pub use privileges::{AttachBy, Capability, PrivilegeError, Privileges};
 pub use support::Support;
 pub use task_offsets::{TaskOffsets, TaskOffsetsError};
 pub use version::KernelVersion;
 
 /// Why nothing can be attached with this kernel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KernelError {
-    /// /sys is not mounted, so nothing is known of uprobes.
-    #[error(
-        "/sys/bus/event_source is missing, so uprobes cannot be found: mount sysfs on /sys (containers: run \
-         with /sys of the host)"
-    )]
-    NoSysfs,
-    /// No uprobes.
-    #[error(
-        "kernel {release} has no uprobes ({}): use a kernel built with CONFIG_UPROBE_EVENTS=y (4.17 or later)",
-        cause(.built, "CONFIG_UPROBE_EVENTS")
-    )]
-    NoUprobes {
-        /// The running kernel.
-        release: String,
-        /// What its configuration says of the option.
-        built: Option<bool>,
-    },
-    /// No bpf(2).
-    #[error(
-        "kernel {release} has no BPF ({}): use a kernel built with CONFIG_BPF_SYSCALL=y, or leave the sandbox \
-         that hides bpf(2)",
-        cause(.built, "CONFIG_BPF_SYSCALL")
-    )]
-    NoBpf {
-        /// The running kernel.
-        release: String,
-        /// What its configuration says of the option.
-        built: Option<bool>,
-    },
-    /// No BPF programs for probes.
-    #[error(
-        "kernel {release} cannot run BPF programs at probes ({}): use a kernel built with CONFIG_BPF_EVENTS=y",
-        cause(.built, "CONFIG_BPF_EVENTS")
-    )]
-    NoBpfEvents {
-        /// The running kernel.
-        release: String,
-        /// What its configuration says of the option.
-        built: Option<bool>,
-    },
-    /// No cookies, which tell probe sites apart.
-    #[error(
-        "kernel {release} has no BPF cookies (bpf_get_attach_cookie): use Linux 5.17 or later (5.15 brought \
-         cookies, 5.17 bpf_loop)"
-    )]
-    NoCookies {
-        /// The running kernel.
-        release: String,
-    },
-    /// No `bpf_loop`, which spins the delay.
-    #[error("kernel {release} has no bpf_loop, which spins the delays: use Linux 5.17 or later")]
-    NoBpfLoop {
-        /// The running kernel.
-        release: String,
-    },
+#[error("{lack}{}: {}", self.built_as(), self.way_out())]
+pub struct KernelError {
+    /// What is lacking.
+    pub lack: Lack,
+    /// The running kernel's release.
+    pub release: String,
+    /// What its configuration says of the option in question; absent if it cannot be read.
+    pub built: Option<bool>,
 }
 
-fn cause(built: &Option<bool>, option: &str) -> String {
-    match built {
-        Some(false) => format!("built without {option}"),
-        Some(true) => format!("although built with {option}: something hides it, such as a sandbox"),
-        None => format!("presumably built without {option}; its configuration is not readable"),
+/// What a kernel can lack, so that nothing can be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lack {
+    /// bpf(2).
+    #[error("no BPF")]
+    Bpf,
+    /// /sys is not mounted, so nothing is known of uprobes.
+    #[error("/sys/bus/event_source is missing, so uprobes cannot be found")]
+    Sysfs,
+    /// Uprobes.
+    #[error("no uprobes")]
+    Uprobes,
+    /// BPF programs at probes.
+    #[error("no BPF programs at probes")]
+    BpfEvents,
+    /// Cookies, which tell probe sites apart.
+    #[error("no BPF cookies (bpf_get_attach_cookie), which tell probe sites apart")]
+    Cookies,
+    /// `bpf_loop`, which spins the delay.
+    #[error("no bpf_loop, which spins the delays")]
+    BpfLoop,
+    /// BPF programs may not read kernel memory.
+    #[error("the kernel is locked down (confidentiality): BPF programs may not read its memory")]
+    KernelReads,
+}
+
+impl Lack {
+    /// The build option that brings it.
+    pub fn option(self) -> Option<&'static str> {
+        match self {
+            Self::Bpf => Some("CONFIG_BPF_SYSCALL"),
+            Self::Uprobes => Some("CONFIG_UPROBE_EVENTS"),
+            Self::BpfEvents => Some("CONFIG_BPF_EVENTS"),
+            Self::Sysfs | Self::Cookies | Self::BpfLoop | Self::KernelReads => None,
+        }
+    }
+}
+
+impl KernelError {
+    /// What to do about it.
+    pub fn way_out(&self) -> String {
+        match (self.lack, self.lack.option()) {
+            (_, Some(option)) if self.built == Some(true) => {
+                format!(
+                    "it was built with {option}, so something hides it: run outside the container or sandbox"
+                )
+            }
+            (_, Some(option)) => format!("use a kernel built with {option}=y"),
+            (Lack::Sysfs, _) => "mount sysfs on /sys (in a container: the host's)".to_owned(),
+            (Lack::KernelReads, _) => "boot with lockdown=integrity, or without Secure Boot".to_owned(),
+            _ => "use Linux 5.17 or later (5.15 brought cookies, 5.17 bpf_loop)".to_owned(),
+        }
+    }
+
+    fn built_as(&self) -> String {
+        let release = &self.release;
+        match (self.lack.option(), self.built) {
+            (Some(option), Some(false)) => format!(" (kernel {release}, built without {option})"),
+            (Some(_), None) => format!(" (kernel {release}, whose configuration cannot be read)"),
+            _ => format!(" (kernel {release})"),
+        }
     }
 }
 
 impl KernelFacts {
     /// Refuses a kernel with which nothing can be attached.
     pub fn require(&self) -> Result<(), KernelError> {
-        let release = self.release.clone();
-        let built = |option| self.config.as_ref().map(|config| config.has(option));
-        if self.bpf == Support::No {
-            return Err(KernelError::NoBpf { release, built: built("CONFIG_BPF_SYSCALL") });
+        match self.lacks().next() {
+            None => Ok(()),
+            Some(lack) => Err(self.refusal(lack)),
         }
-        if self.uprobe_pmu.is_none() {
-            return Err(if self.event_sources {
-                KernelError::NoUprobes { release, built: built("CONFIG_UPROBE_EVENTS") }
-            } else {
-                KernelError::NoSysfs
-            });
+    }
+
+    /// Everything that forbids attaching, the most basic first.
+    pub fn lacks(&self) -> impl Iterator<Item = Lack> {
+        let no_uprobes = if self.event_sources { Lack::Uprobes } else { Lack::Sysfs };
+        [
+            (self.bpf == Support::No, Lack::Bpf),
+            (self.uprobe_pmu.is_none(), no_uprobes),
+            (self.probe_programs == Support::No, Lack::BpfEvents),
+            (!self.has_cookies(), Lack::Cookies),
+            (!self.has_bpf_loop(), Lack::BpfLoop),
+            (!self.has_kernel_reads(), Lack::KernelReads),
+        ]
+        .into_iter()
+        .filter_map(|(lacks, lack)| lacks.then_some(lack))
+    }
+
+    /// The error for a lack.
+    pub fn refusal(&self, lack: Lack) -> KernelError {
+        let built = lack.option().and_then(|option| Some(self.config.as_ref()?.has(option)));
+        KernelError { lack, release: self.release.clone(), built }
+    }
+
+    /// Whether BPF programs may read kernel memory: asked, or by what lockdown is in force.
+    pub fn has_kernel_reads(&self) -> bool {
+        match self.kernel_reads {
+            Support::Yes => true,
+            // Also the answer of a kernel without any such programs, which is another lack.
+            Support::No => self.probe_programs == Support::No || self.bpf == Support::No,
+            Support::Unknown(_) => self.lockdown != Some(Lockdown::Confidentiality),
         }
-        if self.probe_programs == Support::No {
-            return Err(KernelError::NoBpfEvents { release, built: built("CONFIG_BPF_EVENTS") });
-        }
-        if !self.has_cookies() {
-            return Err(KernelError::NoCookies { release });
-        }
-        if !self.has_bpf_loop() {
-            return Err(KernelError::NoBpfLoop { release });
-        }
-        Ok(())
     }
 
     /// Whether a probe can carry a cookie: asked, or by version (5.15).
@@ -151,6 +172,7 @@ mod tests {
             probe_programs: Support::Yes,
             cookies: Support::Yes,
             bpf_loop: Support::Yes,
+            kernel_reads: Support::Yes,
             ..KernelFacts::default()
         }
     }
@@ -170,11 +192,11 @@ mod tests {
         for (facts, words) in [
             (
                 KernelFacts { bpf: Support::No, ..good() },
-                ["6.1.0", "presumably built without CONFIG_BPF_SYSCALL"],
+                ["6.1.0, whose configuration", "CONFIG_BPF_SYSCALL=y"],
             ),
             (
                 KernelFacts { bpf: Support::No, config: config("CONFIG_BPF_SYSCALL=y\n"), ..good() },
-                ["6.1.0", "although built with CONFIG_BPF_SYSCALL"],
+                ["6.1.0", "was built with CONFIG_BPF_SYSCALL, so something hides it"],
             ),
             (
                 KernelFacts {
@@ -182,12 +204,17 @@ mod tests {
                     config: config("# CONFIG_UPROBE_EVENTS is not set\n"),
                     ..good()
                 },
-                ["6.1.0", "(built without CONFIG_UPROBE_EVENTS)"],
+                ["6.1.0", "built without CONFIG_UPROBE_EVENTS)"],
             ),
             (KernelFacts { uprobe_pmu: None, event_sources: false, ..good() }, ["/sys", "mount"]),
             (KernelFacts { probe_programs: Support::No, ..good() }, ["6.1.0", "CONFIG_BPF_EVENTS"]),
             (KernelFacts { cookies: Support::No, ..good() }, ["6.1.0", "5.15"]),
             (KernelFacts { bpf_loop: Support::No, ..good() }, ["6.1.0", "5.17"]),
+            (KernelFacts { kernel_reads: Support::No, ..good() }, ["locked down", "lockdown=integrity"]),
+            (
+                KernelFacts { kernel_reads: unknown(), lockdown: Some(Lockdown::Confidentiality), ..good() },
+                ["locked down", "lockdown=integrity"],
+            ),
         ] {
             let message = facts.require().map_or_else(|error| error.to_string(), |()| "accepted".to_owned());
             assert!(words.iter().all(|word| message.contains(word)), "{message}");

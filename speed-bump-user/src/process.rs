@@ -95,6 +95,11 @@ impl Process {
             Ok(_) if ended => return Err(ProcessError::NoSuchProcess { pid }),
             Ok(stat) => stat,
             Err(ProcessError::Gone { pid }) => return Err(ProcessError::NoSuchProcess { pid }),
+            // Everybody may read this file, unless /proc is mounted with hidepid.
+            Err(ProcessError::Denied { .. }) => return Err(ProcessError::Hidden { pid }),
+            Err(ProcessError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Err(ProcessError::Hidden { pid });
+            }
             Err(error) => return Err(error),
         };
         process.started = StartTime(stat.starttime);

@@ -1,11 +1,12 @@
-//! What the machine offers: kernel, privileges, limits. A pure function of the facts.
+//! What the machine offers: kernel, namespaces, limits; and, by way of `privileges`, what we may do with
+//! it. A pure function of the facts.
 
 use rustix::process::{Resource, getrlimit};
 
-use super::Check;
+use super::{Check, privileges};
 use crate::kernel::{
-    Capability, KernelError, KernelFacts, KernelVersion, Lockdown, PrivilegeError, Privileges, Support,
-    TaskOffsets, TaskOffsetsError,
+    Capability, KernelFacts, KernelVersion, Lack, Lockdown, PrivilegeError, Privileges, Support, TaskOffsets,
+    TaskOffsetsError,
 };
 
 /// Everything that the checks of the machine go by.
@@ -57,8 +58,8 @@ pub fn checks(machine: &Machine) -> Vec<Check> {
     let kernel = &machine.kernel;
     let mut checks = vec![kernel_version(kernel), bpf(kernel), uprobes(kernel), semaphores(kernel)];
     checks.extend([bpf_loop(kernel), cookies(kernel), uprobe_multi(kernel), btf(machine)]);
-    checks.extend(capabilities(&machine.privileges));
-    checks.extend([lockdown(kernel), perf_event_paranoid(machine), pid_namespace(kernel), yama(machine)]);
+    checks.extend(privileges::checks(kernel, &machine.privileges));
+    checks.extend([lockdown(kernel), pid_namespace(kernel)]);
     checks.extend([open_files(machine.open_files), locked_memory(machine)]);
     checks
 }
@@ -77,48 +78,41 @@ fn kernel_version(kernel: &KernelFacts) -> Check {
         );
     }
     // A distribution may have brought the features to an older kernel: the checks of the features decide.
-    if kernel.version < OLDEST && !kernel.has_bpf_loop() {
+    if !kernel.has_bpf_loop() {
         return Check::fail("kernel", detail, format!("use Linux {OLDEST} or later"));
     }
     Check::pass("kernel", detail)
 }
 
-/// The way out that an error ends with, so that check and refusal say the same.
-fn refusal(name: &str, error: &KernelError) -> Check {
-    let text = error.to_string();
-    match text.split_once(": ") {
-        Some((detail, way_out)) => Check::fail(name, detail, way_out),
-        None => Check::fail(name, text, "use another kernel"),
-    }
+/// The first of these lacks that the kernel has, as a check.
+fn lack(kernel: &KernelFacts, name: &str, lacks: &[Lack]) -> Option<Check> {
+    let lack = kernel.lacks().find(|lack| lacks.contains(lack))?;
+    let error = kernel.refusal(lack);
+    Some(Check::fail(name, lack.to_string(), error.way_out()))
 }
 
 fn bpf(kernel: &KernelFacts) -> Check {
-    if let Err(error @ (KernelError::NoBpf { .. } | KernelError::NoBpfEvents { .. })) = kernel.require() {
-        return refusal("BPF", &error);
+    let name = "BPF";
+    if let Some(check) = lack(kernel, name, &[Lack::Bpf, Lack::BpfEvents]) {
+        return check;
     }
     match (&kernel.bpf, &kernel.probe_programs) {
-        (Support::Yes, Support::Yes) => Check::pass("BPF", "programs load"),
         (Support::Unknown(reason), _) | (_, Support::Unknown(reason)) => {
             let unprivileged = match kernel.unprivileged_bpf_disabled {
                 Some(1 | 2) => " (kernel.unprivileged_bpf_disabled forbids it without CAP_BPF)",
                 _ => "",
             };
-            Check::skip("BPF", format!("cannot be tried: {reason}{unprivileged}"))
+            Check::skip(name, format!("cannot be tried: {reason}{unprivileged}"))
         }
-        _ => Check::pass("BPF", "present"),
+        _ => Check::pass(name, "programs load"),
     }
 }
 
 fn uprobes(kernel: &KernelFacts) -> Check {
-    match (kernel.uprobe_pmu, kernel.require()) {
-        (Some(number), _) => Check::pass("uprobes", format!("event source {number}")),
-        (None, Err(error @ (KernelError::NoUprobes { .. } | KernelError::NoSysfs))) => {
-            refusal("uprobes", &error)
-        }
-        (None, _) => {
-            Check::fail("uprobes", "no event source", "use a kernel built with CONFIG_UPROBE_EVENTS=y")
-        }
-    }
+    let name = "uprobes";
+    let source = kernel.uprobe_pmu.unwrap_or_default();
+    lack(kernel, name, &[Lack::Uprobes, Lack::Sysfs])
+        .unwrap_or_else(|| Check::pass(name, format!("event source {source}")))
 }
 
 fn semaphores(kernel: &KernelFacts) -> Check {
@@ -130,24 +124,22 @@ fn semaphores(kernel: &KernelFacts) -> Check {
     }
 }
 
-fn feature(name: &str, has: bool, answer: &Support, version: KernelVersion) -> Check {
-    match (has, answer) {
-        (true, Support::Unknown(reason)) => {
-            Check::pass(name, format!("expected of Linux {version} (could not be tried: {reason})"))
-        }
-        (true, _) => Check::pass(name, "tried, works"),
-        (false, _) => {
-            Check::fail(name, "the kernel does not have it", format!("use Linux {OLDEST} or later"))
-        }
-    }
+fn feature(kernel: &KernelFacts, name: &str, missing: Lack, answer: &Support) -> Check {
+    lack(kernel, name, &[missing]).unwrap_or_else(|| match answer {
+        Support::Unknown(reason) => Check::skip(
+            name,
+            format!("cannot be tried ({reason}), but is expected of Linux {}", kernel.version),
+        ),
+        _ => Check::pass(name, "tried, works"),
+    })
 }
 
 fn bpf_loop(kernel: &KernelFacts) -> Check {
-    feature("bpf_loop", kernel.has_bpf_loop(), &kernel.bpf_loop, kernel.version)
+    feature(kernel, "bpf_loop", Lack::BpfLoop, &kernel.bpf_loop)
 }
 
 fn cookies(kernel: &KernelFacts) -> Check {
-    feature("BPF cookies", kernel.has_cookies(), &kernel.cookies, kernel.version)
+    feature(kernel, "BPF cookies", Lack::Cookies, &kernel.cookies)
 }
 
 fn uprobe_multi(kernel: &KernelFacts) -> Check {
@@ -182,70 +174,18 @@ fn btf(machine: &Machine) -> Check {
     }
 }
 
-/// Why we look at each capability, and how much its absence matters.
-const CAPABILITIES: [(Capability, bool, &str); 7] = [
-    (Capability::Bpf, true, "loads BPF programs"),
-    (Capability::Perfmon, true, "opens uprobes"),
-    (Capability::SysPtrace, false, "looks into processes of other users, and of changed credentials"),
-    (Capability::CheckpointRestore, false, "opens programs that were deleted or replaced on disk"),
-    (Capability::DacReadSearch, false, "reads programs and debug files that our user may not read"),
-    (Capability::SysAdmin, false, "stands for CAP_BPF, CAP_PERFMON and CAP_CHECKPOINT_RESTORE"),
-    (Capability::SysResource, false, "lifts the limits on open files and locked memory"),
-];
-
-fn capabilities(privileges: &Result<Privileges, PrivilegeError>) -> Vec<Check> {
-    let privileges = match privileges {
-        Ok(privileges) => privileges,
-        Err(error) => return vec![Check::fail("capabilities", error.to_string(), "mount proc on /proc")],
-    };
-    let mut checks = Vec::new();
-    if let Err(error @ PrivilegeError::InUserNamespace { .. }) = privileges.require() {
-        checks.push(Check::fail("user namespace", error.to_string(), "run as root of the machine"));
-    }
-    checks.extend(CAPABILITIES.map(|(capability, needed, purpose)| {
-        let name = capability.to_string();
-        let way_out = || format!("use sudo, or `setcap {}+ep` on the program", name.to_lowercase());
-        if capability.is_in(privileges.effective) {
-            Check::pass(&name, format!("held; {purpose}"))
-        } else if privileges.has(capability) {
-            Check::pass(&name, format!("held through CAP_SYS_ADMIN; {purpose}"))
-        } else if needed {
-            Check::fail(&name, format!("missing; {purpose}"), way_out())
-        } else if matches!(capability, Capability::SysAdmin | Capability::SysResource) {
-            Check::skip(&name, format!("not held, and not needed; {purpose}"))
-        } else {
-            Check::warn(&name, format!("missing; {purpose}"), way_out())
-        }
-    }));
-    checks
-}
-
 fn lockdown(kernel: &KernelFacts) -> Check {
-    match kernel.lockdown {
-        None => Check::pass("lockdown", "none, or not shown (securityfs is not mounted)"),
-        Some(Lockdown::None) => Check::pass("lockdown", "none"),
-        Some(Lockdown::Integrity) => {
-            Check::pass("lockdown", "integrity: uprobes and BPF work; unsigned kernel modules do not load")
-        }
-        Some(Lockdown::Confidentiality) => Check::fail(
-            "lockdown",
-            "confidentiality: BPF programs may not read kernel memory, so ours are refused",
-            "boot with lockdown=integrity, or with Secure Boot off",
-        ),
+    let name = "lockdown";
+    if let Some(check) = lack(kernel, name, &[Lack::KernelReads]) {
+        return check;
     }
-}
-
-fn perf_event_paranoid(machine: &Machine) -> Check {
-    let name = "perf_event_paranoid";
-    let allowed = machine.privileges.as_ref().is_ok_and(|held| held.has(Capability::Perfmon));
-    match machine.kernel.perf_event_paranoid {
-        None => Check::fail(
-            name,
-            "/proc/sys/kernel/perf_event_paranoid is missing: no perf events",
-            "use a kernel built with CONFIG_PERF_EVENTS=y",
-        ),
-        Some(level) if allowed => Check::pass(name, format!("{level}; does not bind us, with CAP_PERFMON")),
-        Some(level) => Check::skip(name, format!("{level}; uprobes need CAP_PERFMON whatever the level")),
+    match (kernel.lockdown, &kernel.kernel_reads) {
+        (Some(Lockdown::Integrity), _) => {
+            Check::pass(name, "integrity: uprobes and BPF work; unsigned kernel modules do not load")
+        }
+        (Some(_), _) => Check::pass(name, "none"),
+        (None, Support::Yes) => Check::pass(name, "BPF programs may read kernel memory (tried)"),
+        (None, _) => Check::skip(name, "/sys/kernel/security/lockdown cannot be read"),
     }
 }
 
@@ -258,32 +198,6 @@ fn pid_namespace(kernel: &KernelFacts) -> Check {
             "run in the machine's PID namespace (docker: --pid=host), or pass --children=off",
         ),
         None => Check::skip("PID namespace", "/proc/self/ns/pid cannot be read"),
-    }
-}
-
-fn yama(machine: &Machine) -> Check {
-    let name = "yama/ptrace_scope";
-    let ptrace = machine.privileges.as_ref().is_ok_and(|held| held.has(Capability::SysPtrace));
-    match machine.kernel.ptrace_scope {
-        None => Check::pass(name, "no Yama"),
-        Some(0) => Check::pass(name, "0: no restriction"),
-        Some(scope @ 1..=2) if ptrace => {
-            Check::pass(name, format!("{scope}; does not bind us, with CAP_SYS_PTRACE"))
-        }
-        Some(scope @ 1..=2) => Check::warn(
-            name,
-            format!(
-                "{scope}: the memory of processes cannot be read, so Python and IFUNC targets are not resolved"
-            ),
-            "use sudo, grant the program CAP_SYS_PTRACE, or set kernel.yama.ptrace_scope to 0",
-        ),
-        Some(scope) => Check::warn(
-            name,
-            format!(
-                "{scope}: nobody can read the memory of processes, so Python and IFUNC targets are not resolved"
-            ),
-            "change the setting and reboot: it cannot be lowered at run time",
-        ),
     }
 }
 
@@ -327,6 +241,10 @@ mod tests {
     use super::*;
     use crate::doctor::CheckStatus::{self, Fail, Pass, Skip, Warn};
 
+    fn holding(effective: u64) -> Privileges {
+        Privileges { effective, in_initial_user_namespace: true, uprobe_events_need_sys_admin: false }
+    }
+
     fn good() -> Machine {
         Machine {
             kernel: KernelFacts {
@@ -340,13 +258,14 @@ mod tests {
                 probe_programs: Support::Yes,
                 cookies: Support::Yes,
                 bpf_loop: Support::Yes,
+                kernel_reads: Support::Yes,
                 uprobe_multi: Support::Yes,
                 uprobe_multi_pid: Support::Yes,
                 perf_event_paranoid: Some(2),
                 initial_pid_namespace: Some(true),
                 ..KernelFacts::default()
             },
-            privileges: Ok(Privileges { effective: u64::MAX, in_initial_user_namespace: true }),
+            privileges: Ok(holding(u64::MAX)),
             task_offsets: Ok(TaskOffsets { pid: 8, tgid: 12, mm: 16 }),
             open_files: Limit { soft: Some(1024), hard: Some(1 << 20) },
             locked_bytes: Limit { soft: Some(65536), hard: Some(65536) },
@@ -367,7 +286,7 @@ mod tests {
     #[test]
     fn each_lack_shows_in_its_own_line() {
         type Break = fn(&mut Machine);
-        let cases: [(&str, CheckStatus, Break); 22] = [
+        let cases: [(&str, CheckStatus, Break); 26] = [
             ("kernel", Fail, |m| m.kernel.machine = "pdp11".to_owned()),
             ("kernel", Fail, |m| {
                 m.kernel.version = KernelVersion::new(5, 10);
@@ -383,16 +302,21 @@ mod tests {
             ("uprobe_multi", Warn, |m| m.kernel.uprobe_multi = Support::No),
             ("uprobe_multi", Warn, |m| m.kernel.uprobe_multi_pid = Support::No),
             ("BTF", Warn, |m| m.task_offsets = TaskOffsets::from_btf(b"")),
-            ("CAP_BPF", Fail, |m| {
-                m.privileges = Ok(Privileges { effective: 0, in_initial_user_namespace: true })
-            }),
+            ("CAP_BPF", Fail, |m| m.privileges = Ok(holding(0))),
             ("CAP_SYS_PTRACE", Warn, |m| {
-                m.privileges = Ok(Privileges { effective: 1 << 21, in_initial_user_namespace: true });
+                m.privileges = Ok(holding(1 << 21));
             }),
+            ("CAP_SYS_ADMIN", Fail, |m| {
+                m.privileges =
+                    Ok(Privileges { uprobe_events_need_sys_admin: true, ..holding(1 << 38 | 1 << 39) });
+            }),
+            ("CAP_SYS_ADMIN", Skip, |m| m.privileges = Ok(holding(1 << 38 | 1 << 39))),
             ("user namespace", Fail, |m| {
-                m.privileges = Ok(Privileges { effective: u64::MAX, in_initial_user_namespace: false });
+                m.privileges = Ok(Privileges { in_initial_user_namespace: false, ..holding(u64::MAX) });
             }),
-            ("lockdown", Fail, |m| m.kernel.lockdown = Some(Lockdown::Confidentiality)),
+            ("lockdown", Fail, |m| m.kernel.kernel_reads = Support::No),
+            ("lockdown", Skip, |m| m.kernel.kernel_reads = Support::Unknown("EPERM".to_owned())),
+            ("bpf_loop", Skip, |m| m.kernel.bpf_loop = Support::Unknown("EPERM".to_owned())),
             ("lockdown", Pass, |m| m.kernel.lockdown = Some(Lockdown::Integrity)),
             ("perf_event_paranoid", Fail, |m| m.kernel.perf_event_paranoid = None),
             ("PID namespace", Warn, |m| m.kernel.initial_pid_namespace = Some(false)),
@@ -400,7 +324,7 @@ mod tests {
             ("open files", Warn, |m| m.open_files = Limit { soft: Some(256), hard: Some(1024) }),
             ("locked memory", Warn, |m| {
                 m.kernel.version = KernelVersion::new(5, 10);
-                m.privileges = Ok(Privileges { effective: 0, in_initial_user_namespace: true });
+                m.privileges = Ok(holding(0));
             }),
         ];
         for (name, expected, break_it) in cases {
@@ -413,7 +337,7 @@ mod tests {
     #[test]
     fn what_sys_admin_stands_for_is_not_missing() {
         let mut machine = good();
-        machine.privileges = Ok(Privileges { effective: 1 << 21, in_initial_user_namespace: true });
+        machine.privileges = Ok(holding(1 << 21));
         assert_eq!(status(&machine, "CAP_BPF"), Pass);
         assert_eq!(status(&machine, "CAP_PERFMON"), Pass);
     }

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::Check;
 use crate::{
-    process::{Mappings, Process, ProcessError},
+    process::{Mappings, Process, ProcessError, RefusalKind},
     units::Pid,
 };
 
@@ -20,12 +20,13 @@ pub fn checks(pid: Pid) -> Vec<Check> {
 }
 
 fn refused(pid: Pid, error: &ProcessError) -> Check {
-    // The messages end with what to do.
-    let text = error.to_string();
-    match text.split_once(": ") {
-        Some((detail, way_out)) => Check::fail("process", detail, way_out),
-        None => Check::fail("process", text, format!("pass the PID of another process than {pid}")),
-    }
+    let way_out = match error.kind() {
+        RefusalKind::Gone => "pass the PID of a process that runs".to_owned(),
+        RefusalKind::Unfit => format!("pass the PID of another process than {pid}"),
+        RefusalKind::Privilege => "use sudo, or grant the program CAP_SYS_PTRACE".to_owned(),
+        RefusalKind::System => "see the message: it is about this system, not about the process".to_owned(),
+    };
+    Check::fail("process", error.to_string(), way_out)
 }
 
 /// A fact that could not be read: mostly since the process has ended meanwhile.

@@ -33,6 +33,8 @@ pub struct KernelFacts {
     pub cookies: Support,
     /// `bpf_loop` (5.17).
     pub bpf_loop: Support,
+    /// Whether BPF programs may read kernel memory, which lockdown can forbid.
+    pub kernel_reads: Support,
     /// One link for many uprobes (6.6).
     pub uprobe_multi: Support,
     /// Such a link's PID means the process (6.10).
@@ -75,8 +77,6 @@ impl Lockdown {
     }
 }
 
-const UPROBE_PMU: &str = "/sys/bus/event_source/devices/uprobe";
-
 impl KernelFacts {
     /// Asks the running kernel. What it does not tell stays absent or unknown; nothing is changed.
     pub fn read() -> Self {
@@ -85,16 +85,17 @@ impl KernelFacts {
         let bpf = support::bpf();
         let probes = if bpf == Support::Yes { support::probes() } else { support::Probes::same(&bpf) };
         Self {
-            version: KernelVersion::parse(&release).unwrap_or_default(),
+            version: KernelVersion::running(),
             machine: uname.machine().to_string_lossy().into_owned(),
             config: KernelConfig::read(&release),
             event_sources: std::path::Path::new("/sys/bus/event_source/devices").is_dir(),
-            uprobe_pmu: number(&format!("{UPROBE_PMU}/type")),
-            semaphores: std::path::Path::new(UPROBE_PMU).join("format/ref_ctr_offset").exists(),
+            uprobe_pmu: support::uprobe_pmu(),
+            semaphores: std::path::Path::new(support::UPROBE_PMU).join("format/ref_ctr_offset").exists(),
             bpf,
             probe_programs: probes.programs,
             cookies: probes.cookies,
             bpf_loop: probes.bpf_loop,
+            kernel_reads: probes.kernel_reads,
             uprobe_multi: probes.uprobe_multi,
             uprobe_multi_pid: probes.uprobe_multi_pid,
             btf: std::path::Path::new(super::task_offsets::VMLINUX_BTF).exists(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::namespace::Namespace;
+use super::{KernelVersion, Support, namespace::Namespace, support};
 use crate::process::status::Status;
 
 /// The capabilities (capabilities(7)) that decide something here.
@@ -16,7 +16,7 @@ pub enum Capability {
     SysAdmin,
     /// Lifts limits on locked memory, which BPF maps count against before Linux 5.11.
     SysResource,
-    /// Opens uprobes and loads tracing programs (since Linux 5.8).
+    /// Loads tracing programs and, in many kernels, opens uprobes (since Linux 5.8).
     Perfmon,
     /// Loads BPF programs and creates maps (since Linux 5.8).
     Bpf,
@@ -70,6 +70,18 @@ pub struct Privileges {
     pub effective: u64,
     /// Whether they count for the kernel at large, that is, outside a container's user namespace.
     pub in_initial_user_namespace: bool,
+    /// Whether this kernel asks for CAP_SYS_ADMIN, where CAP_PERFMON was enough, to open a uprobe as a perf
+    /// event: since 6.16, and in stable series since July 2025 (CVE-2025-38466).
+    pub uprobe_events_need_sys_admin: bool,
+}
+
+/// How uprobes are attached, which decides what it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachBy {
+    /// One perf event for each site.
+    PerfEvent,
+    /// One link for many sites (`uprobe_multi`, 6.6): CAP_BPF and CAP_PERFMON suffice everywhere.
+    UprobeMulti,
 }
 
 /// Why we may not attach anything.
@@ -109,14 +121,24 @@ impl Privileges {
     /// [`Process::open`](crate::process::Process::open) refuses without it.
     pub const NEEDED: [Capability; 2] = [Capability::Bpf, Capability::Perfmon];
 
-    /// Our own, now.
+    /// Those of the calling thread, now.
     pub fn read() -> Result<Self, PrivilegeError> {
         let status = Status::own().ok_or(PrivilegeError::Unreadable)?;
-        Ok(Self {
+        let mut privileges = Self {
             effective: status.credentials.effective,
             // Without user namespaces there is no file, and only the initial one.
             in_initial_user_namespace: Namespace::User.is_initial().unwrap_or(true),
-        })
+            uprobe_events_need_sys_admin: false,
+        };
+        let only_perfmon = Capability::Perfmon.is_in(privileges.effective)
+            && !Capability::SysAdmin.is_in(privileges.effective);
+        privileges.uprobe_events_need_sys_admin = match support::uprobe_events() {
+            Support::Yes if only_perfmon => false,
+            Support::No if only_perfmon => true,
+            // The answer says nothing of the other capability.
+            _ => KernelVersion::running() >= KernelVersion::new(6, 16),
+        };
+        Ok(privileges)
     }
 
     /// Whether we hold a capability, or CAP_SYS_ADMIN in its place where the kernel takes that.
@@ -125,9 +147,16 @@ impl Privileges {
             || (capability.is_part_of_sys_admin() && Capability::SysAdmin.is_in(self.effective))
     }
 
+    /// The capabilities that attaching needs and we lack.
+    pub fn missing(&self, by: AttachBy) -> Vec<Capability> {
+        let events = by == AttachBy::PerfEvent && self.uprobe_events_need_sys_admin;
+        let needed = Self::NEEDED.into_iter().chain(events.then_some(Capability::SysAdmin));
+        needed.filter(|capability| !self.has(*capability)).collect()
+    }
+
     /// Refuses when attaching cannot work.
-    pub fn require(&self) -> Result<(), PrivilegeError> {
-        let missing: Vec<_> = Self::NEEDED.into_iter().filter(|capability| !self.has(*capability)).collect();
+    pub fn require(&self, by: AttachBy) -> Result<(), PrivilegeError> {
+        let missing = self.missing(by);
         if !missing.is_empty() {
             return Err(PrivilegeError::Missing { missing });
         }
@@ -145,7 +174,11 @@ mod tests {
 
     fn holding(capabilities: &[Capability]) -> Privileges {
         let effective = capabilities.iter().fold(0, |set, capability| set | 1 << capability.number());
-        Privileges { effective, in_initial_user_namespace: true }
+        Privileges { effective, in_initial_user_namespace: true, uprobe_events_need_sys_admin: false }
+    }
+
+    fn require(privileges: Privileges) -> Result<(), PrivilegeError> {
+        privileges.require(AttachBy::PerfEvent)
     }
 
     #[test]
@@ -157,9 +190,9 @@ mod tests {
             (&[Perfmon], &[Bpf]),
         ] {
             let error = PrivilegeError::Missing { missing: missing.to_vec() };
-            assert_eq!(holding(held).require(), Err(error), "{held:?}");
+            assert_eq!(require(holding(held)), Err(error), "{held:?}");
         }
-        let message = holding(&[]).require().map_or_else(|error| error.to_string(), |()| String::new());
+        let message = require(holding(&[])).map_or_else(|error| error.to_string(), |()| String::new());
         assert!(message.contains("missing CAP_BPF, CAP_PERFMON"), "{message}");
         assert!(message.contains("setcap cap_bpf,cap_perfmon+ep"), "{message}");
     }
@@ -167,15 +200,25 @@ mod tests {
     #[test]
     fn sys_admin_stands_for_those_split_off_it() {
         let admin = holding(&[SysAdmin]);
-        assert_eq!(admin.require(), Ok(()));
+        assert_eq!(require(admin), Ok(()));
         assert!(admin.has(CheckpointRestore));
         assert!(!admin.has(SysPtrace));
-        assert_eq!(holding(&[Bpf, Perfmon]).require(), Ok(()));
+        assert_eq!(require(holding(&[Bpf, Perfmon])), Ok(()));
     }
 
     #[test]
     fn capabilities_of_a_user_namespace_do_not_count() {
-        let inside = Privileges { effective: u64::MAX, in_initial_user_namespace: false };
-        assert!(matches!(inside.require(), Err(PrivilegeError::InUserNamespace { .. })));
+        let inside = Privileges { in_initial_user_namespace: false, ..holding(&[SysAdmin]) };
+        assert!(matches!(require(inside), Err(PrivilegeError::InUserNamespace { .. })));
+    }
+
+    #[test]
+    fn kernels_that_want_sys_admin_for_events_want_it_for_nothing_else() {
+        let strict = |held| Privileges { uprobe_events_need_sys_admin: true, ..holding(held) };
+        let missing = |held, by| strict(held).missing(by);
+        assert_eq!(missing(&[Bpf, Perfmon], AttachBy::PerfEvent), [SysAdmin]);
+        assert_eq!(missing(&[Bpf, Perfmon], AttachBy::UprobeMulti), []);
+        assert_eq!(missing(&[SysAdmin], AttachBy::PerfEvent), []);
+        assert_eq!(missing(&[], AttachBy::PerfEvent), [Bpf, Perfmon, SysAdmin]);
     }
 }

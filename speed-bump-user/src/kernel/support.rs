@@ -57,6 +57,7 @@ pub(super) struct Probes {
     pub(super) programs: Support,
     pub(super) cookies: Support,
     pub(super) bpf_loop: Support,
+    pub(super) kernel_reads: Support,
     pub(super) uprobe_multi: Support,
     pub(super) uprobe_multi_pid: Support,
 }
@@ -68,6 +69,7 @@ impl Probes {
             programs: answer.clone(),
             cookies: answer.clone(),
             bpf_loop: answer.clone(),
+            kernel_reads: answer.clone(),
             uprobe_multi: answer.clone(),
             uprobe_multi_pid: answer.clone(),
         }
@@ -91,6 +93,39 @@ pub(super) fn bpf() -> Support {
     }
 }
 
+/// Where sysfs describes uprobes as an event source.
+pub(super) const UPROBE_PMU: &str = "/sys/bus/event_source/devices/uprobe";
+
+/// The type number of that event source.
+pub(super) fn uprobe_pmu() -> Option<u32> {
+    std::fs::read_to_string(format!("{UPROBE_PMU}/type")).ok()?.trim().parse().ok()
+}
+
+/// Whether we may open a uprobe as a perf event.
+pub(super) fn uprobe_events() -> Support {
+    let Some(source) = uprobe_pmu() else { return Support::Unknown("no such event source".to_owned()) };
+    // struct perf_event_attr in its first size, 64 bytes. The file to probe stays empty, which is refused
+    // with EINVAL, but only to those who might open one.
+    let mut attributes = [0_u32; 16];
+    [attributes[0], attributes[1]] = [source, 64];
+    let (own_process, any_cpu, no_group, flags) = (0, -1, -1, 0);
+    // SAFETY: the kernel reads as many bytes of the attributes as they say they have.
+    let result = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, attributes.as_ptr(), own_process, any_cpu, no_group, flags)
+    };
+    let error = io::Error::last_os_error();
+    match (i32::try_from(result), error.raw_os_error()) {
+        (Ok(fd), _) if fd >= 0 => {
+            // SAFETY: a descriptor that the call has just made; not expected, and closed at once.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            Support::Yes
+        }
+        (_, Some(libc::EINVAL)) => Support::Yes,
+        (_, Some(libc::EACCES | libc::EPERM)) => Support::No,
+        _ => Support::Unknown(error.to_string()),
+    }
+}
+
 /// Asks for everything about programs at probes.
 pub(super) fn probes() -> Probes {
     let helper = |helper| Support::from_aya(is_helper_supported(ProgramType::KProbe, helper));
@@ -99,6 +134,7 @@ pub(super) fn probes() -> Probes {
         programs: Support::from_aya(is_program_supported(ProgramType::KProbe)),
         cookies: helper(BpfHelper::BPF_FUNC_get_attach_cookie),
         bpf_loop: helper(BpfHelper::BPF_FUNC_loop),
+        kernel_reads: helper(BpfHelper::BPF_FUNC_probe_read_kernel),
         uprobe_multi,
         uprobe_multi_pid,
     }

@@ -17,6 +17,12 @@ impl KernelVersion {
         Self { major, minor }
     }
 
+    /// That of the running kernel; 0.0 if its release has no numbers.
+    pub fn running() -> Self {
+        let uname = rustix::system::uname();
+        Self::parse(&uname.release().to_string_lossy()).unwrap_or_default()
+    }
+
     /// Reads a release as uname(2) gives it: `6.18.44-fc-v657`, `7.0-rc1`.
     pub fn parse(release: &str) -> Option<Self> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());

@@ -24,9 +24,9 @@ pub struct AccessFacts {
     pub caller: Credentials,
     /// The process.
     pub target: Credentials,
-    /// Owner of the process's directory in /proc; root instead of the process's own user marks a process
-    /// that is not dumpable. Absent if unknown.
-    pub directory_owner: Option<u32>,
+    /// Owner of the files in the process's /proc directory; root instead of the process's own user marks a
+    /// process that is not dumpable. Absent if unknown.
+    pub proc_owner: Option<u32>,
     /// /proc/sys/kernel/yama/ptrace_scope; absent without Yama.
     pub ptrace_scope: Option<u32>,
 }
@@ -112,7 +112,7 @@ impl DenialReason {
 
 /// Which rule forbids the access that these facts describe, given that it was refused.
 pub fn denial(facts: &AccessFacts) -> DenialReason {
-    let AccessFacts { mode, caller, target, directory_owner, ptrace_scope } = *facts;
+    let AccessFacts { mode, caller, target, proc_owner, ptrace_scope } = *facts;
     let attaching = mode == AccessMode::Attach;
     if attaching && ptrace_scope == Some(3) {
         return DenialReason::YamaNoAttach;
@@ -130,7 +130,7 @@ pub fn denial(facts: &AccessFacts) -> DenialReason {
     if let Some(other) = [effective, real, saved].into_iter().find(|group| *group != ours) {
         return DenialReason::OtherGroup { target: other, ours };
     }
-    if directory_owner.is_some_and(|owner| owner != effective_user(&target)) {
+    if proc_owner.is_some_and(|owner| owner != effective_user(&target)) {
         return DenialReason::NotDumpable;
     }
     if target.permitted & !caller.effective != 0 {
@@ -154,7 +154,7 @@ pub(super) fn explain(mode: AccessMode, target: &ProcDirectory) -> DenialReason 
         mode,
         caller: caller.credentials,
         target: process.credentials,
-        directory_owner: target.owner(),
+        proc_owner: target.owner(),
         ptrace_scope: std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
             .ok()
             .and_then(|text| text.trim().parse().ok()),
@@ -172,8 +172,8 @@ mod tests {
     }
 
     fn facts(mode: AccessMode, caller: Credentials, target: Credentials) -> AccessFacts {
-        let directory_owner = Some(target.users[1]);
-        AccessFacts { mode, caller, target, directory_owner, ptrace_scope: None }
+        let proc_owner = Some(target.users[1]);
+        AccessFacts { mode, caller, target, proc_owner, ptrace_scope: None }
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
                 facts(AccessMode::Read, user(1000), setgid),
                 DenialReason::OtherGroup { target: 42, ours: 1000 },
             ),
-            (AccessFacts { directory_owner: Some(0), ..same }, DenialReason::NotDumpable),
+            (AccessFacts { proc_owner: Some(0), ..same }, DenialReason::NotDumpable),
             (
                 AccessFacts { target: Credentials { permitted: 1 << 12, ..user(1000) }, ..same },
                 DenialReason::MorePrivileged,

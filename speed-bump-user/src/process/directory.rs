@@ -15,7 +15,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat, statat},
     io::Errno,
 };
 
@@ -64,9 +64,10 @@ impl ProcDirectory {
         Ok(numbers)
     }
 
-    /// The user that owns the directory: the process's effective user, or root if it is not dumpable.
+    /// The user that owns the files in it: the process's effective user, or root if it is not dumpable. (The
+    /// directory itself is always the effective user's.)
     pub(super) fn owner(&self) -> Option<u32> {
-        fstat(&self.fd).ok().map(|stat| stat.st_uid)
+        statat(&self.fd, "status", AtFlags::empty()).ok().map(|stat| stat.st_uid)
     }
 }
 

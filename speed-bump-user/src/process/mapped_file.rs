@@ -52,6 +52,9 @@ pub struct FileIdentity {
     pub inode: u64,
 }
 
+/// Exists wherever the kernel has such directories.
+const OWN_MAP_FILES: &str = "/proc/self/map_files";
+
 /// A mapped file, open for reading.
 #[derive(Debug)]
 pub struct OpenFile {
@@ -140,28 +143,34 @@ impl MappedFile {
     /// and nameless ones included; without, only while its name leads to it.
     pub fn open(&self, process: &Process) -> Result<OpenFile, MappedFileError> {
         let (pid, path) = (process.pid(), self.path_in_process.clone());
-        let refusal = match self.open_mapping(process) {
-            Ok(Some(file)) => return Ok(OpenFile { file }),
-            // The mapping at that address is another by now.
-            Ok(None) => return Err(MappedFileError::Unmapped { pid, path }),
-            Err(error) => error,
-        };
-        match Errno::from_io_error(&refusal) {
-            // Not ours to follow, or a kernel without CONFIG_CHECKPOINT_RESTORE: ENOENT for the directory.
-            Some(Errno::PERM | Errno::ACCESS) => {}
-            Some(Errno::NOENT) if !Path::new("/proc/self/map_files").exists() => {}
-            Some(Errno::NOENT | Errno::SRCH) => return Err(MappedFileError::Unmapped { pid, path }),
-            _ if refusal.kind() == io::ErrorKind::InvalidInput => {
-                return Err(MappedFileError::NotRegular { pid, path });
+        let mut permitted = true;
+        for range in self.executable_ranges() {
+            match self.open_range(process, *range) {
+                Ok(Some(file)) => return Ok(OpenFile { file }),
+                // Another mapping lies there by now.
+                Ok(None) => {}
+                Err(error) => match Errno::from_io_error(&error) {
+                    // None lies there, or the kernel has no map_files (CONFIG_CHECKPOINT_RESTORE).
+                    Some(Errno::NOENT | Errno::SRCH) => {}
+                    Some(Errno::PERM | Errno::ACCESS) => permitted = false,
+                    _ if error.kind() == io::ErrorKind::InvalidInput => {
+                        return Err(MappedFileError::NotRegular { pid, path });
+                    }
+                    _ => return Err(MappedFileError::Io { pid, path, source: error }),
+                },
             }
-            _ => return Err(MappedFileError::Io { pid, path, source: refusal }),
         }
-        self.open_by_name(process)
+        match self.open_by_name(process) {
+            Err(_) if !process.is_alive() => Err(MappedFileError::Unmapped { pid, path }),
+            Err(MappedFileError::Nameless { .. }) if permitted && Path::new(OWN_MAP_FILES).exists() => {
+                Err(MappedFileError::Unmapped { pid, path })
+            }
+            result => result,
+        }
     }
 
     /// Through /proc/PID/map_files, which leads to the mapped file itself.
-    fn open_mapping(&self, process: &Process) -> io::Result<Option<File>> {
-        let range = self.ranges.first().ok_or_else(|| io::Error::from(Errno::NOENT))?;
+    fn open_range(&self, process: &Process, range: MappedRange) -> io::Result<Option<File>> {
         let name = format!("map_files/{:x}-{:x}", range.start.0, range.end.0);
         let place = process.directory.open_entry(&name, OFlags::PATH)?;
         let file = open_regular(place.as_fd())?;
@@ -177,15 +186,15 @@ impl MappedFile {
             match candidate.and_then(|file| Ok((self.identity.is_of(&file)?, file))) {
                 Ok((true, file)) => return Ok(OpenFile { file }),
                 Ok((false, _)) => another = true,
-                // Something else bears the name now.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => another = true,
+                // A device, a directory, a pipe bears the name now: for /dev/zero and the like it always did.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => failure = Some(error),
             }
         }
         Err(match failure {
             Some(source) => MappedFileError::Io { pid, path, source },
-            None if another && !self.deleted => MappedFileError::Replaced { pid, path },
+            None if another => MappedFileError::Replaced { pid, path },
             None => MappedFileError::Nameless { pid, path },
         })
     }

@@ -84,6 +84,7 @@ fn unescape(name: &[u8]) -> Cow<'_, OsStr> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use proptest::prelude::*;
 
     fn one(line: &[u8]) -> MapsLine<'_> {
         parse(line).unwrap()
@@ -133,5 +134,17 @@ mod tests {
             assert_eq!(parse(line), None, "{}", String::from_utf8_lossy(line));
         }
         assert!(lines(b"\nx\n").next().unwrap().is_err());
+    }
+
+    proptest! {
+        /// Any text gives lines or errors.
+        #[test]
+        fn no_text_panics(text in "[0-9a-f:rxwp \\\\-]{0,80}", bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            for text in [text.as_bytes(), &bytes] {
+                let parsed = lines(text).count();
+                let written = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
+                prop_assert_eq!(parsed, written);
+            }
+        }
     }
 }

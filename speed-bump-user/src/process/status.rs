@@ -69,9 +69,9 @@ impl Status {
         })
     }
 
-    /// Our own.
+    /// Of the calling thread, whose credentials are those that the kernel checks.
     pub fn own() -> Option<Self> {
-        Self::parse(&std::fs::read("/proc/self/status").ok()?).ok()
+        Self::parse(&std::fs::read("/proc/thread-self/status").ok()?).ok()
     }
 }
 
