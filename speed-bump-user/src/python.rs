@@ -8,7 +8,7 @@ pub mod entry_source;
 pub mod interpreter;
 pub mod perf_map;
 pub mod root;
-//pub mod source;
+pub mod source;
 pub mod trampoline;
 pub mod version;
 

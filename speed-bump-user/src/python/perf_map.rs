@@ -111,7 +111,6 @@ impl PerfMapFollower {
     ) -> Result<Vec<PerfMapEntry>, PerfMapError> {
         self.reopen()?;
         let Some(open) = &mut self.open else { return Ok(Vec::new()) };
-        let unreadable = |source| PerfMapError::Unreadable { path: self.path.clone(), source };
         // If anything fails below, this is where the next poll starts.
         let start = (open.offset, open.before.clone(), open.lines.clone());
         let read = open.read().map_err(|source| PerfMapError::Unreadable { path: self.path.clone(), source });
