@@ -6,10 +6,10 @@
 
 pub mod entry_source;
 pub mod interpreter;
-//pub mod perf_map;
+pub mod perf_map;
 pub mod root;
-//pub mod source;
-//pub mod trampoline;
+pub mod source;
+pub mod trampoline;
 pub mod version;
 
 #[cfg(test)]

@@ -151,10 +151,16 @@ fn version_of_names(image: &Image<'_>, path: &Path) -> Option<(PythonVersion, Ve
     let named = (image.soname().and_then(version_in_name))
         .or_else(|| file.and_then(|name| version_in_name(&name)))
         .or_else(|| texts().find_map(|text| version_in_name(text.strip_prefix("lib/")?)))?;
-    let full = texts()
-        .filter(|text| (5..=16).contains(&text.len()))
-        .filter_map(PythonVersion::from_text)
-        .find(|version| (version.major, version.minor) == (named.major, named.minor));
+    let agrees = |version: &PythonVersion| (version.major, version.minor) == (named.major, named.minor);
+    let whole = texts().filter_map(PythonVersion::from_text).find(agrees);
+    // The linker drops a text that another one ends with, such as the installation's folder.
+    let full = whole.or_else(|| {
+        let tail = |text: &'_ str| PythonVersion::from_text(&text[text.rfind('/')? + 1..]);
+        let mut tails: Vec<_> = texts().filter_map(tail).filter(agrees).collect();
+        tails.sort_unstable();
+        tails.dedup();
+        <[PythonVersion; 1]>::try_from(tails).ok().map(|[version]| version)
+    });
     Some(match full {
         Some(version) => (version, VersionSource::VersionText),
         None => (named, VersionSource::Name),

@@ -1,0 +1,235 @@
+//! `/tmp/perf-PID.map`: which perf trampoline belongs to which Python function, followed as it grows.
+//!
+//! CPython 3.12+ appends a line for each code object that is called for the first time under `-X perf` or
+//! `sys.activate_stack_trampoline("perf")` (Python/perf_trampoline.c). The process owns the file and may
+//! write anything into it: garbage is skipped, and every read is bounded.
+
+mod line;
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io,
+    ops::Range,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::PathBuf,
+};
+
+use self::line::Lines;
+pub use self::line::PerfMapEntry;
+use super::root::{LastLink, ProcessRoot};
+use crate::units::VirtualAddress;
+
+/// Bytes of the file that one poll reads at most: some 300,000 entries.
+const POLL_LIMIT: u64 = 32 << 20;
+/// Bytes read at once.
+const CHUNK: usize = 1 << 20;
+/// Bytes before our place that are compared to see that the file is still the one we read.
+const CHECKED: usize = 64;
+
+/// Why a perf map was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum PerfMapError {
+    /// It belongs to somebody else, who could put any name to any address.
+    #[error(
+        "{} belongs to user {owner}, who is neither root nor the process's own user: not trusted; \
+         remove the file and switch the trampolines off and on again in the process", path.display()
+    )]
+    ForeignOwner {
+        /// The file as the process names it.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// It is there, but not to be read.
+    #[error("cannot read {} in the process's root: {source}", path.display())]
+    Unreadable {
+        /// The file as the process names it.
+        path: PathBuf,
+        /// What the system says; `InvalidInput` where it is no regular file.
+        source: io::Error,
+    },
+    /// The process's mappings could not be read, so that entries cannot be told from leftovers.
+    #[error("cannot read the process's mappings to check {}: {source}", path.display())]
+    Mappings {
+        /// The file as the process names it.
+        path: PathBuf,
+        /// What the caller met.
+        source: io::Error,
+    },
+}
+
+/// Reads a process's perf map again and again, from where it stopped.
+#[derive(Debug)]
+pub struct PerfMapFollower {
+    root: ProcessRoot,
+    path: PathBuf,
+    owners: Vec<u32>,
+    open: Option<OpenMap>,
+    /// What was handed out: an entry that is merely repeated is not news.
+    known: HashMap<u64, PerfMapEntry>,
+}
+
+/// A map and our place in it.
+#[derive(Debug)]
+struct OpenMap {
+    file: File,
+    identity: (u64, u64),
+    offset: u64,
+    /// The last bytes before `offset`.
+    before: Vec<u8>,
+    lines: Lines,
+}
+
+impl PerfMapFollower {
+    /// Follows the map of the process with this root.
+    ///
+    /// `namespace_pid` is the process's id in its own PID namespace (the last of `NSpid` in
+    /// /proc/PID/status), which CPython puts into the name. `users` are its user ids: it may have changed
+    /// between them since it created the file. Root is always trusted.
+    pub fn new(root: ProcessRoot, namespace_pid: i32, users: &[u32]) -> Self {
+        let path = PathBuf::from(format!("/tmp/perf-{namespace_pid}.map"));
+        let owners = users.iter().copied().chain([0]).collect();
+        Self { root, path, owners, open: None, known: HashMap::new() }
+    }
+
+    /// What is new since the last poll: for an address with several lines the last one, since memory that
+    /// was freed is used again. Nothing, while the file does not exist.
+    ///
+    /// `executable` gives the process's *anonymous executable* mappings. It is called at most once, after
+    /// the file was read, so that no trampoline is younger than the answer; entries outside were left by a
+    /// dead process of the same id (the file is only ever appended to) and are dropped.
+    ///
+    /// One poll reads at most 32 MiB; what is beyond is left to the next. An error loses no entry that a
+    /// later poll could read.
+    ///
+    /// # Errors
+    /// The file is not to be trusted or not readable, or `executable` failed.
+    pub fn poll(
+        &mut self,
+        executable: impl FnOnce() -> io::Result<Vec<Range<VirtualAddress>>>,
+    ) -> Result<Vec<PerfMapEntry>, PerfMapError> {
+        self.reopen()?;
+        let Some(open) = &mut self.open else { return Ok(Vec::new()) };
+        // If anything fails below, this is where the next poll starts.
+        let start = (open.offset, open.before.clone(), open.lines.clone());
+        let read = open.read().map_err(|source| PerfMapError::Unreadable { path: self.path.clone(), source });
+        let checked = read.and_then(|entries| {
+            if entries.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mappings = executable()
+                .map(Mappings::new)
+                .map_err(|source| PerfMapError::Mappings { path: self.path.clone(), source })?;
+            Ok(entries.into_iter().filter(|entry| mappings.hold(entry)).collect())
+        });
+        let live: Vec<PerfMapEntry> = match checked {
+            Ok(live) => live,
+            Err(error) => {
+                (open.offset, open.before, open.lines) = start;
+                return Err(error);
+            }
+        };
+
+        let mut latest: HashMap<u64, usize> = HashMap::new();
+        for (index, entry) in live.iter().enumerate() {
+            latest.insert(entry.address.0, index);
+        }
+        let mut news = Vec::new();
+        for (index, entry) in live.into_iter().enumerate() {
+            let is_latest = latest.get(&entry.address.0) == Some(&index);
+            if is_latest && self.known.get(&entry.address.0) != Some(&entry) {
+                self.known.insert(entry.address.0, entry.clone());
+                news.push(entry);
+            }
+        }
+        Ok(news)
+    }
+
+    /// Whether the file was there at the last poll.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Makes `open` the file that the name leads to now, from its start if it is not the one we know.
+    fn reopen(&mut self) -> Result<(), PerfMapError> {
+        let path = || self.path.clone();
+        let unreadable = |source| PerfMapError::Unreadable { path: path(), source };
+        let file = match self.root.open(&self.path, LastLink::Refuse) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.open = None;
+                return Ok(());
+            }
+            Err(error) => return Err(unreadable(error)),
+        };
+        let metadata = file.metadata().map_err(unreadable)?;
+        if !self.owners.contains(&metadata.uid()) {
+            return Err(PerfMapError::ForeignOwner { path: path(), owner: metadata.uid() });
+        }
+        let identity = (metadata.dev(), metadata.ino());
+        if let Some(open) = &self.open
+            && open.identity == identity
+            && open.is_where_we_left(metadata.len()).map_err(unreadable)?
+        {
+            return Ok(());
+        }
+        self.open = Some(OpenMap { file, identity, offset: 0, before: Vec::new(), lines: Lines::default() });
+        Ok(())
+    }
+}
+
+impl OpenMap {
+    /// Whether the file still holds what we read last: it may have been cut, or cut and written anew.
+    fn is_where_we_left(&self, length: u64) -> io::Result<bool> {
+        if length < self.offset {
+            return Ok(false);
+        }
+        let mut now = vec![0; self.before.len()];
+        match self.file.read_exact_at(&mut now, self.offset - self.before.len() as u64) {
+            Ok(()) => Ok(now == self.before),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(&mut self) -> io::Result<Vec<PerfMapEntry>> {
+        let mut entries = Vec::new();
+        let mut chunk = vec![0; CHUNK];
+        let end = self.offset + POLL_LIMIT;
+        while self.offset < end {
+            let length = match self.file.read_at(&mut chunk, self.offset) {
+                Ok(0) => break,
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let read = chunk.get(..length).unwrap_or_default();
+            self.offset += length as u64;
+            self.before.extend_from_slice(read.get(length.saturating_sub(CHECKED)..).unwrap_or_default());
+            self.before.drain(..self.before.len().saturating_sub(CHECKED));
+            self.lines.push(read, &mut entries);
+        }
+        Ok(entries)
+    }
+}
+
+/// Ranges of memory in order of their start.
+struct Mappings(Vec<Range<VirtualAddress>>);
+
+impl Mappings {
+    fn new(mut ranges: Vec<Range<VirtualAddress>>) -> Self {
+        ranges.sort_unstable_by_key(|range| range.start);
+        Self(ranges)
+    }
+
+    fn hold(&self, entry: &PerfMapEntry) -> bool {
+        let after = self.0.partition_point(|range| range.start <= entry.address);
+        let range = after.checked_sub(1).and_then(|index| self.0.get(index));
+        let end = entry.address.0.checked_add(entry.size);
+        range.zip(end).is_some_and(|(range, end)| end <= range.end.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

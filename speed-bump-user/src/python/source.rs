@@ -1,0 +1,183 @@
+//! Qualified names from source text, for entry sources that tell only file, `co_name` and line.
+//!
+//! An index holds every code object that CPython would compile from a file, in the order of its lines. The
+//! text is parsed leniently (tree-sitter): a syntax error costs the names around it, not the file. What a
+//! function does, or whether it is reachable, is not looked at.
+//!
+//! The line that `function__entry` passes is `co_firstlineno` at the first entry (for a decorated function
+//! the first decorator's line) and the line reached at every resumption of a generator or coroutine. In
+//! 3.15 it is -1 at the first entry of a function with cells or free variables, whose first instruction
+//! has no line. (Python/ceval.c, `dtrace_function_entry`; observed on 3.9.2 and 3.15.2.)
+
+mod scope;
+mod walk;
+
+use std::{
+    collections::HashMap,
+    io,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use tree_sitter::{ParseOptions, Parser};
+
+use super::{root::ProcessRoot, version::PythonVersion};
+
+/// The largest source file that is read, in bytes.
+pub const SOURCE_LIMIT: u64 = 16 << 20;
+/// The longest time that one file is parsed: text made for it can keep any lenient parser busy.
+const PARSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Why a file has no index.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// `<string>`, `<frozen importlib._bootstrap>`.
+    #[error("{0} names no file")]
+    NotAFile(String),
+    /// It cannot be read as the process would.
+    #[error("cannot read {} in the process's root: {source}", path.display())]
+    Unreadable {
+        /// The file as the process names it.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It keeps the parser busy.
+    #[error("parsing was given up after {} s", PARSE_LIMIT.as_secs())]
+    TooSlow,
+    /// The grammar and the parser were built for different versions of tree-sitter: our own fault.
+    #[error("the Python grammar does not fit the parser: {0}")]
+    Grammar(#[from] tree_sitter::LanguageError),
+}
+
+/// A code object of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeObject {
+    /// `co_name`.
+    pub name: String,
+    /// `co_qualname`, or what it would be before 3.11.
+    pub qualname: String,
+    /// `co_firstlineno`, from 1.
+    pub first_line: u32,
+    /// The last line of its text.
+    pub last_line: u32,
+}
+
+/// How sure a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatchedBy {
+    /// A code object of this name starts at the line.
+    FirstLine,
+    /// The line lies inside one: a generator was resumed, or the file was edited since.
+    Inside,
+    /// By the name alone: there was no line, or no code object of the name is near it.
+    Name,
+}
+
+/// What a name and a line may mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidates<'index> {
+    /// Distinct qualified names; several if the text cannot tell them apart (two lambdas on one line).
+    pub qualnames: Vec<&'index str>,
+    /// How they were found.
+    pub matched_by: MatchedBy,
+}
+
+/// The code objects of one file.
+#[derive(Clone, Debug)]
+pub struct SourceIndex {
+    /// In the order of their first lines.
+    objects: Vec<CodeObject>,
+    /// Places in `objects`, ascending.
+    by_name: HashMap<String, Vec<usize>>,
+}
+
+impl SourceIndex {
+    /// Reads and indexes a file as the process names it; a relative path starts where the process works.
+    ///
+    /// # Errors
+    /// `co_filename` names no file, or one that cannot be read, is over [`SOURCE_LIMIT`] or cannot be parsed.
+    pub fn read(root: &ProcessRoot, co_filename: &str, version: PythonVersion) -> Result<Self, SourceError> {
+        if co_filename.is_empty() || co_filename.starts_with('<') {
+            return Err(SourceError::NotAFile(co_filename.to_owned()));
+        }
+        let path = Path::new(co_filename);
+        let text = root
+            .read(path, SOURCE_LIMIT)
+            .map_err(|source| SourceError::Unreadable { path: path.to_owned(), source })?;
+        Self::parse(&text, version)
+    }
+
+    /// Indexes a file's text as the given release would compile it.
+    ///
+    /// # Errors
+    /// The text keeps the parser busy for too long.
+    pub fn parse(text: &[u8], version: PythonVersion) -> Result<Self, SourceError> {
+        let text = decode(text);
+        let mut parser = Parser::new();
+        parser.set_language(&tree_sitter_python::LANGUAGE.into())?;
+        let started = Instant::now();
+        let mut progress = |_: &_| {
+            if started.elapsed() < PARSE_LIMIT { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let tree = parser
+            .parse_with_options(
+                &mut |offset, _| text.as_bytes().get(offset..).unwrap_or_default(),
+                None,
+                Some(ParseOptions::new().progress_callback(&mut progress)),
+            )
+            .ok_or(SourceError::TooSlow)?;
+
+        let mut objects = walk::code_objects(&tree, text.as_bytes(), version);
+        objects.sort_by_key(|object| object.first_line);
+        let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
+        for (place, object) in objects.iter().enumerate() {
+            by_name.entry(object.name.clone()).or_default().push(place);
+        }
+        Ok(Self { objects, by_name })
+    }
+
+    /// What a `co_name` and the line of a `function__entry` may mean; `None` if the text has no such name.
+    pub fn find(&self, co_name: &str, line: i32) -> Option<Candidates<'_>> {
+        let places = self.by_name.get(co_name)?;
+        let named: Vec<_> = places.iter().filter_map(|place| self.objects.get(*place)).collect();
+        // 0 and -1 are no lines: the instruction reached has none.
+        let line = u32::try_from(line).unwrap_or(0);
+        let span = |object: &CodeObject| object.last_line - object.first_line;
+        let holds = |object: &CodeObject| (object.first_line..=object.last_line).contains(&line);
+        let innermost = named.iter().filter(|object| holds(object)).map(|object| span(object)).min();
+
+        let (matched_by, found): (_, Vec<_>) = if named.iter().any(|object| object.first_line == line) {
+            (MatchedBy::FirstLine, named.into_iter().filter(|object| object.first_line == line).collect())
+        } else if innermost.is_some() {
+            let is_innermost = |object: &&CodeObject| holds(object) && Some(span(object)) == innermost;
+            (MatchedBy::Inside, named.into_iter().filter(is_innermost).collect())
+        } else {
+            (MatchedBy::Name, named)
+        };
+        let mut qualnames: Vec<_> = found.into_iter().map(|object| object.qualname.as_str()).collect();
+        qualnames.sort_unstable();
+        qualnames.dedup();
+        Some(Candidates { qualnames, matched_by })
+    }
+
+    /// All code objects, in the order of their first lines; the file's own, `<module>`, is one.
+    pub fn code_objects(&self) -> &[CodeObject] {
+        &self.objects
+    }
+}
+
+/// The text with CPython's idea of a line, and no mark at its start. What is not UTF-8 is taken for
+/// Latin-1: other encodings (PEP 263) are rare, and names outside ASCII in them rarer still.
+fn decode(bytes: &[u8]) -> String {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => bytes.iter().copied().map(char::from).collect(),
+    };
+    if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Perf trampolines: the address that the evaluator returns to names the function exactly.
+//!
+//! A trampoline is a copy of one assembly template that calls the evaluator and returns
+//! (Python/asm_trampoline.S). The template differs between releases and builds, so where its call ends is
+//! decoded from the process's own memory and never assumed.
+
+use std::io;
+
+use super::perf_map::PerfMapEntry;
+use crate::units::VirtualAddress;
+
+/// The longest trampoline that is decoded, in bytes; those of CPython have 11 or 12 on x86-64.
+const SIZE_LIMIT: u64 = 256;
+
+/// Why the bytes at an entry are no trampoline that we understand.
+#[derive(Debug, thiserror::Error)]
+pub enum TrampolineError {
+    /// Its memory could not be read.
+    #[error("cannot read the trampoline of {name} at {address}: {source}; has the process unmapped it?")]
+    Unreadable {
+        /// The function.
+        name: String,
+        /// The trampoline.
+        address: VirtualAddress,
+        /// What the reader met.
+        source: io::Error,
+    },
+    /// There is not exactly one indirect call among its instructions.
+    #[error(
+        "{size} bytes at {address}, said to be the trampoline of {name}, hold {calls} indirect calls instead \
+         of one: the perf map is wrong, or this CPython's trampolines are new to us"
+    )]
+    NotOneCall {
+        /// The function.
+        name: String,
+        /// The trampoline.
+        address: VirtualAddress,
+        /// How long it is said to be.
+        size: u64,
+        /// How many there are.
+        calls: usize,
+    },
+    /// No straight run of instructions.
+    #[error(
+        "the bytes at {address}, said to be the trampoline of {name}, are not its code: the perf map is wrong"
+    )]
+    NotCode {
+        /// The function.
+        name: String,
+        /// The trampoline.
+        address: VirtualAddress,
+    },
+    /// Only x86-64 keeps the return address where the BPF program looks for it.
+    #[error("perf trampolines are read on x86-64 only, so far; USDT and native targets work")]
+    Architecture,
+}
+
+/// Finds return addresses; knows the template after the first trampoline.
+#[derive(Clone, Debug, Default)]
+pub struct Trampolines {
+    template: Option<Template>,
+}
+
+/// The code that all trampolines of a process are copies of.
+#[derive(Clone, Debug)]
+struct Template {
+    code: Vec<u8>,
+    return_offset: u64,
+}
+
+impl Trampolines {
+    /// The address at the top of the stack when the evaluator is entered through this trampoline.
+    ///
+    /// `read` fills the buffer from the process's memory.
+    ///
+    /// # Errors
+    /// The bytes there cannot be read, or are no trampoline.
+    pub fn return_address(
+        &mut self,
+        entry: &PerfMapEntry,
+        read: impl FnOnce(VirtualAddress, &mut [u8]) -> io::Result<()>,
+    ) -> Result<VirtualAddress, TrampolineError> {
+        let (address, name) = (entry.address, || entry.qualname.clone());
+        if entry.size > SIZE_LIMIT {
+            return Err(TrampolineError::NotCode { name: name(), address });
+        }
+        let mut code = vec![0; usize::try_from(entry.size).unwrap_or_default()];
+        read(address, &mut code).map_err(|source| TrampolineError::Unreadable {
+            name: name(),
+            address,
+            source,
+        })?;
+        let return_offset = match &self.template {
+            Some(template) if template.code == code => template.return_offset,
+            _ => {
+                let return_offset = return_offset(&code).map_err(|problem| match problem {
+                    Problem::NotCode => TrampolineError::NotCode { name: name(), address },
+                    Problem::Calls(calls) => {
+                        TrampolineError::NotOneCall { name: name(), address, size: entry.size, calls }
+                    }
+                    #[cfg(not(target_arch = "x86_64"))]
+                    Problem::Architecture => TrampolineError::Architecture,
+                })?;
+                self.template = Some(Template { code, return_offset });
+                return_offset
+            }
+        };
+        address
+            .0
+            .checked_add(return_offset)
+            .map(VirtualAddress)
+            .ok_or_else(|| TrampolineError::NotCode { name: name(), address })
+    }
+}
+
+/// What is wrong with a piece of code.
+#[derive(Debug, PartialEq, Eq)]
+enum Problem {
+    NotCode,
+    Calls(usize),
+    #[cfg(not(target_arch = "x86_64"))]
+    Architecture,
+}
+
+/// Where the one indirect call ends. Straight-line code up to a return is the only shape accepted: then
+/// every way through the trampoline makes that call.
+#[cfg(target_arch = "x86_64")]
+fn return_offset(code: &[u8]) -> Result<u64, Problem> {
+    use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+    let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
+    let (mut ends, mut returns) = (Vec::new(), false);
+    while decoder.can_decode() && !returns {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return Err(Problem::NotCode);
+        }
+        match instruction.flow_control() {
+            FlowControl::Next => {}
+            FlowControl::IndirectCall => ends.push(instruction.next_ip()),
+            FlowControl::Return => returns = true,
+            _ => return Err(Problem::NotCode),
+        }
+    }
+    match ends[..] {
+        [end] if returns => Ok(end),
+        [_] => Err(Problem::NotCode),
+        _ => Err(Problem::Calls(ends.len())),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn return_offset(_code: &[u8]) -> Result<u64, Problem> {
+    Err(Problem::Architecture)
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;

@@ -1,0 +1,166 @@
+//! How CPython names code objects: `compiler_set_qualname` (Python/compile.c), release by release.
+
+use std::collections::HashSet;
+
+use crate::python::version::PythonVersion;
+
+/// A place among the scopes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ScopeId(usize);
+
+impl ScopeId {
+    /// A number that no other scope of the file has.
+    pub(super) fn place(self) -> usize {
+        self.0
+    }
+}
+
+/// What a scope is compiled from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScopeKind {
+    Module,
+    Class,
+    /// A `def` or a `lambda`.
+    Function,
+    Comprehension,
+    /// PEP 695: `<generic parameters of f>`.
+    TypeParameters,
+    /// The bound or default of one type parameter.
+    TypeVariable,
+    /// The right side of a `type` statement.
+    TypeAlias,
+    /// PEP 649: `__annotate__`.
+    Annotations,
+}
+
+#[derive(Debug)]
+struct Scope {
+    kind: ScopeKind,
+    parent: Option<ScopeId>,
+    qualname: String,
+    /// Names that a `global` statement in this very scope declares.
+    globals: HashSet<String>,
+    /// Evaluated lazily inside a class body, whose names it can see.
+    sees_class: bool,
+    /// Line of the definition, for what is compiled from its annotations.
+    line: u32,
+}
+
+/// The scopes of a file, as one release sees them.
+#[derive(Debug)]
+pub(super) struct Scopes {
+    scopes: Vec<Scope>,
+    version: PythonVersion,
+}
+
+impl Scopes {
+    pub(super) const MODULE: ScopeId = ScopeId(0);
+
+    pub(super) fn new(version: PythonVersion) -> Self {
+        let module = Scope {
+            kind: ScopeKind::Module,
+            parent: None,
+            qualname: "<module>".to_owned(),
+            globals: HashSet::new(),
+            sees_class: false,
+            line: 1,
+        };
+        Self { scopes: vec![module], version }
+    }
+
+    fn get(&self, id: ScopeId) -> Option<&Scope> {
+        self.scopes.get(id.0)
+    }
+
+    /// Adds a scope of a `co_name` within another.
+    pub(super) fn add(&mut self, kind: ScopeKind, parent: ScopeId, name: &str, line: u32) -> ScopeId {
+        let is_definition = matches!(kind, ScopeKind::Class | ScopeKind::Function) && !name.starts_with('<');
+        let qualname = self.qualname(parent, name, is_definition);
+        self.push(kind, parent, qualname, line)
+    }
+
+    fn push(&mut self, kind: ScopeKind, parent: ScopeId, qualname: String, line: u32) -> ScopeId {
+        let is_lazy = matches!(
+            kind,
+            ScopeKind::TypeParameters
+                | ScopeKind::TypeVariable
+                | ScopeKind::TypeAlias
+                | ScopeKind::Annotations
+        );
+        let sees_class = is_lazy
+            && self.get(parent).is_some_and(|outer| outer.kind == ScopeKind::Class || outer.sees_class);
+        self.scopes.push(Scope {
+            kind,
+            parent: Some(parent),
+            qualname,
+            globals: HashSet::new(),
+            sees_class,
+            line,
+        });
+        ScopeId(self.scopes.len() - 1)
+    }
+
+    /// Adds the `__annotate__` of a function defined within a scope.
+    pub(super) fn add_annotations_of_function(
+        &mut self,
+        parent: ScopeId,
+        function: &str,
+        line: u32,
+    ) -> ScopeId {
+        let own = self.qualname(parent, function, true);
+        let qualname = if self.version.is_at_least(3, 15) {
+            format!("{own}.__annotate__")
+        } else {
+            self.qualname(parent, "__annotate__", false)
+        };
+        self.push(ScopeKind::Annotations, parent, qualname, line)
+    }
+
+    fn qualname(&self, parent: ScopeId, name: &str, is_definition: bool) -> String {
+        let Some(mut outer) = self.get(parent) else { return name.to_owned() };
+        if self.is_transparent(outer.kind) {
+            let Some(next) = outer.parent.and_then(|id| self.get(id)) else { return name.to_owned() };
+            outer = next;
+        }
+        match outer.kind {
+            ScopeKind::Module => name.to_owned(),
+            _ if is_definition && outer.globals.contains(name) => name.to_owned(),
+            ScopeKind::Function | ScopeKind::TypeAlias if !self.is_transparent(outer.kind) => {
+                format!("{}.<locals>.{name}", outer.qualname)
+            }
+            _ => format!("{}.{name}", outer.qualname),
+        }
+    }
+
+    /// Whether what is defined in such a scope is named as if it were defined around it.
+    fn is_transparent(&self, kind: ScopeKind) -> bool {
+        match kind {
+            ScopeKind::TypeParameters | ScopeKind::TypeVariable => true,
+            ScopeKind::TypeAlias | ScopeKind::Annotations => self.version.is_at_least(3, 14),
+            _ => false,
+        }
+    }
+
+    /// Whether a list, set or dict comprehension here is compiled into the code around it (PEP 709).
+    pub(super) fn inlines_comprehensions(&self, scope: ScopeId) -> bool {
+        self.version.is_at_least(3, 12) && !self.get(scope).is_some_and(|scope| scope.sees_class)
+    }
+
+    pub(super) fn declare_global(&mut self, scope: ScopeId, name: &str) {
+        if let Some(scope) = self.scopes.get_mut(scope.0) {
+            scope.globals.insert(name.to_owned());
+        }
+    }
+
+    pub(super) fn kind(&self, scope: ScopeId) -> ScopeKind {
+        self.get(scope).map_or(ScopeKind::Module, |scope| scope.kind)
+    }
+
+    pub(super) fn line(&self, scope: ScopeId) -> u32 {
+        self.get(scope).map_or(1, |scope| scope.line)
+    }
+
+    pub(super) fn qualified(&self, scope: ScopeId) -> &str {
+        self.get(scope).map_or("<module>", |scope| &scope.qualname)
+    }
+}

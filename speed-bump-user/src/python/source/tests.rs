@@ -1,0 +1,15 @@
+//! Constructed texts, and the standard library of every Python found here.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::python::pythons::{self, Python};
+
+mod library;
+mod names;
+
+fn index(text: &str, minor: u8) -> SourceIndex {
+    SourceIndex::parse(text.as_bytes(), PythonVersion::new(3, minor)).unwrap()
+}

@@ -1,0 +1,3 @@
+//! Names in texts that are made to be difficult.
+
+use super::*;
