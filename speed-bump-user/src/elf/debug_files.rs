@@ -49,10 +49,10 @@ pub(super) fn find(
         }
         false
     };
-    if let Some(candidate) = build_id.as_deref().and_then(build_id_path) {
-        if try_path(candidate, None) {
-            return Ok((found, rejected));
-        }
+    if let Some(candidate) = build_id.as_deref().and_then(build_id_path)
+        && try_path(candidate, None)
+    {
+        return Ok((found, rejected));
     }
     if let Some(link) = link {
         let directory = path.parent().unwrap_or(Path::new("/"));

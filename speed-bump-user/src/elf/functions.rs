@@ -328,16 +328,19 @@ fn without_accepted(
     functions: &[FunctionSymbol],
     indirect: &[IndirectFunction],
 ) -> Vec<RefusedSymbol> {
-    let names = functions.iter().map(|function| &function.names);
-    let accepted: std::collections::HashSet<&str> = names
-        .chain(indirect.iter().map(|function| &function.names))
-        .flat_map(FunctionNames::iter)
-        .map(SymbolName::as_str)
-        .collect();
-    refused.retain(|symbol| !accepted.contains(symbol.name.as_str()));
     refused.sort_by(|a, b| {
         (a.name.as_str(), a.refusal, a.name.table()).cmp(&(b.name.as_str(), b.refusal, b.name.table()))
     });
+    let mut accepted = vec![false; refused.len()];
+    let names = functions.iter().map(|function| &function.names);
+    for name in names.chain(indirect.iter().map(|function| &function.names)).flat_map(FunctionNames::iter) {
+        let name = name.as_str();
+        let first = refused.partition_point(|symbol| symbol.name.as_str() < name);
+        let same = refused[first..].iter().take_while(|symbol| symbol.name.as_str() == name).count();
+        accepted[first..first + same].fill(true);
+    }
+    let mut accepted = accepted.into_iter();
+    refused.retain(|_| accepted.next() == Some(false));
     refused.dedup_by(|b, a| a.name.as_str() == b.name.as_str() && a.refusal == b.refusal);
     refused
 }
