@@ -12,7 +12,7 @@ use super::{
 use crate::{
     calibrate::Calibration,
     elf::ElfFile,
-    kernel::{KernelFacts, Privileges},
+    kernel::{AttachBy, KernelFacts, Privileges},
     probe::{
         plan::{Plan, PythonPlan},
         resolve::Resolver,
@@ -60,9 +60,11 @@ pub fn delay(select: &SelectArgs, environment: &Environment) -> Nanos {
 
 /// Refuses to go on without what every attach needs.
 pub fn check_privileges() -> Result<(), Failure> {
-    KernelFacts::read().require().map_err(|error| Failure::new(SYSTEM, error))?;
     let privileges = Privileges::read().map_err(|error| Failure::new(SYSTEM, error))?;
-    privileges.require().map_err(|error| Failure::new(SYSTEM, error))
+    let facts = KernelFacts::read();
+    let by = if facts.has_uprobe_multi_pid() { AttachBy::UprobeMulti } else { AttachBy::PerfEvent };
+    privileges.require(by).map_err(|error| Failure::new(SYSTEM, error))?;
+    facts.require().map_err(|error| Failure::new(SYSTEM, error))
 }
 
 fn open_processes(select: &SelectArgs) -> Result<Vec<Process>, Failure> {
