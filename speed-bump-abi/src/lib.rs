@@ -30,7 +30,17 @@ mod pod {
             $(unsafe impl aya::Pod for $record {})+
         };
     }
-    pod!(Control, Event, FunctionEntry, FunctionStats, Policy, PythonCodeEvent, PythonKey, SiteArguments, TrampolineKey);
+    pod!(
+        Control,
+        Event,
+        FunctionEntry,
+        FunctionStats,
+        Policy,
+        PythonCodeEvent,
+        PythonKey,
+        SiteArguments,
+        TrampolineKey
+    );
 }
 
 #[cfg(test)]

@@ -61,6 +61,8 @@ fn init_tracing(verbose: u8) {
         .with_default(if verbose > 3 { level } else { tracing::Level::ERROR });
     use tracing_subscriber::{Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
     tracing_subscriber::registry()
-        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time().with_filter(filter))
+        .with(
+            tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time().with_filter(filter),
+        )
         .init();
 }

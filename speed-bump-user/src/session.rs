@@ -10,6 +10,7 @@ pub mod python;
 pub mod report;
 pub mod run;
 pub mod sites;
+mod tick;
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,11 @@ use speed_bump_abi::Control;
 use crate::{
     engine::bpf::{BpfEngine, Capacity, EngineError},
     kernel::TaskOffsets,
-    probe::{attach::AttachError, plan::{Entry, Plan}, resolve::Resolver},
+    probe::{
+        attach::AttachError,
+        plan::{Entry, Plan},
+        resolve::Resolver,
+    },
     process::{Process, ProcessError},
     targets::{TargetIndex, TargetKind},
     units::{Nanos, Pid},
@@ -93,6 +98,9 @@ pub struct Session {
     pub(crate) warnings: Vec<String>,
     pub(crate) python: python::Locations,
     pub(crate) ways: BTreeMap<TargetIndex, Way>,
+    pub(crate) looked: tick::Looked,
+    /// Whether the kernel announces forks and execs.
+    pub(crate) follows: bool,
     pub(crate) started: Instant,
     pub(crate) ended: Option<Instant>,
 }
@@ -138,14 +146,20 @@ impl Session {
             warnings: Vec::new(),
             python: python::Locations::default(),
             ways: BTreeMap::new(),
+            looked: tick::Looked::new(),
+            follows: false,
             started: Instant::now(),
             ended: None,
         };
         if settings.children && follow.is_some() {
             session.engine.follow_processes()?;
+            session.follows = true;
         }
         for (process, plan) in roots {
             session.cover(process, &plan)?;
+        }
+        if settings.children {
+            session.look_for_children();
         }
         session.open_window()?;
         Ok(session)

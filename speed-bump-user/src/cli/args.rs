@@ -9,7 +9,8 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-const ABOUT: &str = "Make one function of a running process slower by an exact amount, and see whether it matters";
+const ABOUT: &str =
+    "Make one function of a running process slower by an exact amount, and see whether it matters";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -110,11 +110,11 @@ fn integer(
     if value < minimum {
         return Err(EnvironmentError::BelowMinimum { name, value, minimum });
     }
-    u64::try_from(value)
-        .ok()
-        .filter(|_| value <= maximum)
-        .map(Some)
-        .ok_or(EnvironmentError::AboveMaximum { name, value, maximum })
+    u64::try_from(value).ok().filter(|_| value <= maximum).map(Some).ok_or(EnvironmentError::AboveMaximum {
+        name,
+        value,
+        maximum,
+    })
 }
 
 #[cfg(test)]
@@ -149,11 +149,23 @@ mod tests {
         let said = |name, value| one(name, value).map_err(|error| error.to_string());
         for value in ["", "ten", "1.5", "10us", "0x10"] {
             let said = said("SPEED_BUMP_DELAY_NS", value);
-            assert!(matches!(&said, Err(text) if text.contains("SPEED_BUMP_DELAY_NS") && text.contains("not an integer")), "{said:?}");
+            assert!(
+                matches!(&said, Err(text) if text.contains("SPEED_BUMP_DELAY_NS") && text.contains("not an integer")),
+                "{said:?}"
+            );
         }
-        assert_eq!(said("SPEED_BUMP_FREQUENCY", "0"), Err("SPEED_BUMP_FREQUENCY: 0 is below the minimum 1".into()));
-        assert_eq!(said("SPEED_BUMP_DELAY_NS", "-1"), Err("SPEED_BUMP_DELAY_NS: -1 is below the minimum 0".into()));
-        assert_eq!(said("SPEED_BUMP_START_MS", "-5"), Err("SPEED_BUMP_START_MS: -5 is below the minimum 0".into()));
+        assert_eq!(
+            said("SPEED_BUMP_FREQUENCY", "0"),
+            Err("SPEED_BUMP_FREQUENCY: 0 is below the minimum 1".into())
+        );
+        assert_eq!(
+            said("SPEED_BUMP_DELAY_NS", "-1"),
+            Err("SPEED_BUMP_DELAY_NS: -1 is below the minimum 0".into())
+        );
+        assert_eq!(
+            said("SPEED_BUMP_START_MS", "-5"),
+            Err("SPEED_BUMP_START_MS: -5 is below the minimum 0".into())
+        );
         assert_eq!(
             said("SPEED_BUMP_DELAY_NS", "10000000001"),
             Err("SPEED_BUMP_DELAY_NS: 10000000001 is above the maximum 10000000000".into())

@@ -107,7 +107,7 @@ fn unmatched(
         let selected = planned.iter().any(|(_, plan)| plan.selects(index));
         // Without a list of its functions, what a process will call is not known before it does.
         let unknown = target.kind == TargetKind::Python
-            && planned.iter().any(|(_, plan)| matches!(plan.python, PythonPlan::Source(source) if !source.lists_functions()));
+            && planned.iter().any(|(_, plan)| matches!(plan.python, PythonPlan::Source { source, .. } if !source.lists_functions()));
         if !selected && !unknown {
             notices.push(why_nothing(index, resolver, planned));
         }
@@ -118,12 +118,12 @@ fn unmatched(
     let python_alone = resolver.targets().iter().all(|(_, target)| target.kind == TargetKind::Python);
     let impossible = |plan: &Plan| match &plan.python {
         PythonPlan::Impossible(why) => Some(why.clone()),
-        PythonPlan::NotAsked | PythonPlan::Source(_) => None,
+        PythonPlan::NotAsked | PythonPlan::Source { .. } => None,
     };
     if python_alone && !planned.is_empty() && planned.iter().all(|(_, plan)| impossible(plan).is_some()) {
-        let why = planned.iter().find_map(|(process, plan)| {
-            Some(format!("process {}: {}", process.pid(), impossible(plan)?))
-        });
+        let why = planned
+            .iter()
+            .find_map(|(process, plan)| Some(format!("process {}: {}", process.pid(), impossible(plan)?)));
         return Err(Failure::new(SYSTEM, anyhow!("{}", why.unwrap_or_default())));
     }
     Ok(notices.into_iter().map(|notice| format!("warning: {notice}")).collect())
@@ -196,7 +196,7 @@ pub fn header(process: &Process, plan: &Plan, calibration: &Calibration) -> Stri
     }
     match &plan.python {
         PythonPlan::NotAsked => {}
-        PythonPlan::Source(source) => {
+        PythonPlan::Source { source, .. } => {
             let cost = plan
                 .sites
                 .iter()

@@ -46,10 +46,11 @@ impl CodeFile {
         let named: Vec<CodeSymbol> = file.symbols().filter_map(|symbol| in_code(&file, &symbol)).collect();
         let (symbols, landing_pads) = if named.is_empty() {
             let exported = file.dynamic_symbols().filter_map(|symbol| in_code(&file, &symbol)).collect();
-            let handlers = file.section_by_name(".eh_frame").map_or(Ok(LandingPads::Anywhere), |section| {
-                let address = VirtualAddress(section.address());
-                section.data().map(|data| LandingPads::of_eh_frame(data, address))
-            })?;
+            let handlers =
+                file.section_by_name(".eh_frame").map_or(Ok(LandingPads::Anywhere), |section| {
+                    let address = VirtualAddress(section.address());
+                    section.data().map(|data| LandingPads::of_eh_frame(data, address))
+                })?;
             (exported, handlers)
         } else {
             (named, LandingPads::InSymbols)

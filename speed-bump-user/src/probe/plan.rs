@@ -8,7 +8,12 @@ use serde::Serialize;
 use speed_bump_abi::ArgumentSpec;
 
 use super::{file::ProbeFile, site::SiteKind};
-use crate::{engine::bpf::UprobeProgram, python::entry_source::EntrySource, targets::TargetIndex, units::FileOffset};
+use crate::{
+    engine::bpf::UprobeProgram,
+    python::{entry_source::EntrySource, version::PythonVersion},
+    targets::TargetIndex,
+    units::FileOffset,
+};
 
 /// How a call of a function becomes visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -99,7 +104,12 @@ pub enum PythonPlan {
     /// No target asks for Python functions.
     NotAsked,
     /// Through this source.
-    Source(EntrySource),
+    Source {
+        /// How calls become visible.
+        source: EntrySource,
+        /// The interpreter's version.
+        version: PythonVersion,
+    },
     /// Not at all; says why and what to do.
     Impossible(String),
 }

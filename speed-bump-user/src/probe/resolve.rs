@@ -5,14 +5,9 @@
 
 mod indirect;
 mod native;
-mod python;
+pub mod python;
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    io,
-    sync::Arc,
-};
+use std::{cell::RefCell, collections::HashMap, io, sync::Arc};
 
 use crate::{
     calibrate::Calibration,
@@ -22,7 +17,7 @@ use crate::{
         plan::{Plan, PythonPlan, Remark},
     },
     process::{MappedFile, MappedFileError, Mappings, Process, ProcessError},
-    python::entry_source::EntrySource,
+    python::{entry_source::EntrySource, interpreter::Interpreter},
     targets::{TargetIndex, TargetKind, Targets},
 };
 use native::FileSelection;
@@ -54,12 +49,13 @@ pub struct Resolver {
     entry: Option<EntrySource>,
     /// By file, and by whether the process has a shadow stack, which forbids some sites.
     files: RefCell<HashMap<(FileId, bool), Arc<FileSelection>>>,
+    interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
 }
 
 impl Resolver {
     /// A resolver; `entry` overrides the choice of how Python calls become visible.
     pub fn new(targets: Arc<Targets>, calibration: Arc<Calibration>, entry: Option<EntrySource>) -> Self {
-        Self { targets, calibration, entry, files: RefCell::default() }
+        Self { targets, calibration, entry, files: RefCell::default(), interpreters: RefCell::default() }
     }
 
     /// The targets.

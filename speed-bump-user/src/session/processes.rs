@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use speed_bump_abi::{FunctionEntry, SiteArguments};
 
 use crate::{
+    engine::bpf::UprobeProgram,
     probe::{
         attach::{self, AttachError, AttachSite, Attachment, SiteGroup},
         file::FileId,
@@ -14,7 +15,6 @@ use crate::{
     process::Process,
     session::{Session, SessionError, Way, python::PythonFollower},
     targets::TargetIndex,
-    engine::bpf::UprobeProgram,
     units::Pid,
 };
 
@@ -27,8 +27,8 @@ pub struct Covered {
     pub index: u32,
     /// What is attached where, to be attached to its children too.
     groups: Vec<SiteGroup>,
-    /// The links. Dropped first.
-    attachment: Attachment,
+    /// The links; dropping them detaches.
+    _attachment: Attachment,
     /// How its Python functions become known.
     pub(super) python: Option<PythonFollower>,
 }
@@ -61,7 +61,7 @@ impl Session {
                 refused.site.offset, refused.error
             ));
         }
-        self.covered.insert(pid, Covered { process, index, groups, attachment, python });
+        self.covered.insert(pid, Covered { process, index, groups, _attachment: attachment, python });
         self.poll_python_of(pid);
         Ok(())
     }
@@ -78,8 +78,10 @@ impl Session {
         }
         let mut groups: BTreeMap<(FileId, UprobeProgram), SiteGroup> = BTreeMap::new();
         for site in &plan.sites {
-            let function =
-                site.function.and_then(|position| indices.get(position).copied()).unwrap_or(FunctionEntry::NO_TARGET);
+            let function = site
+                .function
+                .and_then(|position| indices.get(position).copied())
+                .unwrap_or(FunctionEntry::NO_TARGET);
             let (index, new) = self.sites.enter(site, function)?;
             if new {
                 let overhead_ns =
@@ -160,9 +162,15 @@ impl Session {
                 return;
             }
         };
+        self.cover_found(process);
+    }
+
+    /// Covers a child whose image is not known yet.
+    pub(super) fn cover_found(&mut self, process: Process) {
+        let pid = process.pid();
         match self.resolver.plan(&process) {
             Ok(plan) => self.settle(pid, |session| session.cover(process, &plan)),
-            Err(error) => tracing::debug!("process {pid} is not covered after its exec: {error}"),
+            Err(error) => tracing::debug!("child {pid} is not covered: {error}"),
         }
     }
 

@@ -1,25 +1,264 @@
-//! Python functions that appear while the session runs.
+//! Python functions that appear while the session runs: from perf maps as they grow, and from code
+//! locations that `function__entry` names for the first time.
+
 use std::collections::HashMap;
-use speed_bump_abi::PythonKey;
-use crate::{engine::bpf::BpfEngine, probe::plan::Plan, process::Process, session::Session, units::Pid};
-/// x
+
+use speed_bump_abi::{PythonKey, TrampolineKey, Verdict};
+
+use crate::{
+    engine::bpf::BpfEngine,
+    probe::{
+        plan::{Entry, Plan, PythonPlan, SelectedFunction},
+        resolve::python::{anonymous, perf_map_of},
+        site::SiteKind,
+    },
+    process::Process,
+    python::{
+        entry_source::EntrySource,
+        perf_map::{PerfMapEntry, PerfMapFollower},
+        root::ProcessRoot,
+        source::SourceIndex,
+        trampoline::Trampolines,
+        version::PythonVersion,
+    },
+    session::{Session, SessionError},
+    targets::TargetIndex,
+    units::Pid,
+};
+
+/// How the Python functions of one process become known.
 #[derive(Debug)]
-pub enum PythonFollower {
-    /// x
-    Usdt,
+pub struct PythonFollower {
+    version: PythonVersion,
+    /// The instruction that the probe sits on, which decides the floor.
+    kind: SiteKind,
+    way: Way,
 }
+
+#[derive(Debug)]
+enum Way {
+    /// The perf map is read as it grows. Absent once it could not be followed.
+    PerfMap { follower: Option<Box<PerfMapFollower>>, trampolines: Trampolines },
+    /// Calls name their functions themselves; source files have the qualified names.
+    Usdt { root: Option<ProcessRoot>, sources: HashMap<String, Option<SourceIndex>> },
+}
+
 impl PythonFollower {
-    pub(super) fn new(_process: &Process, _plan: &Plan) -> Option<Self> { None }
-    pub(super) fn in_child(&self, _child: &Process) -> Self { Self::Usdt }
+    /// The follower that a plan asks for.
+    pub(super) fn new(process: &Process, plan: &Plan) -> Option<Self> {
+        let PythonPlan::Source { source, version } = plan.python else { return None };
+        let kind = plan.sites.iter().find(|site| site.function.is_none())?.kind;
+        Some(Self { version, kind, way: Way::new(process, source) })
+    }
+
+    /// The follower for a forked child: CPython gives it trampolines and a perf map of its own.
+    pub(super) fn in_child(&self, child: &Process) -> Self {
+        let source = match self.way {
+            Way::PerfMap { .. } => EntrySource::PerfMap,
+            Way::Usdt { .. } => EntrySource::Usdt,
+        };
+        Self { version: self.version, kind: self.kind, way: Way::new(child, source) }
+    }
 }
-/// x
+
+impl Way {
+    fn new(process: &Process, source: EntrySource) -> Self {
+        match source {
+            EntrySource::PerfMap => {
+                let follower = perf_map_of(process).map(Box::new);
+                if let Err(error) = &follower {
+                    tracing::debug!("the perf map of process {} is not followed: {error}", process.pid());
+                }
+                Self::PerfMap { follower: follower.ok(), trampolines: Trampolines::default() }
+            }
+            EntrySource::Usdt => {
+                Self::Usdt { root: ProcessRoot::of(process.pid()).ok(), sources: HashMap::new() }
+            }
+        }
+    }
+}
+
+/// Code locations that `function__entry` named.
 #[derive(Debug, Default)]
-pub struct Locations;
-impl Locations {
-    pub(super) fn pending_calls(&self, _engine: &BpfEngine) -> HashMap<u32, u64> { HashMap::new() }
+pub struct Locations {
+    /// Those with a verdict: the function, if a target selected one.
+    judged: HashMap<u32, Option<u32>>,
 }
+
+impl Locations {
+    /// Calls that came before the verdict, by function.
+    pub(super) fn pending_calls(&self, engine: &BpfEngine) -> HashMap<u32, u64> {
+        let mut calls = HashMap::new();
+        for (location, function) in &self.judged {
+            if let Some(function) = function {
+                *calls.entry(*function).or_default() += engine.pending_calls(*location).unwrap_or(0);
+            }
+        }
+        calls
+    }
+}
+
 impl Session {
-    pub(super) fn poll_python_of(&mut self, _pid: Pid) {}
-    pub(super) fn python_code(&mut self, _index: u32, _key: &PythonKey) {}
-    pub(super) fn tick(&mut self) {}
+    /// Takes up what a process's perf map has new.
+    pub(super) fn poll_python_of(&mut self, pid: Pid) {
+        let Some(covered) = self.covered.get_mut(&pid) else { return };
+        let (process, index) = (&covered.process, covered.index);
+        let Some(PythonFollower { kind, way: Way::PerfMap { follower, trampolines }, .. }) =
+            &mut covered.python
+        else {
+            return;
+        };
+        let (Some(map), kind) = (follower, *kind) else { return };
+        let entries = match map.poll(|| anonymous(process)) {
+            Ok(entries) if entries.is_empty() => return,
+            Ok(entries) => entries,
+            Err(error) => {
+                let text = format!("process {pid}: {error}");
+                return self.warn(text);
+            }
+        };
+        let memory = match process.memory() {
+            Ok(memory) => memory,
+            Err(error) => {
+                let text = format!("process {pid}: {error}");
+                return self.warn(text);
+            }
+        };
+        let mut located = Vec::with_capacity(entries.len());
+        let mut unlocated = None;
+        for entry in entries {
+            let read = |address, buffer: &mut [u8]| {
+                memory.read_exact(address, buffer).map_err(std::io::Error::other)
+            };
+            match trampolines.return_address(&entry, read) {
+                Ok(address) => located.push((entry, address.0)),
+                Err(error) => unlocated = Some(error.to_string()),
+            }
+        }
+        if let Some(why) = unlocated {
+            self.warn(format!("process {pid}: {why}"));
+        }
+        for (entry, return_address) in located {
+            let key = TrampolineKey { return_address, process: u64::from(index) };
+            if let Err(error) = self.name_trampoline(&entry, key, kind) {
+                return self.warn(format!("process {pid}: {} is not delayed: {error}", entry.qualname));
+            }
+        }
+    }
+
+    /// Makes a trampoline stand for its function, if a target selects it. The memory may have belonged to
+    /// another function before.
+    fn name_trampoline(
+        &mut self,
+        entry: &PerfMapEntry,
+        key: TrampolineKey,
+        kind: SiteKind,
+    ) -> Result<(), SessionError> {
+        let selection = self.resolver.targets().python_in(&entry.filename).select(&entry.qualname);
+        let Some(target) = selection.winner else {
+            self.engine.remove_trampoline(&key)?;
+            return Ok(());
+        };
+        let function = SelectedFunction {
+            target,
+            name: entry.qualname.clone(),
+            file: entry.filename.clone().into(),
+            line: None,
+        };
+        let index = self.python_function(&function, Entry::PerfMap, kind)?;
+        self.engine.set_trampoline(key, index)?;
+        Ok(())
+    }
+
+    /// The index of a Python function, made known to the engine.
+    fn python_function(
+        &mut self,
+        function: &SelectedFunction,
+        entry: Entry,
+        kind: SiteKind,
+    ) -> Result<u32, SessionError> {
+        let (index, new) = self.functions.enter(function)?;
+        if new {
+            self.engine.set_function(index, function.target.0)?;
+        }
+        self.note_way(function.target, entry, kind);
+        Ok(index)
+    }
+
+    /// Judges a code location that `function__entry` named in the process with this index.
+    pub(super) fn python_code(&mut self, process: u32, location: u32, key: &PythonKey) {
+        if self.python.judged.contains_key(&location) {
+            return;
+        }
+        let judged = self.judge(process, key);
+        let verdict = judged.map_or(Verdict::Ignored, Verdict::Function);
+        match self.engine.set_verdict(location, verdict) {
+            Ok(()) => {
+                self.python.judged.insert(location, judged);
+            }
+            Err(error) => self.warn(format!("{} is not delayed: {error}", text(&key.name))),
+        }
+    }
+
+    /// The function that a code location is, if a target selects it.
+    fn judge(&mut self, process: u32, key: &PythonKey) -> Option<u32> {
+        let (file, name) = (text(&key.file), text(&key.name));
+        let module = self.resolver.targets().python_in(&file);
+        if module.is_empty() {
+            return None;
+        }
+        let covered = self.covered.values_mut().find(|covered| covered.index == process);
+        let follower = covered.and_then(|covered| covered.python.as_mut())?;
+        let kind = follower.kind;
+        let qualnames = match &mut follower.way {
+            Way::Usdt { root, sources } => {
+                let version = follower.version;
+                let source = sources.entry(file.clone()).or_insert_with(|| {
+                    let index = SourceIndex::read(root.as_ref()?, &file, version);
+                    index.inspect_err(|error| tracing::debug!("qualified names of {file}: {error}")).ok()
+                });
+                let found = source.as_ref().and_then(|source| source.find(&name, key.line.cast_signed()));
+                found.map(|found| found.qualnames.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+            }
+            Way::PerfMap { .. } => None,
+        };
+        // Two lambdas on one line are told apart by nothing: the first that a target selects stands for both.
+        let (target, name): (TargetIndex, String) = match qualnames {
+            Some(names) => names.into_iter().find_map(|name| Some((module.select(&name).winner?, name)))?,
+            None => (module.select_by_last_component(&name).winner?, name),
+        };
+        let function = SelectedFunction {
+            target,
+            name,
+            file: file.into(),
+            line: Some(key.line).filter(|line| *line > 0),
+        };
+        match self.python_function(&function, Entry::Usdt, kind) {
+            Ok(index) => Some(index),
+            Err(error) => {
+                self.warn(format!("{} is not delayed: {error}", function.name));
+                None
+            }
+        }
+    }
+
+    /// Judges the code locations whose announcement was lost.
+    pub(super) fn find_lost_locations(&mut self) {
+        let lost: Vec<_> = self
+            .engine
+            .python_locations()
+            .filter(|(_, location)| !self.python.judged.contains_key(location))
+            .collect();
+        for (key, location) in lost {
+            // Which process it was met in is lost too; any that is covered will do to read the source.
+            let process = self.covered.values().next().map_or(0, |covered| covered.index);
+            self.python_code(process, location, &key);
+        }
+    }
+}
+
+/// A NUL-padded string of a key.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

@@ -16,7 +16,14 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep_until},
 };
 
-use crate::{session::Session, sys::{record::read, watch::{watch_pidfd, watch_ring}}, units::Pid};
+use crate::{
+    session::Session,
+    sys::{
+        record::read,
+        watch::{watch_pidfd, watch_ring},
+    },
+    units::Pid,
+};
 
 /// How often perf maps are read: a function that is new is covered this much later.
 const FOLLOW_EVERY: Duration = Duration::from_millis(10);
@@ -90,7 +97,7 @@ fn drain(events: &mut RingBuf<MapData>, session: &mut Session) {
             }
             Some(EventKind::PythonCode) => {
                 if let Some(record) = read::<PythonCodeEvent>(&record) {
-                    session.python_code(record.event.detail, &record.key);
+                    session.python_code(record.event.pid, record.event.detail, &record.key);
                 }
             }
             None => tracing::debug!("unknown event {event:?} in the ring buffer"),

@@ -36,9 +36,14 @@ pub(super) fn explain(
         let address = home.and_then(|home| resolve_indirect(function, home, &views, &read).ok().flatten());
         let stands_for = match address {
             Some(address) => {
-                format!("in this process it resolved to {}; name that", describe(elf, path, mappings, address))
+                format!(
+                    "in this process it resolved to {}; name that",
+                    describe(elf, path, mappings, address)
+                )
             }
-            None => "nothing in this process has called it yet, so what it stands for is not known".to_owned(),
+            None => {
+                "nothing in this process has called it yet, so what it stands for is not known".to_owned()
+            }
         };
         format!(
             "{} in {} is an IFUNC: its address is that of a resolver, which runs once, and is not probed; {stands_for}",

@@ -23,7 +23,7 @@ const REFUSED_TOLD: usize = 5;
 
 /// What the targets select in one file; the same in every process that maps it.
 #[derive(Debug)]
-pub struct FileSelection {
+pub(super) struct FileSelection {
     elf: ElfFile,
     path: PathBuf,
     selected: Vec<(PlannedFunction, Vec<PlannedSite>)>,
@@ -114,7 +114,10 @@ impl FileSelection {
         }
         if functions.tables().is_empty() {
             for target in selecting.resolver.native_targets_of(&path).collect::<Vec<_>>() {
-                self.remark(target, format!("{path} has no symbols: it is stripped, and no debug file was found"));
+                self.remark(
+                    target,
+                    format!("{path} has no symbols: it is stripped, and no debug file was found"),
+                );
             }
         }
         for warning in functions.warnings() {
@@ -151,8 +154,12 @@ impl FileSelection {
                 return self.remark(target, format!("{name} in {path} is not probed: {why}"));
             }
         };
-        let mut aliases: Vec<String> =
-            function.names.candidates().map(|name| name.into_owned()).filter(|alias| *alias != name).collect();
+        let mut aliases: Vec<String> = function
+            .names
+            .candidates()
+            .map(|name| name.into_owned())
+            .filter(|alias| *alias != name)
+            .collect();
         aliases.sort_unstable();
         aliases.dedup();
         let planned = PlannedFunction {
@@ -187,15 +194,17 @@ impl FileSelection {
         for refused in &probes.refused {
             let (provider, name, reason) = (&refused.provider, &refused.name, &refused.reason);
             if let Some(target) = matcher.select(provider, name).winner {
-                self.remark(target, format!("a location of {provider}:{name} in {path} is not probed: {reason}"));
+                self.remark(
+                    target,
+                    format!("a location of {provider}:{name} in {path} is not probed: {reason}"),
+                );
             }
         }
         for probe in &probes.probes {
             let selection = matcher.select(&probe.provider, &probe.name);
             let Some(target) = selection.winner else { continue };
             let name = format!("{}:{}", probe.provider, probe.name);
-            let (sites, refused) =
-                usdt_sites(selecting.file, &selecting.code, probe, UprobeProgram::Site);
+            let (sites, refused) = usdt_sites(selecting.file, &selecting.code, probe, UprobeProgram::Site);
             for why in refused {
                 self.remark(target, format!("a location of {name} in {path} is not probed: {why}"));
             }

@@ -1,6 +1,249 @@
-//! Python functions.
-use super::Resolver;
-use crate::{probe::plan::Plan, process::{Mappings, Process, ProcessError}};
+//! Python functions of a process: which interpreter, which entry source, where the probe goes, and what can
+//! be listed before anything is attached.
+
+use std::{io, sync::Arc};
+
+use speed_bump_abi::ArgumentSpec;
+
+use super::{FileError, Resolver, elf_of, native::usdt_sites, probe_file};
+use crate::{
+    engine::bpf::UprobeProgram,
+    probe::{
+        code::CodeFile,
+        file::ProbeFile,
+        plan::{Plan, PlannedFunction, PlannedSite, PythonPlan, Remark, SelectedFunction},
+        site::{self, FunctionCode},
+    },
+    process::{Mappings, Process, ProcessError},
+    python::{
+        entry_source::{self, EntrySource, Facts, NoEntries},
+        interpreter::{self, Interpreter},
+        perf_map::{PerfMapEntry, PerfMapFollower},
+        root::ProcessRoot,
+    },
+    targets::TargetKind,
+};
+
 impl Resolver {
-    pub(super) fn plan_python(&self, _process: &Process, _mappings: &Mappings, _plan: &mut Plan) -> Result<(), ProcessError> { Ok(()) }
+    /// Adds what the Python targets select.
+    pub(super) fn plan_python(
+        &self,
+        process: &Process,
+        mappings: &Mappings,
+        plan: &mut Plan,
+    ) -> Result<(), ProcessError> {
+        let interpreters = self.interpreters(process, mappings, plan);
+        if interpreters.is_empty() {
+            plan.python = PythonPlan::Impossible(
+                "it runs no CPython: no mapped file defines _PyEval_EvalFrameDefault".to_owned(),
+            );
+            return Ok(());
+        }
+        let listed = match perf_map_of(process).map(|mut map| map.poll(|| anonymous(process))) {
+            Ok(Ok(entries)) => entries,
+            Ok(Err(error)) => {
+                plan.remarks.push(Remark { target: None, text: error.to_string() });
+                Vec::new()
+            }
+            Err(error) => {
+                let text = format!("the process's perf map cannot be looked for: {error}");
+                plan.remarks.push(Remark { target: None, text });
+                Vec::new()
+            }
+        };
+        plan.python = PythonPlan::NotAsked;
+        for (file, interpreter) in &interpreters {
+            let facts = Facts {
+                version: interpreter.version,
+                has_trampolines: !listed.is_empty(),
+                has_function_entry: interpreter.has_function_entry,
+                has_jit: interpreter.has_jit,
+            };
+            let planned = self.entry_source(&facts).map_err(|why| why.to_string()).and_then(|source| {
+                let sites = self.python_sites(process, source, file, interpreter)?;
+                Ok((source, sites))
+            });
+            match planned {
+                Ok((source, sites)) => {
+                    plan.sites.extend(sites);
+                    plan.python = PythonPlan::Source { source, version: interpreter.version };
+                }
+                Err(why) if matches!(plan.python, PythonPlan::NotAsked) => {
+                    plan.python = PythonPlan::Impossible(why);
+                }
+                Err(why) => plan.remarks.push(Remark { target: None, text: why }),
+            }
+        }
+        match plan.python {
+            PythonPlan::Source { source: EntrySource::PerfMap, .. } => self.list(&listed, plan),
+            PythonPlan::Source { source: EntrySource::Usdt, .. } => self.remark_on_python(
+                plan,
+                "which functions it selects shows when they are called: the probe names them by file, co_name \
+                 and line; the qualified name comes from the source file, or, where that cannot be read, the \
+                 last component of the pattern is matched against co_name",
+            ),
+            PythonPlan::NotAsked | PythonPlan::Impossible(_) => {}
+        }
+        Ok(())
+    }
+
+    fn remark_on_python(&self, plan: &mut Plan, text: &str) {
+        for (index, _) in self.targets.iter().filter(|(_, target)| target.kind == TargetKind::Python) {
+            plan.remarks.push(Remark { target: Some(index), text: text.to_owned() });
+        }
+    }
+
+    /// The source that was asked for, or the best that there is. One that was asked for may come to life
+    /// later: trampolines can be switched on in a running process.
+    fn entry_source(&self, facts: &Facts) -> Result<EntrySource, NoEntries> {
+        let Some(asked) = self.entry else { return entry_source::choose(facts) };
+        match entry_source::check(asked, facts) {
+            Ok(()) | Err(NoEntries::NoTrampolines { .. }) => Ok(asked),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// The interpreters among the mapped files.
+    fn interpreters(
+        &self,
+        process: &Process,
+        mappings: &Mappings,
+        plan: &mut Plan,
+    ) -> Vec<(Arc<ProbeFile>, Interpreter)> {
+        let mut found = Vec::new();
+        for mapped in &mappings.files {
+            let identified =
+                probe_file(process, mapped).map_err(|error| error.to_string()).and_then(|file| {
+                    if let Some(known) = self.interpreters.borrow().get(&file.id()) {
+                        return Ok(known.clone().map(|interpreter| (file, interpreter)));
+                    }
+                    let interpreter = interpreter::identify(file.file(), file.path())
+                        .map_err(|error| format!("{}: {error}", file.path().display()))?;
+                    self.interpreters.borrow_mut().insert(file.id(), interpreter.clone());
+                    Ok(interpreter.map(|interpreter| (file, interpreter)))
+                });
+            match identified {
+                Ok(Some((file, interpreter))) => found.push((Arc::new(file), interpreter)),
+                Ok(None) => {}
+                Err(text) => plan.remarks.push(Remark { target: None, text }),
+            }
+        }
+        found
+    }
+
+    /// Where the probes of an entry source go.
+    fn python_sites(
+        &self,
+        process: &Process,
+        source: EntrySource,
+        file: &Arc<ProbeFile>,
+        interpreter: &Interpreter,
+    ) -> Result<Vec<PlannedSite>, String> {
+        let sites = match source {
+            EntrySource::PerfMap => {
+                let shadow_stack = process.status().map_err(|error| error.to_string())?.shadow_stack;
+                self.evaluator_site(file, interpreter, shadow_stack).map(|site| vec![site])
+            }
+            EntrySource::Usdt => function_entry_sites(file),
+        };
+        sites.map_err(|error| format!("{}: {error}", file.path().display()))
+    }
+
+    /// The cheapest site of the evaluator at which it is known where its return address lies.
+    fn evaluator_site(
+        &self,
+        file: &Arc<ProbeFile>,
+        interpreter: &Interpreter,
+        shadow_stack: bool,
+    ) -> Result<PlannedSite, FileError> {
+        let refuse = |text: String| FileError::Io(io::Error::other(text));
+        let evaluator =
+            interpreter.evaluator.ok_or_else(|| refuse("it has no _PyEval_EvalFrameDefault".to_owned()))?;
+        let code_file = CodeFile::map(file.file())?;
+        let code = code_file.code()?;
+        let function =
+            FunctionCode { map: &code, entry: evaluator.address, size: Some(evaluator.size), shadow_stack };
+        let mut analysis = site::analyse(&function).map_err(|error| refuse(error.to_string()))?;
+        analysis.candidates.retain(|candidate| candidate.stack_delta.is_some());
+        let site = analysis
+            .choose(&|kind| self.calibration.cost(kind).floor)
+            .map_err(|error| refuse(error.to_string()))?;
+        let offset = elf_of(file)?
+            .segments()
+            .code_offset_of(site.address)
+            .ok_or_else(|| refuse("its evaluator is not in the file".to_owned()))?;
+        Ok(PlannedSite {
+            file: Arc::clone(file),
+            offset,
+            semaphore: None,
+            function: None,
+            program: UprobeProgram::Trampoline,
+            kind: site.kind,
+            instruction: site.instruction,
+            stack_delta: site.stack_delta.unwrap_or(0),
+            arguments: [ArgumentSpec::default(); 3],
+            remark: Some(site.reason),
+        })
+    }
+
+    /// Adds the functions that a perf map lists and a target selects.
+    fn list(&self, entries: &[PerfMapEntry], plan: &mut Plan) {
+        for entry in entries {
+            let selection = self.targets.python_in(&entry.filename).select(&entry.qualname);
+            let Some(target) = selection.winner else { continue };
+            let selected = SelectedFunction {
+                target,
+                name: entry.qualname.clone(),
+                file: entry.filename.clone().into(),
+                line: None,
+            };
+            // One name can stand for several code objects: closures, reloaded modules.
+            if plan.functions.iter().any(|function| function.selected == selected) {
+                continue;
+            }
+            plan.functions.push(PlannedFunction {
+                selected,
+                aliases: Vec::new(),
+                entry: EntrySource::PerfMap.into(),
+                shadowed: selection.shadowed,
+            });
+        }
+    }
+}
+
+/// A follower of a process's perf map.
+///
+/// # Errors
+/// The process cannot be looked into.
+pub fn perf_map_of(process: &Process) -> io::Result<PerfMapFollower> {
+    let root = ProcessRoot::of(process.pid())?;
+    let status = process.status().map_err(io::Error::other)?;
+    let pid = process.namespace_pid().map_err(io::Error::other)?;
+    Ok(PerfMapFollower::new(root, pid.get(), &status.credentials.users))
+}
+
+/// The memory in which trampolines can lie.
+///
+/// # Errors
+/// The mappings cannot be read.
+pub fn anonymous(process: &Process) -> io::Result<Vec<std::ops::Range<crate::units::VirtualAddress>>> {
+    let mappings = process.mappings().map_err(io::Error::other)?;
+    let own = mappings.anonymous.iter().filter(|mapping| !mapping.is_the_kernels());
+    Ok(own.map(|mapping| mapping.start..mapping.end).collect())
+}
+
+/// The locations of `python:function__entry`.
+fn function_entry_sites(file: &Arc<ProbeFile>) -> Result<Vec<PlannedSite>, FileError> {
+    let probes = elf_of(file)?.usdt_probes()?;
+    let code_file = CodeFile::map(file.file())?;
+    let code = code_file.code()?;
+    let entry =
+        probes.probes.iter().find(|probe| probe.provider == "python" && probe.name == "function__entry");
+    let (sites, refused) =
+        entry.map(|probe| usdt_sites(file, &code, probe, UprobeProgram::PythonUsdt)).unwrap_or_default();
+    if sites.is_empty() {
+        let why = refused.first().map_or("it has no probe python:function__entry", String::as_str);
+        return Err(FileError::Io(io::Error::other(why.to_owned())));
+    }
+    Ok(sites)
 }

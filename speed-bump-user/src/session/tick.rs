@@ -1,0 +1,90 @@
+//! What has to be looked at again and again, because nothing announces it.
+
+use std::time::{Duration, Instant};
+
+use speed_bump_abi::maps::Fault;
+
+use crate::{session::Session, units::Pid};
+
+/// How often children are looked for where the kernel does not announce them.
+const LOOK_FOR_CHILDREN: Duration = Duration::from_millis(100);
+/// How often the fault counters are read.
+const LOOK_FOR_FAULTS: Duration = Duration::from_secs(1);
+
+/// When what was last looked at.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    children: Instant,
+    faults: Instant,
+    lost: u64,
+}
+
+impl Looked {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Self { children: now, faults: now, lost: 0 }
+    }
+}
+
+impl Session {
+    /// Takes up what changed since the last call; cheap when nothing did.
+    pub(crate) fn tick(&mut self) {
+        let pids: Vec<Pid> = self.covered.keys().copied().collect();
+        for pid in pids {
+            self.poll_python_of(pid);
+        }
+        if self.settings.children && !self.follows && self.looked.children.elapsed() >= LOOK_FOR_CHILDREN {
+            self.looked.children = Instant::now();
+            self.look_for_children();
+        }
+        if self.looked.faults.elapsed() >= LOOK_FOR_FAULTS {
+            self.looked.faults = Instant::now();
+            self.look_for_faults();
+        }
+    }
+
+    /// Finds children through /proc. A child that shows here has had time to exec, so it is planned afresh.
+    pub(crate) fn look_for_children(&mut self) {
+        let roots = self.roots.clone();
+        for root in roots {
+            let Some(covered) = self.covered.get(&root) else { continue };
+            let descendants = match covered.process.descendants() {
+                Ok(descendants) => descendants.processes,
+                Err(error) => {
+                    tracing::debug!("children of process {root} are not found: {error}");
+                    continue;
+                }
+            };
+            for child in descendants {
+                if !self.covered.contains_key(&child.pid()) {
+                    self.cover_found(child);
+                }
+            }
+        }
+    }
+
+    /// Tells of faults that the BPF programs counted, and makes up for those that can be.
+    pub(crate) fn look_for_faults(&mut self) {
+        let Ok(faults) = self.engine.faults() else { return };
+        let count = |fault: Fault| faults.get(fault as usize).copied().unwrap_or(0);
+        let lost = count(Fault::EventLost);
+        if lost > self.looked.lost {
+            self.looked.lost = lost;
+            self.find_lost_locations();
+            self.look_for_children();
+        }
+        if count(Fault::Unreadable) > 0 {
+            self.warn(
+                "some Python calls were not counted: their file or name was not in memory when they began"
+                    .to_owned(),
+            );
+        }
+        if count(Fault::NoRoom) > 0 {
+            self.warn(
+                "some Python functions or child processes are not covered: there are more than this session \
+                 has room for; narrow the targets"
+                    .to_owned(),
+            );
+        }
+    }
+}
