@@ -15,8 +15,11 @@ pub fn add(counter: *mut u64, amount: u64) {
 }
 
 /// Adds 1 to a counter in a map value and returns what it was before.
+///
+/// Not relaxed: LLVM compiles a relaxed addition to the instruction that fetches nothing, even where the
+/// result is used, and the "result" is then the 1 that was added (seen with LLVM 22.1).
 #[inline(always)]
 pub fn next(counter: *mut u64) -> u64 {
     // SAFETY: as above.
-    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, 1) }
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(counter, 1) }
 }
