@@ -25,6 +25,9 @@ use crate::{
 /// The delay of a trigger where neither flag nor environment says one; upstream's.
 const DEFAULT_DELAY: Nanos = Nanos(1_000);
 
+/// The longest delay that is spun in the kernel without a word.
+const LONG_DELAY: Nanos = Nanos(1_000_000);
+
 /// Everything that is known before anything is attached.
 pub struct Prepared {
     /// Resolves further processes: children that exec.
@@ -49,7 +52,7 @@ pub fn prepare(select: &SelectArgs, environment: &Environment) -> Result<Prepare
     }
     let mut notices: Vec<String> = targets.no_target().iter().map(ToString::to_string).collect();
     notices.extend(unmatched(select, &resolver, &planned)?);
-    notices.extend(clamped(&resolver, &planned, delay(select, environment)));
+    notices.extend(unusual_delays(&resolver, &planned, delay(select, environment)));
     Ok(Prepared { resolver, processes: planned, notices })
 }
 
@@ -158,8 +161,9 @@ fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[(Process, Pla
     text
 }
 
-/// A line for each target whose delay is below what can be delivered at its sites.
-fn clamped(resolver: &Resolver, planned: &[(Process, Plan)], default: Nanos) -> Vec<String> {
+/// A line for each target whose delay is below what can be delivered at its sites, or long enough to hold
+/// up others.
+fn unusual_delays(resolver: &Resolver, planned: &[(Process, Plan)], default: Nanos) -> Vec<String> {
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {
         let delay = target.delay.unwrap_or(default);
@@ -172,6 +176,14 @@ fn clamped(resolver: &Resolver, planned: &[(Process, Plan)], default: Nanos) -> 
             notices.push(format!(
                 "warning: line {}: a delay of {delay} is below the floor of {floor} at its costliest probe \
                  site; a trigger there takes {floor} (for less on average, delay every Nth call with frequency=N)",
+                target.line
+            ));
+        }
+        if delay > LONG_DELAY {
+            notices.push(format!(
+                "warning: line {}: a delay of {delay} is spun in the kernel, where nothing else runs on that \
+                 CPU meanwhile unless the kernel is fully preemptible; as many threads as there are CPUs can \
+                 hold up the whole machine",
                 target.line
             ));
         }

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    session::Session,
+    session::{Session, stopper::Stopper},
     sys::{
         record::read,
         watch::{watch_pidfd, watch_ring},
@@ -50,6 +50,7 @@ pub async fn run(
     mut show: impl FnMut(&mut Session),
 ) -> std::io::Result<Ended> {
     let mut signals = Signals::new()?;
+    let _stopper = Stopper::start(session.engine.second_control()?)?;
     let mut events = session.engine.take_events().map(watch_ring).transpose()?;
     let ends = session.ends();
     let mut follow = interval(FOLLOW_EVERY);
@@ -161,14 +162,14 @@ impl Watched {
 }
 
 /// The signals that end a session.
-struct Signals {
+pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
 }
 
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    pub(super) fn new() -> std::io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -176,7 +177,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
