@@ -18,6 +18,7 @@ use crate::{
         resolve::Resolver,
     },
     process::Process,
+    python::entry_source::EntrySource,
     targets::{Reading, TargetIndex, TargetKind, Targets},
     units::Nanos,
 };
@@ -216,9 +217,14 @@ pub fn header(process: &Process, plan: &Plan, calibration: &Calibration) -> Stri
                 .map(|site| calibration.cost(site.kind).unselected)
                 .max()
                 .unwrap_or_default();
+            let names = match source {
+                EntrySource::PerfMap => "",
+                EntrySource::Usdt => ", and about as much again to read its names",
+            };
             let _ = write!(
                 text,
-                "\n  Python calls through {source}: each call of any Python function costs about {cost}, matched or not"
+                "\n  Python calls through {source}: each call of any Python function costs about {cost}{names}, \
+                 matched or not"
             );
         }
         PythonPlan::Impossible(why) => {
