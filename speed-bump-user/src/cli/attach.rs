@@ -69,7 +69,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let ended = runtime
         .block_on(run_session(&mut session, signals, live.as_ref().map(|_| REFRESH), |session| {
             if let Some(live) = &live {
-                live.set_message(table::render(&session.report(), FUNCTIONS_SHOWN));
+                live.set_message(table::render_live(&session.report(), terminal_lines()));
             }
         }))
         .context("the event loop failed")
@@ -110,6 +110,12 @@ fn settings(arguments: &AttachArgs, environment: &Environment) -> Settings {
         duration,
         children: !arguments.no_children,
     }
+}
+
+/// Lines that a table may take without scrolling.
+fn terminal_lines() -> usize {
+    let lines = rustix::termios::tcgetwinsize(stderr()).map_or(24, |size| usize::from(size.ws_row));
+    lines.saturating_sub(2)
 }
 
 fn live_table() -> ProgressBar {

@@ -170,7 +170,7 @@ fn unusual_delays(resolver: &Resolver, planned: &[(Process, Plan)], default: Nan
         let delay = target.delay.unwrap_or(default);
         let floor = planned
             .iter()
-            .flat_map(|(_, plan)| plan.kinds_of(index))
+            .flat_map(|(_, plan)| plan.kinds_of(index, target.kind))
             .map(|kind| resolver.calibration().cost(kind).floor)
             .max();
         if let Some(floor) = floor.filter(|floor| delay < *floor && delay > Nanos(0)) {
