@@ -27,9 +27,9 @@ use stubs::Stub;
 /// enough that start-up stays fast.
 const TRIAL_DELAY: Nanos = Nanos(3_000);
 /// Batches whose median counts; an interrupt spoils a batch, not the median.
-const BATCHES: usize = 15;
+const BATCHES: usize = 25;
 /// Calls of a batch.
-const CALLS: u32 = 24;
+const CALLS: u32 = 16;
 
 /// What a probe on one kind of instruction costs the caller, in ns per call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -134,7 +134,7 @@ struct Bench {
 impl Bench {
     fn new(attach_type: UprobeAttachType) -> Result<Self, CalibrateError> {
         let stubs = Stub::all();
-        let unprobed = stubs.iter().map(|stub| median_ns(*stub)).collect();
+        let unprobed = medians_ns(&stubs);
         let count = u32::try_from(stubs.len()).unwrap_or(u32::MAX);
         let capacity =
             Capacity { targets: 1, sites: count, functions: count, trampolines: 0, python_usdt: false };
@@ -208,26 +208,38 @@ impl Bench {
         for (index, _) in (0_u32..).zip(&self.stubs) {
             self.engine.set_function(index, target)?;
         }
-        Ok(self
-            .stubs
+        let probed = medians_ns(&self.stubs);
+        Ok(probed
             .iter()
             .zip(&self.unprobed)
-            .map(|(stub, unprobed)| median_ns(*stub).saturating_sub(*unprobed))
+            .map(|(probed, unprobed)| probed.saturating_sub(*unprobed))
             .collect())
     }
 }
 
-/// Median over the batches of what a call takes, in ns.
-fn median_ns(stub: Stub) -> u64 {
-    let batch = || {
+/// Median over the batches of what a call of each stub takes, in ns. The stubs take turns, so that a slow
+/// moment of the machine falls on all of them and on few batches of each.
+fn medians_ns(stubs: &[Stub]) -> Vec<u64> {
+    let batch = |stub: &Stub| {
         let start = Instant::now();
         for _ in 0..CALLS {
             stub.call();
         }
         u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX) / u64::from(CALLS)
     };
-    batch(); // the first optimises the site and warms the caches
-    let mut batches: Vec<u64> = (0..BATCHES).map(|_| batch()).collect();
-    batches.sort_unstable();
-    batches[BATCHES / 2]
+    let mut batches = vec![[0; BATCHES]; stubs.len()];
+    for round in 0..=BATCHES {
+        for (stub, batches) in stubs.iter().zip(&mut batches) {
+            let taken = batch(stub);
+            // The first optimises the site and warms the caches.
+            if let Some(place) = round.checked_sub(1).and_then(|round| batches.get_mut(round)) {
+                *place = taken;
+            }
+        }
+    }
+    let median = |mut batches: [u64; BATCHES]| {
+        batches.sort_unstable();
+        batches[BATCHES / 2]
+    };
+    batches.into_iter().map(median).collect()
 }

@@ -4,6 +4,7 @@
 
 pub mod machine;
 mod privileges;
+pub mod python;
 pub mod target;
 
 use serde::Serialize;

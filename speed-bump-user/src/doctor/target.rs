@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::Check;
+use super::{Check, python};
 use crate::{
     process::{Mappings, Process, ProcessError, RefusalKind},
     units::Pid,
@@ -16,6 +16,7 @@ pub fn checks(pid: Pid) -> Vec<Check> {
     };
     let mut checks = vec![kind(&process), namespaces(&process), tracer(&process), seccomp(&process)];
     checks.extend([memory(&process), files(&process)]);
+    checks.extend(python::checks(&process));
     checks
 }
 

@@ -29,7 +29,7 @@ pub(super) fn demangle(name: &str) -> Box<[Box<str>]> {
         let bare = DemangleOptions::new().no_return_type().no_params();
         let bare = write_bounded(|out| symbol.structured_demangle(out, &bare));
         push(&mut forms, |out| symbol.structured_demangle(out, &DemangleOptions::new()));
-        // Only templates have a return type; what begins with the name has none. This saves a third of the time.
+        // Only templates have a return type; what begins with the name has none.
         let has_return_type = match (forms.first(), &bare) {
             (Some(full), Some(bare)) => {
                 full.strip_prefix(bare.as_str()).is_none_or(|rest| !rest.starts_with('('))

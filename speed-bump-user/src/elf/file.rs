@@ -198,8 +198,8 @@ impl ElfFile {
         &self.segments
     }
 
-    /// Whether it is position-independent (`ET_DYN`) does not matter to anyone: segments and load bias tell
-    /// all. What identifies a build is this: the `NT_GNU_BUILD_ID` note.
+    /// Its build id (the `NT_GNU_BUILD_ID` note), which tells builds of one program apart; `None` if the
+    /// linker wrote none.
     ///
     /// # Errors
     /// [`ElfError`] when the notes cannot be read.

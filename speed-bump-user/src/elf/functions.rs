@@ -200,7 +200,7 @@ impl<'f> Collector<'f> {
     /// Adds the symbols of a file; `kind` is what its `.symtab` counts as.
     fn tables_of(&mut self, file: &ElfFile, kind: TableKind) -> Result<(), ElfError> {
         let cache = file.cache();
-        for table in Tables::read(file, &cache)?.symbol_tables()? {
+        for table in Tables::read(file, &cache)?.symbol_tables(&[TableKind::Symbols, TableKind::Dynamic])? {
             let kind = if table.kind == TableKind::Dynamic { TableKind::Dynamic } else { kind };
             self.table(&table, kind).map_err(|what| cache.explain(file, what))?;
             if !self.tables.contains(&kind) {

@@ -13,6 +13,7 @@ use super::{
     file::ElfFile,
     functions::IndirectFunction,
     machine::SlotRelocation,
+    name::TableKind,
     segments::LoadBias,
     tables::{SymbolTable, Tables},
 };
@@ -67,7 +68,7 @@ impl Search<'_> {
     fn slots_of(&self, module: &Module<'_>, is_home: bool) -> Result<Option<VirtualAddress>, ElfError> {
         let cache = module.elf.cache();
         let tables = Tables::read(module.elf, &cache)?;
-        let symbols = tables.symbol_tables()?;
+        let symbols = tables.symbol_tables(&[TableKind::Dynamic])?;
         for (section, relocations) in tables.dynamic_relocations()? {
             let symbols = symbols.iter().find(|table| table.section == section);
             for relocation in relocations {

@@ -143,8 +143,8 @@ impl<'c> Tables<'c> {
         self.cache.bytes(self.file, offset, size)
     }
 
-    /// `.symtab` and `.dynsym`, those that exist.
-    pub(super) fn symbol_tables(&self) -> Result<Vec<SymbolTable<'c>>, ElfError> {
+    /// Those of the kinds `Symbols` (`.symtab`) and `Dynamic` (`.dynsym`) that are wanted and exist.
+    pub(super) fn symbol_tables(&self, wanted: &[TableKind]) -> Result<Vec<SymbolTable<'c>>, ElfError> {
         let mut found = Vec::new();
         for (index, section) in self.sections.enumerate() {
             let kind = match section.sh_type(LittleEndian) {
@@ -152,6 +152,9 @@ impl<'c> Tables<'c> {
                 elf::SHT_DYNSYM => TableKind::Dynamic,
                 _ => continue,
             };
+            if !wanted.contains(&kind) {
+                continue;
+            }
             let symbols = whole_entries::<Symbol>(self.data(section, "symbol table")?);
             if symbols.is_empty() {
                 // Debug files keep the header of .dynsym and drop its contents.

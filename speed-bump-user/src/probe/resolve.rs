@@ -5,6 +5,7 @@
 
 mod indirect;
 mod native;
+mod nearest;
 pub mod python;
 
 use std::{cell::RefCell, collections::HashMap, io, sync::Arc};
@@ -90,11 +91,6 @@ impl Resolver {
             self.plan_python(process, &mappings, &mut plan)?;
         }
         Ok(plan)
-    }
-
-    /// Names like those that a target asks for, where it selects nothing.
-    pub fn nearest(&self, _process: &Process, _target: TargetIndex) -> Vec<String> {
-        Vec::new()
     }
 
     /// Adds what the native and USDT targets select in one file.

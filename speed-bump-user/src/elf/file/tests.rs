@@ -70,6 +70,27 @@ fn special_files_are_refused_unopened() {
 }
 
 #[test]
+fn paths_of_a_process_stay_below_its_root() {
+    let fixture = Fixture::new();
+    fixture.compile("program.c", PROGRAM, "");
+    fixture.run("mkdir", &["-p", "root/bin"]);
+    fixture.run("cp", &["program", "root/bin/inside"]);
+    fixture.run("ln", &["-s", "/bin/inside", "root/link"]);
+    fixture.run("ln", &["-s", fixture.path("program").to_str().unwrap(), "root/out"]);
+    let root = Root::open(&fixture.path("root")).unwrap();
+    assert!(ElfFile::open_in(&root, Path::new("/bin/inside")).is_ok());
+    assert!(ElfFile::open_in(&root, Path::new("/link")).is_ok());
+    for path in ["/out", "/../program", "/bin/../../program"] {
+        let kind = ElfFile::open_in(&root, Path::new(path)).unwrap_err().kind;
+        assert!(matches!(kind, ElfErrorKind::Open(_)), "{path}");
+    }
+    assert!(matches!(
+        ElfFile::open_in(&root, Path::new("/bin")).unwrap_err().kind,
+        ElfErrorKind::Special("directory")
+    ));
+}
+
+#[test]
 fn a_file_cut_anywhere_is_refused() {
     let fixture = Fixture::new();
     let program = fs::read(fixture.compile("program.c", PROGRAM, "")).unwrap();

@@ -219,7 +219,7 @@ fn cpp_and_rust_functions_have_the_names_people_write() {
     let lambda = functions.functions().iter().find(|f| f.names.candidates().any(|n| n.contains("lambda")));
     assert!(lambda.is_some());
 
-    for (file, mangling) in [("legacy.rs", "-Csymbol-mangling-version=v0"), ("v0.rs", "")] {
+    for (file, mangling) in [("default.rs", ""), ("v0.rs", "-Csymbol-mangling-version=v0")] {
         let rust = fixture.compile(
             file,
             "mod inner { pub struct S; impl S { #[inline(never)] pub fn method(&self, x: usize) -> usize { std::hint::black_box(x) } } }

@@ -35,12 +35,13 @@ pub(super) fn explain(
     let sentence = |function: &IndirectFunction| {
         let address = home.and_then(|home| resolve_indirect(function, home, &views, &read).ok().flatten());
         let stands_for = match address {
-            Some(address) => {
-                format!(
-                    "in this process it resolved to {}; name that",
-                    describe(elf, path, mappings, address)
-                )
-            }
+            Some(address) => match describe(elf, path, mappings, address) {
+                Some(name) => format!("in this process it resolved to {name}; name that"),
+                None => format!(
+                    "in this process it resolved to code at {address} that no symbol names: install the \
+                     file's debug symbols, and name what stands there"
+                ),
+            },
             None => {
                 "nothing in this process has called it yet, so what it stands for is not known".to_owned()
             }
@@ -54,18 +55,15 @@ pub(super) fn explain(
     selected.iter().map(|(target, function)| (*target, sentence(function))).collect()
 }
 
-/// A name for an address in the process.
-fn describe(elf: &ElfFile, path: &Path, mappings: &Mappings, address: VirtualAddress) -> String {
-    let named = || {
-        let (mapped, offset) = mappings.file_at(address)?;
-        if mapped.path_in_process != path {
-            return Some(format!("{}+{offset}", mapped.path_in_process.display()));
-        }
-        let functions = elf.functions().ok()?;
-        let function = functions.containing(elf.segments().code_address_of(offset)?)?;
-        Some(format!("`{}`", function.names.canonical().as_str()))
-    };
-    named().unwrap_or_else(|| format!("code at {address} that no symbol names"))
+/// A name for an address in the process, if a symbol or another file has one.
+fn describe(elf: &ElfFile, path: &Path, mappings: &Mappings, address: VirtualAddress) -> Option<String> {
+    let (mapped, offset) = mappings.file_at(address)?;
+    if mapped.path_in_process != path {
+        return Some(format!("{}+{offset}", mapped.path_in_process.display()));
+    }
+    let functions = elf.functions().ok()?;
+    let function = functions.containing(elf.segments().code_address_of(offset)?)?;
+    Some(format!("`{}`", function.names.canonical().as_str()))
 }
 
 /// All files of the process that can be read as ELF, with where they are loaded.

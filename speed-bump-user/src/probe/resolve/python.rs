@@ -112,20 +112,18 @@ impl Resolver {
     ) -> Vec<(Arc<ProbeFile>, Interpreter)> {
         let mut found = Vec::new();
         for mapped in &mappings.files {
-            let identified =
-                probe_file(process, mapped).map_err(|error| error.to_string()).and_then(|file| {
-                    if let Some(known) = self.interpreters.borrow().get(&file.id()) {
-                        return Ok(known.clone().map(|interpreter| (file, interpreter)));
-                    }
-                    let interpreter = interpreter::identify(file.file(), file.path())
-                        .map_err(|error| format!("{}: {error}", file.path().display()))?;
-                    self.interpreters.borrow_mut().insert(file.id(), interpreter.clone());
-                    Ok(interpreter.map(|interpreter| (file, interpreter)))
-                });
+            let Ok(file) = probe_file(process, mapped) else { continue };
+            let known = self.interpreters.borrow().get(&file.id()).cloned();
+            let identified = known.map_or_else(|| interpreter::identify(file.file(), file.path()), Ok);
             match identified {
-                Ok(Some((file, interpreter))) => found.push((Arc::new(file), interpreter)),
-                Ok(None) => {}
-                Err(text) => plan.remarks.push(Remark { target: None, text }),
+                Ok(interpreter) => {
+                    self.interpreters.borrow_mut().insert(file.id(), interpreter.clone());
+                    found.extend(interpreter.map(|interpreter| (Arc::new(file), interpreter)));
+                }
+                Err(error) => {
+                    let text = format!("{}: {error}", file.path().display());
+                    plan.remarks.push(Remark { target: None, text });
+                }
             }
         }
         found

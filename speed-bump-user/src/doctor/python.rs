@@ -1,0 +1,49 @@
+//! Which interpreters a process runs, and how calls of their functions could be seen.
+
+use super::Check;
+use crate::{
+    probe::resolve::python::{anonymous, perf_map_of},
+    process::{MappedFile, Process},
+    python::{
+        entry_source::{self, Facts},
+        interpreter::{self, Interpreter},
+    },
+};
+
+/// A check for each interpreter; one that is skipped if there is none.
+pub fn checks(process: &Process) -> Vec<Check> {
+    let mappings = match process.mappings() {
+        Ok(mappings) => mappings,
+        Err(error) => return vec![Check::skip("Python", error.to_string())],
+    };
+    let has_trampolines = perf_map_of(process)
+        .ok()
+        .and_then(|mut map| map.poll(|| anonymous(process)).ok())
+        .is_some_and(|entries| !entries.is_empty());
+    let checks: Vec<Check> =
+        mappings.files.iter().filter_map(|mapped| check(process, mapped, has_trampolines)).collect();
+    if checks.is_empty() {
+        return vec![Check::skip("Python", "the process runs no CPython")];
+    }
+    checks
+}
+
+fn check(process: &Process, mapped: &MappedFile, has_trampolines: bool) -> Option<Check> {
+    let open = mapped.open(process).ok()?;
+    let path = mapped.path_in_process.display();
+    let name = format!("Python in {path}");
+    let interpreter = match interpreter::identify(open.file(), &mapped.path_in_process) {
+        Ok(interpreter) => interpreter?,
+        Err(error) => return Some(Check::warn(name, error.to_string(), "native and USDT targets work")),
+    };
+    let Interpreter { version, has_function_entry, has_jit, .. } = interpreter;
+    let facts = Facts { version, has_trampolines, has_function_entry, has_jit };
+    Some(match entry_source::choose(&facts) {
+        Ok(source) => Check::pass(name, format!("CPython {version}; its functions show through {source}")),
+        Err(why) => Check::warn(
+            name,
+            format!("CPython {version}; its functions cannot be targets as it is"),
+            why.to_string(),
+        ),
+    })
+}
