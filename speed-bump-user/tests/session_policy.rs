@@ -56,7 +56,7 @@ fn the_window_opens_and_closes_and_ends_the_session() {
         return skip!("{why}");
     }
     // Workers call all the time: some calls come before the window and some in it.
-    let (_fixture, mut service) = start(4);
+    let (_fixture, service) = start(4);
     let flags = ["--start-after", "1s", "--duration", "1s", "--delay", "2us"];
     let ended = Attached::start(service.pid(), HOT, &flags).unwrap().finish().unwrap();
     let (calls, delayed) = ended.counts(0);
