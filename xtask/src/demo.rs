@@ -3,25 +3,18 @@
 //! However it ends, the service, its client and the tool end too: each is stopped when its owner here is dropped,
 //! and the service also ends with its standard input.
 
-mod attached;
 mod load;
 mod python;
 mod stop;
 
-use std::{
-    fs,
-    os::unix::process::CommandExt as _,
-    path::PathBuf,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{os::unix::process::CommandExt as _, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use speed_bump_testing::{Service, places};
+use serde_json::Value;
+use speed_bump_testing::{Service, places, session::Attached};
 
 use crate::{release, system};
-use attached::{Attached, Delivered, Order};
 use load::{Load, Throughput};
 use python::Python;
 use stop::Stop;
@@ -66,11 +59,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     system::require_root("demo")?;
     let tool = release::build()?;
     let python = Python::choose()?;
-    let folder = places::target().join("demo");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-
     let stop = Stop::on_signals()?;
-    let shown = Stage::set(&python, tool, folder).and_then(|stage| {
+    let shown = Stage::set(&python, tool).and_then(|stage| {
         let result = stage.play(Duration::from_secs_f64(options.seconds.max(0.5)), &stop);
         stage.clear();
         result
@@ -88,11 +78,10 @@ struct Stage {
     service: Service,
     python: String,
     tool: PathBuf,
-    folder: PathBuf,
 }
 
 impl Stage {
-    fn set(python: &Python, tool: PathBuf, folder: PathBuf) -> Result<Self> {
+    fn set(python: &Python, tool: PathBuf) -> Result<Self> {
         let script = |name| places::root().join("demo").join(name);
         let mut command = python.command(&script("service.py"));
         // A process group of its own: Ctrl-C is for us, who then end it in order.
@@ -100,7 +89,7 @@ impl Stage {
         let service = Service::start(&mut command)?;
         let port = service.ready()["port"].as_u64().context("the service does not say its port")?;
         let load = Load::start(python.command(&script("load.py")), port)?;
-        Ok(Self { load, service, python: python.name(), tool, folder })
+        Ok(Self { load, service, python: python.name(), tool })
     }
 
     fn clear(self) {
@@ -152,18 +141,21 @@ impl Stage {
         Ok(())
     }
 
-    /// Attaches, measures, detaches.
+    /// Attaches, measures, detaches; also the tool's own report.
     fn attached(
         &self,
         targets: &[&str],
         delay: &str,
         span: Duration,
         stop: &Stop,
-    ) -> Result<(Throughput, Vec<Delivered>)> {
-        let order = Order { tool: &self.tool, folder: &self.folder, pid: self.service.pid(), targets, delay };
-        let attached = Attached::start(order, stop)?;
+    ) -> Result<(Throughput, Value)> {
+        let targets = targets.join("\n") + "\n";
+        let flags = ["--strict", "--delay", delay];
+        let attached = Attached::start_tool(&self.tool, self.service.pid(), &targets, &flags, |command| {
+            command.process_group(0);
+        })?;
         let throughput = self.load.measure(span, stop)?;
-        Ok((throughput, attached.detach()?))
+        Ok((throughput, attached.stop()?.report))
     }
 }
 
@@ -177,15 +169,14 @@ fn row(what: &str, throughput: Throughput, predicted: Option<f64>) {
 }
 
 /// How much of what was added to a request's calls the request got slower by.
-fn verdict(function: Function, base: Throughput, delayed: Throughput, delivered: &[Delivered]) {
+fn verdict(function: Function, base: Throughput, delayed: Throughput, report: &Value) {
     let slower_ms = delayed.milliseconds_each() - base.milliseconds_each();
-    let (calls, time) = delivered
-        .iter()
-        .fold((0, Duration::ZERO), |(calls, time), one| (calls + one.delayed, time + one.delivered));
-    let mean_ms = time.as_secs_f64() * 1000.0 / f64::max(calls as f64, 1.0);
+    let number = |key: &str| report["targets"][0][key].as_f64().unwrap_or(0.0);
+    let calls = number("delayed");
     println!(
-        "  {:>4.0} % of the time added in {}() ({calls} calls, {mean_ms:.3} ms each)",
+        "  {:>4.0} % of the time added in {}() ({calls} calls, {:.3} ms each)",
         100.0 * slower_ms / function.added_ms(),
-        function.name
+        function.name,
+        number("delivered_ns") / 1e6 / calls.max(1.0)
     );
 }

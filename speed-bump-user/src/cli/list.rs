@@ -29,6 +29,9 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let delay = prepare::delay(&arguments.select, &environment);
     for (process, plan) in &processes {
         println!("{}", prepare::header(process, plan, calibration));
+        for site in plan.sites.iter().filter(|site| site.function.is_none()) {
+            print_site(site, calibration);
+        }
         for (index, target) in resolver.targets().iter() {
             let listing = Listing { process, plan, calibration, shown };
             listing.print(index, target, target.delay.unwrap_or(delay));
@@ -76,7 +79,7 @@ impl Listing<'_> {
         for (position, function) in selected.iter().take(self.shown) {
             self.print_function(function);
             for site in sites.get(position).into_iter().flatten() {
-                self.print_site(site);
+                print_site(site, self.calibration);
             }
         }
         if selected.len() > self.shown {
@@ -104,20 +107,20 @@ impl Listing<'_> {
             println!("    a later target selects it too and yields: number {}", line.0 + 1);
         }
     }
+}
 
-    fn print_site(&self, site: &PlannedSite) {
-        let cost = self.calibration.cost(site.kind);
-        println!(
-            "    site {}+{}: {} ({}), floor {}{}",
-            site.file.path().display(),
-            site.offset,
-            site.instruction,
-            site.kind,
-            cost.floor,
-            site.semaphore.map(|offset| format!(", semaphore at {offset}")).unwrap_or_default()
-        );
-        if let Some(remark) = &site.remark {
-            println!("      {remark}");
-        }
+fn print_site(site: &PlannedSite, calibration: &Calibration) {
+    let cost = calibration.cost(site.kind);
+    println!(
+        "    site {}+{}: {} ({}), floor {}{}",
+        site.file.path().display(),
+        site.offset,
+        site.instruction,
+        site.kind,
+        cost.floor,
+        site.semaphore.map(|offset| format!(", semaphore at {offset}")).unwrap_or_default()
+    );
+    if let Some(remark) = &site.remark {
+        println!("      {remark}");
     }
 }

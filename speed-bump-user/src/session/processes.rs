@@ -1,6 +1,6 @@
 //! Which processes are covered: attaching to them, following their forks and execs, letting go of them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use speed_bump_abi::{FunctionEntry, SiteArguments};
 
@@ -15,7 +15,7 @@ use crate::{
     process::Process,
     session::{Session, SessionError, Way, python::PythonFollower},
     targets::TargetIndex,
-    units::Pid,
+    units::{Nanos, Pid},
 };
 
 /// A process with probes in it.
@@ -52,7 +52,13 @@ impl Session {
         if self.settings.children {
             self.engine.track(pid)?;
         }
+        let began = Instant::now();
         let (attachment, refused) = attach::attach(&self.engine, pid, index, &groups)?;
+        tracing::info!(
+            "attached {} probe sites of process {pid} in {}",
+            attachment.sites(),
+            Nanos::from(began.elapsed())
+        );
         self.processes_seen += 1;
         for refused in refused {
             let path = refused.file.path().display();

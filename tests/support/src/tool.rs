@@ -75,11 +75,6 @@ impl Running {
         i32::try_from(self.child.id()).unwrap_or(i32::MAX)
     }
 
-    /// Whether it still runs.
-    pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
-
     /// Sends it a signal.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         // Not yet reaped, as only `finish` and `drop` reap: the PID is still its own.
