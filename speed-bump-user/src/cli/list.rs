@@ -29,7 +29,10 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let shown = if arguments.all { usize::MAX } else { SHOWN };
     let delay = prepare::delay(&arguments.select, &environment);
     for (process, plan) in &processes {
-        print(format_args!("{}", prepare::header(process, plan, calibration)));
+        print(prepare::header(process, plan, calibration));
+        for site in plan.sites.iter().filter(|site| site.function.is_none()) {
+            print_site(site, calibration);
+        }
         for (index, target) in resolver.targets().iter() {
             let listing = Listing { process, plan, calibration, shown };
             listing.print(index, target, target.delay.unwrap_or(delay));
@@ -77,7 +80,7 @@ impl Listing<'_> {
         for (position, function) in selected.iter().take(self.shown) {
             self.print_function(function);
             for site in sites.get(position).into_iter().flatten() {
-                self.print_site(site);
+                print_site(site, self.calibration);
             }
         }
         if selected.len() > self.shown {
@@ -110,20 +113,20 @@ impl Listing<'_> {
             print(format_args!("    a later target selects it too and yields: number {}", line.0 + 1));
         }
     }
+}
 
-    fn print_site(&self, site: &PlannedSite) {
-        let cost = self.calibration.cost(site.kind);
-        print(format_args!(
-            "    site {}+{}: {} ({}), floor {}{}",
-            site.file.path().display(),
-            site.offset,
-            site.instruction,
-            site.kind,
-            cost.floor,
-            site.semaphore.map(|offset| format!(", semaphore at {offset}")).unwrap_or_default()
-        ));
-        if let Some(remark) = &site.remark {
-            print(format_args!("      {remark}"));
-        }
+fn print_site(site: &PlannedSite, calibration: &Calibration) {
+    let cost = calibration.cost(site.kind);
+    print(format_args!(
+        "    site {}+{}: {} ({}), floor {}{}",
+        site.file.path().display(),
+        site.offset,
+        site.instruction,
+        site.kind,
+        cost.floor,
+        site.semaphore.map(|offset| format!(", semaphore at {offset}")).unwrap_or_default()
+    ));
+    if let Some(remark) = &site.remark {
+        print(format_args!("      {remark}"));
     }
 }

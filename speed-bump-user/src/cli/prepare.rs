@@ -150,7 +150,8 @@ fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[(Process, Pla
         }
         let first = plan.functions.iter().find(|function| function.shadowed.contains(&index));
         let first = first.and_then(|function| resolver.targets().get(function.selected.target));
-        let yields = first.map(|first| format!("what it would select belongs to line {} already", first.line));
+        let yields =
+            first.map(|first| format!("what it would select belongs to line {} already", first.line));
         reasons.extend(yields.as_deref());
         for reason in reasons.iter().take(3) {
             // Writing to a string cannot fail.
