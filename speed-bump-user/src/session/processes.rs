@@ -51,10 +51,11 @@ impl Session {
         python: Option<PythonFollower>,
     ) -> Result<(), SessionError> {
         let pid = process.pid();
-        let index = self.processes_seen;
+        let index = self.coverings;
         self.engine.track(pid)?;
         let (attachment, refused) = attach::attach(&self.engine, pid, index, &groups)?;
-        self.processes_seen += 1;
+        self.coverings += 1;
+        self.pids_seen.insert(pid);
         for refused in refused {
             let path = refused.file.path().display();
             self.warn(format!(
