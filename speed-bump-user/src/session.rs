@@ -200,9 +200,11 @@ impl Session {
         if let Err(error) = self.stop() {
             tracing::debug!("a spin in flight may delay the detaching: {error}");
         }
+        let began = Instant::now();
         for (_, covered) in std::mem::take(&mut self.covered) {
             self.let_go(covered);
         }
+        tracing::info!("detached in {}", Nanos::from(began.elapsed()));
     }
 
     /// Tells once of something that went wrong.

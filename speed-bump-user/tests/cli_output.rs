@@ -17,7 +17,8 @@ use speed_bump_testing::{
     tool::{Run, Running},
 };
 
-const TARGETS: &str = "native:*/service:hot delay=2us id=mine\nusdt:*:service:tick\nnative:*/service:no_such\n";
+const TARGETS: &str =
+    "native:*/service:hot delay=2us id=mine\nusdt:*:service:tick\nnative:*/service:no_such\n";
 
 fn start() -> (Fixture, Service) {
     let fixture = Fixture::service().unwrap();
@@ -51,11 +52,24 @@ fn the_report_has_the_fields_of_its_schema() {
     assert_eq!(fields(report), expected.into());
     assert_eq!(report["schema"], "speed-bump/session/1");
     assert_eq!((&report["pid"], &report["pids"]), (&json!(service.pid()), &json!([service.pid()])));
-    assert_eq!((&report["processes"], &report["engine"], &report["warnings"]), (&json!(1), &json!("bpf"), &json!([])));
+    assert_eq!(
+        (&report["processes"], &report["engine"], &report["warnings"]),
+        (&json!(1), &json!("bpf"), &json!([]))
+    );
     assert!(report["duration_ns"].as_u64().unwrap() > 0);
     let expected = [
-        "id", "kind", "pattern", "engine", "entry", "floor_ns", "requested_ns", "frequency", "calls", "delayed",
-        "delivered_ns", "functions",
+        "id",
+        "kind",
+        "pattern",
+        "engine",
+        "entry",
+        "floor_ns",
+        "requested_ns",
+        "frequency",
+        "calls",
+        "delayed",
+        "delivered_ns",
+        "functions",
     ];
     for target in report["targets"].as_array().unwrap() {
         assert_eq!(fields(target), expected.into());

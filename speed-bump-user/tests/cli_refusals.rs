@@ -93,7 +93,9 @@ fn files_that_are_no_targets_file() {
     let folder = fixture.folder().to_str().unwrap();
     is_refused(&loader(["--pid", &pid, "--targets", folder]), 2, &[folder, "is a directory"]);
     is_refused(&loader(["--pid", &pid]), 2, &["--targets", "SPEED_BUMP_TARGETS"]);
-    for (text, problem) in [("", "is empty"), ("# nothing\n\n", "only comments"), ("!*:*\n", "only exclusions")] {
+    for (text, problem) in
+        [("", "is empty"), ("# nothing\n\n", "only comments"), ("!*:*\n", "only exclusions")]
+    {
         let file = targets_file(fixture.folder(), text);
         is_refused(&loader(["--pid", &pid, "--targets", &file]), 2, &[&file, problem, "--allow-empty"]);
         let run = loader(["--pid", &pid, "--targets", &file, "--allow-empty", "--duration", "1ms"]);
@@ -160,7 +162,8 @@ fn processes_that_cannot_be_targets() {
     let fixture = Fixture::service().unwrap();
     let threaded = Service::start(Command::new(fixture.program()).arg("1")).unwrap();
     let threads = std::fs::read_dir(format!("/proc/{}/task", threaded.pid())).unwrap();
-    let threads = threads.map(|entry| entry.unwrap().file_name().into_string().unwrap().parse::<i32>().unwrap());
+    let threads =
+        threads.map(|entry| entry.unwrap().file_name().into_string().unwrap().parse::<i32>().unwrap());
     let thread = threads.into_iter().find(|thread| *thread != threaded.pid()).unwrap();
     is_refused(&attach(thread), 2, &[&format!("is a thread of process {}", threaded.pid())]);
     assert_eq!(text::differences(threaded.pid(), fixture.program()).unwrap(), [0_u64; 0]);

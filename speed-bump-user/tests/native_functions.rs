@@ -30,7 +30,10 @@ fn functions_of_the_executable_and_of_a_library_are_counted_exactly() {
     let hot = &ended.target(0)["functions"][0];
     assert_eq!(hot["name"], "hot");
     assert_eq!(hot["file"], json!(fixture.program()));
-    assert_eq!((&hot["calls"], &hot["delayed"], &hot["requested_ns"]), (&json!(1000), &json!(1000), &json!(1_000_000)));
+    assert_eq!(
+        (&hot["calls"], &hot["delayed"], &hot["requested_ns"]),
+        (&json!(1000), &json!(1000), &json!(1_000_000))
+    );
     assert!(hot["delivered_ns"].as_u64().unwrap() >= 1_000_000, "{hot}");
     assert!(service.quit().unwrap().success());
 }
@@ -56,7 +59,8 @@ fn workers_that_run_before_during_and_after_are_counted_as_they_count_themselves
     }
     let (_fixture, mut service) = start(8);
     service.ask("pause").unwrap();
-    let session = Attached::start(service.pid(), "native:*/service:hot\nnative:*/*:work_outer\n", &[]).unwrap();
+    let session =
+        Attached::start(service.pid(), "native:*/service:hot\nnative:*/*:work_outer\n", &[]).unwrap();
     service.ask("reset").unwrap();
     service.ask("resume").unwrap();
     while service.function("hot").unwrap().calls < 1000 {}
@@ -76,7 +80,9 @@ fn aliases_are_one_function_with_all_its_names() {
         return skip!("{why}");
     }
     let (fixture, mut service) = start(0);
-    let session = Attached::start(service.pid(), "native:*/service:aliased*\nnative:*:work_aliased_too\n", &[]).unwrap();
+    let session =
+        Attached::start(service.pid(), "native:*/service:aliased*\nnative:*:work_aliased_too\n", &[])
+            .unwrap();
     service.ask("call aliased 5").unwrap();
     service.ask("call aliased_too 7").unwrap();
     service.ask("call work_aliased 2").unwrap();
@@ -84,7 +90,10 @@ fn aliases_are_one_function_with_all_its_names() {
     let file = fixture.folder().join("aliases.txt");
     std::fs::write(&file, "native:*/service:aliased*\n").unwrap();
     let pid = service.pid().to_string();
-    let listed = tool::run(&["list", "--pid", &pid, "--targets", file.to_str().unwrap()], speed_bump_testing::session::PATIENCE);
+    let listed = tool::run(
+        &["list", "--pid", &pid, "--targets", file.to_str().unwrap()],
+        speed_bump_testing::session::PATIENCE,
+    );
     let ended = session.stop().unwrap();
     assert_eq!([ended.counts(0), ended.counts(1)], [(12, 12), (6, 6)]);
     assert_eq!(ended.target(0)["functions"].as_array().unwrap().len(), 1);
@@ -111,7 +120,10 @@ fn frequency_counts_per_target_over_its_functions() {
     service.ask("call work_hot 99").unwrap();
     let ended = session.stop().unwrap();
     assert_eq!([0, 1, 2].map(|target| ended.counts(target)), [(100, 33), (50, 5), (99, 24)]);
-    assert_eq!([0, 1, 2].map(|target| ended.target(target)["frequency"].clone()), [3, 10, 4].map(|n| json!(n)));
+    assert_eq!(
+        [0, 1, 2].map(|target| ended.target(target)["frequency"].clone()),
+        [3, 10, 4].map(|n| json!(n))
+    );
     assert_eq!(ended.target(1)["id"], "several");
 }
 
@@ -183,10 +195,17 @@ fn an_indirect_function_is_told_and_not_probed() {
     let run = tool::run(&arguments, speed_bump_testing::session::PATIENCE).unwrap();
     assert_eq!(run.status.code(), Some(3), "{}", run.stderr);
     assert!(run.stderr.contains("strlen in /") && run.stderr.contains("is an IFUNC"), "{}", run.stderr);
-    let listed = tool::run(&["list", arguments[0], &pid, arguments[2], arguments[3]], speed_bump_testing::session::PATIENCE);
+    let listed = tool::run(
+        &["list", arguments[0], &pid, arguments[2], arguments[3]],
+        speed_bump_testing::session::PATIENCE,
+    );
     let listed = listed.unwrap();
     assert!(listed.status.success(), "{}", listed.stderr);
-    assert!(listed.stdout.contains("selects 0 functions") && listed.stdout.contains("is an IFUNC"), "{}", listed.stdout);
+    assert!(
+        listed.stdout.contains("selects 0 functions") && listed.stdout.contains("is an IFUNC"),
+        "{}",
+        listed.stdout
+    );
 }
 
 #[test]

@@ -81,7 +81,8 @@ fn from_inside_where_forks_and_execs_are_not_announced() {
     // Found by looking: it has been executed by then, or it is found again when it has.
     let child = std::fs::read_to_string(format!("/proc/{outside}/task/{outside}/children")).unwrap();
     let child: i32 = child.trim().parse().unwrap();
-    wait_until("the child has a probe", || Ok(!text::differences(child, fixture.program())?.is_empty())).unwrap();
+    wait_until("the child has a probe", || Ok(!text::differences(child, fixture.program())?.is_empty()))
+        .unwrap();
     service.ask("relay call hot 200").unwrap();
     // nsenter waits for the loader, and passes no signal on.
     let nsenter = loader.pid();

@@ -37,7 +37,8 @@ fn is_sound(fixture: &Fixture, mut service: Service) {
     let semaphore = report.iter().find(|event| event["event"] == "semaphore").unwrap();
     assert_eq!(semaphore["value"], 0);
     // A round calls each of these once, and the tests call none of them: no call was lost or made twice.
-    let calls = |name: &str| report.iter().find(|event| event["name"] == name).unwrap()["calls"].as_u64().unwrap();
+    let calls =
+        |name: &str| report.iter().find(|event| event["name"] == name).unwrap()["calls"].as_u64().unwrap();
     let rounds = calls("hot");
     for name in ["outer", "leaf", "aliased", "probed", "probed_too", "work_hot", "work_outer", "work_leaf"] {
         assert_eq!(calls(name), rounds, "{name}");

@@ -133,7 +133,8 @@ fn a_long_spin_in_flight_does_not_hold_up_detaching() {
     }
     for signal in [Some(Signal::INT), None] {
         let (fixture, mut service) = start(0);
-        let flags: &[&str] = if signal.is_some() { &["--delay", "10s"] } else { &["--delay", "10s", "--duration", "1s"] };
+        let flags: &[&str] =
+            if signal.is_some() { &["--delay", "10s"] } else { &["--delay", "10s", "--duration", "1s"] };
         let mut session = Attached::start(service.pid(), TARGETS, flags).unwrap();
         let pid = service.pid();
         let idle = system_time(pid);

@@ -99,8 +99,7 @@ fn environment_variables_are_defaults_for_the_flags() {
 
     let ended = hundred_calls(&mut service, &[], &[("SPEED_BUMP_START_MS", "1000000")]);
     assert_eq!(ended.counts(0), (100, 0));
-    let ended =
-        hundred_calls(&mut service, &["--start-after", "0"], &[("SPEED_BUMP_START_MS", "1000000")]);
+    let ended = hundred_calls(&mut service, &["--start-after", "0"], &[("SPEED_BUMP_START_MS", "1000000")]);
     assert_eq!(ended.counts(0), (100, 100));
 
     let duration = |command: &mut Command| {

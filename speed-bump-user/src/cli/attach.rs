@@ -14,6 +14,7 @@ use super::{
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
     prepare::{self, Prepared},
+    terminal::tell,
 };
 use crate::{
     kernel::{TaskOffsets, namespace::Namespace},
@@ -41,11 +42,11 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let settings = settings(arguments, &environment);
     let Prepared { resolver, processes, notices } = prepare::prepare(&arguments.select, &environment)?;
     for notice in &notices {
-        eprintln!("speed-bump-ebpf: {notice}");
+        tell(format_args!("speed-bump-ebpf: {notice}"));
     }
     if !arguments.quiet {
         for (process, plan) in &processes {
-            eprintln!("{}", prepare::header(process, plan, resolver.calibration()));
+            tell(prepare::header(process, plan, resolver.calibration()));
         }
     }
 
@@ -61,14 +62,14 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let mut session = Session::start(resolver, settings, processes, follow_offsets())?;
     drop(entered);
     if !arguments.quiet {
-        eprintln!("attached; Ctrl-C detaches");
+        tell(format_args!("attached; Ctrl-C detaches"));
     }
 
     let live = (!arguments.quiet && stderr().is_terminal()).then(live_table);
     let ended = runtime
         .block_on(run_session(&mut session, signals, live.as_ref().map(|_| REFRESH), |session| {
             if let Some(live) = &live {
-                live.set_message(table::render(&session.report(), FUNCTIONS_SHOWN));
+                live.set_message(table::render_live(&session.report(), terminal_lines()));
             }
         }))
         .context("the event loop failed")
@@ -80,10 +81,10 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
 
     let report = session.report();
     if !arguments.quiet {
-        eprint!("{}", table::render(&report, FUNCTIONS_SHOWN));
+        tell(table::render(&report, FUNCTIONS_SHOWN).trim_end());
     }
     for warning in &report.warnings {
-        eprintln!("speed-bump-ebpf: warning: {warning}");
+        tell(format_args!("speed-bump-ebpf: warning: {warning}"));
     }
     if let Some(json) = &json {
         json.write(&report).map_err(|error| Failure::new(SYSTEM, error))?;
@@ -95,7 +96,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
             Ended::Signal(name) => format!("stopped by {name}"),
             Ended::TargetGone => "the target ended".to_owned(),
         };
-        eprintln!("detached after {}: {why}", Nanos::from(report.duration));
+        tell(format_args!("detached after {}: {why}", Nanos::from(report.duration)));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -109,6 +110,12 @@ fn settings(arguments: &AttachArgs, environment: &Environment) -> Settings {
         duration,
         children: !arguments.no_children,
     }
+}
+
+/// Lines that a table may take without scrolling.
+fn terminal_lines() -> usize {
+    let lines = rustix::termios::tcgetwinsize(stderr()).map_or(24, |size| usize::from(size.ws_row));
+    lines.saturating_sub(2)
 }
 
 fn live_table() -> ProgressBar {

@@ -1,6 +1,6 @@
 //! Which processes are covered: attaching to them, following their forks and execs, letting go of them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use speed_bump_abi::{FunctionEntry, SiteArguments};
 
@@ -15,7 +15,7 @@ use crate::{
     process::{Memory, MemoryError, Process},
     session::{Session, SessionError, Way, python::PythonFollower},
     targets::TargetIndex,
-    units::{Pid, VirtualAddress},
+    units::{Nanos, Pid, VirtualAddress},
 };
 
 /// A process with probes in it.
@@ -53,7 +53,13 @@ impl Session {
         let pid = process.pid();
         let index = self.coverings;
         self.engine.track(pid)?;
+        let began = Instant::now();
         let (attachment, refused) = attach::attach(&self.engine, pid, index, &groups)?;
+        tracing::info!(
+            "attached {} probe sites of process {pid} in {}",
+            attachment.sites(),
+            Nanos::from(began.elapsed())
+        );
         self.coverings += 1;
         self.pids_seen.insert(pid);
         for refused in refused {
