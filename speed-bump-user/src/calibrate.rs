@@ -26,10 +26,15 @@ use stubs::Stub;
 /// Delay with which the constant surplus of a spin is measured; long enough that the loop runs, short
 /// enough that start-up stays fast.
 const TRIAL_DELAY: Nanos = Nanos(3_000);
-/// Batches whose median counts; an interrupt spoils a batch, not the median.
-const BATCHES: usize = 25;
-/// Calls of a batch.
-const CALLS: u32 = 16;
+/// Calls of each stub, whose median counts. Each is timed by itself: where a busy thread shares the processor and
+/// preempts us every 50 us, nearly every batch of calls is spoilt, and few of the calls.
+const CALLS: usize = 320;
+/// Calls of each stub before that: the first optimises the site, the others warm what stays warm.
+const FIRST_CALLS: usize = 8;
+/// Bytes touched between two calls: more than a first-level cache, less than a second-level one.
+const WORKING_SET: usize = 256 << 10;
+/// Bytes of a cache line.
+const CACHE_LINE: usize = 64;
 
 /// What a probe on one kind of instruction costs the caller, in ns per call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -134,7 +139,7 @@ struct Bench {
 impl Bench {
     fn new(attach_type: UprobeAttachType) -> Result<Self, CalibrateError> {
         let stubs = Stub::all();
-        let unprobed = medians_ns(&stubs);
+        let unprobed = costs_ns(&stubs);
         let count = u32::try_from(stubs.len()).unwrap_or(u32::MAX);
         let capacity =
             Capacity { targets: 1, sites: count, functions: count, trampolines: 0, python_usdt: false };
@@ -184,8 +189,9 @@ impl Bench {
         let delayed = self.sweep(0, TRIAL_DELAY)?;
 
         let made = self.engine.stats(0)?;
-        let expected = 3 * u64::from(CALLS) * (BATCHES as u64 + 1);
-        if made.calls < expected || made.delayed != 2 * u64::from(CALLS) * (BATCHES as u64 + 1) {
+        let sweep = (FIRST_CALLS + CALLS) as u64;
+        let expected = 3 * sweep;
+        if made.calls < expected || made.delayed != 2 * sweep {
             return Err(CalibrateError::Miscounted { counted: made.calls, made: expected });
         }
         let costs = self
@@ -208,7 +214,7 @@ impl Bench {
         for (index, _) in (0_u32..).zip(&self.stubs) {
             self.engine.set_function(index, target)?;
         }
-        let probed = medians_ns(&self.stubs);
+        let probed = costs_ns(&self.stubs);
         Ok(probed
             .iter()
             .zip(&self.unprobed)
@@ -217,29 +223,36 @@ impl Bench {
     }
 }
 
-/// Median over the batches of what a call of each stub takes, in ns. The stubs take turns, so that a slow
-/// moment of the machine falls on all of them and on few batches of each.
-fn medians_ns(stubs: &[Stub]) -> Vec<u64> {
-    let batch = |stub: &Stub| {
-        let start = Instant::now();
-        for _ in 0..CALLS {
-            stub.call();
+/// What a call of each stub takes, in ns. The stubs take turns, so that a slow moment of the machine falls on all
+/// of them and on few calls of each.
+///
+/// Between two calls memory is touched, so that the kernel's path to the program is as cold as a target
+/// leaves it that does something between its calls: a bare loop over the stubs makes a trap look some 130 ns
+/// cheaper than it is in CPython.
+fn costs_ns(stubs: &[Stub]) -> Vec<u64> {
+    let mut working_set = vec![0_u8; WORKING_SET];
+    let mut call = |stub: &Stub| {
+        for byte in working_set.iter_mut().step_by(CACHE_LINE) {
+            *byte = byte.wrapping_add(1);
         }
-        u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX) / u64::from(CALLS)
+        std::hint::black_box(&mut working_set);
+        let start = Instant::now();
+        stub.call();
+        Nanos::from(start.elapsed()).0
     };
-    let mut batches = vec![[0; BATCHES]; stubs.len()];
-    for round in 0..=BATCHES {
-        for (stub, batches) in stubs.iter().zip(&mut batches) {
-            let taken = batch(stub);
-            // The first optimises the site and warms the caches.
-            if let Some(place) = round.checked_sub(1).and_then(|round| batches.get_mut(round)) {
-                *place = taken;
+    let mut taken = vec![Vec::with_capacity(FIRST_CALLS + CALLS); stubs.len()];
+    // A single step leaves the processor such that the next two traps cost 100 ns more: those take no turns.
+    for is_turn in [|kind| kind != SiteKind::SingleStep, |kind| kind == SiteKind::SingleStep] {
+        for _ in 0..FIRST_CALLS + CALLS {
+            for (stub, taken) in stubs.iter().zip(&mut taken).filter(|(stub, _)| is_turn(stub.kind)) {
+                taken.push(call(stub));
             }
         }
     }
-    let median = |mut batches: [u64; BATCHES]| {
-        batches.sort_unstable();
-        batches[BATCHES / 2]
+    let median = |mut taken: Vec<u64>| {
+        let counted = taken.get_mut(FIRST_CALLS..).unwrap_or_default();
+        counted.sort_unstable();
+        counted.get(CALLS / 2).copied().unwrap_or_default()
     };
-    batches.into_iter().map(median).collect()
+    taken.into_iter().map(median).collect()
 }

@@ -153,7 +153,7 @@ impl Session {
             started: Instant::now(),
             ended: None,
         };
-        if settings.children && follow.is_some() {
+        if follow.is_some() {
             session.engine.follow_processes()?;
             session.follows = true;
         }

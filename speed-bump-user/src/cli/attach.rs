@@ -58,8 +58,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let entered = runtime.enter();
     let signals =
         Signals::new().context("cannot listen for signals").map_err(|error| Failure::new(SYSTEM, error))?;
-    let follow = if settings.children { follow_offsets() } else { None };
-    let mut session = Session::start(resolver, settings, processes, follow)?;
+    let mut session = Session::start(resolver, settings, processes, follow_offsets())?;
     drop(entered);
     if !arguments.quiet {
         eprintln!("attached; Ctrl-C detaches");
@@ -69,7 +68,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let ended = runtime
         .block_on(run_session(&mut session, signals, live.as_ref().map(|_| REFRESH), |session| {
             if let Some(live) = &live {
-                live.set_message(table::render(&session.report(), FUNCTIONS_SHOWN));
+                live.set_message(table::render_live(&session.report(), terminal_lines()));
             }
         }))
         .context("the event loop failed")
@@ -112,6 +111,12 @@ fn settings(arguments: &AttachArgs, environment: &Environment) -> Settings {
     }
 }
 
+/// Lines that a table may take without scrolling.
+fn terminal_lines() -> usize {
+    let lines = rustix::termios::tcgetwinsize(stderr()).map_or(24, |size| usize::from(size.ws_row));
+    lines.saturating_sub(2)
+}
+
 fn live_table() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{msg}") {
@@ -120,16 +125,16 @@ fn live_table() -> ProgressBar {
     bar
 }
 
-/// Where the running kernel keeps what following forks needs; without it children are found by looking.
+/// Where the running kernel keeps what following forks and execs needs; without it they are found by looking.
 fn follow_offsets() -> Option<TaskOffsets> {
     if Namespace::Pid.is_initial() != Some(true) {
-        tracing::info!("not in the initial PID namespace: children are found by polling");
+        tracing::info!("not in the initial PID namespace: forks and execs are found by polling");
         return None;
     }
     match TaskOffsets::read() {
         Ok(offsets) => Some(offsets),
         Err(error) => {
-            tracing::info!("children are found by polling: {error}");
+            tracing::info!("forks and execs are found by polling: {error}");
             None
         }
     }

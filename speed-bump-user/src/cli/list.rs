@@ -7,6 +7,7 @@ use super::{
     environment::Environment,
     exit::{Failure, USAGE},
     prepare::{self, Prepared},
+    terminal::{print, tell},
 };
 use crate::{
     calibrate::Calibration,
@@ -28,7 +29,8 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let shown = if arguments.all { usize::MAX } else { SHOWN };
     let delay = prepare::delay(&arguments.select, &environment);
     for (process, plan) in &processes {
-        println!("{}", prepare::header(process, plan, calibration));
+        print(format_args!("{}", prepare::header(process, plan, calibration)));
+        // Those of the interpreter, which stand for all Python functions.
         for site in plan.sites.iter().filter(|site| site.function.is_none()) {
             print_site(site, calibration);
         }
@@ -38,7 +40,7 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
         }
     }
     for notice in &notices {
-        eprintln!("speed-bump-ebpf: {notice}");
+        tell(format_args!("speed-bump-ebpf: {notice}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -52,7 +54,7 @@ struct Listing<'a> {
 
 impl Listing<'_> {
     fn print(&self, index: TargetIndex, target: &Target, delay: Nanos) {
-        println!("\nline {}: {}", target.line, target.text);
+        print(format_args!("\nline {}: {}", target.line, target.text));
         let selected: Vec<(usize, &PlannedFunction)> = self
             .plan
             .functions
@@ -60,7 +62,7 @@ impl Listing<'_> {
             .enumerate()
             .filter(|(_, function)| function.selected.target == index)
             .collect();
-        println!(
+        print(format_args!(
             "  read as {}; engine {}, delay {delay}; selects {} in process {}",
             target.kind,
             EngineKind::Bpf,
@@ -69,7 +71,7 @@ impl Listing<'_> {
                 count => format!("{count} functions"),
             },
             self.process.pid()
-        );
+        ));
         let mut sites: HashMap<usize, Vec<&PlannedSite>> = HashMap::new();
         for site in &self.plan.sites {
             if let Some(function) = site.function {
@@ -83,35 +85,40 @@ impl Listing<'_> {
             }
         }
         if selected.len() > self.shown {
-            println!("  … {} more (--all shows them)", selected.len() - self.shown);
+            print(format_args!("  … {} more (--all shows them)", selected.len() - self.shown));
         }
         if selected.is_empty()
             && target.kind == crate::targets::TargetKind::Python
             && let PythonPlan::Impossible(why) = &self.plan.python
         {
-            println!("  {why}");
+            print(format_args!("  {why}"));
         }
         for remark in self.plan.remarks.iter().filter(|remark| remark.target == Some(index)) {
-            println!("  {}", remark.text);
+            print(format_args!("  {}", remark.text));
         }
     }
 
     fn print_function(&self, function: &PlannedFunction) {
         let selected = &function.selected;
         let line = selected.line.map(|line| format!(":{line}")).unwrap_or_default();
-        println!("  {} ({}{line}), entry {}", selected.name, selected.file.display(), function.entry);
+        print(format_args!(
+            "  {} ({}{line}), entry {}",
+            selected.name,
+            selected.file.display(),
+            function.entry
+        ));
         if !function.aliases.is_empty() {
-            println!("    also called {}", function.aliases.join(", "));
+            print(format_args!("    also called {}", function.aliases.join(", ")));
         }
         for line in &function.shadowed {
-            println!("    a later target selects it too and yields: number {}", line.0 + 1);
+            print(format_args!("    a later target selects it too and yields: number {}", line.0 + 1));
         }
     }
 }
 
 fn print_site(site: &PlannedSite, calibration: &Calibration) {
     let cost = calibration.cost(site.kind);
-    println!(
+    print(format_args!(
         "    site {}+{}: {} ({}), floor {}{}",
         site.file.path().display(),
         site.offset,
@@ -119,8 +126,8 @@ fn print_site(site: &PlannedSite, calibration: &Calibration) {
         site.kind,
         cost.floor,
         site.semaphore.map(|offset| format!(", semaphore at {offset}")).unwrap_or_default()
-    );
+    ));
     if let Some(remark) = &site.remark {
-        println!("      {remark}");
+        print(format_args!("      {remark}"));
     }
 }
