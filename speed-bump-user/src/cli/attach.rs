@@ -19,7 +19,7 @@ use crate::{
     kernel::{TaskOffsets, namespace::Namespace},
     session::{
         Session, Settings,
-        run::{Ended, run as run_session},
+        run::{Ended, Signals, run as run_session},
     },
     stats::{
         json::JsonOutput,
@@ -56,13 +56,19 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::new(SYSTEM, error))?;
     // Signals are handled from before the attach on: none of them may end us with the links' fate open.
     let entered = runtime.enter();
+    let signals = Signals::new()
+        .context("cannot listen for signals")
+        .map_err(|error| Failure::new(SYSTEM, error))?;
     let follow = if settings.children { follow_offsets() } else { None };
     let mut session = Session::start(resolver, settings, processes, follow)?;
     drop(entered);
+    if !arguments.quiet {
+        eprintln!("attached; Ctrl-C detaches");
+    }
 
     let live = (!arguments.quiet && stderr().is_terminal()).then(live_table);
     let ended = runtime
-        .block_on(run_session(&mut session, live.as_ref().map(|_| REFRESH), |session| {
+        .block_on(run_session(&mut session, signals, live.as_ref().map(|_| REFRESH), |session| {
             if let Some(live) = &live {
                 live.set_message(table::render(&session.report(), FUNCTIONS_SHOWN));
             }

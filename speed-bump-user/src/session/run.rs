@@ -39,17 +39,17 @@ pub enum Ended {
     TargetGone,
 }
 
-/// Runs the session until something ends it. `show` is called every `show_every`, to refresh what people
-/// see.
+/// Runs the session until something ends it. `signals` were listened to since before the attach; `show` is
+/// called every `show_every`, to refresh what people see.
 ///
 /// # Errors
 /// The event loop itself could not be set up.
 pub async fn run(
     session: &mut Session,
+    mut signals: Signals,
     show_every: Option<Duration>,
     mut show: impl FnMut(&mut Session),
 ) -> std::io::Result<Ended> {
-    let mut signals = Signals::new()?;
     let mut events = session.engine.take_events().map(watch_ring).transpose()?;
     let ends = session.ends();
     let mut follow = interval(FOLLOW_EVERY);
@@ -160,15 +160,20 @@ impl Watched {
     }
 }
 
-/// The signals that end a session.
-struct Signals {
+/// The signals that end a session. From its creation on they end the process no more, and none is lost.
+#[derive(Debug)]
+pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
 }
 
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    /// Starts to listen; inside the runtime that will run the session.
+    ///
+    /// # Errors
+    /// The handlers could not be installed.
+    pub fn new() -> std::io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
