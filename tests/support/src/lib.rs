@@ -7,9 +7,12 @@ pub mod fixture;
 pub mod places;
 pub mod pythons;
 pub mod service;
+pub mod session;
 pub mod skip;
+pub mod text;
 pub mod tool;
 
 pub use fixture::Fixture;
 pub use pythons::{PythonBuild, pythons};
 pub use service::Service;
+pub use session::Attached;

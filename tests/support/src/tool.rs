@@ -4,8 +4,9 @@ use std::{
     env,
     path::PathBuf,
     process::{Command, ExitStatus, Stdio},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -51,8 +52,8 @@ pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: &[S], limit: Duration) -> Resul
 #[derive(Debug)]
 pub struct Running {
     child: std::process::Child,
-    stdout: Option<thread::JoinHandle<Vec<u8>>>,
-    stderr: Option<thread::JoinHandle<Vec<u8>>>,
+    stdout: Option<Output>,
+    stderr: Option<Output>,
 }
 
 impl Running {
@@ -64,8 +65,8 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {command:?}"))?;
-        let stdout = child.stdout.take().map(collect);
-        let stderr = child.stderr.take().map(collect);
+        let stdout = child.stdout.take().map(Output::collect);
+        let stderr = child.stderr.take().map(Output::collect);
         Ok(Self { child, stdout, stderr })
     }
 
@@ -81,6 +82,13 @@ impl Running {
         rustix::process::kill_process(pid, signal).with_context(|| format!("cannot send {signal:?}"))
     }
 
+    /// Waits until it has written this to standard error. That it ends without, or does not within `limit`, is an
+    /// error that shows what it wrote instead.
+    pub fn wait_for_stderr(&self, text: &str, limit: Duration) -> Result<()> {
+        let output = self.stderr.as_ref().context("its standard error is not collected")?;
+        output.wait_for(text, limit)
+    }
+
     /// Waits for its end and kills it after `limit`, which is an error that shows its output so far.
     pub fn finish(mut self, limit: Duration) -> Result<Run> {
         let status = wait(&mut self.child, limit)?;
@@ -88,10 +96,7 @@ impl Running {
             self.child.kill().context("cannot kill the loader")?;
             self.child.wait().context("cannot wait for the loader")?;
         }
-        let text = |handle: Option<thread::JoinHandle<Vec<u8>>>| {
-            let bytes = handle.and_then(|handle| handle.join().ok()).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
+        let text = |output: Option<Output>| output.map(Output::finish).unwrap_or_default();
         let (stdout, stderr) = (text(self.stdout.take()), text(self.stderr.take()));
         match status {
             Some(status) => Ok(Run { status, stdout, stderr }),
@@ -107,13 +112,64 @@ impl Drop for Running {
     }
 }
 
-/// Reads a pipe to its end on a thread of its own, so that the writer never blocks.
-fn collect(mut pipe: impl std::io::Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.read_to_end(&mut bytes);
-        bytes
-    })
+/// What comes out of a pipe, read on a thread of its own so that the writer never blocks.
+#[derive(Debug)]
+struct Output {
+    so_far: Arc<(Mutex<SoFar>, Condvar)>,
+    reader: thread::JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct SoFar {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl SoFar {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
+
+impl Output {
+    fn collect(mut pipe: impl std::io::Read + Send + 'static) -> Self {
+        let so_far: Arc<(Mutex<SoFar>, Condvar)> = Arc::default();
+        let shared = Arc::clone(&so_far);
+        let reader = thread::spawn(move || {
+            let mut part = [0; 4096];
+            loop {
+                let length = pipe.read(&mut part).unwrap_or(0);
+                let mut so_far = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+                so_far.bytes.extend_from_slice(&part[..length]);
+                so_far.ended = length == 0;
+                shared.1.notify_all();
+                if so_far.ended {
+                    return;
+                }
+            }
+        });
+        Self { so_far, reader }
+    }
+
+    fn wait_for(&self, text: &str, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        let mut so_far = self.so_far.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while !so_far.text().contains(text) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if so_far.ended || left.is_zero() {
+                bail!("it did not write `{text}` but:\n{}", so_far.text());
+            }
+            let (guard, _) = self.so_far.1.wait_timeout(so_far, left).unwrap_or_else(PoisonError::into_inner);
+            so_far = guard;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> String {
+        // It ends with the pipe; that it panicked would leave what it read before.
+        let _ = self.reader.join();
+        self.so_far.0.lock().unwrap_or_else(PoisonError::into_inner).text()
+    }
 }
 
 #[cfg(test)]
@@ -127,6 +183,16 @@ mod tests {
         let run = run.finish(Duration::from_secs(60)).unwrap();
         assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("out\n", "err\n"));
         assert_eq!(run.status.code(), Some(3));
+    }
+
+    #[test]
+    fn its_words_can_be_waited_for() {
+        let limit = Duration::from_secs(60);
+        let run = Running::start(Command::new("sh").args(["-c", "echo one >&2; echo two >&2; sleep 600"])).unwrap();
+        run.wait_for_stderr("one\ntwo\n", limit).unwrap();
+        let run = Running::start(Command::new("sh").args(["-c", "echo one >&2"])).unwrap();
+        let error = run.wait_for_stderr("two", limit).unwrap_err();
+        assert!(error.to_string().contains("one\n"), "{error}");
     }
 
     #[test]

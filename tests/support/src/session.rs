@@ -1,0 +1,152 @@
+//! The loader attached to a process: start it, wait until it is attached, end it, read its report.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::tool::{self, Run, Running};
+
+/// How long anything here may take before it counts as hung.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says why no test can attach anything here, where that is so.
+pub fn obstacle() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("attaching needs root");
+    }
+    if !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return Some("this kernel has no uprobes (CONFIG_UPROBE_EVENTS)");
+    }
+    None
+}
+
+/// The command that attaches to a process; a targets file of this text is made in `folder`.
+pub fn command(folder: &Path, pid: i32, targets: &str, flags: &[&str]) -> Result<Command> {
+    let file = folder.join("targets.txt");
+    fs::write(&file, targets).with_context(|| format!("cannot write {}", file.display()))?;
+    let mut command = Command::new(tool::path()?);
+    command.args(["--pid", &pid.to_string(), "--targets"]).arg(file).args(flags);
+    Ok(command)
+}
+
+/// The loader while it is attached. Dropping it kills it.
+#[derive(Debug)]
+pub struct Attached {
+    running: Running,
+    folder: TempDir,
+}
+
+/// How a session ended, and what it counted.
+#[derive(Debug)]
+pub struct Ended {
+    /// What the loader left.
+    pub run: Run,
+    /// Its JSON report.
+    pub report: Value,
+}
+
+impl Attached {
+    /// Attaches to a process with targets of this text, and waits until everything is attached.
+    pub fn start(pid: i32, targets: &str, flags: &[&str]) -> Result<Self> {
+        Self::start_with(pid, targets, flags, |_| ())
+    }
+
+    /// The same, with a last word on the command before it runs.
+    pub fn start_with(
+        pid: i32,
+        targets: &str,
+        flags: &[&str],
+        adjust: impl FnOnce(&mut Command),
+    ) -> Result<Self> {
+        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let mut command = command(folder.path(), pid, targets, flags)?;
+        command.arg("--json").arg(folder.path().join("report.json"));
+        adjust(&mut command);
+        let attached = Self { running: Running::start(&mut command)?, folder };
+        attached.wait_for("attached; ")?;
+        Ok(attached)
+    }
+
+    /// The loader's process id.
+    pub fn pid(&self) -> i32 {
+        self.running.pid()
+    }
+
+    /// Waits until the loader has written this to standard error.
+    pub fn wait_for(&self, text: &str) -> Result<()> {
+        self.running.wait_for_stderr(text, PATIENCE)
+    }
+
+    /// Sends the loader a signal.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        self.running.signal(signal)
+    }
+
+    /// Stops the session as Ctrl-C does.
+    pub fn stop(mut self) -> Result<Ended> {
+        self.signal(Signal::INT)?;
+        self.finish()
+    }
+
+    /// Waits until the session has ended by itself. Another exit code than 0 is an error.
+    pub fn finish(self) -> Result<Ended> {
+        let report = self.report_path();
+        let run = self.running.finish(PATIENCE)?;
+        ensure!(run.status.success(), "{}\n{}", run.status, run.stderr);
+        let text = fs::read(&report).with_context(|| format!("no report in {}", report.display()))?;
+        Ok(Ended { report: serde_json::from_slice(&text).context("the report is not JSON")?, run })
+    }
+
+    /// Kills the loader as nothing can be prepared for, and waits until it is gone.
+    pub fn kill(mut self) -> Result<()> {
+        self.signal(Signal::KILL)?;
+        self.running.finish(PATIENCE)?;
+        Ok(())
+    }
+
+    fn report_path(&self) -> PathBuf {
+        self.folder.path().join("report.json")
+    }
+}
+
+impl Ended {
+    /// A target's entry, by its position in the targets file.
+    pub fn target(&self, position: usize) -> &Value {
+        &self.report["targets"][position]
+    }
+
+    /// Calls and delayed calls of a target.
+    pub fn counts(&self, target: usize) -> (u64, u64) {
+        let count = |field: &str| self.target(target)[field].as_u64().unwrap_or(u64::MAX);
+        (count("calls"), count("delayed"))
+    }
+
+    /// The names of a target's functions, sorted.
+    pub fn functions(&self, target: usize) -> Vec<&str> {
+        let functions = self.target(target)["functions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut names: Vec<_> = functions.iter().filter_map(|function| function["name"].as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// Waits until something holds that other processes bring about.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds()? {
+        if Instant::now() >= deadline {
+            bail!("waited in vain until {what}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
