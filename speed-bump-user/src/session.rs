@@ -10,6 +10,7 @@ pub mod python;
 pub mod report;
 pub mod run;
 pub mod sites;
+mod stopper;
 mod tick;
 
 use std::{
@@ -36,6 +37,7 @@ use crate::{
 use functions::FunctionTable;
 use processes::Covered;
 use sites::SiteTable;
+use stopper::STOPPED;
 
 /// Functions that may appear after the attach, beyond twice those known then.
 const LATE_FUNCTIONS: u32 = 8_192;
@@ -186,7 +188,7 @@ impl Session {
     /// # Errors
     /// What the map update returns.
     pub fn stop(&mut self) -> Result<(), MapError> {
-        self.engine.set_control(Control { start_ns: u64::MAX, end_ns: u64::MAX, stop: 1 })
+        self.engine.set_control(STOPPED)
     }
 
     /// Detaches from everything. Counters stay readable.

@@ -56,9 +56,8 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::new(SYSTEM, error))?;
     // Signals are handled from before the attach on: none of them may end us with the links' fate open.
     let entered = runtime.enter();
-    let signals = Signals::new()
-        .context("cannot listen for signals")
-        .map_err(|error| Failure::new(SYSTEM, error))?;
+    let signals =
+        Signals::new().context("cannot listen for signals").map_err(|error| Failure::new(SYSTEM, error))?;
     let follow = if settings.children { follow_offsets() } else { None };
     let mut session = Session::start(resolver, settings, processes, follow)?;
     drop(entered);

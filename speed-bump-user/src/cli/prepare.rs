@@ -18,12 +18,16 @@ use crate::{
         resolve::Resolver,
     },
     process::Process,
+    python::entry_source::EntrySource,
     targets::{Reading, TargetIndex, TargetKind, Targets},
     units::Nanos,
 };
 
 /// The delay of a trigger where neither flag nor environment says one; upstream's.
 const DEFAULT_DELAY: Nanos = Nanos(1_000);
+
+/// The longest delay that is spun in the kernel without a word.
+const LONG_DELAY: Nanos = Nanos(1_000_000);
 
 /// Everything that is known before anything is attached.
 pub struct Prepared {
@@ -49,7 +53,7 @@ pub fn prepare(select: &SelectArgs, environment: &Environment) -> Result<Prepare
     }
     let mut notices: Vec<String> = targets.no_target().iter().map(ToString::to_string).collect();
     notices.extend(unmatched(select, &resolver, &planned)?);
-    notices.extend(clamped(&resolver, &planned, delay(select, environment)));
+    notices.extend(unusual_delays(&resolver, &planned, delay(select, environment)));
     Ok(Prepared { resolver, processes: planned, notices })
 }
 
@@ -158,8 +162,9 @@ fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[(Process, Pla
     text
 }
 
-/// A line for each target whose delay is below what can be delivered at its sites.
-fn clamped(resolver: &Resolver, planned: &[(Process, Plan)], default: Nanos) -> Vec<String> {
+/// A line for each target whose delay is below what can be delivered at its sites, or long enough to hold
+/// up others.
+fn unusual_delays(resolver: &Resolver, planned: &[(Process, Plan)], default: Nanos) -> Vec<String> {
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {
         let delay = target.delay.unwrap_or(default);
@@ -172,6 +177,14 @@ fn clamped(resolver: &Resolver, planned: &[(Process, Plan)], default: Nanos) -> 
             notices.push(format!(
                 "warning: line {}: a delay of {delay} is below the floor of {floor} at its costliest probe \
                  site; a trigger there takes {floor} (for less on average, delay every Nth call with frequency=N)",
+                target.line
+            ));
+        }
+        if delay > LONG_DELAY {
+            notices.push(format!(
+                "warning: line {}: a delay of {delay} is spun in the kernel, where nothing else runs on that \
+                 CPU meanwhile unless the kernel is fully preemptible; as many threads as there are CPUs can \
+                 hold up the whole machine",
                 target.line
             ));
         }
@@ -204,9 +217,14 @@ pub fn header(process: &Process, plan: &Plan, calibration: &Calibration) -> Stri
                 .map(|site| calibration.cost(site.kind).unselected)
                 .max()
                 .unwrap_or_default();
+            let names = match source {
+                EntrySource::PerfMap => "",
+                EntrySource::Usdt => ", and about as much again to read its names",
+            };
             let _ = write!(
                 text,
-                "\n  Python calls through {source}: each call of any Python function costs about {cost}, matched or not"
+                "\n  Python calls through {source}: each call of any Python function costs about {cost}{names}, \
+                 matched or not"
             );
         }
         PythonPlan::Impossible(why) => {

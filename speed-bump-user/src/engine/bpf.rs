@@ -5,11 +5,14 @@
 
 mod object;
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
 
 use aya::{
     Ebpf,
-    maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
     programs::RawTracePoint,
 };
 use speed_bump_abi::{
@@ -58,6 +61,7 @@ pub struct BpfEngine {
     trampoline: OwnedFd,
     python_usdt: OwnedFd,
     control: Array<MapData, Control>,
+    control_fd: OwnedFd,
     policies: Array<MapData, Policy>,
     sites: Array<MapData, SiteArguments>,
     functions: Array<MapData, FunctionEntry>,
@@ -87,6 +91,12 @@ impl BpfEngine {
     ) -> Result<Self, EngineError> {
         let object::Loaded { mut ebpf, site, trampoline, python_usdt } =
             object::load(capacity, attach_type, offsets)?;
+        let control_fd = match ebpf.map(maps::CONTROL) {
+            Some(Map::Array(map)) => {
+                map.fd().as_fd().try_clone_to_owned().map_err(EngineError::Descriptor)?
+            }
+            _ => return Err(EngineError::NoMap { name: maps::CONTROL }),
+        };
         let mut take = |name: &'static str| ebpf.take_map(name).ok_or(EngineError::NoMap { name });
         let control = take(maps::CONTROL)?;
         let policies = take(maps::POLICIES)?;
@@ -106,6 +116,7 @@ impl BpfEngine {
             trampoline,
             python_usdt,
             control: control.try_into()?,
+            control_fd,
             policies: policies.try_into()?,
             sites: sites.try_into()?,
             functions: functions.try_into()?,
@@ -141,6 +152,15 @@ impl BpfEngine {
     /// What the map update returns.
     pub fn set_control(&mut self, control: Control) -> Result<(), MapError> {
         self.control.set(0, control, 0)
+    }
+
+    /// A handle of its own to the map behind [`BpfEngine::set_control`], for another thread.
+    ///
+    /// # Errors
+    /// No more file descriptors.
+    pub fn second_control(&self) -> io::Result<Array<MapData, Control>> {
+        let map = MapData::from_fd(self.control_fd.try_clone()?).map_err(io::Error::other)?;
+        Map::from_map_data(map).and_then(TryInto::try_into).map_err(io::Error::other)
     }
 
     /// Sets the policy of one target. Takes effect with the next call, everywhere.

@@ -58,13 +58,6 @@ impl Python {
         command
     }
 
-    /// What a program prints.
-    pub(crate) fn run(&self, options: &[&str], program: &str) -> String {
-        let output = self.command().args(options).args(["-c", program]).output().unwrap();
-        assert!(output.status.success(), "{self}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
     /// Starts a program and waits until it has printed its first line.
     pub(crate) fn start(&self, options: &[&str], program: &str) -> Running {
         let mut command = self.command();

@@ -91,6 +91,7 @@ pub struct SourceIndex {
     objects: Vec<CodeObject>,
     /// Places in `objects`, ascending.
     by_name: HashMap<String, Vec<usize>>,
+    has_errors: bool,
 }
 
 impl SourceIndex {
@@ -135,7 +136,7 @@ impl SourceIndex {
         for (place, object) in objects.iter().enumerate() {
             by_name.entry(object.name.clone()).or_default().push(place);
         }
-        Ok(Self { objects, by_name })
+        Ok(Self { objects, by_name, has_errors: tree.root_node().has_error() })
     }
 
     /// What a `co_name` and the line of a `function__entry` may mean; `None` if the text has no such name.
@@ -160,6 +161,11 @@ impl SourceIndex {
         qualnames.sort_unstable();
         qualnames.dedup();
         Some(Candidates { qualnames, matched_by })
+    }
+
+    /// Whether the grammar did not understand all of the text: names may then lack what is around them.
+    pub fn has_errors(&self) -> bool {
+        self.has_errors
     }
 
     /// All code objects, in the order of their first lines; the file's own, `<module>`, is one.

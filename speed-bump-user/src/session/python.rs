@@ -217,21 +217,36 @@ impl Session {
                     let index = SourceIndex::read(root.as_ref()?, &file, version);
                     index.inspect_err(|error| tracing::debug!("qualified names of {file}: {error}")).ok()
                 });
-                let found = source.as_ref().and_then(|source| source.find(&name, key.line.cast_signed()));
-                found.map(|found| found.qualnames.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+                source.as_ref().and_then(|source| qualnames(source, &name, key.line))
             }
             Way::PerfMap { .. } => None,
         };
-        // Two lambdas on one line are told apart by nothing: the first that a target selects stands for both.
+        let mut ambiguous = None;
         let (target, name): (TargetIndex, String) = match qualnames {
-            Some(names) => names.into_iter().find_map(|name| Some((module.select(&name).winner?, name)))?,
+            Some(names) => {
+                let selected: Vec<_> = names
+                    .iter()
+                    .filter_map(|name| Some((module.select(name).winner?, name.clone())))
+                    .collect();
+                let first = selected.first().cloned()?;
+                // Nothing tells them apart: two lambdas on one line, or a probe that gives no line.
+                if selected.len() < names.len() {
+                    let (all, one) = (names.join(", "), &first.1);
+                    ambiguous =
+                        Some(format!("{file}: calls of {all} cannot be told apart and count as {one}"));
+                }
+                first
+            }
             None => (module.select_by_last_component(&name).winner?, name),
         };
+        if let Some(ambiguous) = ambiguous {
+            self.warn(ambiguous);
+        }
         let function = SelectedFunction {
             target,
             name,
             file: file.into(),
-            line: Some(key.line).filter(|line| *line > 0),
+            line: Some(key.line).filter(|line| line.cast_signed() > 0),
         };
         match self.python_function(&function, Entry::Usdt, kind) {
             Ok(index) => Some(index),
@@ -255,6 +270,15 @@ impl Session {
             self.python_code(process, location, &key);
         }
     }
+}
+
+/// The qualified names that a code location may have; `None` where the source file does not tell.
+fn qualnames(source: &SourceIndex, name: &str, line: u32) -> Option<Vec<String>> {
+    if source.has_errors() {
+        return None; // the parser lost its way: a name may lack what stands around it
+    }
+    let found = source.find(name, line.cast_signed())?;
+    Some(found.qualnames.iter().map(|name| (*name).to_owned()).collect())
 }
 
 /// A NUL-padded string of a key.

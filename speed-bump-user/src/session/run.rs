@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    session::Session,
+    session::{Session, stopper::Stopper},
     sys::{
         record::read,
         watch::{watch_pidfd, watch_ring},
@@ -50,6 +50,7 @@ pub async fn run(
     show_every: Option<Duration>,
     mut show: impl FnMut(&mut Session),
 ) -> std::io::Result<Ended> {
+    let _stopper = Stopper::start(session.engine.second_control()?)?;
     let mut events = session.engine.take_events().map(watch_ring).transpose()?;
     let ends = session.ends();
     let mut follow = interval(FOLLOW_EVERY);
@@ -181,7 +182,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",

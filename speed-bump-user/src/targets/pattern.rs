@@ -13,7 +13,8 @@ use regex_automata::meta;
 use regex_syntax::hir::{Dot, Hir, Look, Repetition};
 use serde::Serialize;
 
-pub(super) use self::{class::Class, set::PatternSet};
+use self::class::Class;
+pub(super) use self::set::PatternSet;
 
 /// A shell glob that has to match a whole text, case-sensitively.
 ///
@@ -95,25 +96,19 @@ impl Pattern {
         &self.pieces
     }
 
-    /// The longest text that every match must contain; `None` when there is none.
-    fn longest_literal(&self) -> Option<&str> {
-        self.pieces
-            .iter()
-            .filter_map(|piece| match piece {
-                Piece::Literal(literal) => Some(literal.as_str()),
-                _ => None,
-            })
-            .max_by_key(|literal| literal.len())
+    /// The texts that every match must contain.
+    fn literals(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Literal(literal) => Some(literal.as_str()),
+            _ => None,
+        })
     }
 
     /// What follows the last `.` of the pattern, where a `.` inside `[...]` does not count; the whole pattern when
     /// it has none.
     pub(super) fn last_component(&self) -> Result<Cow<'_, Self>, PatternError> {
         match last_separator(&self.text) {
-            Some(dot) => self
-                .text
-                .get(dot + 1..)
-                .map_or(Ok(Cow::Borrowed(self)), |rest| Self::new(rest).map(Cow::Owned)),
+            Some(dot) => Self::new(&self.text[dot + 1..]).map(Cow::Owned),
             None => Ok(Cow::Borrowed(self)),
         }
     }

@@ -188,7 +188,8 @@ mod tests {
     #[test]
     fn its_words_can_be_waited_for() {
         let limit = Duration::from_secs(60);
-        let run = Running::start(Command::new("sh").args(["-c", "echo one >&2; echo two >&2; sleep 600"])).unwrap();
+        let run =
+            Running::start(Command::new("sh").args(["-c", "echo one >&2; echo two >&2; sleep 600"])).unwrap();
         run.wait_for_stderr("one\ntwo\n", limit).unwrap();
         let run = Running::start(Command::new("sh").args(["-c", "echo one >&2"])).unwrap();
         let error = run.wait_for_stderr("two", limit).unwrap_err();

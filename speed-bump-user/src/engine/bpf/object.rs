@@ -75,6 +75,9 @@ pub enum EngineError {
         /// The program.
         name: &'static str,
     },
+    /// No more file descriptors.
+    #[error("cannot keep another handle to a BPF map: {0}; raise `ulimit -n`")]
+    Descriptor(io::Error),
     /// A map could not be read or written.
     #[error("cannot use a BPF map: {}", with_causes(.0))]
     Map(#[from] MapError),

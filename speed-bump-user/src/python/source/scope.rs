@@ -56,14 +56,15 @@ pub(super) struct Scopes {
 impl Scopes {
     pub(super) const MODULE: ScopeId = ScopeId(0);
 
-    pub(super) fn new(version: PythonVersion) -> Self {
+    /// The module alone, whose annotations are compiled at its first statement's line.
+    pub(super) fn new(version: PythonVersion, first_statement: u32) -> Self {
         let module = Scope {
             kind: ScopeKind::Module,
             parent: None,
             qualname: "<module>".to_owned(),
             globals: HashSet::new(),
             sees_class: false,
-            line: 1,
+            line: first_statement,
         };
         Self { scopes: vec![module], version }
     }
@@ -107,11 +108,13 @@ impl Scopes {
         function: &str,
         line: u32,
     ) -> ScopeId {
-        let own = self.qualname(parent, function, true);
-        let qualname = if self.version.is_at_least(3, 15) {
-            format!("{own}.__annotate__")
+        let bare = self.qualname(parent, "__annotate__", false);
+        // A generic function of a module is an exception to 3.15's rule.
+        let is_direct = self.kind(parent) != ScopeKind::TypeParameters || bare != "__annotate__";
+        let qualname = if self.version.is_at_least(3, 15) && is_direct {
+            format!("{}.__annotate__", self.qualname(parent, function, true))
         } else {
-            self.qualname(parent, "__annotate__", false)
+            bare
         };
         self.push(ScopeKind::Annotations, parent, qualname, line)
     }

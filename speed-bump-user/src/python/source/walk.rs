@@ -16,10 +16,11 @@ use crate::python::version::PythonVersion;
 /// All code objects of a file, the module's first.
 pub(super) fn code_objects(tree: &Tree, text: &[u8], version: PythonVersion) -> Vec<CodeObject> {
     let root = tree.root_node();
+    let first_statement = named_children(root).into_iter().find(|node| node.kind() != "comment");
     let mut walk = Walk {
         text,
         version,
-        scopes: Scopes::new(version),
+        scopes: Scopes::new(version, first_statement.map_or(1, line_of)),
         annotations: HashMap::new(),
         objects: Vec::new(),
         waiting: Vec::new(),
@@ -183,19 +184,20 @@ impl<'tree> Walk<'tree, '_> {
 
     /// `type X[T] = ...` (3.12+): a scope for the parameters, and one for the value.
     fn type_alias(&mut self, node: Node<'tree>, scope: ScopeId) {
-        let left = node.child_by_field_name("left").map(|left| {
-            let inner = left.named_child(0).unwrap_or(left);
-            if inner.kind() == "generic_type" { inner } else { left }
-        });
-        let name_node =
-            left.map(|left| if left.kind() == "generic_type" { left.named_child(0) } else { Some(left) });
-        let Some(name) = name_node.flatten().and_then(|name| self.text_of(name)) else {
-            return self.children(node, scope);
+        let left = node.child_by_field_name("left").and_then(|left| left.named_child(0));
+        let (name, parameters) = match left.map(|left| (left, left.kind())) {
+            Some((left, "generic_type")) => {
+                let parameters =
+                    named_children(left).into_iter().find(|child| child.kind() == "type_parameter");
+                (left.named_child(0), parameters)
+            }
+            Some((left, "identifier")) => (Some(left), None),
+            // `type(self).x = ...` looks like one to the grammar.
+            _ => (None, None),
         };
-        let line = line_of(node);
-        let parameters = left
-            .and_then(|left| named_children(left).into_iter().find(|child| child.kind() == "type_parameter"));
-        let outer = self.type_parameter_list(parameters, scope, &name, line);
+        let name = name.filter(|_| self.version.is_at_least(3, 12)).and_then(|name| self.text_of(name));
+        let Some(name) = name else { return self.children(node, scope) };
+        let outer = self.type_parameter_list(parameters, scope, &name, line_of(node));
         let inner = self.open(ScopeKind::TypeAlias, outer, &name, node);
         self.later(node.child_by_field_name("right"), inner);
     }

@@ -1,10 +1,10 @@
 //! Many patterns tried against one text at once.
 //!
 //! A thousand targets over fifty thousand symbols would be fifty million tries one by one. Here, patterns without
-//! wildcards are looked up in a table; of the others only those are tried whose longest literal occurs in the text,
+//! wildcards are looked up in a table; of the others only those are tried whose literals all occur in the text,
 //! which one pass of an Aho-Corasick automaton finds out.
 
-use std::collections::HashMap;
+use std::{cmp::Reverse, collections::HashMap};
 
 use aho_corasick::AhoCorasick;
 
@@ -17,12 +17,19 @@ pub(in crate::targets) struct PatternSet {
     numbers: HashMap<String, usize>,
     /// Patterns that match one text only, by that text.
     exact: HashMap<String, Vec<usize>>,
-    /// Finds the literals of `by_literal`, in its order.
+    /// Finds the literals that patterns with wildcards have; it numbers them.
     literals: Option<AhoCorasick>,
-    /// Patterns that need a literal, by that literal.
-    by_literal: Vec<Vec<usize>>,
+    /// The patterns that each literal is the rarest of, with all literals that they need.
+    by_literal: Vec<Vec<Needs>>,
     /// Patterns that have to be tried against every text.
     always: Vec<usize>,
+}
+
+/// A pattern, and the literals without which it cannot match.
+#[derive(Clone, Debug)]
+struct Needs {
+    pattern: usize,
+    literals: Vec<usize>,
 }
 
 impl PatternSet {
@@ -43,7 +50,10 @@ impl PatternSet {
             let mut hits: Vec<usize> = hits.collect();
             hits.sort_unstable();
             hits.dedup();
-            candidates.extend(hits.into_iter().filter_map(|hit| self.by_literal.get(hit)).flatten());
+            let occurs = |literal: &usize| hits.binary_search(literal).is_ok();
+            let near = hits.iter().filter_map(|&hit| self.by_literal.get(hit)).flatten();
+            candidates
+                .extend(near.filter(|needs| needs.literals.iter().all(occurs)).map(|needs| needs.pattern));
         }
         found.extend(candidates.into_iter().filter(|&number| self.matches(number, text)));
         found
@@ -70,22 +80,46 @@ impl PatternSet {
     }
 
     fn index(&mut self) {
-        let mut literals: HashMap<&str, Vec<usize>> = HashMap::new();
-        for (number, pattern) in self.patterns.iter().enumerate() {
-            match (pattern.exact(), pattern.longest_literal()) {
-                (Some(exact), _) => self.exact.entry(exact.to_owned()).or_default().push(number),
-                (None, Some(literal)) => literals.entry(literal).or_default().push(number),
-                (None, None) => self.always.push(number),
+        // The literals, and how many patterns have each: a pattern is found by the one that the fewest share.
+        let mut texts: Vec<&str> = Vec::new();
+        let mut shared: Vec<usize> = Vec::new();
+        let mut literal_numbers: HashMap<&str, usize> = HashMap::new();
+        let mut needs: Vec<Needs> = Vec::new();
+        for (pattern, globbed) in self.patterns.iter().enumerate() {
+            if let Some(exact) = globbed.exact() {
+                self.exact.entry(exact.to_owned()).or_default().push(pattern);
+                continue;
             }
+            let mut literals = Vec::new();
+            for literal in globbed.literals() {
+                let number = *literal_numbers.entry(literal).or_insert_with(|| {
+                    texts.push(literal);
+                    shared.push(0);
+                    texts.len() - 1
+                });
+                literals.push(number);
+            }
+            literals.sort_unstable();
+            literals.dedup();
+            for &literal in &literals {
+                shared[literal] += 1;
+            }
+            needs.push(Needs { pattern, literals });
         }
-        let (texts, by_literal): (Vec<&str>, Vec<Vec<usize>>) = literals.into_iter().unzip();
         if texts.is_empty() {
+            self.always = needs.into_iter().map(|needs| needs.pattern).collect();
             return;
         }
-        match AhoCorasick::new(texts) {
-            Ok(automaton) => (self.literals, self.by_literal) = (Some(automaton), by_literal),
-            // Too many literals for one automaton: slower, and still right.
-            Err(_) => self.always.extend(by_literal.into_iter().flatten()),
+        // Too many literals for one automaton: slower, and still right.
+        self.literals = AhoCorasick::new(&texts).ok();
+        self.by_literal = vec![Vec::new(); texts.len()];
+        for needs in needs {
+            let rarest =
+                needs.literals.iter().min_by_key(|&&n| (shared[n], Reverse(texts[n].len()))).copied();
+            match rarest.filter(|_| self.literals.is_some()) {
+                Some(rarest) => self.by_literal[rarest].push(needs),
+                None => self.always.push(needs.pattern),
+            }
         }
     }
 }
