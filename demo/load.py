@@ -56,4 +56,9 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, http.client.HTTPException) as error:
+        raise SystemExit("load.py: the service is gone: %s" % error)
+    except KeyboardInterrupt:
+        raise SystemExit(130)

@@ -1,11 +1,11 @@
 """The demo's service: an HTTP server that hands each request to a slow device and renders the reply.
 
-    service.py [--port N] [--device-ms N]
+    service.py [--port N] [--device-ms N] [--until-eof]
 
 A profiler sees `score_candidate` at the top: it runs eight times a request and takes nearly all of the CPU time.
 It runs while the request waits for the device, so that making it faster gains nothing, and making it slower
 costs nothing until it outlasts the device. `render_section` is cold, and on the path of every request: what it
-gets slower by, times three, every request gets slower by.
+gets slower by, times five, every request gets slower by.
 
 One request is in flight at a time, as there is one device. Prints {"event":"ready","pid":…,"port":…} once it listens.
 
@@ -18,12 +18,14 @@ Standard library alone, CPython 3.8 and newer.
 import argparse
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 CANDIDATES = 8
-SECTIONS = 3
+SECTIONS = 5
 
 
 class Device:
@@ -53,7 +55,7 @@ def score_candidate(number):
 
 
 def render_section(number, scores):
-    """Cold: a few us, three times a request, once the device has answered."""
+    """Cold: a few us, five times a request, once the device has answered."""
     return "section %d: best candidate %d\n" % (number, scores.index(max(scores)))
 
 
@@ -106,11 +108,20 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def end_with_input():
+    """Ends this process when its standard input does: with whoever started it, however that one ended."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def main():
     parser = argparse.ArgumentParser(description="the demo's service")
     parser.add_argument("--port", type=int, default=0, help="port on the loopback address; 0: any")
     parser.add_argument("--device-ms", type=float, default=20, help="what the device takes for a job")
+    parser.add_argument("--until-eof", action="store_true", help="end when standard input does")
     options = parser.parse_args()
+    if options.until_eof:
+        threading.Thread(target=end_with_input, daemon=True).start()
     server = HTTPServer(("127.0.0.1", options.port), Handler)
     server.search = Search(Device(options.device_ms))
     ready = {"event": "ready", "pid": os.getpid(), "port": server.server_port}

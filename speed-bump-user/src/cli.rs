@@ -11,6 +11,7 @@ pub mod exit;
 pub mod generate;
 pub mod list;
 pub mod prepare;
+pub mod terminal;
 
 use std::process::ExitCode;
 
@@ -41,7 +42,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(Failure { code, error }) => {
-            eprintln!("speed-bump-ebpf: error: {error:#}");
+            terminal::tell(format_args!("speed-bump-ebpf: error: {error:#}"));
             code.into()
         }
     }

@@ -153,7 +153,7 @@ impl Session {
             started: Instant::now(),
             ended: None,
         };
-        if settings.children && follow.is_some() {
+        if follow.is_some() {
             session.engine.follow_processes()?;
             session.follows = true;
         }
@@ -197,9 +197,11 @@ impl Session {
         if let Err(error) = self.stop() {
             tracing::debug!("a spin in flight may delay the detaching: {error}");
         }
+        let began = Instant::now();
         for (_, covered) in std::mem::take(&mut self.covered) {
             self.let_go(covered);
         }
+        tracing::info!("detached in {}", Nanos::from(began.elapsed()));
     }
 
     /// Tells once of something that went wrong.

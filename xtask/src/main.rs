@@ -3,8 +3,11 @@
 //! A command is one file, listed in `Command`; what several need lies in `shell`, `system` and
 //! `speed_bump_testing`.
 
+mod bench;
+mod demo;
 mod ebpf;
 mod pythons;
+mod release;
 mod shell;
 mod system;
 mod test;
@@ -23,6 +26,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure accuracy, resolving and attaching on this machine. Needs root.
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Slow two functions of a small web service, and see which of them matters. Needs root.
+    Demo(demo::Options),
     /// Build the BPF objects that the loader embeds, or check that they are what the source says.
     Ebpf(ebpf::Options),
     /// Fetch Debian's newer Pythons into target/pythons, for tests.
@@ -33,6 +41,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Bench(bench) => bench::run(&bench),
+        Command::Demo(options) => demo::run(&options),
         Command::Ebpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Pythons(options) => pythons::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Test(options) => test::run(&options),

@@ -55,7 +55,8 @@ pub(crate) fn ensure() -> Result<()> {
     fetch(&VERSIONS, false)
 }
 
-fn fetch(versions: &[&str], update: bool) -> Result<()> {
+/// Fetches these versions, unless they are there; with `update` in any case.
+pub(crate) fn fetch(versions: &[&str], update: bool) -> Result<()> {
     let folder = places::fetched_pythons();
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     // One at a time: two would unpack into the same folders. Released when the file is closed.

@@ -1,8 +1,19 @@
 //! Running other programs: every failure names the command and what it said.
 
-use std::process::{Command, Output, Stdio};
+use std::{
+    env,
+    process::{Command, Output, Stdio},
+};
 
 use anyhow::{Context as _, Result, bail};
+use speed_bump_testing::places;
+
+/// The cargo that runs this, in the root of the working tree.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(places::root());
+    command
+}
 
 /// Runs a command to its end, its output shown.
 pub(crate) fn run(command: &mut Command) -> Result<()> {

@@ -80,6 +80,17 @@ pub(crate) fn is_debian() -> bool {
     Path::new("/etc/debian_version").exists() && find_program("apt-get").is_some()
 }
 
+/// Refuses to go on without root, before anything has been built or started.
+pub(crate) fn require_root(command: &str) -> Result<()> {
+    if !is_root() {
+        bail!(
+            "`cargo xtask {command}` attaches to a process, which needs root. Run it again as\n  \
+             sudo env \"PATH=$PATH\" \"HOME=$HOME\" cargo xtask {command}"
+        );
+    }
+    Ok(())
+}
+
 fn is_root() -> bool {
     // The owner of /proc/self is the effective user.
     use std::os::unix::fs::MetadataExt as _;

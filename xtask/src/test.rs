@@ -6,9 +6,9 @@
 mod tally;
 
 use std::{
-    env, fs,
+    fs,
     io::{BufRead as _, BufReader},
-    process::{Command, ExitCode, Stdio},
+    process::{ExitCode, Stdio},
 };
 
 use anyhow::{Context as _, Result};
@@ -67,10 +67,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     fs::write(&skips, "").with_context(|| format!("cannot write {}", skips.display()))?;
 
     // The loader first: tests outside its package run it too, and cargo would not build it for them.
-    shell::run(cargo().args(["build", "--package", "speed-bump-user", "--bins"]))?;
+    shell::run(shell::cargo().args(["build", "--package", "speed-bump-user", "--bins"]))?;
     let whole = ["--workspace", "--exclude", "speed-bump-ebpf"].map(str::to_owned);
     let selection = if options.cargo.is_empty() { whole.to_vec() } else { options.cargo.clone() };
-    let mut child = cargo()
+    let mut child = shell::cargo()
         .args(["test", "--no-fail-fast"])
         .args(selection)
         .env(skip::FILE_VARIABLE, &skips)
@@ -92,11 +92,4 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     tally.finish(status.success());
     print!("\n{tally}");
     Ok(if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// The cargo that runs this.
-fn cargo() -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(places::root());
-    command
 }

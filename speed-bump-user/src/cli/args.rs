@@ -135,11 +135,11 @@ pub struct AttachArgs {
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub duration: Option<Duration>,
 
-    /// Cover processes that the target forks, also when they exec (the default)
+    /// Cover child processes too, those that are there and those to come, also when they exec (the default)
     #[arg(long, overrides_with = "no_children")]
     pub children: bool,
 
-    /// Do not cover processes that the target forks
+    /// Do not cover child processes
     #[arg(long)]
     pub no_children: bool,
 

@@ -14,6 +14,7 @@ use super::{
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
     prepare::{self, Prepared},
+    terminal::tell,
 };
 use crate::{
     kernel::{TaskOffsets, namespace::Namespace},
@@ -41,11 +42,11 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let settings = settings(arguments, &environment);
     let Prepared { resolver, processes, notices } = prepare::prepare(&arguments.select, &environment)?;
     for notice in &notices {
-        eprintln!("speed-bump-ebpf: {notice}");
+        tell(format_args!("speed-bump-ebpf: {notice}"));
     }
     if !arguments.quiet {
         for (process, plan) in &processes {
-            eprintln!("{}", prepare::header(process, plan, resolver.calibration()));
+            tell(prepare::header(process, plan, resolver.calibration()));
         }
     }
 
@@ -58,18 +59,17 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let entered = runtime.enter();
     let signals =
         Signals::new().context("cannot listen for signals").map_err(|error| Failure::new(SYSTEM, error))?;
-    let follow = if settings.children { follow_offsets() } else { None };
-    let mut session = Session::start(resolver, settings, processes, follow)?;
+    let mut session = Session::start(resolver, settings, processes, follow_offsets())?;
     drop(entered);
     if !arguments.quiet {
-        eprintln!("attached; Ctrl-C detaches");
+        tell(format_args!("attached; Ctrl-C detaches"));
     }
 
     let live = (!arguments.quiet && stderr().is_terminal()).then(live_table);
     let ended = runtime
         .block_on(run_session(&mut session, signals, live.as_ref().map(|_| REFRESH), |session| {
             if let Some(live) = &live {
-                live.set_message(table::render(&session.report(), FUNCTIONS_SHOWN));
+                live.set_message(table::render_live(&session.report(), terminal_lines()));
             }
         }))
         .context("the event loop failed")
@@ -81,10 +81,10 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
 
     let report = session.report();
     if !arguments.quiet {
-        eprint!("{}", table::render(&report, FUNCTIONS_SHOWN));
+        tell(table::render(&report, FUNCTIONS_SHOWN).trim_end());
     }
     for warning in &report.warnings {
-        eprintln!("speed-bump-ebpf: warning: {warning}");
+        tell(format_args!("speed-bump-ebpf: warning: {warning}"));
     }
     if let Some(json) = &json {
         json.write(&report).map_err(|error| Failure::new(SYSTEM, error))?;
@@ -96,7 +96,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
             Ended::Signal(name) => format!("stopped by {name}"),
             Ended::TargetGone => "the target ended".to_owned(),
         };
-        eprintln!("detached after {}: {why}", Nanos::from(report.duration));
+        tell(format_args!("detached after {}: {why}", Nanos::from(report.duration)));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -112,6 +112,12 @@ fn settings(arguments: &AttachArgs, environment: &Environment) -> Settings {
     }
 }
 
+/// Lines that a table may take without scrolling.
+fn terminal_lines() -> usize {
+    let lines = rustix::termios::tcgetwinsize(stderr()).map_or(24, |size| usize::from(size.ws_row));
+    lines.saturating_sub(2)
+}
+
 fn live_table() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{msg}") {
@@ -120,16 +126,16 @@ fn live_table() -> ProgressBar {
     bar
 }
 
-/// Where the running kernel keeps what following forks needs; without it children are found by looking.
+/// Where the running kernel keeps what following forks and execs needs; without it they are found by looking.
 fn follow_offsets() -> Option<TaskOffsets> {
     if Namespace::Pid.is_initial() != Some(true) {
-        tracing::info!("not in the initial PID namespace: children are found by polling");
+        tracing::info!("not in the initial PID namespace: forks and execs are found by polling");
         return None;
     }
     match TaskOffsets::read() {
         Ok(offsets) => Some(offsets),
         Err(error) => {
-            tracing::info!("children are found by polling: {error}");
+            tracing::info!("forks and execs are found by polling: {error}");
             None
         }
     }

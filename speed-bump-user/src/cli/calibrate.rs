@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{
     args::CalibrateArgs,
     exit::{Failure, SYSTEM},
+    terminal::print,
 };
 use crate::{
     calibrate::{Calibration, SiteCost},
@@ -38,22 +39,27 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
         let text = serde_json::to_string_pretty(&table)
             .context("cannot express the table as JSON")
             .map_err(|error| Failure::new(SYSTEM, error))?;
-        println!("{text}");
+        print(format_args!("{text}"));
     } else {
-        println!("kernel {}, {}", table.kernel, table.links);
-        println!("{:<34} {:>12} {:>12} {:>12}", "instruction at the site", "unselected", "floor", "overhead");
+        print(format_args!("kernel {}, {}", table.kernel, table.links));
+        print(format_args!(
+            "{:<34} {:>12} {:>12} {:>12}",
+            "instruction at the site", "unselected", "floor", "overhead"
+        ));
         for SiteCost { kind, unselected, floor, overhead } in table.costs {
-            println!(
+            print(format_args!(
                 "{:<34} {:>9} ns {:>9} ns {:>9} ns",
                 kind.to_string(),
                 unselected.0,
                 floor.0,
                 overhead.0
-            );
+            ));
         }
-        println!("unselected: what a call that is only counted costs the target");
-        println!("floor:      the smallest delay of a trigger there; a shorter request is clamped to it");
-        println!("overhead:   what a trigger costs around the spin; subtracted from every delay");
+        print(format_args!("unselected: what a call that is only counted costs the target"));
+        print(format_args!(
+            "floor:      the smallest delay of a trigger there; a shorter request is clamped to it"
+        ));
+        print(format_args!("overhead:   what a trigger costs around the spin; subtracted from every delay"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use super::{
     args::DoctorArgs,
     exit::{Failure, SYSTEM},
+    terminal::print,
 };
 use crate::doctor::{Check, CheckStatus, checks};
 
@@ -13,23 +14,23 @@ pub fn run(arguments: &DoctorArgs) -> Result<ExitCode, Failure> {
     let checks = checks(arguments.pid);
     if arguments.json {
         let text = serde_json::to_string_pretty(&checks).map_err(|error| Failure::new(SYSTEM, error))?;
-        println!("{text}");
+        print(format_args!("{text}"));
     } else {
-        checks.iter().for_each(print);
+        checks.iter().for_each(print_check);
     }
     let failed = checks.iter().any(|check| check.status == CheckStatus::Fail);
     Ok(if failed { SYSTEM.into() } else { ExitCode::SUCCESS })
 }
 
-fn print(check: &Check) {
+fn print_check(check: &Check) {
     let status = match check.status {
         CheckStatus::Pass => "pass",
         CheckStatus::Warn => "warn",
         CheckStatus::Fail => "FAIL",
         CheckStatus::Skip => "skip",
     };
-    println!("{status}  {}: {}", check.name, check.detail);
+    print(format_args!("{status}  {}: {}", check.name, check.detail));
     if let Some(way_out) = &check.way_out {
-        println!("      -> {way_out}");
+        print(format_args!("      -> {way_out}"));
     }
 }

@@ -7,6 +7,7 @@ use super::{
     environment::Environment,
     exit::{Failure, USAGE},
     prepare::{self, Prepared},
+    terminal::{print, tell},
 };
 use crate::{
     calibrate::Calibration,
@@ -28,14 +29,17 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let shown = if arguments.all { usize::MAX } else { SHOWN };
     let delay = prepare::delay(&arguments.select, &environment);
     for (process, plan) in &processes {
-        println!("{}", prepare::header(process, plan, calibration));
+        print(prepare::header(process, plan, calibration));
+        for site in plan.sites.iter().filter(|site| site.function.is_none()) {
+            print_site(site, calibration);
+        }
         for (index, target) in resolver.targets().iter() {
             let listing = Listing { process, plan, calibration, shown };
             listing.print(index, target, target.delay.unwrap_or(delay));
         }
     }
     for notice in &notices {
-        eprintln!("speed-bump-ebpf: {notice}");
+        tell(format_args!("speed-bump-ebpf: {notice}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -49,7 +53,7 @@ struct Listing<'a> {
 
 impl Listing<'_> {
     fn print(&self, index: TargetIndex, target: &Target, delay: Nanos) {
-        println!("\nline {}: {}", target.line, target.text);
+        print(format_args!("\nline {}: {}", target.line, target.text));
         let selected: Vec<(usize, &PlannedFunction)> = self
             .plan
             .functions
@@ -57,7 +61,7 @@ impl Listing<'_> {
             .enumerate()
             .filter(|(_, function)| function.selected.target == index)
             .collect();
-        println!(
+        print(format_args!(
             "  read as {}; engine {}, delay {delay}; selects {} in process {}",
             target.kind,
             EngineKind::Bpf,
@@ -66,7 +70,7 @@ impl Listing<'_> {
                 count => format!("{count} functions"),
             },
             self.process.pid()
-        );
+        ));
         let mut sites: HashMap<usize, Vec<&PlannedSite>> = HashMap::new();
         for site in &self.plan.sites {
             if let Some(function) = site.function {
@@ -76,48 +80,53 @@ impl Listing<'_> {
         for (position, function) in selected.iter().take(self.shown) {
             self.print_function(function);
             for site in sites.get(position).into_iter().flatten() {
-                self.print_site(site);
+                print_site(site, self.calibration);
             }
         }
         if selected.len() > self.shown {
-            println!("  … {} more (--all shows them)", selected.len() - self.shown);
+            print(format_args!("  … {} more (--all shows them)", selected.len() - self.shown));
         }
         if selected.is_empty()
             && target.kind == crate::targets::TargetKind::Python
             && let PythonPlan::Impossible(why) = &self.plan.python
         {
-            println!("  {why}");
+            print(format_args!("  {why}"));
         }
         for remark in self.plan.remarks.iter().filter(|remark| remark.target == Some(index)) {
-            println!("  {}", remark.text);
+            print(format_args!("  {}", remark.text));
         }
     }
 
     fn print_function(&self, function: &PlannedFunction) {
         let selected = &function.selected;
         let line = selected.line.map(|line| format!(":{line}")).unwrap_or_default();
-        println!("  {} ({}{line}), entry {}", selected.name, selected.file.display(), function.entry);
+        print(format_args!(
+            "  {} ({}{line}), entry {}",
+            selected.name,
+            selected.file.display(),
+            function.entry
+        ));
         if !function.aliases.is_empty() {
-            println!("    also called {}", function.aliases.join(", "));
+            print(format_args!("    also called {}", function.aliases.join(", ")));
         }
         for line in &function.shadowed {
-            println!("    a later target selects it too and yields: number {}", line.0 + 1);
+            print(format_args!("    a later target selects it too and yields: number {}", line.0 + 1));
         }
     }
+}
 
-    fn print_site(&self, site: &PlannedSite) {
-        let cost = self.calibration.cost(site.kind);
-        println!(
-            "    site {}+{}: {} ({}), floor {}{}",
-            site.file.path().display(),
-            site.offset,
-            site.instruction,
-            site.kind,
-            cost.floor,
-            site.semaphore.map(|offset| format!(", semaphore at {offset}")).unwrap_or_default()
-        );
-        if let Some(remark) = &site.remark {
-            println!("      {remark}");
-        }
+fn print_site(site: &PlannedSite, calibration: &Calibration) {
+    let cost = calibration.cost(site.kind);
+    print(format_args!(
+        "    site {}+{}: {} ({}), floor {}{}",
+        site.file.path().display(),
+        site.offset,
+        site.instruction,
+        site.kind,
+        cost.floor,
+        site.semaphore.map(|offset| format!(", semaphore at {offset}")).unwrap_or_default()
+    ));
+    if let Some(remark) = &site.remark {
+        print(format_args!("      {remark}"));
     }
 }

@@ -148,6 +148,11 @@ fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[(Process, Pla
         {
             reasons.push(why);
         }
+        let first = plan.functions.iter().find(|function| function.shadowed.contains(&index));
+        let first = first.and_then(|function| resolver.targets().get(function.selected.target));
+        let yields =
+            first.map(|first| format!("what it would select belongs to line {} already", first.line));
+        reasons.extend(yields.as_deref());
         for reason in reasons.iter().take(3) {
             // Writing to a string cannot fail.
             let _ = write!(text, "\n  process {}: {reason}", process.pid());
@@ -170,7 +175,7 @@ fn unusual_delays(resolver: &Resolver, planned: &[(Process, Plan)], default: Nan
         let delay = target.delay.unwrap_or(default);
         let floor = planned
             .iter()
-            .flat_map(|(_, plan)| plan.kinds_of(index))
+            .flat_map(|(_, plan)| plan.kinds_of(index, target.kind))
             .map(|kind| resolver.calibration().cost(kind).floor)
             .max();
         if let Some(floor) = floor.filter(|floor| delay < *floor && delay > Nanos(0)) {

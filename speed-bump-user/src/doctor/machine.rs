@@ -169,7 +169,7 @@ fn btf(machine: &Machine) -> Check {
         Err(error) => Check::warn(
             "BTF",
             error.to_string(),
-            "pass --children=off, or use a kernel built with CONFIG_DEBUG_INFO_BTF=y",
+            "pass --no-children, or use a kernel built with CONFIG_DEBUG_INFO_BTF=y",
         ),
     }
 }
@@ -195,7 +195,7 @@ fn pid_namespace(kernel: &KernelFacts) -> Check {
         Some(false) => Check::warn(
             "PID namespace",
             "a container's: children cannot be followed, since BPF sees other PIDs than we do",
-            "run in the machine's PID namespace (docker: --pid=host), or pass --children=off",
+            "run in the machine's PID namespace (docker: --pid=host), or pass --no-children",
         ),
         None => Check::skip("PID namespace", "/proc/self/ns/pid cannot be read"),
     }

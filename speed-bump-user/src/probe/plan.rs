@@ -11,7 +11,7 @@ use super::{file::ProbeFile, site::SiteKind};
 use crate::{
     engine::bpf::UprobeProgram,
     python::{entry_source::EntrySource, version::PythonVersion},
-    targets::TargetIndex,
+    targets::{TargetIndex, TargetKind},
     units::FileOffset,
 };
 
@@ -142,11 +142,15 @@ impl Plan {
         self.functions.iter().any(|function| function.selected.target == target)
     }
 
-    /// The kinds of the sites of a target.
-    pub fn kinds_of(&self, target: TargetIndex) -> impl Iterator<Item = SiteKind> {
+    /// The kinds of the sites at which calls of a target of this kind become visible.
+    pub fn kinds_of(&self, target: TargetIndex, kind: TargetKind) -> impl Iterator<Item = SiteKind> {
         self.sites.iter().filter_map(move |site| {
-            let function = self.functions.get(site.function?)?;
-            (function.selected.target == target).then_some(site.kind)
+            let concerns = match site.function {
+                Some(position) => self.functions.get(position)?.selected.target == target,
+                // Every Python function's calls pass here.
+                None => kind == TargetKind::Python,
+            };
+            concerns.then_some(site.kind)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Which processes are covered: attaching to them, following their forks and execs, letting go of them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use speed_bump_abi::{FunctionEntry, SiteArguments};
 
@@ -12,10 +12,10 @@ use crate::{
         plan::{Entry, Plan},
         site::SiteKind,
     },
-    process::Process,
+    process::{Memory, MemoryError, Process},
     session::{Session, SessionError, Way, python::PythonFollower},
     targets::TargetIndex,
-    units::Pid,
+    units::{Nanos, Pid, VirtualAddress},
 };
 
 /// A process with probes in it.
@@ -25,6 +25,9 @@ pub struct Covered {
     pub process: Process,
     /// Its index in the session, part of every cookie.
     pub index: u32,
+    /// The memory of the image that was planned for; gone when another replaced it. Absent where it may not be
+    /// read.
+    image: Option<Memory>,
     /// What is attached where, to be attached to its children too.
     groups: Vec<SiteGroup>,
     /// The links; dropping them detaches.
@@ -49,10 +52,14 @@ impl Session {
     ) -> Result<(), SessionError> {
         let pid = process.pid();
         let index = self.processes_seen;
-        if self.settings.children {
-            self.engine.track(pid)?;
-        }
+        self.engine.track(pid)?;
+        let began = Instant::now();
         let (attachment, refused) = attach::attach(&self.engine, pid, index, &groups)?;
+        tracing::info!(
+            "attached {} probe sites of process {pid} in {}",
+            attachment.sites(),
+            Nanos::from(began.elapsed())
+        );
         self.processes_seen += 1;
         for refused in refused {
             let path = refused.file.path().display();
@@ -61,7 +68,8 @@ impl Session {
                 refused.site.offset, refused.error
             ));
         }
-        self.covered.insert(pid, Covered { process, index, groups, _attachment: attachment, python });
+        let image = process.memory().ok();
+        self.covered.insert(pid, Covered { process, index, image, groups, _attachment: attachment, python });
         self.poll_python_of(pid);
         Ok(())
     }
@@ -127,6 +135,9 @@ impl Session {
     /// A child that shares its parent's memory runs the parent's code in the parent's place until it execs:
     /// it is covered then.
     pub(crate) fn forked(&mut self, parent: Pid, child: Pid, shares_memory: bool) {
+        if !self.settings.children {
+            return self.untrack(child);
+        }
         if shares_memory || self.covered.contains_key(&child) {
             return;
         }
@@ -154,6 +165,9 @@ impl Session {
             }
             return;
         }
+        if !self.settings.children {
+            return self.untrack(pid);
+        }
         drop(was_covered);
         let process = match Process::open(pid) {
             Ok(process) => process,
@@ -174,6 +188,16 @@ impl Session {
         }
     }
 
+    /// The covered processes whose image is another one than that which was planned for.
+    pub(super) fn replaced(&self) -> Vec<Pid> {
+        let is_gone = |image: &Memory| {
+            // Nothing is mapped at 0: an image that is there refuses.
+            matches!(image.read_u64(VirtualAddress(0)), Err(MemoryError::Gone { .. }))
+        };
+        let replaced = |covered: &&Covered| covered.image.as_ref().is_some_and(is_gone);
+        self.covered.values().filter(replaced).map(|covered| covered.process.pid()).collect()
+    }
+
     /// A process ended.
     pub(crate) fn ended(&mut self, pid: Pid) {
         if let Some(covered) = self.covered.remove(&pid) {
@@ -188,8 +212,12 @@ impl Session {
 
     /// Lets go of a process.
     pub(super) fn let_go(&mut self, covered: Covered) {
-        if let Err(error) = self.engine.untrack(covered.process.pid()) {
-            tracing::debug!("cannot untrack process {}: {error}", covered.process.pid());
+        self.untrack(covered.process.pid());
+    }
+
+    fn untrack(&mut self, pid: Pid) {
+        if let Err(error) = self.engine.untrack(pid) {
+            tracing::debug!("cannot untrack process {pid}: {error}");
         }
     }
 

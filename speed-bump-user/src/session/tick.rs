@@ -6,15 +6,15 @@ use speed_bump_abi::maps::Fault;
 
 use crate::{session::Session, units::Pid};
 
-/// How often children are looked for where the kernel does not announce them.
-const LOOK_FOR_CHILDREN: Duration = Duration::from_millis(100);
+/// How often children and replaced images are looked for where the kernel does not announce them.
+const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
 /// How often the fault counters are read.
 const LOOK_FOR_FAULTS: Duration = Duration::from_secs(1);
 
 /// When what was last looked at.
 #[derive(Debug)]
 pub(crate) struct Looked {
-    children: Instant,
+    processes: Instant,
     faults: Instant,
     lost: u64,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Looked {
 impl Looked {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
-        Self { children: now, faults: now, lost: 0 }
+        Self { processes: now, faults: now, lost: 0 }
     }
 }
 
@@ -33,13 +33,23 @@ impl Session {
         for pid in pids {
             self.poll_python_of(pid);
         }
-        if self.settings.children && !self.follows && self.looked.children.elapsed() >= LOOK_FOR_CHILDREN {
-            self.looked.children = Instant::now();
-            self.look_for_children();
+        if !self.follows && self.looked.processes.elapsed() >= LOOK_FOR_PROCESSES {
+            self.looked.processes = Instant::now();
+            self.look_for_processes();
         }
         if self.looked.faults.elapsed() >= LOOK_FOR_FAULTS {
             self.looked.faults = Instant::now();
             self.look_for_faults();
+        }
+    }
+
+    /// Finds out what else would be announced: images that were replaced, and children.
+    fn look_for_processes(&mut self) {
+        for pid in self.replaced() {
+            self.executed(pid);
+        }
+        if self.settings.children {
+            self.look_for_children();
         }
     }
 
@@ -71,7 +81,7 @@ impl Session {
         if lost > self.looked.lost {
             self.looked.lost = lost;
             self.find_lost_locations();
-            self.look_for_children();
+            self.look_for_processes();
         }
         if count(Fault::Unreadable) > 0 {
             self.warn(

@@ -7,34 +7,61 @@ use super::report::{FunctionReport, SessionReport};
 /// How many functions of all targets a table shows unless told otherwise.
 pub const FUNCTIONS_SHOWN: usize = 20;
 
-/// Renders the table: a line for each target, then its busiest functions.
+/// Renders the final table: a line for each target, then its busiest functions.
 pub fn render(report: &SessionReport, functions_shown: usize) -> String {
-    let mut rows = vec![["".into(), "calls".into(), "delayed".into(), "delivered".into(), "mean".into()]];
+    let mut rows = vec![heading("")];
     for target in &report.targets {
-        let mean = mean(target.delivered_ns.0, target.delayed);
         rows.push([
             format!("{} [{}]", target.id, target.kind),
             target.calls.to_string(),
             target.delayed.to_string(),
             target.delivered_ns.to_string(),
-            mean,
+            mean(target.delivered_ns.0, target.delayed),
         ]);
         let share = functions_shown.div_ceil(report.targets.len().max(1)).max(3);
         let shown = target.functions.iter().filter(|function| function.calls > 0).take(share);
-        rows.extend(shown.map(function_row));
+        rows.extend(shown.map(|function| function_row("  ", function)));
         let left = target.functions.len().saturating_sub(share);
         if left > 0 {
-            rows.push([format!("  … {left} more functions"), "".into(), "".into(), "".into(), "".into()]);
+            rows.push(remainder(format!("  … {left} more functions")));
         }
     }
+    aligned(&rows)
+}
+
+/// Renders the table that is refreshed while the session runs: the busiest functions of all targets, in at
+/// most `lines` lines.
+pub fn render_live(report: &SessionReport, lines: usize) -> String {
+    let mut functions: Vec<&FunctionReport> =
+        report.targets.iter().flat_map(|target| &target.functions).collect();
+    functions.sort_by_key(|function| std::cmp::Reverse((function.delivered_ns, function.calls)));
+    let shown = lines.saturating_sub(2).max(1);
+    let mut rows = vec![heading("function")];
+    rows.extend(functions.iter().take(shown).map(|function| function_row("", function)));
+    if functions.len() > shown {
+        rows.push(remainder(format!("… {} more functions", functions.len() - shown)));
+    }
+    aligned(&rows)
+}
+
+fn heading(first: &str) -> [String; 5] {
+    [first, "calls", "delayed", "delivered", "mean"].map(str::to_owned)
+}
+
+fn remainder(text: String) -> [String; 5] {
+    [text, String::new(), String::new(), String::new(), String::new()]
+}
+
+/// The first column to the left, the numbers to the right.
+fn aligned(rows: &[[String; 5]]) -> String {
     let mut widths = [0; 5];
-    for row in &rows {
+    for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let mut text = String::new();
-    for [first, cells @ ..] in &rows {
+    for [first, cells @ ..] in rows {
         let mut line = format!("{first:<width$}", width = widths[0]);
         for (cell, width) in cells.iter().zip(&widths[1..]) {
             // Writing to a string cannot fail.
@@ -46,14 +73,14 @@ pub fn render(report: &SessionReport, functions_shown: usize) -> String {
     text
 }
 
-fn function_row(function: &FunctionReport) -> [String; 5] {
+fn function_row(indent: &str, function: &FunctionReport) -> [String; 5] {
     let file = function.file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let place = match function.line {
         Some(line) => format!("{file}:{line}"),
         None => file.into_owned(),
     };
     [
-        format!("  {} ({place})", function.name),
+        format!("{indent}{} ({place})", function.name),
         function.calls.to_string(),
         function.delayed.to_string(),
         function.delivered_ns.to_string(),
@@ -66,5 +93,81 @@ fn mean(delivered_ns: u64, delayed: u64) -> String {
     match delivered_ns.checked_div(delayed) {
         Some(mean) => crate::units::Nanos(mean).to_string(),
         None => "-".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        engine::EngineKind,
+        stats::report::{SCHEMA, TargetReport},
+        targets::TargetKind,
+        units::{Nanos, Pid},
+    };
+
+    fn function(name: &str, calls: u64, delivered_ns: u64) -> FunctionReport {
+        FunctionReport {
+            name: name.into(),
+            file: "/a/b.py".into(),
+            line: Some(7),
+            calls,
+            delayed: calls,
+            requested_ns: Nanos(delivered_ns),
+            delivered_ns: Nanos(delivered_ns),
+        }
+    }
+
+    fn report(functions: Vec<FunctionReport>) -> SessionReport {
+        let mut target = TargetReport {
+            id: "t".into(),
+            kind: TargetKind::Python,
+            pattern: "*:*".into(),
+            engine: EngineKind::Bpf,
+            entry: None,
+            floor_ns: Nanos(0),
+            requested_ns: Nanos(10),
+            frequency: 1,
+            calls: 0,
+            delayed: 0,
+            delivered_ns: Nanos(0),
+            functions: Vec::new(),
+        };
+        target.set_functions(functions);
+        SessionReport {
+            schema: SCHEMA,
+            pid: Pid::own(),
+            pids: vec![Pid::own()],
+            processes: 1,
+            engine: EngineKind::Bpf,
+            duration: Duration::from_secs(1),
+            targets: vec![target],
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_final_table_sums_up_targets_and_lists_the_busiest_functions() {
+        let text = render(&report(vec![function("f", 2, 20), function("K.m", 3, 40)]), 20);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "                calls  delayed  delivered  mean",
+                "t [py]              5        5       60ns  12ns",
+                "  K.m (b.py:7)      3        3       40ns  13ns",
+                "  f (b.py:7)        2        2       20ns  10ns",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_live_table_keeps_to_its_lines() {
+        let many = (0..100).map(|index| function(&format!("f{index}"), index, index)).collect();
+        let text = render_live(&report(many), 5);
+        assert_eq!(text.lines().count(), 5);
+        assert!(text.contains("f99") && text.contains("97 more functions"), "{text}");
     }
 }

@@ -26,13 +26,18 @@ impl Fixture {
 
     /// The C service with its companion library, with these compiler flags.
     pub fn service_with(flags: &[&str]) -> Result<Self> {
+        Self::service_linked(flags, &[])
+    }
+
+    /// The C service with its companion library, with these compiler flags, and more for the service alone.
+    pub fn service_linked(flags: &[&str], service_flags: &[&str]) -> Result<Self> {
         let folder = temporary_folder()?;
         let library = folder.path().join("libwork.so");
         compile(&places::fixtures().join("libwork.c"), &library, &[&["-shared", "-fPIC"], flags].concat())?;
         let program = folder.path().join("service");
         let search = format!("-L{}", folder.path().display());
         let link = ["-pthread", &search, "-lwork", "-Wl,-rpath,$ORIGIN"];
-        compile(&places::fixtures().join("service.c"), &program, &[flags, &link].concat())?;
+        compile(&places::fixtures().join("service.c"), &program, &[flags, service_flags, &link].concat())?;
         Ok(Self { folder, program })
     }
 

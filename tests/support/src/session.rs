@@ -31,9 +31,14 @@ pub fn obstacle() -> Option<&'static str> {
 
 /// The command that attaches to a process; a targets file of this text is made in `folder`.
 pub fn command(folder: &Path, pid: i32, targets: &str, flags: &[&str]) -> Result<Command> {
+    command_of(&tool::path()?, folder, pid, targets, flags)
+}
+
+/// The same with a loader of the caller's choice.
+fn command_of(tool: &Path, folder: &Path, pid: i32, targets: &str, flags: &[&str]) -> Result<Command> {
     let file = folder.join("targets.txt");
     fs::write(&file, targets).with_context(|| format!("cannot write {}", file.display()))?;
-    let mut command = Command::new(tool::path()?);
+    let mut command = Command::new(tool);
     command.args(["--pid", &pid.to_string(), "--targets"]).arg(file).args(flags);
     Ok(command)
 }
@@ -67,8 +72,19 @@ impl Attached {
         flags: &[&str],
         adjust: impl FnOnce(&mut Command),
     ) -> Result<Self> {
+        Self::start_tool(&tool::path()?, pid, targets, flags, adjust)
+    }
+
+    /// The same with a loader of the caller's choice.
+    pub fn start_tool(
+        tool: &Path,
+        pid: i32,
+        targets: &str,
+        flags: &[&str],
+        adjust: impl FnOnce(&mut Command),
+    ) -> Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let mut command = command(folder.path(), pid, targets, flags)?;
+        let mut command = command_of(tool, folder.path(), pid, targets, flags)?;
         command.arg("--json").arg(folder.path().join("report.json"));
         adjust(&mut command);
         let attached = Self { running: Running::start(&mut command)?, folder };

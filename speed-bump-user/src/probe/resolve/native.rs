@@ -6,7 +6,7 @@ use speed_bump_abi::ArgumentSpec;
 
 use super::{FileError, Resolver, elf_of, indirect};
 use crate::{
-    elf::{ElfFile, FunctionSymbol, IndirectFunction, Root, UsdtLocation, UsdtProbe},
+    elf::{ElfFile, FunctionSymbol, IndirectFunction, Root, TableKind, UsdtLocation, UsdtProbe},
     engine::bpf::UprobeProgram,
     probe::{
         code::CodeFile,
@@ -112,11 +112,18 @@ impl FileSelection {
         for (target, text) in refused.take(REFUSED_TOLD) {
             self.remark(target, text);
         }
-        if functions.tables().is_empty() {
-            for target in selecting.resolver.native_targets_of(&path).collect::<Vec<_>>() {
+        if functions.tables().iter().all(|table| *table == TableKind::Dynamic) {
+            let selects = |target| {
+                self.selected.iter().any(|(function, _)| function.selected.target == target)
+                    || self.indirect.iter().any(|(of, _)| *of == target)
+            };
+            let nothing = selecting.resolver.native_targets_of(&path).filter(|target| !selects(*target));
+            for target in nothing.collect::<Vec<_>>() {
                 self.remark(
                     target,
-                    format!("{path} has no symbols: it is stripped, and no debug file was found"),
+                    format!(
+                        "{path} is stripped, and no debug file was found: only functions that it exports have names"
+                    ),
                 );
             }
         }

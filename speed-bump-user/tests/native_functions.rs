@@ -1,0 +1,232 @@
+//! Native functions of a C service and its library: what is selected, and exact counts of calls and delays.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+
+use serde_json::json;
+use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, tool};
+
+fn start(threads: u32) -> (Fixture, Service) {
+    let fixture = Fixture::service().unwrap();
+    let service = Service::start(Command::new(fixture.program()).arg(threads.to_string())).unwrap();
+    (fixture, service)
+}
+
+#[test]
+fn functions_of_the_executable_and_of_a_library_are_counted_exactly() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (fixture, mut service) = start(0);
+    let targets = "native:*/service:hot\nnative:*/libwork.so:work_cold\nnative:*/service:inner\n";
+    let session = Attached::start(service.pid(), targets, &["--delay", "1us"]).unwrap();
+    service.ask("call hot 1000").unwrap();
+    service.ask("call work_cold 7").unwrap();
+    service.ask("call work_hot 5").unwrap();
+    service.ask("call outer 20").unwrap();
+    let ended = session.stop().unwrap();
+    assert_eq!([0, 1, 2].map(|target| ended.counts(target)), [(1000, 1000), (7, 7), (40, 40)]);
+    let hot = &ended.target(0)["functions"][0];
+    assert_eq!(hot["name"], "hot");
+    assert_eq!(hot["file"], json!(fixture.program()));
+    assert_eq!(
+        (&hot["calls"], &hot["delayed"], &hot["requested_ns"]),
+        (&json!(1000), &json!(1000), &json!(1_000_000))
+    );
+    assert!(hot["delivered_ns"].as_u64().unwrap() >= 1_000_000, "{hot}");
+    assert!(service.quit().unwrap().success());
+}
+
+#[test]
+fn calls_of_many_threads_are_counted_exactly() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = start(0);
+    let targets = "native:*/service:hot\nnative:*/libwork.so:work_leaf frequency=7\n";
+    let session = Attached::start(service.pid(), targets, &["--delay", "2us"]).unwrap();
+    service.ask("spread hot 500 32").unwrap();
+    service.ask("spread work_leaf 500 32").unwrap();
+    let ended = session.stop().unwrap();
+    assert_eq!([ended.counts(0), ended.counts(1)], [(16_000, 16_000), (16_000, 16_000 / 7)]);
+}
+
+#[test]
+fn workers_that_run_before_during_and_after_are_counted_as_they_count_themselves() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = start(8);
+    service.ask("pause").unwrap();
+    let session =
+        Attached::start(service.pid(), "native:*/service:hot\nnative:*/*:work_outer\n", &[]).unwrap();
+    service.ask("reset").unwrap();
+    service.ask("resume").unwrap();
+    while service.function("hot").unwrap().calls < 1000 {}
+    service.ask("pause").unwrap();
+    let ended = session.stop().unwrap();
+    for (target, name) in ["hot", "work_outer"].into_iter().enumerate() {
+        let calls = service.function(name).unwrap().calls;
+        assert_eq!(ended.counts(target), (calls, calls), "{name}");
+    }
+    service.ask("resume").unwrap();
+    assert!(service.quit().unwrap().success());
+}
+
+#[test]
+fn aliases_are_one_function_with_all_its_names() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (fixture, mut service) = start(0);
+    let session =
+        Attached::start(service.pid(), "native:*/service:aliased*\nnative:*:work_aliased_too\n", &[])
+            .unwrap();
+    service.ask("call aliased 5").unwrap();
+    service.ask("call aliased_too 7").unwrap();
+    service.ask("call work_aliased 2").unwrap();
+    service.ask("call work_aliased_too 4").unwrap();
+    let file = fixture.folder().join("aliases.txt");
+    std::fs::write(&file, "native:*/service:aliased*\n").unwrap();
+    let pid = service.pid().to_string();
+    let listed = tool::run(
+        &["list", "--pid", &pid, "--targets", file.to_str().unwrap()],
+        speed_bump_testing::session::PATIENCE,
+    );
+    let ended = session.stop().unwrap();
+    assert_eq!([ended.counts(0), ended.counts(1)], [(12, 12), (6, 6)]);
+    assert_eq!(ended.target(0)["functions"].as_array().unwrap().len(), 1);
+    let listed = listed.unwrap();
+    assert!(listed.status.success(), "{}", listed.stderr);
+    let names = ["  aliased (", "also called aliased_too"];
+    assert!(names.iter().all(|name| listed.stdout.contains(name)), "{}", listed.stdout);
+}
+
+#[test]
+fn frequency_counts_per_target_over_its_functions() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = start(0);
+    let targets = "native:*/service:hot frequency=3\n\
+                   native:*/service:[cl][oe][al][df] frequency=10 id=several\n\
+                   native:*/libwork.so:work_hot\n";
+    let session = Attached::start(service.pid(), targets, &["--frequency", "4"]).unwrap();
+    service.ask("call hot 100").unwrap();
+    // Two functions of one target: every tenth call of either.
+    service.ask("call cold 25").unwrap();
+    service.ask("call leaf 25").unwrap();
+    service.ask("call work_hot 99").unwrap();
+    let ended = session.stop().unwrap();
+    assert_eq!([0, 1, 2].map(|target| ended.counts(target)), [(100, 33), (50, 5), (99, 24)]);
+    assert_eq!(
+        [0, 1, 2].map(|target| ended.target(target)["frequency"].clone()),
+        [3, 10, 4].map(|n| json!(n))
+    );
+    assert_eq!(ended.target(1)["id"], "several");
+}
+
+#[test]
+fn options_of_a_line_win_over_the_flags() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (fixture, mut service) = start(0);
+    let library = fixture.library();
+    let targets = format!(
+        "native:*/service:hot delay=30us id=the-hot-one\n{}:work_hot 10000\nnative:*/service:cold\n",
+        library.display()
+    );
+    let session = Attached::start(service.pid(), &targets, &["--delay", "20us"]).unwrap();
+    for name in ["hot", "work_hot", "cold"] {
+        service.ask(&format!("call {name} 10")).unwrap();
+    }
+    let ended = session.stop().unwrap();
+    assert_eq!([0, 1, 2].map(|target| ended.counts(target)), [(10, 10); 3]);
+    let requested = |target| ended.target(target)["requested_ns"].as_u64().unwrap();
+    assert_eq!([requested(0), requested(1), requested(2)], [30_000, 10_000, 20_000]);
+    let sums = |target| ended.target(target)["functions"][0]["requested_ns"].as_u64().unwrap();
+    assert_eq!([sums(0), sums(1), sums(2)], [300_000, 100_000, 200_000]);
+    for target in 0..3 {
+        let delivered = ended.target(target)["delivered_ns"].as_u64().unwrap();
+        assert!(delivered >= sums(target), "target {target}: {delivered}");
+    }
+    assert_eq!(ended.target(0)["id"], "the-hot-one");
+    // The kernel module's own form: a path and a bare number of nanoseconds.
+    assert_eq!(ended.target(1)["kind"], "native");
+    assert_eq!(ended.target(1)["functions"][0]["file"], json!(library));
+}
+
+#[test]
+fn the_first_line_wins_and_exclusions_win_over_all() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = start(0);
+    let targets = "native:*/libwork.so:work_hot\n\
+                   native:*/libwork.so:work_*\n\
+                   !*/libwork.so:*_cold\n\
+                   native:*/libwork.so:work_outer\n";
+    let session = Attached::start(service.pid(), targets, &[]).unwrap();
+    service.ask("call work_hot 3").unwrap();
+    service.ask("call work_cold 4").unwrap();
+    service.ask("call work_outer 5").unwrap();
+    service.ask("call work_leaf 6").unwrap();
+    let ended = session.stop().unwrap();
+    assert_eq!(ended.functions(0), ["work_hot"]);
+    assert_eq!(ended.functions(1), ["work_aliased", "work_inner", "work_leaf", "work_outer"]);
+    assert_eq!(ended.functions(2), [""; 0]);
+    // work_outer calls work_inner twice.
+    assert_eq!([0, 1, 2].map(|target| ended.counts(target).0), [3, 5 + 10 + 6, 0]);
+    assert_eq!(ended.report["targets"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn an_indirect_function_is_told_and_not_probed() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (fixture, service) = start(0);
+    let file = fixture.folder().join("indirect.txt");
+    std::fs::write(&file, "native:*/libc.so.6:strlen\n").unwrap();
+    let pid = service.pid().to_string();
+    let arguments = ["--pid", &pid, "--targets", file.to_str().unwrap(), "--strict"];
+    let run = tool::run(&arguments, speed_bump_testing::session::PATIENCE).unwrap();
+    assert_eq!(run.status.code(), Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("strlen in /") && run.stderr.contains("is an IFUNC"), "{}", run.stderr);
+    let listed = tool::run(
+        &["list", arguments[0], &pid, arguments[2], arguments[3]],
+        speed_bump_testing::session::PATIENCE,
+    );
+    let listed = listed.unwrap();
+    assert!(listed.status.success(), "{}", listed.stderr);
+    assert!(
+        listed.stdout.contains("selects 0 functions") && listed.stdout.contains("is an IFUNC"),
+        "{}",
+        listed.stdout
+    );
+}
+
+#[test]
+fn functions_of_libc_that_python_calls() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(python) = speed_bump_testing::pythons().first() else { return skip!("no Python") };
+    // Answers as the fixtures do, so that it can be driven like them.
+    let script = r#"
+import json, os, sys
+print(json.dumps({"event": "ready", "pid": os.getpid()}), flush=True)
+for line in sys.stdin:
+    for _ in range(int(line)):
+        os.getppid()
+    print('{"event":"done"}', flush=True)
+"#;
+    let mut service = Service::start(python.interpreter().args(["-c", script])).unwrap();
+    let session = Attached::start(service.pid(), "native:*/libc.so.6:getppid frequency=2\n", &[]).unwrap();
+    service.ask("1001").unwrap();
+    let ended = session.stop().unwrap();
+    assert_eq!(ended.counts(0), (1001, 500));
+    service.ask("3").unwrap();
+}

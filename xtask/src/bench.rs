@@ -1,0 +1,91 @@
+//! `cargo xtask bench`: what was promised, measured on this machine. No test and no CI runs it.
+//!
+//! Nothing is pinned and no setting of the system is changed: the numbers are those of an ordinary machine, and a
+//! busy one spoils them.
+
+mod accuracy;
+mod big_library;
+mod cycles;
+mod resolve;
+
+use std::{
+    path::Path,
+    process::{Command, ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Subcommand;
+
+use crate::{release, system};
+
+#[derive(Subcommand)]
+pub(crate) enum Bench {
+    /// Whether functions get slower by what was asked for, measured inside C and Python services.
+    Accuracy(accuracy::Options),
+    /// How long resolving takes: 50,000 symbols and 500 MB, one glob and 1,000 targets.
+    Resolve,
+    /// How long attaching and detaching take with 1 to 10,000 probe sites, and what a hit costs.
+    Cycles,
+}
+
+/// Builds the tool and runs one of them.
+pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
+    system::require_root("bench")?;
+    let tool = release::build()?;
+    match bench {
+        Bench::Accuracy(options) => accuracy::run(&tool, options),
+        Bench::Resolve => resolve::run(&tool),
+        Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// Runs a command to its end; what it printed on standard output, and how long it took.
+fn timed(command: &mut Command) -> Result<(String, Duration)> {
+    let start = Instant::now();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
+    let took = start.elapsed();
+    if !output.status.success() {
+        bail!("{command:?} failed: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), took))
+}
+
+/// Median time of some runs.
+fn median_time(runs: usize, mut run: impl FnMut() -> Result<Duration>) -> Result<Duration> {
+    let mut times = (0..runs.max(1)).map(|_| run()).collect::<Result<Vec<_>>>()?;
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().context("nothing was run")
+}
+
+/// How long the tool takes to start and to measure the machine, which every run of it does first.
+fn calibration_time(tool: &Path) -> Result<Duration> {
+    median_time(5, || Ok(timed(Command::new(tool).arg("calibrate"))?.1))
+}
+
+/// A time as the tool prints it, `1.5ms`.
+fn nanos(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match text.get(digits.len()..)? {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    Some((digits.parse::<f64>().ok()? * scale).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_they_are_printed() {
+        assert_eq!(nanos("580ns"), Some(580));
+        assert_eq!(nanos("10.123us"), Some(10_123));
+        assert_eq!(nanos("1.5s"), Some(1_500_000_000));
+        assert_eq!(nanos("1.5"), None);
+        assert_eq!(nanos("ns"), None);
+    }
+}

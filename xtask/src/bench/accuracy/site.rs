@@ -1,0 +1,67 @@
+//! Where the tool would put its probes, and what the smallest delay there is: read from its `list`.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context as _, Result};
+
+use super::subject::Subject;
+use crate::bench::{nanos, timed};
+
+/// The probe site of a function.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Site {
+    /// The kind of instruction, in the tool's words.
+    pub(super) kind: String,
+    /// The smallest delay there, in ns.
+    pub(super) floor_ns: f64,
+}
+
+/// The sites of the subject's functions, in their order.
+pub(super) fn sites(tool: &Path, subject: &Subject) -> Result<Vec<Site>> {
+    let file = subject.folder.path().join("targets.txt");
+    fs::write(&file, subject.targets()).with_context(|| format!("cannot write {}", file.display()))?;
+    let mut command = Command::new(tool);
+    command.args(["list", "--strict", "--pid", &subject.service.pid().to_string(), "--targets"]).arg(file);
+    let (listing, _) = timed(&mut command)?;
+    parse(&listing, subject.functions.len())
+        .with_context(|| format!("cannot read the tool's listing:\n{listing}"))
+}
+
+/// A site is a line `site FILE+OFFSET: INSTRUCTION (KIND), floor TIME`. Those before the first target are the
+/// interpreter's, and stand for all Python functions.
+fn parse(listing: &str, targets: usize) -> Option<Vec<Site>> {
+    let mut sections = listing.split("\nline ");
+    let interpreter = sections.next().and_then(last_site);
+    let sites: Vec<_> = sections.map_while(|text| last_site(text).or(interpreter.clone())).collect();
+    (sites.len() == targets).then_some(sites)
+}
+
+fn last_site(text: &str) -> Option<Site> {
+    let (before, floor) = text
+        .lines()
+        .filter(|line| line.trim_start().starts_with("site "))
+        .filter_map(|line| line.rsplit_once("), floor "))
+        .next_back()?;
+    let (_, kind) = before.rsplit_once(" (")?;
+    let floor = floor.split(',').next()?;
+    Some(Site { kind: kind.to_owned(), floor_ns: nanos(floor)? as f64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_are_read_for_each_line() {
+        let listing = "process 7 (service): 2 functions at 2 probe sites\n\
+            \nline 1: native:*/service:hot\n  read as native\n  hot (/a/service), entry symbol\n    \
+            site /a/service+0x2595: nop dword [rax] (long nop), floor 580ns\n      remark\n\
+            \nline 2: usdt:*/service:p:n\n    site /a/service+0x9: nop (single step), floor 10.5us, semaphore at 0x1\n";
+        let site = |kind: &str, floor_ns| Site { kind: kind.into(), floor_ns };
+        assert_eq!(parse(listing, 2), Some(vec![site("long nop", 580.0), site("single step", 10_500.0)]));
+        assert_eq!(parse(listing, 3), None);
+        let python = "process 8 (python3): 2 functions\n    site /p+0x1: push rbp (push), floor 616ns\n\
+            \nline 1: py:*:f\n  f, entry perf-map\n\nline 2: py:*:g\n";
+        assert_eq!(parse(python, 2), Some(vec![site("push", 616.0), site("push", 616.0)]));
+    }
+}

@@ -1,0 +1,182 @@
+//! `cargo xtask demo`: what the tool is for, shown on a small web service in half a minute.
+//!
+//! However it ends, the service, its client and the tool end too: each is stopped when its owner here is dropped,
+//! and the service also ends with its standard input.
+
+mod load;
+mod python;
+mod stop;
+
+use std::{os::unix::process::CommandExt as _, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde_json::Value;
+use speed_bump_testing::{Service, places, session::Attached};
+
+use crate::{release, system};
+use load::{Load, Throughput};
+use python::Python;
+use stop::Stop;
+
+/// The hot function that does not matter, and how often a request calls it (`CANDIDATES` in service.py).
+const HOT: Function = Function { name: "score_candidate", calls: 8 };
+/// The cold one that does (`SECTIONS` in service.py).
+const COLD: Function = Function { name: "render_section", calls: 5 };
+/// What each call of either gets slower by.
+const DELAY: &str = "1ms";
+const DELAY_MS: f64 = 1.0;
+/// The service's device. It outlasts all calls of the hot function with their delays: 8 × (0.2 + 1) ms.
+const DEVICE_MS: f64 = 20.0;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Seconds to measure each throughput for.
+    #[arg(long, default_value_t = 4.0)]
+    seconds: f64,
+}
+
+/// A function of the service.
+#[derive(Clone, Copy)]
+struct Function {
+    name: &'static str,
+    calls: u32,
+}
+
+impl Function {
+    fn target(self) -> String {
+        format!("*/demo/service.py:{}", self.name)
+    }
+
+    /// By what a request would get slower if it waited for every call.
+    fn added_ms(self) -> f64 {
+        f64::from(self.calls) * DELAY_MS
+    }
+}
+
+/// Runs the demo.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    system::require_root("demo")?;
+    let tool = release::build()?;
+    let python = Python::choose()?;
+    let stop = Stop::on_signals()?;
+    let shown = Stage::set(&python, tool).and_then(|stage| {
+        let result = stage.play(Duration::from_secs_f64(options.seconds.max(0.5)), &stop);
+        stage.clear();
+        result
+    });
+    if stop.check().is_err() {
+        println!("\nStopped early. Nothing runs any more.");
+        return Ok(ExitCode::from(130));
+    }
+    shown.map(|()| ExitCode::SUCCESS)
+}
+
+/// The service and its client, running. Dropping it ends both.
+struct Stage {
+    load: Load,
+    service: Service,
+    python: String,
+    tool: PathBuf,
+}
+
+impl Stage {
+    fn set(python: &Python, tool: PathBuf) -> Result<Self> {
+        let script = |name| places::root().join("demo").join(name);
+        let mut command = python.command(&script("service.py"));
+        // A process group of its own: Ctrl-C is for us, who then end it in order.
+        command.args(["--until-eof", "--device-ms", &DEVICE_MS.to_string()]).process_group(0);
+        let service = Service::start(&mut command)?;
+        let port = service.ready()["port"].as_u64().context("the service does not say its port")?;
+        let load = Load::start(python.command(&script("load.py")), port)?;
+        Ok(Self { load, service, python: python.name(), tool })
+    }
+
+    fn clear(self) {
+        drop(self.load);
+        drop(self.service);
+    }
+
+    fn play(&self, span: Duration, stop: &Stop) -> Result<()> {
+        let pid = self.service.pid();
+        println!(
+            "\nA small web service runs as process {pid} ({}).\n\
+             A request hands a job to a slow device ({DEVICE_MS} ms, like an accelerator or a database). While the device\n\
+             works, the service calls {}() {} times; when it has answered, {}() {} times.\n\
+             A profiler shows {}() at the top, and {}() not at all. Which one is worth\n\
+             making faster? We make each *slower*, by {DELAY} a call, while the service runs, and look.\n",
+            self.python, HOT.name, HOT.calls, COLD.name, COLD.calls, HOT.name, COLD.name,
+        );
+        println!("{:<44} {:>10} {:>12} {:>10}", "", "requests/s", "per request", "predicted");
+        // The first requests open the connection and fill caches.
+        stop.sleep(Duration::from_millis(500))?;
+
+        let before = self.load.measure(span, stop)?;
+        row("the service as it is", before, None);
+
+        let both = [HOT.target(), COLD.target()];
+        let (base, _) = self.attached(&[&both[0], &both[1]], "0", span, stop)?;
+        row("attached to both, delaying nothing", base, None);
+
+        let (hot, hot_delivered) = self.attached(&[&both[0]], DELAY, span, stop)?;
+        row(&format!("{}() + {DELAY}", HOT.name), hot, Some(base.per_second()));
+
+        let (cold, cold_delivered) = self.attached(&[&both[1]], DELAY, span, stop)?;
+        let predicted = 1000.0 / (base.milliseconds_each() + COLD.added_ms());
+        row(&format!("{}() + {DELAY}", COLD.name), cold, Some(predicted));
+
+        let after = self.load.measure(span, stop)?;
+        row("detached", after, Some(before.per_second()));
+
+        println!("\nThe requests waited for");
+        verdict(HOT, base, hot, &hot_delivered);
+        verdict(COLD, base, cold, &cold_delivered);
+        println!(
+            "Making {}() faster would gain nothing: it hides behind the device. Every\n\
+             microsecond saved in {}() is saved {} times in each request.\n\n\
+             With a service of your own: sudo speed-bump-ebpf --pid PID --targets FILE --delay {DELAY}\n\
+             The service and the tool have been stopped.",
+            HOT.name, COLD.name, COLD.calls
+        );
+        Ok(())
+    }
+
+    /// Attaches, measures, detaches; also the tool's own report.
+    fn attached(
+        &self,
+        targets: &[&str],
+        delay: &str,
+        span: Duration,
+        stop: &Stop,
+    ) -> Result<(Throughput, Value)> {
+        let targets = targets.join("\n") + "\n";
+        let flags = ["--strict", "--delay", delay];
+        let attached = Attached::start_tool(&self.tool, self.service.pid(), &targets, &flags, |command| {
+            command.process_group(0);
+        })?;
+        let throughput = self.load.measure(span, stop)?;
+        Ok((throughput, attached.stop()?.report))
+    }
+}
+
+fn row(what: &str, throughput: Throughput, predicted: Option<f64>) {
+    let predicted = predicted.map(|predicted| format!("{predicted:.1}/s")).unwrap_or_default();
+    println!(
+        "{what:<44} {:>10.1} {:>9.2} ms {predicted:>10}",
+        throughput.per_second(),
+        throughput.milliseconds_each()
+    );
+}
+
+/// How much of what was added to a request's calls the request got slower by.
+fn verdict(function: Function, base: Throughput, delayed: Throughput, report: &Value) {
+    let slower_ms = delayed.milliseconds_each() - base.milliseconds_each();
+    let number = |key: &str| report["targets"][0][key].as_f64().unwrap_or(0.0);
+    let calls = number("delayed");
+    println!(
+        "  {:>4.0} % of the time added in {}() ({calls} calls, {:.3} ms each)",
+        100.0 * slower_ms / function.added_ms(),
+        function.name,
+        number("delivered_ns") / 1e6 / calls.max(1.0)
+    );
+}

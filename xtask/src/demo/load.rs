@@ -1,0 +1,111 @@
+//! The demo's load: a client that never stops asking, and its throughput while something is the case.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    os::unix::process::CommandExt as _,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use super::stop::{GLANCE, Stop};
+
+/// How often the client says how many requests were answered.
+const EVERY: Duration = Duration::from_millis(250);
+/// A request takes some 20 ms; a client that is silent for this long has nothing to say any more.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The client ends by itself after this, whatever becomes of us.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Requests over a span of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Throughput {
+    requests: f64,
+    seconds: f64,
+}
+
+impl Throughput {
+    /// Requests that were answered in a second.
+    pub(super) fn per_second(self) -> f64 {
+        self.requests / self.seconds
+    }
+
+    /// From one answer to the next.
+    pub(super) fn milliseconds_each(self) -> f64 {
+        1000.0 * self.seconds / self.requests
+    }
+}
+
+/// The running client. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Load {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Load {
+    /// Starts to ask the service at this port of the loopback address; `command` runs the client.
+    pub(super) fn start(mut command: Command, port: u64) -> Result<Self> {
+        let mut child = command
+            .args(["--port", &port.to_string()])
+            .args(["--seconds", &LONGEST.as_secs().to_string()])
+            .args(["--every", &EVERY.as_secs_f64().to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {command:?}"))?;
+        let output = child.stdout.take().context("the client has no standard output")?;
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Self { child, lines })
+    }
+
+    /// The throughput from now on, over at least this long.
+    pub(super) fn measure(&self, span: Duration, stop: &Stop) -> Result<Throughput> {
+        while self.lines.try_recv().is_ok() {}
+        // The next line also tells of requests from before.
+        self.next_line(stop)?;
+        let mut sum = Throughput::default();
+        while sum.seconds < span.as_secs_f64() {
+            let line = self.next_line(stop)?;
+            let number = |key: &str| line[key].as_f64().with_context(|| format!("no {key} in {line}"));
+            sum.requests += number("requests")?;
+            sum.seconds += number("seconds")?;
+        }
+        Ok(sum)
+    }
+
+    fn next_line(&self, stop: &Stop) -> Result<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            stop.check()?;
+            match self.lines.recv_timeout(GLANCE) {
+                Ok(line) => return serde_json::from_str(&line).with_context(|| format!("not JSON: {line}")),
+                Err(RecvTimeoutError::Disconnected) => bail!("the client ended"),
+                Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => {
+                    bail!("the service answers nothing for {PATIENCE:?}")
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // Both fail only when it has been reaped already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,27 @@
+//! The release build of the loader: what the demo shows and the benches measure.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use speed_bump_testing::places;
+
+use crate::shell;
+
+/// Builds it, and returns the program.
+pub(crate) fn build() -> Result<PathBuf> {
+    eprintln!("building speed-bump-ebpf (release)");
+    shell::run(shell::cargo().args([
+        "build",
+        "--quiet",
+        "--release",
+        "--locked",
+        "--package",
+        "speed-bump-user",
+        "--bins",
+    ]))?;
+    let program = places::target().join("release/speed-bump-ebpf");
+    if !program.is_file() {
+        bail!("cargo built no {}: is a build target set in its configuration?", program.display());
+    }
+    Ok(program)
+}
