@@ -5,7 +5,7 @@
 #[path = "python/calls.rs"]
 mod calls;
 
-use calls::{start, with_trampolines, with_usdt};
+use calls::{start, start_with, with_trampolines, with_usdt};
 use speed_bump_testing::{Attached, PythonBuild, Service, pythons::Form, session::obstacle, skip};
 
 /// The children that the fixture can start. `spawn` and a program run the interpreter anew.
@@ -42,7 +42,8 @@ fn children_with_trampolines_are_covered() {
             if anew && python.form == Form::Loader {
                 continue; // sys.executable is the dynamic loader's business there
             }
-            let mut service = start(python, &["-X", "perf"]);
+            // Worker processes inherit the environment, not -X perf.
+            let mut service = start_with(python, &[], &[("PYTHONPERFSUPPORT", "1")]);
             let (calls, delayed) = count_in_child(python, &mut service, how, &["-vv", "--entry", "perf-map"]);
             assert!((200..=201).contains(&calls) && delayed == calls, "{python}: {how}: {calls}, {delayed}");
         }

@@ -35,14 +35,13 @@ fn functions_are_told_apart_by_the_qualified_names_of_the_source() {
             "*/calls.py:K.m\n*/calls.py:outer.<locals>.inner\n*/calls.py:<lambda>\n*/calls.py:K.__init__\n\
              */calls.py:recursive\n",
         );
-        service.ask("times(100, INSTANCE.m); times(7, Sub(1).m)").unwrap();
+        service.ask("times(100, INSTANCE.m); times(7, OTHER.m)").unwrap();
         service.ask("times(20, outer, 1); list(map(double, range(30)))").unwrap();
         service.ask("for _ in range(1000): K()").unwrap();
         service.ask("recursive(49)").unwrap();
         let ended = session.stop().unwrap();
         let calls = [0, 1, 2, 3, 4].map(|target| ended.counts(target).0);
-        // Sub.m calls K.m, and making a Sub is one more K.__init__.
-        assert_eq!(calls, [107, 20, 30, 1001, 50], "{python}");
+        assert_eq!(calls, [100, 20, 30, 1000, 50], "{python}");
         for target in 0..5 {
             let (calls, delayed) = ended.counts(target);
             assert!(delayed <= calls, "{python}: {delayed} of {calls}");
@@ -54,6 +53,20 @@ fn functions_are_told_apart_by_the_qualified_names_of_the_source() {
         let method = &ended.target(0)["functions"][0];
         assert_eq!((&method["line"], &method["file"]), (&json!(line), &json!(python.inside(&script()))), "{python}");
         assert!(service.quit().unwrap().success(), "{python}");
+    });
+}
+
+#[test]
+fn what_the_probe_cannot_tell_apart_is_said() {
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let session = attach(&service, "*/calls.py:K.m\n");
+        // The probe gives no line for a function that begins with a closure's variables, as super() makes it.
+        service.ask("times(7, Sub(1).m); times(5, OTHER.m)").unwrap();
+        let ended = session.stop().unwrap();
+        assert_eq!(ended.counts(0).0, 14, "{python}: {}", ended.report);
+        let warnings = ended.report["warnings"].to_string();
+        assert!(warnings.contains("cannot be told apart") && warnings.contains("Sub.m"), "{python}: {warnings}");
     });
 }
 
@@ -84,11 +97,11 @@ fn without_the_source_the_last_component_decides() {
         let mut service = start_script(python, &[], &copy);
         fs::remove_file(&copy).unwrap();
         let session = attach(&service, "*/gone.py:K.m\n*/gone.py:plain\n*/gone.py:No.other\n");
-        service.ask("times(10, INSTANCE.m); times(10, Sub(1).m); times(5, plain, 1); times(6, other, 1)").unwrap();
+        service.ask("times(10, INSTANCE.m); times(10, OTHER.m); times(5, plain, 1); times(6, other, 1)").unwrap();
         let ended = session.stop().unwrap();
-        // K.m and Sub.m are both called m: 10 + 10 + 10.
+        // K.m and Other.m are both called m.
         let calls = [0, 1, 2].map(|target| ended.counts(target).0);
-        assert_eq!(calls, [30, 5, 6], "{python}");
+        assert_eq!(calls, [20, 5, 6], "{python}: {}", ended.report);
         assert_eq!(ended.functions(0), ["m", "m"], "{python}");
     });
 }
@@ -99,17 +112,33 @@ fn everything_is_selected_but_what_is_excluded() {
         let mut service = start(python, &[]);
         let before = code(service.pid(), python);
         let session = attach(&service, "*:*\n!*/calls.py:K.*\n!*/json/*:*\n");
-        service.ask("times(10, plain, 1); times(10, Sub(1).m); json.loads('[1]')").unwrap();
+        service.ask("times(10, plain, 1); times(10, OTHER.m); times(10, INSTANCE.m); json.loads('[1]')").unwrap();
         service.ask("import textwrap; textwrap.dedent('  a')").unwrap();
         let ended = session.stop().unwrap();
         assert_eq!(counts(&ended, "plain").0, 10, "{python}");
-        assert_eq!(counts(&ended, "Sub.m").0, 10, "{python}");
+        assert_eq!(counts(&ended, "Other.m").0, 10, "{python}");
         assert_eq!(counts(&ended, "dedent").0, 1, "{python}");
         assert_eq!(counts(&ended, "K.m"), (0, 0), "{python}");
         let files = functions(&ended);
         let of_json = files.iter().find(|function| function["file"].as_str().unwrap().contains("/json/"));
         assert_eq!(of_json, None, "{python}");
         assert_eq!(code(service.pid(), python), before, "{python}: all is detached");
+    });
+}
+
+#[test]
+fn calls_just_before_the_end_are_counted() {
+    on_each(|python| {
+        // By a signal to the loader, and by the end of the process.
+        let mut service = start(python, &[]);
+        for _ in 0..5 {
+            let session = attach(&service, "*/calls.py:plain\n");
+            service.ask("times(30, plain, 1)").unwrap();
+            assert_eq!(session.stop().unwrap().counts(0).0, 30, "{python}");
+        }
+        let session = attach(&service, "*/calls.py:plain\n");
+        let _ = service.ask("times(30, plain, 1); os._exit(0)").unwrap_err();
+        assert_eq!(session.finish().unwrap().counts(0).0, 30, "{python}");
     });
 }
 

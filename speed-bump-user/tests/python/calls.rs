@@ -27,11 +27,20 @@ pub(crate) fn start(python: &PythonBuild, options: &[&str]) -> Service {
     start_script(python, options, &script())
 }
 
+/// Starts the fixture with these variables in its environment.
+pub(crate) fn start_with(python: &PythonBuild, options: &[&str], variables: &[(&str, &str)]) -> Service {
+    start_command(python, options, &script(), variables)
+}
+
 /// Starts a copy of the fixture.
 pub(crate) fn start_script(python: &PythonBuild, options: &[&str], script: &Path) -> Service {
+    start_command(python, options, script, &[])
+}
+
+fn start_command(python: &PythonBuild, options: &[&str], script: &Path, variables: &[(&str, &str)]) -> Service {
     let mut command = python.command_with(options, script);
     // Perf trampolines and the JIT exclude each other, and the probe misses compiled calls.
-    command.env("PYTHON_JIT", "0").env_remove("PYTHONPERFSUPPORT");
+    command.env("PYTHON_JIT", "0").env_remove("PYTHONPERFSUPPORT").envs(variables.iter().copied());
     Service::start(&mut command).unwrap_or_else(|error| panic!("{python}: {error:#}"))
 }
 
