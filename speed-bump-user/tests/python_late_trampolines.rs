@@ -22,7 +22,9 @@ fn without_trampolines_nothing_is_attached_and_the_error_says_what_to_do() {
         let before = code(service.pid(), python);
         let run = run(service.pid(), "*/calls.py:plain\n", &[]);
         assert_eq!(run.status.code(), Some(4), "{python}: {}", run.stderr);
-        for part in ["-X perf", "PYTHONPERFSUPPORT=1", "sys.activate_stack_trampoline(\"perf\")", "--entry perf-map"] {
+        for part in
+            ["-X perf", "PYTHONPERFSUPPORT=1", "sys.activate_stack_trampoline(\"perf\")", "--entry perf-map"]
+        {
             assert!(run.stderr.contains(part), "{python}: no `{part}` in {}", run.stderr);
         }
         assert_eq!(code(service.pid(), python), before, "{python}");

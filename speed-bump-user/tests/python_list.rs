@@ -20,7 +20,8 @@ fn with_trampolines_the_functions_are_listed() {
         let mut service = start(python, &["-X", "perf"]);
         service.ask("plain(1); INSTANCE.m(); outer(1)").unwrap();
         let before = code(service.pid(), python);
-        let run = list(service.pid(), "*/calls.py:K.*\n*/calls.py:*\n*:no_such\n", &["--all", "--delay", "20us"]);
+        let run =
+            list(service.pid(), "*/calls.py:K.*\n*/calls.py:*\n*:no_such\n", &["--all", "--delay", "20us"]);
         assert!(run.status.success(), "{python}: {}", run.stderr);
         for part in [
             "Python calls through perf-map: each call of any Python function costs about ",

@@ -38,7 +38,11 @@ fn every_shape_of_function_is_counted_exactly() {
         ("recursive(1)", "times(5, recursive, 9)", &[("recursive", 50)]),
         ("caught()", "times(6, caught)", &[("caught", 6), ("failing", 6)]),
         ("Sub().m()", "times(50, Sub(1).m)", &[("Sub.m", 50), ("K.m", 50)]),
-        ("K.class_method()", "times(60, K.class_method); times(7, INSTANCE.class_method)", &[("K.class_method", 67)]),
+        (
+            "K.class_method()",
+            "times(60, K.class_method); times(7, INSTANCE.class_method)",
+            &[("K.class_method", 67)],
+        ),
         ("K.static_method()", "times(70, K.static_method)", &[("K.static_method", 70)]),
         ("INSTANCE.value", "for _ in range(80): INSTANCE.value", &[("K.value", 80)]),
         ("late(1)", "in_threads(10, 200, late, 1)", &[("late", 2000)]),
@@ -48,7 +52,8 @@ fn every_shape_of_function_is_counted_exactly() {
         for (before, ..) in CASES {
             service.ask(before).unwrap();
         }
-        let session = attach(&service, "*/calls.py:*\n!*:times\n", &["--delay", "1us", "--entry", "perf-map"]);
+        let session =
+            attach(&service, "*/calls.py:*\n!*:times\n", &["--delay", "1us", "--entry", "perf-map"]);
         for (_, after, _) in CASES {
             service.ask(after).unwrap();
         }
@@ -120,7 +125,9 @@ fn code_from_strings_is_covered_by_its_made_up_file() {
     on_each(|python| {
         let mut service = start(python, &PERF);
         service.ask(r#"exec("def from_string(x):\n    return x"); from_string(1)"#).unwrap();
-        service.ask(r#"exec(compile("def elsewhere(x): return x", "a b: c", "exec")); elsewhere(1)"#).unwrap();
+        service
+            .ask(r#"exec(compile("def elsewhere(x): return x", "a b: c", "exec")); elsewhere(1)"#)
+            .unwrap();
         let session = attach(&service, "<string>:from_string\na b*:elsewhere\n", &[]);
         service.ask("times(25, from_string, 1); times(26, elsewhere, 1)").unwrap();
         let ended = session.stop().unwrap();

@@ -61,7 +61,8 @@ fn garbage_and_leftovers_in_the_map_change_nothing() {
         garbage.extend(vec![b'A'; 3 << 20]);
         garbage.push(b'\n');
         map.write_all(&garbage).unwrap();
-        let session = Attached::start(pid, "*/calls.py:plain\n*/calls.py:ghost\n*/calls.py:late\n", &["-vv"]).unwrap();
+        let session =
+            Attached::start(pid, "*/calls.py:plain\n*/calls.py:ghost\n*/calls.py:late\n", &["-vv"]).unwrap();
         service.ask("times(100, plain, 1)").unwrap();
         // What the process itself appends behind all that is found, and more garbage does no harm.
         service.ask("late(1)").unwrap();
@@ -106,6 +107,12 @@ fn another_users_map_and_a_link_are_not_trusted() {
         assert!(!listed.stdout.contains("plain ("), "{python}: {}", listed.stdout);
         let said = format!("{}{}", listed.stdout, listed.stderr);
         assert!(said.contains("belongs to user 65534") && said.contains("not trusted"), "{python}: {said}");
+
+        if !python.usdt_fires() {
+            let refused = run(pid, "*/calls.py:plain\n", &[]);
+            assert_eq!(refused.status.code(), Some(4), "{python}: {}", refused.stderr);
+            assert!(refused.stderr.contains("not trusted"), "{python}: {}", refused.stderr);
+        }
 
         // A link that leads to a map which would do.
         let moved = map_of(pid).with_extension("moved");

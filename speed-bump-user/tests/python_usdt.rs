@@ -51,7 +51,11 @@ fn functions_are_told_apart_by_the_qualified_names_of_the_source() {
         let text = fs::read_to_string(script()).unwrap();
         let line = text.lines().position(|line| line.contains("def m(self)")).unwrap() + 1;
         let method = &ended.target(0)["functions"][0];
-        assert_eq!((&method["line"], &method["file"]), (&json!(line), &json!(python.inside(&script()))), "{python}");
+        assert_eq!(
+            (&method["line"], &method["file"]),
+            (&json!(line), &json!(python.inside(&script()))),
+            "{python}"
+        );
         assert!(service.quit().unwrap().success(), "{python}");
     });
 }
@@ -66,7 +70,10 @@ fn what_the_probe_cannot_tell_apart_is_said() {
         let ended = session.stop().unwrap();
         assert_eq!(ended.counts(0).0, 14, "{python}: {}", ended.report);
         let warnings = ended.report["warnings"].to_string();
-        assert!(warnings.contains("cannot be told apart") && warnings.contains("Sub.m"), "{python}: {warnings}");
+        assert!(
+            warnings.contains("cannot be told apart") && warnings.contains("Sub.m"),
+            "{python}: {warnings}"
+        );
     });
 }
 
@@ -97,7 +104,9 @@ fn without_the_source_the_last_component_decides() {
         let mut service = start_script(python, &[], &copy);
         fs::remove_file(&copy).unwrap();
         let session = attach(&service, "*/gone.py:K.m\n*/gone.py:plain\n*/gone.py:No.other\n");
-        service.ask("times(10, INSTANCE.m); times(10, OTHER.m); times(5, plain, 1); times(6, other, 1)").unwrap();
+        service
+            .ask("times(10, INSTANCE.m); times(10, OTHER.m); times(5, plain, 1); times(6, other, 1)")
+            .unwrap();
         let ended = session.stop().unwrap();
         // K.m and Other.m are both called m.
         let calls = [0, 1, 2].map(|target| ended.counts(target).0);
@@ -112,7 +121,9 @@ fn everything_is_selected_but_what_is_excluded() {
         let mut service = start(python, &[]);
         let before = code(service.pid(), python);
         let session = attach(&service, "*:*\n!*/calls.py:K.*\n!*/json/*:*\n");
-        service.ask("times(10, plain, 1); times(10, OTHER.m); times(10, INSTANCE.m); json.loads('[1]')").unwrap();
+        service
+            .ask("times(10, plain, 1); times(10, OTHER.m); times(10, INSTANCE.m); json.loads('[1]')")
+            .unwrap();
         service.ask("import textwrap; textwrap.dedent('  a')").unwrap();
         let ended = session.stop().unwrap();
         assert_eq!(counts(&ended, "plain").0, 10, "{python}");

@@ -37,7 +37,12 @@ pub(crate) fn start_script(python: &PythonBuild, options: &[&str], script: &Path
     start_command(python, options, script, &[])
 }
 
-fn start_command(python: &PythonBuild, options: &[&str], script: &Path, variables: &[(&str, &str)]) -> Service {
+fn start_command(
+    python: &PythonBuild,
+    options: &[&str],
+    script: &Path,
+    variables: &[(&str, &str)],
+) -> Service {
     let mut command = python.command_with(options, script);
     // Perf trampolines and the JIT exclude each other, and the probe misses compiled calls.
     command.env("PYTHON_JIT", "0").env_remove("PYTHONPERFSUPPORT").envs(variables.iter().copied());
