@@ -44,7 +44,7 @@ fn children_with_trampolines_are_covered() {
             }
             // Worker processes inherit the environment, not -X perf.
             let mut service = start_with(python, &[], &[("PYTHONPERFSUPPORT", "1")]);
-            let (calls, delayed) = count_in_child(python, &mut service, how, &["-vv", "--entry", "perf-map"]);
+            let (calls, delayed) = count_in_child(python, &mut service, how, &["-vv"]);
             assert!((200..=201).contains(&calls) && delayed == calls, "{python}: {how}: {calls}, {delayed}");
         }
     }
@@ -64,7 +64,7 @@ fn children_with_the_probe_are_covered() {
                 continue;
             }
             let mut service = start(python, &[]);
-            let (calls, delayed) = count_in_child(python, &mut service, how, &["-vv", "--entry", "usdt"]);
+            let (calls, delayed) = count_in_child(python, &mut service, how, &["-vv"]);
             assert_eq!((calls, delayed), (201, 200), "{python}: {how}");
         }
     }
