@@ -5,13 +5,7 @@
 
 pub mod stubs;
 
-use std::{
-    fs::File,
-    io,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs::File, io, sync::Arc, thread, time::Instant};
 
 use aya::maps::MapError;
 use serde::Serialize;
@@ -32,10 +26,11 @@ use stubs::Stub;
 /// Delay with which the constant surplus of a spin is measured; long enough that the loop runs, short
 /// enough that start-up stays fast.
 const TRIAL_DELAY: Nanos = Nanos(3_000);
-/// Batches whose lower quartile counts: interrupts and busy neighbours only ever add.
-const BATCHES: usize = 32;
-/// Calls of a batch.
-const CALLS: u32 = 12;
+/// Calls of each stub, whose median counts. Each is timed by itself: where a busy thread shares the processor and
+/// preempts us every 50 us, nearly every batch of calls is spoilt, and few of the calls.
+const CALLS: usize = 320;
+/// Calls of each stub before that: the first optimises the site, the others warm what stays warm.
+const FIRST_CALLS: usize = 8;
 /// Bytes touched between two calls: more than a first-level cache, less than a second-level one.
 const WORKING_SET: usize = 256 << 10;
 /// Bytes of a cache line.
@@ -194,8 +189,9 @@ impl Bench {
         let delayed = self.sweep(0, TRIAL_DELAY)?;
 
         let made = self.engine.stats(0)?;
-        let expected = 3 * u64::from(CALLS) * (BATCHES as u64 + 1);
-        if made.calls < expected || made.delayed != 2 * u64::from(CALLS) * (BATCHES as u64 + 1) {
+        let sweep = (FIRST_CALLS + CALLS) as u64;
+        let expected = 3 * sweep;
+        if made.calls < expected || made.delayed != 2 * sweep {
             return Err(CalibrateError::Miscounted { counted: made.calls, made: expected });
         }
         let costs = self
@@ -227,40 +223,36 @@ impl Bench {
     }
 }
 
-/// What a call of each stub takes, in ns. The stubs take turns, so that a slow
-/// moment of the machine falls on all of them and on few batches of each.
+/// What a call of each stub takes, in ns. The stubs take turns, so that a slow moment of the machine falls on all
+/// of them and on few calls of each.
 ///
 /// Between two calls memory is touched, so that the kernel's path to the program is as cold as a target
 /// leaves it that does something between its calls: a bare loop over the stubs makes a trap look some 130 ns
 /// cheaper than it is in CPython.
 fn costs_ns(stubs: &[Stub]) -> Vec<u64> {
     let mut working_set = vec![0_u8; WORKING_SET];
-    let mut batch = |stub: &Stub| {
-        let mut taken = Duration::ZERO;
-        for _ in 0..CALLS {
-            for byte in working_set.iter_mut().step_by(CACHE_LINE) {
-                *byte = byte.wrapping_add(1);
-            }
-            std::hint::black_box(&mut working_set);
-            let start = Instant::now();
-            stub.call();
-            taken += start.elapsed();
+    let mut call = |stub: &Stub| {
+        for byte in working_set.iter_mut().step_by(CACHE_LINE) {
+            *byte = byte.wrapping_add(1);
         }
-        Nanos::from(taken / CALLS).0
+        std::hint::black_box(&mut working_set);
+        let start = Instant::now();
+        stub.call();
+        Nanos::from(start.elapsed()).0
     };
-    let mut batches = vec![[0; BATCHES]; stubs.len()];
-    for round in 0..=BATCHES {
-        for (stub, batches) in stubs.iter().zip(&mut batches) {
-            let taken = batch(stub);
-            // The first optimises the site and warms the caches.
-            if let Some(place) = round.checked_sub(1).and_then(|round| batches.get_mut(round)) {
-                *place = taken;
+    let mut taken = vec![Vec::with_capacity(FIRST_CALLS + CALLS); stubs.len()];
+    // A single step leaves the processor such that the next two traps cost 100 ns more: those take no turns.
+    for is_turn in [|kind| kind != SiteKind::SingleStep, |kind| kind == SiteKind::SingleStep] {
+        for _ in 0..FIRST_CALLS + CALLS {
+            for (stub, taken) in stubs.iter().zip(&mut taken).filter(|(stub, _)| is_turn(stub.kind)) {
+                taken.push(call(stub));
             }
         }
     }
-    let quartile = |mut batches: [u64; BATCHES]| {
-        batches.sort_unstable();
-        batches[BATCHES / 4]
+    let median = |mut taken: Vec<u64>| {
+        let counted = taken.get_mut(FIRST_CALLS..).unwrap_or_default();
+        counted.sort_unstable();
+        counted.get(CALLS / 2).copied().unwrap_or_default()
     };
-    batches.into_iter().map(quartile).collect()
+    taken.into_iter().map(median).collect()
 }

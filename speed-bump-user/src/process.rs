@@ -43,7 +43,10 @@ use rustix::{
     process::{PidfdFlags, pidfd_open},
 };
 
-use crate::units::Pid;
+use crate::{
+    sys::below::{LastLink, open_below},
+    units::Pid,
+};
 use access::AccessMode;
 use directory::ProcDirectory;
 use status::Status;
@@ -206,7 +209,7 @@ impl Process {
     /// regular file, without opening it.
     pub fn open_file(&self, path: &Path) -> io::Result<File> {
         let root = self.directory.open_entry("root", OFlags::PATH | OFlags::DIRECTORY)?;
-        directory::open_regular_below(root.as_fd(), path)
+        Ok(open_below(root.as_fd(), path, LastLink::Follow)?)
     }
 
     /// The executable mappings as they are now.

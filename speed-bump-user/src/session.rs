@@ -14,7 +14,7 @@ mod stopper;
 mod tick;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -96,7 +96,9 @@ pub struct Session {
     pub(crate) covered: BTreeMap<Pid, Covered>,
     pub(crate) root: Pid,
     pub(crate) roots: Vec<Pid>,
-    pub(crate) processes_seen: u32,
+    /// How often a process was covered: the next index.
+    pub(crate) coverings: u32,
+    pub(crate) pids_seen: BTreeSet<Pid>,
     pub(crate) warnings: Vec<String>,
     pub(crate) python: python::Locations,
     pub(crate) ways: BTreeMap<TargetIndex, Way>,
@@ -144,7 +146,8 @@ impl Session {
             covered: BTreeMap::new(),
             root: roots.first().map_or_else(Pid::own, |(process, _)| process.pid()),
             roots: roots.iter().map(|(process, _)| process.pid()).collect(),
-            processes_seen: 0,
+            coverings: 0,
+            pids_seen: BTreeSet::new(),
             warnings: Vec::new(),
             python: python::Locations::default(),
             ways: BTreeMap::new(),

@@ -1,7 +1,9 @@
-//! Raw system calls for which no library has a safe wrapper: `bpf(2)` programs and links, and uprobe perf events.
+//! System calls that want care: `bpf(2)` programs and links, uprobe perf events, and opening files in other
+//! processes' roots.
 //!
 //! Everything here takes and returns owned file descriptors; nothing knows of targets or sessions.
 
+pub mod below;
 pub mod bpf;
 pub mod perf_event;
 pub mod record;

@@ -55,7 +55,7 @@ fn children_are_covered_however_they_start() {
         service.ask("call hot 3").unwrap();
         let ended = session.stop().unwrap();
         assert_eq!(ended.counts(0), (143, 143), "{way}: {}", ended.run.stderr);
-        assert_eq!(ended.report["processes"], if way == "fork-exec" { 3 } else { 2 }, "{way}");
+        assert_eq!(ended.report["processes"], 2, "{way}");
         assert_eq!(text::differences(pid, fixture.program()).unwrap(), UNTOUCHED, "{way}");
         assert!(service.quit().unwrap().success());
     }

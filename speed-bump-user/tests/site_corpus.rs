@@ -73,7 +73,7 @@ fn check_all(builds: &[Build]) {
                 check(&build.name, &program);
                 checked += 1;
             }
-            Err(why) => eprintln!("skipped {}: {why}", build.name),
+            Err(why) => speed_bump_testing::skip_case!(build.name, "{why}"),
         }
     }
     assert!(checked > 0 || env::var_os("CI").is_none(), "no compiler at all");
@@ -83,7 +83,7 @@ fn check_all(builds: &[Build]) {
 fn can_probe() -> bool {
     let attached = Hits::attach(Path::new("/proc/self/exe"), process::id(), &[an_offset_of_ours()]);
     if let Err(error) = &attached {
-        eprintln!("skipped: no uprobe_multi link here (needs root and Linux 6.6 or later): {error}");
+        speed_bump_testing::skip!("no uprobe_multi link here (needs root and Linux 6.6 or later): {error}");
     }
     attached.is_ok()
 }
@@ -164,7 +164,7 @@ fn functions_of_real_programs_are_analysed() {
     paths.extend(env::var_os("SITE_CORPUS_PROGRAMS").iter().flat_map(env::split_paths));
     for path in paths {
         let Some(elf) = ElfCode::read(&path) else {
-            eprintln!("skipped {}: not a readable ELF file", path.display());
+            speed_bump_testing::skip_case!(path.display(), "not a readable ELF file");
             continue;
         };
         let map = elf.map();

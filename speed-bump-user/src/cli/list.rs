@@ -30,6 +30,7 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let delay = prepare::delay(&arguments.select, &environment);
     for (process, plan) in &processes {
         print(prepare::header(process, plan, calibration));
+        // Those of the interpreter, which stand for all Python functions.
         for site in plan.sites.iter().filter(|site| site.function.is_none()) {
             print_site(site, calibration);
         }

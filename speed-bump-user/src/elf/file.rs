@@ -22,7 +22,10 @@ use super::{
     source::{Cache, Reader, Source},
     tables::{CodeSections, Tables},
 };
-use crate::units::{FileOffset, VirtualAddress};
+use crate::{
+    sys::below::OpenError,
+    units::{FileOffset, VirtualAddress},
+};
 
 /// A 64-bit little-endian executable or shared library for this machine.
 ///
@@ -92,15 +95,11 @@ impl ElfFile {
         Self::parse(Source::Bytes(bytes.into()), name, Role::Debug)
     }
 
-    fn from_opened(
-        opened: Result<File, root::OpenError>,
-        path: PathBuf,
-        role: Role,
-    ) -> Result<Self, ElfError> {
+    fn from_opened(opened: Result<File, OpenError>, path: PathBuf, role: Role) -> Result<Self, ElfError> {
         match opened {
             Ok(file) => Self::parse(Source::File(file), path, role),
-            Err(root::OpenError::Special(kind)) => Err(ElfError { path, kind: ElfErrorKind::Special(kind) }),
-            Err(root::OpenError::System(error)) => Err(ElfError { path, kind: ElfErrorKind::Open(error) }),
+            Err(OpenError::Special(kind)) => Err(ElfError { path, kind: ElfErrorKind::Special(kind) }),
+            Err(OpenError::System(error)) => Err(ElfError { path, kind: ElfErrorKind::Open(error) }),
         }
     }
 

@@ -266,12 +266,12 @@ mod tests {
     #[test]
     fn answers_of_the_running_kernel_agree_with_each_other() {
         if bpf() != Support::Yes {
-            eprintln!("skipped: bpf(2) cannot be used here: {:?}", bpf());
+            speed_bump_testing::skip!("bpf(2) cannot be used here: {:?}", bpf());
             return;
         }
         let probes = probes();
         if let Support::Unknown(reason) = &probes.programs {
-            eprintln!("skipped: programs cannot be loaded here: {reason}");
+            speed_bump_testing::skip!("programs cannot be loaded here: {reason}");
             return;
         }
         // Later features never come without earlier ones.

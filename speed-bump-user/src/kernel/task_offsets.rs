@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn the_running_kernel_has_them() {
         if !std::path::Path::new(VMLINUX_BTF).exists() {
-            eprintln!("skipped: {VMLINUX_BTF} does not exist (CONFIG_DEBUG_INFO_BTF)");
+            speed_bump_testing::skip!("{VMLINUX_BTF} does not exist (CONFIG_DEBUG_INFO_BTF)");
             return;
         }
         let TaskOffsets { pid, tgid, mm } = TaskOffsets::read().unwrap();

@@ -6,16 +6,13 @@
 use std::{
     ffi::OsString,
     fs::File,
-    io::{self, Read},
-    os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::ffi::OsStringExt,
-    },
-    path::{Path, PathBuf},
+    io::Read,
+    os::{fd::OwnedFd, unix::ffi::OsStringExt},
+    path::PathBuf,
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat, statat},
+    fs::{AtFlags, CWD, Mode, OFlags, openat, readlinkat, statat},
     io::Errno,
 };
 
@@ -85,30 +82,4 @@ pub(super) fn check_proc() -> Result<(), ProcessError> {
 pub(super) fn thread_group(thread: Pid) -> Option<Pid> {
     let status = std::fs::read(format!("/proc/{thread}/status")).ok()?;
     Status::parse(&status).ok().map(|status| status.thread_group)
-}
-
-/// Opens the regular file at `path` below `root`, the absolute path and all links read as if `root` were
-/// the file system's root. Anything else (a pipe would block, a device might act) is never really opened.
-pub(super) fn open_regular_below(root: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    // EAGAIN: something was renamed or mounted meanwhile, so the kernel could not vouch for the result.
-    for _ in 0..16 {
-        match openat2(root, path, flags, Mode::empty(), resolve) {
-            Ok(place) => return open_regular(place.as_fd()),
-            Err(Errno::AGAIN) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Err(Errno::AGAIN.into())
-}
-
-/// Opens for reading what an `O_PATH` descriptor names, if it is a regular file.
-pub(super) fn open_regular(place: BorrowedFd<'_>) -> io::Result<File> {
-    if FileType::from_raw_mode(fstat(place)?.st_mode) != FileType::RegularFile {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
-    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
-    Ok(File::from(file))
 }

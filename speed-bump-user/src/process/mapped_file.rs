@@ -20,11 +20,13 @@ use rustix::{fs::OFlags, io::Errno};
 
 use super::{
     Process,
-    directory::open_regular,
     mappings::{DELETED, MappedRange},
     maps,
 };
-use crate::units::{FileOffset, Pid, VirtualAddress};
+use crate::{
+    sys::below::open_regular,
+    units::{FileOffset, Pid, VirtualAddress},
+};
 
 /// A file of which a process executes a part.
 #[derive(Clone, Debug)]
@@ -208,7 +210,7 @@ impl MappedFile {
             return process.open_file(&self.shown);
         }
         let place = rustix::fs::open(&self.shown, OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-        open_regular(place.as_fd())
+        Ok(open_regular(place.as_fd())?)
     }
 }
 

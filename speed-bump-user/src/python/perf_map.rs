@@ -17,8 +17,8 @@ use std::{
 
 use self::line::Lines;
 pub use self::line::PerfMapEntry;
-use super::root::{LastLink, ProcessRoot};
-use crate::units::VirtualAddress;
+use super::root::ProcessRoot;
+use crate::{sys::below::LastLink, units::VirtualAddress};
 
 /// Bytes of the file that one poll reads at most: some 300,000 entries.
 const POLL_LIMIT: u64 = 32 << 20;

@@ -123,7 +123,7 @@ pub(crate) fn all() -> Vec<Python> {
         }
     }
     if found.is_empty() {
-        eprintln!("skipped because no CPython was found in PATH, pyenv or SPEED_BUMP_TEST_PYTHONS");
+        speed_bump_testing::skip!("no CPython was found in PATH, pyenv or SPEED_BUMP_TEST_PYTHONS");
     }
     found.into_values().collect()
 }
@@ -133,7 +133,7 @@ pub(crate) fn from(major: u8, minor: u8) -> Vec<Python> {
     let mut pythons = all();
     pythons.retain(|python| python.parsed().is_at_least(major, minor));
     if pythons.is_empty() {
-        eprintln!("skipped because no CPython {major}.{minor} or newer was found");
+        speed_bump_testing::skip!("no CPython {major}.{minor} or newer was found");
     }
     pythons
 }

@@ -7,31 +7,22 @@
 use std::{
     fs::File,
     io::{self, Read},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     path::Path,
 };
 
-use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2},
-    io::Errno,
-};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
-use crate::units::Pid;
+use crate::{
+    sys::below::{self, LastLink},
+    units::Pid,
+};
 
 /// A process's root folder and the folder it works in.
 #[derive(Debug)]
 pub struct ProcessRoot {
     root: OwnedFd,
     working: Option<OwnedFd>,
-}
-
-/// Whether the last component of a path may be a symbolic link (one that stays below the root).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LastLink {
-    /// It is followed.
-    Follow,
-    /// It is an error (`ELOOP`).
-    Refuse,
 }
 
 impl ProcessRoot {
@@ -58,32 +49,15 @@ impl ProcessRoot {
     /// # Errors
     /// `InvalidInput` for anything but a regular file, which is never opened; otherwise what the system says.
     pub fn open(&self, path: &Path, last: LastLink) -> io::Result<File> {
-        // With NOFOLLOW, O_PATH opens the link itself, which is then refused as no regular file.
-        let flags = OFlags::PATH
-            | OFlags::CLOEXEC
-            | if last == LastLink::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
-        let (from, within) = if path.is_absolute() {
-            (&self.root, ResolveFlags::IN_ROOT)
-        } else {
-            (self.working.as_ref().ok_or(io::ErrorKind::NotFound)?, ResolveFlags::BENEATH)
-        };
-        let resolve = within | ResolveFlags::NO_MAGICLINKS;
-        // EAGAIN: something was renamed or mounted meanwhile, and the kernel cannot vouch for the result.
-        let mut place = Err(Errno::AGAIN);
-        for _ in 0..16 {
-            place = openat2(from, path, flags, Mode::empty(), resolve);
-            if !matches!(place, Err(Errno::AGAIN)) {
-                break;
-            }
+        if path.is_absolute() {
+            return Ok(below::open_below(self.root.as_fd(), path, last)?);
         }
-        let place = place?;
-        match FileType::from_raw_mode(fstat(place.as_fd())?.st_mode) {
-            FileType::RegularFile => {}
-            FileType::Symlink => return Err(Errno::LOOP.into()),
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
-        }
-        let reopened = format!("/proc/self/fd/{}", place.as_raw_fd());
-        Ok(open(reopened, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?.into())
+        let working = self.working.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let refused = if last == LastLink::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let flags = OFlags::PATH | OFlags::CLOEXEC | refused;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let place = openat2(working, path, flags, Mode::empty(), resolve)?;
+        Ok(below::open_regular(place.as_fd())?)
     }
 
     /// Reads a whole regular file of at most `limit` bytes, following links below the root.
@@ -134,15 +108,21 @@ mod tests {
             );
         }
         let refused = root.open(Path::new("/absolute"), LastLink::Refuse).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::LOOP.raw_os_error()));
     }
 
     #[test]
     fn only_regular_files_of_bounded_size_are_read() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("ten"), "0123456789").unwrap();
-        rustix::fs::mknodat(CWD, folder.path().join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
-            .unwrap();
+        rustix::fs::mknodat(
+            CWD,
+            folder.path().join("pipe"),
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .unwrap();
         let root = ProcessRoot::at(folder.path()).unwrap();
         assert_eq!(root.read(Path::new("/ten"), 10).unwrap().len(), 10);
         let error = root.read(Path::new("/ten"), 9).unwrap_err();

@@ -51,7 +51,7 @@ impl Session {
         python: Option<PythonFollower>,
     ) -> Result<(), SessionError> {
         let pid = process.pid();
-        let index = self.processes_seen;
+        let index = self.coverings;
         self.engine.track(pid)?;
         let began = Instant::now();
         let (attachment, refused) = attach::attach(&self.engine, pid, index, &groups)?;
@@ -60,7 +60,8 @@ impl Session {
             attachment.sites(),
             Nanos::from(began.elapsed())
         );
-        self.processes_seen += 1;
+        self.coverings += 1;
+        self.pids_seen.insert(pid);
         for refused in refused {
             let path = refused.file.path().display();
             self.warn(format!(

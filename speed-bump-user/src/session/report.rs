@@ -60,7 +60,7 @@ impl Session {
             schema: SCHEMA,
             pid: self.root,
             pids: self.roots.clone(),
-            processes: self.processes_seen as usize,
+            processes: self.pids_seen.len(),
             engine: EngineKind::Bpf,
             duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),
             targets,

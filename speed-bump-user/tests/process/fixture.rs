@@ -18,7 +18,13 @@ pub const NOBODY: u32 = 65_534;
 
 /// Says why a test shows nothing here, and what it would take.
 pub fn skip(reason: &str) {
-    eprintln!("skipped: {reason}");
+    // libtest names a test's thread after the test.
+    let test = std::thread::current().name().unwrap_or("process").to_owned();
+    speed_bump_testing::skip::report(&speed_bump_testing::skip::Skip {
+        test,
+        case: None,
+        reason: reason.to_string(),
+    });
 }
 
 pub fn is_root() -> bool {

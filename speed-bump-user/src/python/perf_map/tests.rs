@@ -113,7 +113,7 @@ fn only_a_regular_file_of_the_right_owner_is_read() {
     assert!(fixture.error().to_string().contains("not a regular file"));
     fs::remove_dir(fixture.map()).unwrap();
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: a file of a foreign owner, because only root can make one");
+        speed_bump_testing::skip_case!("a file of a foreign owner", "only root can make one");
         return;
     }
     fixture.append("1000 b py::a:/x.py\n");

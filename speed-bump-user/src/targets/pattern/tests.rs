@@ -235,7 +235,7 @@ fn patterns_match_what_cpython_matches() {
     let answers = match ask_cpython(&pairs) {
         Ok(answers) => answers,
         Err(reason) => {
-            eprintln!("skipped: patterns_match_what_cpython_matches: {reason}");
+            speed_bump_testing::skip!("{reason}");
             return;
         }
     };

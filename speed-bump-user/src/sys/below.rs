@@ -1,0 +1,247 @@
+//! Opening files below a directory that stands for the root of another process, without following links out
+//! of it, and only if they are regular files.
+//!
+//! The process may be a container's, and what lies below its root is its business: a symbolic link there
+//! to `/etc/shadow` must not make us, as root, read ours.
+
+use std::{
+    ffi::{CString, OsStr, OsString},
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Component, Path},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat},
+    io::Errno,
+};
+
+/// As the kernel's own limit (`MAXSYMLINKS`).
+const LINK_LIMIT: usize = 40;
+
+/// Whether the last component of a path may be a symbolic link (one that stays below the root).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastLink {
+    /// It is followed.
+    Follow,
+    /// It is an error (`ELOOP`).
+    Refuse,
+}
+
+/// Why a file could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Not a regular file; says what it is instead.
+    #[error("not a regular file but a {0}")]
+    Special(&'static str),
+    /// What the system said.
+    #[error(transparent)]
+    System(io::Error),
+}
+
+impl From<Errno> for OpenError {
+    fn from(error: Errno) -> Self {
+        Self::System(error.into())
+    }
+}
+
+impl From<OpenError> for io::Error {
+    /// `InvalidInput` for what is no regular file.
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Special(_) => Self::new(io::ErrorKind::InvalidInput, error.to_string()),
+            OpenError::System(error) => error,
+        }
+    }
+}
+
+/// Finds a file without opening it (`O_PATH`), the path and all links read as if `root` were `/`.
+///
+/// # Errors
+/// What the system says; `ELOOP` for a last link that is refused.
+pub fn find_below(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | last.flags();
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    // EAGAIN: something was renamed or mounted meanwhile, and the kernel cannot vouch for the result.
+    for _ in 0..16 {
+        match openat2(root, path, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN) => {}
+            // Seccomp filters older than the call (Linux 5.6) answer either.
+            Err(Errno::NOSYS | Errno::PERM) => return walk(root, path, last),
+            found => return found.and_then(|found| last.check(found)),
+        }
+    }
+    walk(root, path, last)
+}
+
+/// Opens for reading what was found, if it is a regular file. Merely opening a device can have effects (a
+/// watchdog starts), and opening a pipe blocks; `O_PATH` has neither.
+///
+/// # Errors
+/// [`OpenError::Special`] for anything but a regular file.
+pub fn open_regular(found: BorrowedFd<'_>) -> Result<File, OpenError> {
+    let kind = match FileType::from_raw_mode(fstat(found)?.st_mode) {
+        FileType::RegularFile => None,
+        FileType::Directory => Some("directory"),
+        FileType::CharacterDevice => Some("character device"),
+        FileType::BlockDevice => Some("block device"),
+        FileType::Fifo => Some("pipe"),
+        FileType::Socket => Some("socket"),
+        _ => Some("special file"),
+    };
+    if let Some(kind) = kind {
+        return Err(OpenError::Special(kind));
+    }
+    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    Ok(openat(CWD, path, flags, Mode::empty())?.into())
+}
+
+/// Finds and opens a regular file below a root.
+///
+/// # Errors
+/// As [`find_below`] and [`open_regular`].
+pub fn open_below(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<File, OpenError> {
+    open_regular(find_below(root, path, last)?.as_fd())
+}
+
+impl LastLink {
+    fn flags(self) -> OFlags {
+        match self {
+            Self::Follow => OFlags::empty(),
+            // With O_PATH, the link itself is opened.
+            Self::Refuse => OFlags::NOFOLLOW,
+        }
+    }
+
+    fn check(self, found: OwnedFd) -> Result<OwnedFd, Errno> {
+        let is_link = FileType::from_raw_mode(fstat(&found)?.st_mode) == FileType::Symlink;
+        if is_link { Err(Errno::LOOP) } else { Ok(found) }
+    }
+}
+
+/// What `RESOLVE_IN_ROOT` does, component by component. `..` goes to the directory that we came from, so
+/// that no rename can lead out.
+fn walk(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<OwnedFd, Errno> {
+    let mut pending: Vec<OsString> = components(path);
+    let mut entered: Vec<OwnedFd> = Vec::new();
+    let mut links = 0;
+    while let Some(name) = pending.pop() {
+        if name == "/" {
+            entered.clear();
+            continue;
+        }
+        if name == ".." {
+            entered.pop();
+            continue;
+        }
+        let here: BorrowedFd<'_> = entered.last().map_or(root, AsFd::as_fd);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let next = openat(here, name.as_os_str(), flags, Mode::empty())?;
+        match FileType::from_raw_mode(fstat(&next)?.st_mode) {
+            FileType::Symlink if pending.is_empty() && last == LastLink::Refuse => return Err(Errno::LOOP),
+            FileType::Symlink => {
+                links += 1;
+                if links > LINK_LIMIT {
+                    return Err(Errno::LOOP);
+                }
+                let target: CString = readlinkat(&next, c"", Vec::new())?;
+                pending.extend(components(Path::new(OsStr::from_bytes(target.as_bytes()))));
+            }
+            FileType::Directory => entered.push(next),
+            _ if pending.is_empty() => return Ok(next),
+            _ => return Err(Errno::NOTDIR),
+        }
+    }
+    match entered.pop() {
+        Some(directory) => Ok(directory),
+        None => openat(root, c".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()),
+    }
+}
+
+/// The components of a path, last first, `/` for the root.
+fn components(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev().filter(|component| *component != Component::CurDir);
+    names.map(|component| OsString::from_vec(component.as_os_str().as_bytes().to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use std::{fs, io::Read, os::unix::fs::symlink};
+
+    use super::*;
+
+    /// A root with a file in and a secret beside it.
+    fn tree() -> (tempfile::TempDir, OwnedFd) {
+        let outside = tempfile::tempdir().unwrap();
+        let root = outside.path().join("root");
+        fs::create_dir_all(root.join("usr/lib")).unwrap();
+        fs::write(root.join("usr/lib/a.so"), "inside").unwrap();
+        fs::write(outside.path().join("secret"), "outside").unwrap();
+        symlink("/usr/lib", root.join("lib")).unwrap();
+        symlink("../../../../../../secret", root.join("usr/lib/up.so")).unwrap();
+        symlink(outside.path().join("secret"), root.join("usr/lib/absolute.so")).unwrap();
+        symlink("a.so", root.join("usr/lib/relative.so")).unwrap();
+        symlink("loop.so", root.join("usr/lib/loop.so")).unwrap();
+        let root = openat(CWD, &root, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        (outside, root)
+    }
+
+    fn read(found: Result<OwnedFd, Errno>) -> Result<String, Errno> {
+        let mut text = String::new();
+        match open_regular(found?.as_fd()) {
+            Ok(mut file) => file.read_to_string(&mut text).unwrap(),
+            Err(error) => panic!("{error:?}"),
+        };
+        Ok(text)
+    }
+
+    #[test]
+    fn links_stay_below_the_root() {
+        let (_outside, root) = tree();
+        for find in [find_below, walk] {
+            let read = |path: &str| read(find(root.as_fd(), Path::new(path), LastLink::Follow));
+            for path in [
+                "/usr/lib/a.so",
+                "usr/lib/a.so",
+                "/lib/a.so",
+                "/usr/lib/relative.so",
+                "/../../usr/./lib/../lib/a.so",
+            ] {
+                assert_eq!(read(path).as_deref(), Ok("inside"), "{path}");
+            }
+            assert_eq!(read("/usr/lib/up.so"), Err(Errno::NOENT));
+            assert_eq!(read("/usr/lib/absolute.so"), Err(Errno::NOENT));
+            assert_eq!(read("/usr/lib/loop.so"), Err(Errno::LOOP));
+            assert_eq!(read("/../secret"), Err(Errno::NOENT));
+            assert_eq!(read("/usr/lib/a.so/b"), Err(Errno::NOTDIR));
+            let refuse = |path: &str| find(root.as_fd(), Path::new(path), LastLink::Refuse).err();
+            assert_eq!(refuse("/usr/lib/relative.so"), Some(Errno::LOOP));
+            assert_eq!(refuse("/lib/a.so"), None, "a link that is not the last");
+        }
+    }
+
+    #[test]
+    fn special_files_are_not_opened() {
+        let (outside, root) = tree();
+        rustix::fs::mknodat(
+            CWD,
+            outside.path().join("root/pipe"),
+            FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let open = |path| open_below(root.as_fd(), path, LastLink::Follow);
+        assert!(matches!(open(Path::new("/pipe")), Err(OpenError::Special("pipe"))));
+        assert!(matches!(open(Path::new("/usr")), Err(OpenError::Special("directory"))));
+        assert!(matches!(open(Path::new("/")), Err(OpenError::Special("directory"))));
+        assert!(matches!(open(Path::new("/none")), Err(OpenError::System(_))));
+    }
+}

@@ -1,0 +1,102 @@
+//! Attaching and detaching again and again, while eight threads call what is probed.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{process::Command, sync::Arc, time::Duration};
+
+use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, text};
+use speed_bump_user::{
+    calibrate::Calibration,
+    kernel::TaskOffsets,
+    probe::resolve::Resolver,
+    process::Process,
+    session::{Session, Settings},
+    targets::{Reading, Targets},
+    units::{Nanos, Pid},
+};
+
+const TARGETS: &str = "native:*/service:*hot*\nnative:*/libwork.so:work_*\nusdt:*:service:*\n";
+
+/// As many attaches and detaches as the process must take.
+const CYCLES: u32 = 200;
+
+fn busy() -> (Fixture, Service) {
+    let fixture = Fixture::service().unwrap();
+    let service = Service::start(Command::new(fixture.program()).arg("8")).unwrap();
+    (fixture, service)
+}
+
+/// Everything is as if nobody had ever attached, and all threads still work.
+fn is_sound(fixture: &Fixture, mut service: Service) {
+    for file in [fixture.program(), &fixture.library()] {
+        assert_eq!(text::differences(service.pid(), file).unwrap(), [0_u64; 0]);
+    }
+    // Answers only when every worker has come to the end of its round.
+    service.ask("pause").unwrap();
+    let report = service.ask("report").unwrap();
+    let semaphore = report.iter().find(|event| event["event"] == "semaphore").unwrap();
+    assert_eq!(semaphore["value"], 0);
+    // A round calls each of these once, and the tests call none of them: no call was lost or made twice.
+    let calls =
+        |name: &str| report.iter().find(|event| event["name"] == name).unwrap()["calls"].as_u64().unwrap();
+    let rounds = calls("hot");
+    for name in ["outer", "leaf", "aliased", "probed", "probed_too", "work_hot", "work_outer", "work_leaf"] {
+        assert_eq!(calls(name), rounds, "{name}");
+    }
+    service.ask("resume").unwrap();
+    while service.function("hot").unwrap().calls == rounds {}
+    service.ask("pause").unwrap();
+    service.ask("call cold 1000").unwrap();
+    assert!(service.quit().unwrap().success());
+}
+
+#[test]
+fn two_hundred_sessions_on_a_busy_process() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (fixture, mut service) = busy();
+    let file = fixture.folder().join("targets.txt");
+    std::fs::write(&file, TARGETS).unwrap();
+    let targets = Arc::new(Targets::load(&file, Reading { is_elf: &|_| false, allow_empty: false }).unwrap());
+    let calibration = Arc::new(Calibration::measure().unwrap());
+    let settings = Settings {
+        delay: Nanos(1_000),
+        frequency: 1,
+        start_after: Duration::ZERO,
+        duration: None,
+        children: true,
+    };
+    let pid = Pid::new(service.pid()).unwrap();
+    let offsets = TaskOffsets::read().ok();
+    for cycle in 0..CYCLES {
+        let resolver = Resolver::new(Arc::clone(&targets), Arc::clone(&calibration), None);
+        let process = Process::open(pid).unwrap();
+        let plan = resolver.plan(&process).unwrap();
+        let mut session = Session::start(resolver, settings, vec![(process, plan)], offsets).unwrap();
+        if cycle % 20 == 0 {
+            // Long enough attached to see calls of every target.
+            while session.report().targets.iter().any(|target| target.delayed == 0) {}
+            service.ask("call cold 10").unwrap();
+        }
+        session.detach();
+        assert_eq!(session.report().warnings, [""; 0]);
+    }
+    is_sound(&fixture, service);
+}
+
+#[test]
+fn sessions_that_are_killed_on_a_busy_process() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (fixture, mut service) = busy();
+    for _ in 0..10 {
+        let session = Attached::start(service.pid(), TARGETS, &["--delay", "20us"]).unwrap();
+        service.ask("call cold 10").unwrap();
+        session.kill().unwrap();
+    }
+    // The last one's links go after its process: a session that ends in order waits for them.
+    Attached::start(service.pid(), TARGETS, &[]).unwrap().stop().unwrap();
+    is_sound(&fixture, service);
+}
