@@ -125,9 +125,14 @@ fn unmatched(
         PythonPlan::NotAsked | PythonPlan::Source { .. } => None,
     };
     if python_alone && !planned.is_empty() && planned.iter().all(|(_, plan)| impossible(plan).is_some()) {
-        let why = planned
-            .iter()
-            .find_map(|(process, plan)| Some(format!("process {}: {}", process.pid(), impossible(plan)?)));
+        let why = planned.iter().find_map(|(process, plan)| {
+            let mut text = format!("process {}: {}", process.pid(), impossible(plan)?);
+            for remark in plan.remarks_on_process().take(3) {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "\n  {remark}");
+            }
+            Some(text)
+        });
         return Err(Failure::new(SYSTEM, anyhow!("{}", why.unwrap_or_default())));
     }
     Ok(notices.into_iter().map(|notice| format!("warning: {notice}")).collect())
@@ -147,6 +152,9 @@ fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[(Process, Pla
             && let PythonPlan::Impossible(why) = &plan.python
         {
             reasons.push(why);
+        }
+        if target.kind == TargetKind::Python {
+            reasons.extend(plan.remarks_on_process());
         }
         let first = plan.functions.iter().find(|function| function.shadowed.contains(&index));
         let first = first.and_then(|function| resolver.targets().get(function.selected.target));

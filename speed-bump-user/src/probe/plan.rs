@@ -137,6 +137,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What there is to say of the process as a whole: why its Python functions may be missing.
+    pub fn remarks_on_process(&self) -> impl Iterator<Item = &str> {
+        self.remarks.iter().filter(|remark| remark.target.is_none()).map(|remark| remark.text.as_str())
+    }
+
     /// Whether a target selects anything.
     pub fn selects(&self, target: TargetIndex) -> bool {
         self.functions.iter().any(|function| function.selected.target == target)

@@ -70,7 +70,8 @@ pub enum NoEntries {
     #[error(
         "CPython {version} shows its function calls only through perf trampolines, and this process has none: \
          start it with `-X perf` (or PYTHONPERFSUPPORT=1), or call sys.activate_stack_trampoline(\"perf\") \
-         in it{}; native and USDT targets work as it is",
+         in it{}; with `--entry perf-map` it can be attached to before that call, which then takes effect; native \
+         and USDT targets work as it is",
         if *.has_jit { " (refused while the JIT is on: PYTHON_JIT=0)" } else { "" }
     )]
     NoTrampolines {

@@ -140,24 +140,28 @@ impl Session {
         }
         for (entry, return_address) in located {
             let key = TrampolineKey { return_address, process: u64::from(index) };
-            if let Err(error) = self.name_trampoline(&entry, key, kind) {
-                return self.warn(format!("process {pid}: {} is not delayed: {error}", entry.qualname));
+            match self.name_trampoline(&entry, key, kind) {
+                Ok(true) => tracing::debug!("process {pid}: {} is covered", entry.qualname),
+                Ok(false) => {}
+                Err(error) => {
+                    return self.warn(format!("process {pid}: {} is not delayed: {error}", entry.qualname));
+                }
             }
         }
     }
 
-    /// Makes a trampoline stand for its function, if a target selects it. The memory may have belonged to
-    /// another function before.
+    /// Makes a trampoline stand for its function, and says whether a target selects it. The memory may have
+    /// belonged to another function before.
     fn name_trampoline(
         &mut self,
         entry: &PerfMapEntry,
         key: TrampolineKey,
         kind: SiteKind,
-    ) -> Result<(), SessionError> {
+    ) -> Result<bool, SessionError> {
         let selection = self.resolver.targets().python_in(&entry.filename).select(&entry.qualname);
         let Some(target) = selection.winner else {
             self.engine.remove_trampoline(&key)?;
-            return Ok(());
+            return Ok(false);
         };
         let function = SelectedFunction {
             target,
@@ -167,7 +171,7 @@ impl Session {
         };
         let index = self.python_function(&function, Entry::PerfMap, kind)?;
         self.engine.set_trampoline(key, index)?;
-        Ok(())
+        Ok(true)
     }
 
     /// The index of a Python function, made known to the engine.
@@ -194,6 +198,9 @@ impl Session {
         let verdict = judged.map_or(Verdict::Ignored, Verdict::Function);
         match self.engine.set_verdict(location, verdict) {
             Ok(()) => {
+                if judged.is_some() {
+                    tracing::debug!("{} is covered", text(&key.name));
+                }
                 self.python.judged.insert(location, judged);
             }
             Err(error) => self.warn(format!("{} is not delayed: {error}", text(&key.name))),

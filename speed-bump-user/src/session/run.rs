@@ -59,29 +59,36 @@ pub async fn run(
 
     let mut watched = Watched::default();
 
-    loop {
+    let ended = loop {
         if !session.any_root_left() {
-            return Ok(Ended::TargetGone);
+            break Ended::TargetGone;
         }
         watched.follow(session)?;
         tokio::select! {
-            name = signals.next() => return Ok(Ended::Signal(name)),
-            () = until(ends) => return Ok(Ended::Elapsed),
-            pid = watched.next_end() => session.ended(pid),
+            name = signals.next() => break Ended::Signal(name),
+            () = until(ends) => break Ended::Elapsed,
+            pid = watched.next_end() => {
+                // What the process did last is judged while it is known.
+                drain(&mut events, session);
+                session.ended(pid);
+            }
             ready = readable(&mut events) => {
                 ready?;
-                if let Some(events) = &mut events {
-                    drain(events.get_mut(), session);
-                }
+                drain(&mut events, session);
             }
             _ = follow.tick() => session.tick(),
             () = tick(&mut refresh) => show(session),
         }
-    }
+    };
+    // Calls of functions that were announced and not judged yet would be missing in the report.
+    drain(&mut events, session);
+    Ok(ended)
 }
 
 /// Takes up what the ring buffer holds.
-fn drain(events: &mut RingBuf<MapData>, session: &mut Session) {
+fn drain(events: &mut Option<AsyncFd<RingBuf<MapData>>>, session: &mut Session) {
+    let Some(events) = events else { return };
+    let events = events.get_mut();
     while let Some(record) = events.next() {
         let Some(event) = read::<Event>(&record) else { continue };
         let pid = |number: u32| Pid::new(number.cast_signed());

@@ -1,0 +1,159 @@
+//! Python functions through perf trampolines: exact counts for every shape of function, on every interpreter
+//! that has them.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "python/calls.rs"]
+mod calls;
+
+use calls::{counts, start, with_trampolines};
+use speed_bump_testing::{Attached, PythonBuild, Service, session::obstacle, skip};
+
+const PERF: [&str; 2] = ["-X", "perf"];
+
+/// Runs a case on every interpreter with trampolines.
+fn on_each(case: impl Fn(&PythonBuild)) {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    if with_trampolines().next().is_none() {
+        return skip!("no Python has perf trampolines here: run `cargo xtask pythons`");
+    }
+    with_trampolines().for_each(case);
+}
+
+fn attach(service: &Service, targets: &str, flags: &[&str]) -> Attached {
+    Attached::start(service.pid(), targets, flags).unwrap()
+}
+
+#[test]
+fn every_shape_of_function_is_counted_exactly() {
+    // What is run once before the attach, what is run after it, and which functions it calls how often.
+    const CASES: &[(&str, &str, &[(&str, u64)])] = &[
+        ("plain(1)", "times(100, plain, 1)", &[("plain", 100)]),
+        // Calls from bytecode, which CPython specialises after a few rounds.
+        ("other(1)", "for _ in range(3000): other(1)", &[("other", 3000)]),
+        ("outer(1)", "times(30, outer, 1)", &[("outer", 30), ("outer.<locals>.inner", 30)]),
+        ("double(1)", "times(40, double, 1)", &[("<lambda>", 40)]),
+        ("recursive(1)", "times(5, recursive, 9)", &[("recursive", 50)]),
+        ("caught()", "times(6, caught)", &[("caught", 6), ("failing", 6)]),
+        ("Sub().m()", "times(50, Sub(1).m)", &[("Sub.m", 50), ("K.m", 50)]),
+        (
+            "K.class_method()",
+            "times(60, K.class_method); times(7, INSTANCE.class_method)",
+            &[("K.class_method", 67)],
+        ),
+        ("K.static_method()", "times(70, K.static_method)", &[("K.static_method", 70)]),
+        ("INSTANCE.value", "for _ in range(80): INSTANCE.value", &[("K.value", 80)]),
+        ("late(1)", "in_threads(10, 200, late, 1)", &[("late", 2000)]),
+    ];
+    on_each(|python| {
+        let mut service = start(python, &PERF);
+        for (before, ..) in CASES {
+            service.ask(before).unwrap();
+        }
+        let session =
+            attach(&service, "*/calls.py:*\n!*:times\n", &["--delay", "1us", "--entry", "perf-map"]);
+        for (_, after, _) in CASES {
+            service.ask(after).unwrap();
+        }
+        let ended = session.stop().unwrap();
+        for (_, after, expected) in CASES {
+            for (name, calls) in *expected {
+                assert_eq!(counts(&ended, name), (*calls, *calls), "{python}: {name} by `{after}`");
+            }
+        }
+        assert_eq!(counts(&ended, "times"), (0, 0), "{python}: excluded");
+        assert_eq!(ended.target(0)["entry"], "perf-map", "{python}");
+        assert_eq!(ended.report["warnings"], serde_json::json!([]), "{python}");
+        assert!(service.quit().unwrap().success(), "{python}");
+    });
+}
+
+#[test]
+fn calls_from_c_are_counted_exactly() {
+    on_each(|python| {
+        let mut service = start(python, &PERF);
+        service.ask("plain(1); other(1); INSTANCE.m()").unwrap();
+        let session = attach(&service, "*/calls.py:plain\n*/calls.py:other\n*/calls.py:K.m\n", &[]);
+        service.ask("list(map(plain, range(500)))").unwrap();
+        service.ask("sorted(range(300), key=other)").unwrap();
+        service.ask("import functools; times(20, functools.partial(K.m, INSTANCE))").unwrap();
+        let ended = session.stop().unwrap();
+        assert_eq!([0, 1, 2].map(|i| ended.counts(i)), [(500, 500), (300, 300), (20, 20)], "{python}");
+    });
+}
+
+#[test]
+fn initialisers_are_counted_where_the_release_makes_them_visible() {
+    on_each(|python| {
+        let mut service = start(python, &PERF);
+        service.ask("K()").unwrap();
+        let session = attach(&service, "*/calls.py:K.__init__\n", &[]);
+        // From C the call is never specialised.
+        service.ask("list(map(K, range(100)))").unwrap();
+        let ended = session.stop().unwrap();
+        assert_eq!(ended.counts(0), (100, 100), "{python}");
+        let session = attach(&service, "*/calls.py:K.__init__\n", &[]);
+        service.ask("for _ in range(1000): K()").unwrap();
+        let ended = session.stop().unwrap();
+        if python.minor() == (3, 13) {
+            // 3.13 enters __init__ past its trampoline once it has specialised the call K().
+            assert!(ended.counts(0).0 <= 1000, "{python}: {:?}", ended.counts(0));
+        } else {
+            assert_eq!(ended.counts(0), (1000, 1000), "{python}");
+        }
+    });
+}
+
+#[test]
+fn a_generator_counts_once_for_every_resume() {
+    on_each(|python| {
+        let mut service = start(python, &PERF);
+        service.ask("list(numbers(1))").unwrap();
+        let session = attach(&service, "*/calls.py:numbers\n", &[]);
+        service.ask("times(10, list, ()); list(numbers(20))").unwrap();
+        let (calls, delayed) = session.stop().unwrap().counts(0);
+        // Each value is a resume. Whether the call that makes the generator and its end count too differs
+        // between releases.
+        assert!((20..=22).contains(&calls) && delayed == calls, "{python}: {calls}");
+    });
+}
+
+#[test]
+fn code_from_strings_is_covered_by_its_made_up_file() {
+    on_each(|python| {
+        let mut service = start(python, &PERF);
+        service.ask(r#"exec("def from_string(x):\n    return x"); from_string(1)"#).unwrap();
+        service
+            .ask(r#"exec(compile("def elsewhere(x): return x", "a b: c", "exec")); elsewhere(1)"#)
+            .unwrap();
+        let session = attach(&service, "<string>:from_string\na b*:elsewhere\n", &[]);
+        service.ask("times(25, from_string, 1); times(26, elsewhere, 1)").unwrap();
+        let ended = session.stop().unwrap();
+        assert_eq!(ended.counts(0), (25, 25), "{python}");
+        assert_eq!(ended.target(0)["functions"][0]["file"], "<string>", "{python}");
+        let odd = format!("{python}: {:?}", ended.functions(1));
+        assert_eq!(ended.counts(1), (26, 26), "{odd}");
+    });
+}
+
+#[test]
+fn a_function_that_is_first_called_after_the_attach_is_covered_from_then_on() {
+    on_each(|python| {
+        let mut service = start(python, &PERF);
+        let session = attach(&service, "*/calls.py:late\n<string>:defined_late\n", &["-vv"]);
+        service.ask("late(1)").unwrap();
+        session.wait_for("late is covered").unwrap();
+        service.ask("times(100, late, 1)").unwrap();
+        service.ask(r#"exec("def defined_late(x):\n    return x"); defined_late(1)"#).unwrap();
+        session.wait_for("defined_late is covered").unwrap();
+        service.ask("in_threads(4, 50, defined_late, 1)").unwrap();
+        let ended = session.stop().unwrap();
+        // The first call may be seen too: its line is in the map just before it enters.
+        let (calls, delayed) = ended.counts(0);
+        assert!((100..=101).contains(&calls) && delayed == calls, "{python}: {calls}");
+        let (calls, delayed) = ended.counts(1);
+        assert!((200..=201).contains(&calls) && delayed == calls, "{python}: {calls}");
+    });
+}
