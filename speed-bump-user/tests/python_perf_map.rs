@@ -29,7 +29,8 @@ fn attach(service: &Service, targets: &str, flags: &[&str]) -> Attached {
 #[test]
 fn every_shape_of_function_is_counted_exactly() {
     // What is run once before the attach, what is run after it, and which functions it calls how often.
-    const CASES: &[(&str, &str, &[(&str, u64)])] = &[
+    type Case = (&'static str, &'static str, &'static [(&'static str, u64)]);
+    const CASES: &[Case] = &[
         ("plain(1)", "times(100, plain, 1)", &[("plain", 100)]),
         // Calls from bytecode, which CPython specialises after a few rounds.
         ("other(1)", "for _ in range(3000): other(1)", &[("other", 3000)]),
