@@ -5,6 +5,7 @@
 //! what happens and calls the methods here; nothing in here waits.
 
 pub mod functions;
+mod late_files;
 pub mod processes;
 pub mod python;
 pub mod report;

@@ -6,8 +6,10 @@
 #[path = "python/calls.rs"]
 mod calls;
 
-use calls::{counts, start, with_trampolines};
-use speed_bump_testing::{Attached, PythonBuild, Service, session::obstacle, skip};
+use std::{fs, process::Command};
+
+use calls::{counts, script, start, with_trampolines};
+use speed_bump_testing::{Attached, PythonBuild, Service, pythons::Form, session::obstacle, skip};
 
 const PERF: [&str; 2] = ["-X", "perf"];
 
@@ -157,4 +159,32 @@ fn a_function_that_is_first_called_after_the_attach_is_covered_from_then_on() {
         let (calls, delayed) = ended.counts(1);
         assert!((200..=201).contains(&calls) && delayed == calls, "{python}: {calls}");
     });
+}
+
+#[test]
+fn a_process_in_a_pid_namespace_names_its_map_by_the_number_it_knows() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let in_containers: Vec<_> = with_trampolines().filter(|python| python.form == Form::Container).collect();
+    if in_containers.is_empty() {
+        return skip!("no Python has a root of its own here: run `cargo xtask pythons`");
+    }
+    for python in in_containers {
+        let inner = python.command_with(&PERF, &script());
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child"]).arg(inner.get_program()).args(inner.get_args());
+        let mut service = Service::start(command.env("PYTHON_JIT", "0")).unwrap();
+        assert_eq!(service.ready()["pid"], 1, "{python}");
+        let children = format!("/proc/{0}/task/{0}/children", service.pid());
+        let pid: i32 = fs::read_to_string(children).unwrap().trim().parse().unwrap();
+        service.ask("plain(1)").unwrap();
+        let session = Attached::start(pid, "*/calls.py:plain\n*/calls.py:late\n", &["-vv"]).unwrap();
+        service.ask("times(100, plain, 1); late(1)").unwrap();
+        session.wait_for("late is covered").unwrap();
+        service.ask("times(50, late, 1)").unwrap();
+        let ended = session.stop().unwrap();
+        assert_eq!(ended.counts(0), (100, 100), "{python}");
+        assert!((50..=51).contains(&ended.counts(1).0), "{python}: {:?}", ended.counts(1));
+    }
 }

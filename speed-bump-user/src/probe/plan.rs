@@ -137,6 +137,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Drops the way to Python functions.
+    pub fn keep_symbols(&mut self) {
+        self.sites.retain(|site| site.function.is_some());
+        self.python = PythonPlan::NotAsked;
+    }
+
     /// What there is to say of the process as a whole: why its Python functions may be missing.
     pub fn remarks_on_process(&self) -> impl Iterator<Item = &str> {
         self.remarks.iter().filter(|remark| remark.target.is_none()).map(|remark| remark.text.as_str())

@@ -74,6 +74,20 @@ impl Resolver {
     /// # Errors
     /// The process cannot be looked into. What is wrong with one file is a remark of the plan.
     pub fn plan(&self, process: &Process) -> Result<Plan, ProcessError> {
+        self.plan_at_start(process, None)
+    }
+
+    /// Works out what the targets select in a process that has only just executed its program: an
+    /// interpreter there may yet switch on the trampolines that its relatives have, when `of_relatives` is
+    /// [`EntrySource::PerfMap`].
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    pub fn plan_at_start(
+        &self,
+        process: &Process,
+        of_relatives: Option<EntrySource>,
+    ) -> Result<Plan, ProcessError> {
         let mut plan = Plan {
             functions: Vec::new(),
             sites: Vec::new(),
@@ -88,7 +102,7 @@ impl Resolver {
             }
         }
         if self.targets.has_kind(TargetKind::Python) {
-            self.plan_python(process, &mappings, &mut plan)?;
+            self.plan_python(process, &mappings, of_relatives, &mut plan)?;
         }
         Ok(plan)
     }

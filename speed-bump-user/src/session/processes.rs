@@ -7,13 +7,14 @@ use speed_bump_abi::{FunctionEntry, SiteArguments};
 use crate::{
     engine::bpf::UprobeProgram,
     probe::{
-        attach::{self, AttachError, AttachSite, Attachment, SiteGroup},
+        attach::{self, AttachError, AttachSite, Attachment, RefusedSite, SiteGroup},
         file::FileId,
         plan::{Entry, Plan},
         site::SiteKind,
     },
     process::{Memory, MemoryError, Process},
-    session::{Session, SessionError, Way, python::PythonFollower},
+    python::entry_source::EntrySource,
+    session::{Session, SessionError, Way, late_files::LateFiles, python::PythonFollower},
     targets::TargetIndex,
     units::{Nanos, Pid, VirtualAddress},
 };
@@ -29,9 +30,11 @@ pub struct Covered {
     /// read.
     image: Option<Memory>,
     /// What is attached where, to be attached to its children too.
-    groups: Vec<SiteGroup>,
+    pub(super) groups: Vec<SiteGroup>,
     /// The links; dropping them detaches.
-    _attachment: Attachment,
+    pub(super) attachments: Vec<Attachment>,
+    /// What it maps later.
+    pub(super) late_files: LateFiles,
     /// How its Python functions become known.
     pub(super) python: Option<PythonFollower>,
 }
@@ -62,6 +65,22 @@ impl Session {
         );
         self.coverings += 1;
         self.pids_seen.insert(pid);
+        self.tell_refused(refused);
+        let covered = Covered {
+            image: process.memory().ok(),
+            process,
+            index,
+            groups,
+            attachments: vec![attachment],
+            late_files: LateFiles::new(),
+            python,
+        };
+        self.covered.insert(pid, covered);
+        self.poll_python_of(pid);
+        Ok(())
+    }
+
+    pub(super) fn tell_refused(&mut self, refused: Vec<RefusedSite>) {
         for refused in refused {
             let path = refused.file.path().display();
             self.warn(format!(
@@ -69,14 +88,10 @@ impl Session {
                 refused.site.offset, refused.error
             ));
         }
-        let image = process.memory().ok();
-        self.covered.insert(pid, Covered { process, index, image, groups, _attachment: attachment, python });
-        self.poll_python_of(pid);
-        Ok(())
     }
 
     /// Gives functions and sites of a plan their indices, and tells the engine of the new ones.
-    fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<SiteGroup>, SessionError> {
+    pub(super) fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<SiteGroup>, SessionError> {
         let mut indices = Vec::with_capacity(plan.functions.len());
         for function in &plan.functions {
             let (index, new) = self.functions.enter(&function.selected)?;
@@ -183,10 +198,15 @@ impl Session {
     /// Covers a child whose image is not known yet.
     pub(super) fn cover_found(&mut self, process: Process) {
         let pid = process.pid();
-        match self.resolver.plan(&process) {
+        match self.resolver.plan_at_start(&process, self.entry_source()) {
             Ok(plan) => self.settle(pid, |session| session.cover(process, &plan)),
             Err(error) => tracing::debug!("child {pid} is not covered: {error}"),
         }
+    }
+
+    /// How the Python calls of the covered processes become visible, as far as there are any.
+    pub(super) fn entry_source(&self) -> Option<EntrySource> {
+        self.covered.values().find_map(|covered| covered.python.as_ref()).map(PythonFollower::source)
     }
 
     /// The covered processes whose image is another one than that which was planned for.

@@ -53,11 +53,15 @@ impl PythonFollower {
 
     /// The follower for a forked child: CPython gives it trampolines and a perf map of its own.
     pub(super) fn in_child(&self, child: &Process) -> Self {
-        let source = match self.way {
+        Self { version: self.version, kind: self.kind, way: Way::new(child, self.source()) }
+    }
+
+    /// How calls become visible.
+    pub(super) fn source(&self) -> EntrySource {
+        match self.way {
             Way::PerfMap { .. } => EntrySource::PerfMap,
             Way::Usdt { .. } => EntrySource::Usdt,
-        };
-        Self { version: self.version, kind: self.kind, way: Way::new(child, source) }
+        }
     }
 }
 

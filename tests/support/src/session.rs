@@ -104,6 +104,11 @@ impl Attached {
         self.running.wait_for_stderr(text, PATIENCE)
     }
 
+    /// Whether the loader has written this to standard error by now.
+    pub fn has_said(&self, text: &str) -> bool {
+        self.running.wait_for_stderr(text, Duration::ZERO).is_ok()
+    }
+
     /// Sends the loader a signal.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         self.running.signal(signal)

@@ -30,6 +30,7 @@ impl Resolver {
         &self,
         process: &Process,
         mappings: &Mappings,
+        of_relatives: Option<EntrySource>,
         plan: &mut Plan,
     ) -> Result<(), ProcessError> {
         let interpreters = self.interpreters(process, mappings, plan);
@@ -59,10 +60,11 @@ impl Resolver {
                 has_function_entry: interpreter.has_function_entry,
                 has_jit: interpreter.has_jit,
             };
-            let planned = self.entry_source(&facts).map_err(|why| why.to_string()).and_then(|source| {
-                let sites = self.python_sites(process, source, file, interpreter)?;
-                Ok((source, sites))
-            });
+            let planned =
+                self.entry_source(&facts, of_relatives).map_err(|why| why.to_string()).and_then(|source| {
+                    let sites = self.python_sites(process, source, file, interpreter)?;
+                    Ok((source, sites))
+                });
             match planned {
                 Ok((source, sites)) => {
                     plan.sites.extend(sites);
@@ -95,8 +97,17 @@ impl Resolver {
 
     /// The source that was asked for, or the best that there is. One that was asked for may come to life
     /// later: trampolines can be switched on in a running process.
-    fn entry_source(&self, facts: &Facts) -> Result<EntrySource, NoEntries> {
-        let Some(asked) = self.entry else { return entry_source::choose(facts) };
+    fn entry_source(
+        &self,
+        facts: &Facts,
+        of_relatives: Option<EntrySource>,
+    ) -> Result<EntrySource, NoEntries> {
+        let Some(asked) = self.entry else {
+            return entry_source::choose(facts).or_else(|why| match (&why, of_relatives) {
+                (NoEntries::NoTrampolines { .. }, Some(EntrySource::PerfMap)) => Ok(EntrySource::PerfMap),
+                _ => Err(why),
+            });
+        };
         match entry_source::check(asked, facts) {
             Ok(()) | Err(NoEntries::NoTrampolines { .. }) => Ok(asked),
             Err(why) => Err(why),

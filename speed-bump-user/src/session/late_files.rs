@@ -1,0 +1,102 @@
+//! Files that a process maps after it was attached to: what its dynamic loader brings into an image that
+//! has only just begun, and what it opens with dlopen later.
+//!
+//! Nothing announces a mapping, so the mappings are looked at: often while an image is young, seldom later.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    probe::attach::{self, AttachError, SiteGroup},
+    process::mapped_file::FileIdentity,
+    session::{Session, SessionError, python::PythonFollower},
+    units::Pid,
+};
+
+/// A settled process is looked at this often.
+const SELDOM: Duration = Duration::from_secs(1);
+
+/// What a process mapped when it was looked at last.
+#[derive(Debug)]
+pub(super) struct LateFiles {
+    covered: Instant,
+    looked: Instant,
+    /// Empty until the first look, which therefore plans once more: some may have been mapped between the
+    /// plan and the attach.
+    files: HashSet<FileIdentity>,
+}
+
+impl LateFiles {
+    pub(super) fn new() -> Self {
+        let now = Instant::now();
+        Self { covered: now, looked: now, files: HashSet::new() }
+    }
+
+    /// Looks follow each other at an eighth of the process's age.
+    fn is_due(&self) -> bool {
+        self.looked.elapsed() >= (self.covered.elapsed() / 8).min(SELDOM)
+    }
+}
+
+impl Session {
+    /// Covers what processes have mapped since they were last looked at.
+    pub(super) fn look_for_late_files(&mut self) {
+        let due = |pid: &Pid| self.covered.get(pid).is_some_and(|covered| covered.late_files.is_due());
+        let due: Vec<Pid> = self.covered.keys().copied().filter(due).collect();
+        for pid in due {
+            match self.cover_late_files(pid) {
+                Ok(()) | Err(SessionError::Attach(AttachError::ProcessGone { .. })) => {}
+                Err(SessionError::Process(error)) => {
+                    tracing::debug!("what process {pid} maps now is not known: {error}");
+                }
+                Err(error) => self.warn(format!(
+                    "process {pid}: functions in files that it mapped after the attach are not covered: {error}"
+                )),
+            }
+        }
+    }
+
+    fn cover_late_files(&mut self, pid: Pid) -> Result<(), SessionError> {
+        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
+        covered.late_files.looked = Instant::now();
+        let mappings = covered.process.mappings()?;
+        let files: HashSet<_> = mappings.files.iter().map(|file| file.identity).collect();
+        let has_new = !files.is_subset(&covered.late_files.files);
+        covered.late_files.files = files;
+        if !has_new {
+            return Ok(());
+        }
+
+        let Some(covered) = self.covered.get(&pid) else { return Ok(()) };
+        let of_relatives = if self.roots.contains(&pid) { None } else { self.entry_source() };
+        let mut plan = self.resolver.plan_at_start(&covered.process, of_relatives)?;
+        if covered.python.is_some() {
+            // Another way to Python functions beside the one taken would count their calls twice.
+            plan.keep_symbols();
+        }
+        let known: HashSet<u32> =
+            covered.groups.iter().flat_map(|group| &group.sites).map(|site| site.site).collect();
+        let mut groups = self.enter_plan(&plan)?;
+        groups.retain_mut(|group: &mut SiteGroup| {
+            group.sites.retain(|site| !known.contains(&site.site));
+            !group.sites.is_empty()
+        });
+        if groups.is_empty() {
+            return Ok(());
+        }
+
+        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
+        let (attachment, refused) = attach::attach(&self.engine, pid, covered.index, &groups)?;
+        tracing::info!("attached {} more probe sites of process {pid}", attachment.sites());
+        covered.attachments.push(attachment);
+        covered.groups.extend(groups);
+        if covered.python.is_none() {
+            covered.python = PythonFollower::new(&covered.process, &plan);
+        }
+        self.tell_refused(refused);
+        self.poll_python_of(pid);
+        Ok(())
+    }
+}
