@@ -7,7 +7,7 @@ mod load;
 mod python;
 mod stop;
 
-use std::{os::unix::process::CommandExt as _, path::PathBuf, process::ExitCode, time::Duration};
+use std::{fs, os::unix::process::CommandExt as _, path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -138,6 +138,9 @@ impl Stage {
              The service and the tool have been stopped.",
             HOT.name, COLD.name, COLD.calls
         );
+        if let Some(busy) = busy() {
+            println!("Note: {busy}. Service and client waited for processors too, which spoils the numbers.");
+        }
         Ok(())
     }
 
@@ -157,6 +160,15 @@ impl Stage {
         let throughput = self.load.measure(span, stop)?;
         Ok((throughput, attached.stop()?.report))
     }
+}
+
+/// Says that others keep this machine busy: during the demo itself not even one processor is.
+fn busy() -> Option<String> {
+    let average = fs::read_to_string("/proc/loadavg").ok()?;
+    let average: f64 = average.split_ascii_whitespace().next()?.parse().ok()?;
+    let processors = thread::available_parallelism().ok()?;
+    (average > processors.get() as f64)
+        .then(|| format!("this machine is busy (load average {average} on {processors} processors)"))
 }
 
 fn row(what: &str, throughput: &Throughput, predicted: Option<f64>) {
