@@ -32,7 +32,7 @@ pub fn main() -> ExitCode {
     };
     init_tracing(cli.verbose);
     let result = match &cli.command {
-        None => attach::run(&cli.attach),
+        None => attach::run(&cli.attach, cli.verbose > 0),
         Some(Command::List(arguments)) => list::run(arguments),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),
         Some(Command::Calibrate(arguments)) => calibrate::run(arguments),
@@ -63,7 +63,11 @@ fn init_tracing(verbose: u8) {
     use tracing_subscriber::{Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
     tracing_subscriber::registry()
         .with(
-            tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time().with_filter(filter),
+            tracing_subscriber::fmt::layer()
+                .with_writer(std::io::stderr)
+                .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+                .without_time()
+                .with_filter(filter),
         )
         .init();
 }

@@ -169,14 +169,18 @@ fn without_a_terminal_the_table_comes_once_and_plainly() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    let (_fixture, mut service) = start();
+    let (fixture, mut service) = start();
     // Longer than the live table of a terminal takes to be drawn twice.
-    let flags = ["--duration", "1200ms"];
-    let session = Attached::start(service.pid(), TARGETS, &flags).unwrap();
+    let targets = "native:*/service:hot delay=50us id=mine\n";
+    let mut command = command(fixture.folder(), service.pid(), targets, &["--duration", "1200ms"]).unwrap();
+    let running = Running::start(&mut command).unwrap();
+    let probed = || Ok(!text::differences(service.pid(), fixture.program())?.is_empty());
+    wait_until("the probe is there", probed).unwrap();
     service.ask("call hot 10").unwrap();
-    let run = session.finish().unwrap().run;
-    let heads = run.stderr.lines().filter(|line| line.trim_start().starts_with("calls  delayed  delivered"));
-    assert_eq!(heads.count(), 1, "{}", run.stderr);
+    let run = running.finish(PATIENCE).unwrap();
+    let lines: Vec<&str> = run.stderr.lines().collect();
+    assert!(lines[0].trim_start().starts_with("calls  delayed  delivered"), "{}", run.stderr);
+    assert_eq!(lines.len(), 3, "heading, target, function: {}", run.stderr);
     assert!(!run.stderr.contains('\x1b') && !run.stderr.contains('\r'), "{:?}", run.stderr);
     let row = run.stderr.lines().find(|line| line.starts_with("mine [native]")).unwrap();
     let cells: Vec<_> = row.split_whitespace().collect();

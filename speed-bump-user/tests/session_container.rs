@@ -45,7 +45,7 @@ fn attach_inside(fixture: &Fixture, outside: i32, flags: &[&str]) -> Running {
     std::fs::write(&targets, HOT).unwrap();
     let mut command = Command::new("nsenter");
     command.args(["--target", &outside.to_string(), "--pid", "--mount", "--"]).arg(tool::path().unwrap());
-    command.args(["--pid", "1", "--json", "-", "--targets"]).arg(targets).args(flags);
+    command.args(["--verbose", "--pid", "1", "--json", "-", "--targets"]).arg(targets).args(flags);
     let running = Running::start(&mut command).unwrap();
     running.wait_for_stderr("attached; ", PATIENCE).unwrap();
     running

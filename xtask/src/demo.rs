@@ -107,30 +107,30 @@ impl Stage {
              making faster? We make each *slower*, by {DELAY} a call, while the service runs, and look.\n",
             self.python, HOT.name, HOT.calls, COLD.name, COLD.calls, HOT.name, COLD.name,
         );
-        println!("{:<44} {:>10} {:>12} {:>10}", "", "requests/s", "per request", "predicted");
+        println!("{:<44} {:>10} {:>12} {:>10}", "", "requests/s", "a request", "predicted");
         // The first requests open the connection and fill caches.
         stop.sleep(Duration::from_millis(500))?;
 
         let before = self.load.measure(span, stop)?;
-        row("the service as it is", before, None);
+        row("the service as it is", &before, None);
 
         let both = [HOT.target(), COLD.target()];
         let (base, _) = self.attached(&[&both[0], &both[1]], "0", span, stop)?;
-        row("attached to both, delaying nothing", base, None);
+        row("attached to both, delaying nothing", &base, None);
 
         let (hot, hot_delivered) = self.attached(&[&both[0]], DELAY, span, stop)?;
-        row(&format!("{}() + {DELAY}", HOT.name), hot, Some(base.per_second()));
+        row(&format!("{}() + {DELAY}", HOT.name), &hot, Some(base.per_second()));
 
         let (cold, cold_delivered) = self.attached(&[&both[1]], DELAY, span, stop)?;
-        let predicted = 1000.0 / (base.milliseconds_each() + COLD.added_ms());
-        row(&format!("{}() + {DELAY}", COLD.name), cold, Some(predicted));
+        let predicted = 1000.0 / (1000.0 / base.per_second() + COLD.added_ms());
+        row(&format!("{}() + {DELAY}", COLD.name), &cold, Some(predicted));
 
         let after = self.load.measure(span, stop)?;
-        row("detached", after, Some(before.per_second()));
+        row("detached", &after, Some(before.per_second()));
 
         println!("\nThe requests waited for");
-        verdict(HOT, base, hot, &hot_delivered);
-        verdict(COLD, base, cold, &cold_delivered);
+        verdict(HOT, &base, &hot, &hot_delivered);
+        verdict(COLD, &base, &cold, &cold_delivered);
         println!(
             "Making {}() faster would gain nothing: it hides behind the device. Every\n\
              microsecond saved in {}() is saved {} times in each request.\n\n\
@@ -159,7 +159,7 @@ impl Stage {
     }
 }
 
-fn row(what: &str, throughput: Throughput, predicted: Option<f64>) {
+fn row(what: &str, throughput: &Throughput, predicted: Option<f64>) {
     let predicted = predicted.map(|predicted| format!("{predicted:.1}/s")).unwrap_or_default();
     println!(
         "{what:<44} {:>10.1} {:>9.2} ms {predicted:>10}",
@@ -169,7 +169,7 @@ fn row(what: &str, throughput: Throughput, predicted: Option<f64>) {
 }
 
 /// How much of what was added to a request's calls the request got slower by.
-fn verdict(function: Function, base: Throughput, delayed: Throughput, report: &Value) {
+fn verdict(function: Function, base: &Throughput, delayed: &Throughput, report: &Value) {
     let slower_ms = delayed.milliseconds_each() - base.milliseconds_each();
     let number = |key: &str| report["targets"][0][key].as_f64().unwrap_or(0.0);
     let calls = number("delayed");

@@ -66,7 +66,7 @@ pub struct Cli {
     #[command(flatten)]
     pub attach: AttachArgs,
 
-    /// Say more on standard error; twice: every step
+    /// Say more on standard error, also where that is no terminal; twice: every step
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }

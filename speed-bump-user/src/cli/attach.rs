@@ -33,18 +33,21 @@ use crate::{
 const REFRESH: Duration = Duration::from_millis(500);
 
 /// Attaches and stays until something ends the session.
-pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let json = arguments.json.clone().map(JsonOutput::from);
     if let Some(json) = &json {
         json.check().map_err(|error| Failure::new(USAGE, error))?;
     }
     let settings = settings(arguments, &environment);
+    let on_terminal = stderr().is_terminal();
+    // Where nobody watches, the table at the end says it all.
+    let watched = !arguments.quiet && (on_terminal || verbose);
     let Prepared { resolver, processes, notices } = prepare::prepare(&arguments.select, &environment)?;
     for notice in &notices {
         tell(format_args!("speed-bump-ebpf: {notice}"));
     }
-    if !arguments.quiet {
+    if watched {
         for (process, plan) in &processes {
             tell(prepare::header(process, plan, resolver.calibration()));
         }
@@ -61,11 +64,11 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         Signals::new().context("cannot listen for signals").map_err(|error| Failure::new(SYSTEM, error))?;
     let mut session = Session::start(resolver, settings, processes, follow_offsets())?;
     drop(entered);
-    if !arguments.quiet {
+    if watched {
         tell(format_args!("attached; Ctrl-C detaches"));
     }
 
-    let live = (!arguments.quiet && stderr().is_terminal()).then(live_table);
+    let live = (!arguments.quiet && on_terminal).then(live_table);
     let ended = runtime
         .block_on(run_session(&mut session, signals, live.as_ref().map(|_| REFRESH), |session| {
             if let Some(live) = &live {
@@ -90,7 +93,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         json.write(&report).map_err(|error| Failure::new(SYSTEM, error))?;
     }
     let ended = ended?;
-    if !arguments.quiet {
+    if watched {
         let why = match ended {
             Ended::Elapsed => "the window closed".to_owned(),
             Ended::Signal(name) => format!("stopped by {name}"),

@@ -22,21 +22,25 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Requests over a span of time.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Throughput {
     requests: f64,
     seconds: f64,
+    /// Median time of a request, for each line of the client.
+    medians_ms: Vec<f64>,
 }
 
 impl Throughput {
     /// Requests that were answered in a second.
-    pub(super) fn per_second(self) -> f64 {
+    pub(super) fn per_second(&self) -> f64 {
         self.requests / self.seconds
     }
 
-    /// From one answer to the next.
-    pub(super) fn milliseconds_each(self) -> f64 {
-        1000.0 * self.seconds / self.requests
+    /// What most requests took: a busy moment of the machine does not show in it.
+    pub(super) fn milliseconds_each(&self) -> f64 {
+        let mut medians = self.medians_ms.clone();
+        medians.sort_by(f64::total_cmp);
+        medians.get(medians.len() / 2).copied().unwrap_or(f64::NAN)
     }
 }
 
@@ -82,6 +86,7 @@ impl Load {
             let number = |key: &str| line[key].as_f64().with_context(|| format!("no {key} in {line}"));
             sum.requests += number("requests")?;
             sum.seconds += number("seconds")?;
+            sum.medians_ms.push(number("median_ms")?);
         }
         Ok(sum)
     }
