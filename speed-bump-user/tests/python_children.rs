@@ -13,13 +13,13 @@ use speed_bump_testing::{
     skip,
 };
 
-/// The children that the fixture can start. `spawn` and a program run the interpreter anew.
-const CHILDREN: [(&str, bool); 4] = [
-    ("Forked", false),
-    ("Worker, 'fork'", false),
-    ("Worker, 'spawn'", true),
-    ("Program, PYTHONPERFSUPPORT='1'", true),
-];
+/// The children that the fixture can start. The last two run the interpreter anew.
+const CHILDREN: [&str; 4] = ["Forked", "Worker, 'fork'", "Worker, 'spawn'", "Program, PYTHONPERFSUPPORT='1'"];
+
+/// What runs through a dynamic loader of its own cannot run itself anew; the same build in a container can.
+fn can_run_itself(python: &&PythonBuild) -> bool {
+    python.form != Form::Loader
+}
 
 /// Starts a child, has its functions called, and checks that they are counted.
 fn check_child(python: &PythonBuild, service: &mut Service, how: &str) {
@@ -47,14 +47,11 @@ fn children_with_trampolines_are_covered() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    if with_trampolines().next().is_none() {
+    if with_trampolines().find(can_run_itself).is_none() {
         return skip!("no Python has perf trampolines here: run `cargo xtask pythons`");
     }
-    for python in with_trampolines() {
-        for (how, anew) in CHILDREN {
-            if anew && python.form == Form::Loader {
-                continue; // sys.executable is the dynamic loader's business there
-            }
+    for python in with_trampolines().filter(can_run_itself) {
+        for how in CHILDREN {
             // Worker processes inherit the environment, not -X perf.
             let mut service = start_with(python, &[], &[("PYTHONPERFSUPPORT", "1")]);
             check_child(python, &mut service, how);
@@ -67,14 +64,11 @@ fn children_with_the_probe_are_covered() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    if with_usdt().next().is_none() {
+    if with_usdt().find(can_run_itself).is_none() {
         return skip!("no Python has a function__entry that fires: run `cargo xtask pythons`");
     }
-    for python in with_usdt() {
-        for (how, anew) in CHILDREN {
-            if anew && python.form == Form::Loader {
-                continue;
-            }
+    for python in with_usdt().filter(can_run_itself) {
+        for how in CHILDREN {
             let mut service = start(python, &[]);
             check_child(python, &mut service, how);
         }

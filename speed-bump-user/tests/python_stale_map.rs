@@ -14,19 +14,26 @@ use std::{
 };
 
 use calls::{code, list, run, start, with_trampolines};
-use speed_bump_testing::{Attached, PythonBuild, session::obstacle, skip};
+use speed_bump_testing::{Attached, PythonBuild, pythons::Form, session::obstacle, skip, skip_case};
 
 /// The user `nobody`.
 const NOBODY: u32 = 65534;
 
+/// Runs a case on an interpreter that shares the machine's /tmp, and on one that has its own: how a map is
+/// judged does not depend on the release.
 fn on_each(case: impl Fn(&PythonBuild)) {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    if with_trampolines().next().is_none() {
-        return skip!("no Python has perf trampolines here: run `cargo xtask pythons`");
+    for form in [Form::Direct, Form::Container] {
+        match with_trampolines().find(|python| python.form == form) {
+            Some(python) => case(python),
+            None => skip_case!(
+                format!("{form:?}"),
+                "no such Python has perf trampolines here: run `cargo xtask pythons`"
+            ),
+        }
     }
-    with_trampolines().for_each(case);
 }
 
 /// The process's perf map, through its own root.
