@@ -9,6 +9,7 @@
 
 #![no_std]
 
+pub mod control_block;
 pub mod event;
 pub mod function;
 pub mod maps;
@@ -61,6 +62,17 @@ mod tests {
         assert_eq!(size_of::<PythonKey>(), function::FILE_BYTES + function::NAME_BYTES + 4);
         assert_eq!(size_of::<Event>(), 4 * 4);
         assert_eq!(size_of::<PythonCodeEvent>(), size_of::<Event>() + size_of::<PythonKey>());
+    }
+
+    #[test]
+    fn the_control_block_keeps_its_layout() {
+        use control_block::{ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord};
+        assert_eq!(size_of::<ControlBlock>(), 136 + FAILURE_TEXT_BYTES);
+        assert_eq!(offset_of!(ControlBlock, generation), 40);
+        assert_eq!(offset_of!(ControlBlock, functions_offset), 56);
+        assert_eq!(offset_of!(ControlBlock, state), 96);
+        assert_eq!(offset_of!(ControlBlock, failure_text), 136);
+        assert_eq!(size_of::<FunctionRecord>(), 8 * 4);
     }
 
     #[test]

@@ -1,0 +1,224 @@
+//! The control block: the memory that the loader and the helper in a Python process share.
+//!
+//! One memfd a session and process, mapped by both. It begins with [`ControlBlock`]; after it come the
+//! selector (what the loader compiled the targets to), the records of the functions that the helper found,
+//! an index to find them by, and their names. Offsets in it count from the start of the block.
+//!
+//! Both sides treat what the other wrote as untrusted: an offset or a length that does not fit is a fault, never
+//! an access. A forked child shares its parent's block, so whatever the helper adds to it is added with atomics.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// What the first eight bytes of a block are.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
+/// The layout described here. A resident helper of another version is not reused.
+pub const VERSION: u32 = 1;
+
+/// How often the loader increments [`ControlBlock::heartbeat`].
+pub const HEARTBEAT_EVERY_MS: u32 = 100;
+/// How often the helper looks at it, and at [`ControlBlock::command`].
+pub const LOOK_EVERY_MS: u32 = 200;
+/// How many looks in a row must find the same heartbeat before the helper takes the loader for dead. Counted in
+/// looks, not in time: on a machine that is held up, the helper is held up as well.
+pub const LOOKS_UNTIL_DEAD: u32 = 4;
+
+/// What the loader wants of the helper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Command {
+    /// Make calls of selected functions visible.
+    Run = 0,
+    /// Find the selected functions that are loaded, and nothing else.
+    Survey = 1,
+    /// Undo everything, and end the thread.
+    Leave = 2,
+}
+
+/// How far the helper is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// Nobody has read the block yet.
+    Fresh = 0,
+    /// The thread waits for the interpreter.
+    Waiting = 1,
+    /// The selected functions that were loaded are in the table; calls are visible, if that was asked for.
+    Active = 2,
+    /// Everything is undone.
+    Left = 3,
+    /// See [`ControlBlock::failure`]; everything is undone.
+    Failed = 4,
+}
+
+/// Which stub the helper runs into for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum StubForm {
+    /// A nop of one byte: cheap on every kernel.
+    Nop = 0,
+    /// A nop of five bytes: optimised since Linux 6.18, single-stepped before.
+    Nop5 = 1,
+}
+
+/// Why the helper failed: [`ControlBlock::failure`] by number. The text in
+/// [`ControlBlock::failure_text`] has the details, if any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Failure {
+    /// It did not.
+    None = 0,
+    /// Not a block, or one of another version.
+    BadBlock = 1,
+    /// The selector cannot be read.
+    BadSelector = 2,
+    /// The process has no CPython, or lacks a function that the helper needs.
+    NoPython = 3,
+    /// A version of CPython that the helper does not know.
+    UnknownVersion = 4,
+    /// The interpreter is being finalised.
+    Finalizing = 5,
+    /// Every tool id of `sys.monitoring` is taken.
+    NoToolId = 6,
+    /// A call of Python's own API failed.
+    Python = 7,
+    /// The thread could not be started.
+    NoThread = 8,
+    /// This build of CPython cannot be covered; the text says why.
+    Unsupported = 9,
+}
+
+/// Bits of [`ControlBlock::notices`]: what the user should hear of.
+pub mod notice {
+    /// Another tool took our `sys.monitoring` tool id; calls are no longer visible.
+    pub const TOOL_ID_LOST: u32 = 1;
+    /// Another frame evaluation hook came after ours and stays chained to it.
+    pub const HOOK_COVERED: u32 = 2;
+    /// There are sub-interpreters that are not covered.
+    pub const SUBINTERPRETERS: u32 = 4;
+    /// The function table is full; later functions are not covered.
+    pub const TABLE_FULL: u32 = 8;
+    /// The qualified name of a function was not found; its plain name was matched.
+    pub const NAME_UNSURE: u32 = 16;
+    /// The loader's heartbeat stopped.
+    pub const LOADER_GONE: u32 = 32;
+}
+
+/// Bytes of [`ControlBlock::failure_text`].
+pub const FAILURE_TEXT_BYTES: usize = 192;
+
+/// The head of the block.
+///
+/// Fields are written by the loader before the helper is called, unless they say otherwise.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct ControlBlock {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// A [`StubForm`].
+    pub stub_form: AtomicU32,
+    /// Bytes of the whole block.
+    pub size: AtomicU64,
+    /// Where the selector of [`ControlBlock::generation`] is. The loader may change these three in a live session: first the
+    /// bytes (in a place that the last selector does not use), then offset and length, then the generation.
+    pub selector_offset: AtomicU64,
+    /// Its length in bytes.
+    pub selector_length: AtomicU64,
+    /// Which selector it is; starts at 1. A change makes the helper judge everything anew.
+    pub generation: AtomicU32,
+    /// A [`Command`].
+    pub command: AtomicU32,
+    /// A futex (shared): incremented and woken after a change of command or generation.
+    pub bell: AtomicU32,
+    /// Incremented by the loader as long as it lives.
+    pub heartbeat: AtomicU32,
+    /// Where the [`FunctionRecord`]s are.
+    pub functions_offset: AtomicU64,
+    /// How many there can be.
+    pub functions_capacity: AtomicU32,
+    /// Slots of the index, a power of two; at least twice the capacity.
+    pub index_slots: AtomicU32,
+    /// Where the index is: `AtomicU32` slots, 0 or a function's number + 1; for the helper alone.
+    pub index_offset: AtomicU64,
+    /// Where the names are.
+    pub names_offset: AtomicU64,
+    /// How many bytes of names there can be.
+    pub names_capacity: AtomicU64,
+
+    /// Written by the helper: a [`State`].
+    pub state: AtomicU32,
+    /// Written by the helper: a [`Failure`].
+    pub failure: AtomicU32,
+    /// Written by the helper: bits of [`notice`].
+    pub notices: AtomicU32,
+    /// Written by the helper: the generation that everything has been judged by.
+    pub applied_generation: AtomicU32,
+    /// Written by the helper: records handed out; more than the capacity when the table overflowed. A record
+    /// counts when its `ready` is set.
+    pub functions: AtomicU32,
+    /// Written by the helper: CPython's `PY_VERSION_HEX`.
+    pub python_version: AtomicU32,
+    /// Written by the helper: bytes of names handed out.
+    pub names: AtomicU64,
+    /// Written by the helper: functions looked at in the survey of what is loaded.
+    pub surveyed: AtomicU64,
+    /// Written by the helper: NUL-padded UTF-8.
+    pub failure_text: FailureText,
+}
+
+/// A text that is written once, before the state says that it is there.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct FailureText(pub [core::sync::atomic::AtomicU8; FAILURE_TEXT_BYTES]);
+
+impl Default for FailureText {
+    fn default() -> Self {
+        Self([const { core::sync::atomic::AtomicU8::new(0) }; FAILURE_TEXT_BYTES])
+    }
+}
+
+/// One function that the helper found and the selector selected.
+///
+/// Its number is its position. A function is known by target, file, qualified name and line; code objects that agree
+/// in these share a record.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct FunctionRecord {
+    /// 1 when all the rest is written.
+    pub ready: AtomicU32,
+    /// The target that selects it, as the selector numbers them.
+    pub target: AtomicU32,
+    /// `co_firstlineno`.
+    pub line: AtomicU32,
+    /// Offset of the qualified name in the names; NUL-terminated there.
+    pub name_offset: AtomicU32,
+    /// Its length in bytes, without the NUL.
+    pub name_length: AtomicU32,
+    /// Offset of `co_filename` in the names; NUL-terminated there.
+    pub file_offset: AtomicU32,
+    /// Its length in bytes, without the NUL.
+    pub file_length: AtomicU32,
+    /// The generation that selected it.
+    pub generation: AtomicU32,
+}
+
+/// Arguments of the USDT probe `speed_bump:python_entry`, in their order: what a probe there can rely on.
+///
+/// The stubs get them in the registers of the platform's calling convention.
+pub mod python_entry {
+    /// USDT provider.
+    pub const PROVIDER: &str = "speed_bump";
+    /// USDT name.
+    pub const NAME: &str = "python_entry";
+    /// Number of the function in the table (`u32`).
+    pub const FUNCTION: usize = 0;
+    /// Number of the target (`u32`).
+    pub const TARGET: usize = 1;
+    /// Qualified name: pointer to a NUL-terminated string.
+    pub const QUALNAME: usize = 2;
+    /// File: pointer to a NUL-terminated string.
+    pub const FILE: usize = 3;
+    /// Line (`u32`).
+    pub const LINE: usize = 4;
+}
