@@ -7,4 +7,5 @@ pub mod below;
 pub mod bpf;
 pub mod perf_event;
 pub mod record;
+pub mod shared_futex;
 pub mod watch;

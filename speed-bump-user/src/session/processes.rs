@@ -116,7 +116,7 @@ impl Session {
                         function,
                         overhead_ns,
                         stack_delta: site.stack_delta,
-                        reserved: 0,
+                        functions: 0,
                         arguments: site.arguments,
                     },
                 )?;
