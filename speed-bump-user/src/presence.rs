@@ -7,6 +7,7 @@ pub mod stub;
 pub mod survey;
 
 use std::{
+    fs::File,
     io,
     sync::Arc,
     thread,
@@ -16,9 +17,9 @@ use std::{
 use speed_bump_abi::control_block::{Command, State, StubForm};
 
 use crate::{
-    inject::{self, InjectError},
+    inject::{self, InjectError, image as helper_image},
     probe::{file::ProbeFile, resolve::Resolver, site::SiteKind},
-    process::Process,
+    process::{Process, mapped_file::FileIdentity},
     python::helper::{Block, BlockError, Heartbeat, Room, block::Contents, words},
     targets::selector,
     units::{FileOffset, Nanos, Pid},
@@ -31,6 +32,8 @@ pub const INTERPRETER_PATIENCE: Duration = Duration::from_secs(10);
 /// How long we wait for the helper to leave. It looks up every 200 ms, at once when it is rung, and then needs the
 /// interpreter's lock.
 pub const LEAVING_PATIENCE: Duration = Duration::from_secs(1);
+/// How long we wait for a helper to leave whose tool was killed.
+const RESIDENT_PATIENCE: Duration = Duration::from_millis(1_500);
 /// How often a state is looked at while we wait for it.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -107,13 +110,14 @@ impl Terms {
         Ok(Self { selector: selector.into(), stub: resolver.stub(), timeout, heartbeat })
     }
 
-    /// Brings the helper into a process. It does not wait for the interpreter: see [`Presence::wait_active`].
+    /// Brings the helper into a process, whose `interpreters` are the files with the interpreter's code. It does not wait for the interpreter: see [`Presence::wait_active`].
     ///
     /// # Errors
     /// The process goes on as it was.
     pub fn bring_in(
         &self,
         process: &Process,
+        interpreters: &[FileIdentity],
         room: Room,
         command: Command,
     ) -> Result<Presence, PresenceError> {
@@ -139,7 +143,13 @@ impl Terms {
     ///
     /// # Errors
     /// The thread could not be started, or the process is gone.
-    pub fn begin(&self, process: &Process, room: Room, command: Command) -> Result<Joining, PresenceError> {
+    pub fn begin(
+        &self,
+        process: &Process,
+        interpreters: Vec<FileIdentity>,
+        room: Room,
+        command: Command,
+    ) -> Result<Joining, PresenceError> {
         let gone = |_| PresenceError::Gone { pid: process.pid() };
         let own = Process::open(process.pid()).map_err(gone)?;
         if own.started() != process.started() {
@@ -148,7 +158,7 @@ impl Terms {
         let terms = self.clone();
         let thread = thread::Builder::new()
             .name("inject".to_owned())
-            .spawn(move || terms.bring_in(&own, room, command))
+            .spawn(move || terms.bring_in(&own, &interpreters, room, command))
             .map_err(PresenceError::Thread)?;
         Ok(Joining { pid: process.pid(), thread: Some(thread) })
     }

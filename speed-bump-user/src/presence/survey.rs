@@ -4,7 +4,7 @@ use speed_bump_abi::control_block::Command;
 
 use super::{PresenceError, Terms};
 use crate::{
-    process::Process,
+    process::{Process, mapped_file::FileIdentity},
     python::helper::{FoundFunction, NewFunctions, Room, words},
 };
 
@@ -19,12 +19,16 @@ pub struct Survey {
     pub notices: Vec<&'static str>,
 }
 
-/// Brings the helper into the process, has it look at what is loaded, and sends it away.
+/// Brings the helper into the process (`interpreters`: the files with the interpreter's code), has it look at what is loaded, and sends it away.
 ///
 /// # Errors
 /// The process goes on as it was.
-pub fn survey(process: &Process, terms: &Terms) -> Result<Survey, PresenceError> {
-    let presence = terms.bring_in(process, Room::NAMED, Command::Survey)?;
+pub fn survey(
+    process: &Process,
+    interpreters: &[FileIdentity],
+    terms: &Terms,
+) -> Result<Survey, PresenceError> {
+    let presence = terms.bring_in(process, interpreters, Room::NAMED, Command::Survey)?;
     presence.wait_active(process, || false)?;
     let functions = NewFunctions::default().take(&presence.block)?;
     let report = presence.block.report()?;

@@ -158,7 +158,8 @@ impl Session {
             }
         }
         let range = reserved?;
-        match terms.begin(process, taken, Command::Run) {
+        let interpreters = self.resolver.interpreter_files(process)?;
+        match terms.begin(process, interpreters, taken, Command::Run) {
             Ok(joining) => Ok((joining, range)),
             Err(error) => {
                 self.functions_of_nobody(range);
@@ -401,12 +402,24 @@ impl Session {
         })
     }
 
+    /// Without the process that a helper was brought into, nobody tells those forked from it that the session is over.
+    fn end_for_orphans(&mut self, id: HelperId) {
+        let Some(at_work) = self.helpers.at_work.get(&id) else { return };
+        let owner = self.covered.get(&at_work.owner);
+        if !owner.is_some_and(|owner| owner.helper == Some(id) && owner.process.is_alive())
+            && let Err(error) = at_work.presence.block.end()
+        {
+            tracing::debug!("children of process {} are not told of the end: {error}", at_work.owner);
+        }
+    }
+
     /// A process with this helper was let go. With the last one it goes.
     pub(super) fn release_helper(&mut self, id: HelperId) {
         if self.covered.values().any(|covered| covered.helper == Some(id)) {
             return;
         }
         self.listen_to(id);
+        self.end_for_orphans(id);
         if let Some(at_work) = self.helpers.at_work.remove(&id) {
             self.functions_of_nobody(at_work.range);
         }
@@ -430,6 +443,9 @@ impl Session {
         self.helpers.joining.clear();
         for at_work in self.helpers.at_work.values() {
             at_work.presence.leave();
+        }
+        for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
+            self.end_for_orphans(id);
         }
         let heard = || stopper.map_or(0, Stopper::heard);
         let (before, began) = (heard(), Instant::now());

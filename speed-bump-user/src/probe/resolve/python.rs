@@ -14,7 +14,7 @@ use crate::{
         plan::{Plan, PlannedFunction, PlannedSite, PythonPlan, Remark, SelectedFunction},
         site::{self, FunctionCode},
     },
-    process::{Mappings, Process, ProcessError},
+    process::{MappedFile, Mappings, Process, ProcessError, mapped_file::FileIdentity},
     python::{
         entry_source::{self, EntryChoice, EntrySource, Facts, Injection, NoEntries},
         interpreter::{self, Interpreter},
@@ -120,6 +120,20 @@ impl Resolver {
             Ok(()) | Err(NoEntries::NoTrampolines { .. }) => Ok(asked),
             Err(why) => Err(why),
         }
+    }
+
+    /// The mapped files that hold an interpreter.
+    ///
+    /// # Errors
+    /// The process cannot be looked into.
+    pub fn interpreter_files(&self, process: &Process) -> Result<Vec<FileIdentity>, ProcessError> {
+        let mappings = process.mappings()?;
+        let found = self.interpreters(process, &mappings, &mut Plan::empty());
+        let ids: Vec<_> = found.iter().map(|(file, _)| file.id()).collect();
+        let is_one = |mapped: &&MappedFile| {
+            probe_file(process, mapped).is_ok_and(|file| ids.contains(&file.id()))
+        };
+        Ok(mappings.files.iter().filter(is_one).map(|mapped| mapped.identity).collect())
     }
 
     /// The interpreters among the mapped files.

@@ -172,6 +172,15 @@ impl Block {
         self.ring(&mut self.said())
     }
 
+    /// Ends the session for processes that were forked from one that has ended: the helper's thread, which would
+    /// have done it, was there.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn end(&self) -> Result<(), BlockError> {
+        self.put_u32(offset_of!(ControlBlock, state), State::Left as u32)
+    }
+
     /// Gives the helper other targets; it judges every function anew. Returns the generation that
     /// [`Report::applied_generation`] has when it is done.
     ///
