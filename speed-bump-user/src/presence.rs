@@ -17,7 +17,7 @@ use std::{
 use speed_bump_abi::control_block::{Command, State, StubForm};
 
 use crate::{
-    inject::{self, InjectError, image as helper_image},
+    inject::{self, InjectError, helper_image},
     probe::{file::ProbeFile, resolve::Resolver, site::SiteKind},
     process::{Process, mapped_file::FileIdentity},
     python::helper::{Block, BlockError, Heartbeat, Room, block::Contents, words},
@@ -124,7 +124,15 @@ impl Terms {
         let stub_form = if self.stub == SiteKind::Nop5 { StubForm::Nop5 } else { StubForm::Nop };
         let contents = Contents { room, selector: &self.selector, stub_form, command };
         let limits = inject::Limits { safe_point: self.timeout, ..inject::Limits::default() };
-        let injected = inject::inject(process, inject::image::IMAGE, |file| contents.write(file), &limits)?;
+        let deadline = Instant::now() + RESIDENT_PATIENCE;
+        let injected = loop {
+            let mut fill = |file: &File| contents.write(file);
+            match inject::inject(process, helper_image::IMAGE, interpreters, &mut fill, limits) {
+                // What a tool that was killed left behind notices that within a second.
+                Err(InjectError::InUse { .. }) if Instant::now() < deadline => thread::sleep(LOOK_EVERY * 10),
+                result => break result?,
+            }
+        };
         let block = Arc::new(Block::new(injected.control, &contents)?);
         self.heartbeat.add(&block);
         // From here on dropping it sends the helper away.

@@ -86,7 +86,9 @@ fn look_inside(
     plan: &mut Plan,
 ) -> Result<Vec<String>, Failure> {
     let pid = process.pid();
-    let looked = Terms::new(resolver, select.inject_timeout).and_then(|terms| survey(process, &terms));
+    let interpreters = resolver.interpreter_files(process)?;
+    let looked =
+        Terms::new(resolver, select.inject_timeout).and_then(|terms| survey(process, &interpreters, &terms));
     let found = match looked {
         Ok(found) => found,
         Err(error) => {

@@ -42,7 +42,7 @@ const CHILD_ROOMS: [Room; 3] = [Room::CHILD, Room { functions: 1_024 }, Room { f
 
 /// Which helper, in the order of their coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HelperId(u32);
+pub(crate) struct HelperId(u32);
 
 /// The helpers of a session.
 #[derive(Debug, Default)]

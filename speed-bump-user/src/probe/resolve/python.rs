@@ -130,9 +130,8 @@ impl Resolver {
         let mappings = process.mappings()?;
         let found = self.interpreters(process, &mappings, &mut Plan::empty());
         let ids: Vec<_> = found.iter().map(|(file, _)| file.id()).collect();
-        let is_one = |mapped: &&MappedFile| {
-            probe_file(process, mapped).is_ok_and(|file| ids.contains(&file.id()))
-        };
+        let is_one =
+            |mapped: &&MappedFile| probe_file(process, mapped).is_ok_and(|file| ids.contains(&file.id()));
         Ok(mappings.files.iter().filter(is_one).map(|mapped| mapped.identity).collect())
     }
 

@@ -291,7 +291,7 @@ fn state(number: u32) -> Option<State> {
 /// The reason with this number.
 pub fn failure(number: u32) -> Option<Failure> {
     use Failure::{
-        BadBlock, BadSelector, Finalizing, NoPython, NoThread, NoToolId, None as Nothing, Python,
+        BadBlock, BadSelector, Busy, Finalizing, NoPython, NoThread, NoToolId, None as Nothing, Python,
         UnknownVersion, Unsupported,
     };
     let all = [
@@ -305,6 +305,7 @@ pub fn failure(number: u32) -> Option<Failure> {
         Python,
         NoThread,
         Unsupported,
+        Busy,
     ];
     all.into_iter().find(|failure| *failure as u32 == number)
 }

@@ -33,6 +33,7 @@ pub fn failure(reason: Option<Failure>, words: &str) -> String {
         Some(Failure::NoThread) => {
             "the process may not start another thread: raise its limit (ulimit -u, pids.max), or use --no-inject"
         }
+        Some(Failure::Busy) => "another session of speed-bump-ebpf is at work in the process: end it first",
         Some(Failure::Unsupported) => {
             "this build of CPython cannot be covered by the helper; use --no-inject"
         }
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn every_failure_and_notice_has_words_of_its_own() {
         let mut seen = std::collections::HashSet::new();
-        for number in 1..=9 {
+        for number in 1..=10 {
             let reason = super::super::block::failure(number);
             assert!(reason.is_some() && seen.insert(failure(reason, "")), "{number}");
         }
