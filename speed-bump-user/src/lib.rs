@@ -9,6 +9,7 @@ pub mod cli;
 pub mod doctor;
 pub mod elf;
 pub mod engine;
+pub mod inject;
 pub mod kernel;
 pub mod probe;
 pub mod process;

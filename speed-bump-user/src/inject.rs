@@ -1,0 +1,3 @@
+//! Putting the helper into a process.
+
+pub mod image;
