@@ -19,6 +19,11 @@ pub enum SelectorError {
         /// The bytes there are.
         found: usize,
     },
+    /// It has fewer lines than targets among them, or lists them other than once each.
+    TargetLines {
+        /// How many targets there are said to be among its lines.
+        found: u32,
+    },
     /// Some byte is not what the loader wrote.
     Checksum,
     /// The pattern with this number is no program of a pattern.
@@ -38,6 +43,12 @@ impl fmt::Display for SelectorError {
             }
             Self::Length { found } => {
                 write!(f, "the selector does not have the length it says: {found} bytes")
+            }
+            Self::TargetLines { found } => {
+                write!(
+                    f,
+                    "the lines of the selector do not add up: {found} targets are said to be among them"
+                )
             }
             Self::Checksum => f.write_str("the selector was changed after it was compiled"),
             Self::Pattern(number) => write!(f, "pattern {number} of the selector is corrupt"),

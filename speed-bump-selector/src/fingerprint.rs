@@ -4,7 +4,7 @@
 ///
 /// That of a text has all its pairs, with an edge at both ends; that of a pattern has the pairs that every match
 /// has. A pattern matches only texts whose set contains its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u64; 4]);
 
 impl Fingerprint {

@@ -176,7 +176,7 @@ impl<'b> Selector<'b> {
             }
         }
         if self.target_lines > self.lines.len() || self.members.len() != self.lines.len() {
-            return Err(SelectorError::Length { found: self.lines.len() });
+            return Err(SelectorError::TargetLines { found: self.target_lines as u32 });
         }
         for (number, line) in (0_u32..).zip(self.lines) {
             let line = LineRecord::read(line);
