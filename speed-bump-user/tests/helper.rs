@@ -104,7 +104,8 @@ fn a_survey_finds_what_is_loaded_and_installs_nothing() {
         let line = evaluate(&mut service, "late.__code__.co_firstlineno");
         assert_eq!((late.target, i64::from(late.line), late.generation), (2, line, 1), "{python}");
         assert!(late.file.ends_with("tests/fixtures/calls.py"), "{python}: {}", late.file);
-        assert!(control.head().surveyed.load(std::sync::atomic::Ordering::Relaxed) > 500, "{python}");
+        let surveyed = control.head().surveyed.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(surveyed > 500, "{python}: {surveyed}");
         let (major, minor, micro) = python.version;
         let version = control.head().python_version.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(version >> 8, u32::from_be_bytes([0, major, minor, micro]), "{python}");
@@ -379,5 +380,64 @@ fn a_process_ends_as_without_the_helper() {
         service.ask("times(10, plain, 1)").unwrap();
         assert!(service.quit().unwrap().success(), "{python}");
         assert_eq!(control.state(), State::Active as u32, "{python}");
+    }
+}
+
+#[test]
+fn a_process_ends_while_the_helper_waits_for_it() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in all() {
+        for milliseconds in [0, 30, 300] {
+            let mut service = start(python);
+            let hits = Hits::of(STUB);
+            let control = Control::new("*:*\n", Command::Survey);
+            assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
+            // `PyDLL` keeps the GIL, and leaves no time to take it.
+            let held = format!("ctypes.PyDLL(None).usleep({milliseconds}000); sys.exit(3)");
+            let _ = service.ask(&held);
+            let status = service.wait(std::time::Duration::from_secs(30)).unwrap();
+            assert_eq!(status.code(), Some(3), "{python}: {status}");
+        }
+    }
+}
+
+#[test]
+fn the_helper_leaves_while_it_waits() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in all() {
+        let mut service = start(python);
+        let hits = Hits::of(STUB);
+        let control = Control::new("*:*\n", Command::Run);
+        let command = attach_command(&hits, &control, "ATTACH = lambda: (");
+        let held = "held = ctypes.PyDLL(None); held.usleep(500000)";
+        // Without the GIL until the command is there: `CDLL` gives it away for the call itself alone.
+        service.ask(&command.replace("CDLL", "PyDLL")).unwrap();
+        let waits = std::thread::spawn(move || {
+            service.ask(&format!("assert ATTACH() == 0; {held}")).map(|_| service)
+        });
+        control.wait_for(State::Waiting);
+        control.command(Command::Leave);
+        control.wait_for(State::Left);
+        let mut service = waits.join().unwrap().unwrap();
+        assert_eq!(control.functions(), [], "{python}");
+        assert!(service.is_running());
+    }
+}
+
+#[test]
+fn sub_interpreters_are_said() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let (mut service, _hits, control) = attached(python, "*/calls.py:plain\n");
+        assert_eq!(control.notices(), 0, "{python}");
+        let module = if python.minor() == (3, 12) { "_xxsubinterpreters" } else { "_interpreters" };
+        service.ask(&format!("global KEPT; import {module}; KEPT = {module}.create()")).unwrap();
+        wait_until("the notice", || Ok(control.notices() == notice::SUBINTERPRETERS)).unwrap();
     }
 }
