@@ -9,6 +9,7 @@ mod ebpf;
 mod pythons;
 mod release;
 mod shell;
+mod soak;
 mod system;
 mod test;
 
@@ -35,6 +36,8 @@ enum Command {
     Ebpf(ebpf::Options),
     /// Fetch Debian's newer Pythons into target/pythons, for tests.
     Pythons(pythons::Options),
+    /// Attach to live Python servers and leave them, hundreds of times. Needs root.
+    Soak(soak::Options),
     /// Run all tests and say what was skipped and why.
     Test(test::Options),
 }
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Ebpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Pythons(options) => pythons::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Soak(options) => soak::run(&options),
         Command::Test(options) => test::run(&options),
     };
     result.unwrap_or_else(|error| {
