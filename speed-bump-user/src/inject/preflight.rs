@@ -28,11 +28,11 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
     if is_frozen(process) {
         return Err(InjectError::Frozen { pid });
     }
+    // Asks the kernel for the same right as tracing does.
+    process.memory()?;
     if !has_proc(process) {
         return Err(InjectError::NoProc { pid });
     }
-    // Asks the kernel for the same right as tracing does.
-    process.memory()?;
     Ok(())
 }
 

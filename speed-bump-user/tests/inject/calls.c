@@ -35,7 +35,7 @@
 
 #define TIME_MS 3000
 
-static int pipes[2], sockets[2], epolls, eventfd_, timerfd_, listener, queue, semaphores, locked, inotify_;
+static int standby[2], pipes[2], sockets[2], epolls, eventfd_, timerfd_, listener, queue, semaphores, locked, inotify_;
 static char folder[] = "/tmp/speed-bump-XXXXXX", fifo[64], file[64];
 static uint32_t word;
 static pid_t child;
@@ -128,11 +128,11 @@ static void handler(int signal) { (void)signal; }
 
 static void *finish(void *end)
 {
-	char line[8];
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	struct { long t; char c[8]; } message = { 1, "x" };
 	struct sembuf post = { 0, 1, 0 };
-	if (!fgets(line, sizeof line, stdin))
+	/* In a call that no thread is borrowed out of, so that it is always the other one. */
+	if (tee(0, standby[1], 8, 0) < 1)
 		return 0;
 	switch (*(const enum end *)end) {
 	case TIMED: break;
@@ -193,7 +193,7 @@ int main(int argc, char **argv)
 	mq = mq_open(name, O_RDWR | O_CREAT, 0600, &attributes);
 	mq_unlink(name);
 	struct epoll_event event = { .events = EPOLLIN };
-	if (pipe(pipes) || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) || mkfifo(fifo, 0600) ||
+	if (pipe(standby) || pipe(pipes) || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) || mkfifo(fifo, 0600) ||
 	    bind(listener, (struct sockaddr *)&abstract, sizeof(sa_family_t)) || listen(listener, 1) ||
 	    epoll_ctl(epolls, EPOLL_CTL_ADD, pipes[0], &event) || syscall(SYS_io_setup, 1, &aio) ||
 	    inotify_add_watch(inotify_, file, IN_CLOSE_WRITE) < 0)
