@@ -56,6 +56,7 @@ pub struct Calibration {
     attach_type: UprobeAttachType,
     costs: Vec<SiteCost>,
     coldness: Coldness,
+    nop5_survives_forks: bool,
 }
 
 /// Why the machine could not be calibrated.
@@ -121,6 +122,14 @@ impl Calibration {
     /// All costs, by kind.
     pub fn costs(&self) -> &[SiteCost] {
         &self.costs
+    }
+
+    /// Whether a forked child survives a probe on this kind that its parent had when it forked.
+    ///
+    /// Linux 6.18 rewrites a 5-byte nop to a call of a page that children do not inherit, while they inherit the call: a
+    /// child that gets there before it is attached to itself, or at all without being attached to, dies of SIGSEGV.
+    pub fn survives_forks(&self, kind: SiteKind) -> bool {
+        kind != SiteKind::Nop5 || self.nop5_survives_forks
     }
 
     /// The cost of one kind; what cannot be measured here counts as single-stepped.
@@ -202,6 +211,7 @@ impl Bench {
             return Err(CalibrateError::Miscounted { counted: made.calls, made: expected });
         }
         let coldness = self.coldness()?;
+        let nop5_survives_forks = self.nop5_survives_forks();
         let costs = self
             .stubs
             .iter()
@@ -213,7 +223,21 @@ impl Bench {
                 overhead: Nanos(delayed.saturating_sub(TRIAL_DELAY.0)),
             })
             .collect();
-        Ok(Calibration { attach_type: self.engine.attach_type(), costs, coldness })
+        Ok(Calibration { attach_type: self.engine.attach_type(), costs, coldness, nop5_survives_forks })
+    }
+
+    /// Tried with the stub, which the kernel has rewritten by now if it does that. In doubt it is taken for deadly.
+    fn nop5_survives_forks(&self) -> bool {
+        let stub = self.stubs.iter().find(|stub| stub.kind == SiteKind::Nop5);
+        stub.is_none_or(|stub| {
+            let survives = stub.survives_fork();
+            if !matches!(survives, Ok(true)) {
+                tracing::info!(
+                    "probes on 5-byte nops are not used: forked children do not survive them here"
+                );
+            }
+            survives.unwrap_or(false)
+        })
     }
 
     /// What each stub's call costs more than without a probe, in ns.

@@ -105,7 +105,12 @@ fn a_survey_finds_what_is_loaded_and_installs_nothing() {
         assert_eq!((late.target, i64::from(late.line), late.generation), (2, line, 1), "{python}");
         assert!(late.file.ends_with("tests/fixtures/calls.py"), "{python}: {}", late.file);
         let surveyed = control.head().surveyed.load(std::sync::atomic::Ordering::Relaxed);
-        assert!(surveyed > 500, "{python}: {surveyed}");
+        if python.free_threaded && python.minor() == (3, 13) {
+            // It makes functions immortal when a second thread begins, and its garbage collector forgets them.
+            speed_bump_testing::skip_case!(python, "it hides most functions from its garbage collector");
+        } else {
+            assert!(surveyed > 500, "{python}: {surveyed}");
+        }
         let (major, minor, micro) = python.version;
         let version = control.head().python_version.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(version >> 8, u32::from_be_bytes([0, major, minor, micro]), "{python}");
@@ -423,7 +428,11 @@ fn the_helper_leaves_while_it_waits() {
         control.command(Command::Leave);
         control.wait_for(State::Left);
         let mut service = waits.join().unwrap().unwrap();
-        assert_eq!(control.functions(), [], "{python}");
+        if python.free_threaded {
+            speed_bump_testing::skip_case!(python, "nothing keeps a thread waiting without a GIL");
+        } else {
+            assert_eq!(control.functions(), [], "{python}");
+        }
         assert!(service.is_running());
     }
 }
@@ -439,5 +448,43 @@ fn sub_interpreters_are_said() {
         let module = if python.minor() == (3, 12) { "_xxsubinterpreters" } else { "_interpreters" };
         service.ask(&format!("global KEPT; import {module}; KEPT = {module}.create()")).unwrap();
         wait_until("the notice", || Ok(control.notices() == notice::SUBINTERPRETERS)).unwrap();
+    }
+}
+
+#[test]
+fn sessions_come_and_go_under_load() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let mut service = start(python);
+        let hits = Hits::of(STUB);
+        service
+            .ask(
+                "exec('def load():\\n while True:\\n  exec(\\'def made(x): return x\\', globals())\\n  times(100, plain, 1); times(100, made, 1)', globals())",
+            )
+            .unwrap();
+        service.ask("for _ in range(4): threading.Thread(target=load, daemon=True).start()").unwrap();
+        let alone = threads(&service);
+        for round in 0..25 {
+            let control = Control::new("*/calls.py:plain\n<string>:made\n", Command::Run);
+            assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
+            control.wait_for(State::Active);
+            if round % 2 == 0 {
+                control.retarget("*/calls.py:late\n*/calls.py:outer\n");
+                control.wait_for_generation();
+                let count =
+                    hits.during(|| drop(service.ask("times(10, late, 1); times(7, outer, 1)").unwrap()));
+                assert_eq!(count, 17, "{python}");
+            } else {
+                wait_until("a call", || Ok(hits.count() > 0)).unwrap();
+            }
+            control.command(Command::Leave);
+            control.wait_for(State::Left);
+            assert_eq!(control.notices(), 0, "{python}");
+        }
+        assert_eq!(hits.during(|| drop(service.ask("times(1000, plain, 1)").unwrap())), 0, "{python}");
+        wait_until("the thread's end", || Ok(threads(&service) == alone)).unwrap();
+        assert!(service.quit().unwrap().success(), "{python}");
     }
 }
