@@ -27,9 +27,11 @@ pub fn fixtures() -> PathBuf {
     root().join("tests/fixtures")
 }
 
-/// The Pythons that `cargo xtask pythons` fetched: a folder each.
+/// The Pythons that `cargo xtask pythons` fetched or built: a folder each.
+///
+/// `SPEED_BUMP_PYTHONS` names another place, such as one that several working trees share.
 pub fn fetched_pythons() -> PathBuf {
-    target().join("pythons")
+    env::var_os("SPEED_BUMP_PYTHONS").map_or_else(|| target().join("pythons"), PathBuf::from)
 }
 
 #[cfg(test)]
