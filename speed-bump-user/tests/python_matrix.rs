@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "python_matrix/embedded.rs"]
+mod embedded;
 #[path = "python_matrix/interpreters.rs"]
 mod interpreters;
 #[path = "python_matrix/program.rs"]
@@ -161,4 +163,5 @@ interpreters! {
     python_3_15: Wanted::Version(3, 15);
     free_threaded: Wanted::FreeThreaded;
     jit: Wanted::Jit;
+    embedded_interpreters: Wanted::Embedded;
 }

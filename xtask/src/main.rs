@@ -6,6 +6,7 @@
 mod bench;
 mod demo;
 mod ebpf;
+mod packages;
 mod pythons;
 mod release;
 mod shell;
@@ -33,6 +34,8 @@ enum Command {
     Demo(demo::Options),
     /// Build the BPF objects that the loader embeds, or check that they are what the source says.
     Ebpf(ebpf::Options),
+    /// Fetch large Python packages from PyPI into target/python-packages, for tests.
+    Packages(packages::Options),
     /// Fetch Debian's newer Pythons into target/pythons, for tests.
     Pythons(pythons::Options),
     /// Run all tests and say what was skipped and why.
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench::run(&bench),
         Command::Demo(options) => demo::run(&options),
         Command::Ebpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Packages(options) => packages::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Pythons(options) => pythons::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Test(options) => test::run(&options),
     };

@@ -22,6 +22,9 @@ use archive::Archive;
 /// The versions that tests want: those with perf trampolines, and 3.15 with USDT.
 const VERSIONS: [&str; 3] = ["3.13", "3.14", "3.15"];
 
+/// What packages from PyPI expect of every system, and Debian's Python does without.
+const ALSO: &str = "libstdc++6";
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// Look for newer packages, even of versions that are there.
@@ -95,7 +98,7 @@ fn lock(folder: &Path) -> Result<File> {
 pub(crate) fn fetch(versions: &[&str], update: bool) -> Result<()> {
     let folder = places::fetched_pythons();
     let _lock = lock(&folder)?;
-    let is_wanted = |version: &&&str| update || !unpack::is_complete(&folder.join(version));
+    let is_wanted = |version: &&&str| update || !unpack::is_complete(&folder.join(version), ALSO);
     let wanted: Vec<_> = versions.iter().filter(is_wanted).collect();
     if wanted.is_empty() {
         return Ok(());
@@ -104,10 +107,11 @@ pub(crate) fn fetch(versions: &[&str], update: bool) -> Result<()> {
     // One that cannot be had is no reason to do without the others.
     let mut failures = Vec::new();
     for version in wanted {
-        let fetched = archive.download(&format!("python{version}")).and_then(|packages| match packages {
-            Some(packages) => unpack::unpack(&folder, version, &packages),
-            None => bail!("Debian has none at present"),
-        });
+        let fetched =
+            archive.download(&[&format!("python{version}"), ALSO]).and_then(|packages| match packages {
+                Some(packages) => unpack::unpack(&folder, version, &packages),
+                None => bail!("Debian has none at present"),
+            });
         if let Err(error) = fetched {
             failures.push(format!("Python {version}: {error:#}"));
         }

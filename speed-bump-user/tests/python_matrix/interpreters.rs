@@ -4,43 +4,49 @@ use std::{fmt, process::Command};
 
 use speed_bump_testing::{PythonBuild, pythons, pythons::Form};
 
-use crate::program;
+use crate::{embedded::Embedding, program};
 
-/// One interpreter, and how it is switched.
-#[derive(Clone, Copy)]
+/// One interpreter, and how it is run.
+#[derive(Debug)]
 pub(crate) struct Interpreter {
     build: &'static PythonBuild,
     mode: Mode,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Mode {
     Plain,
     Jit,
     WithGil,
+    Embedded(Embedding),
 }
 
 impl Interpreter {
     /// The command that runs the matrix's program.
-    pub(crate) fn command(self) -> Command {
-        let mut command = self.build.command(&program::script());
-        match self.mode {
-            Mode::Plain => command.env("PYTHON_JIT", "0"),
-            Mode::Jit => command.env("PYTHON_JIT", "1"),
-            Mode::WithGil => command.env("PYTHON_GIL", "1"),
+    pub(crate) fn command(&self) -> Command {
+        let script = program::script();
+        let (mut command, jit) = match &self.mode {
+            Mode::Plain | Mode::WithGil => (self.build.command(&script), "0"),
+            Mode::Jit => (self.build.command(&script), "1"),
+            Mode::Embedded(embedding) => (embedding.command(&script), "0"),
         };
+        if let Mode::WithGil = self.mode {
+            command.env("PYTHON_GIL", "1");
+        }
+        command.env("PYTHON_JIT", jit);
         command
     }
 }
 
 impl fmt::Display for Interpreter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mode = match self.mode {
-            Mode::Plain => "",
-            Mode::Jit => " with its JIT on",
-            Mode::WithGil => " with its GIL on",
-        };
-        write!(f, "{}{mode}", self.build)
+        write!(f, "{}", self.build)?;
+        match &self.mode {
+            Mode::Plain => Ok(()),
+            Mode::Jit => write!(f, " with its JIT on"),
+            Mode::WithGil => write!(f, " with its GIL on"),
+            Mode::Embedded(embedding) => write!(f, ", {}", embedding.how()),
+        }
     }
 }
 
@@ -53,6 +59,8 @@ pub(crate) enum Wanted {
     FreeThreaded,
     /// Those with a JIT compiler, switched on.
     Jit,
+    /// Those that programs of another language have in them.
+    Embedded,
 }
 
 impl Wanted {
@@ -63,15 +71,16 @@ impl Wanted {
     }
 
     fn of(self, build: &'static PythonBuild) -> Vec<Interpreter> {
-        let modes: &[Mode] = match self {
-            Self::Version(..) if build.free_threaded => &[],
-            Self::Version(major, minor) if build.minor() == (major, minor) => &[Mode::Plain],
-            Self::FreeThreaded if build.free_threaded => &[Mode::Plain, Mode::WithGil],
+        let modes = match self {
+            Self::Version(..) if build.free_threaded => Vec::new(),
+            Self::Version(major, minor) if build.minor() == (major, minor) => vec![Mode::Plain],
+            Self::FreeThreaded if build.free_threaded => vec![Mode::Plain, Mode::WithGil],
             // A container makes no difference to a JIT.
-            Self::Jit if build.has_jit && build.form != Form::Container => &[Mode::Jit],
-            _ => &[],
+            Self::Jit if build.has_jit && build.form != Form::Container => vec![Mode::Jit],
+            Self::Embedded => Embedding::of(build).unwrap().into_iter().map(Mode::Embedded).collect(),
+            _ => Vec::new(),
         };
-        modes.iter().map(|&mode| Interpreter { build, mode }).collect()
+        modes.into_iter().map(|mode| Interpreter { build, mode }).collect()
     }
 
     fn reason(self) -> String {
@@ -86,6 +95,11 @@ impl Wanted {
                 `cargo xtask pythons --build` builds one from Debian's source"
                 .to_owned(),
             Self::Jit => "no Python of this machine has a JIT compiler: run `cargo xtask pythons`".to_owned(),
+            Self::Embedded => {
+                "no Python of this machine has a shared library: install libpython3.11, or build one \
+                with pyenv and --enable-shared"
+                    .to_owned()
+            }
         }
     }
 }

@@ -34,6 +34,16 @@ pub fn fetched_pythons() -> PathBuf {
     env::var_os("SPEED_BUMP_PYTHONS").map_or_else(|| target().join("pythons"), PathBuf::from)
 }
 
+/// The packages that `cargo xtask packages` fetched for all versions of Python.
+pub fn python_packages_of_all() -> PathBuf {
+    target().join("python-packages")
+}
+
+/// The packages for one version of Python: a folder for PYTHONPATH.
+pub fn python_packages((major, minor): (u8, u8)) -> PathBuf {
+    python_packages_of_all().join(format!("{major}.{minor}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

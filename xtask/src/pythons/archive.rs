@@ -80,8 +80,9 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Downloads a package and all that it depends on. `None` if the archive does not have it.
-    pub(super) fn download(&self, package: &str) -> Result<Option<Vec<PathBuf>>> {
+    /// Downloads packages and all that they depend on. `None` if the archive does not have the first.
+    pub(super) fn download(&self, packages: &[&str]) -> Result<Option<Vec<PathBuf>>> {
+        let Some(package) = packages.first() else { return Ok(None) };
         let policy = shell::output(self.apt("apt-cache").args(["policy", package]))?;
         if !policy.lines().any(|line| line.trim().starts_with("Candidate: ") && !line.contains("(none)")) {
             return Ok(None);
@@ -90,7 +91,7 @@ impl Archive {
         // apt does not name what it has already: look from a folder that has nothing.
         let empty = format!("Dir::Cache::Archives={}", self.empty.display());
         let list = shell::output(
-            self.apt("apt-get").args(["-o", &empty]).args(install).args(["--print-uris", package]),
+            self.apt("apt-get").args(["-o", &empty]).args(install).arg("--print-uris").args(packages),
         )?;
         // 'URI' FILE SIZE HASH
         let files: Vec<_> = list
@@ -100,7 +101,7 @@ impl Archive {
             .map(|file| self.packages.join(file))
             .collect();
         eprintln!("fetching {package}: {} packages", files.len());
-        shell::output(self.apt("apt-get").args(install).args(["--download-only", package]))?;
+        shell::output(self.apt("apt-get").args(install).arg("--download-only").args(packages))?;
         match files.iter().find(|file| !file.is_file()) {
             Some(file) => bail!("apt-get did not download {}", file.display()),
             None => Ok(Some(files)),
