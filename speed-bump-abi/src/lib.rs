@@ -9,6 +9,8 @@
 
 #![no_std]
 
+// The BPF target has no atomics of this kind, and no business with the block.
+#[cfg(not(target_arch = "bpf"))]
 pub mod control_block;
 pub mod event;
 pub mod function;

@@ -1,4 +1,4 @@
-//! The BPF programs: three for uprobes, which differ in how a hit names its function, and two that follow
+//! The BPF programs: four for uprobes, which differ in how a hit names its function, and two that follow
 //! processes. Built by `cargo xtask ebpf`; the object is checked in beside the loader.
 
 #![no_std]
@@ -10,6 +10,7 @@ mod arch;
 mod count;
 mod follow;
 mod maps;
+mod python_helper;
 mod python_usdt;
 mod spin;
 mod visit;

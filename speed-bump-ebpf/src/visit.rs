@@ -9,18 +9,23 @@ use crate::{
 };
 
 /// Counts a call of `function` and delays it if its target's policy says so.
+#[inline(always)]
+pub fn visit(function: u32, overhead_ns: u32, entered_ns: u64) {
+    let Some(entry) = FUNCTIONS.get(function) else { return };
+    visit_for(function, entry.target, overhead_ns, entered_ns);
+}
+
+/// The same where the call itself says which target selected the function.
 ///
 /// `entered_ns` is the first clock reading of the program and `overhead_ns` what the trap costs around
 /// the program: the delay counts from `entered_ns` and is shortened by `overhead_ns`, so that the caller
 /// loses what was asked for.
 #[inline(always)]
-pub fn visit(function: u32, overhead_ns: u32, entered_ns: u64) {
+pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64) {
     let Some(stats) = STATS.get_ptr_mut(function) else { return };
     // SAFETY: `stats` points to a live per-CPU map value.
     unsafe { count::add(&raw mut (*stats).calls, 1) };
 
-    let Some(entry) = FUNCTIONS.get(function) else { return };
-    let target = entry.target;
     if target == FunctionEntry::NO_TARGET {
         return;
     }

@@ -13,6 +13,7 @@ pub mod mapped_file;
 pub mod mappings;
 mod maps;
 pub mod memory;
+pub mod region;
 pub mod status;
 
 pub use descendants::Descendants;
@@ -20,6 +21,7 @@ pub use error::{ProcessError, RefusalKind};
 pub use mapped_file::{MappedFile, MappedFileError, OpenFile};
 pub use mappings::{AnonymousMapping, MappedRange, Mappings};
 pub use memory::{Memory, MemoryError};
+pub use region::Region;
 
 use std::{
     ffi::OsString,
@@ -224,6 +226,29 @@ impl Process {
             file: "maps",
             what: line.0,
         })
+    }
+
+    /// All mappings as they are now, without files or with, in the order of their addresses.
+    pub fn regions(&self) -> Result<Vec<Region>, ProcessError> {
+        let maps = self.read("maps", AccessMode::Read)?;
+        if maps.is_empty() && !self.is_alive() {
+            return Err(ProcessError::Gone { pid: self.pid });
+        }
+        region::parse(&maps).map_err(|line| ProcessError::Malformed {
+            pid: self.pid,
+            file: "maps",
+            what: line.0,
+        })
+    }
+
+    /// The ids of the threads, as they are now.
+    pub fn thread_ids(&self) -> Result<Vec<Pid>, ProcessError> {
+        self.directory.numbers("task").map_err(|errno| self.failure("task", AccessMode::Read, errno))
+    }
+
+    /// Opens an entry of the process's directory in /proc, such as `task/12/fd/3`.
+    pub(crate) fn open_entry(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        Ok(File::from(self.directory.open_entry(name, flags)?))
     }
 
     /// The process's memory, for reading. Needs `PTRACE_MODE_ATTACH`, which is more than the rest does.

@@ -12,7 +12,7 @@ use std::{
 
 use aya::{
     Ebpf,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues, RingBuf},
     programs::RawTracePoint,
 };
 use speed_bump_abi::{
@@ -52,6 +52,8 @@ pub enum UprobeProgram {
     Trampoline,
     /// The probe's arguments name the function: CPython's `function__entry`.
     PythonUsdt,
+    /// The registers name the function: the stub of the helper in a Python process.
+    PythonHelper,
 }
 
 /// The loaded BPF object.
@@ -60,6 +62,7 @@ pub struct BpfEngine {
     site: OwnedFd,
     trampoline: OwnedFd,
     python_usdt: OwnedFd,
+    python_helper: OwnedFd,
     control: Array<MapData, Control>,
     control_fd: OwnedFd,
     policies: Array<MapData, Policy>,
@@ -89,7 +92,7 @@ impl BpfEngine {
         attach_type: UprobeAttachType,
         offsets: Option<TaskOffsets>,
     ) -> Result<Self, EngineError> {
-        let object::Loaded { mut ebpf, site, trampoline, python_usdt } =
+        let object::Loaded { mut ebpf, site, trampoline, python_usdt, python_helper } =
             object::load(capacity, attach_type, offsets)?;
         let control_fd = match ebpf.map(maps::CONTROL) {
             Some(Map::Array(map)) => {
@@ -115,6 +118,7 @@ impl BpfEngine {
             site,
             trampoline,
             python_usdt,
+            python_helper,
             control: control.try_into()?,
             control_fd,
             policies: policies.try_into()?,
@@ -143,6 +147,7 @@ impl BpfEngine {
             UprobeProgram::Site => self.site.as_fd(),
             UprobeProgram::Trampoline => self.trampoline.as_fd(),
             UprobeProgram::PythonUsdt => self.python_usdt.as_fd(),
+            UprobeProgram::PythonHelper => self.python_helper.as_fd(),
         }
     }
 
@@ -200,6 +205,16 @@ impl BpfEngine {
             sum.delivered_ns += cpu.delivered_ns;
         }
         Ok(sum)
+    }
+
+    /// Sets the counters of one function to zero, on all CPUs.
+    ///
+    /// # Errors
+    /// `OutOfBounds` beyond the capacity.
+    pub fn clear_stats(&mut self, function: u32) -> Result<(), MapError> {
+        let cpus = self.stats.get(&function, 0)?.len();
+        let zeros = PerCpuValues::try_from(vec![FunctionStats::default(); cpus])?;
+        self.stats.set(function, zeros, 0)
     }
 
     /// Makes a trampoline name a function.

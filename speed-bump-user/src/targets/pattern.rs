@@ -206,4 +206,6 @@ impl Serialize for Pattern {
 }
 
 #[cfg(test)]
+pub(super) mod strategies;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,328 @@
+//! Puts the helper into a running process: a thread of it is borrowed for a moment, loads the helper from a memory
+//! file, calls its one function, and goes on.
+//!
+//! Nothing is written to a disk, no code of the process is changed, and no thread but the borrowed one is stopped.
+//! The steps, each in a file: what forbids it ([`preflight`]), what the process offers ([`symbols`]), whether the
+//! helper is there already ([`resident`]), which thread ([`threads`], [`borrow`], [`safe_point`], [`calls`]), and
+//! what it is made to do ([`remote_call`]).
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+mod borrow;
+mod calls;
+pub mod error;
+pub mod helper_image;
+mod image;
+mod preflight;
+mod remote_call;
+mod resident;
+mod safe_point;
+pub mod stage;
+mod symbols;
+pub mod threads;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+pub use error::InjectError;
+
+use std::{
+    ffi::CString,
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::unix::fs::MetadataExt as _,
+    path::PathBuf,
+    time::Duration,
+};
+
+use rustix::fs::{OFlags, SealFlags, fcntl_add_seals};
+
+use crate::{
+    probe::file::ProbeFile,
+    process::{MappedRange, Process, mapped_file::FileIdentity},
+    units::{Nanos, Pid, VirtualAddress},
+};
+#[cfg(target_arch = "aarch64")]
+use aarch64 as arch;
+use image::Image;
+use remote_call::Borrowed;
+use stage::Stage;
+use symbols::Symbols;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as arch;
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// To find a thread at a safe point.
+    pub safe_point: Duration,
+    /// For a function that the borrowed thread calls, once it waits for a lock.
+    pub call: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { safe_point: Duration::from_secs(2), call: Duration::from_secs(1) }
+    }
+}
+
+/// A helper that has been told of its control block.
+#[derive(Debug)]
+pub struct Injected {
+    /// The control block's memory file, open for reading and writing.
+    pub control: File,
+    /// The helper's code in the process.
+    pub text: MappedRange,
+    /// The helper's image, for probes in it.
+    pub image: ProbeFile,
+    /// Whether it was loaded now, and not by an earlier session.
+    pub fresh: bool,
+    /// The thread that was borrowed.
+    pub thread: Pid,
+    /// How long that thread stood still or worked for us.
+    pub stopped: Nanos,
+}
+
+/// Fills in a control block: an empty memory file of the process.
+pub type FillControl<'a> = dyn FnMut(&File) -> io::Result<()> + Send + 'a;
+
+/// Loads `image` into a process, unless it is there already, has `control` fill in a new control block, and calls
+/// the helper with it.
+///
+/// `interpreters` are the files with the interpreter's own code: where a running thread may be borrowed. `control`
+/// is called while the thread is borrowed and should be quick.
+///
+/// # Errors
+/// [`InjectError`]; unless that says otherwise, the process is as it was.
+pub fn inject(
+    process: &Process,
+    image: &[u8],
+    interpreters: &[FileIdentity],
+    control: &mut FillControl<'_>,
+    limits: Limits,
+) -> Result<Injected, InjectError> {
+    preflight::check(process)?;
+    let parsed = Image::parse(image)?;
+    let symbols = symbols::find(process)?;
+    let work =
+        || Injection { process, image: &parsed, bytes: image, symbols }.run(interpreters, control, &limits);
+    // A thread of our own, since the kernel lets go of whatever it traced when it ends.
+    std::thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+struct Injection<'a> {
+    process: &'a Process,
+    image: &'a Image,
+    bytes: &'a [u8],
+    symbols: Symbols,
+}
+
+/// A helper in the process.
+struct Loaded {
+    text: MappedRange,
+    attach: VirtualAddress,
+    image: ProbeFile,
+    fresh: bool,
+}
+
+/// A memory file of the process, open in it and here.
+struct MemoryFile {
+    in_process: u64,
+    here: File,
+}
+
+/// `memfd_create` (include/uapi/linux/memfd.h); the last is known from Linux 6.3 on.
+const MFD_CLOEXEC: u64 = libc::MFD_CLOEXEC as u64;
+const MFD_ALLOW_SEALING: u64 = libc::MFD_ALLOW_SEALING as u64;
+const MFD_NOEXEC_SEAL: u64 = 8;
+const MFD_EXEC: u64 = 16;
+
+impl Injection<'_> {
+    fn run(
+        &self,
+        interpreters: &[FileIdentity],
+        control: &mut FillControl<'_>,
+        limits: &Limits,
+    ) -> Result<Injected, InjectError> {
+        let _quiet = crate::sys::signals::Blocked::fatal();
+        resident::check_idle(self.process)?;
+        let (mut borrowed, since) = borrow::borrow(self.process, &self.symbols, interpreters, limits)?;
+        let thread = borrowed.thread();
+        let outcome = self.with_thread(&mut borrowed, control, limits);
+        let returned = borrowed.put_back();
+        let stopped = Nanos::from(since.elapsed());
+        let (loaded, control) = outcome?;
+        returned?;
+        let Loaded { text, image, fresh, .. } = loaded;
+        Ok(Injected { control, text, image, fresh, thread, stopped })
+    }
+
+    fn with_thread(
+        &self,
+        thread: &mut Borrowed<'_>,
+        fill: &mut FillControl<'_>,
+        limits: &Limits,
+    ) -> Result<(Loaded, File), InjectError> {
+        let loaded = match resident::find(self.process, self.image)? {
+            Some(resident) => {
+                let file = resident.file.open(self.process)?;
+                let file = file.file().try_clone().map_err(|source| self.system("duplicating", source))?;
+                let text = resident.file.executable_ranges().next().copied();
+                let text = text.ok_or_else(|| self.system("mapping", io::ErrorKind::NotFound.into()))?;
+                Loaded { text, attach: resident.attach, image: self.probe_file(file)?, fresh: false }
+            }
+            None => self.load(thread, limits)?,
+        };
+        let control = self.memory_file(thread, resident::CONTROL_NAME, MFD_NOEXEC_SEAL)?;
+        if let Err(source) = fill(&control.here) {
+            // The first failure is the one to tell.
+            let _ = self.close(thread, &control);
+            return Err(InjectError::Control { pid: self.pid(), source });
+        }
+        // The helper closes the descriptor in any case: by the time it is back, another thread may have been given the
+        // number for a file of its own.
+        let arguments = [control.in_process, 0];
+        let code = thread.call(Stage::Attach, loaded.attach, arguments, limits.call)?;
+        if code != 0 {
+            return Err(InjectError::Helper { pid: self.pid(), code, failure: helper_failure(code) });
+        }
+        Ok((loaded, control.here))
+    }
+
+    /// Has the thread load the image.
+    fn load(&self, thread: &mut Borrowed<'_>, limits: &Limits) -> Result<Loaded, InjectError> {
+        let file = self.memory_file(thread, resident::IMAGE_NAME, MFD_EXEC)?;
+        let loaded = self.load_file(thread, &file, limits);
+        let closed = self.close(thread, &file);
+        let (text, attach) = loaded?;
+        closed?;
+        Ok(Loaded { text, attach, image: self.probe_file(file.here)?, fresh: true })
+    }
+
+    fn load_file(
+        &self,
+        thread: &mut Borrowed<'_>,
+        file: &MemoryFile,
+        limits: &Limits,
+    ) -> Result<(MappedRange, VirtualAddress), InjectError> {
+        let mut here = &file.here;
+        here.write_all(self.bytes).map_err(|source| self.system("writing the helper's image", source))?;
+        let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE | SealFlags::SEAL;
+        fcntl_add_seals(here, seals).map_err(|errno| self.system("sealing the image", errno.into()))?;
+        // Through the thread's own directory: /proc/self is that of the main thread, which may have ended.
+        let path = CString::new(format!("/proc/self/fd/{}", file.in_process)).unwrap_or_default();
+        let path = thread.text(&path)?;
+        let dlopen = self.symbols.dlopen;
+        let handle = thread.call(Stage::Dlopen, dlopen.function, [path, dlopen.flags], limits.call)?;
+        let inode = here.metadata().map_err(|source| self.system("examining the image", source))?.ino();
+        let regions = self.process.regions()?;
+        // The low half of a handle is not zero by chance but once in 2^28 times, and the mappings tell.
+        let text = regions
+            .iter()
+            .find(|region| region.executable && region.inode == inode && region.name == MAPPED_IMAGE)
+            .ok_or(InjectError::Refused { pid: self.pid() })?;
+        tracing::debug!(handle, start = %text.start, "the helper is loaded");
+        let text = MappedRange {
+            start: text.start,
+            end: text.end,
+            offset: text.offset,
+            executable: text.executable,
+        };
+        let bias = self.image.elf.segments().bias_of_mapping(text.start, text.offset, true);
+        let bias = bias.ok_or_else(|| InjectError::Image("its code is mapped where it is not".to_owned()))?;
+        Ok((text, bias.to_process(self.image.attach)))
+    }
+
+    /// Has the thread make a memory file, and opens it here.
+    fn memory_file(
+        &self,
+        thread: &mut Borrowed<'_>,
+        name: &std::ffi::CStr,
+        execution: u64,
+    ) -> Result<MemoryFile, InjectError> {
+        let call = "memfd_create";
+        let address = thread.text(name)?;
+        let flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+        let mut create =
+            |flags| thread.system_call(call, arch::number::MEMFD_CREATE, [address, flags, 0, 0, 0, 0]);
+        let mut result = create(flags | execution)?;
+        if result == i64::from(-libc::EINVAL) {
+            result = create(flags)?;
+        }
+        if result == i64::from(-libc::EACCES) {
+            return Err(InjectError::NoExecutableMemfd { pid: self.pid() });
+        }
+        let in_process = u64::try_from(result).map_err(|_| InjectError::RemoteCall {
+            pid: self.pid(),
+            call,
+            source: io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(0)),
+        })?;
+        let entry = format!("task/{}/fd/{in_process}", thread.thread());
+        match self.process.open_entry(&entry, OFlags::RDWR) {
+            Ok(here) => Ok(MemoryFile { in_process, here }),
+            Err(source) => {
+                // The first failure is the one to tell.
+                let _ = thread.checked_system_call("close", arch::number::CLOSE, [in_process, 0, 0, 0, 0, 0]);
+                Err(self.system("opening a memory file", source))
+            }
+        }
+    }
+
+    fn close(&self, thread: &mut Borrowed<'_>, file: &MemoryFile) -> Result<(), InjectError> {
+        if !thread.is_ours() {
+            return Ok(());
+        }
+        thread.checked_system_call("close", arch::number::CLOSE, [file.in_process, 0, 0, 0, 0, 0]).map(|_| ())
+    }
+
+    fn probe_file(&self, file: File) -> Result<ProbeFile, InjectError> {
+        let name = PathBuf::from("/memfd:speed-bump-helper");
+        ProbeFile::new(file, name).map_err(|source| self.system("examining the image", source))
+    }
+
+    fn system(&self, what: &'static str, source: io::Error) -> InjectError {
+        system(self.process, what, source)
+    }
+
+    fn pid(&self) -> Pid {
+        self.process.pid()
+    }
+}
+
+/// How /proc/PID/maps shows the image.
+const MAPPED_IMAGE: &str = "/memfd:speed-bump-helper (deleted)";
+
+/// What a helper's failure number means.
+fn helper_failure(code: u32) -> String {
+    use speed_bump_abi::control_block::Failure;
+    let known = [
+        (Failure::BadBlock, "it does not understand the control block (another version?)"),
+        (Failure::NoThread, "it could not start its thread (pthread_create failed)"),
+        (Failure::NoPython, "it finds no CPython in the process"),
+        (Failure::UnknownVersion, "it does not know this version of CPython"),
+        (Failure::Unsupported, "it cannot cover this build of CPython"),
+    ];
+    let found = known.into_iter().find(|(failure, _)| *failure as u32 == code);
+    found.map_or_else(|| format!("failure {code}"), |(_, text)| text.to_owned())
+}
+
+fn system(process: &Process, what: &'static str, source: io::Error) -> InjectError {
+    InjectError::System { pid: process.pid(), what, source }
+}
+
+/// Reads a file of a thread's directory in /proc; `None` if it cannot be.
+fn task_file(process: &Process, thread: Pid, name: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut file = process.open_entry(&format!("task/{thread}/{name}"), OFlags::RDONLY).ok()?;
+    file.read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The state of a thread, as the third field of its `stat` has it.
+fn task_state(process: &Process, thread: Pid) -> Option<char> {
+    let stat = task_file(process, thread, "stat")?;
+    let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
+    stat.get(after).map(|byte| char::from(*byte))
+}

@@ -1,0 +1,132 @@
+//! System calls that a thread may be taken out of, and in which of them the kernel lets it wait on unnoticed.
+//!
+//! Only calls that wait for something outside of the process are listed: a thread that waits in the middle of
+//! `malloc` or of the dynamic loader holds a lock that the helper needs.
+
+/// How a call is continued after an interruption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Continuation {
+    /// By the kernel, with the time that was left.
+    Kernel,
+    /// The kernel returns `EINTR`, as after SIGSTOP and SIGCONT (signal(7), "Interruption of system calls ...
+    /// by stop signals"). Without a time limit we have it made again; with one, the program sees `EINTR`.
+    Eintr {
+        /// Position of the argument that limits the time.
+        limit: Option<Limit>,
+    },
+    /// `EINTR` if the socket has a time limit (SO_RCVTIMEO, SO_SNDTIMEO), else by the kernel.
+    Socket,
+}
+
+/// An argument that limits the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Limit {
+    /// Milliseconds, negative for none.
+    Milliseconds(usize),
+    /// A pointer, null for none.
+    Pointer(usize),
+}
+
+impl Limit {
+    /// Whether these arguments set none.
+    pub(super) fn is_absent(self, arguments: [u64; 6]) -> bool {
+        let argument = |position: usize| arguments.get(position).copied().unwrap_or(1);
+        match self {
+            // The kernel reads an int.
+            Self::Milliseconds(position) => (argument(position) as u32).cast_signed() < 0,
+            Self::Pointer(position) => argument(position) == 0,
+        }
+    }
+}
+
+/// FUTEX_WAIT_BITSET and FUTEX_WAIT_REQUEUE_PI (include/uapi/linux/futex.h), which condition variables,
+/// semaphores and timed locks wait with. Plain FUTEX_WAIT is what glibc's internal locks, malloc's too, use.
+const FUTEX_OPERATIONS: [u64; 2] = [9, 11];
+/// All but FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME.
+const FUTEX_OPERATION_MASK: u64 = 0x7f;
+
+/// How the call is continued; `None` if a thread in it is left alone.
+pub(super) fn continuation(number: u64, arguments: [u64; 6]) -> Option<Continuation> {
+    use Continuation::{Eintr, Kernel, Socket};
+    let number = libc::c_long::try_from(number).ok()?;
+    Some(match number {
+        libc::SYS_futex => {
+            let [_, operation, ..] = arguments;
+            return FUTEX_OPERATIONS.contains(&(operation & FUTEX_OPERATION_MASK)).then_some(Kernel);
+        }
+        libc::SYS_restart_syscall
+        | libc::SYS_nanosleep
+        | libc::SYS_clock_nanosleep
+        | libc::SYS_ppoll
+        | libc::SYS_pselect6
+        | libc::SYS_wait4
+        | libc::SYS_waitid
+        | libc::SYS_rt_sigsuspend
+        | libc::SYS_msgrcv
+        | libc::SYS_msgsnd
+        | libc::SYS_flock
+        | libc::SYS_fcntl
+        | libc::SYS_openat
+        | libc::SYS_splice
+        | libc::SYS_mq_timedreceive
+        | libc::SYS_mq_timedsend => Kernel,
+        // Pipes, terminals, sockets, event and timer descriptors.
+        libc::SYS_read | libc::SYS_readv | libc::SYS_write | libc::SYS_writev => Socket,
+        libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_connect
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_sendto
+        | libc::SYS_sendmsg => Socket,
+        libc::SYS_epoll_pwait => Eintr { limit: Some(Limit::Milliseconds(3)) },
+        libc::SYS_epoll_pwait2 => Eintr { limit: Some(Limit::Pointer(3)) },
+        libc::SYS_rt_sigtimedwait => Eintr { limit: Some(Limit::Pointer(2)) },
+        libc::SYS_semop => Eintr { limit: None },
+        libc::SYS_semtimedop => Eintr { limit: Some(Limit::Pointer(3)) },
+        libc::SYS_io_getevents => Eintr { limit: Some(Limit::Pointer(4)) },
+        number => return legacy(number),
+    })
+}
+
+/// Calls that newer architectures no longer have.
+#[cfg(target_arch = "x86_64")]
+fn legacy(number: libc::c_long) -> Option<Continuation> {
+    Some(match number {
+        libc::SYS_poll | libc::SYS_select | libc::SYS_pause | libc::SYS_open => Continuation::Kernel,
+        libc::SYS_epoll_wait => Continuation::Eintr { limit: Some(Limit::Milliseconds(3)) },
+        _ => return None,
+    })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn legacy(_number: libc::c_long) -> Option<Continuation> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_waits_for_the_outside_count() {
+        let futex = |operation| continuation(libc::SYS_futex as u64, [0x1000, operation, 0, 0, 0, 0]);
+        assert_eq!(futex(9 | 128 | 256), Some(Continuation::Kernel));
+        assert_eq!(futex(11), Some(Continuation::Kernel));
+        assert_eq!(futex(0), None, "a lock");
+        assert_eq!(futex(128), None, "a private lock");
+        for call in [libc::SYS_mmap, libc::SYS_gettid, libc::SYS_pread64, libc::SYS_exit_group] {
+            assert_eq!(continuation(call as u64, [0; 6]), None);
+        }
+        assert_eq!(continuation(u64::MAX, [0; 6]), None);
+    }
+
+    #[test]
+    fn limits_of_time_are_read_as_the_kernel_reads_them() {
+        let forever = u64::from(u32::MAX);
+        assert!(Limit::Milliseconds(3).is_absent([0, 0, 0, forever, 0, 0]));
+        assert!(!Limit::Milliseconds(3).is_absent([0, 0, 0, 5, 0, 0]));
+        assert!(Limit::Pointer(0).is_absent([0; 6]));
+        assert!(!Limit::Pointer(1).is_absent([0, 0x7f00, 0, 0, 0, 0]));
+    }
+}

@@ -1,0 +1,272 @@
+//! Why nothing was injected.
+
+use std::io;
+
+use super::{stage::Stage, threads::Tried};
+use crate::{
+    elf::ElfError,
+    process::{MappedFileError, MemoryError, ProcessError, access::DenialReason},
+    units::{Nanos, Pid},
+};
+
+/// Why nothing was injected. Unless it says otherwise, the process is as it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InjectError {
+    /// The process could not be looked into.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// No code for this machine.
+    #[error("injection is not written for {0} yet: use an entry source that needs none (--no-inject)")]
+    Machine(&'static str),
+    /// A debugger holds it.
+    #[error(
+        "process {pid} is being traced by process {tracer} ({name}): a process has one tracer at a time; end \
+         that one, or use --no-inject"
+    )]
+    Traced {
+        /// The process.
+        pid: Pid,
+        /// Who traces it.
+        tracer: Pid,
+        /// Its name.
+        name: String,
+    },
+    /// The kernel forbids tracing.
+    #[error("the kernel forbids tracing process {pid}: {reason}")]
+    Denied {
+        /// The process.
+        pid: Pid,
+        /// The rule.
+        reason: DenialReason,
+    },
+    /// Job control.
+    #[error(
+        "process {pid} is stopped (by SIGSTOP or its terminal), so no thread of it can run the helper: continue \
+         it with `kill -CONT {pid}` first"
+    )]
+    Stopped {
+        /// The process.
+        pid: Pid,
+    },
+    /// A control group keeps it from running.
+    #[error("process {pid} is frozen by its control group: thaw it first (cgroup.freeze, `docker unpause`)")]
+    Frozen {
+        /// The process.
+        pid: Pid,
+    },
+    /// Strict seccomp allows read, write and exit alone.
+    #[error(
+        "process {pid} runs under strict seccomp: the kernel would kill it for any system call that injecting \
+         needs; use --no-inject"
+    )]
+    SeccompStrict {
+        /// The process.
+        pid: Pid,
+    },
+    /// A filter that does not allow what we need.
+    #[error(
+        "the seccomp filter of process {pid} answers {call} with {action}, and injecting needs it: allow it in \
+         the filter (container profile, SystemCallFilter=), or use --no-inject"
+    )]
+    SeccompForbids {
+        /// The process.
+        pid: Pid,
+        /// The system call.
+        call: &'static str,
+        /// What the filter does.
+        action: String,
+    },
+    /// A filter that we cannot read may kill.
+    #[error(
+        "process {pid} runs under a seccomp filter that cannot be read ({source}), and a filter may kill the \
+         process for a system call that injecting needs: run this as root in the machine's own namespaces \
+         (CAP_SYS_ADMIN, no seccomp on ourselves), or use --no-inject"
+    )]
+    SeccompUnreadable {
+        /// The process.
+        pid: Pid,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No `dlopen`.
+    #[error(
+        "process {pid} has no dynamic loader ({looked}): it is statically linked, and nothing can be loaded \
+         into it; use --no-inject, or an interpreter that is linked dynamically"
+    )]
+    NoDynamicLoader {
+        /// The process.
+        pid: Pid,
+        /// What was looked at.
+        looked: String,
+    },
+    /// No code to put a remote call together from.
+    #[error(
+        "process {pid} maps no code that ends a remote call safely (looked in {looked}); please report this C \
+         library, and use --no-inject"
+    )]
+    NoGadgets {
+        /// The process.
+        pid: Pid,
+        /// What was looked at.
+        looked: String,
+    },
+    /// Returns to other places than calls come from would be a fault.
+    #[error("process {pid} runs with a shadow stack, which remote calls would violate: use --no-inject")]
+    ShadowStack {
+        /// The process.
+        pid: Pid,
+    },
+    /// No thread at a safe point.
+    #[error(
+        "no thread of process {pid} came to a point where it can be borrowed safely within {limit} ({tried}); \
+         nothing was changed; try again, or give --inject-timeout a longer time"
+    )]
+    NoSafePoint {
+        /// The process.
+        pid: Pid,
+        /// How long was tried.
+        limit: Nanos,
+        /// What was found instead.
+        tried: Tried,
+    },
+    /// `vm.memfd_noexec`.
+    #[error(
+        "process {pid} may not have executable memory files (vm.memfd_noexec=2 in its PID namespace), which is \
+         how the helper gets into it: set the sysctl to 1 or 0, or use --no-inject"
+    )]
+    NoExecutableMemfd {
+        /// The process.
+        pid: Pid,
+    },
+    /// A system call failed in the process.
+    #[error("in process {pid}, {call} failed: {source}; nothing was left behind")]
+    RemoteCall {
+        /// The process.
+        pid: Pid,
+        /// The system call.
+        call: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// `dlopen` took no image.
+    #[error(
+        "the dynamic loader of process {pid} refused the helper (dlopen returned NULL): a security module may \
+         forbid executable memory files, or memory may be short; the process goes on as before"
+    )]
+    Refused {
+        /// The process.
+        pid: Pid,
+    },
+    /// The helper is in, and said no.
+    #[error("the helper in process {pid} refused to start: {failure}")]
+    Helper {
+        /// The process.
+        pid: Pid,
+        /// `speed_bump_abi::control_block::Failure`, by number.
+        code: u32,
+        /// The same in words.
+        failure: String,
+    },
+    /// The thread did not come back.
+    #[error(
+        "thread {thread} of process {pid} did not come back from {stage} within {limit} ({state}); it was put \
+         back where it was and goes on. {left}"
+    )]
+    Overdue {
+        /// The process.
+        pid: Pid,
+        /// The thread.
+        thread: Pid,
+        /// What it was made to do.
+        stage: Stage,
+        /// How long it had.
+        limit: Nanos,
+        /// What it was doing.
+        state: &'static str,
+        /// What could not be undone.
+        left: &'static str,
+    },
+    /// The thread is still at work for us, and is left to finish by itself.
+    #[error(
+        "thread {thread} of process {pid} is still at work in {stage}, much longer than {limit}; it was let go and \
+         returns to its own work when it is done, with EINTR from the system call it was in, if any; a helper that \
+         it loads lies dormant"
+    )]
+    LeftAlone {
+        /// The process.
+        pid: Pid,
+        /// The thread.
+        thread: Pid,
+        /// What it was made to do.
+        stage: Stage,
+        /// How long it should have taken at most.
+        limit: Nanos,
+    },
+    /// A crash in the borrowed thread.
+    #[error(
+        "thread {thread} of process {pid} got signal {signal} in {stage}; it was put back where it was and goes \
+         on; please report this"
+    )]
+    Crashed {
+        /// The process.
+        pid: Pid,
+        /// The thread.
+        thread: Pid,
+        /// What it was made to do.
+        stage: Stage,
+        /// The signal.
+        signal: i32,
+    },
+    /// The process ended or replaced its program.
+    #[error("process {pid} ended, replaced its program (exec) or lost thread {thread} in {stage}")]
+    Ended {
+        /// The process.
+        pid: Pid,
+        /// The thread.
+        thread: Pid,
+        /// What it was made to do.
+        stage: Stage,
+    },
+    /// Another loader is at work.
+    #[error(
+        "another session of speed-bump-ebpf is at work in process {pid} (its helper's block is {state}): end it \
+         first; one session at a time"
+    )]
+    InUse {
+        /// The process.
+        pid: Pid,
+        /// State of its block.
+        state: &'static str,
+    },
+    /// The image is not one.
+    #[error("the helper's image is not usable: {0}; this build of speed-bump-ebpf is broken")]
+    Image(String),
+    /// A file of the process could not be opened.
+    #[error(transparent)]
+    MappedFile(#[from] MappedFileError),
+    /// A file of the process could not be read.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    /// The process's memory could not be read.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The control block could not be filled in.
+    #[error("cannot fill in the control block of process {pid}: {source}")]
+    Control {
+        /// The process.
+        pid: Pid,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A call on the thread failed.
+    #[error("process {pid}: {what}: {source}")]
+    System {
+        /// The process.
+        pid: Pid,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}

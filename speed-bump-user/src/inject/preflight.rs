@@ -1,0 +1,49 @@
+//! What forbids injecting, as far as it can be known without touching the process.
+
+use super::{InjectError, arch};
+use crate::{process::Process, units::Pid};
+
+/// `SECCOMP_MODE_STRICT` and `SECCOMP_MODE_FILTER`, as /proc/PID/status numbers them.
+const SECCOMP_STRICT: u32 = 1;
+
+/// Refuses what must not be tried.
+pub(super) fn check(process: &Process) -> Result<(), InjectError> {
+    let pid = process.pid();
+    if let Some(machine) = arch::UNSUPPORTED {
+        return Err(InjectError::Machine(machine));
+    }
+    let status = process.status()?;
+    if let Some(tracer) = status.tracer {
+        return Err(InjectError::Traced { pid, tracer, name: name_of(tracer) });
+    }
+    if status.seccomp == Some(SECCOMP_STRICT) {
+        return Err(InjectError::SeccompStrict { pid });
+    }
+    if status.shadow_stack {
+        return Err(InjectError::ShadowStack { pid });
+    }
+    if super::task_state(process, pid) == Some('T') {
+        return Err(InjectError::Stopped { pid });
+    }
+    if is_frozen(process) {
+        return Err(InjectError::Frozen { pid });
+    }
+    // Asks the kernel for the same right as tracing does.
+    process.memory()?;
+    Ok(())
+}
+
+fn name_of(pid: Pid) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+/// Whether the process's group in the unified hierarchy is frozen (cgroup v2, `cgroup.events`).
+fn is_frozen(process: &Process) -> bool {
+    let Some(text) = super::task_file(process, process.pid(), "cgroup") else { return false };
+    let text = String::from_utf8_lossy(&text);
+    let Some(group) = text.lines().find_map(|line| line.strip_prefix("0::/")) else { return false };
+    ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].iter().any(|root| {
+        let events = std::fs::read_to_string(format!("{root}/{group}/cgroup.events")).unwrap_or_default();
+        events.lines().any(|line| line == "frozen 1")
+    })
+}

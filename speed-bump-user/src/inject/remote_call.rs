@@ -1,0 +1,322 @@
+//! A borrowed thread: system calls and functions that it is made to run, and giving it back.
+//!
+//! The thread's own state lies in a signal frame on its stack from before it first runs until it is given back. If
+//! this process is killed in between, the kernel lets the thread go, it finishes what it was made to do, and
+//! returns through that frame: the worst that the program sees is a system call that failed with `EINTR`.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt as _,
+    time::{Duration, Instant},
+};
+
+use super::{InjectError, arch, stage::Stage, threads};
+use crate::{
+    process::Process,
+    sys::ptrace::{Registers, Resume, Stop, Tracee},
+    units::{Pid, VirtualAddress},
+};
+
+/// Faults of the thread itself; all other signals wait until it is given back.
+const FAULTS: [i32; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+/// How long a system call that does not wait may take: much longer than it ever should.
+const SYSTEM_CALL_LIMIT: Duration = Duration::from_secs(5);
+/// A thread that is still at work, and not waiting for a lock, gets this many times its limit.
+const PATIENCE: u32 = 5;
+
+/// What the thread is put back to.
+#[derive(Debug)]
+pub(super) struct Saved {
+    pub(super) registers: Registers,
+    pub(super) extended: Vec<u8>,
+    pub(super) mask: u64,
+}
+
+/// Where the thread stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// On its way out of the kernel, where system calls are continued.
+    LeavingKernel,
+    /// At a system call.
+    AtSystemCall,
+    /// It runs.
+    Running,
+    /// It has ended.
+    Gone,
+}
+
+/// A thread that runs what we want.
+#[derive(Debug)]
+pub(super) struct Borrowed<'p> {
+    process: &'p Process,
+    tracee: Tracee,
+    saved: Saved,
+    frame: arch::Frame,
+    code: arch::Code,
+    memory: File,
+    place: Place,
+    /// Signals that cannot be blocked and came meanwhile.
+    held: Vec<i32>,
+}
+
+impl<'p> Borrowed<'p> {
+    /// Prepares a thread that was just stopped on its way out of the kernel. It has not run since.
+    pub(super) fn new(
+        process: &'p Process,
+        tracee: Tracee,
+        saved: Saved,
+        code: arch::Code,
+        memory: File,
+    ) -> Result<Self, InjectError> {
+        let frame = arch::Frame::new(&saved.registers, &saved.extended, saved.mask);
+        let place = Place::LeavingKernel;
+        let borrowed = Self { process, tracee, saved, frame, code, memory, place, held: Vec::new() };
+        borrowed.write(borrowed.frame.context(), borrowed.frame.bytes())?;
+        Ok(borrowed)
+    }
+
+    /// The thread.
+    pub(super) fn thread(&self) -> Pid {
+        self.tracee.thread()
+    }
+
+    /// Whether it can still be made to do something.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self.place, Place::LeavingKernel | Place::AtSystemCall)
+    }
+
+    /// Has the thread make a system call that does not wait. An error number is negative, as the kernel returns it.
+    pub(super) fn system_call(
+        &mut self,
+        name: &'static str,
+        number: u64,
+        arguments: [u64; 6],
+    ) -> Result<i64, InjectError> {
+        let stage = Stage::SystemCall(name);
+        let (registers, words) = arch::system_call(&self.code, &self.frame, number, arguments);
+        self.start(registers, &words)?;
+        let deadline = Instant::now() + SYSTEM_CALL_LIMIT;
+        for _entry_and_exit in 0..2 {
+            self.run_to_system_call(stage, deadline)?
+                .ok_or_else(|| self.overdue(stage, SYSTEM_CALL_LIMIT))?;
+        }
+        let registers = self.registers()?;
+        Ok(arch::result(&registers))
+    }
+
+    /// As [`Borrowed::system_call`], with the error number as an error.
+    pub(super) fn checked_system_call(
+        &mut self,
+        name: &'static str,
+        number: u64,
+        arguments: [u64; 6],
+    ) -> Result<u64, InjectError> {
+        let result = self.system_call(name, number, arguments)?;
+        u64::try_from(result).map_err(|_| InjectError::RemoteCall {
+            pid: self.process.pid(),
+            call: name,
+            source: io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(0)),
+        })
+    }
+
+    /// Has the thread call a function with two integer arguments; gives the low half of its result.
+    pub(super) fn call(
+        &mut self,
+        stage: Stage,
+        function: VirtualAddress,
+        arguments: [u64; 2],
+        limit: Duration,
+    ) -> Result<u32, InjectError> {
+        let (registers, words) = arch::function_call(&self.code, &self.frame, function, arguments);
+        self.start(registers, &words)?;
+        let started = Instant::now();
+        loop {
+            if self.run_to_system_call(stage, Instant::now() + limit)?.is_none() {
+                let waits = threads::waits_in(self.process, self.thread());
+                let locked = matches!(waits, Some((number, _)) if number == libc::SYS_futex as u64);
+                if locked || started.elapsed() > limit * PATIENCE {
+                    return Err(self.give_up(stage, limit, locked));
+                }
+                continue;
+            }
+            let mut registers = self.registers()?;
+            if let Some(result) = arch::function_result(&self.code, &self.frame, &registers) {
+                // In place of `rt_sigreturn`, a call without effect: the thread must not go back yet.
+                arch::replace_call(&self.code, &mut registers, arch::number::CLOSE, u64::MAX);
+                self.set_registers(&registers)?;
+                let deadline = Instant::now() + SYSTEM_CALL_LIMIT;
+                self.run_to_system_call(stage, deadline)?.ok_or_else(|| self.overdue(stage, limit))?;
+                return Ok(result);
+            }
+        }
+    }
+
+    /// Writes a short text for the thread's calls, and returns its address.
+    pub(super) fn text(&self, text: &std::ffi::CStr) -> Result<u64, InjectError> {
+        let place = self.frame.scratch();
+        self.write(place, text.to_bytes_with_nul())?;
+        Ok(place.0)
+    }
+
+    /// Puts the thread back where it was and lets it go.
+    pub(super) fn put_back(mut self) -> Result<(), InjectError> {
+        let result = self.leave_kernel(Stage::Return).and_then(|()| self.restore());
+        let Self { process, tracee, place, held, .. } = self;
+        let result = result.and_then(|()| match place {
+            Place::Gone => Ok(()),
+            _ => tracee.detach(0).map_err(|source| super::system(process, "giving the thread back", source)),
+        });
+        for signal in held {
+            resend(process, signal);
+        }
+        result
+    }
+
+    /// Has the thread stop on its way out of the kernel, the one place from where a system call is continued.
+    fn leave_kernel(&mut self, stage: Stage) -> Result<(), InjectError> {
+        if matches!(self.place, Place::LeavingKernel | Place::Gone) {
+            return Ok(());
+        }
+        let asked = self.tracee.interrupt();
+        asked.map_err(|source| self.failure("interrupting a thread", source))?;
+        if self.place == Place::AtSystemCall {
+            self.resume(Resume::Freely)?;
+        }
+        let deadline = Instant::now() + SYSTEM_CALL_LIMIT;
+        while self.place != Place::LeavingKernel {
+            match self.wait(deadline)? {
+                Some(Stop::SystemCall) => self.resume(Resume::Freely)?,
+                Some(Stop::Signal(signal)) => self.hold(signal),
+                Some(Stop::Interrupted | Stop::Group) => {}
+                Some(Stop::Ended) => return Err(self.ended(stage)),
+                None => return Err(self.overdue(stage, SYSTEM_CALL_LIMIT)),
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(&self) -> Result<(), InjectError> {
+        if self.place == Place::Gone {
+            return Ok(());
+        }
+        // The registers last: until then the thread would return through its signal frame.
+        self.tracee
+            .set_signal_mask(self.saved.mask)
+            .and_then(|()| self.tracee.set_extended_state(&self.saved.extended))
+            .and_then(|()| self.tracee.set_registers(&self.saved.registers))
+            .map_err(|source| self.failure("restoring registers", source))
+    }
+
+    /// Gives up on a function that does not return.
+    fn give_up(&mut self, stage: Stage, limit: Duration, locked: bool) -> InjectError {
+        let (pid, thread) = (self.process.pid(), self.thread());
+        let limit = limit.into();
+        if !locked {
+            // Breaking off the dynamic loader at work would leave its lock taken for ever. Let go, the thread
+            // finishes and returns through its signal frame.
+            self.place = Place::Gone;
+            return InjectError::LeftAlone { pid, thread, stage, limit };
+        }
+        // It would wait for a lock whose owner may wait for what this thread holds, such as the GIL.
+        if let Err(error) = self.leave_kernel(stage) {
+            return error;
+        }
+        InjectError::Overdue { pid, thread, stage, limit, state: "waiting for a lock", left: stage.leaves() }
+    }
+
+    fn start(&mut self, registers: Registers, words: &[u64]) -> Result<(), InjectError> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let (_, stack) = arch::position(&registers);
+        self.write(stack, &bytes)?;
+        let first = self.place == Place::LeavingKernel;
+        self.set_registers(&registers)?;
+        if first {
+            // After the registers: with them the thread would unblock the signals by itself.
+            let mask = FAULTS.iter().fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
+            let set = self.tracee.set_signal_mask(mask);
+            set.map_err(|source| self.failure("blocking signals", source))?;
+        }
+        Ok(())
+    }
+
+    /// Lets the thread run to the next entry or exit of a system call; `None` when the time is over.
+    fn run_to_system_call(&mut self, stage: Stage, deadline: Instant) -> Result<Option<()>, InjectError> {
+        loop {
+            if self.place != Place::Running {
+                self.resume(Resume::ToSystemCall)?;
+            }
+            match self.wait(deadline)? {
+                None => return Ok(None),
+                Some(Stop::SystemCall) => return Ok(Some(())),
+                Some(Stop::Ended) => return Err(self.ended(stage)),
+                // The rest of the process stops; this thread joins it when it is given back.
+                Some(Stop::Group | Stop::Interrupted) => {}
+                Some(Stop::Signal(signal)) => {
+                    if FAULTS.contains(&signal) && !self.tracee.signal_was_sent().unwrap_or(false) {
+                        let (pid, thread) = (self.process.pid(), self.thread());
+                        return Err(InjectError::Crashed { pid, thread, stage, signal });
+                    }
+                    self.hold(signal);
+                }
+            }
+        }
+    }
+
+    fn hold(&mut self, signal: i32) {
+        self.held.push(signal);
+    }
+
+    fn resume(&mut self, how: Resume) -> Result<(), InjectError> {
+        let resumed = self.tracee.resume(how, 0);
+        resumed.map_err(|source| self.failure("resuming a thread", source))?;
+        self.place = Place::Running;
+        Ok(())
+    }
+
+    fn wait(&mut self, deadline: Instant) -> Result<Option<Stop>, InjectError> {
+        let stop =
+            self.tracee.wait(deadline).map_err(|source| self.failure("waiting for a thread", source))?;
+        self.place = match stop {
+            None => Place::Running,
+            Some(Stop::SystemCall) => Place::AtSystemCall,
+            Some(Stop::Ended) => Place::Gone,
+            Some(Stop::Interrupted | Stop::Group | Stop::Signal(_)) => Place::LeavingKernel,
+        };
+        Ok(stop)
+    }
+
+    fn registers(&self) -> Result<Registers, InjectError> {
+        self.tracee.registers().map_err(|source| self.failure("reading registers", source))
+    }
+
+    fn set_registers(&self, registers: &Registers) -> Result<(), InjectError> {
+        self.tracee.set_registers(registers).map_err(|source| self.failure("setting registers", source))
+    }
+
+    fn write(&self, address: VirtualAddress, bytes: &[u8]) -> Result<(), InjectError> {
+        let written = self.memory.write_all_at(bytes, address.0);
+        written.map_err(|source| self.failure("writing to the stack of a thread", source))
+    }
+
+    fn ended(&self, stage: Stage) -> InjectError {
+        InjectError::Ended { pid: self.process.pid(), thread: self.thread(), stage }
+    }
+
+    fn overdue(&self, stage: Stage, limit: Duration) -> InjectError {
+        let (pid, thread, limit) = (self.process.pid(), self.thread(), limit.into());
+        InjectError::LeftAlone { pid, thread, stage, limit }
+    }
+
+    fn failure(&self, what: &'static str, source: io::Error) -> InjectError {
+        super::system(self.process, what, source)
+    }
+}
+
+/// Sends a signal that was kept from the process. (That somebody else sent it first is lost.)
+fn resend(process: &Process, signal: i32) {
+    let Some(signal) = rustix::process::Signal::from_named_raw(signal) else { return };
+    // Fails only if the process has ended.
+    let _ = rustix::process::pidfd_send_signal(process, signal);
+}

@@ -1,0 +1,114 @@
+//! Where the process's dynamic loader is, and code of its own to build remote calls from.
+
+use super::{InjectError, arch};
+use crate::{
+    elf::ElfFile,
+    process::{MappedFile, Process},
+    units::VirtualAddress,
+};
+
+/// How a process loads a library at run time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dlopen {
+    pub(super) function: VirtualAddress,
+    pub(super) flags: u64,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Symbols {
+    pub(super) dlopen: Dlopen,
+    pub(super) code: arch::Code,
+}
+
+/// Resolve everything now, keep it local, and never unload: the same in glibc and musl, but for the last, which
+/// musl does not need.
+const FLAGS: u64 = (libc::RTLD_NOW | libc::RTLD_NODELETE) as u64;
+/// `__RTLD_DLOPEN`, which glibc's own `dlopen` adds for its internal function (include/dlfcn.h).
+const INTERNAL_DLOPEN: u64 = 0x8000_0000;
+/// Bytes of code of one file that are searched.
+const CODE_LIMIT: u64 = 16 << 20;
+
+/// Finds `dlopen` and the pieces of code.
+pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
+    let pid = process.pid();
+    let mappings = process.mappings()?;
+    let mut dlopen = None;
+    let mut gadgets = arch::Gadgets::default();
+    let mut looked = Vec::new();
+    // In glibc since 2.34 dlopen is in libc, before in libdl, and where that is not loaded, libc has an internal
+    // one. musl's libc is its loader.
+    let libraries = mappings.files.iter().filter_map(|file| Some((library(file)?, file)));
+    for (kind, file) in libraries {
+        looked.push(file.path_in_process.display().to_string());
+        let opened = file.open(process)?;
+        let copy = opened.file().try_clone().map_err(|source| InjectError::System {
+            pid,
+            what: "duplicating a descriptor",
+            source,
+        })?;
+        let elf = ElfFile::from_file(copy, &file.path_in_process)?;
+        let Some(bias) = bias(file, &elf) else { continue };
+        let address = |name: &str| function(&elf, name).map(|found| found.map(|at| bias.to_process(at)));
+        match kind {
+            Library::C | Library::Dl => {
+                if let Some(function) = address("dlopen")? {
+                    dlopen = Some((0, Dlopen { function, flags: FLAGS }));
+                } else if let Some(function) = address("__libc_dlopen_mode")?
+                    && dlopen.is_none()
+                {
+                    dlopen = Some((1, Dlopen { function, flags: FLAGS | INTERNAL_DLOPEN }));
+                }
+            }
+        }
+        search(&elf, bias, &mut gadgets)?;
+    }
+    let looked =
+        if looked.is_empty() { "no C library among its mappings".to_owned() } else { looked.join(", ") };
+    let Some((_, dlopen)) = dlopen else { return Err(InjectError::NoDynamicLoader { pid, looked }) };
+    let code = gadgets.complete().ok_or(InjectError::NoGadgets { pid, looked })?;
+    Ok(Symbols { dlopen, code })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Library {
+    C,
+    Dl,
+}
+
+fn library(file: &MappedFile) -> Option<Library> {
+    let name = file.path_in_process.file_name()?.to_string_lossy();
+    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    if begins(&["libc.so", "libc-2.", "ld-musl-", "libc.musl-"]) {
+        Some(Library::C)
+    } else {
+        begins(&["libdl.so", "libdl-2."]).then_some(Library::Dl)
+    }
+}
+
+/// How far a file lies from where its headers put it.
+pub(super) fn bias(file: &MappedFile, elf: &ElfFile) -> Option<crate::elf::LoadBias> {
+    let range = file.executable_ranges().next()?;
+    elf.segments().bias_of_mapping(range.start, range.offset, true)
+}
+
+/// The address of a function that a file defines.
+pub(super) fn function(elf: &ElfFile, name: &str) -> Result<Option<VirtualAddress>, InjectError> {
+    let functions = elf.functions()?;
+    let found =
+        functions.functions().iter().find(|symbol| symbol.names.iter().any(|one| one.as_str() == name));
+    Ok(found.map(|symbol| symbol.address))
+}
+
+fn search(elf: &ElfFile, bias: crate::elf::LoadBias, gadgets: &mut arch::Gadgets) -> Result<(), InjectError> {
+    for segment in elf.segments().iter().filter(|segment| segment.executable) {
+        let length = usize::try_from(segment.file_size.min(CODE_LIMIT)).unwrap_or(0);
+        let mut code = vec![0; length];
+        let read = elf.read_code(segment.address, &mut code)?;
+        gadgets.search(bias.to_process(segment.address), code.get(..read).unwrap_or_default());
+        if gadgets.complete().is_some() {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! x86-64: what registers mean, and how to make a stopped thread run a function or a system call.
+//!
+//! Everything that a thread is made to run ends in `rt_sigreturn` on a frame that holds the thread's own state: the
+//! tracer never lets it get there, but if the tracer is killed, that is how the thread finds back by itself.
+
+mod frame;
+
+use crate::{sys::ptrace::Registers, units::VirtualAddress};
+
+pub(super) use frame::Frame;
+
+/// Why an architecture cannot be injected into; `None` where it can.
+pub(super) const UNSUPPORTED: Option<&str> = None;
+
+/// System calls by number (arch/x86/entry/syscalls/syscall_64.tbl).
+pub(super) mod number {
+    pub(in super::super) const CLOSE: u64 = libc::SYS_close as u64;
+    pub(in super::super) const MEMFD_CREATE: u64 = libc::SYS_memfd_create as u64;
+    pub(super) const RT_SIGRETURN: u64 = libc::SYS_rt_sigreturn as u64;
+}
+
+/// `syscall; ret`.
+const SYSTEM_CALL_RETURN: &[u8] = &[0x0f, 0x05, 0xc3];
+/// The length of `syscall`.
+const SYSTEM_CALL_BYTES: u64 = 2;
+/// `mov $15, %rax; syscall`, as in glibc's and musl's signal restorers, and the shorter form of the same.
+const SIGNAL_RETURN: [&[u8]; 2] =
+    [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
+/// `xchg %eax, %REG; ret`.
+const KEEP_RESULT: [(&[u8], Keeper); 5] = [
+    (&[0x93, 0xc3], Keeper::Rbx),
+    (&[0x95, 0xc3], Keeper::Rbp),
+    (&[0x97, 0xc3], Keeper::Rdi),
+    (&[0x96, 0xc3], Keeper::Rsi),
+    (&[0x92, 0xc3], Keeper::Rdx),
+];
+
+/// The register that a function's result is kept in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeper {
+    Rbx,
+    Rbp,
+    Rdi,
+    Rsi,
+    Rdx,
+}
+
+/// Pieces of the process's own code that remote calls are put together from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gadgets {
+    system_call: Option<VirtualAddress>,
+    signal_return: Option<(VirtualAddress, u64)>,
+    keep_result: Option<(VirtualAddress, Keeper)>,
+}
+
+impl Gadgets {
+    /// Looks for what is still missing in code that lies at `address` in the process.
+    pub(super) fn search(&mut self, address: VirtualAddress, code: &[u8]) {
+        let find = |pattern: &[u8]| {
+            let position = code.windows(pattern.len()).position(|window| window == pattern)?;
+            Some(VirtualAddress(address.0 + position as u64))
+        };
+        self.system_call = self.system_call.or_else(|| find(SYSTEM_CALL_RETURN));
+        self.signal_return = self.signal_return.or_else(|| {
+            SIGNAL_RETURN.iter().find_map(|pattern| Some((find(pattern)?, pattern.len() as u64)))
+        });
+        self.keep_result = self
+            .keep_result
+            .or_else(|| KEEP_RESULT.iter().find_map(|(pattern, keeper)| Some((find(pattern)?, *keeper))));
+    }
+
+    /// All of them, if all were found.
+    pub(super) fn complete(&self) -> Option<Code> {
+        let (signal_return, length) = self.signal_return?;
+        let (keep_result, keeper) = self.keep_result?;
+        Some(Code {
+            system_call: self.system_call?,
+            signal_return,
+            signal_return_end: VirtualAddress(signal_return.0 + length),
+            keep_result,
+            keeper,
+        })
+    }
+}
+
+/// Where the pieces are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Code {
+    system_call: VirtualAddress,
+    signal_return: VirtualAddress,
+    signal_return_end: VirtualAddress,
+    keep_result: VirtualAddress,
+    keeper: Keeper,
+}
+
+/// A system call that a thread was interrupted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InterruptedCall {
+    pub(super) number: u64,
+    pub(super) arguments: [u64; 6],
+    /// The result, unless the kernel makes the call again.
+    pub(super) result: i64,
+}
+
+/// Instruction and stack pointer.
+pub(super) fn position(registers: &Registers) -> (VirtualAddress, VirtualAddress) {
+    (VirtualAddress(registers.rip), VirtualAddress(registers.rsp))
+}
+
+/// The system call that the thread comes from; `None` if it was stopped between two instructions of its own.
+pub(super) fn interrupted_call(registers: &Registers) -> Option<InterruptedCall> {
+    (registers.orig_rax.cast_signed() >= 0).then_some(InterruptedCall {
+        number: registers.orig_rax,
+        arguments: [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9],
+        result: registers.rax.cast_signed(),
+    })
+}
+
+/// Has the thread make its interrupted system call again, from the start.
+pub(super) fn call_again(registers: &mut Registers) {
+    registers.rax = registers.orig_rax;
+    registers.rip -= SYSTEM_CALL_BYTES;
+    registers.orig_rax = u64::MAX;
+}
+
+/// Has the interrupted system call return an error instead of being continued.
+pub(super) fn call_fails(registers: &mut Registers, errno: i32) {
+    registers.rax = i64::from(-errno).cast_unsigned();
+}
+
+/// Registers for a system call, and what is to lie at the stack pointer.
+pub(super) fn system_call(
+    code: &Code,
+    frame: &Frame,
+    number: u64,
+    arguments: [u64; 6],
+) -> (Registers, [u64; 1]) {
+    let mut registers = frame.base();
+    registers.rip = code.system_call.0;
+    registers.rsp = frame.context().0 - 8;
+    registers.rax = number;
+    [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] = arguments;
+    (registers, [code.signal_return.0])
+}
+
+/// Registers for the call of a function with two integer arguments, and the words for the stack.
+pub(super) fn function_call(
+    code: &Code,
+    frame: &Frame,
+    function: VirtualAddress,
+    arguments: [u64; 2],
+) -> (Registers, [u64; 2]) {
+    let mut registers = frame.base();
+    registers.rip = function.0;
+    registers.rsp = frame.context().0 - 16;
+    // The number of vector registers with arguments, which a function with a variable list of them reads.
+    registers.rax = 0;
+    [registers.rdi, registers.rsi] = arguments;
+    (registers, [code.keep_result.0, code.signal_return.0])
+}
+
+/// The result of a system call, at its exit.
+pub(super) fn result(registers: &Registers) -> i64 {
+    registers.rax.cast_signed()
+}
+
+/// The result of a function, once the thread is about to enter `rt_sigreturn` behind it.
+pub(super) fn function_result(code: &Code, frame: &Frame, registers: &Registers) -> Option<u32> {
+    let there = registers.rip == code.signal_return_end.0
+        && registers.rsp == frame.context().0
+        && registers.orig_rax == number::RT_SIGRETURN
+        && at_entry(registers);
+    let kept = match code.keeper {
+        Keeper::Rbx => registers.rbx,
+        Keeper::Rbp => registers.rbp,
+        Keeper::Rdi => registers.rdi,
+        Keeper::Rsi => registers.rsi,
+        Keeper::Rdx => registers.rdx,
+    };
+    there.then_some(kept as u32)
+}
+
+/// Has the thread make another system call in place of the one that it is about to enter, and be again before
+/// `rt_sigreturn` afterwards.
+pub(super) fn replace_call(code: &Code, registers: &mut Registers, number: u64, argument: u64) {
+    registers.orig_rax = number;
+    registers.rdi = argument;
+    registers.rip = code.signal_return.0;
+}
+
+/// Whether the thread stands at the entry of a system call, not at its exit.
+fn at_entry(registers: &Registers) -> bool {
+    registers.rax.cast_signed() == i64::from(-libc::ENOSYS)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn pieces_are_found_in_several_files() {
+        let mut gadgets = Gadgets::default();
+        gadgets.search(VirtualAddress(0x1000), &[0x90, 0x0f, 0x05, 0xc3, 0xb8, 15, 0, 0, 0, 0x0f, 0x05]);
+        assert!(gadgets.complete().is_none());
+        gadgets.search(VirtualAddress(0x2000), &[0x0f, 0x05, 0xc3, 0x95, 0xc3]);
+        let code = gadgets.complete().unwrap();
+        assert_eq!(code.system_call, VirtualAddress(0x1001));
+        assert_eq!(code.signal_return, VirtualAddress(0x1004));
+        assert_eq!(code.signal_return_end, VirtualAddress(0x100b));
+        assert_eq!((code.keep_result, code.keeper), (VirtualAddress(0x2003), Keeper::Rbp));
+    }
+}

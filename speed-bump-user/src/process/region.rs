@@ -1,0 +1,49 @@
+//! Every mapping of a process, whatever it is of.
+
+use std::ffi::OsString;
+
+use super::maps::{self, BadLine};
+use crate::units::{FileOffset, VirtualAddress};
+
+/// One line of /proc/PID/maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// First address.
+    pub start: VirtualAddress,
+    /// First address after it.
+    pub end: VirtualAddress,
+    /// Whether the process may execute it.
+    pub executable: bool,
+    /// Where in the file it begins; 0 without a file.
+    pub offset: FileOffset,
+    /// Major and minor number of the file system.
+    pub device: (u32, u32),
+    /// Inode of the file; 0 without one.
+    pub inode: u64,
+    /// Path or name as the kernel shows it; empty for plain anonymous memory.
+    pub name: OsString,
+}
+
+impl Region {
+    /// Whether an address lies in it.
+    pub fn contains(&self, address: VirtualAddress) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+pub(super) fn parse(text: &[u8]) -> Result<Vec<Region>, BadLine> {
+    maps::lines(text)
+        .map(|line| {
+            let line = line?;
+            Ok(Region {
+                start: line.start,
+                end: line.end,
+                executable: line.executable,
+                offset: line.offset,
+                device: line.device,
+                inode: line.inode,
+                name: line.name.into_owned(),
+            })
+        })
+        .collect()
+}

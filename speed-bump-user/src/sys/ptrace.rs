@@ -1,0 +1,276 @@
+//! `ptrace(2)` of one thread, in the mode of `PTRACE_SEIZE`.
+//!
+//! The kernel takes these calls only from the thread that seized, and lets the traced thread go when that thread
+//! ends, wherever it is. So whoever traces does it in a thread of its own, which ends with the work.
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    time::{Duration, Instant},
+};
+
+use crate::units::Pid;
+
+/// General registers, as `NT_PRSTATUS` has them.
+pub type Registers = libc::user_regs_struct;
+
+/// Register sets (include/uapi/linux/elf.h).
+const NT_PRSTATUS: libc::c_int = 1;
+const NT_X86_XSTATE: libc::c_int = 0x202;
+/// `PTRACE_EVENT_STOP`, above the signal in the status of a stop.
+const EVENT_STOP: i32 = 128;
+/// What `PTRACE_O_TRACESYSGOOD` adds to the signal of a stop at a system call.
+const SYSTEM_CALL_STOP: i32 = libc::SIGTRAP | 0x80;
+/// Largest size of the extended state: AMX needs 11 KiB today.
+const EXTENDED_STATE_LIMIT: usize = 64 << 10;
+
+/// Why a traced thread stands still, or that it no longer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It was interrupted on our request, on its way out of the kernel, with no signal to deliver.
+    Interrupted,
+    /// It takes part in a stop of the whole process (job control).
+    Group,
+    /// It enters or leaves a system call.
+    SystemCall,
+    /// A signal is about to be delivered to it.
+    Signal(i32),
+    /// It has ended, or another thread has replaced the program.
+    Ended,
+}
+
+/// How far a stopped thread may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// To the next signal or interruption.
+    Freely,
+    /// To the next entry or exit of a system call, at most.
+    ToSystemCall,
+}
+
+/// A traced thread.
+#[derive(Debug)]
+pub struct Tracee {
+    thread: Pid,
+    /// Whether its end is to be reported to us as its parent too, and must not be swallowed here.
+    our_child: bool,
+    detached: bool,
+}
+
+impl Tracee {
+    /// Starts tracing a thread, which runs on. `our_child`: it is the main thread of a child of our process.
+    ///
+    /// # Errors
+    /// `EPERM` if it is traced already or the kernel forbids it, `ESRCH` if it has ended.
+    pub fn seize(thread: Pid, our_child: bool) -> io::Result<Self> {
+        let options = libc::PTRACE_O_TRACESYSGOOD as usize;
+        request(libc::PTRACE_SEIZE, thread, 0, options)?;
+        Ok(Self { thread, our_child, detached: false })
+    }
+
+    /// The thread.
+    pub fn thread(&self) -> Pid {
+        self.thread
+    }
+
+    /// Asks it to stop.
+    ///
+    /// # Errors
+    /// `ESRCH` if it has ended.
+    pub fn interrupt(&self) -> io::Result<()> {
+        request(libc::PTRACE_INTERRUPT, self.thread, 0, 0)
+    }
+
+    /// Waits for its next stop; `None` if there was none until then.
+    ///
+    /// # Errors
+    /// What `waitid` returns.
+    pub fn wait(&self, deadline: Instant) -> io::Result<Option<Stop>> {
+        // There is no call that waits for a child with a limit. A thread that only has a system call to make
+        // stops within microseconds; sleeping would let it stand still ten times as long as it needs.
+        let patience = Instant::now() + Duration::from_micros(300);
+        loop {
+            if let Some(stop) = self.look()? {
+                return Ok(Some(stop));
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Ok(None);
+            }
+            if now < patience {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+
+    fn look(&self) -> io::Result<Option<Stop>> {
+        let looking = libc::WNOHANG | libc::__WALL | libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+        let Some((code, status)) = wait_id(self.thread, looking)? else { return Ok(None) };
+        if code != libc::CLD_TRAPPED && code != libc::CLD_STOPPED {
+            // The end of a thread that nobody else waits for would stay as a zombie.
+            if !self.our_child {
+                wait_id(self.thread, libc::WNOHANG | libc::__WALL | libc::WEXITED)?;
+            }
+            return Ok(Some(Stop::Ended));
+        }
+        if wait_id(self.thread, libc::WNOHANG | libc::__WALL | libc::WSTOPPED)?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(match (status >> 8, status & 0xff) {
+            (EVENT_STOP, libc::SIGTRAP) => Stop::Interrupted,
+            (EVENT_STOP, _) => Stop::Group,
+            (_, SYSTEM_CALL_STOP) => Stop::SystemCall,
+            (_, signal) => Stop::Signal(signal),
+        }))
+    }
+
+    /// Lets it run on, with a signal to deliver, or 0.
+    ///
+    /// # Errors
+    /// `ESRCH` if it does not stand still, or was killed.
+    pub fn resume(&self, how: Resume, signal: i32) -> io::Result<()> {
+        let operation = match how {
+            Resume::Freely => libc::PTRACE_CONT,
+            Resume::ToSystemCall => libc::PTRACE_SYSCALL,
+        };
+        request(operation, self.thread, 0, usize::try_from(signal).unwrap_or(0))
+    }
+
+    /// Stops tracing it; it must stand still, and runs on, with a signal to deliver, or 0.
+    ///
+    /// # Errors
+    /// `ESRCH` if it does not stand still, or was killed.
+    pub fn detach(mut self, signal: i32) -> io::Result<()> {
+        self.detached = true;
+        request(libc::PTRACE_DETACH, self.thread, 0, usize::try_from(signal).unwrap_or(0))
+    }
+
+    /// Its general registers.
+    ///
+    /// # Errors
+    /// `ESRCH` if it does not stand still, or was killed.
+    pub fn registers(&self) -> io::Result<Registers> {
+        let mut registers = MaybeUninit::<Registers>::zeroed();
+        let mut vector =
+            libc::iovec { iov_base: registers.as_mut_ptr().cast(), iov_len: size_of::<Registers>() };
+        self.register_set(libc::PTRACE_GETREGSET, NT_PRSTATUS, &mut vector)?;
+        // SAFETY: plain integers, of which every value, zero too, is valid.
+        Ok(unsafe { registers.assume_init() })
+    }
+
+    /// Changes its general registers.
+    ///
+    /// # Errors
+    /// As [`Tracee::registers`].
+    pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
+        let mut copy = *registers;
+        let mut vector = libc::iovec { iov_base: (&raw mut copy).cast(), iov_len: size_of::<Registers>() };
+        self.register_set(libc::PTRACE_SETREGSET, NT_PRSTATUS, &mut vector)
+    }
+
+    /// Its floating-point and vector registers, in the layout of XSAVE.
+    ///
+    /// # Errors
+    /// As [`Tracee::registers`]; `ENODEV` on processors without XSAVE.
+    pub fn extended_state(&self) -> io::Result<Vec<u8>> {
+        let mut state = vec![0; EXTENDED_STATE_LIMIT];
+        let mut vector = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
+        self.register_set(libc::PTRACE_GETREGSET, NT_X86_XSTATE, &mut vector)?;
+        let length = vector.iov_len;
+        state.truncate(length);
+        Ok(state)
+    }
+
+    /// Changes its floating-point and vector registers to what [`Tracee::extended_state`] gave.
+    ///
+    /// # Errors
+    /// As [`Tracee::extended_state`].
+    pub fn set_extended_state(&self, state: &[u8]) -> io::Result<()> {
+        let mut copy = state.to_vec();
+        let mut vector = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
+        self.register_set(libc::PTRACE_SETREGSET, NT_X86_XSTATE, &mut vector)
+    }
+
+    fn register_set(
+        &self,
+        operation: libc::c_uint,
+        set: libc::c_int,
+        vector: &mut libc::iovec,
+    ) -> io::Result<()> {
+        let set = usize::try_from(set).unwrap_or(0);
+        request(operation, self.thread, set, std::ptr::from_mut(vector) as usize)
+    }
+
+    /// Whether the signal that it stopped for was sent by a process, not raised by what the thread did.
+    ///
+    /// # Errors
+    /// As [`Tracee::registers`]; `EINVAL` if it did not stop for a signal.
+    pub fn signal_was_sent(&self) -> io::Result<bool> {
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        request(libc::PTRACE_GETSIGINFO, self.thread, 0, info.as_mut_ptr() as usize)?;
+        // SAFETY: plain integers, zeroed or filled in.
+        let info = unsafe { info.assume_init() };
+        // SI_USER, SI_QUEUE, SI_TKILL and their like are not positive (include/uapi/asm-generic/siginfo.h).
+        Ok(info.si_code <= 0)
+    }
+
+    /// The signals that it blocks, a bit each; inside of `sigsuspend` and the like, those it blocked before.
+    ///
+    /// # Errors
+    /// As [`Tracee::registers`].
+    pub fn signal_mask(&self) -> io::Result<u64> {
+        let mut mask = 0_u64;
+        request(libc::PTRACE_GETSIGMASK, self.thread, size_of::<u64>(), &raw mut mask as usize)?;
+        Ok(mask)
+    }
+
+    /// Changes the signals that it blocks.
+    ///
+    /// # Errors
+    /// As [`Tracee::registers`].
+    pub fn set_signal_mask(&self, mask: u64) -> io::Result<()> {
+        request(libc::PTRACE_SETSIGMASK, self.thread, size_of::<u64>(), &raw const mask as usize)
+    }
+}
+
+impl Drop for Tracee {
+    fn drop(&mut self) {
+        if !self.detached {
+            // Fails where the thread runs; the kernel lets it go when our own thread ends.
+            let _ = request(libc::PTRACE_DETACH, self.thread, 0, 0);
+        }
+    }
+}
+
+fn request(operation: libc::c_uint, thread: Pid, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: every operation used here reads or writes at most what its caller's `data` points to, a live value
+    // of the size that `address` or the value itself gives; none touches other memory of ours.
+    let result = unsafe { libc::ptrace(operation, thread.get(), address, data) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The reason and the status of a change; `None` if there is none. A thread that is no longer there has ended.
+fn wait_id(thread: Pid, options: libc::c_int) -> io::Result<Option<(i32, i32)>> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    loop {
+        // SAFETY: `info` is a `siginfo_t` for the call to fill.
+        let result =
+            unsafe { libc::waitid(libc::P_PID, thread.get().cast_unsigned(), info.as_mut_ptr(), options) };
+        if result == 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ECHILD) => return Ok(Some((libc::CLD_KILLED, 0))),
+            _ => return Err(error),
+        }
+    }
+    // SAFETY: zeroed or filled, and plain integers both ways.
+    let info = unsafe { info.assume_init() };
+    // SAFETY: `waitid` filled in the fields of a child's change, or left zeros.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    Ok((pid != 0).then_some((info.si_code, status)))
+}

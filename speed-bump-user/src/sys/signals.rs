@@ -1,0 +1,37 @@
+//! Keeps the calling thread from being interrupted by the signals that people end programs with.
+
+use std::mem::MaybeUninit;
+
+/// Signals that are blocked in the calling thread until this is dropped there.
+#[derive(Debug)]
+pub struct Blocked {
+    before: libc::sigset_t,
+    /// A mask belongs to its thread.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl Blocked {
+    /// Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT. Other threads of ours still get them.
+    pub fn fatal() -> Self {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: `sigemptyset` initialises the set, `pthread_sigmask` fills in the other; both are valid
+        // pointers, and valid signal numbers cannot fail.
+        let before = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
+            before.assume_init()
+        };
+        Self { before, _not_send: std::marker::PhantomData }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: a mask that `pthread_sigmask` gave; the thread is the same, as this value cannot leave it.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,131 @@
+//! A stand-in for the helper is injected into running interpreters, and they go on.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+#[path = "inject/support.rs"]
+mod support;
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+use speed_bump_testing::{PythonBuild, pythons, skip};
+
+/// What the interpreters do: a name, and a script that prints a line when it is there, and further lines as it goes on.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("sleeping", "import time\nwhile 1: print(flush=True); time.sleep(0.05)"),
+    ("select", "import select\nwhile 1: print(flush=True); select.select([], [], [], 0.05)"),
+    ("poll", "import select\np = select.poll()\nwhile 1: print(flush=True); p.poll(50)"),
+    (
+        "asyncio",
+        "import asyncio\nasync def main():\n  while 1: print(flush=True); await asyncio.sleep(0.05)\nasyncio.run(main())",
+    ),
+    (
+        "lock",
+        "import threading, time\nl = threading.Lock(); l.acquire()\n\
+         def tick():\n  while 1: time.sleep(0.05); print(flush=True)\n\
+         threading.Thread(target=tick, daemon=True).start()\nprint(flush=True); l.acquire()",
+    ),
+    (
+        "join",
+        "import threading, time\n\
+         def tick():\n  while 1: time.sleep(0.05); print(flush=True)\n\
+         t = threading.Thread(target=tick); t.start(); print(flush=True); t.join()",
+    ),
+    ("cpu", "def f(n):\n  return sum(i * i for i in range(n))\nwhile 1: print(flush=True); f(20000)"),
+    ("calls", "def f(n):\n  return n if n < 2 else f(n - 1) + f(n - 2)\nwhile 1: print(flush=True); f(15)"),
+    (
+        "hashing",
+        "import hashlib\nb = bytes(1 << 20)\nwhile 1: print(flush=True); hashlib.sha256(b).hexdigest()",
+    ),
+    ("regex", "import re\nwhile 1: print(flush=True); re.match(r'(a?){18}a{18}', 'a' * 18)"),
+    (
+        "threads",
+        "import threading, time, queue\nq = queue.Queue()\n\
+         def worker():\n  while 1:\n    q.get()\n    sum(range(1000))\n\
+         for _ in range(8): threading.Thread(target=worker, daemon=True).start()\n\
+         while 1:\n  print(flush=True); q.put(1); time.sleep(0.001)",
+    ),
+];
+
+struct Running {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Running {
+    fn start(python: &PythonBuild, script: &str) -> Self {
+        let mut command: Command = python.interpreter();
+        let mut child = command.args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut running = Self { child, output };
+        running.line();
+        running
+    }
+
+    /// Fails if the program ends instead of going on.
+    fn line(&mut self) {
+        let mut line = String::new();
+        let read = self.output.read_line(&mut line).unwrap();
+        assert!(read > 0, "the program ended: {:?}", self.child.wait());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Lines that are in the pipe already do not show that the program goes on; so many more do.
+const LINES: usize = 20;
+
+fn goes_on(running: &mut Running) {
+    let fd = std::os::fd::AsRawFd::as_raw_fd(running.output.get_ref());
+    let mut waiting = 0;
+    // SAFETY: FIONREAD writes an int.
+    let result = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut waiting) };
+    assert_eq!(result, 0);
+    let buffered = running.output.buffer().len() + usize::try_from(waiting).unwrap();
+    for _ in 0..buffered + LINES {
+        running.line();
+    }
+}
+
+#[test]
+fn every_interpreter_takes_the_helper_and_goes_on_whatever_it_does() {
+    if pythons().is_empty() {
+        return skip!("this machine has no Python 3.8 or newer");
+    }
+    let mut times = Vec::new();
+    for python in pythons() {
+        for (name, script) in PROGRAMS {
+            let mut running = Running::start(python, script);
+            let process = support::open(running.child.id().cast_signed());
+            let before = support::traces(&process);
+            for round in 0..3 {
+                let injected = support::inject_here(&process)
+                    .unwrap_or_else(|error| panic!("{python}, {name}, round {round}: {error}"));
+                assert_eq!(injected.fresh, round == 0, "{python}, {name}, round {round}");
+                times.push(injected.stopped.0);
+                support::check_and_leave(&process, &injected);
+                goes_on(&mut running);
+            }
+            support::wait_for("the descriptors to be as before", || {
+                (support::traces(&process).descriptors == before.descriptors).then_some(())
+            });
+            assert_eq!(support::traces(&process).tracer, before.tracer);
+        }
+    }
+    times.sort_unstable();
+    let at = |part: usize| times[(times.len() - 1) * part / 100] / 1000;
+    println!(
+        "{} injections stopped a thread for {} us in the median, {} at 90 %, {} at most",
+        times.len(),
+        at(50),
+        at(90),
+        at(100)
+    );
+}
