@@ -99,6 +99,7 @@ impl Judge {
                 SelectorError::Pattern(_) => "a pattern in it is corrupt",
                 SelectorError::Module(_) => "a module in it is corrupt",
                 SelectorError::Line(_) => "a line in it is corrupt",
+                SelectorError::TargetLines { .. } => "its number of lines is wrong",
             })
         })?;
         // 0 is never an epoch: code objects without a verdict have it.

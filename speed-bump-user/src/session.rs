@@ -144,7 +144,7 @@ pub(crate) struct Way {
 
 impl Session {
     /// Attaches to the given processes, each with the plan that was made for it. When this returns, every
-    /// call is counted, and delayed from `start_after` on. Inside the runtime that will run the session.
+    /// call is counted, and delayed from `start_after` on.
     ///
     /// # Errors
     /// Nothing is left attached.
