@@ -1,9 +1,12 @@
 //! `tests/fixtures/matrix`: a program that calls functions of every shape, and knows how often.
 
-use std::{collections::BTreeMap, process::Command};
+use std::{collections::BTreeMap, path::PathBuf};
 
+use anyhow::{Result, ensure};
 use serde_json::Value;
 use speed_bump_testing::{Service, places, session::Ended};
+
+use crate::interpreters::Interpreter;
 
 /// The targets that select every function which the program counts, and few others.
 pub(crate) const TARGETS: &str = "\
@@ -18,7 +21,7 @@ pub(crate) const TARGETS: &str = "\
 pub(crate) type Calls = BTreeMap<(String, String), u64>;
 
 /// The program's script.
-pub(crate) fn script() -> std::path::PathBuf {
+pub(crate) fn script() -> PathBuf {
     places::fixtures().join("matrix/service.py")
 }
 
@@ -28,10 +31,13 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts it with a command that runs [`script`].
-    pub(crate) fn start(command: &mut Command) -> anyhow::Result<Self> {
-        command.env("PYTHONIOENCODING", "utf-8").env_remove("PYTHONPERFSUPPORT");
-        Service::start(command).map(|service| Self { service })
+    /// Starts it on an interpreter.
+    pub(crate) fn start(interpreter: &Interpreter) -> Result<Self> {
+        let service = Service::start(interpreter.command().env_remove("PYTHONPERFSUPPORT"))?;
+        let is = |switch: &str| service.ready()[switch] == true;
+        let (said, wanted) = ((is("jit"), is("gil")), interpreter.switches());
+        ensure!(said == wanted, "JIT and GIL are {said:?}, not {wanted:?}");
+        Ok(Self { service })
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -39,16 +45,16 @@ impl Program {
     }
 
     /// Its cases, by name.
-    pub(crate) fn cases(&mut self) -> anyhow::Result<Vec<String>> {
+    pub(crate) fn cases(&mut self) -> Result<Vec<String>> {
         Ok(self.service.ask("cases")?.iter().map(|case| text(case, "name")).collect())
     }
 
-    pub(crate) fn ask(&mut self, command: &str) -> anyhow::Result<()> {
+    pub(crate) fn ask(&mut self, command: &str) -> Result<()> {
         self.service.ask(command).map(drop)
     }
 
     /// What it called since `reset`, and in which cases.
-    pub(crate) fn report(&mut self) -> anyhow::Result<Report> {
+    pub(crate) fn report(&mut self) -> Result<Report> {
         let mut report = Report::default();
         for event in self.service.ask("report")? {
             let function = (text(&event, "file"), text(&event, "name"));
@@ -59,7 +65,7 @@ impl Program {
     }
 
     /// What the interpreter counted since `reference`, and the names that it cannot count.
-    pub(crate) fn reference(&mut self) -> anyhow::Result<(Calls, Vec<String>)> {
+    pub(crate) fn reference(&mut self) -> Result<(Calls, Vec<String>)> {
         let (mut calls, mut unsure) = (Calls::new(), Vec::new());
         for event in self.service.ask("reference-report")? {
             let name = text(&event, "name");
@@ -71,9 +77,9 @@ impl Program {
         Ok((calls, unsure))
     }
 
-    pub(crate) fn quit(self) -> anyhow::Result<()> {
+    pub(crate) fn quit(self) -> Result<()> {
         let status = self.service.quit()?;
-        anyhow::ensure!(status.success(), "the program ended with {status}");
+        ensure!(status.success(), "the program ended with {status}");
         Ok(())
     }
 }
