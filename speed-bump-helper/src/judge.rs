@@ -99,7 +99,7 @@ impl Judge {
                 SelectorError::Pattern(_) => "a pattern in it is corrupt",
                 SelectorError::Module(_) => "a module in it is corrupt",
                 SelectorError::Line(_) => "a line in it is corrupt",
-                SelectorError::TargetLines { .. } => "its number of lines is wrong",
+                SelectorError::TargetLines { .. } => "it has more targets than lines",
             })
         })?;
         // 0 is never an epoch: code objects without a verdict have it.

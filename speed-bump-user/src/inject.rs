@@ -11,8 +11,8 @@ mod aarch64;
 mod borrow;
 mod calls;
 pub mod error;
-pub mod helper_image;
-mod image;
+pub mod image;
+mod injectable;
 mod preflight;
 mod remote_call;
 mod resident;
@@ -43,7 +43,7 @@ use crate::{
 };
 #[cfg(target_arch = "aarch64")]
 use aarch64 as arch;
-use image::Image;
+use injectable::Image;
 use remote_call::Borrowed;
 use stage::Stage;
 use symbols::Symbols;
