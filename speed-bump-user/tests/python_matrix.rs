@@ -75,6 +75,14 @@ fn tool_is_right(interpreter: &Interpreter, warm: bool) -> Result<Vec<String>> {
     Ok(report.differences(&counted))
 }
 
+fn warm(interpreter: &Interpreter) -> Result<Vec<String>> {
+    tool_is_right(interpreter, true)
+}
+
+fn cold(interpreter: &Interpreter) -> Result<Vec<String>> {
+    tool_is_right(interpreter, false)
+}
+
 /// The same for functions that the standard library writes, whose file `<string>` other code shares.
 fn tool_is_right_about_generated_code(interpreter: &Interpreter) -> Result<Vec<String>> {
     let mut program = Program::start(interpreter)?;
@@ -102,6 +110,23 @@ fn tool_is_right_about_churn(interpreter: &Interpreter) -> Result<Vec<String>> {
     Ok(report.differences(&counted))
 }
 
+/// Runs a case in which the tool attaches. A macro, so that what is skipped goes by the name of the test.
+macro_rules! attached {
+    ($wanted:expr, $case:expr) => {
+        match (obstacle(), $wanted.interpreters()) {
+            (Some(why), _) => skip!("{why}"),
+            (None, Err(why)) => skip!("{why}"),
+            (None, Ok(found)) => on_each(&found, |interpreter| match interpreter.obstacle() {
+                Some(why) => {
+                    skip_case!(interpreter, "{why}");
+                    Ok(Vec::new())
+                }
+                None => $case(interpreter),
+            }),
+        }
+    };
+}
+
 /// A module of tests for one kind of interpreter.
 macro_rules! interpreters {
     ($($name:ident: $wanted:expr;)+) => {$(
@@ -116,39 +141,24 @@ macro_rules! interpreters {
                 }
             }
 
-            /// Runs a case in which the tool attaches.
-            fn attached(case: impl Fn(&Interpreter) -> Result<Vec<String>>) {
-                match (obstacle(), $wanted.interpreters()) {
-                    (Some(why), _) => skip!("{why}"),
-                    (None, Err(why)) => skip!("{why}"),
-                    (None, Ok(found)) => on_each(&found, |interpreter| match interpreter.obstacle() {
-                        Some(why) => {
-                            skip_case!(interpreter, "{why}");
-                            Ok(Vec::new())
-                        }
-                        None => case(interpreter),
-                    }),
-                }
-            }
-
             #[test]
             fn calls_are_counted_exactly_in_a_program_that_has_run() {
-                attached(|interpreter| tool_is_right(interpreter, true));
+                attached!($wanted, warm);
             }
 
             #[test]
             fn calls_are_counted_exactly_from_the_first_on() {
-                attached(|interpreter| tool_is_right(interpreter, false));
+                attached!($wanted, cold);
             }
 
             #[test]
             fn calls_of_generated_functions_are_counted_exactly() {
-                attached(tool_is_right_about_generated_code);
+                attached!($wanted, tool_is_right_about_generated_code);
             }
 
             #[test]
             fn functions_that_come_and_go_are_told_apart() {
-                attached(tool_is_right_about_churn);
+                attached!($wanted, tool_is_right_about_churn);
             }
         }
     )+};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use speed_bump_testing::{
@@ -51,38 +51,48 @@ fn covered(build: &PythonBuild) -> Result<(), &'static str> {
     if build.minor() < (3, 12) { Err("the helper covers CPython from 3.12 on, so far") } else { Ok(()) }
 }
 
-/// Runs a case for each package of each interpreter that it is possible on.
-fn on_each(
-    possible: impl Fn(&PythonBuild) -> Result<(), &'static str>,
-    case: impl Fn(&mut Service, &Package) -> Result<()>,
-) {
-    let found = with_packages();
-    if found.is_empty() {
-        return skip!("no packages are here: run `cargo xtask packages`, which needs PyPI");
-    }
-    let mut wrong = Vec::new();
-    for (build, folder) in found {
-        for package in &PACKAGES {
-            let name = format!("{build}, {}", package.command);
-            if !folder.join(package.installed).is_dir() {
-                skip_case!(name, "{} was not fetched for it", package.installed);
-                continue;
-            }
-            if let Err(why) = possible(build) {
-                skip_case!(name, "{why}");
-                continue;
-            }
-            let mut command = build.command(&places::fixtures().join("packages.py"));
-            let started = Service::start(command.env("PYTHONPATH", &folder).env("PYTHON_JIT", "0"));
-            let result = started.and_then(|mut service| {
-                case(&mut service, package)?;
-                ensure!(service.quit()?.success(), "the program failed at its end");
-                Ok(())
-            });
-            wrong.extend(result.err().map(|error| format!("{name}: {error:#}")));
+/// Runs a case for each package of each interpreter that it is possible on. A macro, so that what is skipped goes by
+/// the name of the test.
+macro_rules! on_each {
+    ($possible:expr, $case:expr) => {{
+        let found = with_packages();
+        if found.is_empty() {
+            return skip!("no packages are here: run `cargo xtask packages`, which needs PyPI");
         }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        let mut wrong = Vec::new();
+        for (build, folder) in found {
+            for package in &PACKAGES {
+                let name = format!("{build}, {}", package.command);
+                if let Err(why) = $possible(build) {
+                    skip_case!(name, "{why}");
+                } else if !folder.join(package.installed).is_dir() {
+                    skip_case!(name, "{} was not fetched for it", package.installed);
+                } else if let Err(error) = in_program(build, &folder, package, $case) {
+                    wrong.push(format!("{name}: {error:#}"));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }};
+}
+
+/// Runs a case in a program that finds the packages of a folder.
+fn in_program(
+    build: &PythonBuild,
+    folder: &Path,
+    package: &Package,
+    case: impl Fn(&mut Service, &Package) -> Result<()>,
+) -> Result<()> {
+    let mut command = build.command(&places::fixtures().join("packages.py"));
+    let mut service = Service::start(command.env("PYTHONPATH", folder).env("PYTHON_JIT", "0"))?;
+    case(&mut service, package)?;
+    ensure!(service.quit()?.success(), "the program failed at its end");
+    Ok(())
+}
+
+/// The program by itself needs nothing more.
+fn always(_: &PythonBuild) -> Result<(), &'static str> {
+    Ok(())
 }
 
 fn attach(service: &Service, package: &Package) -> Result<Attached> {
@@ -100,15 +110,12 @@ fn check(ended: &Ended, package: &Package, calls: u64) -> Result<()> {
 
 #[test]
 fn the_packages_run_on_their_interpreters() {
-    on_each(
-        |_| Ok(()),
-        |service, package| {
-            let answer = service.ask(&format!("{} 3", package.command))?;
-            let version = answer.first().and_then(|event| event["version"].as_str()).context("no version")?;
-            ensure!(!version.is_empty());
-            service.ask(&format!("{} 2", package.command)).map(drop)
-        },
-    );
+    on_each!(always, |service: &mut Service, package: &Package| {
+        let answer = service.ask(&format!("{} 3", package.command))?;
+        let version = answer.first().and_then(|event| event["version"].as_str()).context("no version")?;
+        ensure!(!version.is_empty());
+        service.ask(&format!("{} 2", package.command)).map(drop)
+    });
 }
 
 #[test]
@@ -116,7 +123,7 @@ fn a_target_in_a_package_that_is_loaded_is_counted_exactly() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    on_each(covered, |service, package| {
+    on_each!(covered, |service: &mut Service, package: &Package| {
         service.ask(&format!("{} 1", package.command))?;
         let session = attach(service, package)?;
         service.ask(&format!("{} 50", package.command))?;
@@ -132,7 +139,7 @@ fn a_target_in_a_package_that_is_imported_later_is_counted_exactly() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    on_each(covered, |service, package| {
+    on_each!(covered, |service: &mut Service, package: &Package| {
         let session = attach(service, package)?;
         service.ask(&format!("{} 50", package.command))?;
         check(&session.stop()?, package, 50)
