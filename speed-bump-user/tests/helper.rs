@@ -437,6 +437,51 @@ fn the_helper_leaves_while_it_waits() {
     }
 }
 
+/// A shared libpython of this machine.
+fn shared_library() -> Option<std::path::PathBuf> {
+    let folder = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let entries = std::fs::read_dir(folder).ok()?.flatten();
+    let is_python = |path: &std::path::PathBuf| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with("libpython3.") && name.ends_with(".so.1.0"))
+    };
+    entries.map(|entry| entry.path()).find(is_python)
+}
+
+#[test]
+fn a_python_that_begins_later_in_a_scope_of_its_own() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(library) = shared_library() else { return skip!("no shared libpython: install libpython3-dev") };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("embedded");
+    let source = places::fixtures().join("embedded.c");
+    let built =
+        std::process::Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).arg("-ldl").status();
+    assert!(built.unwrap().success());
+    let hits = Hits::of(STUB);
+    let control = Control::new("<string>:plain\n", Command::Survey);
+    let mut child = std::process::Command::new(program)
+        .arg(library)
+        .arg(hits.image.path())
+        .arg(control.path())
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    control.wait_for(State::Active);
+    // Python was there before the function was.
+    wait_until("the function", || {
+        control.retarget("<string>:plain\n");
+        control.wait_for_generation();
+        Ok(names(&control) == set(&["plain"]))
+    })
+    .unwrap();
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn sub_interpreters_are_said() {
     if let Some(why) = obstacle() {
