@@ -85,6 +85,8 @@ pub enum Failure {
     NoThread = 8,
     /// This build of CPython cannot be covered; the text says why.
     Unsupported = 9,
+    /// A session is on in this process. Returned by the helper's function; never in a block.
+    Busy = 10,
 }
 
 /// Bits of [`ControlBlock::notices`]: what the user should hear of.

@@ -4,6 +4,8 @@
 
 /// One [`Control`](crate::Control): the session's window and its stop flag.
 pub const CONTROL: &str = "CONTROL";
+/// One [`Coldness`](crate::Coldness).
+pub const COLDNESS: &str = "COLDNESS";
 /// [`Policy`](crate::Policy) by target index.
 pub const POLICIES: &str = "POLICIES";
 /// `u64` by target index: matching calls inside the window, the counter behind `frequency`.
@@ -35,6 +37,8 @@ pub const PROGRAM_SITE: &str = "site";
 pub const PROGRAM_TRAMPOLINE: &str = "trampoline";
 /// Program for CPython's `function__entry`: file, name and line name the function.
 pub const PROGRAM_PYTHON_USDT: &str = "python_usdt";
+/// Program for the helper's stub: the registers hold the numbers of the function and of its target.
+pub const PROGRAM_PYTHON_HELPER: &str = "python_helper";
 /// Program at `sched_process_fork`.
 pub const PROGRAM_FORK: &str = "process_fork";
 /// Program at `sched_process_exec`.

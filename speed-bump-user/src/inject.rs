@@ -11,7 +11,8 @@ mod aarch64;
 mod borrow;
 mod calls;
 pub mod error;
-mod image;
+pub mod image;
+mod injectable;
 mod preflight;
 mod remote_call;
 mod resident;
@@ -43,7 +44,7 @@ use crate::{
 };
 #[cfg(target_arch = "aarch64")]
 use aarch64 as arch;
-use image::Image;
+use injectable::Image;
 use remote_call::Borrowed;
 use resident::Residents;
 use stage::Stage;
@@ -178,12 +179,15 @@ impl Injection<'_> {
             None => self.load(thread, limits)?,
         };
         let control = self.memory_file(thread, resident::CONTROL_NAME, MFD_NOEXEC_SEAL)?;
-        let filled = fill(&control.here).map_err(|source| InjectError::Control { pid: self.pid(), source });
-        let attached = filled
-            .and_then(|()| thread.call(Stage::Attach, loaded.attach, [control.in_process, 0], limits.call));
-        let closed = self.close(thread, &control);
-        let code = attached?;
-        closed?;
+        if let Err(source) = fill(&control.here) {
+            // The first failure is the one to tell.
+            let _ = self.close(thread, &control);
+            return Err(InjectError::Control { pid: self.pid(), source });
+        }
+        // The helper closes the descriptor in any case: by the time it is back, another thread may have been given the
+        // number for a file of its own.
+        let arguments = [control.in_process, 0];
+        let code = thread.call(Stage::Attach, loaded.attach, arguments, limits.call)?;
         if code != 0 {
             return Err(InjectError::Helper { pid: self.pid(), code, failure: helper_failure(code) });
         }

@@ -1,10 +1,12 @@
-//! CPython: what a process exposes of its Python functions without our help.
+//! CPython: how the functions of a process become known.
 //!
 //! [`interpreter`] recognises CPython among the mapped files, [`entry_source`] says how its calls can be
 //! seen, [`perf_map`] and [`trampoline`] name functions by the return address on the evaluator's stack,
-//! [`source`] names them by file, name and line. Nothing here attaches or writes to a process.
+//! [`source`] names them by file, name and line, [`helper`] shares memory with a helper that names them itself. Nothing
+//! here attaches.
 
 pub mod entry_source;
+pub mod helper;
 pub mod interpreter;
 pub mod perf_map;
 pub mod root;

@@ -5,6 +5,7 @@
 //! what happens and calls the methods here; nothing in here waits.
 
 pub mod functions;
+mod helpers;
 mod late_files;
 pub mod processes;
 pub mod python;
@@ -16,34 +17,40 @@ mod tick;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
     time::{Duration, Instant},
 };
 
 use aya::maps::MapError;
 use rustix::time::{ClockId, clock_gettime};
-use speed_bump_abi::Control;
+use speed_bump_abi::{Control, FunctionStats};
 
 use crate::{
     engine::bpf::{BpfEngine, Capacity, EngineError},
     kernel::TaskOffsets,
+    presence::Terms,
     probe::{
         attach::AttachError,
         plan::{Entry, Plan},
         resolve::Resolver,
     },
     process::{Process, ProcessError},
+    python::helper::Room,
     targets::{TargetIndex, TargetKind},
     units::{Nanos, Pid},
 };
 use functions::FunctionTable;
+use helpers::{HelperId, Helpers};
 use processes::Covered;
 use sites::SiteTable;
-use stopper::STOPPED;
+use stopper::{STOPPED, Stopper};
 
 /// Functions that may appear after the attach, beyond twice those known then.
 const LATE_FUNCTIONS: u32 = 8_192;
 /// Probe sites that may appear after the attach, in images that children execute.
 const LATE_SITES: u32 = 16_384;
+/// What the counters of helpers' functions may take of the kernel's memory, as far as they are for children to come.
+const COUNTERS_BYTES: usize = 64 << 20;
 /// Trampolines that may appear after the attach.
 const LATE_TRAMPOLINES: u32 = 262_144;
 
@@ -60,6 +67,10 @@ pub struct Settings {
     pub duration: Option<Duration>,
     /// Whether children are covered.
     pub children: bool,
+    /// Whether a target that selects nothing is an error.
+    pub strict: bool,
+    /// How long a thread of a Python process may take to come to a point where it can be borrowed.
+    pub inject_timeout: Duration,
 }
 
 /// Why a session could not start or go on.
@@ -77,6 +88,18 @@ pub enum SessionError {
     /// A map could not be written.
     #[error("cannot set a BPF map: {0}")]
     Map(#[from] MapError),
+    /// Python functions cannot be covered.
+    #[error("{0}")]
+    Python(String),
+    /// Under `strict`: a Python target selects nothing among what is loaded.
+    #[error("{0}")]
+    NothingSelected(String),
+    /// A signal came before anything was attached.
+    #[error("stopped by a signal before anything was attached")]
+    Stopped,
+    /// The operating system lacks something.
+    #[error("cannot start a thread that listens for signals or beats for helpers: {0}; raise `ulimit -u`")]
+    Thread(io::Error),
     /// More functions or sites than there is room for.
     #[error("no room for more than {capacity} {things}; select fewer with the targets file")]
     Full {
@@ -102,6 +125,8 @@ pub struct Session {
     pub(crate) pids_seen: BTreeSet<Pid>,
     pub(crate) warnings: Vec<String>,
     pub(crate) python: python::Locations,
+    pub(crate) helpers: Helpers,
+    stopper: Option<Stopper>,
     pub(crate) ways: BTreeMap<TargetIndex, Way>,
     pub(crate) looked: tick::Looked,
     /// Whether the kernel announces forks and execs.
@@ -126,18 +151,23 @@ impl Session {
     pub fn start(
         resolver: Resolver,
         settings: Settings,
-        roots: Vec<(Process, Plan)>,
+        mut roots: Vec<(Process, Plan)>,
         follow: Option<TaskOffsets>,
     ) -> Result<Self, SessionError> {
-        let capacity = capacity(&resolver, &roots);
+        let capacity = capacity(&resolver, &roots, settings.children);
         let mut engine = BpfEngine::load(capacity, resolver.calibration().attach_type(), follow)?;
         for (index, target) in resolver.targets().iter() {
             let delay = target.delay.unwrap_or(settings.delay);
             let frequency = target.frequency.map_or(settings.frequency, u64::from);
             engine.set_policy(index.0, delay, frequency)?;
         }
+        engine.set_coldness(resolver.calibration().coldness())?;
         // Closed until everything is attached, so that the window counts from there.
         engine.set_control(Control { start_ns: u64::MAX, end_ns: u64::MAX, stop: 0 })?;
+        let stopper = Stopper::start(engine.second_control().map_err(SessionError::Thread)?)
+            .map_err(SessionError::Thread)?;
+        let terms = resolver.may_inject().then(|| Terms::new(&resolver, settings.inject_timeout)).transpose();
+        let terms = terms.map_err(|error| SessionError::Python(error.to_string()))?;
         let mut session = Self {
             engine,
             resolver,
@@ -151,18 +181,23 @@ impl Session {
             pids_seen: BTreeSet::new(),
             warnings: Vec::new(),
             python: python::Locations::default(),
+            helpers: Helpers::new(terms),
+            stopper: None,
             ways: BTreeMap::new(),
             looked: tick::Looked::new(),
             follows: false,
             started: Instant::now(),
             ended: None,
         };
+        let helpers = session.bring_helpers_in(&mut roots, &stopper)?;
+        session.check_selections(&helpers)?;
+        session.stopper = Some(stopper);
         if follow.is_some() {
             session.engine.follow_processes()?;
             session.follows = true;
         }
-        for (process, plan) in roots {
-            session.cover(process, &plan)?;
+        for ((process, plan), helper) in roots.into_iter().zip(helpers) {
+            session.cover(process, &plan, helper)?;
         }
         if settings.children {
             session.look_for_children();
@@ -202,10 +237,34 @@ impl Session {
             tracing::debug!("a spin in flight may delay the detaching: {error}");
         }
         let began = Instant::now();
+        let stopper = self.stopper.take();
+        self.send_helpers_away(stopper.as_ref());
         for (_, covered) in std::mem::take(&mut self.covered) {
-            self.let_go(covered);
+            self.untrack(covered.process.pid());
         }
         tracing::info!("detached in {}", Nanos::from(began.elapsed()));
+    }
+
+    /// Tells of Python targets that select nothing among what the helpers found; under `strict` that ends the session.
+    fn check_selections(&mut self, helpers: &[Option<HelperId>]) -> Result<(), SessionError> {
+        if helpers.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let mut missing = Vec::new();
+        for index in self.without_functions() {
+            let Some(target) = self.resolver.targets().get(index) else { continue };
+            missing.push(format!(
+                "line {}: `{}` selects nothing among the functions that are loaded now",
+                target.line, target.text
+            ));
+        }
+        if self.settings.strict && !missing.is_empty() {
+            return Err(SessionError::NothingSelected(missing.join("\n")));
+        }
+        for text in missing {
+            self.warn(format!("{text}; functions that come later are taken up"));
+        }
+        Ok(())
     }
 
     /// Tells once of something that went wrong.
@@ -230,16 +289,31 @@ fn now() -> Nanos {
     Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
-fn capacity(resolver: &Resolver, roots: &[(Process, Plan)]) -> Capacity {
+fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], children: bool) -> Capacity {
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     let functions: u32 = roots.iter().map(|(_, plan)| count(plan.functions.len())).sum();
     let sites: u32 = roots.iter().map(|(_, plan)| count(plan.sites.len())).sum();
     let asks_python = resolver.targets().has_kind(TargetKind::Python);
+    let helpers = count(roots.iter().filter(|(_, plan)| plan.wants_helper()).count());
+    let named = helpers.saturating_mul(Room::NAMED.functions);
+    let of_children = if resolver.may_inject() && children { late_helpers(named) } else { 0 };
     Capacity {
         targets: count(resolver.targets().len()),
         sites: sites.saturating_add(LATE_SITES),
-        functions: functions.saturating_mul(2).saturating_add(LATE_FUNCTIONS),
+        functions: functions
+            .saturating_mul(2)
+            .saturating_add(LATE_FUNCTIONS)
+            .saturating_add(named)
+            .saturating_add(of_children),
         trampolines: if asks_python { LATE_TRAMPOLINES } else { 1 },
         python_usdt: asks_python,
     }
+}
+
+/// Functions of helpers in children: 64 children's, if the counters of all then stay within bounds on all CPUs.
+fn late_helpers(named: u32) -> u32 {
+    let cpus = aya::util::nr_cpus().unwrap_or(1).max(1);
+    let affordable = COUNTERS_BYTES / (cpus * size_of::<FunctionStats>());
+    let rest = u32::try_from(affordable).unwrap_or(u32::MAX).saturating_sub(named);
+    rest.clamp(4 * Room::CHILD.functions, 64 * Room::CHILD.functions)
 }

@@ -13,6 +13,7 @@ mod options;
 mod pattern;
 mod rules;
 mod selection;
+pub mod selector;
 
 use std::{fmt, num::NonZeroU64};
 

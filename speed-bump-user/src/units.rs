@@ -14,6 +14,15 @@ impl Nanos {
     pub const MAX_DELAY: Self = Self(10_000_000_000);
 }
 
+impl std::ops::Add for Nanos {
+    type Output = Self;
+
+    /// The sum, at most what fits.
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
 impl From<Duration> for Nanos {
     fn from(duration: Duration) -> Self {
         Self(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))

@@ -23,7 +23,7 @@ fn can_run_itself(python: &&PythonBuild) -> bool {
 
 /// Starts a child, has its functions called, and checks that they are counted.
 fn check_child(python: &PythonBuild, service: &mut Service, how: &str) {
-    let session = Attached::start(service.pid(), "*calls.py:plain\n", &["-vv"]).unwrap();
+    let session = Attached::start(service.pid(), "*calls.py:plain\n", &["--no-inject", "-vv"]).unwrap();
     service.ask(&format!("child({how})")).unwrap();
     let mut before = 0;
     wait_until("the child's function is covered", || {

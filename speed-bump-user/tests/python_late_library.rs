@@ -24,7 +24,7 @@ fn a_library_that_is_opened_after_the_attach_is_covered_from_then_on() {
     let fixture = Fixture::service().unwrap();
     let mut service = start(python, &[]);
     let targets = "native:*/libc.so.6:getppid\nnative:*/libwork.so:work_cold\n";
-    let session = Attached::start(service.pid(), targets, &["-vv"]).unwrap();
+    let session = Attached::start(service.pid(), targets, &["--no-inject", "-vv"]).unwrap();
     service.ask("times(5, os.getppid)").unwrap();
     service.ask(&format!("WORK = ctypes.CDLL({:?})", fixture.library())).unwrap();
     session.wait_for("attached 1 more probe sites").unwrap();

@@ -20,7 +20,7 @@ fn without_trampolines_nothing_is_attached_and_the_error_says_what_to_do() {
     for python in silent {
         let mut service = start(python, &[]);
         let before = code(service.pid(), python);
-        let run = run(service.pid(), "*/calls.py:plain\n", &[]);
+        let run = run(service.pid(), "*/calls.py:plain\n", &["--no-inject"]);
         assert_eq!(run.status.code(), Some(4), "{python}: {}", run.stderr);
         for part in
             ["-X perf", "PYTHONPERFSUPPORT=1", "sys.activate_stack_trampoline(\"perf\")", "--entry perf-map"]

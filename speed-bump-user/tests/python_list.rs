@@ -20,8 +20,11 @@ fn with_trampolines_the_functions_are_listed() {
         let mut service = start(python, &["-X", "perf"]);
         service.ask("plain(1); INSTANCE.m(); outer(1)").unwrap();
         let before = code(service.pid(), python);
-        let run =
-            list(service.pid(), "*/calls.py:K.*\n*/calls.py:*\n*:no_such\n", &["--all", "--delay", "20us"]);
+        let run = list(
+            service.pid(),
+            "*/calls.py:K.*\n*/calls.py:*\n*:no_such\n",
+            &["--no-inject", "--all", "--delay", "20us"],
+        );
         assert!(run.status.success(), "{python}: {}", run.stderr);
         for part in [
             "Python calls through perf-map: each call of any Python function costs about ",
@@ -50,7 +53,7 @@ fn with_the_probe_it_says_that_calls_will_show() {
     for python in with_usdt() {
         let service = start(python, &[]);
         let before = code(service.pid(), python);
-        let run = list(service.pid(), "*/calls.py:K.*\n", &[]);
+        let run = list(service.pid(), "*/calls.py:K.*\n", &["--no-inject"]);
         assert!(run.status.success(), "{python}: {}", run.stderr);
         for part in ["Python calls through usdt: ", "co_name", "source file"] {
             assert!(run.stdout.contains(part), "{python}: no `{part}` in {}", run.stdout);
@@ -74,7 +77,7 @@ fn a_source_that_cannot_work_is_refused() {
             assert_eq!(run.status.code(), Some(code), "{python} {entry}: {}", run.stderr);
             assert!(run.stderr.contains(part), "{python} {entry}: no `{part}` in {}", run.stderr);
         };
-        refused("magic", 2, "expected perf-map or usdt");
+        refused("magic", 2, "expected helper, perf-map, usdt or auto");
         if python.minor() < (3, 12) {
             refused("perf-map", 4, "they came with 3.12");
         }

@@ -182,7 +182,8 @@ fn a_process_in_a_pid_namespace_names_its_map_by_the_number_it_knows() {
         let children = format!("/proc/{0}/task/{0}/children", service.pid());
         let pid: i32 = fs::read_to_string(children).unwrap().trim().parse().unwrap();
         service.ask("plain(1)").unwrap();
-        let session = Attached::start(pid, "*/calls.py:plain\n*/calls.py:late\n", &["-vv"]).unwrap();
+        let session =
+            Attached::start(pid, "*/calls.py:plain\n*/calls.py:late\n", &["--no-inject", "-vv"]).unwrap();
         service.ask("times(100, plain, 1); late(1)").unwrap();
         session.wait_for("late is covered").unwrap();
         service.ask("times(50, late, 1)").unwrap();

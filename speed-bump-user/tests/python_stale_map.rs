@@ -68,8 +68,12 @@ fn garbage_and_leftovers_in_the_map_change_nothing() {
         garbage.extend(vec![b'A'; 3 << 20]);
         garbage.push(b'\n');
         map.write_all(&garbage).unwrap();
-        let session =
-            Attached::start(pid, "*/calls.py:plain\n*/calls.py:ghost\n*/calls.py:late\n", &["-vv"]).unwrap();
+        let session = Attached::start(
+            pid,
+            "*/calls.py:plain\n*/calls.py:ghost\n*/calls.py:late\n",
+            &["--no-inject", "-vv"],
+        )
+        .unwrap();
         service.ask("times(100, plain, 1)").unwrap();
         // What the process itself appends behind all that is found, and more garbage does no harm.
         service.ask("late(1)").unwrap();
@@ -94,7 +98,7 @@ fn a_dead_processs_map_is_no_trampolines() {
         let service = start(python, &[]);
         let (pid, before) = (service.pid(), code(service.pid(), python));
         fs::write(map_of(pid), leftovers(pid)).unwrap();
-        let run = run(pid, "*/calls.py:plain\n", &[]);
+        let run = run(pid, "*/calls.py:plain\n", &["--no-inject"]);
         fs::remove_file(map_of(pid)).unwrap();
         assert_eq!(run.status.code(), Some(4), "{python}: {}", run.stderr);
         assert!(run.stderr.contains("-X perf"), "{python}: {}", run.stderr);
@@ -116,7 +120,7 @@ fn another_users_map_and_a_link_are_not_trusted() {
         assert!(said.contains("belongs to user 65534") && said.contains("not trusted"), "{python}: {said}");
 
         if !python.usdt_fires() {
-            let refused = run(pid, "*/calls.py:plain\n", &[]);
+            let refused = run(pid, "*/calls.py:plain\n", &["--no-inject"]);
             assert_eq!(refused.status.code(), Some(4), "{python}: {}", refused.stderr);
             assert!(refused.stderr.contains("not trusted"), "{python}: {}", refused.stderr);
         }

@@ -31,7 +31,7 @@ fn on_each(before: &str, case: impl Fn(&PythonBuild, Service)) {
 fn modules_are_named_with_dots_or_by_their_files() {
     on_each("import textwrap; json.loads('[1]'); textwrap.dedent(' a')", |python, mut service| {
         let targets = "json.decoder:*\njson:loads\n*/textwrap.py:dedent\nson.encoder:*\n";
-        let session = Attached::start(service.pid(), targets, &[]).unwrap();
+        let session = Attached::start(service.pid(), targets, &["--no-inject"]).unwrap();
         service.ask("times(20, json.loads, '[1]'); times(10, textwrap.dedent, ' a')").unwrap();
         let ended = session.stop().unwrap();
         // Trampolines also show what was called before.
@@ -54,7 +54,8 @@ fn options_belong_to_their_line_and_the_first_line_wins() {
                        */calls.py:other frequency=7\n\
                        */calls.py:K.* delay=0\n\
                        !*/calls.py:K.static_*\n";
-        let session = Attached::start(service.pid(), targets, &["-vv", "--delay", "5us"]).unwrap();
+        let session =
+            Attached::start(service.pid(), targets, &["--no-inject", "-vv", "--delay", "5us"]).unwrap();
         // Where a call itself brings the verdict, this one does.
         for (function, name) in [("plain", "plain"), ("other", "other"), ("INSTANCE.m", "m")] {
             service.ask(&format!("{function}({})", if name == "m" { "" } else { "1" })).unwrap();

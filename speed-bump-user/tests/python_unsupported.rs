@@ -25,7 +25,7 @@ fn python_targets_alone_are_refused() {
     on_each(|python| {
         let mut service = start(python, &[]);
         let before = code(service.pid(), python);
-        let run = run(service.pid(), "*/calls.py:plain\n", &[]);
+        let run = run(service.pid(), "*/calls.py:plain\n", &["--no-inject"]);
         assert_eq!(run.status.code(), Some(4), "{python}: {}", run.stderr);
         let (major, minor, micro) = python.version;
         let version = format!("CPython {major}.{minor}.{micro}");
@@ -43,7 +43,7 @@ fn beside_native_targets_it_is_a_warning() {
     on_each(|python| {
         let mut service = start(python, &[]);
         let targets = "*/calls.py:plain\nnative:*/libc.so.6:getppid\n";
-        let session = Attached::start(service.pid(), targets, &[]).unwrap();
+        let session = Attached::start(service.pid(), targets, &["--no-inject"]).unwrap();
         service.ask("times(7, os.getppid); times(10, plain, 1)").unwrap();
         let ended = session.stop().unwrap();
         assert_eq!([ended.counts(0), ended.counts(1)], [(0, 0), (7, 7)], "{python}");
@@ -58,7 +58,11 @@ fn strictly_it_is_an_error() {
     on_each(|python| {
         let mut service = start(python, &[]);
         let before = code(service.pid(), python);
-        let run = run(service.pid(), "*/calls.py:plain\nnative:*/libc.so.6:getppid\n", &["--strict"]);
+        let run = run(
+            service.pid(),
+            "*/calls.py:plain\nnative:*/libc.so.6:getppid\n",
+            &["--no-inject", "--strict"],
+        );
         assert_eq!(run.status.code(), Some(3), "{python}: {}", run.stderr);
         assert!(run.stderr.contains("line 1"), "{python}: {}", run.stderr);
         assert_eq!(code(service.pid(), python), before, "{python}");

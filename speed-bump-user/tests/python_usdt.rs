@@ -23,7 +23,7 @@ fn on_each(case: impl Fn(&PythonBuild)) {
 }
 
 fn attach(service: &Service, targets: &str) -> Attached {
-    Attached::start(service.pid(), targets, &["-vv"]).unwrap()
+    Attached::start(service.pid(), targets, &["--no-inject", "-vv"]).unwrap()
 }
 
 #[test]

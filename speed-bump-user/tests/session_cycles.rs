@@ -10,6 +10,7 @@ use speed_bump_user::{
     kernel::TaskOffsets,
     probe::resolve::Resolver,
     process::Process,
+    python::entry_source::EntryChoice,
     session::{Session, Settings},
     targets::{Reading, Targets},
     units::{Nanos, Pid},
@@ -66,11 +67,13 @@ fn two_hundred_sessions_on_a_busy_process() {
         start_after: Duration::ZERO,
         duration: None,
         children: true,
+        strict: false,
+        inject_timeout: Duration::from_secs(2),
     };
     let pid = Pid::new(service.pid()).unwrap();
     let offsets = TaskOffsets::read().ok();
     for cycle in 0..CYCLES {
-        let resolver = Resolver::new(Arc::clone(&targets), Arc::clone(&calibration), None);
+        let resolver = Resolver::new(Arc::clone(&targets), Arc::clone(&calibration), EntryChoice::Auto, true);
         let process = Process::open(pid).unwrap();
         let plan = resolver.plan(&process).unwrap();
         let mut session = Session::start(resolver, settings, vec![(process, plan)], offsets).unwrap();

@@ -5,7 +5,7 @@ use std::{num::NonZeroU64, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    python::entry_source::EntrySource,
+    python::entry_source::EntryChoice,
     units::{Nanos, Pid},
 };
 
@@ -74,7 +74,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show what each target selects, where the probes would go and what they cost; attaches nothing
+    /// Show what each target selects, where the probes would go and what they cost; attaches nothing. To name the
+    /// functions of a Python process it loads the helper there, which leaves again (not with --no-inject)
     List(ListArgs),
     /// Check kernel, privileges and, with --pid, what would work in that process
     Doctor(DoctorArgs),
@@ -102,9 +103,18 @@ pub struct SelectArgs {
     #[arg(long, value_name = "TIME", value_parser = delay)]
     pub delay: Option<Nanos>,
 
-    /// How Python calls become visible: `perf-map` or `usdt` [default: what works in the process]
-    #[arg(long, value_name = "SOURCE")]
-    pub entry: Option<EntrySource>,
+    /// How Python calls become visible: `helper`, `perf-map`, `usdt`, or `auto`: the first of these that works
+    #[arg(long, value_name = "SOURCE", default_value = "auto")]
+    pub entry: EntryChoice,
+
+    /// Never inject the helper into a Python process
+    #[arg(long)]
+    pub no_inject: bool,
+
+    /// How long a thread of a Python process may take to come to a point where it can be borrowed to load the
+    /// helper
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "2s")]
+    pub inject_timeout: Duration,
 
     /// Fail when a target selects nothing, before anything is attached
     #[arg(long)]

@@ -13,13 +13,13 @@ use super::{
     args::AttachArgs,
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
-    prepare::{self, Prepared},
+    prepare::{self, Prepared, Purpose},
     terminal::tell,
 };
 use crate::{
     kernel::{TaskOffsets, namespace::Namespace},
     session::{
-        Session, Settings,
+        Session, SessionError, Settings,
         run::{Ended, Signals, run as run_session},
     },
     stats::{
@@ -43,7 +43,8 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let on_terminal = stderr().is_terminal();
     // Where nobody watches, the table at the end says it all.
     let watched = !arguments.quiet && (on_terminal || verbose);
-    let Prepared { resolver, processes, notices } = prepare::prepare(&arguments.select, &environment)?;
+    let Prepared { resolver, processes, notices } =
+        prepare::prepare(&arguments.select, &environment, Purpose::Attach)?;
     for notice in &notices {
         tell(format_args!("speed-bump-ebpf: {notice}"));
     }
@@ -62,7 +63,13 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let entered = runtime.enter();
     let signals =
         Signals::new().context("cannot listen for signals").map_err(|error| Failure::new(SYSTEM, error))?;
-    let mut session = Session::start(resolver, settings, processes, follow_offsets())?;
+    let mut session = match Session::start(resolver, settings, processes, follow_offsets()) {
+        Err(SessionError::Stopped) => {
+            tell(format_args!("speed-bump-ebpf: {}", SessionError::Stopped));
+            return Ok(ExitCode::SUCCESS);
+        }
+        started => started?,
+    };
     drop(entered);
     if watched {
         tell(format_args!("attached; Ctrl-C detaches"));
@@ -112,6 +119,8 @@ fn settings(arguments: &AttachArgs, environment: &Environment) -> Settings {
         start_after: arguments.start_after.or(environment.start_after).unwrap_or_default(),
         duration,
         children: !arguments.no_children,
+        strict: arguments.select.strict,
+        inject_timeout: arguments.select.inject_timeout,
     }
 }
 

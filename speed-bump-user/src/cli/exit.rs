@@ -63,7 +63,13 @@ impl From<SessionError> for Failure {
             SessionError::Attach(AttachError::ProcessGone { .. }) => TARGET_GONE,
             SessionError::Process(error) => code_of(error),
             SessionError::Full { .. } => USAGE,
-            SessionError::Engine(_) | SessionError::Attach(_) | SessionError::Map(_) => SYSTEM,
+            SessionError::NothingSelected(_) => NOTHING_MATCHED,
+            SessionError::Engine(_)
+            | SessionError::Attach(_)
+            | SessionError::Map(_)
+            | SessionError::Python(_)
+            | SessionError::Stopped
+            | SessionError::Thread(_) => SYSTEM,
         };
         Self::new(code, error)
     }

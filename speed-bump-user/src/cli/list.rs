@@ -6,7 +6,7 @@ use super::{
     args::ListArgs,
     environment::Environment,
     exit::{Failure, USAGE},
-    prepare::{self, Prepared},
+    prepare::{self, Prepared, Purpose},
     terminal::{print, tell},
 };
 use crate::{
@@ -24,7 +24,8 @@ const SHOWN: usize = 10;
 /// Resolves and prints.
 pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
-    let Prepared { resolver, processes, notices } = prepare::prepare(&arguments.select, &environment)?;
+    let Prepared { resolver, processes, notices } =
+        prepare::prepare(&arguments.select, &environment, Purpose::List)?;
     let calibration = resolver.calibration();
     let shown = if arguments.all { usize::MAX } else { SHOWN };
     let delay = prepare::delay(&arguments.select, &environment);

@@ -13,18 +13,23 @@ use crate::{
     calibrate::Calibration,
     elf::ElfFile,
     kernel::{AttachBy, KernelFacts, Privileges},
+    presence::{Terms, survey::survey},
     probe::{
-        plan::{Plan, PythonPlan},
+        plan::{Plan, PlannedFunction, PythonPlan, SelectedFunction},
         resolve::Resolver,
+        site::SiteKind,
     },
     process::Process,
-    python::entry_source::EntrySource,
+    python::{entry_source::EntrySource, version::PythonVersion},
     targets::{Reading, TargetIndex, TargetKind, Targets},
     units::Nanos,
 };
 
 /// The delay of a trigger where neither flag nor environment says one; upstream's.
 const DEFAULT_DELAY: Nanos = Nanos(1_000);
+
+/// What the helper adds to a matching call on its way to the stub (docs/reference.md).
+const HELPER_COST: Nanos = Nanos(15);
 
 /// The longest delay that is spun in the kernel without a word.
 const LONG_DELAY: Nanos = Nanos(1_000_000);
@@ -39,22 +44,85 @@ pub struct Prepared {
     pub notices: Vec<String>,
 }
 
+/// What is prepared for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Attaching, which will bring helpers in where plans say so.
+    Attach,
+    /// Listing: helpers are brought in, look at what is loaded, and leave.
+    List,
+}
+
 /// Opens the processes, reads the targets, calibrates and resolves. Attaches nothing.
-pub fn prepare(select: &SelectArgs, environment: &Environment) -> Result<Prepared, Failure> {
+pub fn prepare(
+    select: &SelectArgs,
+    environment: &Environment,
+    purpose: Purpose,
+) -> Result<Prepared, Failure> {
     let processes = open_processes(select)?;
     let targets = Arc::new(read_targets(select, environment, &processes)?);
     check_privileges()?;
     let calibration = Arc::new(Calibration::measure()?);
-    let resolver = Resolver::new(Arc::clone(&targets), calibration, select.entry);
+    let resolver = Resolver::new(Arc::clone(&targets), calibration, select.entry, !select.no_inject);
+    let mut notices: Vec<String> = targets.no_target().iter().map(ToString::to_string).collect();
     let mut planned = Vec::with_capacity(processes.len());
     for process in processes {
-        let plan = resolver.plan(&process)?;
+        let mut plan = resolver.plan(&process)?;
+        if purpose == Purpose::List && plan.wants_helper() {
+            notices.extend(look_inside(select, &resolver, &process, &mut plan)?);
+        }
         planned.push((process, plan));
     }
-    let mut notices: Vec<String> = targets.no_target().iter().map(ToString::to_string).collect();
-    notices.extend(unmatched(select, &resolver, &planned)?);
+    notices.extend(unmatched(select, &resolver, &planned, purpose)?);
     notices.extend(unusual_delays(&resolver, &planned, delay(select, environment)));
     Ok(Prepared { resolver, processes: planned, notices })
+}
+
+/// Brings the helper into a process for a look at what is loaded, and says so.
+fn look_inside(
+    select: &SelectArgs,
+    resolver: &Resolver,
+    process: &Process,
+    plan: &mut Plan,
+) -> Result<Vec<String>, Failure> {
+    let pid = process.pid();
+    let interpreters = resolver.interpreter_files(process)?;
+    let looked =
+        Terms::new(resolver, select.inject_timeout).and_then(|terms| survey(process, &interpreters, &terms));
+    let found = match looked {
+        Ok(found) => found,
+        Err(error) => {
+            plan.python = PythonPlan::NotAsked;
+            plan.add(resolver.plan_without_helper(process, &error.to_string())?);
+            return Ok(vec![format!("process {pid}: {error}")]);
+        }
+    };
+    let mut notices = vec![format!(
+        "process {pid}: the helper was loaded into it, looked at {} functions, and has left",
+        found.looked_at
+    )];
+    notices.extend(found.notices.iter().map(|notice| format!("process {pid}: {notice}")));
+    for function in found.functions {
+        let target = TargetIndex(function.target);
+        // What it says is checked: the process could say anything.
+        if resolver.targets().get(target).is_none_or(|target| target.kind != TargetKind::Python) {
+            continue;
+        }
+        let selection = resolver.targets().python_in(&function.file).select(&function.name);
+        plan.functions.push(PlannedFunction {
+            selected: SelectedFunction {
+                target,
+                name: function.name,
+                file: function.file.into(),
+                line: Some(function.line).filter(|line| line.cast_signed() > 0),
+            },
+            aliases: Vec::new(),
+            entry: EntrySource::Helper.into(),
+            shadowed: selection.shadowed,
+        });
+    }
+    plan.functions.sort_by(|a, b| a.selected.cmp(&b.selected));
+    Ok(notices)
 }
 
 /// The delay where a target gives none.
@@ -105,13 +173,18 @@ fn unmatched(
     select: &SelectArgs,
     resolver: &Resolver,
     planned: &[(Process, Plan)],
+    purpose: Purpose,
 ) -> Result<Vec<String>, Failure> {
+    let is_known = |plan: &Plan| match plan.python {
+        PythonPlan::Source { source: EntrySource::Helper, .. } => purpose == Purpose::List,
+        PythonPlan::Source { source, .. } => source.lists_functions(),
+        PythonPlan::NotAsked | PythonPlan::Impossible(_) => true,
+    };
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {
         let selected = planned.iter().any(|(_, plan)| plan.selects(index));
         // Without a list of its functions, what a process will call is not known before it does.
-        let unknown = target.kind == TargetKind::Python
-            && planned.iter().any(|(_, plan)| matches!(plan.python, PythonPlan::Source { source, .. } if !source.lists_functions()));
+        let unknown = target.kind == TargetKind::Python && planned.iter().any(|(_, plan)| !is_known(plan));
         if !selected && !unknown {
             notices.push(why_nothing(index, resolver, planned));
         }
@@ -222,27 +295,52 @@ pub fn header(process: &Process, plan: &Plan, calibration: &Calibration) -> Stri
     }
     match &plan.python {
         PythonPlan::NotAsked => {}
-        PythonPlan::Source { source, .. } => {
-            let cost = plan
+        PythonPlan::Source { source, version, stub } => {
+            let at_evaluator = plan
                 .sites
                 .iter()
                 .filter(|site| site.function.is_none())
                 .map(|site| calibration.cost(site.kind).unselected)
                 .max()
                 .unwrap_or_default();
-            let names = match source {
-                EntrySource::PerfMap => "",
-                EntrySource::Usdt => ", and about as much again to read its names",
-            };
-            let _ = write!(
-                text,
-                "\n  Python calls through {source}: each call of any Python function costs about {cost}{names}, \
-                 matched or not"
-            );
+            text.push_str("\n  ");
+            text.push_str(&python_costs(*source, *version, *stub, at_evaluator, calibration));
         }
         PythonPlan::Impossible(why) => {
             let _ = write!(text, "\n  Python targets select nothing: {why}");
         }
     }
     text
+}
+
+/// What the calls of Python functions will cost, in a sentence.
+fn python_costs(
+    source: EntrySource,
+    version: PythonVersion,
+    stub: Option<SiteKind>,
+    at_evaluator: Nanos,
+    calibration: &Calibration,
+) -> String {
+    let names = match source {
+        EntrySource::Helper => {
+            let cost = calibration.cost(stub.unwrap_or(SiteKind::Nop));
+            let (calls, smallest) = (cost.unselected + HELPER_COST, cost.floor + HELPER_COST);
+            let unmatched = if version.is_at_least(3, 12) {
+                "a call of any other Python function costs nothing (sys.monitoring)"
+            } else {
+                "a call of any other Python function costs 1 to 13ns by the documentation (PEP 523 hook)"
+            };
+            return format!(
+                "Python calls through the helper, if the process lets it in: a call of a matching function costs \
+                 about {calls}, the smallest delay is about {smallest} (measured here, and {HELPER_COST} for the \
+                 helper); {unmatched}"
+            );
+        }
+        EntrySource::PerfMap => "",
+        EntrySource::Usdt => ", and about as much again to read its names",
+    };
+    format!(
+        "Python calls through {source}: each call of any Python function costs about {at_evaluator}{names}, matched \
+         or not"
+    )
 }

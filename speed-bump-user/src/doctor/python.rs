@@ -5,7 +5,7 @@ use crate::{
     probe::resolve::python::{anonymous, perf_map_of},
     process::{MappedFile, Process},
     python::{
-        entry_source::{self, Facts},
+        entry_source::{self, Facts, Injection},
         interpreter::{self, Interpreter},
     },
 };
@@ -37,7 +37,8 @@ fn check(process: &Process, mapped: &MappedFile, has_trampolines: bool) -> Optio
         Err(error) => return Some(Check::warn(name, error.to_string(), "native and USDT targets work")),
     };
     let Interpreter { version, has_function_entry, has_jit, .. } = interpreter;
-    let facts = Facts { version, has_trampolines, has_function_entry, has_jit };
+    let injection = Injection::Allowed;
+    let facts = Facts { injection, version, has_trampolines, has_function_entry, has_jit };
     Some(match entry_source::choose(&facts) {
         Ok(source) => Check::pass(name, format!("CPython {version}; its functions show through {source}")),
         Err(why) => Check::warn(

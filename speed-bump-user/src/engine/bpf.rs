@@ -12,11 +12,12 @@ use std::{
 
 use aya::{
     Ebpf,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues, RingBuf},
     programs::RawTracePoint,
 };
 use speed_bump_abi::{
-    Control, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, TrampolineKey, Verdict,
+    Coldness, Control, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, TrampolineKey,
+    Verdict,
     maps::{self, FAULT_COUNT, PYTHON_CAPACITY},
 };
 
@@ -52,6 +53,8 @@ pub enum UprobeProgram {
     Trampoline,
     /// The probe's arguments name the function: CPython's `function__entry`.
     PythonUsdt,
+    /// The registers name the function: the stub of the helper in a Python process.
+    PythonHelper,
 }
 
 /// The loaded BPF object.
@@ -60,8 +63,10 @@ pub struct BpfEngine {
     site: OwnedFd,
     trampoline: OwnedFd,
     python_usdt: OwnedFd,
+    python_helper: OwnedFd,
     control: Array<MapData, Control>,
     control_fd: OwnedFd,
+    coldness: Array<MapData, Coldness>,
     policies: Array<MapData, Policy>,
     sites: Array<MapData, SiteArguments>,
     functions: Array<MapData, FunctionEntry>,
@@ -89,7 +94,7 @@ impl BpfEngine {
         attach_type: UprobeAttachType,
         offsets: Option<TaskOffsets>,
     ) -> Result<Self, EngineError> {
-        let object::Loaded { mut ebpf, site, trampoline, python_usdt } =
+        let object::Loaded { mut ebpf, site, trampoline, python_usdt, python_helper } =
             object::load(capacity, attach_type, offsets)?;
         let control_fd = match ebpf.map(maps::CONTROL) {
             Some(Map::Array(map)) => {
@@ -99,6 +104,7 @@ impl BpfEngine {
         };
         let mut take = |name: &'static str| ebpf.take_map(name).ok_or(EngineError::NoMap { name });
         let control = take(maps::CONTROL)?;
+        let coldness = take(maps::COLDNESS)?;
         let policies = take(maps::POLICIES)?;
         let sites = take(maps::SITES)?;
         let functions = take(maps::FUNCTIONS)?;
@@ -115,8 +121,10 @@ impl BpfEngine {
             site,
             trampoline,
             python_usdt,
+            python_helper,
             control: control.try_into()?,
             control_fd,
+            coldness: coldness.try_into()?,
             policies: policies.try_into()?,
             sites: sites.try_into()?,
             functions: functions.try_into()?,
@@ -143,6 +151,7 @@ impl BpfEngine {
             UprobeProgram::Site => self.site.as_fd(),
             UprobeProgram::Trampoline => self.trampoline.as_fd(),
             UprobeProgram::PythonUsdt => self.python_usdt.as_fd(),
+            UprobeProgram::PythonHelper => self.python_helper.as_fd(),
         }
     }
 
@@ -161,6 +170,14 @@ impl BpfEngine {
     pub fn second_control(&self) -> io::Result<Array<MapData, Control>> {
         let map = MapData::from_fd(self.control_fd.try_clone()?).map_err(io::Error::other)?;
         Map::from_map_data(map).and_then(TryInto::try_into).map_err(io::Error::other)
+    }
+
+    /// Says how cold traps are told, and what they cost.
+    ///
+    /// # Errors
+    /// What the map update returns.
+    pub fn set_coldness(&mut self, coldness: Coldness) -> Result<(), MapError> {
+        self.coldness.set(0, coldness, 0)
     }
 
     /// Sets the policy of one target. Takes effect with the next call, everywhere.
@@ -200,6 +217,16 @@ impl BpfEngine {
             sum.delivered_ns += cpu.delivered_ns;
         }
         Ok(sum)
+    }
+
+    /// Sets the counters of one function to zero, on all CPUs.
+    ///
+    /// # Errors
+    /// `OutOfBounds` beyond the capacity.
+    pub fn clear_stats(&mut self, function: u32) -> Result<(), MapError> {
+        let cpus = self.stats.get(&function, 0)?.len();
+        let zeros = PerCpuValues::try_from(vec![FunctionStats::default(); cpus])?;
+        self.stats.set(function, zeros, 0)
     }
 
     /// Makes a trampoline name a function.

@@ -25,11 +25,14 @@ pub enum Entry {
     Usdt,
     /// A uprobe on CPython's evaluator, which CPython's perf trampolines call.
     PerfMap,
+    /// A uprobe on the stub of the helper in the process.
+    Helper,
 }
 
 impl From<EntrySource> for Entry {
     fn from(source: EntrySource) -> Self {
         match source {
+            EntrySource::Helper => Self::Helper,
             EntrySource::PerfMap => Self::PerfMap,
             EntrySource::Usdt => Self::Usdt,
         }
@@ -42,13 +45,14 @@ impl fmt::Display for Entry {
             Self::Symbol => "symbol",
             Self::Usdt => "usdt",
             Self::PerfMap => "perf-map",
+            Self::Helper => "helper",
         })
     }
 }
 
 /// A function that a target selected, as reports name it. Functions of several processes that agree in all
 /// of this are one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SelectedFunction {
     /// The target that selected it.
     pub target: TargetIndex,
@@ -109,6 +113,9 @@ pub enum PythonPlan {
         source: EntrySource,
         /// The interpreter's version.
         version: PythonVersion,
+        /// Through the helper: the instruction of the stub that calls will run into, which decides the cost. It is in
+        /// none of the sites, as the helper is not in the process yet.
+        stub: Option<SiteKind>,
     },
     /// Not at all; says why and what to do.
     Impossible(String),
@@ -137,6 +144,28 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan that selects nothing.
+    pub fn empty() -> Self {
+        Self { functions: Vec::new(), sites: Vec::new(), python: PythonPlan::NotAsked, remarks: Vec::new() }
+    }
+
+    /// Whether the helper is to be brought into the process.
+    pub fn wants_helper(&self) -> bool {
+        matches!(self.python, PythonPlan::Source { source: EntrySource::Helper, .. })
+    }
+
+    /// Adds what another plan for the same process selects; its way to Python functions takes the place of ours.
+    pub fn add(&mut self, other: Self) {
+        let before = self.functions.len();
+        self.functions.extend(other.functions);
+        self.sites.extend(other.sites.into_iter().map(|mut site| {
+            site.function = site.function.map(|position| position + before);
+            site
+        }));
+        self.python = other.python;
+        self.remarks.extend(other.remarks);
+    }
+
     /// Drops the way to Python functions.
     pub fn keep_symbols(&mut self) {
         self.sites.retain(|site| site.function.is_some());
@@ -155,13 +184,18 @@ impl Plan {
 
     /// The kinds of the sites at which calls of a target of this kind become visible.
     pub fn kinds_of(&self, target: TargetIndex, kind: TargetKind) -> impl Iterator<Item = SiteKind> {
-        self.sites.iter().filter_map(move |site| {
+        let stub = match self.python {
+            PythonPlan::Source { stub, .. } if kind == TargetKind::Python => stub,
+            _ => None,
+        };
+        let sites = self.sites.iter().filter_map(move |site| {
             let concerns = match site.function {
                 Some(position) => self.functions.get(position)?.selected.target == target,
                 // Every Python function's calls pass here.
                 None => kind == TargetKind::Python,
             };
             concerns.then_some(site.kind)
-        })
+        });
+        sites.chain(stub)
     }
 }

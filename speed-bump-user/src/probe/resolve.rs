@@ -15,11 +15,16 @@ use crate::{
     elf::{ElfError, ElfFile},
     probe::{
         file::{FileId, ProbeFile},
-        plan::{Plan, PythonPlan, Remark},
+        plan::{Plan, Remark},
+        site::SiteKind,
     },
     process::{MappedFile, MappedFileError, Mappings, Process, ProcessError},
-    python::{entry_source::EntrySource, interpreter::Interpreter},
+    python::{
+        entry_source::{EntryChoice, EntrySource, Injection},
+        interpreter::Interpreter,
+    },
     targets::{TargetIndex, TargetKind, Targets},
+    units::Nanos,
 };
 use native::FileSelection;
 
@@ -47,16 +52,58 @@ impl From<object::Error> for FileError {
 pub struct Resolver {
     targets: Arc<Targets>,
     calibration: Arc<Calibration>,
-    entry: Option<EntrySource>,
+    entry: EntryChoice,
+    may_inject: bool,
     /// By file, and by whether the process has a shadow stack, which forbids some sites.
     files: RefCell<HashMap<(FileId, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
 }
 
 impl Resolver {
-    /// A resolver; `entry` overrides the choice of how Python calls become visible.
-    pub fn new(targets: Arc<Targets>, calibration: Arc<Calibration>, entry: Option<EntrySource>) -> Self {
-        Self { targets, calibration, entry, files: RefCell::default(), interpreters: RefCell::default() }
+    /// A resolver; `entry` and `may_inject` bound the choice of how Python calls become visible.
+    pub fn new(
+        targets: Arc<Targets>,
+        calibration: Arc<Calibration>,
+        entry: EntryChoice,
+        may_inject: bool,
+    ) -> Self {
+        let (files, interpreters) = Default::default();
+        Self { targets, calibration, entry, may_inject, files, interpreters }
+    }
+
+    /// Whether the helper may be injected, and there is something for it to do.
+    pub fn may_inject(&self) -> bool {
+        let may_be_chosen = matches!(self.entry, EntryChoice::Auto | EntryChoice::Only(EntrySource::Helper));
+        self.may_inject && may_be_chosen && self.targets.has_kind(TargetKind::Python)
+    }
+
+    /// Whether the helper is all that was asked for, so that nothing takes its place where it does not work.
+    pub fn insists_on_helper(&self) -> bool {
+        self.entry == EntryChoice::Only(EntrySource::Helper)
+    }
+
+    /// The helper's stub that costs less here. The nop of five bytes is optimised from Linux 6.18 on, and
+    /// single-stepped before; where forked children do not survive that, it is not used.
+    pub fn stub(&self) -> SiteKind {
+        let [nop5, nop] = [SiteKind::Nop5, SiteKind::Nop].map(|kind| self.price(kind));
+        if nop5 < nop { SiteKind::Nop5 } else { SiteKind::Nop }
+    }
+
+    /// What a probe on an instruction of this kind costs, for choosing among several.
+    fn price(&self, kind: SiteKind) -> Nanos {
+        if self.calibration.survives_forks(kind) {
+            self.calibration.cost(kind).floor
+        } else {
+            Nanos(u64::MAX)
+        }
+    }
+
+    /// Why a site that was chosen cannot be taken, if it cannot.
+    fn deadly(&self, kind: SiteKind) -> Option<String> {
+        (!self.calibration.survives_forks(kind)).then(|| {
+            "it can only be probed at a 5-byte nop, which this kernel rewrites to a call that kills forked children"
+                .to_owned()
+        })
     }
 
     /// The targets.
@@ -77,6 +124,19 @@ impl Resolver {
         self.plan_at_start(process, None)
     }
 
+    /// Works out how the Python functions of a process become visible in which the helper does not work, and
+    /// nothing else.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    pub fn plan_without_helper(&self, process: &Process, why: &str) -> Result<Plan, ProcessError> {
+        let mut plan = Plan::empty();
+        if self.targets.has_kind(TargetKind::Python) {
+            self.plan_python(process, &process.mappings()?, Injection::Refused(why), None, &mut plan)?;
+        }
+        Ok(plan)
+    }
+
     /// Works out what the targets select in a process that has only just executed its program: an
     /// interpreter there may yet switch on the trampolines that its relatives have, when `of_relatives` is
     /// [`EntrySource::PerfMap`].
@@ -88,12 +148,7 @@ impl Resolver {
         process: &Process,
         of_relatives: Option<EntrySource>,
     ) -> Result<Plan, ProcessError> {
-        let mut plan = Plan {
-            functions: Vec::new(),
-            sites: Vec::new(),
-            python: PythonPlan::NotAsked,
-            remarks: Vec::new(),
-        };
+        let mut plan = Plan::empty();
         let mappings = process.mappings()?;
         if self.targets.has_kind(TargetKind::Native) || self.targets.has_kind(TargetKind::Usdt) {
             let shadow_stack = process.status()?.shadow_stack;
@@ -102,7 +157,8 @@ impl Resolver {
             }
         }
         if self.targets.has_kind(TargetKind::Python) {
-            self.plan_python(process, &mappings, of_relatives, &mut plan)?;
+            let injection = if self.may_inject { Injection::Allowed } else { Injection::Forbidden };
+            self.plan_python(process, &mappings, injection, of_relatives, &mut plan)?;
         }
         Ok(plan)
     }

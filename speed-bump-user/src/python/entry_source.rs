@@ -1,4 +1,4 @@
-//! How the calls of a CPython's functions can be seen without a helper in the process, or why they cannot.
+//! How the calls of a CPython's functions can be seen, or why they cannot.
 //!
 //! A pure decision over facts gathered elsewhere; which probe is attached where is not its business.
 
@@ -12,6 +12,8 @@ use super::version::PythonVersion;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntrySource {
+    /// The helper, injected into the process, runs into a stub of its own for each call of a selected function.
+    Helper,
     /// Perf trampolines (CPython 3.12+): the evaluator's return address lies in the function's own one.
     PerfMap,
     /// The USDT probe `python:function__entry`: file, name and line are its arguments.
@@ -19,11 +21,12 @@ pub enum EntrySource {
 }
 
 impl EntrySource {
-    /// Whether the functions that a process has called can be listed before they are called again.
+    /// Whether the functions that a process has are known before anything is attached. The helper knows them as soon as
+    /// it is in.
     pub fn lists_functions(self) -> bool {
         match self {
             Self::PerfMap => true,
-            Self::Usdt => false,
+            Self::Helper | Self::Usdt => false,
         }
     }
 }
@@ -33,16 +36,47 @@ impl FromStr for EntrySource {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
+            "helper" => Ok(Self::Helper),
             "perf-map" => Ok(Self::PerfMap),
             "usdt" => Ok(Self::Usdt),
-            _ => Err(format!("`{text}` is no entry source: expected perf-map or usdt")),
+            _ => Err(format!("`{text}` is no entry source: expected helper, perf-map, usdt or auto")),
         }
     }
+}
+
+/// Which entry source the user wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EntryChoice {
+    /// The best that the process allows.
+    #[default]
+    Auto,
+    /// This one alone.
+    Only(EntrySource),
+}
+
+impl FromStr for EntryChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::Only) }
+    }
+}
+
+/// Whether the helper may be injected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Injection<'a> {
+    /// It may; whether the process lets it in shows when it is tried.
+    Allowed,
+    /// The user forbids it.
+    Forbidden,
+    /// It was tried, and this is why it did not work.
+    Refused(&'a str),
 }
 
 impl fmt::Display for EntrySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Helper => "helper",
             Self::PerfMap => "perf-map",
             Self::Usdt => "usdt",
         })
@@ -51,7 +85,9 @@ impl fmt::Display for EntrySource {
 
 /// What decides: one interpreter of one process, at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts {
+pub struct Facts<'a> {
+    /// Whether the helper may be injected.
+    pub injection: Injection<'a>,
     /// The interpreter's version.
     pub version: PythonVersion,
     /// The process has perf trampolines now: its perf map names memory that it can execute.
@@ -66,6 +102,31 @@ pub struct Facts {
 /// Why a source shows no calls, and what would.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoEntries {
+    /// The helper is forbidden.
+    #[error(
+        "--no-inject forbids the helper, which would show the calls of any CPython from 3.8 on without a restart"
+    )]
+    InjectionForbidden,
+    /// The helper could not be brought in, or does not work there.
+    #[error("the helper does not work in this process: {why}")]
+    HelperRefused {
+        /// Why.
+        why: String,
+    },
+    /// A release before those that the helper knows.
+    #[error("the helper needs CPython 3.8 or later, and this is {version}")]
+    BeforeHelper {
+        /// The interpreter's version.
+        version: PythonVersion,
+    },
+    /// Neither the helper nor anything else.
+    #[error("{helper}. Without it: {other}")]
+    NorHelper {
+        /// Why not the helper.
+        helper: Box<Self>,
+        /// Why nothing else.
+        other: Box<Self>,
+    },
     /// 3.12 and later without trampolines. They may still be switched on while we are attached.
     #[error(
         "CPython {version} shows its function calls only through perf trampolines, and this process has none: \
@@ -120,25 +181,45 @@ pub enum NoEntries {
 ///
 /// # Errors
 /// No source shows any; the message says what to do.
-pub fn choose(facts: &Facts) -> Result<EntrySource, NoEntries> {
-    // Trampolines name the qualified name itself; the probe only `co_name`.
+pub fn choose(facts: &Facts<'_>) -> Result<EntrySource, NoEntries> {
+    // The helper costs unmatched calls nothing, or next to nothing. Of the others, trampolines name the qualified name
+    // itself; the probe only `co_name`.
+    let Err(helper) = check(EntrySource::Helper, facts) else { return Ok(EntrySource::Helper) };
     let Err(perf_map) = check(EntrySource::PerfMap, facts) else { return Ok(EntrySource::PerfMap) };
     let Err(usdt) = check(EntrySource::Usdt, facts) else { return Ok(EntrySource::Usdt) };
     let version = facts.version;
-    Err(match (&perf_map, &usdt) {
+    let other = match (&perf_map, &usdt) {
         (NoEntries::NoTrampolines { .. }, _) => perf_map,
         (_, NoEntries::GeneratorsOnly { .. }) => usdt,
         _ => NoEntries::NotInThisBuild { version },
-    })
+    };
+    Err(NoEntries::NorHelper { helper: Box::new(helper), other: Box::new(other) })
+}
+
+impl NoEntries {
+    /// Whether trampolines that the process may yet switch on would help.
+    pub fn may_get_trampolines(&self) -> bool {
+        match self {
+            Self::NoTrampolines { .. } => true,
+            Self::NorHelper { other, .. } => other.may_get_trampolines(),
+            _ => false,
+        }
+    }
 }
 
 /// Whether one source shows a process's calls as it is now.
 ///
 /// # Errors
 /// Why it does not. [`NoEntries::NoTrampolines`] may change while the process runs, the others do not.
-pub fn check(source: EntrySource, facts: &Facts) -> Result<(), NoEntries> {
+pub fn check(source: EntrySource, facts: &Facts<'_>) -> Result<(), NoEntries> {
     let version = facts.version;
     match source {
+        EntrySource::Helper if !version.is_at_least(3, 8) => Err(NoEntries::BeforeHelper { version }),
+        EntrySource::Helper => match facts.injection {
+            Injection::Allowed => Ok(()),
+            Injection::Forbidden => Err(NoEntries::InjectionForbidden),
+            Injection::Refused(why) => Err(NoEntries::HelperRefused { why: why.to_owned() }),
+        },
         EntrySource::PerfMap if !version.is_at_least(3, 12) => Err(NoEntries::BeforeTrampolines { version }),
         EntrySource::PerfMap if !facts.has_trampolines => {
             Err(NoEntries::NoTrampolines { version, has_jit: facts.has_jit })
@@ -155,8 +236,41 @@ pub fn check(source: EntrySource, facts: &Facts) -> Result<(), NoEntries> {
 mod tests {
     use super::*;
 
-    fn facts(minor: u8, has_trampolines: bool, has_function_entry: bool) -> Facts {
-        Facts { version: PythonVersion::new(3, minor), has_trampolines, has_function_entry, has_jit: false }
+    fn facts(minor: u8, has_trampolines: bool, has_function_entry: bool) -> Facts<'static> {
+        let injection = Injection::Forbidden;
+        let version = PythonVersion::new(3, minor);
+        Facts { injection, version, has_trampolines, has_function_entry, has_jit: false }
+    }
+
+    #[test]
+    fn the_helper_comes_first_where_it_may_and_can() {
+        let with = |injection, minor| choose(&Facts { injection, ..facts(minor, true, true) }).ok();
+        assert_eq!(with(Injection::Allowed, 13), Some(EntrySource::Helper));
+        assert_eq!(with(Injection::Allowed, 8), Some(EntrySource::Helper));
+        assert_eq!(with(Injection::Allowed, 7), Some(EntrySource::Usdt));
+        assert_eq!(with(Injection::Forbidden, 13), Some(EntrySource::PerfMap));
+        assert_eq!(with(Injection::Refused("why"), 9), Some(EntrySource::Usdt));
+    }
+
+    #[test]
+    fn a_refusal_says_why_each_way_is_closed() {
+        let why = |injection| {
+            let facts = Facts { injection, ..facts(13, false, false) };
+            choose(&facts).err().map(|why| (why.may_get_trampolines(), why.to_string()))
+        };
+        let (may, text) = why(Injection::Refused("a debugger holds it")).unwrap_or_default();
+        assert!(may && text.contains("a debugger holds it") && text.contains("-X perf"), "{text}");
+        let (_, text) = why(Injection::Forbidden).unwrap_or_default();
+        assert!(text.contains("--no-inject") && text.contains("-X perf"), "{text}");
+    }
+
+    #[test]
+    fn choices_are_read_as_written() {
+        assert_eq!("auto".parse(), Ok(EntryChoice::Auto));
+        for source in [EntrySource::Helper, EntrySource::PerfMap, EntrySource::Usdt] {
+            assert_eq!(source.to_string().parse(), Ok(EntryChoice::Only(source)));
+        }
+        assert!("magic".parse::<EntryChoice>().is_err());
     }
 
     #[test]
@@ -214,7 +328,7 @@ mod tests {
 
     #[test]
     fn sources_are_written_in_kebab_case() {
-        for source in [EntrySource::PerfMap, EntrySource::Usdt] {
+        for source in [EntrySource::Helper, EntrySource::PerfMap, EntrySource::Usdt] {
             let json = serde_json::to_string(&source).unwrap_or_default();
             assert_eq!(json, format!("\"{source}\""));
         }

@@ -1,21 +1,47 @@
-//! The session's functions: each selected function has one index, in whatever processes it appears.
+//! The session's functions: which index in the engine's maps stands for which.
+//!
+//! A function has one index in whatever processes it appears, except where a process names its functions by numbers of
+//! its own: it then has a range of indices, and the report adds up what belongs together.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+
+use speed_bump_abi::FunctionStats;
 
 use crate::{probe::plan::SelectedFunction, session::SessionError};
+
+/// Consecutive indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionRange {
+    /// The first.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
 
 /// Functions by index, and indices by function.
 #[derive(Debug)]
 pub struct FunctionTable {
-    functions: Vec<SelectedFunction>,
+    functions: BTreeMap<u32, SelectedFunction>,
     indices: HashMap<SelectedFunction, u32>,
+    next: u32,
     capacity: u32,
+    /// Ranges that were given back.
+    free: Vec<FunctionRange>,
+    /// What was counted in them.
+    past: HashMap<SelectedFunction, FunctionStats>,
 }
 
 impl FunctionTable {
     /// An empty table with room for as many as the engine's maps.
     pub fn new(capacity: u32) -> Self {
-        Self { functions: Vec::new(), indices: HashMap::new(), capacity }
+        Self {
+            functions: BTreeMap::new(),
+            indices: HashMap::new(),
+            next: 0,
+            capacity,
+            free: Vec::new(),
+            past: HashMap::new(),
+        }
     }
 
     /// The index of a function, and whether it is new.
@@ -26,17 +52,103 @@ impl FunctionTable {
         if let Some(index) = self.indices.get(function) {
             return Ok((*index, false));
         }
-        let index = u32::try_from(self.functions.len())
-            .ok()
-            .filter(|index| *index < self.capacity)
-            .ok_or(SessionError::Full { things: "functions", capacity: self.capacity })?;
-        self.functions.push(function.clone());
+        let index = self.take(1)?.first;
+        self.functions.insert(index, function.clone());
         self.indices.insert(function.clone(), index);
         Ok((index, true))
     }
 
+    /// Indices for a process that numbers its functions itself.
+    ///
+    /// # Errors
+    /// [`SessionError::Full`].
+    pub fn reserve(&mut self, count: u32) -> Result<FunctionRange, SessionError> {
+        let fitting = self.free.iter().position(|range| range.count == count);
+        match fitting {
+            Some(position) => Ok(self.free.swap_remove(position)),
+            None => self.take(count),
+        }
+    }
+
+    /// Says which function a number of a range is; a number outside it is passed over.
+    pub fn name(&mut self, range: FunctionRange, number: u32, function: SelectedFunction) {
+        if number < range.count {
+            self.functions.insert(range.first + number, function);
+        }
+    }
+
+    /// Gives a range back. `stats` are read of those that have names.
+    pub fn give_back(&mut self, range: FunctionRange, stats: impl Fn(u32) -> FunctionStats) {
+        let mut rest = self.functions.split_off(&range.first);
+        let mut behind = rest.split_off(&(range.first + range.count));
+        self.functions.append(&mut behind);
+        for (index, function) in rest {
+            let (stats, sum) = (stats(index), self.past.entry(function).or_default());
+            sum.calls += stats.calls;
+            sum.delayed += stats.delayed;
+            sum.requested_ns += stats.requested_ns;
+            sum.delivered_ns += stats.delivered_ns;
+        }
+        self.free.push(range);
+    }
+
     /// All functions with their indices.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &SelectedFunction)> {
-        (0_u32..).zip(&self.functions)
+        self.functions.iter().map(|(index, function)| (*index, function))
+    }
+
+    /// What was counted in ranges that were given back.
+    pub fn past(&self) -> impl Iterator<Item = (&SelectedFunction, FunctionStats)> {
+        self.past.iter().map(|(function, stats)| (function, *stats))
+    }
+
+    fn take(&mut self, count: u32) -> Result<FunctionRange, SessionError> {
+        let end = self.next.checked_add(count).filter(|end| *end <= self.capacity);
+        let end = end.ok_or(SessionError::Full { things: "functions", capacity: self.capacity })?;
+        Ok(FunctionRange { first: std::mem::replace(&mut self.next, end), count })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::targets::TargetIndex;
+
+    fn function(name: &str) -> SelectedFunction {
+        SelectedFunction { target: TargetIndex(0), name: name.into(), file: "/a.py".into(), line: None }
+    }
+
+    #[test]
+    fn single_functions_and_ranges_do_not_meet() {
+        let mut table = FunctionTable::new(12);
+        assert_eq!(table.enter(&function("f")).unwrap(), (0, true));
+        let range = table.reserve(10).unwrap();
+        assert_eq!((range.first, range.count), (1, 10));
+        assert_eq!(table.enter(&function("g")).unwrap(), (11, true));
+        assert_eq!(table.enter(&function("f")).unwrap(), (0, false));
+        assert!(matches!(table.enter(&function("h")), Err(SessionError::Full { .. })));
+        table.name(range, 9, function("f"));
+        table.name(range, 10, function("outside"));
+        let names: Vec<_> = table.iter().map(|(index, function)| (index, function.name.as_str())).collect();
+        assert_eq!(names, [(0, "f"), (10, "f"), (11, "g")]);
+    }
+
+    #[test]
+    fn what_a_range_counted_outlives_it() {
+        let mut table = FunctionTable::new(8);
+        let stats = |calls| FunctionStats { calls, ..FunctionStats::default() };
+        for calls in [3, 4] {
+            let range = table.reserve(8).unwrap();
+            table.name(range, 0, function("f"));
+            table.name(range, 5, function("g"));
+            table.give_back(range, |index| stats(calls + u64::from(index)));
+            assert_eq!(table.iter().count(), 0);
+        }
+        let mut past: Vec<_> =
+            table.past().map(|(function, stats)| (function.name.clone(), stats.calls)).collect();
+        past.sort_unstable();
+        assert_eq!(past, [("f".to_owned(), 7), ("g".to_owned(), 17)]);
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    probe::attach::{self, AttachError, SiteGroup},
+    probe::attach::{AttachError, SiteGroup},
     process::mapped_file::FileIdentity,
     session::{Session, SessionError, python::PythonFollower},
     units::Pid,
@@ -72,12 +72,15 @@ impl Session {
         let Some(covered) = self.covered.get(&pid) else { return Ok(()) };
         let of_relatives = if self.roots.contains(&pid) { None } else { self.entry_source() };
         let mut plan = self.resolver.plan_at_start(&covered.process, of_relatives)?;
-        if covered.python.is_some() {
+        if covered.python.is_some() || self.has_helper(pid) {
             // Another way to Python functions beside the one taken would count their calls twice.
             plan.keep_symbols();
         }
         let known: HashSet<u32> =
             covered.groups.iter().flat_map(|group| &group.sites).map(|site| site.site).collect();
+        if plan.wants_helper() {
+            self.join_later(pid);
+        }
         let mut groups = self.enter_plan(&plan)?;
         groups.retain_mut(|group: &mut SiteGroup| {
             group.sites.retain(|site| !known.contains(&site.site));
@@ -87,15 +90,11 @@ impl Session {
             return Ok(());
         }
 
+        self.attach_more(pid, groups)?;
         let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
-        let (attachment, refused) = attach::attach(&self.engine, pid, covered.index, &groups)?;
-        tracing::info!("attached {} more probe sites of process {pid}", attachment.sites());
-        covered.attachments.push(attachment);
-        covered.groups.extend(groups);
         if covered.python.is_none() {
             covered.python = PythonFollower::new(&covered.process, &plan);
         }
-        self.tell_refused(refused);
         self.poll_python_of(pid);
         Ok(())
     }

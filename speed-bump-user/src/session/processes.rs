@@ -14,7 +14,7 @@ use crate::{
     },
     process::{Memory, MemoryError, Process},
     python::entry_source::EntrySource,
-    session::{Session, SessionError, Way, late_files::LateFiles, python::PythonFollower},
+    session::{Session, SessionError, Way, helpers::HelperId, late_files::LateFiles, python::PythonFollower},
     targets::TargetIndex,
     units::{Nanos, Pid, VirtualAddress},
 };
@@ -37,14 +37,24 @@ pub struct Covered {
     pub(super) late_files: LateFiles,
     /// How its Python functions become known.
     pub(super) python: Option<PythonFollower>,
+    /// The helper in it, which it may share with processes that it was forked from or forked.
+    pub(super) helper: Option<HelperId>,
 }
 
 impl Session {
-    /// Attaches to a process what the plan for it says.
-    pub(crate) fn cover(&mut self, process: Process, plan: &Plan) -> Result<(), SessionError> {
-        let groups = self.enter_plan(plan)?;
+    /// Attaches to a process what the plan for it says, and to the stub of the helper that is in it already.
+    pub(crate) fn cover(
+        &mut self,
+        process: Process,
+        plan: &Plan,
+        helper: Option<HelperId>,
+    ) -> Result<(), SessionError> {
+        let mut groups = self.enter_plan(plan)?;
+        if let Some(helper) = helper {
+            groups.extend(self.stub_of(helper)?);
+        }
         let python = PythonFollower::new(&process, plan);
-        self.cover_with(process, groups, python)
+        self.cover_with(process, groups, python, helper)
     }
 
     fn cover_with(
@@ -52,6 +62,7 @@ impl Session {
         process: Process,
         groups: Vec<SiteGroup>,
         python: Option<PythonFollower>,
+        helper: Option<HelperId>,
     ) -> Result<(), SessionError> {
         let pid = process.pid();
         let index = self.coverings;
@@ -74,6 +85,7 @@ impl Session {
             attachments: vec![attachment],
             late_files: LateFiles::new(),
             python,
+            helper,
         };
         self.covered.insert(pid, covered);
         self.poll_python_of(pid);
@@ -116,7 +128,7 @@ impl Session {
                         function,
                         overhead_ns,
                         stack_delta: site.stack_delta,
-                        reserved: 0,
+                        functions: 0,
                         arguments: site.arguments,
                     },
                 )?;
@@ -158,7 +170,7 @@ impl Session {
             return;
         }
         let Some(parent) = self.covered.get(&parent) else { return };
-        let (groups, python) = (parent.groups.clone(), parent.python.as_ref());
+        let (groups, python, helper) = (parent.groups.clone(), parent.python.as_ref(), parent.helper);
         let process = match Process::open(child) {
             Ok(process) => process,
             Err(error) => {
@@ -166,8 +178,8 @@ impl Session {
                 return;
             }
         };
-        let python = python.map(|python| python.in_child(&process));
-        self.settle(child, |session| session.cover_with(process, groups, python));
+        let python = python.and_then(|python| python.in_child(&process));
+        self.settle(child, |session| session.cover_with(process, groups, python, helper));
     }
 
     /// A process that is followed replaced its image: what was attached is void, and the new image is
@@ -184,7 +196,9 @@ impl Session {
         if !self.settings.children {
             return self.untrack(pid);
         }
-        drop(was_covered);
+        if let Some(helper) = was_covered.and_then(|covered| covered.helper) {
+            self.release_helper(helper);
+        }
         let process = match Process::open(pid) {
             Ok(process) => process,
             Err(error) => {
@@ -199,7 +213,13 @@ impl Session {
     pub(super) fn cover_found(&mut self, process: Process) {
         let pid = process.pid();
         match self.resolver.plan_at_start(&process, self.entry_source()) {
-            Ok(plan) => self.settle(pid, |session| session.cover(process, &plan)),
+            Ok(plan) => {
+                let wants_helper = plan.wants_helper();
+                self.settle(pid, |session| session.cover(process, &plan, None));
+                if wants_helper && self.covered.contains_key(&pid) {
+                    self.join_later(pid);
+                }
+            }
             Err(error) => tracing::debug!("child {pid} is not covered: {error}"),
         }
     }
@@ -234,9 +254,15 @@ impl Session {
     /// Lets go of a process.
     pub(super) fn let_go(&mut self, covered: Covered) {
         self.untrack(covered.process.pid());
+        let helper = covered.helper;
+        // The links go before the counters are given to others.
+        drop(covered);
+        if let Some(helper) = helper {
+            self.release_helper(helper);
+        }
     }
 
-    fn untrack(&mut self, pid: Pid) {
+    pub(super) fn untrack(&mut self, pid: Pid) {
         if let Err(error) = self.engine.untrack(pid) {
             tracing::debug!("cannot untrack process {pid}: {error}");
         }

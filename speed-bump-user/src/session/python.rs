@@ -46,14 +46,14 @@ enum Way {
 impl PythonFollower {
     /// The follower that a plan asks for.
     pub(super) fn new(process: &Process, plan: &Plan) -> Option<Self> {
-        let PythonPlan::Source { source, version } = plan.python else { return None };
+        let PythonPlan::Source { source, version, .. } = plan.python else { return None };
         let kind = plan.sites.iter().find(|site| site.function.is_none())?.kind;
-        Some(Self { version, kind, way: Way::new(process, source) })
+        Some(Self { version, kind, way: Way::new(process, source)? })
     }
 
     /// The follower for a forked child: CPython gives it trampolines and a perf map of its own.
-    pub(super) fn in_child(&self, child: &Process) -> Self {
-        Self { version: self.version, kind: self.kind, way: Way::new(child, self.source()) }
+    pub(super) fn in_child(&self, child: &Process) -> Option<Self> {
+        Some(Self { version: self.version, kind: self.kind, way: Way::new(child, self.source())? })
     }
 
     /// How calls become visible.
@@ -66,8 +66,10 @@ impl PythonFollower {
 }
 
 impl Way {
-    fn new(process: &Process, source: EntrySource) -> Self {
-        match source {
+    fn new(process: &Process, source: EntrySource) -> Option<Self> {
+        Some(match source {
+            // Its functions come from the control block.
+            EntrySource::Helper => return None,
             EntrySource::PerfMap => {
                 let follower = perf_map_of(process).map(Box::new);
                 if let Err(error) = &follower {
@@ -78,7 +80,7 @@ impl Way {
             EntrySource::Usdt => {
                 Self::Usdt { root: ProcessRoot::of(process.pid()).ok(), sources: HashMap::new() }
             }
-        }
+        })
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use speed_bump_abi::FunctionStats;
+
 use crate::{
     engine::EngineKind,
+    probe::plan::SelectedFunction,
     session::Session,
     stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
     targets::TargetIndex,
@@ -13,24 +16,31 @@ use crate::{
 impl Session {
     /// What was counted so far.
     pub fn report(&mut self) -> SessionReport {
-        let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
+        let mut by_function: BTreeMap<SelectedFunction, FunctionStats> = BTreeMap::new();
+        let mut add = |function: &SelectedFunction, stats: FunctionStats| {
+            let sum = by_function.entry(function.clone()).or_default();
+            sum.calls += stats.calls;
+            sum.delayed += stats.delayed;
+            sum.requested_ns += stats.requested_ns;
+            sum.delivered_ns += stats.delivered_ns;
+        };
         let pending = self.python.pending_calls(&self.engine);
         for (index, function) in self.functions.iter() {
-            let stats = match self.engine.stats(index) {
-                Ok(stats) => stats,
-                Err(error) => {
-                    tracing::debug!("cannot read the counters of function {index}: {error}");
-                    continue;
+            match self.engine.stats(index) {
+                Ok(mut stats) => {
+                    stats.calls += pending.get(&index).copied().unwrap_or(0);
+                    add(function, stats);
                 }
-            };
-            let pending = pending.get(&index).copied().unwrap_or(0);
-            by_target.entry(function.target).or_default().push(FunctionReport::new(
-                function.name.clone(),
-                function.file.clone(),
-                function.line,
-                stats,
-                pending,
-            ));
+                Err(error) => tracing::debug!("cannot read the counters of function {index}: {error}"),
+            }
+        }
+        for (function, stats) in self.functions.past() {
+            add(function, stats);
+        }
+        let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
+        for (function, stats) in by_function {
+            let report = FunctionReport::new(function.name, function.file, function.line, stats);
+            by_target.entry(function.target).or_default().push(report);
         }
         let targets = self
             .resolver

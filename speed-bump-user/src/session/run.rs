@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    session::{Session, stopper::Stopper},
+    session::Session,
     sys::{
         record::read,
         watch::{watch_pidfd, watch_ring},
@@ -50,7 +50,6 @@ pub async fn run(
     show_every: Option<Duration>,
     mut show: impl FnMut(&mut Session),
 ) -> std::io::Result<Ended> {
-    let _stopper = Stopper::start(session.engine.second_control()?)?;
     let mut events = session.engine.take_events().map(watch_ring).transpose()?;
     let ends = session.ends();
     let mut follow = interval(FOLLOW_EVERY);

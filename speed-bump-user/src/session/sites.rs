@@ -11,12 +11,12 @@ use crate::{
 
 /// What makes two sites the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct SiteKey {
-    file: FileId,
-    offset: FileOffset,
-    semaphore: Option<FileOffset>,
-    program: UprobeProgram,
-    function: u32,
+pub(super) struct SiteKey {
+    pub(super) file: FileId,
+    pub(super) offset: FileOffset,
+    pub(super) semaphore: Option<FileOffset>,
+    pub(super) program: UprobeProgram,
+    pub(super) function: u32,
 }
 
 /// Indices by site.
@@ -38,7 +38,11 @@ impl SiteTable {
     /// [`SessionError::Full`].
     pub fn enter(&mut self, site: &PlannedSite, function: u32) -> Result<(u32, bool), SessionError> {
         let PlannedSite { ref file, offset, semaphore, program, .. } = *site;
-        let key = SiteKey { file: file.id(), offset, semaphore, program, function };
+        self.enter_key(SiteKey { file: file.id(), offset, semaphore, program, function })
+    }
+
+    /// The same for a site that no plan knew.
+    pub(super) fn enter_key(&mut self, key: SiteKey) -> Result<(u32, bool), SessionError> {
         if let Some(index) = self.indices.get(&key) {
             return Ok((*index, false));
         }

@@ -86,13 +86,13 @@ pub struct FunctionReport {
 }
 
 impl FunctionReport {
-    /// A function with its counters; `pending` are calls seen before the function was known.
-    pub fn new(name: String, file: PathBuf, line: Option<u32>, stats: FunctionStats, pending: u64) -> Self {
+    /// A function with its counters.
+    pub fn new(name: String, file: PathBuf, line: Option<u32>, stats: FunctionStats) -> Self {
         Self {
             name,
             file,
             line,
-            calls: stats.calls + pending,
+            calls: stats.calls,
             delayed: stats.delayed,
             requested_ns: Nanos(stats.requested_ns),
             delivered_ns: Nanos(stats.delivered_ns),

@@ -104,6 +104,7 @@ pub(super) struct Loaded {
     pub(super) site: OwnedFd,
     pub(super) trampoline: OwnedFd,
     pub(super) python_usdt: OwnedFd,
+    pub(super) python_helper: OwnedFd,
 }
 
 /// Creates the maps and loads the uprobe programs.
@@ -156,6 +157,7 @@ pub(super) fn load(
         site: program(maps::PROGRAM_SITE)?,
         trampoline: program(maps::PROGRAM_TRAMPOLINE)?,
         python_usdt: program(maps::PROGRAM_PYTHON_USDT)?,
+        python_helper: program(maps::PROGRAM_PYTHON_HELPER)?,
         ebpf,
     })
 }

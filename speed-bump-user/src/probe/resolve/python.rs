@@ -14,9 +14,9 @@ use crate::{
         plan::{Plan, PlannedFunction, PlannedSite, PythonPlan, Remark, SelectedFunction},
         site::{self, FunctionCode},
     },
-    process::{Mappings, Process, ProcessError},
+    process::{MappedFile, Mappings, Process, ProcessError, mapped_file::FileIdentity},
     python::{
-        entry_source::{self, EntrySource, Facts, NoEntries},
+        entry_source::{self, EntryChoice, EntrySource, Facts, Injection, NoEntries},
         interpreter::{self, Interpreter},
         perf_map::{PerfMapEntry, PerfMapFollower},
         root::ProcessRoot,
@@ -30,6 +30,7 @@ impl Resolver {
         &self,
         process: &Process,
         mappings: &Mappings,
+        injection: Injection<'_>,
         of_relatives: Option<EntrySource>,
         plan: &mut Plan,
     ) -> Result<(), ProcessError> {
@@ -54,7 +55,11 @@ impl Resolver {
         };
         plan.python = PythonPlan::NotAsked;
         for (file, interpreter) in &interpreters {
+            if plan.wants_helper() {
+                break; // one helper serves a process, and the first interpreter is the one it finds
+            }
             let facts = Facts {
+                injection,
                 version: interpreter.version,
                 has_trampolines: !listed.is_empty(),
                 has_function_entry: interpreter.has_function_entry,
@@ -68,7 +73,8 @@ impl Resolver {
             match planned {
                 Ok((source, sites)) => {
                     plan.sites.extend(sites);
-                    plan.python = PythonPlan::Source { source, version: interpreter.version };
+                    let stub = (source == EntrySource::Helper).then(|| self.stub());
+                    plan.python = PythonPlan::Source { source, version: interpreter.version, stub };
                 }
                 Err(why) if matches!(plan.python, PythonPlan::NotAsked) => {
                     plan.python = PythonPlan::Impossible(why);
@@ -84,7 +90,9 @@ impl Resolver {
                  and line; the qualified name comes from the source file, or, where that cannot be read, the \
                  last component of the pattern is matched against co_name",
             ),
-            PythonPlan::NotAsked | PythonPlan::Impossible(_) => {}
+            PythonPlan::Source { source: EntrySource::Helper, .. }
+            | PythonPlan::NotAsked
+            | PythonPlan::Impossible(_) => {}
         }
         Ok(())
     }
@@ -99,12 +107,12 @@ impl Resolver {
     /// later: trampolines can be switched on in a running process.
     fn entry_source(
         &self,
-        facts: &Facts,
+        facts: &Facts<'_>,
         of_relatives: Option<EntrySource>,
     ) -> Result<EntrySource, NoEntries> {
-        let Some(asked) = self.entry else {
-            return entry_source::choose(facts).or_else(|why| match (&why, of_relatives) {
-                (NoEntries::NoTrampolines { .. }, Some(EntrySource::PerfMap)) => Ok(EntrySource::PerfMap),
+        let EntryChoice::Only(asked) = self.entry else {
+            return entry_source::choose(facts).or_else(|why| match of_relatives {
+                Some(EntrySource::PerfMap) if why.may_get_trampolines() => Ok(EntrySource::PerfMap),
                 _ => Err(why),
             });
         };
@@ -112,6 +120,19 @@ impl Resolver {
             Ok(()) | Err(NoEntries::NoTrampolines { .. }) => Ok(asked),
             Err(why) => Err(why),
         }
+    }
+
+    /// The mapped files that hold an interpreter.
+    ///
+    /// # Errors
+    /// The process cannot be looked into.
+    pub fn interpreter_files(&self, process: &Process) -> Result<Vec<FileIdentity>, ProcessError> {
+        let mappings = process.mappings()?;
+        let found = self.interpreters(process, &mappings, &mut Plan::empty());
+        let ids: Vec<_> = found.iter().map(|(file, _)| file.id()).collect();
+        let is_one =
+            |mapped: &&MappedFile| probe_file(process, mapped).is_ok_and(|file| ids.contains(&file.id()));
+        Ok(mappings.files.iter().filter(is_one).map(|mapped| mapped.identity).collect())
     }
 
     /// The interpreters among the mapped files.
@@ -149,6 +170,8 @@ impl Resolver {
         interpreter: &Interpreter,
     ) -> Result<Vec<PlannedSite>, String> {
         let sites = match source {
+            // Known once the helper is in.
+            EntrySource::Helper => Ok(Vec::new()),
             EntrySource::PerfMap => {
                 let shadow_stack = process.status().map_err(|error| error.to_string())?.shadow_stack;
                 self.evaluator_site(file, interpreter, shadow_stack).map(|site| vec![site])
@@ -174,9 +197,10 @@ impl Resolver {
             FunctionCode { map: &code, entry: evaluator.address, size: Some(evaluator.size), shadow_stack };
         let mut analysis = site::analyse(&function).map_err(|error| refuse(error.to_string()))?;
         analysis.candidates.retain(|candidate| candidate.stack_delta.is_some());
-        let site = analysis
-            .choose(&|kind| self.calibration.cost(kind).floor)
-            .map_err(|error| refuse(error.to_string()))?;
+        let site = analysis.choose(&|kind| self.price(kind)).map_err(|error| refuse(error.to_string()))?;
+        if let Some(why) = self.deadly(site.kind) {
+            return Err(refuse(why));
+        }
         let offset = elf_of(file)?
             .segments()
             .code_offset_of(site.address)

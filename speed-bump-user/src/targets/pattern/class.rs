@@ -51,6 +51,16 @@ impl Class {
         self.ranges.iter().any(|&(first, last)| (first..=last).contains(&c)) != self.negated
     }
 
+    /// Whether the characters are those not in the ranges.
+    pub(in crate::targets) fn is_negated(&self) -> bool {
+        self.negated
+    }
+
+    /// First and last character of each range; the first is never beyond the last.
+    pub(in crate::targets) fn ranges(&self) -> &[(char, char)] {
+        &self.ranges
+    }
+
     /// The class as a regular expression; one that never matches when no character is in it.
     pub(super) fn to_hir(&self) -> Hir {
         let ranges = self.ranges.iter().map(|&(first, last)| ClassUnicodeRange::new(first, last));

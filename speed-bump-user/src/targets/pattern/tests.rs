@@ -8,12 +8,11 @@ use std::{
 };
 
 use proptest::{
-    prelude::*,
-    strategy::ValueTree as _,
+    strategy::{Strategy as _, ValueTree as _},
     test_runner::{Config, TestRunner},
 };
 
-use super::*;
+use super::{strategies::pair, *};
 
 fn matches(pattern: &str, text: &str) -> bool {
     Pattern::new(pattern).unwrap().matches(text)
@@ -149,9 +148,6 @@ fn a_set_finds_what_its_patterns_match_one_by_one() {
     }
 }
 
-/// Characters that mean something to a glob, to a regular expression, or to an encoding.
-const ODD: &str = r"[[[[]]]]!!!^^---**???\\{},&&~~||.:/$()+#aabbzAZ09 é漢😀";
-
 /// Pairs that compare our patterns with `CPython`'s.
 const PAIRS: usize = 16_000;
 
@@ -165,47 +161,6 @@ except re.error:
 pairs = json.loads(sys.stdin.buffer.read().decode('utf-8'))
 print(json.dumps([fnmatch.fnmatchcase(name, pattern) for pattern, name in pairs]))
 ";
-
-fn odd_char() -> impl Strategy<Value = char> {
-    prop_oneof![
-        30 => proptest::sample::select(ODD.chars().collect::<Vec<_>>()),
-        1 => Just('\n'),
-        1 => any::<char>(),
-    ]
-}
-
-fn odd_text(most: usize) -> impl Strategy<Value = String> {
-    proptest::collection::vec(odd_char(), 0..=most).prop_map(String::from_iter)
-}
-
-fn odd_pattern() -> impl Strategy<Value = String> {
-    let class = ("!?", proptest::collection::vec(odd_char(), 0..6))
-        .prop_map(|(not, members)| format!("[{not}{}]", String::from_iter(members)));
-    prop_oneof![
-        2 => odd_text(12),
-        3 => proptest::collection::vec(prop_oneof![odd_text(3), class], 0..4).prop_map(|parts| parts.concat()),
-    ]
-}
-
-/// A pattern, and a name that has a fair chance to match it: each piece is filled in, now and then wrongly.
-fn pair() -> impl Strategy<Value = (String, String)> {
-    let fill = proptest::collection::vec((odd_char(), 0..16_u8), 12);
-    (odd_pattern(), odd_text(8), 0..8_u8, fill).prop_map(|(pattern, unrelated, dice, fill)| {
-        if dice == 0 {
-            return (pattern, unrelated);
-        }
-        let mut name = String::new();
-        for (piece, (c, dice)) in pieces(&pattern).iter().zip(fill.iter().cycle()) {
-            match (piece, dice) {
-                (Piece::AnyText, dice) => name.extend(std::iter::repeat_n(*c, usize::from(*dice) % 3)),
-                (Piece::AnyChar, _) | (Piece::OneOf(_), 0..6) | (_, 6) => name.push(*c),
-                (Piece::OneOf(class), _) => name.extend(ODD.chars().find(|c| class.contains(*c))),
-                (Piece::Literal(literal), _) => name.push_str(literal),
-            }
-        }
-        (pattern, name)
-    })
-}
 
 /// What `CPython` says about the pairs; `Err` with the reason when no Python can be asked.
 fn ask_cpython(pairs: &[(String, String)]) -> Result<Vec<bool>, String> {

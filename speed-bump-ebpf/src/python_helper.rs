@@ -1,0 +1,24 @@
+//! The stub of the helper in a Python process: the registers name function and target.
+//!
+//! The helper gave the function its number, and the process could call the stub with any other: the number is
+//! held against the process's own range, and the target against the policies there are. A function is counted and
+//! delayed from its first call on, before the loader has heard of it.
+
+use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
+
+use crate::{arch, maps::SITES, visit::visit_for};
+
+/// `speed_bump:python_entry(function, target, …)`.
+#[uprobe]
+pub fn python_helper(context: ProbeContext) -> u32 {
+    // SAFETY: the helper has no preconditions.
+    let entered_ns = unsafe { bpf_ktime_get_ns() };
+    let Some(site) = SITES.get(crate::cookie(&context).site) else { return 0 };
+    // SAFETY: the context of a uprobe is its `pt_regs`.
+    let [function, target] = arch::first_arguments(unsafe { &*context.regs });
+    let (function, target) = (function as u32, target as u32);
+    if function < site.functions {
+        visit_for(site.function + function, target, site.overhead_ns, entered_ns, true);
+    }
+    0
+}

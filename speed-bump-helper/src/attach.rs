@@ -1,0 +1,54 @@
+//! The one function that a loader calls.
+
+use core::{ffi::c_void, ptr};
+
+use speed_bump_abi::control_block::{Failure, State};
+
+use crate::{block::Block, host, life, session, sys};
+
+/// Begins a session with the control block in this file.
+///
+/// Maps it, starts a detached thread with all signals blocked, and returns; all else happens on that thread. Takes
+/// neither the GIL nor any lock of the interpreter. The file descriptor is closed in any case.
+///
+/// Returns 0, or the number of a [`Failure`]: [`Failure::BadBlock`], [`Failure::NoThread`], or [`Failure::Busy`] while
+/// a session is on in this process.
+// The loader finds it by name, in the image alone: a test that links the library has no use for it.
+#[cfg_attr(feature = "image", unsafe(no_mangle))]
+pub extern "C" fn speed_bump_attach(control_fd: i32) -> i32 {
+    let failure = attach(control_fd).err().unwrap_or(Failure::None);
+    sys::close(control_fd);
+    failure as i32
+}
+
+fn attach(control_fd: i32) -> Result<(), Failure> {
+    if !life::claim().map_err(|_| Failure::NoThread)? {
+        return Err(Failure::Busy);
+    }
+    let begun = Block::map(control_fd).and_then(|block| start(block).ok_or(Failure::NoThread));
+    if begun.is_err() {
+        life::release();
+    }
+    begun
+}
+
+fn start(block: Block) -> Option<()> {
+    let _mask = sys::SignalMask::block_all_but(host::reserved_signals()).ok()?;
+    let started = host::start_thread(main);
+    if started.is_none() {
+        block.leave(State::Failed, || {});
+    }
+    started
+}
+
+extern "C" fn main(_: *mut c_void) -> *mut c_void {
+    sys::name_thread(c"speed-bump");
+    match Block::current() {
+        Some(block) => {
+            let state = session::serve(block);
+            block.leave(state, life::release);
+        }
+        None => life::release(),
+    }
+    ptr::null_mut()
+}

@@ -1,0 +1,303 @@
+//! The control block as this process sees it: at addresses that stay reserved for ever.
+//!
+//! A callback may still look at the block of a session that is over, or that was the parent's. So every session maps
+//! its block over the same addresses, and zeroed memory lies there between sessions: a late reader finds
+//! [`State::Fresh`] and nothing else, and never faults.
+//!
+//! Offsets and lengths are read once, when the block is mapped, and checked against its size; later changes of theirs
+//! are never seen, but for the selector's, which is checked anew for each generation.
+
+use core::{
+    cell::UnsafeCell,
+    mem::{align_of, size_of},
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering},
+};
+
+use speed_bump_abi::control_block::{
+    Command, ControlBlock, FAILURE_TEXT_BYTES, Failure, FunctionRecord, MAGIC, State, StubForm, VERSION,
+};
+
+use crate::{fault::Fault, sys};
+
+/// Addresses reserved; the largest block that is accepted. 100,000 functions with names of 100 bytes take 14 MiB.
+const RESERVED: usize = 128 << 20;
+
+static BASE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+/// How much of the reserved addresses has ever had memory.
+static EXTENT: AtomicUsize = AtomicUsize::new(0);
+
+/// Where things are in a block, checked.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    base: NonNull<u8>,
+    size: usize,
+    functions: usize,
+    functions_capacity: u32,
+    index: usize,
+    index_slots: u32,
+    names: usize,
+    names_capacity: usize,
+    stub_form: StubForm,
+}
+
+/// Two places, used in turn, so that whoever reads one while the next session begins has it whole.
+struct Layouts([UnsafeCell<Option<Layout>>; 2]);
+
+// SAFETY: a place is written only while `CURRENT` points to the other, or to none.
+unsafe impl Sync for Layouts {}
+
+static LAYOUTS: Layouts = Layouts([UnsafeCell::new(None), UnsafeCell::new(None)]);
+static CURRENT: AtomicPtr<Option<Layout>> = AtomicPtr::new(ptr::null_mut());
+
+/// The block of the session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block(&'static Layout);
+
+impl Block {
+    /// The one that was mapped last, if any.
+    pub(crate) fn current() -> Option<Self> {
+        // SAFETY: null, or a place that is not written as long as it is the current one.
+        unsafe { CURRENT.load(Ordering::Acquire).as_ref() }?.as_ref().map(Self)
+    }
+
+    /// Maps a new one over the last.
+    ///
+    /// # Errors
+    /// [`Failure::BadBlock`]: not a block, one of another version, one that does not fit, or one that could not
+    /// be mapped.
+    pub(crate) fn map(fd: i32) -> Result<Self, Failure> {
+        let bad = |_| Failure::BadBlock;
+        let file_size = sys::file_size(fd).map_err(bad)?;
+        let size = usize::try_from(file_size).map_err(|_| Failure::BadBlock)?;
+        if !(size_of::<ControlBlock>()..=RESERVED).contains(&size) {
+            return Err(Failure::BadBlock);
+        }
+        let base = base().map_err(bad)?;
+        let extent = EXTENT.load(Ordering::Acquire);
+        // SAFETY: the addresses are reserved for blocks alone; readers cope with any content.
+        unsafe {
+            sys::map_file_over(base, size, fd).map_err(bad)?;
+        }
+        EXTENT.fetch_max(round_up(size), Ordering::AcqRel);
+        if extent > round_up(size) {
+            // SAFETY: as above, and inside the reservation, which `EXTENT` never leaves.
+            let rest = unsafe { base.add(round_up(size)) };
+            // SAFETY: as above.
+            unsafe { sys::map_zeroes_over(rest, extent - round_up(size)).map_err(bad)? };
+        }
+        let Some(layout) = Layout::read(base, size) else {
+            Self::forget(base);
+            return Err(Failure::BadBlock);
+        };
+        let current = CURRENT.load(Ordering::Acquire);
+        let place =
+            if ptr::eq(current, LAYOUTS.0[0].get()) { LAYOUTS.0[1].get() } else { LAYOUTS.0[0].get() };
+        // SAFETY: not the current place, and only the owner of the process's claim gets here.
+        unsafe { *place = Some(layout) };
+        CURRENT.store(place, Ordering::Release);
+        Self::current().ok_or(Failure::BadBlock)
+    }
+
+    /// Ends the session: zeroed memory takes the block's place, others learn the state, and so that whoever
+    /// learns it can begin anew at once, `between` runs in between.
+    pub(crate) fn leave(self, state: State, between: impl FnOnce()) {
+        let alias = sys::alias(self.0.base, sys::PAGE);
+        Self::forget(self.0.base);
+        between();
+        let Ok(alias) = alias else { return };
+        // SAFETY: the beginning of the block that was mapped until now, and nobody unmaps it but this function.
+        let head = unsafe { alias.cast::<ControlBlock>().as_ref() };
+        head.state.store(state as u32, Ordering::Release);
+        sys::wake(&head.state);
+        // SAFETY: `head` is not used any more.
+        unsafe { sys::free(alias, sys::PAGE) };
+    }
+
+    fn forget(base: NonNull<u8>) {
+        // SAFETY: the addresses are reserved for blocks alone; readers cope with zeroes. Should it fail, the old
+        // block stays readable.
+        let _ = unsafe { sys::map_zeroes_over(base, EXTENT.load(Ordering::Acquire)) };
+    }
+
+    /// The head, which the other side changes at any time.
+    pub(crate) fn head(self) -> &'static ControlBlock {
+        // SAFETY: the mapping is at least so long, aligned to pages, never unmapped, and all fields are atomics.
+        unsafe { self.0.base.cast().as_ref() }
+    }
+
+    /// What the loader wants.
+    pub(crate) fn command(self) -> Command {
+        match self.head().command.load(Ordering::Acquire) {
+            run if run == Command::Run as u32 => Command::Run,
+            survey if survey == Command::Survey as u32 => Command::Survey,
+            // Also what no loader of this version says.
+            _ => Command::Leave,
+        }
+    }
+
+    /// Which stub to run into.
+    pub(crate) fn stub_form(self) -> StubForm {
+        self.0.stub_form
+    }
+
+    /// Says how far the helper is.
+    pub(crate) fn set_state(self, state: State) {
+        self.head().state.store(state as u32, Ordering::Release);
+        sys::wake(&self.head().state);
+    }
+
+    /// Adds to what the user should hear of.
+    pub(crate) fn notice(self, bits: u32) {
+        if bits & !self.head().notices.load(Ordering::Relaxed) != 0 {
+            self.head().notices.fetch_or(bits, Ordering::AcqRel);
+        }
+    }
+
+    /// Says why the helper fails; the state comes later.
+    pub(crate) fn describe(self, fault: &Fault) {
+        let text: &[u8; FAILURE_TEXT_BYTES] = fault.text.padded();
+        for (place, byte) in self.head().failure_text.0.iter().zip(text) {
+            place.store(*byte, Ordering::Relaxed);
+        }
+        self.head().failure.store(fault.failure as u32, Ordering::Release);
+    }
+
+    /// The bytes of the current selector: where they begin, and how many they are.
+    pub(crate) fn selector(self) -> Option<(NonNull<u8>, usize)> {
+        let offset = usize::try_from(self.head().selector_offset.load(Ordering::Acquire)).ok()?;
+        let length = usize::try_from(self.head().selector_length.load(Ordering::Acquire)).ok()?;
+        if !fits(self.0.size, offset, length, 1) {
+            return None;
+        }
+        // SAFETY: inside the block.
+        Some((unsafe { self.0.base.add(offset) }, length))
+    }
+
+    /// How many records there can be.
+    pub(crate) fn capacity(self) -> u32 {
+        self.0.functions_capacity
+    }
+
+    /// One of them.
+    pub(crate) fn record(self, number: u32) -> Option<&'static FunctionRecord> {
+        if number >= self.0.functions_capacity {
+            return None;
+        }
+        let offset = self.0.functions + number as usize * size_of::<FunctionRecord>();
+        // SAFETY: inside the block (checked when it was mapped), aligned, all fields are atomics.
+        Some(unsafe { self.0.base.add(offset).cast().as_ref() })
+    }
+
+    /// How many slots the index has: a power of two.
+    pub(crate) fn slots(self) -> u32 {
+        self.0.index_slots
+    }
+
+    /// One of them; the number wraps around.
+    pub(crate) fn slot(self, number: u32) -> &'static AtomicU32 {
+        let number = number & (self.0.index_slots - 1);
+        let offset = self.0.index + number as usize * size_of::<AtomicU32>();
+        // SAFETY: inside the block (checked when it was mapped), aligned, an atomic.
+        unsafe { self.0.base.add(offset).cast().as_ref() }
+    }
+
+    /// How many bytes of names there can be.
+    pub(crate) fn names_capacity(self) -> usize {
+        self.0.names_capacity
+    }
+
+    /// The address of a name, for a probe that reads it. In the names, whatever the offset.
+    #[inline]
+    pub(crate) fn name_address(self, offset: u32) -> *const u8 {
+        let offset = (offset as usize).min(self.0.names_capacity);
+        self.0.base.as_ptr().wrapping_add(self.0.names + offset)
+    }
+
+    /// The bytes of a name, if it lies in the names. They may be changed at any time by who shares the block, so
+    /// they are compared and nothing else.
+    pub(crate) fn name_is(self, offset: u32, length: u32, expected: &[u8]) -> bool {
+        let (offset, length) = (offset as usize, length as usize);
+        length == expected.len()
+            && fits(self.0.names_capacity, offset, length, 1)
+            && expected.iter().enumerate().all(|(i, byte)| {
+                // SAFETY: inside the names; volatile, as others may write.
+                unsafe { self.0.base.add(self.0.names + offset + i).read_volatile() == *byte }
+            })
+    }
+
+    /// Writes a name and its NUL to a place that was handed out for it. `false`: it is not in the names.
+    pub(crate) fn write_name(self, offset: usize, name: &[u8]) -> bool {
+        if !fits(self.0.names_capacity, offset, name.len() + 1, 1) {
+            return false;
+        }
+        let start = self.0.base.as_ptr().wrapping_add(self.0.names + offset);
+        // SAFETY: inside the names, and nobody else was given this place.
+        unsafe {
+            ptr::copy_nonoverlapping(name.as_ptr(), start, name.len());
+            start.add(name.len()).write(0);
+        }
+        true
+    }
+}
+
+impl Layout {
+    fn read(base: NonNull<u8>, file_size: usize) -> Option<Self> {
+        // SAFETY: mapped and at least so long; all fields are atomics.
+        let head: &ControlBlock = unsafe { base.cast().as_ref() };
+        let long = |value: u64| usize::try_from(value).ok();
+        let size = long(head.size.load(Ordering::Acquire))?;
+        let layout = Self {
+            base,
+            size,
+            functions: long(head.functions_offset.load(Ordering::Acquire))?,
+            functions_capacity: head.functions_capacity.load(Ordering::Acquire),
+            index: long(head.index_offset.load(Ordering::Acquire))?,
+            index_slots: head.index_slots.load(Ordering::Acquire),
+            names: long(head.names_offset.load(Ordering::Acquire))?,
+            names_capacity: long(head.names_capacity.load(Ordering::Acquire))?,
+            stub_form: match head.stub_form.load(Ordering::Acquire) {
+                nop if nop == StubForm::Nop as u32 => StubForm::Nop,
+                nop5 if nop5 == StubForm::Nop5 as u32 => StubForm::Nop5,
+                _ => return None,
+            },
+        };
+        let functions = (layout.functions_capacity as usize).checked_mul(size_of::<FunctionRecord>())?;
+        let index = (layout.index_slots as usize).checked_mul(size_of::<AtomicU32>())?;
+        let head_matches = head.magic.load(Ordering::Acquire) == MAGIC
+            && head.version.load(Ordering::Acquire) == VERSION
+            && (size_of::<ControlBlock>()..=file_size).contains(&size);
+        let index_suffices = layout.index_slots.is_power_of_two()
+            && layout.index_slots as usize >= 2 * layout.functions_capacity as usize;
+        let parts_fit = fits(size, layout.functions, functions, align_of::<FunctionRecord>())
+            && fits(size, layout.index, index, align_of::<AtomicU32>())
+            && fits(size, layout.names, layout.names_capacity, 1)
+            && u32::try_from(layout.names_capacity).is_ok();
+        (head_matches && index_suffices && parts_fit).then_some(layout)
+    }
+}
+
+/// Whether so many bytes lie in the part of the whole that comes after nothing else has been checked: aligned,
+/// without overflow.
+fn fits(whole: usize, offset: usize, length: usize, alignment: usize) -> bool {
+    offset.is_multiple_of(alignment) && offset.checked_add(length).is_some_and(|end| end <= whole)
+}
+
+fn round_up(size: usize) -> usize {
+    size.next_multiple_of(sys::PAGE)
+}
+
+fn base() -> Result<NonNull<u8>, sys::Errno> {
+    if let Some(base) = NonNull::new(BASE.load(Ordering::Acquire)) {
+        return Ok(base);
+    }
+    let ours = sys::reserve(RESERVED)?;
+    match BASE.compare_exchange(ptr::null_mut(), ours.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Ok(ours),
+        Err(theirs) => {
+            // SAFETY: nobody else has seen it.
+            unsafe { sys::free(ours, RESERVED) };
+            NonNull::new(theirs).ok_or(sys::Errno(0))
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! A growing list in memory of its own: the C library's allocator, or Python's, must not be called where it is used.
+
+use core::{mem::size_of, ptr::NonNull};
+
+use crate::{python::object::Object, sys};
+
+/// Objects, by address.
+pub(crate) struct Objects {
+    items: Option<NonNull<*mut Object>>,
+    length: usize,
+    capacity: usize,
+}
+
+impl Objects {
+    /// An empty one.
+    pub(crate) const fn new() -> Self {
+        Self { items: None, length: 0, capacity: 0 }
+    }
+
+    /// Adds one. `false`: there is no memory.
+    pub(crate) fn push(&mut self, object: *mut Object) -> bool {
+        if self.length == self.capacity && !self.grow() {
+            return false;
+        }
+        let Some(items) = self.items else { return false };
+        // SAFETY: below the capacity.
+        unsafe { items.add(self.length).write(object) };
+        self.length += 1;
+        true
+    }
+
+    fn grow(&mut self) -> bool {
+        let capacity = (self.capacity * 2).max(sys::PAGE / size_of::<*mut Object>());
+        let Ok(memory) = sys::allocate(capacity * size_of::<*mut Object>()) else { return false };
+        let larger = memory.cast::<*mut Object>();
+        if let Some(items) = self.items {
+            // SAFETY: both are as long, and do not overlap.
+            unsafe { items.copy_to_nonoverlapping(larger, self.length) };
+            self.free();
+        }
+        (self.items, self.capacity) = (Some(larger), capacity);
+        true
+    }
+
+    fn free(&mut self) {
+        if let Some(items) = self.items.take() {
+            // SAFETY: mapped with this length, and not used any more.
+            unsafe { sys::free(items.cast(), self.capacity * size_of::<*mut Object>()) };
+        }
+    }
+
+    /// One of them.
+    pub(crate) fn get(&self, number: usize) -> Option<NonNull<Object>> {
+        let items = self.items.filter(|_| number < self.length)?;
+        // SAFETY: below the length.
+        NonNull::new(unsafe { items.add(number).read() })
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        self.free();
+    }
+}

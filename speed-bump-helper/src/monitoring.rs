@@ -1,0 +1,314 @@
+//! Calls by `sys.monitoring`, from 3.12 on.
+//!
+//! A native callback for `PY_START`, asked for globally. What is not selected answers `DISABLE`, and costs nothing
+//! from then on. A forked child inherits all of it, without the helper's thread: there the callback looks at
+//! the block itself.
+
+use core::{
+    ffi::{c_int, c_long},
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering},
+};
+
+use speed_bump_abi::control_block::{Failure, State, notice};
+
+use crate::{
+    block::Block,
+    fault::Fault,
+    judge::{Judge, Verdict},
+    life,
+    python::{
+        api::{Api, MethodDefinition},
+        code::Code,
+        gil::Python,
+        object::{Object, Owned},
+    },
+    stub,
+};
+
+/// What the tool is called in `sys.monitoring.get_tool`.
+const NAME: &core::ffi::CStr = c"speed-bump";
+/// The ids there are, in the order in which we want them: first those that belong to nobody, then those of an
+/// optimiser, a coverage tool, a debugger and a profiler.
+const TOOL_IDS: [c_int; 6] = [3, 4, 5, 1, 0, 2];
+/// `sys.monitoring.events.PY_START` (Include/cpython/monitoring.h).
+const PY_START: c_int = 1;
+/// `METH_FASTCALL` (Include/methodobject.h).
+const METH_FASTCALL: c_int = 0x80;
+const NO_TOOL: c_int = -1;
+
+static TOOL: AtomicI32 = AtomicI32::new(NO_TOOL);
+/// The name object that our tool was registered with: by its identity the tool is known to be ours.
+static TOOL_NAME: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
+static CALLBACK: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
+static DISABLE: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
+/// Whether a selected function was called since this was last looked at: then the tool id is still ours.
+static CALLED: AtomicBool = AtomicBool::new(false);
+
+static DEFINITION: MethodDefinition = MethodDefinition {
+    name: NAME.as_ptr(),
+    function: on_start,
+    flags: METH_FASTCALL,
+    documentation: ptr::null(),
+};
+
+/// Has calls reported. In a forked child that inherited our tool, it is kept.
+///
+/// # Errors
+/// [`Failure::NoToolId`]; [`Failure::Python`] with the exception.
+pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
+    let monitoring = Monitoring::find(python)?;
+    prepare(&monitoring)?;
+    let tool = match TOOL.load(Ordering::Relaxed) {
+        ours if monitoring.is_ours(ours) => ours,
+        _ => monitoring.take_id()?,
+    };
+    TOOL.store(tool, Ordering::Relaxed);
+    let installed = monitoring.register(tool, CALLBACK.load(Ordering::Relaxed)).and_then(|()| {
+        // What answered DISABLE to a session before this one is asked again.
+        monitoring.restart()?;
+        monitoring.listen(tool, PY_START)
+    });
+    if installed.is_err() {
+        monitoring.give_back(tool);
+        TOOL.store(NO_TOOL, Ordering::Relaxed);
+    }
+    installed
+}
+
+/// Has every function ask again, after the selector changed.
+///
+/// # Errors
+/// [`Failure::Python`].
+pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
+    Monitoring::find(python)?.restart()
+}
+
+/// Whether calls are still reported, as bits of [`notice`].
+pub(crate) fn check(python: Python<'_>) -> u32 {
+    let Ok(monitoring) = Monitoring::find(python) else { return notice::TOOL_ID_LOST };
+    let tool = TOOL.load(Ordering::Relaxed);
+    if monitoring.is_ours(tool) && monitoring.listens(tool, PY_START) { 0 } else { notice::TOOL_ID_LOST }
+}
+
+/// Whether [`check`] is worth the GIL: no call has shown that all is well.
+pub(crate) fn check_is_due() -> bool {
+    !CALLED.swap(false, Ordering::Relaxed)
+}
+
+/// Undoes [`install`]; what was lost meanwhile, as bits of [`notice`].
+pub(crate) fn uninstall(python: Python<'_>) -> u32 {
+    let tool = TOOL.swap(NO_TOOL, Ordering::Relaxed);
+    if tool == NO_TOOL {
+        return 0;
+    }
+    let Ok(monitoring) = Monitoring::find(python) else { return notice::TOOL_ID_LOST };
+    if !monitoring.is_ours(tool) {
+        return notice::TOOL_ID_LOST;
+    }
+    monitoring.give_back(tool);
+    0
+}
+
+/// Makes, once a process, what is needed of Python objects.
+fn prepare(monitoring: &Monitoring<'_>) -> Result<(), Fault> {
+    let python = monitoring.python;
+    // SAFETY: the GIL is held; the definition lives for ever.
+    let make_callback = || unsafe {
+        let callback = (python.api.native_function)(&raw const DEFINITION, ptr::null_mut(), ptr::null_mut());
+        Owned::from_new(python, callback)
+    };
+    // SAFETY: the GIL is held.
+    let make_name = || unsafe { Owned::from_new(python, (python.api.string)(NAME.as_ptr())) };
+    let find_disable = || monitoring.module.attribute(c"DISABLE");
+    let once = |place: &AtomicPtr<Object>, make: &dyn Fn() -> Option<_>| {
+        if place.load(Ordering::Acquire).is_null() {
+            let made: Owned<'_> = make().ok_or_else(|| python.fault(&["sys.monitoring: "]))?;
+            place.store(made.keep(), Ordering::Release);
+        }
+        Ok(())
+    };
+    once(&DISABLE, &find_disable)?;
+    once(&TOOL_NAME, &make_name)?;
+    once(&CALLBACK, &make_callback)
+}
+
+/// The module `sys.monitoring`.
+struct Monitoring<'gil> {
+    module: Owned<'gil>,
+    python: Python<'gil>,
+}
+
+impl<'gil> Monitoring<'gil> {
+    fn find(python: Python<'gil>) -> Result<Self, Fault> {
+        // SAFETY: the GIL is held; `sys` keeps the object alive until we have a reference.
+        let module = unsafe { Owned::from_borrowed(python, (python.api.sys_object)(c"monitoring".as_ptr())) };
+        match module {
+            Some(module) => Ok(Self { module, python }),
+            None => {
+                python.clear();
+                Err(Fault::new(Failure::Unsupported, &["the interpreter has no sys.monitoring"]))
+            }
+        }
+    }
+
+    /// The result of a call, or the exception as a failure.
+    fn done(&self, what: &str, result: *mut Object) -> Result<Owned<'gil>, Fault> {
+        // SAFETY: a new reference or null, as all calls of methods return.
+        let result = unsafe { Owned::from_new(self.python, result) };
+        result.ok_or_else(|| self.python.fault(&["sys.monitoring.", what, ": "]))
+    }
+
+    fn take_id(&self) -> Result<c_int, Fault> {
+        let name = TOOL_NAME.load(Ordering::Relaxed);
+        for id in TOOL_IDS {
+            let holder = self.holder(id)?;
+            if holder.as_ptr() != self.python.api.none.as_ptr() {
+                continue;
+            }
+            // SAFETY: the arguments are those that the format says; the objects are alive and the GIL held.
+            let result = unsafe {
+                let (method, format) = (c"use_tool_id".as_ptr(), c"iO".as_ptr());
+                (self.python.api.call_method)(self.module.as_ptr(), method, format, id, name)
+            };
+            // A free-threaded build may give it to somebody else in between.
+            if self.done("use_tool_id", result).is_ok() {
+                return Ok(id);
+            }
+        }
+        Err(Fault::new(Failure::NoToolId, &["all six tool ids of sys.monitoring are in use"]))
+    }
+
+    /// The name of the tool that has the id, or `None` (Python's).
+    fn holder(&self, id: c_int) -> Result<Owned<'gil>, Fault> {
+        // SAFETY: the argument is what the format says; the GIL is held.
+        let result = unsafe {
+            let (method, format) = (c"get_tool".as_ptr(), c"i".as_ptr());
+            (self.python.api.call_method)(self.module.as_ptr(), method, format, id)
+        };
+        self.done("get_tool", result)
+    }
+
+    fn is_ours(&self, id: c_int) -> bool {
+        let name = TOOL_NAME.load(Ordering::Relaxed);
+        id != NO_TOOL && !name.is_null() && self.holder(id).is_ok_and(|holder| holder.as_ptr() == name)
+    }
+
+    fn register(&self, id: c_int, callback: *mut Object) -> Result<(), Fault> {
+        // SAFETY: the arguments are those that the format says; the objects are alive and the GIL held.
+        let result = unsafe {
+            let (method, format) = (c"register_callback".as_ptr(), c"iiO".as_ptr());
+            (self.python.api.call_method)(self.module.as_ptr(), method, format, id, PY_START, callback)
+        };
+        self.done("register_callback", result).map(drop)
+    }
+
+    fn listen(&self, id: c_int, events: c_int) -> Result<(), Fault> {
+        // SAFETY: the arguments are those that the format says; the GIL is held.
+        let result = unsafe {
+            let (method, format) = (c"set_events".as_ptr(), c"ii".as_ptr());
+            (self.python.api.call_method)(self.module.as_ptr(), method, format, id, events)
+        };
+        self.done("set_events", result).map(drop)
+    }
+
+    fn listens(&self, id: c_int, events: c_int) -> bool {
+        // SAFETY: the argument is what the format says; the GIL is held.
+        let result = unsafe {
+            let (method, format) = (c"get_events".as_ptr(), c"i".as_ptr());
+            (self.python.api.call_method)(self.module.as_ptr(), method, format, id)
+        };
+        let listened: Option<c_long> = self.done("get_events", result).ok().and_then(|set| set.integer());
+        self.python.clear();
+        listened.is_some_and(|set| set & c_long::from(events) != 0)
+    }
+
+    fn restart(&self) -> Result<(), Fault> {
+        // SAFETY: no arguments; the GIL is held.
+        let result = unsafe {
+            let method = c"restart_events".as_ptr();
+            (self.python.api.call_method)(self.module.as_ptr(), method, ptr::null())
+        };
+        self.done("restart_events", result).map(drop)
+    }
+
+    /// Events off, callback gone, id free. Each is tried whatever becomes of the others.
+    fn give_back(&self, id: c_int) {
+        let _ = self.listen(id, 0);
+        let _ = self.register(id, self.python.api.none.as_ptr());
+        // SAFETY: the argument is what the format says; the GIL is held.
+        let result = unsafe {
+            let (method, format) = (c"free_tool_id".as_ptr(), c"i".as_ptr());
+            (self.python.api.call_method)(self.module.as_ptr(), method, format, id)
+        };
+        let _ = self.done("free_tool_id", result);
+    }
+}
+
+/// A function begins: `on_start(code, offset)`.
+///
+/// # Safety
+/// Python calls it, with the GIL, and with a code object as the first argument.
+unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, count: isize) -> *mut Object {
+    let Some(api) = Api::found() else { return ptr::null_mut() };
+    // SAFETY: Python holds the GIL while it calls.
+    let python = unsafe { Python::assume(api) };
+    if count < 1 {
+        return disable(api);
+    }
+    // SAFETY: there is a first argument, and it lives during the call.
+    let code = unsafe { NonNull::new(*arguments).map(|code| Code::assume(python, code)) };
+    let (Some(code), Some(block)) = (code, Block::current()) else { return disable(api) };
+    let state = block.head().state.load(Ordering::Relaxed);
+    if state != State::Active as u32 && state != State::Waiting as u32 {
+        return disable(api);
+    }
+    let Some(judge) = judge(block) else { return disable(api) };
+    let verdict = match judge.known(code) {
+        Some(verdict) => verdict,
+        // SAFETY: anybody may call the callback, with anything; only here does it matter.
+        None if unsafe { Code::of(python, NonNull::new_unchecked(code.as_ptr())) }.is_some() => {
+            judge.judge(block, code, None)
+        }
+        None => Verdict::Unselected,
+    };
+    match verdict {
+        Verdict::Unselected => disable(api),
+        Verdict::Function(number) => {
+            if !CALLED.load(Ordering::Relaxed) {
+                CALLED.store(true, Ordering::Relaxed);
+            }
+            stub::enter(block, number);
+            // Immortal since 3.12.
+            api.none.as_ptr()
+        }
+    }
+}
+
+/// The judge of the block's generation; in a forked child, where no thread sees to it, it is put to work here.
+#[inline]
+fn judge(block: Block) -> Option<&'static Judge> {
+    let judge = Judge::current()?;
+    let generation = block.head().generation.load(Ordering::Relaxed);
+    if judge.generation == generation || life::is_claimed() { Some(judge) } else { adopt(block, generation) }
+}
+
+#[cold]
+fn adopt(block: Block, generation: u32) -> Option<&'static Judge> {
+    let api = Api::found()?;
+    // SAFETY: called by the callback, which Python calls with the GIL.
+    let python = unsafe { Python::assume(api) };
+    let adopted = Judge::adopt(block, generation).ok().flatten();
+    if adopted.is_some() && rejudge(python).is_err() {
+        python.clear();
+    }
+    adopted.or_else(Judge::current)
+}
+
+#[cold]
+fn disable(api: &Api) -> *mut Object {
+    let answer = DISABLE.load(Ordering::Acquire);
+    // SAFETY: a living object, and Python holds the GIL while it calls.
+    unsafe { (api.increment)(answer) };
+    answer
+}

@@ -1,0 +1,8 @@
+//! CPython as the helper uses it: functions found at run time, and as little of its memory's layout as possible.
+
+pub(crate) mod api;
+pub(crate) mod code;
+pub(crate) mod gil;
+pub(crate) mod object;
+pub(crate) mod text;
+pub(crate) mod version;

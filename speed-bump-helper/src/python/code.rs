@@ -1,0 +1,209 @@
+//! Code objects, read in place.
+//!
+//! Where their fields lie differs between versions, and is not written down here: the type says so itself, in
+//! `tp_members`, by which `code.co_filename` works in Python. Those fields never change.
+
+use core::{
+    ffi::{CStr, c_char, c_int},
+    ptr::NonNull,
+};
+
+use speed_bump_abi::control_block::Failure;
+
+use super::{api::Api, gil::Python, object::Object, text::Utf8};
+use crate::fault::Fault;
+
+/// Where fields of code objects lie, in bytes from the object's start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CodeLayout {
+    /// Of any object: its type.
+    pub(crate) object_type: usize,
+    filename: usize,
+    name: usize,
+    /// From 3.11 on.
+    qualname: Option<usize>,
+    first_line: usize,
+    flags: usize,
+    constants: usize,
+}
+
+/// `PyMemberDef` (Include/structmember.h, since 3.12 Include/descrobject.h).
+#[repr(C)]
+struct Member {
+    name: *const c_char,
+    kind: c_int,
+    offset: isize,
+    flags: c_int,
+    documentation: *const c_char,
+}
+
+// Kinds of members (the same headers).
+const INT: c_int = 1;
+const OBJECT: c_int = 6;
+const OBJECT_OR_ERROR: c_int = 16;
+/// From `ob_type` to `tp_members` in a type (Include/cpython/object.h; the same from 3.8 to 3.15).
+const TYPE_TO_MEMBERS: usize = 232;
+/// More members than a code object has.
+const MEMBERS: usize = 64;
+/// Where `ob_type` lies: behind the reference count, or behind what free-threaded builds have (Include/object.h).
+const OBJECT_TYPES: [usize; 2] = [8, 24];
+
+impl CodeLayout {
+    /// Reads it from the type.
+    ///
+    /// # Errors
+    /// [`Failure::Unsupported`]: types do not look as in any CPython that the helper knows.
+    pub(crate) fn read(code_type: NonNull<Object>, type_type: NonNull<Object>) -> Result<Self, Fault> {
+        Self::try_read(code_type, type_type).ok_or_else(|| {
+            Fault::new(Failure::Unsupported, &["code objects of this build are laid out in an unknown way"])
+        })
+    }
+
+    fn try_read(code_type: NonNull<Object>, type_type: NonNull<Object>) -> Option<Self> {
+        let start = code_type.as_ptr().cast::<u8>();
+        let object_type = OBJECT_TYPES.into_iter().find(|offset| {
+            // SAFETY: a type object is larger than that, and aligned.
+            unsafe { start.add(*offset).cast::<*mut Object>().read() == type_type.as_ptr() }
+        })?;
+        // SAFETY: a type object whose `ob_type` lies there has its members there.
+        let members = unsafe { start.add(object_type + TYPE_TO_MEMBERS).cast::<*const Member>().read() };
+        if members.is_null() {
+            return None;
+        }
+        let find = |wanted: &CStr, kinds: &[c_int]| {
+            (0..MEMBERS)
+                // SAFETY: the members end with one without a name, and nothing is read beyond it.
+                .map(|i| unsafe { &*members.add(i) })
+                .take_while(|member| !member.name.is_null())
+                // SAFETY: names of members are static texts.
+                .find(|member| unsafe { is_text(member.name, wanted) })
+                .filter(|member| kinds.contains(&member.kind))
+                .and_then(|member| usize::try_from(member.offset).ok())
+        };
+        let object = |wanted| find(wanted, &[OBJECT, OBJECT_OR_ERROR]);
+        Some(Self {
+            object_type,
+            filename: object(c"co_filename")?,
+            name: object(c"co_name")?,
+            qualname: object(c"co_qualname"),
+            first_line: find(c"co_firstlineno", &[INT])?,
+            flags: find(c"co_flags", &[INT])?,
+            constants: object(c"co_consts")?,
+        })
+    }
+}
+
+/// # Safety
+/// A text that ends with NUL.
+unsafe fn is_text(text: *const c_char, wanted: &CStr) -> bool {
+    let wanted = wanted.to_bytes_with_nul().iter().enumerate();
+    // SAFETY: nothing is read beyond the first difference, and a NUL is one, unless it is the last byte.
+    wanted.into_iter().all(|(i, byte)| unsafe { text.add(i).cast::<u8>().read() } == *byte)
+}
+
+/// A living code object.
+#[derive(Clone, Copy)]
+pub(crate) struct Code<'gil> {
+    object: NonNull<Object>,
+    python: Python<'gil>,
+}
+
+impl<'gil> Code<'gil> {
+    /// An object, if it is a code object.
+    ///
+    /// # Safety
+    /// A living object, which outlives the result.
+    pub(crate) unsafe fn of(python: Python<'gil>, object: NonNull<Object>) -> Option<Self> {
+        // SAFETY: as the caller promises.
+        let its_type = unsafe { type_of(python.api, object) };
+        (its_type == python.api.code_type.as_ptr()).then_some(Self { object, python })
+    }
+
+    /// An object that is known to be a code object.
+    ///
+    /// # Safety
+    /// A living code object, which outlives the result.
+    pub(crate) unsafe fn assume(python: Python<'gil>, object: NonNull<Object>) -> Self {
+        Self { object, python }
+    }
+
+    /// The object.
+    pub(crate) fn as_ptr(self) -> *mut Object {
+        self.object.as_ptr()
+    }
+
+    /// Who may call Python.
+    pub(crate) fn python(self) -> Python<'gil> {
+        self.python
+    }
+
+    /// `co_filename`.
+    pub(crate) fn file(self) -> Option<Utf8<'gil>> {
+        // SAFETY: a living code object.
+        unsafe { Utf8::of(self.python, self.member(self.python.api.code.filename)) }
+    }
+
+    /// `co_name`.
+    pub(crate) fn name(self) -> Option<Utf8<'gil>> {
+        // SAFETY: a living code object.
+        unsafe { Utf8::of(self.python, self.member(self.python.api.code.name)) }
+    }
+
+    /// `co_qualname`, from 3.11 on.
+    pub(crate) fn qualname(self) -> Option<Utf8<'gil>> {
+        let offset = self.python.api.code.qualname?;
+        // SAFETY: a living code object.
+        unsafe { Utf8::of(self.python, self.member(offset)) }
+    }
+
+    /// Whether it has a `co_qualname`.
+    pub(crate) fn knows_its_qualname(self) -> bool {
+        self.python.api.code.qualname.is_some()
+    }
+
+    /// `co_firstlineno`.
+    pub(crate) fn line(self) -> u32 {
+        u32::try_from(self.integer(self.python.api.code.first_line)).unwrap_or(0)
+    }
+
+    /// Whether it is of a function, or of a lambda, a comprehension and the like: not of a class or module.
+    pub(crate) fn is_function(self) -> bool {
+        /// Include/cpython/code.h, before 3.9 Include/code.h.
+        const CO_OPTIMIZED: c_int = 1;
+        self.integer(self.python.api.code.flags) & CO_OPTIMIZED != 0
+    }
+
+    fn integer(self, offset: usize) -> c_int {
+        // SAFETY: an int lies there, says the type.
+        unsafe { self.object.as_ptr().wrapping_byte_add(offset).cast::<c_int>().read() }
+    }
+
+    /// Code objects among its constants: functions, classes and comprehensions in it.
+    pub(crate) fn nested(self) -> impl Iterator<Item = Code<'gil>> {
+        // SAFETY: a living code object, whose constants live as long as it does.
+        let constants = unsafe { self.member(self.python.api.code.constants) };
+        let python = self.python;
+        // SAFETY: an object or null; the function checks that it is a tuple.
+        let count = if constants.is_null() { 0 } else { unsafe { (python.api.tuple_size)(constants) } };
+        (0..count).filter_map(move |i| {
+            // SAFETY: in the tuple, which keeps its items.
+            unsafe { Code::of(python, NonNull::new((python.api.tuple_item)(constants, i))?) }
+        })
+    }
+
+    /// # Safety
+    /// The offset is that of an object.
+    unsafe fn member(self, offset: usize) -> *mut Object {
+        // SAFETY: as the caller promises.
+        unsafe { self.object.as_ptr().wrapping_byte_add(offset).cast::<*mut Object>().read() }
+    }
+}
+
+/// The type of an object.
+///
+/// # Safety
+/// A living object.
+pub(crate) unsafe fn type_of(api: &Api, object: NonNull<Object>) -> *mut Object {
+    // SAFETY: as the caller promises; every object has its type there.
+    unsafe { object.as_ptr().wrapping_byte_add(api.code.object_type).cast::<*mut Object>().read() }
+}

@@ -1,0 +1,63 @@
+//! Holding the interpreter.
+//!
+//! What waiting for the GIL does in a process that ends: up to 3.13 the waiting thread is ended with `pthread_exit`,
+//! from 3.14 on it hangs until the process is gone. Neither keeps the process from ending, as the thread is
+//! detached and Python does not know it. So nothing is held while the helper waits.
+
+use core::{ffi::c_int, marker::PhantomData};
+
+use super::api::Api;
+
+/// The GIL, taken by the helper's thread; in free-threaded builds, an attached thread state. Given back when dropped.
+pub(crate) struct Gil {
+    api: &'static Api,
+    state: c_int,
+}
+
+/// The right to call Python's API: somebody on this stack holds the GIL.
+#[derive(Clone, Copy)]
+pub(crate) struct Python<'gil> {
+    pub(crate) api: &'static Api,
+    held: PhantomData<&'gil Gil>,
+}
+
+impl Gil {
+    /// Waits for it. `None`: the interpreter is not there yet, or no more.
+    pub(crate) fn take(api: &'static Api) -> Option<Self> {
+        // SAFETY: neither function needs anything.
+        unsafe {
+            if (api.is_initialized)() == 0 || (api.is_finalizing)() != 0 {
+                return None;
+            }
+            Some(Self { api, state: (api.gil_ensure)() })
+        }
+    }
+
+    /// The right that comes with it.
+    pub(crate) fn python(&self) -> Python<'_> {
+        Python { api: self.api, held: PhantomData }
+    }
+
+    /// Lets others have it, and waits for it again.
+    pub(crate) fn pause(&mut self) {
+        // SAFETY: it is held.
+        unsafe { (self.api.restore_thread)((self.api.save_thread)()) };
+    }
+}
+
+impl Drop for Gil {
+    fn drop(&mut self) {
+        // SAFETY: it is held since `take`.
+        unsafe { (self.api.gil_release)(self.state) };
+    }
+}
+
+impl Python<'_> {
+    /// For a function that Python called.
+    ///
+    /// # Safety
+    /// The calling thread holds the GIL, and does so until the function returns.
+    pub(crate) unsafe fn assume(api: &'static Api) -> Self {
+        Self { api, held: PhantomData }
+    }
+}

@@ -1,0 +1,73 @@
+//! Which CPython it is, by what `Py_GetVersion` says.
+
+/// A version of CPython.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// `PY_VERSION_HEX`.
+    pub(crate) hex: u32,
+    /// Built without the GIL.
+    pub(crate) free_threaded: bool,
+}
+
+impl Version {
+    /// Reads a text such as `3.14.0rc2 free-threading build (main, …) [GCC 13.3.0]`.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let (major, rest) = number(text)?;
+        let (minor, rest) = number(rest.strip_prefix(b".")?)?;
+        // A version without a third part is one of somebody's own making; it is the first.
+        let (micro, rest) = rest.strip_prefix(b".").and_then(number).unwrap_or((0, rest));
+        // PY_RELEASE_LEVEL (Include/patchlevel.h)
+        let (level, rest) = match rest {
+            [b'a', rest @ ..] => (0xa, rest),
+            [b'b', rest @ ..] => (0xb, rest),
+            [b'r', b'c', rest @ ..] => (0xc, rest),
+            rest => (0xf, rest),
+        };
+        let serial = if level == 0xf { 0 } else { number(rest).map_or(0, |(serial, _)| serial) };
+        if [major, minor, micro].iter().any(|part| *part > 255) || serial > 15 {
+            return None;
+        }
+        let free_threaded = rest.windows(FREE_THREADED.len()).any(|window| window == FREE_THREADED);
+        Some(Self { hex: major << 24 | minor << 16 | micro << 8 | level << 4 | serial, free_threaded })
+    }
+
+    /// Major and minor version.
+    pub(crate) fn minor(self) -> (u8, u8) {
+        let [major, minor, ..] = self.hex.to_be_bytes();
+        (major, minor)
+    }
+}
+
+const FREE_THREADED: &[u8] = b"free-threading build";
+
+fn number(text: &[u8]) -> Option<(u32, &[u8])> {
+    let length = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = text.split_at_checked(length)?;
+    if digits.is_empty() || digits.len() > 4 {
+        return None;
+    }
+    Some((digits.iter().fold(0, |value, digit| value * 10 + u32::from(digit - b'0')), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_interpreters_say() {
+        for (text, hex, free_threaded) in [
+            ("3.8.18 (default, Nov  1 2025, 10:00:00) \n[GCC 12.2.0]", 0x0308_12f0, false),
+            ("3.11.2 (main, Apr 28 2025, 14:11:48) [GCC 12.2.0]", 0x030b_02f0, false),
+            ("3.12.1+ (heads/3.12:1a2b, Jan  1 2024) [GCC]", 0x030c_01f0, false),
+            ("3.13.0 experimental free-threading build (main, Oct 2024) [GCC]", 0x030d_00f0, true),
+            ("3.14.0rc2 free-threading build (main, Aug 2025) [GCC]", 0x030e_00c2, true),
+            ("3.15.0a7 (main) [Clang]", 0x030f_00a7, false),
+        ] {
+            assert_eq!(Version::parse(text.as_bytes()), Some(Version { hex, free_threaded }), "{text}");
+        }
+        for text in ["", "3", "3.", "python", "3.999.1", "99999.1"] {
+            assert_eq!(Version::parse(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(Version::parse(b"3.12.1 (main)").map(Version::minor), Some((3, 12)));
+    }
+}

@@ -1,0 +1,183 @@
+//! One session, on the helper's thread: from the first look at the block until everything is undone.
+
+use core::sync::atomic::Ordering;
+
+use speed_bump_abi::control_block::{Command, Failure, LOOK_EVERY_MS, State, notice};
+
+use crate::{
+    block::Block,
+    coverage::Coverage,
+    fault::Fault,
+    judge::{self, Judge},
+    python::{
+        api::Api,
+        gil::{Gil, Python},
+    },
+    survey::survey,
+    watch::Watch,
+};
+
+/// How many looks pass between checks of whether calls are still reported: about a second's.
+const LOOKS_PER_CHECK: u32 = 1000 / LOOK_EVERY_MS;
+
+/// Why the work in the interpreter is over for now.
+enum Done {
+    /// What was wanted is done.
+    Applied,
+    /// The loader no longer wants it, or is gone.
+    Unwanted,
+    /// The interpreter has not begun yet.
+    NotYet,
+}
+
+/// What the loader wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    command: Command,
+    generation: u32,
+}
+
+struct Session {
+    block: Block,
+    watch: Watch,
+    applied: Option<Wanted>,
+    installed: Option<Coverage>,
+    checked: u32,
+}
+
+/// Serves the block until its session is over; the state to leave it with.
+pub(crate) fn serve(block: Block) -> State {
+    let watch = Watch::new(block);
+    let mut session = Session { block, watch, applied: None, installed: None, checked: 0 };
+    block.set_state(State::Waiting);
+    let ended = Api::look_up().and_then(|api| {
+        block.head().python_version.store(api.version.hex, Ordering::Release);
+        let ended = session.run(api);
+        session.undo(api);
+        ended
+    });
+    match ended {
+        Ok(()) => State::Left,
+        Err(fault) => {
+            block.describe(&fault);
+            State::Failed
+        }
+    }
+}
+
+impl Session {
+    fn run(&mut self, api: &'static Api) -> Result<(), Fault> {
+        loop {
+            if self.is_over() {
+                return Ok(());
+            }
+            let wanted = self.wanted();
+            if self.applied != Some(wanted) {
+                match self.apply(api, wanted)? {
+                    Done::Applied => self.applied = Some(wanted),
+                    Done::Unwanted => continue,
+                    Done::NotYet => {}
+                }
+            }
+            self.check(api);
+            self.watch.wait(self.block);
+        }
+    }
+
+    fn wanted(&self) -> Wanted {
+        // The generation first: its change may come with a change of command, and is announced after it.
+        let generation = self.block.head().generation.load(Ordering::Acquire);
+        Wanted { command: self.block.command(), generation }
+    }
+
+    fn is_over(&self) -> bool {
+        if self.watch.loader_is_gone() {
+            self.block.notice(notice::LOADER_GONE);
+            return true;
+        }
+        self.block.command() == Command::Leave
+    }
+
+    fn apply(&mut self, api: &'static Api, wanted: Wanted) -> Result<Done, Fault> {
+        let Some(mut gil) = Gil::take(api) else { return not_there(api) };
+        // It may have taken long to get here.
+        if self.block.command() == Command::Leave {
+            return Ok(Done::Unwanted);
+        }
+        judge::prepare(gil.python())?;
+        let known =
+            Judge::current().filter(|judge| self.applied.is_some() && judge.generation == wanted.generation);
+        let judge = match known {
+            Some(judge) => judge,
+            None => match Judge::adopt(self.block, wanted.generation)? {
+                Some(judge) => judge,
+                None => return Ok(Done::NotYet),
+            },
+        };
+        if let (Some(coverage), None) = (self.installed, known) {
+            coverage.rejudge(gil.python())?;
+        }
+        let block = self.block;
+        if known.is_none() && !survey(&mut gil, block, judge, || block.command() != Command::Leave)? {
+            return Ok(Done::Unwanted);
+        }
+        self.cover(gil.python(), wanted.command)?;
+        self.block.head().applied_generation.store(wanted.generation, Ordering::Release);
+        self.block.set_state(State::Active);
+        Ok(Done::Applied)
+    }
+
+    /// Has calls reported or not, as the command wants it.
+    fn cover(&mut self, python: Python<'_>, command: Command) -> Result<(), Fault> {
+        match (command, self.installed) {
+            (Command::Run, None) => {
+                let coverage = Coverage::of(python.api);
+                coverage.install(python)?;
+                self.installed = Some(coverage);
+            }
+            (Command::Survey, Some(coverage)) => {
+                self.block.notice(coverage.uninstall(python));
+                self.installed = None;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Looks whether there are interpreters that are not covered, and about once a second whether calls are still
+    /// reported, if no call shows it.
+    fn check(&mut self, api: &'static Api) {
+        let Some(coverage) = self.installed else { return };
+        // SAFETY: both return a pointer that is compared and nothing else.
+        let (newest, main) = unsafe { ((api.interpreter_head)(), (api.interpreter_main)()) };
+        // New interpreters come first in the list, and the main one is there from the beginning.
+        if newest != main {
+            self.block.notice(notice::SUBINTERPRETERS);
+        }
+        if self.watch.looks().wrapping_sub(self.checked) < LOOKS_PER_CHECK {
+            return;
+        }
+        self.checked = self.watch.looks();
+        if coverage.check_is_due()
+            && let Some(gil) = Gil::take(api)
+        {
+            self.block.notice(coverage.check(gil.python()));
+        }
+    }
+
+    fn undo(&mut self, api: &'static Api) {
+        if let Some(coverage) = self.installed.take()
+            && let Some(gil) = Gil::take(api)
+        {
+            self.block.notice(coverage.uninstall(gil.python()));
+        }
+    }
+}
+
+fn not_there(api: &Api) -> Result<Done, Fault> {
+    // SAFETY: the function needs nothing.
+    if unsafe { (api.is_finalizing)() } != 0 {
+        return Err(Fault::new(Failure::Finalizing, &["the interpreter is shutting down"]));
+    }
+    Ok(Done::NotYet)
+}

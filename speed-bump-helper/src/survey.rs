@@ -1,0 +1,215 @@
+//! Finds the selected functions that are loaded, called or not.
+//!
+//! Functions are objects that the garbage collector knows. What is nested in them (inner functions, comprehensions,
+//! classes) may not exist as an object yet; its code is a constant of theirs. The GIL is given away in between, so
+//! that a large program does not stand still.
+
+use core::{
+    ffi::{c_int, c_void},
+    ptr::{self, NonNull},
+    sync::atomic::Ordering,
+};
+
+use speed_bump_abi::control_block::Failure;
+
+use crate::{
+    block::Block,
+    fault::Fault,
+    judge::Judge,
+    list::Objects,
+    python::{
+        code::{Code, type_of},
+        gil::{Gil, Python},
+        object::{Object, Owned},
+        text::Utf8,
+    },
+    qualname::Qualname,
+};
+
+/// How many functions are looked at before others may have the GIL: some milliseconds' worth.
+const AT_A_TIME: usize = 1000;
+/// How deep functions are nested at most, as far as the survey is concerned.
+const DEPTH: u32 = 50;
+
+/// Judges all functions that are loaded. `proceed` is asked in between; the result says whether it agreed to the end.
+///
+/// # Errors
+/// [`Failure::Python`]: Python could not list its objects.
+pub(crate) fn survey(
+    gil: &mut Gil,
+    block: Block,
+    judge: &Judge,
+    mut proceed: impl FnMut() -> bool,
+) -> Result<bool, Fault> {
+    let functions = functions(gil.python())?;
+    let mut agreed = true;
+    // Functions first: before 3.11 they know their qualified name, which what is nested is only given by its place.
+    for nested in [false, true] {
+        for number in 0..functions.len() {
+            if number % AT_A_TIME == AT_A_TIME - 1 {
+                gil.pause();
+                agreed = agreed && proceed();
+            }
+            if !agreed {
+                break;
+            }
+            if let Some(function) = functions.get(number) {
+                // SAFETY: a function that the list keeps alive.
+                unsafe { look_at(gil.python(), block, judge, function, nested) };
+            }
+        }
+    }
+    for number in 0..functions.len() {
+        if let Some(function) = functions.get(number) {
+            // SAFETY: the reference that was taken when the list was made.
+            unsafe { (gil.python().api.decrement)(function.as_ptr()) };
+        }
+    }
+    Ok(agreed)
+}
+
+/// # Safety
+/// A living function.
+unsafe fn look_at(python: Python<'_>, block: Block, judge: &Judge, function: NonNull<Object>, nested: bool) {
+    // SAFETY: as the caller promises; the function keeps its code unless Python code runs, and none does.
+    let code = unsafe {
+        let code = NonNull::new((python.api.function_code)(function.as_ptr()));
+        code.and_then(|code| Code::of(python, code))
+    };
+    let Some(code) = code else { return };
+    let mut qualname = Qualname::new();
+    if !code.knows_its_qualname() {
+        // SAFETY: as the caller promises.
+        let Some(said) = (unsafe { said_qualname(python, function, code) }) else { return };
+        if !qualname.set(said.text()) {
+            return;
+        }
+    }
+    if nested {
+        look_into(block, judge, code, &mut qualname, DEPTH);
+    } else {
+        consider(block, judge, code, &qualname);
+    }
+}
+
+fn look_into(block: Block, judge: &Judge, code: Code<'_>, qualname: &mut Qualname, depth: u32) {
+    for inner in code.nested() {
+        let outer = qualname.len();
+        let named = inner.knows_its_qualname()
+            || inner.name().is_some_and(|name| qualname.enter(code.is_function(), name.text()));
+        if named {
+            consider(block, judge, inner, qualname);
+            if depth > 0 {
+                look_into(block, judge, inner, qualname, depth - 1);
+            }
+        }
+        qualname.leave_to(outer);
+    }
+}
+
+fn consider(block: Block, judge: &Judge, code: Code<'_>, qualname: &Qualname) {
+    if judge.known(code).is_none() {
+        judge.judge(block, code, (!code.knows_its_qualname()).then(|| qualname.text()));
+        block.head().surveyed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// `function.__qualname__`, if it is that of its code: `functools.wraps` gives a function another's.
+///
+/// # Safety
+/// A living function.
+unsafe fn said_qualname<'gil>(
+    python: Python<'gil>,
+    function: NonNull<Object>,
+    code: Code<'gil>,
+) -> Option<Utf8<'gil>> {
+    // SAFETY: as the caller promises.
+    let said = unsafe {
+        Owned::from_borrowed(python, function.as_ptr())
+            .and_then(|function| function.attribute(c"__qualname__"))
+            .and_then(|said| Utf8::of(python, said.as_ptr()))
+    };
+    let Some(said) = said else {
+        python.clear();
+        return None;
+    };
+    let name = code.name()?;
+    let before = said.text().as_bytes().strip_suffix(name.text().as_bytes())?;
+    matches!(before.last(), None | Some(b'.')).then_some(said)
+}
+
+/// All functions that the garbage collector knows, each with a reference.
+fn functions(python: Python<'_>) -> Result<Objects, Fault> {
+    let mut visited = Visited { python, found: Objects::new(), complete: true };
+    match python.api.visit_objects {
+        Some(visit) => {
+            // SAFETY: the GIL is held, the visitor does what it may, and `visited` outlives the call.
+            unsafe { visit(visitor, ptr::from_mut(&mut visited).cast()) };
+        }
+        None => listed(&mut visited)?,
+    }
+    if visited.complete {
+        Ok(visited.found)
+    } else {
+        Err(Fault::new(Failure::Python, &["no memory for a list of the functions that are loaded"]))
+    }
+}
+
+struct Visited<'gil> {
+    python: Python<'gil>,
+    found: Objects,
+    complete: bool,
+}
+
+impl Visited<'_> {
+    /// # Safety
+    /// A living object.
+    unsafe fn visit(&mut self, object: NonNull<Object>) {
+        let api = self.python.api;
+        // SAFETY: as the caller promises.
+        if unsafe { type_of(api, object) } == api.function_type.as_ptr() {
+            if self.found.push(object.as_ptr()) {
+                // SAFETY: as the caller promises.
+                unsafe { (api.increment)(object.as_ptr()) };
+            } else {
+                self.complete = false;
+            }
+        }
+    }
+}
+
+/// Must neither make nor free objects (Include/cpython/objimpl.h).
+unsafe extern "C" fn visitor(object: *mut Object, visited: *mut c_void) -> c_int {
+    // SAFETY: what `functions` passes, and nobody else has it meanwhile.
+    let visited = unsafe { &mut *visited.cast::<Visited<'_>>() };
+    if let Some(object) = NonNull::new(object) {
+        // SAFETY: an object that the garbage collector knows lives.
+        unsafe { visited.visit(object) };
+    }
+    c_int::from(visited.complete)
+}
+
+/// Before 3.12, by `gc.get_objects()`.
+fn listed(visited: &mut Visited<'_>) -> Result<(), Fault> {
+    let python = visited.python;
+    let objects = python.import(c"gc").and_then(|gc| {
+        // SAFETY: the module is alive, the GIL held, and the call has no arguments.
+        unsafe {
+            let listed = (python.api.call_method)(gc.as_ptr(), c"get_objects".as_ptr(), ptr::null());
+            Owned::from_new(python, listed)
+        }
+    });
+    let Some(objects) = objects else { return Err(python.fault(&["gc.get_objects(): "])) };
+    // SAFETY: an object; the function checks that it is a list.
+    let count = unsafe { (python.api.list_size)(objects.as_ptr()) };
+    for number in 0..count {
+        // SAFETY: in the list, which is nobody else's and keeps its items alive.
+        unsafe {
+            if let Some(object) = NonNull::new((python.api.list_item)(objects.as_ptr(), number)) {
+                visited.visit(object);
+            }
+        }
+    }
+    python.clear();
+    Ok(())
+}

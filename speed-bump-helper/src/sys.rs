@@ -1,0 +1,188 @@
+//! The few system calls that the helper makes, without a C library.
+
+use core::{
+    ffi::{CStr, c_void},
+    ptr::{self, NonNull},
+    sync::atomic::AtomicU32,
+};
+
+use crate::arch::{STAT_SIZE_OFFSET, number, syscall};
+
+// include/uapi/asm-generic/mman-common.h and include/uapi/linux/mman.h
+const PROT_NONE: usize = 0;
+const PROT_READ: usize = 1;
+const PROT_WRITE: usize = 2;
+const MAP_SHARED: usize = 0x01;
+const MAP_PRIVATE: usize = 0x02;
+const MAP_FIXED: usize = 0x10;
+const MAP_ANONYMOUS: usize = 0x20;
+const MAP_NORESERVE: usize = 0x4000;
+const MREMAP_MAYMOVE: usize = 1;
+const MADV_WIPEONFORK: usize = 18;
+// include/uapi/linux/futex.h
+const FUTEX_WAIT: usize = 0;
+const FUTEX_WAKE: usize = 1;
+// include/uapi/asm-generic/signal-defs.h
+const SIG_SETMASK: usize = 2;
+/// Bytes of the kernel's `sigset_t`.
+const SIGNAL_SET_BYTES: usize = 8;
+// include/uapi/linux/prctl.h
+const PR_SET_NAME: usize = 15;
+/// What a file descriptor is where there is none.
+const NO_FILE: usize = usize::MAX;
+
+/// The granularity that lengths are rounded to. Right or too large on every system that the helper runs on (aarch64
+/// has pages of up to 64 KiB), and too large does no harm.
+pub(crate) const PAGE: usize = 65536;
+
+/// A negated errno of the last call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) i32);
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The time is over.
+    TimedOut,
+    /// Woken, or the word had changed, or for no reason.
+    Woken,
+}
+
+/// # Safety
+/// As unsafe as the call itself.
+unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: as the caller promises.
+    let result = unsafe { syscall(number, arguments) };
+    if (-4095..0).contains(&result) { Err(Errno(-result as i32)) } else { Ok(result as usize) }
+}
+
+fn mapped(result: Result<usize, Errno>) -> Result<NonNull<u8>, Errno> {
+    /// ENOMEM: address 0 is nothing that the helper could use.
+    const NO_MEMORY: Errno = Errno(12);
+    NonNull::new(result? as *mut u8).ok_or(NO_MEMORY)
+}
+
+/// Reserves addresses without any memory behind them.
+pub(crate) fn reserve(length: usize) -> Result<NonNull<u8>, Errno> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    mapped(unsafe { call(number::MMAP, [0, length, PROT_NONE, flags, NO_FILE, 0]) })
+}
+
+/// Zeroed memory of one's own.
+pub(crate) fn allocate(length: usize) -> Result<NonNull<u8>, Errno> {
+    let arguments = [0, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, NO_FILE, 0];
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    mapped(unsafe { call(number::MMAP, arguments) })
+}
+
+/// Gives memory or addresses back.
+///
+/// # Safety
+/// Nothing refers to them any more.
+pub(crate) unsafe fn free(start: NonNull<u8>, length: usize) {
+    // SAFETY: as the caller promises. It cannot fail for a whole mapping, and there would be nothing to do about it.
+    let _ = unsafe { call(number::MUNMAP, [start.as_ptr() as usize, length, 0, 0, 0, 0]) };
+}
+
+/// Maps a file over addresses that are reserved.
+///
+/// # Safety
+/// The addresses are reserved, and whoever reads them copes with any content.
+pub(crate) unsafe fn map_file_over(start: NonNull<u8>, length: usize, fd: i32) -> Result<(), Errno> {
+    let (protection, flags) = (PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED);
+    let arguments = [start.as_ptr() as usize, length, protection, flags, fd as usize, 0];
+    // SAFETY: as the caller promises.
+    unsafe { call(number::MMAP, arguments) }.map(drop)
+}
+
+/// Maps zeroed memory over addresses that are reserved.
+///
+/// # Safety
+/// As for [`map_file_over`].
+pub(crate) unsafe fn map_zeroes_over(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    let arguments = [start.as_ptr() as usize, length, PROT_READ | PROT_WRITE, flags, NO_FILE, 0];
+    // SAFETY: as the caller promises.
+    unsafe { call(number::MMAP, arguments) }.map(drop)
+}
+
+/// A second mapping of the beginning of a shared one.
+pub(crate) fn alias(start: NonNull<u8>, length: usize) -> Result<NonNull<u8>, Errno> {
+    let arguments = [start.as_ptr() as usize, 0, length, MREMAP_MAYMOVE, 0, 0];
+    // SAFETY: an old length of 0 leaves the old mapping as it is (mremap(2)); the new one lies where the kernel wants.
+    mapped(unsafe { call(number::MREMAP, arguments) })
+}
+
+/// Has the kernel zero the memory in forked children (Linux 4.14).
+pub(crate) fn wipe_on_fork(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
+    let arguments = [start.as_ptr() as usize, length, MADV_WIPEONFORK, 0, 0, 0];
+    // SAFETY: changes nothing in this process.
+    unsafe { call(number::MADVISE, arguments) }.map(drop)
+}
+
+/// Closes a descriptor.
+pub(crate) fn close(fd: i32) {
+    // SAFETY: touches no memory; a wrong descriptor is an error that does not matter.
+    let _ = unsafe { call(number::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// How many bytes a file has.
+pub(crate) fn file_size(fd: i32) -> Result<u64, Errno> {
+    let mut status = [0_u64; 32];
+    let address = ptr::from_mut(&mut status) as usize;
+    // SAFETY: the buffer is larger than `struct stat` on every system.
+    unsafe { call(number::FSTAT, [fd as usize, address, 0, 0, 0, 0]) }?;
+    Ok(status[STAT_SIZE_OFFSET / 8])
+}
+
+/// Waits until the word no longer has the value, for at most so long. The word may be shared with other processes.
+pub(crate) fn wait(word: &AtomicU32, value: u32, milliseconds: u32) -> Wait {
+    /// ETIMEDOUT.
+    const TIMED_OUT: Errno = Errno(110);
+    let timeout = [i64::from(milliseconds / 1000), i64::from(milliseconds % 1000) * 1_000_000];
+    let (word, timeout) = (word.as_ptr() as usize, ptr::from_ref(&timeout) as usize);
+    // SAFETY: both outlive the call; `timeout` has the layout of the kernel's 64-bit timespec.
+    match unsafe { call(number::FUTEX, [word, FUTEX_WAIT, value as usize, timeout, 0, 0]) } {
+        Err(TIMED_OUT) => Wait::TimedOut,
+        _ => Wait::Woken,
+    }
+}
+
+/// Wakes everybody who waits for a change of the word.
+pub(crate) fn wake(word: &AtomicU32) {
+    let everybody = i32::MAX as usize;
+    // SAFETY: the word outlives the call.
+    let _ = unsafe { call(number::FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, everybody, 0, 0, 0]) };
+}
+
+/// The signal mask of the calling thread, replaced until this is dropped.
+pub(crate) struct SignalMask {
+    before: u64,
+}
+
+impl SignalMask {
+    /// Blocks all signals but these (bit N is signal N + 1).
+    pub(crate) fn block_all_but(spared: u64) -> Result<Self, Errno> {
+        let (mask, mut before) = (!spared, 0_u64);
+        let (new, old) = (ptr::from_ref(&mask) as usize, ptr::from_mut(&mut before) as usize);
+        // SAFETY: both have the size that the call is told.
+        unsafe { call(number::RT_SIGPROCMASK, [SIG_SETMASK, new, old, SIGNAL_SET_BYTES, 0, 0]) }?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for SignalMask {
+    fn drop(&mut self) {
+        let mask = ptr::from_ref(&self.before) as usize;
+        // SAFETY: the mask has the size that the call is told.
+        let _ = unsafe { call(number::RT_SIGPROCMASK, [SIG_SETMASK, mask, 0, SIGNAL_SET_BYTES, 0, 0]) };
+    }
+}
+
+/// Names the calling thread, for `ps` and `top`.
+pub(crate) fn name_thread(name: &CStr) {
+    let name: *const c_void = name.as_ptr().cast();
+    // SAFETY: the kernel copies up to 16 bytes, or up to the NUL.
+    let _ = unsafe { call(number::PRCTL, [PR_SET_NAME, name as usize, 0, 0, 0, 0]) };
+}

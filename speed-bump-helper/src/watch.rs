@@ -1,0 +1,57 @@
+//! Watches the loader: its bell and its heartbeat.
+
+use core::sync::atomic::Ordering;
+
+use speed_bump_abi::control_block::{LOOK_EVERY_MS, LOOKS_UNTIL_DEAD};
+
+use crate::{
+    block::Block,
+    sys::{self, Wait},
+};
+
+/// What the last looks saw.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    bell: u32,
+    heartbeat: u32,
+    same: u32,
+    looks: u32,
+}
+
+impl Watch {
+    /// Begins to watch.
+    pub(crate) fn new(block: Block) -> Self {
+        Self {
+            bell: block.head().bell.load(Ordering::Acquire),
+            heartbeat: block.head().heartbeat.load(Ordering::Acquire),
+            same: 0,
+            looks: 0,
+        }
+    }
+
+    /// Waits for the bell, or for the time of the next look. Whoever looks at the block's command and generation after
+    /// this misses no change.
+    pub(crate) fn wait(&mut self, block: Block) {
+        let bell = &block.head().bell;
+        if sys::wait(bell, self.bell, LOOK_EVERY_MS) == Wait::TimedOut {
+            self.look(block.head().heartbeat.load(Ordering::Acquire));
+        }
+        self.bell = bell.load(Ordering::Acquire);
+    }
+
+    fn look(&mut self, heartbeat: u32) {
+        self.looks = self.looks.wrapping_add(1);
+        self.same = if heartbeat == self.heartbeat { self.same.saturating_add(1) } else { 0 };
+        self.heartbeat = heartbeat;
+    }
+
+    /// Whether the heartbeat has stopped.
+    pub(crate) fn loader_is_gone(&self) -> bool {
+        self.same >= LOOKS_UNTIL_DEAD
+    }
+
+    /// How often was looked, the bell aside.
+    pub(crate) fn looks(&self) -> u32 {
+        self.looks
+    }
+}

@@ -1,0 +1,61 @@
+//! Why bytes are no selector.
+
+use core::fmt;
+
+use crate::layout::VERSION;
+
+/// Why a blob is refused. Nothing of it is used then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelectorError {
+    /// It does not begin as a selector does, or is too short to.
+    NotASelector,
+    /// It was compiled for another version of this crate.
+    Version {
+        /// The version that it has; this crate reads [`VERSION`].
+        found: u32,
+    },
+    /// It has another length than its header says, or than its parts add up to.
+    Length {
+        /// The bytes there are.
+        found: usize,
+    },
+    /// It has fewer lines than targets among them, or lists them other than once each.
+    TargetLines {
+        /// How many targets there are said to be among its lines.
+        found: u32,
+    },
+    /// Some byte is not what the loader wrote.
+    Checksum,
+    /// The pattern with this number is no program of a pattern.
+    Pattern(u32),
+    /// The module with this number refers to something that is not there.
+    Module(u32),
+    /// The line with this number refers to something that is not there.
+    Line(u32),
+}
+
+impl fmt::Display for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotASelector => f.write_str("these bytes are no selector"),
+            Self::Version { found } => {
+                write!(f, "the selector has version {found}, and version {VERSION} is read here")
+            }
+            Self::Length { found } => {
+                write!(f, "the selector does not have the length it says: {found} bytes")
+            }
+            Self::TargetLines { found } => {
+                write!(
+                    f,
+                    "the lines of the selector do not add up: {found} targets are said to be among them"
+                )
+            }
+            Self::Checksum => f.write_str("the selector was changed after it was compiled"),
+            Self::Pattern(number) => write!(f, "pattern {number} of the selector is corrupt"),
+            Self::Module(number) => write!(f, "module {number} of the selector is corrupt"),
+            Self::Line(number) => write!(f, "line {number} of the selector is corrupt"),
+        }
+    }
+}
+
+impl core::error::Error for SelectorError {}

@@ -1,0 +1,64 @@
+//! A cheap proof that a pattern cannot match a text: pairs of bytes that the pattern needs and the text lacks.
+
+/// A set of pairs of neighbouring bytes, hashed to 256 bits.
+///
+/// That of a text has all its pairs, with an edge at both ends; that of a pattern has the pairs that every match
+/// has. A pattern matches only texts whose set contains its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u64; 4]);
+
+impl Fingerprint {
+    /// What stands before the first byte of a text; no byte of UTF-8.
+    pub const START: u8 = 0xff;
+    /// What stands after its last byte; no byte of UTF-8.
+    pub const END: u8 = 0xfe;
+
+    /// All pairs of a text.
+    pub fn of(text: &str) -> Self {
+        Self::of_bytes(text.bytes())
+    }
+
+    /// All pairs of a text, byte by byte.
+    pub(crate) fn of_bytes(bytes: impl Iterator<Item = u8>) -> Self {
+        let mut pairs = Self::default();
+        let mut before = Self::START;
+        for byte in bytes {
+            pairs.add(before, byte);
+            before = byte;
+        }
+        pairs.add(before, Self::END);
+        pairs
+    }
+
+    /// Adds a pair of neighbours.
+    pub fn add(&mut self, before: u8, byte: u8) {
+        // Multiplication spreads the 16 bits; the highest eight of the product depend on all of them.
+        let pair = u32::from(before) << 8 | u32::from(byte);
+        let bit = pair.wrapping_mul(0x9e37_79b1) >> 24;
+        if let Some(word) = self.0.get_mut(bit as usize / 64) {
+            *word |= 1 << (bit % 64);
+        }
+    }
+
+    /// Whether all pairs of `needed` are here.
+    pub fn contains(&self, needed: &Self) -> bool {
+        let missing = self.0.iter().zip(&needed.0).fold(0, |missing, (have, need)| missing | (need & !have));
+        missing == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_count_as_neighbours() {
+        let mut exact = Fingerprint::default();
+        exact.add(Fingerprint::START, b'f');
+        exact.add(b'f', Fingerprint::END);
+        assert_eq!(Fingerprint::of("f"), exact);
+        assert!(!Fingerprint::of("af").contains(&exact));
+        assert!(!Fingerprint::of("").contains(&exact));
+        assert!(Fingerprint::of("").contains(&Fingerprint::default()));
+    }
+}

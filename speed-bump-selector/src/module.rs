@@ -1,0 +1,138 @@
+//! The lines of a targets file that can select a function of one file.
+
+use core::num::NonZero;
+
+use core::ops::Range;
+
+use crate::{
+    Fingerprint, Selector,
+    file::File,
+    layout::{LineRecord, ModuleRecord},
+};
+
+/// How many marks there are: so many lines are told apart. Of 1,000 targets and their exclusions, each has its own.
+const MARKS: usize = 4096;
+
+/// The targets that can select a function of one file, and the exclusions that can take it away.
+///
+/// It takes half a kilobyte, however many lines there are: a line has a mark of its own, or shares one with its
+/// neighbours, and is then looked at again for each function.
+#[derive(Clone, Debug)]
+pub struct ModuleSelector<'b, 'f> {
+    selector: Selector<'b>,
+    file: File<'f>,
+    marks: [u64; MARKS / 64],
+    /// How many lines share a mark.
+    sharing: NonZero<usize>,
+    /// No target selects anything here.
+    empty: bool,
+}
+
+impl<'b, 'f> ModuleSelector<'b, 'f> {
+    pub(crate) fn new(selector: Selector<'b>, file: File<'f>) -> Self {
+        // Not zero, so that divisions by it need no check that panics.
+        let sharing = NonZero::new(selector.lines.len().div_ceil(MARKS)).unwrap_or(NonZero::<usize>::MIN);
+        let mut module = Self { selector, file, marks: [0; MARKS / 64], sharing, empty: true };
+        let mut excluded = false;
+        for record in selector.modules.iter().map(ModuleRecord::read) {
+            if !selector.module_matches(&record, &file) {
+                continue;
+            }
+            for line in selector.members(&record) {
+                module.mark(line);
+                if line < selector.target_lines {
+                    module.empty = false;
+                } else {
+                    excluded |=
+                        selector.line(line).is_some_and(|line| selector.pattern_is_everything(line.name));
+                }
+            }
+        }
+        module.empty |= excluded;
+        module
+    }
+
+    /// Whether no function of the file can be selected, so that there is no need to ask.
+    pub fn is_empty(&self) -> bool {
+        self.empty
+    }
+
+    /// Which target selects the function that `co_qualname` calls so: its number, as the loader counts targets.
+    pub fn select(&self, qualname: &str) -> Option<u32> {
+        self.decide(qualname, |line| line.name)
+    }
+
+    /// Whether a function whose `co_name` is `name` may be selected, whatever its qualified name is.
+    ///
+    /// `false` is sure; `true` says that the qualified name is worth finding. (A qualified name is `name` alone, or
+    /// ends in `.` and `name`.)
+    pub fn may_select(&self, name: &str) -> bool {
+        let selects = |line: &LineRecord| self.selector.pattern_may_end_in(line.name, name);
+        !self.empty && self.first(0..self.selector.target_lines, selects).is_some()
+    }
+
+    /// Which target selects a function of which only `co_name` is known: a guess, in both directions, for where the
+    /// qualified name cannot be found. What the loader's `select_by_last_component` answers, which says how it
+    /// guesses.
+    pub fn select_by_last_component(&self, name: &str) -> Option<u32> {
+        self.decide(name, |line| line.last_component)
+    }
+
+    /// The target of the first line whose pattern matches, unless that of an exclusion does as well.
+    fn decide(&self, name: &str, pattern: impl Fn(&LineRecord) -> u32) -> Option<u32> {
+        if self.empty {
+            return None;
+        }
+        let has = Fingerprint::of(name);
+        let matches = |line: &LineRecord| self.selector.pattern_matches(pattern(line), name, &has);
+        let Selector { target_lines, lines, .. } = self.selector;
+        let winner = self.first(0..target_lines, matches)?;
+        self.first(target_lines..lines.len(), matches).is_none().then_some(winner.target)
+    }
+
+    /// The first line among `lines` that can select or exclude a function of the file, and that `accepts` takes.
+    fn first(&self, lines: Range<usize>, accepts: impl Fn(&LineRecord) -> bool) -> Option<LineRecord> {
+        let marks = lines.start / self.sharing..(lines.end + self.sharing.get() - 1) / self.sharing;
+        self.marked(marks).find_map(|mark| {
+            let first = mark * self.sharing.get();
+            let shared = first.max(lines.start)..(first + self.sharing.get()).min(lines.end);
+            shared
+                .filter_map(|line| self.selector.line(line))
+                .find(|line| self.is_here(line) && accepts(line))
+        })
+    }
+
+    /// Whether the line, whose mark is set, matches the file.
+    fn is_here(&self, line: &LineRecord) -> bool {
+        self.sharing.get() == 1
+            || self
+                .selector
+                .modules
+                .get(line.module as usize)
+                .is_some_and(|module| self.selector.module_matches(&ModuleRecord::read(module), &self.file))
+    }
+
+    fn mark(&mut self, line: usize) {
+        let mark = line / self.sharing;
+        if let Some(word) = self.marks.get_mut(mark / 64) {
+            *word |= 1 << (mark % 64);
+        }
+    }
+
+    /// The marks among `range` that are set, in order.
+    fn marked(&self, range: Range<usize>) -> impl Iterator<Item = usize> {
+        let words = self.marks.iter().enumerate().take(range.end.div_ceil(64)).skip(range.start / 64);
+        words
+            .flat_map(|(at, &word)| {
+                let mut left = word;
+                core::iter::from_fn(move || {
+                    let bit = left.trailing_zeros() as usize;
+                    // The lowest bit goes.
+                    left &= left.checked_sub(1)?;
+                    Some(at * 64 + bit)
+                })
+            })
+            .skip_while(move |mark| *mark < range.start)
+            .take_while(move |mark| *mark < range.end)
+    }
+}

@@ -1,0 +1,296 @@
+//! The helper in a process, from being brought in to having left.
+//!
+//! [`bring_in`](Terms::bring_in) injects it with a control block that says what is wanted; what comes back is a
+//! [`Presence`], and dropping that sends the helper away. Attaching to its stub is the session's business.
+
+pub mod stub;
+pub mod survey;
+
+use std::{
+    fs::File,
+    io,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use speed_bump_abi::control_block::{Command, State, StubForm};
+
+use crate::{
+    inject::{self, InjectError, image::IMAGE},
+    probe::{file::ProbeFile, resolve::Resolver, site::SiteKind},
+    process::{Process, mapped_file::FileIdentity},
+    python::helper::{Block, BlockError, Heartbeat, Room, block::Contents, words},
+    targets::selector,
+    units::{FileOffset, Nanos, Pid},
+};
+use stub::StubError;
+
+/// How long the helper may wait for the interpreter's lock, and look at what is loaded, before we give up. Programs hold
+/// the lock for seconds in calls of C code that do not release it.
+pub const INTERPRETER_PATIENCE: Duration = Duration::from_secs(10);
+/// How long we wait for the helper to leave. It looks up every 200 ms, at once when it is rung, and then needs the
+/// interpreter's lock.
+pub const LEAVING_PATIENCE: Duration = Duration::from_secs(1);
+/// How long we wait for a helper to leave whose tool was killed.
+const RESIDENT_PATIENCE: Duration = Duration::from_millis(1_500);
+/// How often a state is looked at while we wait for it.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Why the helper is not at work in a process.
+#[derive(Debug, thiserror::Error)]
+pub enum PresenceError {
+    /// It could not be brought in.
+    #[error(transparent)]
+    Inject(#[from] InjectError),
+    /// Its block could not be used.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// The targets are more than a selector can hold.
+    #[error(transparent)]
+    Selector(#[from] selector::CompileError),
+    /// Its image has no stub that we know.
+    #[error(transparent)]
+    Stub(#[from] StubError),
+    /// It says so itself.
+    #[error("{0}")]
+    Failed(String),
+    /// The interpreter's lock was not to be had.
+    #[error(
+        "the helper is in, and the interpreter of process {pid} did not let it run within {limit}: some thread \
+         holds its lock for long; try again when it is less busy"
+    )]
+    Overdue {
+        /// The process.
+        pid: Pid,
+        /// How long it waited.
+        limit: Nanos,
+    },
+    /// It left before it was told to.
+    #[error("the helper in process {pid} left again at once: is the process ending?")]
+    Left {
+        /// The process.
+        pid: Pid,
+    },
+    /// The process ended.
+    #[error("process {pid} ended")]
+    Gone {
+        /// The process.
+        pid: Pid,
+    },
+    /// A signal ended the wait.
+    #[error("stopped by a signal")]
+    Stopped,
+    /// A thread of our own could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// What every helper of a session is given.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The compiled targets.
+    pub selector: Arc<[u8]>,
+    /// The instruction of the stub that calls shall run into.
+    pub stub: SiteKind,
+    /// How long a thread may take to come to a point where it can be borrowed.
+    pub timeout: Duration,
+    /// What keeps the helpers from leaving.
+    pub heartbeat: Arc<Heartbeat>,
+}
+
+impl Terms {
+    /// The terms for a resolver's targets. Starts the heartbeat.
+    ///
+    /// # Errors
+    /// The targets cannot be compiled, or no thread can be started.
+    pub fn new(resolver: &Resolver, timeout: Duration) -> Result<Self, PresenceError> {
+        let selector = selector::compile(resolver.targets())?;
+        let heartbeat = Arc::new(Heartbeat::start().map_err(PresenceError::Thread)?);
+        Ok(Self { selector: selector.into(), stub: resolver.stub(), timeout, heartbeat })
+    }
+
+    /// Brings the helper into a process, whose `interpreters` are the files with the interpreter's code. It does not wait for the interpreter: see [`Presence::wait_active`].
+    ///
+    /// # Errors
+    /// The process goes on as it was.
+    pub fn bring_in(
+        &self,
+        process: &Process,
+        interpreters: &[FileIdentity],
+        room: Room,
+        command: Command,
+    ) -> Result<Presence, PresenceError> {
+        let stub_form = if self.stub == SiteKind::Nop5 { StubForm::Nop5 } else { StubForm::Nop };
+        let contents = Contents { room, selector: &self.selector, stub_form, command };
+        let limits = inject::Limits { safe_point: self.timeout, ..inject::Limits::default() };
+        let deadline = Instant::now() + RESIDENT_PATIENCE;
+        let injected = loop {
+            let mut fill = |file: &File| contents.write(file);
+            match inject::inject(process, IMAGE, interpreters, &mut fill, limits) {
+                // What a tool that was killed left behind notices that within a second.
+                Err(InjectError::InUse { .. }) if Instant::now() < deadline => thread::sleep(LOOK_EVERY * 10),
+                result => break result?,
+            }
+        };
+        let block = Arc::new(Block::new(injected.control, &contents)?);
+        self.heartbeat.add(&block);
+        // From here on dropping it sends the helper away.
+        let mut presence = Presence {
+            pid: process.pid(),
+            block,
+            file: Arc::new(injected.image),
+            stub: self.stub,
+            offset: FileOffset(0),
+        };
+        presence.offset = stub::find(presence.file.file(), self.stub)?;
+        Ok(presence)
+    }
+
+    /// The same on a thread of its own, as a safe point may take a while to come.
+    ///
+    /// # Errors
+    /// The thread could not be started, or the process is gone.
+    pub fn begin(
+        &self,
+        process: &Process,
+        interpreters: Vec<FileIdentity>,
+        room: Room,
+        command: Command,
+    ) -> Result<Joining, PresenceError> {
+        let gone = |_| PresenceError::Gone { pid: process.pid() };
+        let own = Process::open(process.pid()).map_err(gone)?;
+        if own.started() != process.started() {
+            return Err(PresenceError::Gone { pid: process.pid() });
+        }
+        let terms = self.clone();
+        let thread = thread::Builder::new()
+            .name("inject".to_owned())
+            .spawn(move || terms.bring_in(&own, &interpreters, room, command))
+            .map_err(PresenceError::Thread)?;
+        Ok(Joining { pid: process.pid(), thread: Some(thread) })
+    }
+}
+
+/// The helper on its way in. Dropping it waits for the way's end: a process is never left with a borrowed thread.
+#[derive(Debug)]
+pub struct Joining {
+    pid: Pid,
+    thread: Option<thread::JoinHandle<Result<Presence, PresenceError>>>,
+}
+
+impl Joining {
+    /// Whether [`finish`](Self::finish) returns at once.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(thread::JoinHandle::is_finished)
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// As [`Terms::bring_in`].
+    pub fn finish(mut self) -> Result<Presence, PresenceError> {
+        let result = self.thread.take().map(thread::JoinHandle::join);
+        match result {
+            Some(Ok(result)) => result,
+            // It panicked.
+            Some(Err(_)) | None => Err(PresenceError::Gone { pid: self.pid }),
+        }
+    }
+}
+
+impl Drop for Joining {
+    fn drop(&mut self) {
+        let _ = self.thread.take().map(thread::JoinHandle::join);
+    }
+}
+
+/// The helper in a process. Dropping this sends it away, without waiting.
+#[derive(Debug)]
+pub struct Presence {
+    pid: Pid,
+    /// What it shares with us.
+    pub block: Arc<Block>,
+    /// Its image, which the process maps.
+    pub file: Arc<ProbeFile>,
+    /// The instruction of the stub that calls run into.
+    pub stub: SiteKind,
+    /// Where the stub lies in the image.
+    pub offset: FileOffset,
+}
+
+impl Presence {
+    /// The process that it was brought into.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Waits until the helper is at work. `stopped` is asked again and again whether to go on.
+    ///
+    /// # Errors
+    /// It is not, and why.
+    pub fn wait_active(&self, process: &Process, stopped: impl Fn() -> bool) -> Result<(), PresenceError> {
+        let pid = self.pid;
+        let deadline = Instant::now() + INTERPRETER_PATIENCE;
+        loop {
+            match self.block.report()?.state {
+                Some(State::Active) => return Ok(()),
+                Some(State::Failed) => return Err(self.failure()),
+                Some(State::Left) => return Err(PresenceError::Left { pid }),
+                Some(State::Fresh | State::Waiting) | None => {}
+            }
+            if stopped() {
+                return Err(PresenceError::Stopped);
+            }
+            if !process.is_alive() {
+                return Err(PresenceError::Gone { pid });
+            }
+            if Instant::now() >= deadline {
+                return Err(PresenceError::Overdue { pid, limit: INTERPRETER_PATIENCE.into() });
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Why the helper failed, in its own words and ours.
+    pub fn failure(&self) -> PresenceError {
+        match self.block.failure() {
+            Ok((reason, text)) => PresenceError::Failed(words::failure(reason, &text)),
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Tells the helper to leave; see [`has_left`](Self::has_left).
+    pub fn leave(&self) {
+        if let Err(error) = self.block.command(Command::Leave) {
+            tracing::debug!(
+                "the helper in process {} is not told to leave, and will notice: {error}",
+                self.pid
+            );
+        }
+    }
+
+    /// Whether the helper has undone everything, or nobody can tell any more.
+    pub fn has_left(&self) -> bool {
+        self.block.report().map_or(true, |report| matches!(report.state, Some(State::Left | State::Failed)))
+    }
+
+    /// Tells the helper to leave and waits until it has, or until it takes too long. Whether it has.
+    pub fn leave_and_wait(&self, process: &Process, stopped: impl Fn() -> bool) -> bool {
+        self.leave();
+        let deadline = Instant::now() + LEAVING_PATIENCE;
+        while !self.has_left() {
+            if stopped() || !process.is_alive() || Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        true
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,396 @@
+//! The control block of one session and process: made here, shared with the helper.
+//!
+//! The block is read and written as a file, never through a mapping: the process has it mapped and may do with it what it
+//! likes, and a file that was cut short gives an error where memory would give SIGBUS.
+
+use std::{
+    fs::File,
+    io,
+    mem::{offset_of, size_of},
+    os::unix::fs::FileExt as _,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use speed_bump_abi::control_block::{
+    Command, ControlBlock, FAILURE_TEXT_BYTES, Failure, FunctionRecord, MAGIC, State, StubForm, VERSION,
+};
+
+use super::layout::{Layout, Room};
+use crate::{python::version::PythonVersion, sys::shared_futex::FutexPage};
+
+/// Why a block could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockError {
+    /// Reading or writing failed.
+    #[error("the memory shared with the process cannot be used: {0}; has the process closed or cut it?")]
+    Io(#[from] io::Error),
+    /// A new selector is longer than there is room for.
+    #[error(
+        "the new targets take {bytes} bytes and there is room for {room}: end this session and start another"
+    )]
+    SelectorTooLong {
+        /// Bytes of it.
+        bytes: usize,
+        /// Bytes there are.
+        room: u64,
+    },
+}
+
+/// What the helper reported last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// How far it is; `None` for a number that no version of ours writes.
+    pub state: Option<State>,
+    /// Bits of [`notice`](speed_bump_abi::control_block::notice).
+    pub notices: u32,
+    /// The selector that everything has been judged by.
+    pub applied_generation: u32,
+    /// Functions that it looked at in its survey.
+    pub surveyed: u64,
+    /// What it says it runs in.
+    pub python: Option<PythonVersion>,
+}
+
+/// The block, from the loader's side.
+#[derive(Debug)]
+pub struct Block {
+    file: File,
+    futexes: FutexPage,
+    layout: Layout,
+    heartbeat: AtomicU32,
+    said: Mutex<Said>,
+}
+
+/// What we wrote last.
+#[derive(Debug)]
+struct Said {
+    bell: u32,
+    generation: u32,
+}
+
+/// What a block is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents<'a> {
+    /// How many functions there can be.
+    pub room: Room,
+    /// The compiled targets.
+    pub selector: &'a [u8],
+    /// Which stub calls shall run into.
+    pub stub_form: StubForm,
+    /// What the helper is to do first.
+    pub command: Command,
+}
+
+impl Contents<'_> {
+    /// Writes the block into an empty file, before the helper sees it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(&self, file: &File) -> io::Result<()> {
+        let layout = self.layout();
+        file.set_len(layout.size)?;
+        file.write_all_at(self.selector, layout.selectors[0])?;
+        let put_u32 = |offset: usize, value: u32| file.write_all_at(&value.to_ne_bytes(), offset as u64);
+        let put_u64 = |offset: usize, value: u64| file.write_all_at(&value.to_ne_bytes(), offset as u64);
+        put_u32(offset_of!(ControlBlock, version), VERSION)?;
+        put_u32(offset_of!(ControlBlock, stub_form), self.stub_form as u32)?;
+        put_u64(offset_of!(ControlBlock, size), layout.size)?;
+        put_u64(offset_of!(ControlBlock, selector_offset), layout.selectors[0])?;
+        put_u64(offset_of!(ControlBlock, selector_length), self.selector.len() as u64)?;
+        put_u32(offset_of!(ControlBlock, generation), 1)?;
+        put_u32(offset_of!(ControlBlock, command), self.command as u32)?;
+        put_u64(offset_of!(ControlBlock, functions_offset), layout.functions)?;
+        put_u32(offset_of!(ControlBlock, functions_capacity), layout.functions_capacity)?;
+        put_u32(offset_of!(ControlBlock, index_slots), layout.index_slots)?;
+        put_u64(offset_of!(ControlBlock, index_offset), layout.index)?;
+        put_u64(offset_of!(ControlBlock, names_offset), layout.names)?;
+        put_u64(offset_of!(ControlBlock, names_capacity), layout.names_capacity)?;
+        put_u64(offset_of!(ControlBlock, magic), MAGIC)
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::new(self.room, self.selector.len())
+    }
+}
+
+impl Block {
+    /// Takes the file that was made of these contents.
+    ///
+    /// # Errors
+    /// It cannot be mapped.
+    pub fn new(file: File, contents: &Contents<'_>) -> Result<Self, BlockError> {
+        let futexes = FutexPage::map(&file, size_of::<ControlBlock>())?;
+        Ok(Self {
+            file,
+            futexes,
+            layout: contents.layout(),
+            heartbeat: AtomicU32::new(0),
+            said: Mutex::new(Said { bell: 0, generation: 1 }),
+        })
+    }
+
+    /// What lies where.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What the helper says.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn report(&self) -> Result<Report, BlockError> {
+        Ok(Report {
+            state: state(self.get_u32(offset_of!(ControlBlock, state))?),
+            notices: self.get_u32(offset_of!(ControlBlock, notices))?,
+            applied_generation: self.get_u32(offset_of!(ControlBlock, applied_generation))?,
+            surveyed: self.get_u64(offset_of!(ControlBlock, surveyed))?,
+            python: PythonVersion::from_hex(self.get_u32(offset_of!(ControlBlock, python_version))?),
+        })
+    }
+
+    /// Why the helper failed, and its own words; `None` as reason for a number that we do not know.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn failure(&self) -> Result<(Option<Failure>, String), BlockError> {
+        let mut text = [0; FAILURE_TEXT_BYTES];
+        self.read(offset_of!(ControlBlock, failure_text) as u64, &mut text)?;
+        let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+        let words = String::from_utf8_lossy(text.get(..end).unwrap_or_default()).into_owned();
+        Ok((failure(self.get_u32(offset_of!(ControlBlock, failure))?), words))
+    }
+
+    /// Tells the helper what to do.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn command(&self, command: Command) -> Result<(), BlockError> {
+        self.put_u32(offset_of!(ControlBlock, command), command as u32)?;
+        self.ring(&mut self.said())
+    }
+
+    /// Ends the session for processes that were forked from one that has ended: the helper's thread, which would
+    /// have done it, was there.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn end(&self) -> Result<(), BlockError> {
+        self.put_u32(offset_of!(ControlBlock, state), State::Left as u32)
+    }
+
+    /// Gives the helper other targets; it judges every function anew. Returns the generation that
+    /// [`Report::applied_generation`] has when it is done.
+    ///
+    /// # Errors
+    /// There is no room, or the block is gone.
+    pub fn retarget(&self, selector: &[u8]) -> Result<u32, BlockError> {
+        let room = self.layout.selector_room;
+        if selector.len() as u64 > room {
+            return Err(BlockError::SelectorTooLong { bytes: selector.len(), room });
+        }
+        let mut said = self.said();
+        let generation = said.generation.wrapping_add(1);
+        // The helper may still read the other place.
+        let place = self.layout.selectors[generation as usize % 2 ^ 1];
+        self.file.write_all_at(selector, place)?;
+        self.put_u64(offset_of!(ControlBlock, selector_offset), place)?;
+        self.put_u64(offset_of!(ControlBlock, selector_length), selector.len() as u64)?;
+        self.put_u32(offset_of!(ControlBlock, generation), generation)?;
+        said.generation = generation;
+        self.ring(&mut said)?;
+        Ok(generation)
+    }
+
+    /// Shows the helper that we live.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn beat(&self) -> Result<(), BlockError> {
+        let beat = self.heartbeat.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        self.put_u32(offset_of!(ControlBlock, heartbeat), beat)
+    }
+
+    /// How many records were handed out, as far as there is room for them.
+    pub(super) fn handed_out(&self) -> Result<u32, BlockError> {
+        Ok(self.get_u32(offset_of!(ControlBlock, functions))?.min(self.layout.functions_capacity))
+    }
+
+    /// The words of a function's record; `None` until it is ready.
+    pub(super) fn record(&self, number: u32) -> Result<Option<[u32; 8]>, BlockError> {
+        let place = self.layout.functions + u64::from(number) * size_of::<FunctionRecord>() as u64;
+        let mut ready = [0; 4];
+        self.read(place, &mut ready)?;
+        if u32::from_ne_bytes(ready) != 1 {
+            return Ok(None);
+        }
+        // Read after `ready` was seen: what it vouches for is there.
+        let mut bytes = [0; size_of::<FunctionRecord>()];
+        self.read(place, &mut bytes)?;
+        let mut words = [0; 8];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+            *word = u32::from_ne_bytes(bytes.try_into().unwrap_or_default());
+        }
+        Ok(Some(words))
+    }
+
+    /// A name in the names; empty where offset and length lead outside.
+    pub(super) fn name(&self, offset: u32, length: u32) -> Result<String, BlockError> {
+        let (offset, length) = (u64::from(offset), u64::from(length));
+        if offset + length > self.layout.names_capacity {
+            return Ok(String::new());
+        }
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+        self.read(self.layout.names + offset, &mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn said(&self) -> std::sync::MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self, said: &mut Said) -> Result<(), BlockError> {
+        said.bell = said.bell.wrapping_add(1);
+        let bell = offset_of!(ControlBlock, bell);
+        self.put_u32(bell, said.bell)?;
+        Ok(self.futexes.wake_all(bell)?)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), BlockError> {
+        Ok(self.file.read_exact_at(bytes, offset)?)
+    }
+
+    fn get_u32(&self, offset: usize) -> Result<u32, BlockError> {
+        let mut bytes = [0; 4];
+        self.read(offset as u64, &mut bytes)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
+    fn get_u64(&self, offset: usize) -> Result<u64, BlockError> {
+        let mut bytes = [0; 8];
+        self.read(offset as u64, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    fn put_u32(&self, offset: usize, value: u32) -> Result<(), BlockError> {
+        Ok(self.file.write_all_at(&value.to_ne_bytes(), offset as u64)?)
+    }
+
+    fn put_u64(&self, offset: usize, value: u64) -> Result<(), BlockError> {
+        Ok(self.file.write_all_at(&value.to_ne_bytes(), offset as u64)?)
+    }
+}
+
+fn state(number: u32) -> Option<State> {
+    use State::{Active, Failed, Fresh, Left, Waiting};
+    [Fresh, Waiting, Active, Left, Failed].into_iter().find(|state| *state as u32 == number)
+}
+
+/// The reason with this number.
+pub fn failure(number: u32) -> Option<Failure> {
+    use Failure::{
+        BadBlock, BadSelector, Busy, Finalizing, NoPython, NoThread, NoToolId, None as Nothing, Python,
+        UnknownVersion, Unsupported,
+    };
+    let all = [
+        Nothing,
+        BadBlock,
+        BadSelector,
+        NoPython,
+        UnknownVersion,
+        Finalizing,
+        NoToolId,
+        Python,
+        NoThread,
+        Unsupported,
+        Busy,
+    ];
+    all.into_iter().find(|failure| *failure as u32 == number)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    pub(in crate::python::helper) fn block(functions: u32, selector: &[u8]) -> Block {
+        let contents = Contents {
+            room: Room { functions },
+            selector,
+            stub_form: StubForm::Nop5,
+            command: Command::Survey,
+        };
+        let file = tempfile::tempfile().unwrap();
+        contents.write(&file).unwrap();
+        Block::new(file, &contents).unwrap()
+    }
+
+    fn u32_at(block: &Block, offset: usize) -> u32 {
+        block.get_u32(offset).unwrap()
+    }
+
+    #[test]
+    fn a_block_says_where_everything_is() {
+        let block = block(10, b"selector");
+        let layout = *block.layout();
+        assert_eq!(block.get_u64(offset_of!(ControlBlock, magic)).unwrap(), MAGIC);
+        assert_eq!(u32_at(&block, offset_of!(ControlBlock, version)), VERSION);
+        assert_eq!(u32_at(&block, offset_of!(ControlBlock, stub_form)), StubForm::Nop5 as u32);
+        assert_eq!(u32_at(&block, offset_of!(ControlBlock, command)), Command::Survey as u32);
+        assert_eq!(block.get_u64(offset_of!(ControlBlock, size)).unwrap(), layout.size);
+        assert_eq!(block.file.metadata().unwrap().len(), layout.size);
+        assert_eq!(block.get_u64(offset_of!(ControlBlock, names_offset)).unwrap(), layout.names);
+        let place = block.get_u64(offset_of!(ControlBlock, selector_offset)).unwrap();
+        let mut selector = [0; 8];
+        block.read(place, &mut selector).unwrap();
+        assert_eq!(&selector, b"selector");
+        let report = block.report().unwrap();
+        assert_eq!((report.state, report.notices, report.python), (Some(State::Fresh), 0, None));
+    }
+
+    #[test]
+    fn commands_and_new_targets_ring_the_bell() {
+        let block = block(10, b"first");
+        block.command(Command::Leave).unwrap();
+        assert_eq!(u32_at(&block, offset_of!(ControlBlock, command)), Command::Leave as u32);
+        assert_eq!(u32_at(&block, offset_of!(ControlBlock, bell)), 1);
+        let mut places = vec![block.get_u64(offset_of!(ControlBlock, selector_offset)).unwrap()];
+        for (generation, selector) in [(2, b"second".as_slice()), (3, b"third"), (4, b"fourth")] {
+            assert_eq!(block.retarget(selector).unwrap(), generation);
+            let place = block.get_u64(offset_of!(ControlBlock, selector_offset)).unwrap();
+            assert_ne!(places.last(), Some(&place), "the last selector may still be read");
+            places.push(place);
+            let mut bytes = vec![0; selector.len()];
+            block.read(place, &mut bytes).unwrap();
+            assert_eq!(bytes, selector);
+        }
+        assert_eq!(u32_at(&block, offset_of!(ControlBlock, bell)), 4);
+        let long = vec![0; usize::try_from(block.layout.selector_room).unwrap() + 1];
+        assert!(matches!(block.retarget(&long), Err(BlockError::SelectorTooLong { .. })));
+    }
+
+    #[test]
+    fn a_block_that_was_cut_short_is_an_error() {
+        let block = block(10, b"");
+        block.beat().unwrap();
+        block.file.set_len(8).unwrap();
+        assert!(block.report().is_err() && block.failure().is_err() && block.record(0).is_err());
+        assert!(block.handed_out().is_err());
+    }
+
+    #[test]
+    fn the_helpers_words_are_read_as_they_are() {
+        let block = block(10, b"");
+        let at = |offset: usize, bytes: &[u8]| block.file.write_all_at(bytes, offset as u64).unwrap();
+        at(offset_of!(ControlBlock, failure), &7_u32.to_ne_bytes());
+        at(offset_of!(ControlBlock, failure_text), b"no \xff id\0left over");
+        assert_eq!(block.failure().unwrap(), (Some(Failure::Python), "no \u{fffd} id".to_owned()));
+        at(offset_of!(ControlBlock, failure), &700_u32.to_ne_bytes());
+        assert_eq!(block.failure().unwrap().0, None);
+        at(offset_of!(ControlBlock, state), &99_u32.to_ne_bytes());
+        assert_eq!(block.report().unwrap().state, None);
+    }
+}

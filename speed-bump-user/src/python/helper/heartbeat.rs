@@ -1,0 +1,62 @@
+//! A thread that shows the helpers that we live.
+//!
+//! A thread of its own, as attaching and detaching can hold up everything else for seconds.
+
+use std::{
+    io,
+    sync::{
+        Arc, Weak,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use speed_bump_abi::control_block::HEARTBEAT_EVERY_MS;
+
+use super::block::Block;
+
+/// The thread; dropping this ends it.
+#[derive(Debug)]
+pub struct Heartbeat {
+    blocks: Option<mpsc::Sender<Weak<Block>>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Heartbeat {
+    /// Starts to beat; no block hears it yet.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn start() -> io::Result<Self> {
+        let (blocks, new) = mpsc::channel();
+        let thread = thread::Builder::new().name("heartbeat".to_owned()).spawn(move || beat(&new))?;
+        Ok(Self { blocks: Some(blocks), thread: Some(thread) })
+    }
+
+    /// From now on the helper that has this block hears it, until the block is dropped.
+    pub fn add(&self, block: &Arc<Block>) {
+        // Without a receiver the thread has panicked, and the helpers leave.
+        let _ = self.blocks.as_ref().map(|blocks| blocks.send(Arc::downgrade(block)));
+    }
+}
+
+fn beat(new: &mpsc::Receiver<Weak<Block>>) {
+    let mut blocks: Vec<Weak<Block>> = Vec::new();
+    loop {
+        match new.recv_timeout(Duration::from_millis(u64::from(HEARTBEAT_EVERY_MS))) {
+            Ok(block) => blocks.push(block),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        // One that cannot be written to any more is noticed where it is read.
+        blocks.retain(|block| block.upgrade().is_some_and(|block| block.beat().is_ok()));
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        drop(self.blocks.take());
+        let _ = self.thread.take().map(thread::JoinHandle::join);
+    }
+}

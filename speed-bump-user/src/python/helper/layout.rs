@@ -1,0 +1,113 @@
+//! What lies where in a control block.
+
+use std::mem::size_of;
+
+use speed_bump_abi::control_block::{ControlBlock, FunctionRecord};
+
+/// Everything begins on a boundary of this many bytes.
+const ALIGNMENT: u64 = 64;
+/// The least room for a selector: a second one may be longer than the first.
+const SELECTOR_ROOM: u64 = 64 << 10;
+/// Bytes of names for each function: file and qualified name. Functions of one file share its name.
+const NAMES_ROOM: u64 = 512;
+
+/// How many functions a process can have in its block. What is not used takes no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Functions that targets select.
+    pub functions: u32,
+}
+
+impl Room {
+    /// For a process that was named on the command line.
+    pub const NAMED: Self = Self { functions: 16_384 };
+    /// For its children.
+    pub const CHILD: Self = Self { functions: 4_096 };
+}
+
+/// Offsets from the start of the block, and sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The two places for selectors.
+    pub selectors: [u64; 2],
+    /// Bytes of each.
+    pub selector_room: u64,
+    /// The records.
+    pub functions: u64,
+    /// How many.
+    pub functions_capacity: u32,
+    /// The index.
+    pub index: u64,
+    /// Slots in it.
+    pub index_slots: u32,
+    /// The names.
+    pub names: u64,
+    /// Bytes of them.
+    pub names_capacity: u64,
+    /// The whole block.
+    pub size: u64,
+}
+
+impl Layout {
+    /// Room for so many functions and for two selectors, the first of which has `selector` bytes.
+    pub fn new(room: Room, selector: usize) -> Self {
+        let functions_capacity = room.functions.max(1);
+        let index_slots = functions_capacity.saturating_mul(2).next_power_of_two();
+        let selector_room = aligned((selector as u64).saturating_mul(2).max(SELECTOR_ROOM));
+        let mut end = aligned(size_of::<ControlBlock>() as u64);
+        let mut place = |bytes: u64| {
+            let start = end;
+            end = aligned(end.saturating_add(bytes));
+            start
+        };
+        let selectors = [place(selector_room), place(selector_room)];
+        let functions = place(u64::from(functions_capacity) * size_of::<FunctionRecord>() as u64);
+        let index = place(u64::from(index_slots) * 4);
+        let names_capacity = u64::from(functions_capacity) * NAMES_ROOM;
+        let names = place(names_capacity);
+        Self {
+            selectors,
+            selector_room,
+            functions,
+            functions_capacity,
+            index,
+            index_slots,
+            names,
+            names_capacity,
+            size: end.next_multiple_of(4096),
+        }
+    }
+}
+
+fn aligned(bytes: u64) -> u64 {
+    bytes.next_multiple_of(ALIGNMENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_and_everything_is_inside() {
+        for (functions, selector) in [(1, 0), (4_096, 100), (16_384, 5 << 20)] {
+            let layout = Layout::new(Room { functions }, selector);
+            let parts = [
+                (0, size_of::<ControlBlock>() as u64),
+                (layout.selectors[0], layout.selector_room),
+                (layout.selectors[1], layout.selector_room),
+                (layout.functions, u64::from(layout.functions_capacity) * 32),
+                (layout.index, u64::from(layout.index_slots) * 4),
+                (layout.names, layout.names_capacity),
+                (layout.size, 0),
+            ];
+            for pair in parts.windows(2) {
+                assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{layout:?}");
+                assert_eq!(pair[1].0 % ALIGNMENT, 0);
+            }
+            assert!(layout.index_slots.is_power_of_two() && layout.index_slots >= 2 * functions);
+            assert!(layout.selector_room >= selector as u64);
+            // Offsets of names travel as `u32`.
+            assert!(u32::try_from(layout.names_capacity).is_ok());
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What the helper reports, in sentences with the way out.
+
+use speed_bump_abi::control_block::{Failure, notice};
+
+/// Why the helper does not work in a process. `words` are its own, which name details; may be empty.
+pub fn failure(reason: Option<Failure>, words: &str) -> String {
+    let what = match reason {
+        Some(Failure::None) | None => {
+            "the helper failed for a reason that this version does not know; is another \
+                                       version of it in the process? Restart the process, or use --no-inject"
+        }
+        Some(Failure::BadBlock) => {
+            "the helper in the process does not understand this version: it comes from another one; restart the \
+             process, or use --no-inject"
+        }
+        Some(Failure::BadSelector) => {
+            "the helper could not read the compiled targets: it comes from another version; restart the process, or \
+             use --no-inject"
+        }
+        Some(Failure::NoPython) => {
+            "the process does not export what the helper needs of CPython's API: it runs no CPython yet, or one that \
+             is stripped of its symbols; use --no-inject"
+        }
+        Some(Failure::UnknownVersion) => {
+            "the helper does not know this version of CPython; use a newer speed-bump-ebpf, or --no-inject"
+        }
+        Some(Failure::Finalizing) => "the interpreter is shutting down",
+        Some(Failure::NoToolId) => {
+            "every tool id of sys.monitoring is taken by profilers, debuggers or coverage: stop one of them, or use \
+             --no-inject"
+        }
+        Some(Failure::Python) => "a call of CPython's own API failed",
+        Some(Failure::NoThread) => {
+            "the process may not start another thread: raise its limit (ulimit -u, pids.max), or use --no-inject"
+        }
+        Some(Failure::Busy) => "another session of speed-bump-ebpf is at work in the process: end it first",
+        Some(Failure::Unsupported) => {
+            "this build of CPython cannot be covered by the helper; use --no-inject"
+        }
+    };
+    if words.is_empty() { what.to_owned() } else { format!("{what} ({words})") }
+}
+
+/// A sentence for each bit; bits without a meaning here are passed over.
+pub fn notices(bits: u32) -> Vec<&'static str> {
+    const ALL: [(u32, &str); 6] = [
+        (
+            notice::TOOL_ID_LOST,
+            "another tool took the helper's sys.monitoring tool id: Python calls are no longer seen; end that tool, and \
+             attach again",
+        ),
+        (
+            notice::HOOK_COVERED,
+            "another frame evaluation hook was set after the helper's and keeps calling it: the helper stays chained \
+             to it, at some nanoseconds a call, until the process ends",
+        ),
+        (
+            notice::SUBINTERPRETERS,
+            "there are sub-interpreters whose functions are not covered: only the main interpreter's are",
+        ),
+        (
+            notice::TABLE_FULL,
+            "the targets select more functions than there is room for: those that came last are not covered; narrow \
+             the targets",
+        ),
+        (
+            notice::NAME_UNSURE,
+            "the qualified name of some functions was not to be found: the last component of the pattern was matched \
+             against their plain name",
+        ),
+        (
+            notice::LOADER_GONE,
+            "the helper missed this tool's heartbeat and has left: was the tool stopped, or the machine suspended? \
+             Attach again",
+        ),
+    ];
+    ALL.into_iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_and_notice_has_words_of_its_own() {
+        let mut seen = std::collections::HashSet::new();
+        for number in 1..=10 {
+            let reason = super::super::block::failure(number);
+            assert!(reason.is_some() && seen.insert(failure(reason, "")), "{number}");
+        }
+        assert!(failure(Some(Failure::Python), "PyList_New").contains("(PyList_New)"));
+        assert!(failure(None, "").contains("another version"));
+        assert_eq!(notices(u32::MAX).len(), 6);
+        assert_eq!(notices(0).len(), 0);
+        assert!(notices(notice::TABLE_FULL)[0].contains("narrow"));
+    }
+}

@@ -1,0 +1,507 @@
+//! Helpers in covered processes: brought in, listened to, sent away.
+//!
+//! A helper serves the process that it was brought into and those forked from it, which share its block and its numbers:
+//! each helper has a range of the session's function indices.
+
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
+
+use speed_bump_abi::{
+    SiteArguments,
+    control_block::{Command, State},
+};
+
+use crate::{
+    engine::bpf::UprobeProgram,
+    presence::{Joining, Presence, PresenceError, Terms},
+    probe::{
+        attach::{self, AttachError, AttachSite, SiteGroup},
+        plan::{Entry, Plan, PythonPlan, SelectedFunction},
+    },
+    process::Process,
+    python::helper::{FoundFunction, NewFunctions, Room, words},
+    session::{
+        Session, SessionError, functions::FunctionRange, python::PythonFollower, sites::SiteKey,
+        stopper::Stopper,
+    },
+    targets::{TargetIndex, TargetKind},
+    units::Pid,
+};
+
+/// How long an interpreter that a child has just executed may take until the helper can work in it.
+const STARTING: Duration = Duration::from_secs(5);
+/// How often that is tried.
+const TRY_EVERY: Duration = Duration::from_millis(100);
+/// How often a wait asks whether to go on.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Room for children, while there is enough for all and when there is not.
+const CHILD_ROOMS: [Room; 3] = [Room::CHILD, Room { functions: 1_024 }, Room { functions: 256 }];
+
+/// Which helper, in the order of their coming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HelperId(u32);
+
+/// The helpers of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Helpers {
+    /// What each is given; absent where none may be brought in.
+    terms: Option<Terms>,
+    at_work: BTreeMap<HelperId, AtWork>,
+    joining: BTreeMap<Pid, LateJoin>,
+    next: u32,
+}
+
+impl Helpers {
+    pub(super) fn new(terms: Option<Terms>) -> Self {
+        Self { terms, ..Self::default() }
+    }
+}
+
+/// A helper that is in.
+#[derive(Debug)]
+struct AtWork {
+    presence: Presence,
+    new: NewFunctions,
+    range: FunctionRange,
+    /// The process that it was brought into.
+    owner: Pid,
+    /// Notices that were told.
+    told: u32,
+    /// Whether it has looked at everything that was loaded.
+    is_active: bool,
+    /// What it says is of no more interest.
+    is_over: bool,
+}
+
+/// A helper on its way into a process that is covered already.
+#[derive(Debug)]
+struct LateJoin {
+    since: Instant,
+    next: Instant,
+    way: Option<(Joining, FunctionRange)>,
+}
+
+impl Session {
+    /// Brings the helper into the processes named on the command line, as far as their plans say so, and waits until it
+    /// is at work. A plan that has to do without is changed.
+    pub(super) fn bring_helpers_in(
+        &mut self,
+        roots: &mut [(Process, Plan)],
+        stopper: &Stopper,
+    ) -> Result<Vec<Option<HelperId>>, SessionError> {
+        let mut ways = Vec::new();
+        for (process, plan) in roots.iter() {
+            let wanted = plan.wants_helper();
+            ways.push(wanted.then(|| self.begin_join(process, &[Room::NAMED])).transpose()?);
+        }
+        let mut ids = Vec::new();
+        for ((process, plan), way) in roots.iter_mut().zip(ways) {
+            let Some((joining, range)) = way else {
+                ids.push(None);
+                continue;
+            };
+            match self.wait_for_helper(process, joining, range, stopper) {
+                Ok(id) => ids.push(Some(id)),
+                Err(error) => {
+                    self.functions_of_nobody(range);
+                    self.do_without_helper(process, plan, error)?;
+                    ids.push(None);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    fn wait_for_helper(
+        &mut self,
+        process: &Process,
+        joining: Joining,
+        range: FunctionRange,
+        stopper: &Stopper,
+    ) -> Result<HelperId, PresenceError> {
+        let began = Instant::now();
+        let stopped = || stopper.heard() > 0;
+        while !joining.is_finished() && !stopped() {
+            thread::sleep(LOOK_EVERY);
+        }
+        let presence = joining.finish()?;
+        tracing::info!("the helper is in process {} after {:?}", process.pid(), began.elapsed());
+        presence.wait_active(process, stopped)?;
+        let report = presence.block.report()?;
+        tracing::info!(
+            "the helper has looked at {} functions of process {} after {:?}",
+            report.surveyed,
+            process.pid(),
+            began.elapsed()
+        );
+        let id = self.take_in(presence, range);
+        self.listen_to(id);
+        Ok(id)
+    }
+
+    /// Starts to bring the helper in, with the first of these rooms that there is place for.
+    fn begin_join(
+        &mut self,
+        process: &Process,
+        rooms: &[Room],
+    ) -> Result<(Joining, FunctionRange), SessionError> {
+        let terms = self.helpers.terms.clone();
+        let terms = terms.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
+        let mut reserved = Err(SessionError::Full { things: "functions", capacity: 0 });
+        let mut taken = Room::CHILD;
+        for room in rooms {
+            taken = *room;
+            reserved = self.functions.reserve(room.functions);
+            if reserved.is_ok() {
+                break;
+            }
+        }
+        let range = reserved?;
+        let interpreters = self.resolver.interpreter_files(process)?;
+        match terms.begin(process, interpreters, taken, Command::Run) {
+            Ok(joining) => Ok((joining, range)),
+            Err(error) => {
+                self.functions_of_nobody(range);
+                Err(self.session_error(process, &error))
+            }
+        }
+    }
+
+    fn take_in(&mut self, presence: Presence, range: FunctionRange) -> HelperId {
+        let id = HelperId(self.helpers.next);
+        self.helpers.next += 1;
+        let owner = presence.pid();
+        let at_work = AtWork {
+            presence,
+            new: NewFunctions::default(),
+            range,
+            owner,
+            told: 0,
+            is_active: false,
+            is_over: false,
+        };
+        self.helpers.at_work.insert(id, at_work);
+        id
+    }
+
+    /// Plans a process anew into which the helper could not be brought.
+    fn do_without_helper(
+        &mut self,
+        process: &Process,
+        plan: &mut Plan,
+        error: PresenceError,
+    ) -> Result<(), SessionError> {
+        if matches!(error, PresenceError::Stopped | PresenceError::Gone { .. }) || !process.is_alive() {
+            return Err(self.session_error(process, &error));
+        }
+        let pid = process.pid();
+        let other = self.resolver.plan_without_helper(process, &error.to_string())?;
+        plan.python = PythonPlan::NotAsked;
+        plan.add(other);
+        match &plan.python {
+            PythonPlan::Source { source, .. } => self.warn(format!(
+                "process {pid}: {error}. Its Python calls are taken from {source}, where every call of any function \
+                 traps"
+            )),
+            PythonPlan::Impossible(why) if self.has_other_targets_than_python() => {
+                let text = format!("process {pid}: its Python functions are not covered: {why}");
+                self.warn(text);
+            }
+            PythonPlan::Impossible(why) => {
+                return Err(SessionError::Python(format!("process {pid}: {why}")));
+            }
+            PythonPlan::NotAsked => {}
+        }
+        Ok(())
+    }
+
+    fn has_other_targets_than_python(&self) -> bool {
+        self.resolver.targets().iter().any(|(_, target)| target.kind != TargetKind::Python)
+    }
+
+    fn session_error(&self, process: &Process, error: &PresenceError) -> SessionError {
+        match error {
+            PresenceError::Stopped => SessionError::Stopped,
+            _ if !process.is_alive() => AttachError::ProcessGone { pid: process.pid() }.into(),
+            error => SessionError::Python(error.to_string()),
+        }
+    }
+
+    /// The probe on a helper's stub.
+    pub(super) fn stub_of(&mut self, id: HelperId) -> Result<Option<SiteGroup>, SessionError> {
+        let Some(AtWork { presence, range, .. }) = self.helpers.at_work.get(&id) else { return Ok(None) };
+        let key = SiteKey {
+            file: presence.file.id(),
+            offset: presence.offset,
+            semaphore: None,
+            program: UprobeProgram::PythonHelper,
+            function: range.first,
+        };
+        let (site, new) = self.sites.enter_key(key)?;
+        if new {
+            let overhead_ns = u32::try_from(self.resolver.calibration().cost(presence.stub).overhead.0);
+            let arguments = SiteArguments {
+                function: range.first,
+                overhead_ns: overhead_ns.unwrap_or(u32::MAX),
+                functions: range.count,
+                ..SiteArguments::default()
+            };
+            self.engine.set_site(site, arguments)?;
+        }
+        Ok(Some(SiteGroup {
+            file: presence.file.clone(),
+            program: UprobeProgram::PythonHelper,
+            sites: vec![AttachSite { offset: presence.offset, semaphore: None, site }],
+        }))
+    }
+
+    /// Brings the helper into a process that is covered already, as soon as its interpreter allows.
+    pub(super) fn join_later(&mut self, pid: Pid) {
+        if self.helpers.terms.is_some() {
+            let now = Instant::now();
+            self.helpers.joining.entry(pid).or_insert(LateJoin { since: now, next: now, way: None });
+        }
+    }
+
+    /// Whether a helper is in a process or on its way.
+    pub(super) fn has_helper(&self, pid: Pid) -> bool {
+        self.helpers.joining.contains_key(&pid)
+            || self.covered.get(&pid).is_some_and(|covered| covered.helper.is_some())
+    }
+
+    /// Takes up what the helpers say, and those that are on their way.
+    pub(super) fn poll_helpers(&mut self) {
+        for pid in self.helpers.joining.keys().copied().collect::<Vec<_>>() {
+            if let Err(error) = self.poll_joining(pid) {
+                self.warn(format!("child process {pid}: its Python functions are not covered: {error}"));
+            }
+        }
+        for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
+            self.listen_to(id);
+        }
+    }
+
+    fn poll_joining(&mut self, pid: Pid) -> Result<(), SessionError> {
+        let Some(mut late) = self.helpers.joining.remove(&pid) else { return Ok(()) };
+        if !self.covered.get(&pid).is_some_and(|covered| covered.process.is_alive()) {
+            if let Some((joining, range)) = late.way {
+                drop(joining);
+                self.functions_of_nobody(range);
+            }
+            return Ok(());
+        }
+        match late.way.take() {
+            None if Instant::now() >= late.next => {
+                let Some(own) = Process::open(pid).ok() else { return Ok(()) };
+                late.way = Some(self.begin_join(&own, &CHILD_ROOMS)?);
+                self.helpers.joining.insert(pid, late);
+            }
+            Some((joining, range)) if joining.is_finished() => match joining.finish() {
+                Ok(presence) => {
+                    let id = self.take_in(presence, range);
+                    self.attach_stub(pid, id)?;
+                }
+                Err(error) => {
+                    self.functions_of_nobody(range);
+                    self.joined_not(pid, late, &error)?;
+                }
+            },
+            way => {
+                late.way = way;
+                self.helpers.joining.insert(pid, late);
+            }
+        }
+        Ok(())
+    }
+
+    /// A helper could not be brought into a child: an interpreter that starts may let it in later.
+    fn joined_not(&mut self, pid: Pid, late: LateJoin, error: &PresenceError) -> Result<(), SessionError> {
+        if late.since.elapsed() < STARTING {
+            tracing::debug!("the helper is not in process {pid} yet: {error}");
+            let next = Instant::now() + TRY_EVERY;
+            self.helpers.joining.insert(pid, LateJoin { next, ..late });
+            return Ok(());
+        }
+        let Some(covered) = self.covered.get(&pid) else { return Ok(()) };
+        let plan = self.resolver.plan_without_helper(&covered.process, &error.to_string())?;
+        if let PythonPlan::Impossible(why) = &plan.python {
+            return Err(SessionError::Python(why.clone()));
+        }
+        let groups = self.enter_plan(&plan)?;
+        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
+        covered.python = PythonFollower::new(&covered.process, &plan);
+        self.attach_more(pid, groups)
+    }
+
+    fn attach_stub(&mut self, pid: Pid, id: HelperId) -> Result<(), SessionError> {
+        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
+        covered.helper = Some(id);
+        let groups = self.stub_of(id)?.into_iter().collect();
+        self.attach_more(pid, groups)?;
+        tracing::debug!("the helper is in child {pid}");
+        self.listen_to(id);
+        Ok(())
+    }
+
+    /// Attaches to more places of a process that is covered.
+    pub(super) fn attach_more(&mut self, pid: Pid, groups: Vec<SiteGroup>) -> Result<(), SessionError> {
+        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
+        let (attachment, refused) = attach::attach(&self.engine, pid, covered.index, &groups)?;
+        tracing::info!("attached {} more probe sites of process {pid}", attachment.sites());
+        covered.attachments.push(attachment);
+        covered.groups.extend(groups);
+        self.tell_refused(refused);
+        Ok(())
+    }
+
+    /// Takes up what a helper has new.
+    fn listen_to(&mut self, id: HelperId) {
+        let Some(at_work) = self.helpers.at_work.get_mut(&id).filter(|at_work| !at_work.is_over) else {
+            return;
+        };
+        let (owner, range, told) = (at_work.owner, at_work.range, at_work.told);
+        let heard = at_work.new.take(&at_work.presence.block).and_then(|functions| {
+            let report = at_work.presence.block.report()?;
+            at_work.told |= report.notices;
+            Ok((functions, report))
+        });
+        let kind = at_work.presence.stub;
+        let (functions, report) = match heard {
+            Ok(heard) => heard,
+            Err(error) => {
+                at_work.is_over = true;
+                return self.warn(format!("process {owner}: its Python functions are not known: {error}"));
+            }
+        };
+        let over = match report.state {
+            Some(State::Failed) => Some(at_work.presence.failure().to_string()),
+            Some(State::Left) if self.ended.is_none() => {
+                Some("the helper has left; its Python calls are no longer seen".to_owned())
+            }
+            _ => None,
+        };
+        at_work.is_over = over.is_some();
+        let is_active = report.state == Some(State::Active);
+        if is_active && !std::mem::replace(&mut at_work.is_active, is_active) {
+            tracing::debug!("the helper is at work in process {owner}");
+        }
+        for function in functions {
+            if let Some(function) = self.selected(&function) {
+                tracing::debug!("process {owner}: {} is covered", function.1.name);
+                self.note_way(function.1.target, Entry::Helper, kind);
+                self.functions.name(range, function.0, function.1);
+            }
+        }
+        for notice in words::notices(report.notices & !told) {
+            self.warn(format!("process {owner}: {notice}"));
+        }
+        if let Some(why) = over {
+            self.warn(format!("process {owner}: {why}"));
+        }
+    }
+
+    /// A function as reports name it, if the helper said something that makes sense.
+    fn selected(&self, found: &FoundFunction) -> Option<(u32, SelectedFunction)> {
+        let target = TargetIndex(found.target);
+        let is_python =
+            self.resolver.targets().get(target).is_some_and(|target| target.kind == TargetKind::Python);
+        is_python.then(|| {
+            let line = Some(found.line).filter(|line| line.cast_signed() > 0);
+            let (name, file) = (found.name.clone(), found.file.clone().into());
+            (found.number, SelectedFunction { target, name, file, line })
+        })
+    }
+
+    /// Without the process that a helper was brought into, nobody tells those forked from it that the session is over.
+    fn end_for_orphans(&mut self, id: HelperId) {
+        let Some(at_work) = self.helpers.at_work.get(&id) else { return };
+        let owner = self.covered.get(&at_work.owner);
+        if !owner.is_some_and(|owner| owner.helper == Some(id) && owner.process.is_alive())
+            && let Err(error) = at_work.presence.block.end()
+        {
+            tracing::debug!("children of process {} are not told of the end: {error}", at_work.owner);
+        }
+    }
+
+    /// A process with this helper was let go. With the last one it goes.
+    pub(super) fn release_helper(&mut self, id: HelperId) {
+        if self.covered.values().any(|covered| covered.helper == Some(id)) {
+            return;
+        }
+        self.listen_to(id);
+        self.end_for_orphans(id);
+        if let Some(at_work) = self.helpers.at_work.remove(&id) {
+            self.functions_of_nobody(at_work.range);
+        }
+    }
+
+    /// Gives back a range of functions; what was counted stays in the report.
+    fn functions_of_nobody(&mut self, range: FunctionRange) {
+        let engine = &self.engine;
+        self.functions.give_back(range, |index| engine.stats(index).unwrap_or_default());
+        for index in range.first..range.first + range.count {
+            if let Err(error) = self.engine.clear_stats(index) {
+                tracing::debug!("cannot clear the counters of function {index}: {error}");
+            }
+        }
+    }
+
+    /// Sends all helpers away and waits for them a little: while they undo what they did, the probes count on. Another
+    /// signal ends the wait.
+    pub(super) fn send_helpers_away(&mut self, stopper: Option<&Stopper>) {
+        // On their way in, they must arrive before they can leave.
+        self.helpers.joining.clear();
+        for at_work in self.helpers.at_work.values() {
+            at_work.presence.leave();
+        }
+        for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
+            self.end_for_orphans(id);
+        }
+        let heard = || stopper.map_or(0, Stopper::heard);
+        let (before, began) = (heard(), Instant::now());
+        let late = |session: &Self| {
+            let still_there = |at_work: &&AtWork| {
+                let owner = session.covered.get(&at_work.owner);
+                !at_work.presence.has_left() && owner.is_some_and(|owner| owner.process.is_alive())
+            };
+            session
+                .helpers
+                .at_work
+                .values()
+                .filter(still_there)
+                .map(|at_work| at_work.owner)
+                .collect::<Vec<_>>()
+        };
+        while !late(self).is_empty()
+            && began.elapsed() < crate::presence::LEAVING_PATIENCE
+            && heard() == before
+        {
+            thread::sleep(LOOK_EVERY);
+        }
+        for owner in late(self) {
+            self.warn(format!(
+                "process {owner}: the helper had not left after {:?}, as the interpreter did not let it run; it \
+                 leaves as soon as it can",
+                began.elapsed()
+            ));
+        }
+        for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
+            self.listen_to(id);
+        }
+        tracing::info!("helpers left in {:?}", began.elapsed());
+    }
+
+    /// The Python targets that select nothing among what the helpers have found in the processes named on the command
+    /// line.
+    pub(super) fn without_functions(&self) -> Vec<TargetIndex> {
+        let mut seen: Vec<TargetIndex> = self.functions.iter().map(|(_, function)| function.target).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        let targets = self.resolver.targets().iter();
+        let python = targets.filter(|(_, target)| target.kind == TargetKind::Python);
+        python.map(|(index, _)| index).filter(|index| seen.binary_search(index).is_err()).collect()
+    }
+}

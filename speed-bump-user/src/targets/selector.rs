@@ -1,0 +1,157 @@
+//! Compiles the Python targets of a file to what the helper in a process executes: see the crate
+//! `speed-bump-selector`, which reads it.
+
+mod program;
+
+use std::collections::HashMap;
+
+use speed_bump_selector::layout::{HEADER_BYTES, Header, LineRecord, ModuleRecord, PatternRecord, checksum};
+
+use self::program::Program;
+use super::{Pattern, PatternError, TargetKind, Targets, dotted};
+
+/// Why targets cannot be compiled. No targets file of the size that is accepted gets here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// The selector would have more bytes than it can count.
+    #[error("the targets compile to more than 4 GiB; split the targets file, or write fewer patterns")]
+    TooLarge,
+    /// The last component of a name pattern is no pattern.
+    #[error("the name pattern `{pattern}` of line {line} cannot be compiled: {cause}")]
+    LastComponent {
+        /// The line of the targets file.
+        line: usize,
+        /// The name pattern.
+        pattern: String,
+        /// What is wrong.
+        #[source]
+        cause: PatternError,
+    },
+}
+
+/// Compiles the Python targets, and what is excluded from them, to the bytes of a selector.
+///
+/// # Errors
+/// When they outgrow the layout.
+pub fn compile(targets: &Targets) -> Result<Vec<u8>, CompileError> {
+    let mut tables = Tables::default();
+    for (index, target) in targets.iter().filter(|(_, target)| target.kind == TargetKind::Python) {
+        tables.add_line(target.line, &target.module, &target.name, index.0)?;
+    }
+    let target_lines = count(tables.lines.len())?;
+    for exclusion in targets.exclusions().iter().filter(|exclusion| exclusion.kind == TargetKind::Python) {
+        tables.add_line(exclusion.line, &exclusion.module, &exclusion.name, 0)?;
+    }
+    tables.finish(count(targets.len())?, target_lines)
+}
+
+/// What the selector has so far.
+#[derive(Default)]
+struct Tables {
+    patterns: Vec<PatternRecord>,
+    /// Patterns that mean the same have the same program.
+    pattern_numbers: HashMap<Program, u32>,
+    modules: Vec<ModuleRecord>,
+    /// By pattern, and whether it is tried against dotted names.
+    module_numbers: HashMap<(u32, bool), u32>,
+    /// The lines of each module.
+    members: Vec<Vec<u32>>,
+    lines: Vec<LineRecord>,
+    programs: Vec<u8>,
+}
+
+impl Tables {
+    fn add_line(
+        &mut self,
+        line: usize,
+        module: &Pattern,
+        name: &Pattern,
+        target: u32,
+    ) -> Result<(), CompileError> {
+        let last_component = name.last_component().map_err(|cause| CompileError::LastComponent {
+            line,
+            pattern: name.as_str().to_owned(),
+            cause,
+        })?;
+        let number = count(self.lines.len())?;
+        let record = LineRecord {
+            module: self.module(module, number)?,
+            name: self.pattern(name)?,
+            last_component: self.pattern(&last_component)?,
+            target,
+        };
+        self.lines.push(record);
+        Ok(())
+    }
+
+    /// The number of the module, which has `line` from now on.
+    fn module(&mut self, module: &Pattern, line: u32) -> Result<u32, CompileError> {
+        let dotted = dotted::applies(module);
+        let pattern = self.pattern(module)?;
+        let next = count(self.modules.len())?;
+        let number = *self.module_numbers.entry((pattern, dotted)).or_insert(next);
+        if number == next {
+            self.modules.push(ModuleRecord { pattern, dotted: u32::from(dotted), first: 0, count: 0 });
+            self.members.push(Vec::new());
+        }
+        if let Some(members) = self.members.get_mut(number as usize) {
+            members.push(line);
+        }
+        Ok(number)
+    }
+
+    fn pattern(&mut self, pattern: &Pattern) -> Result<u32, CompileError> {
+        let program = Program::new(pattern.pieces())?;
+        if let Some(&number) = self.pattern_numbers.get(&program) {
+            return Ok(number);
+        }
+        let number = count(self.patterns.len())?;
+        self.patterns.push(program.record(count(self.programs.len())?)?);
+        self.programs.extend_from_slice(program.bytes());
+        self.pattern_numbers.insert(program, number);
+        Ok(number)
+    }
+
+    fn finish(mut self, targets: u32, target_lines: u32) -> Result<Vec<u8>, CompileError> {
+        let mut first = 0;
+        for (module, members) in self.modules.iter_mut().zip(&self.members) {
+            module.first = first;
+            module.count = count(members.len())?;
+            first += module.count;
+        }
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes.extend(self.patterns.iter().flat_map(|record| record.to_bytes()));
+        bytes.extend(self.modules.iter().flat_map(|record| record.to_bytes()));
+        bytes.extend(self.lines.iter().flat_map(|record| record.to_bytes()));
+        bytes.extend(self.members.iter().flatten().flat_map(|line| line.to_le_bytes()));
+        bytes.extend(&self.programs);
+        let header = Header {
+            length: count(bytes.len())?,
+            targets,
+            patterns: count(self.patterns.len())?,
+            modules: count(self.modules.len())?,
+            lines: count(self.lines.len())?,
+            target_lines,
+            members: first,
+            programs: count(self.programs.len())?,
+        };
+        write_header(&mut bytes, header, 0);
+        let sum = checksum(&bytes);
+        write_header(&mut bytes, header, sum);
+        Ok(bytes)
+    }
+}
+
+fn write_header(bytes: &mut [u8], header: Header, checksum: u64) {
+    if let Some(place) = bytes.first_chunk_mut() {
+        *place = header.to_bytes(checksum);
+    }
+}
+
+/// A number as the layout writes it.
+fn count(number: usize) -> Result<u32, CompileError> {
+    u32::try_from(number).map_err(|_| CompileError::TooLarge)
+}
+
+#[cfg(test)]
+mod tests;

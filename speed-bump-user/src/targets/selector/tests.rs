@@ -1,0 +1,143 @@
+//! The compiled selector answers what the targets themselves answer, and refuses what was not compiled.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod agreement;
+mod corruption;
+
+use speed_bump_selector::{
+    Selector,
+    layout::{LINE_BYTES, MEMBER_BYTES, MODULE_BYTES},
+};
+
+use super::*;
+use crate::targets::Reading;
+
+fn parse(text: &str) -> Targets {
+    Targets::parse("t.txt", text.as_bytes(), Reading { is_elf: &|_| false, allow_empty: true }).unwrap()
+}
+
+fn compiled(text: &str) -> Vec<u8> {
+    compile(&parse(text)).unwrap()
+}
+
+/// What a lone line makes of a Python function.
+fn selects(line: &str, file: &str, qualname: &str) -> bool {
+    let bytes = compiled(line);
+    Selector::new(&bytes).unwrap().select(file, qualname).is_some()
+}
+
+#[test]
+fn the_cases_of_the_reference() {
+    let llama = "/x/site-packages/transformers/models/llama/modeling_llama.py";
+    for (line, file, name, expected) in [
+        ("*:*", "/a/b.py", "f", true),
+        ("native:*:*", "libc.so.6", "malloc", false),
+        ("*/numpy/*:*", "/x/numpy/core/a.py", "g", true),
+        (
+            "*/vllm/worker/model_runner.py:ModelRunner.execute_model",
+            "/s/vllm/worker/model_runner.py",
+            "ModelRunner.execute_model",
+            true,
+        ),
+        ("*:*attention*", "/a/b.py", "SelfAttention.forward", false),
+        ("*:*<locals>*", "/a/b.py", "outer.<locals>.inner", true),
+        ("*:*[!d]", "/a/b.py", "bad", false),
+        ("*:a{b,c}", "/a/b.py", "ab", false),
+        ("*:a{b,c}", "/a/b.py", "a{b,c}", true),
+        ("*:f[", "/a/b.py", "f[", true),
+        ("module : name", "/x/module.py", "name", true),
+        (
+            "transformers.modeling_llama:LlamaAttention.*",
+            "/s/transformers/modeling_llama.py",
+            "LlamaAttention.forward",
+            true,
+        ),
+        ("transformers.*:*", "/s/mytransformers/a.py", "f", false),
+        ("transformers.*:*Attention*", llama, "LlamaAttention.forward", true),
+        ("json.decoder:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", true),
+        ("json:*", "/usr/lib/python3.11/json/__init__.py", "loads", true),
+        ("json:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", false),
+        ("decoder.py:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", false),
+        ("<string>:*", "<string>", "<module>", true),
+        ("*:<lambda>", "/a.py", "<lambda>", true),
+    ] {
+        assert_eq!(selects(line, file, name), expected, "{line} on {file} {name}");
+    }
+}
+
+#[test]
+fn the_first_line_wins_and_exclusion_over_all() {
+    // Targets of other kinds keep their numbers, and take part in nothing.
+    let text = "!*:*.skip\nnative:*:*\n*:A.*\n*:*\n!native:*:B.f\n!*/b.py:A.*\n!*/c.py:*\nusdt:*:p:n";
+    let bytes = compiled(text);
+    let selector = Selector::new(&bytes).unwrap();
+    assert_eq!(selector.targets(), 4);
+    assert_eq!(selector.select("/a.py", "A.f"), Some(1));
+    assert_eq!(selector.select("/a.py", "B.f"), Some(2));
+    assert_eq!(selector.select("/a.py", "A.skip"), None);
+    assert_eq!(selector.select("/b.py", "A.f"), None);
+    assert_eq!(selector.select("/b.py", "f"), Some(2));
+    assert!(!selector.selects_nothing_in("/b.py"));
+    assert!(selector.selects_nothing_in("/c.py"), "all of it is excluded");
+}
+
+#[test]
+fn nothing_is_selected_by_no_target() {
+    for text in ["", "!*:*", "native:*:*"] {
+        let bytes = compiled(text);
+        let selector = Selector::new(&bytes).unwrap();
+        assert!(selector.selects_nothing_in("/a.py"), "{text:?}");
+        assert_eq!(selector.select("/a.py", "f"), None, "{text:?}");
+        assert!(!selector.may_select("/a.py", "f"), "{text:?}");
+    }
+}
+
+#[test]
+fn a_name_may_be_selected_by_how_a_pattern_ends() {
+    for (pattern, name, expected) in [
+        ("f", "f", true),
+        ("f", "g", false),
+        ("A.f", "f", true),
+        ("A.f", "A", false),
+        ("A.f", "A.f", true),
+        ("xf", "f", false),
+        ("?f", "f", true),
+        ("[!.]f", "f", false),
+        ("*.forward", "forward", true),
+        ("*.forward", "rward", false),
+        ("*.forward", "x_forward", false),
+        ("*forward", "x_forward", true),
+        ("*Attention*", "forward", true),
+        ("A*.f?", "fé", true),
+        ("A*.f?", "gé", false),
+        ("A.", "", true),
+        ("A", "", false),
+    ] {
+        let bytes = compiled(&format!("*:{pattern}"));
+        let selector = Selector::new(&bytes).unwrap();
+        assert_eq!(selector.may_select("/a.py", name), expected, "{pattern} on {name:?}");
+    }
+}
+
+#[test]
+fn a_pattern_as_long_as_a_line_is_executed() {
+    for (pattern, hit, miss) in [
+        ("?".repeat(4000), "é".repeat(4000), "é".repeat(3999)),
+        ("[!é]".repeat(800), "x".repeat(800), "é".repeat(800)),
+        ("*a".repeat(2000), "ba".repeat(2000), "ba".repeat(1999)),
+        (format!("*{}", "?".repeat(2000)), "é".repeat(4000), "é".repeat(1999)),
+    ] {
+        let line = format!("*:{pattern}");
+        assert!(selects(&line, "/a.py", &hit), "{pattern:.8}");
+        assert!(!selects(&line, "/a.py", &miss), "{pattern:.8}");
+    }
+}
+
+#[test]
+fn equal_patterns_are_stored_once() {
+    let one = compiled("*/a/*:*").len();
+    let line = LINE_BYTES + MEMBER_BYTES;
+    assert_eq!(compiled("*/a/*:*\n**/a/**:**\n!*/a/*:*").len(), one + 2 * line);
+    assert_eq!(compiled("a:*\n*:a").len() - compiled("a:*").len(), line + MODULE_BYTES);
+}

@@ -1,0 +1,104 @@
+//! `list`, `--strict` and `--no-inject` where the helper is the way to Python functions.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "python/calls.rs"]
+mod calls;
+#[path = "python/helper.rs"]
+mod helper;
+
+use calls::{code, list, run, start};
+use helper::{images, on_each, threads, tools};
+
+#[test]
+fn loaded_functions_are_named_before_anything_is_slowed() {
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let pid = service.pid();
+        let before = code(pid, python);
+        let run = list(pid, "*/calls.py:K.*\n*/calls.py:*\n*:no_such\n", &["--all", "--delay", "20us"]);
+        assert!(run.status.success(), "{python}: {}", run.stderr);
+        for part in [
+            "Python calls through the helper",
+            "read as py; engine bpf, delay 20us; selects ",
+            "\n  K.m (",
+            "\n  outer (",
+            "\n  outer.<locals>.inner (",
+            // Never called: only the helper knows it.
+            "\n  late (",
+            ", entry helper",
+            "a later target selects it too and yields: number 2",
+        ] {
+            assert!(run.stdout.contains(part), "{python}: no `{part}` in {}", run.stdout);
+        }
+        for part in ["the helper was loaded into it", "line 3: `*:no_such` selects nothing"] {
+            assert!(run.stderr.contains(part), "{python}: no `{part}` in {}", run.stderr);
+        }
+        assert_eq!((threads(pid), images(pid)), (0, 1), "{python}");
+        assert_eq!(tools(python, &mut service).len(), 0, "{python}");
+        assert_eq!(code(pid, python), before, "{python}");
+        assert!(service.quit().unwrap().success(), "{python}");
+    });
+}
+
+#[test]
+fn without_injection_it_says_what_cannot_be_known() {
+    on_each(|python| {
+        let service = start(python, &[]);
+        let run = list(service.pid(), "*/calls.py:plain\n", &["--no-inject"]);
+        let told = format!("{}{}", run.stdout, run.stderr);
+        assert_eq!(images(service.pid()), 0, "{python}");
+        if python.usdt_fires() {
+            assert!(run.status.success() && told.contains("through usdt"), "{python}: {told}");
+        } else {
+            assert_eq!(run.status.code(), Some(4), "{python}: {told}");
+            assert!(told.contains("--no-inject forbids the helper"), "{python}: {told}");
+        }
+    });
+}
+
+#[test]
+fn strictly_a_target_that_selects_nothing_is_an_error() {
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let pid = service.pid();
+        let before = code(pid, python);
+        let targets = "*/calls.py:plain\n*:no_such\nnative:*/libc.so.6:getppid\n";
+        for verb in [list, run] {
+            let run = verb(pid, targets, &["--strict"]);
+            assert_eq!(run.status.code(), Some(3), "{python}: {}", run.stderr);
+            assert!(run.stderr.contains("line 2: `*:no_such` selects nothing"), "{python}: {}", run.stderr);
+            assert!(run.stderr.matches("selects nothing").count() == 1, "{python}: {}", run.stderr);
+        }
+        assert_eq!(tools(python, &mut service).len(), 0, "{python}");
+        assert_eq!(code(pid, python), before, "{python}");
+        service.ask("times(10, plain, 1)").unwrap();
+    });
+}
+
+#[test]
+fn otherwise_it_is_a_warning_and_may_come_to_life() {
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let session = helper::attach(&service, "<born>:f\n", &["--delay", "1us"]);
+        service.ask("exec(compile('def f(): pass', '<born>', 'exec')); times(9, f)").unwrap();
+        let ended = session.stop().unwrap();
+        assert_eq!(ended.counts(0), (9, 9), "{python}");
+        assert!(
+            ended.run.stderr.contains("line 1: `<born>:f` selects nothing"),
+            "{python}: {}",
+            ended.run.stderr
+        );
+    });
+}
+
+#[test]
+fn the_helper_alone_is_refused_where_it_may_not_be_injected() {
+    on_each(|python| {
+        let service = start(python, &[]);
+        let run = run(service.pid(), "*/calls.py:plain\n", &["--entry", "helper", "--no-inject"]);
+        assert_eq!(run.status.code(), Some(4), "{python}: {}", run.stderr);
+        assert!(run.stderr.contains("--no-inject forbids the helper"), "{python}: {}", run.stderr);
+        assert_eq!(images(service.pid()), 0, "{python}");
+    });
+}
