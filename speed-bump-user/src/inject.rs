@@ -116,6 +116,17 @@ pub fn inject(
     })
 }
 
+/// Whether injecting would be tried, as far as that can be known without touching the process. Whether a thread comes to
+/// a safe point, and what a seccomp filter says, shows only when it is.
+///
+/// # Errors
+/// Why not.
+pub fn would_try(process: &Process) -> Result<(), InjectError> {
+    preflight::check(process)?;
+    symbols::find(process)?;
+    resident::check_idle(process)
+}
+
 struct Injection<'a> {
     process: &'a Process,
     image: &'a Image,
