@@ -2,9 +2,9 @@
 //! file, calls its one function, and goes on.
 //!
 //! Nothing is written to a disk, no code of the process is changed, and no thread but the borrowed one is stopped.
-//! The steps, each in a file: what forbids it ([`preflight`]), what the process offers ([`symbols`]), whether the
-//! helper is there already ([`resident`]), which thread ([`threads`], [`borrow`], [`safe_point`], [`calls`]), and
-//! what it is made to do ([`remote_call`]).
+//! The steps, each in a file: what forbids it (`preflight`), what the process offers (`symbols`), whether the
+//! helper is there already (`resident`), which thread (`threads`, `borrow`, `safe_point`, `calls`), and
+//! what it is made to do (`remote_call`).
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

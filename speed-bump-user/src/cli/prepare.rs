@@ -281,12 +281,13 @@ fn unusual_delays(resolver: &Resolver, planned: &[(Process, Plan)], default: Nan
 /// What the session is about, in a few lines.
 pub fn header(process: &Process, plan: &Plan, calibration: &Calibration) -> String {
     let comm = process.comm().unwrap_or_default();
-    let mut text = format!(
-        "process {} ({comm}): {} functions at {} probe sites, engine bpf",
-        process.pid(),
-        plan.functions.len(),
-        plan.sites.len()
-    );
+    let mut text = format!("process {} ({comm}): ", process.pid());
+    // The helper's functions and its site show only once it is in.
+    if !plan.functions.is_empty() || !plan.sites.is_empty() {
+        let (functions, sites) = (plan.functions.len(), plan.sites.len());
+        let _ = write!(text, "{} at {}, ", counted(functions, "function"), counted(sites, "probe site"));
+    }
+    text.push_str("engine bpf");
     let kinds: Vec<_> = plan.sites.iter().map(|site| calibration.cost(site.kind)).collect();
     if let (Some(least), Some(most)) =
         (kinds.iter().map(|cost| cost.unselected).min(), kinds.iter().map(|cost| cost.floor).max())
@@ -311,6 +312,11 @@ pub fn header(process: &Process, plan: &Plan, calibration: &Calibration) -> Stri
         }
     }
     text
+}
+
+/// `1 function`, `2 functions`.
+fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What the calls of Python functions will cost, in a sentence.
