@@ -7,10 +7,24 @@ mod calls;
 #[path = "python/helper.rs"]
 mod helper;
 
+use std::{
+    fs::{self, File},
+    io::Write as _,
+};
+
 use calls::start;
 use helper::{attach, images, on_each, threads, tools};
-use rustix::process::Signal;
-use speed_bump_testing::session::wait_until;
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    process::Signal,
+};
+use speed_bump_testing::{
+    PythonBuild, Service,
+    session::{self, PATIENCE, wait_until},
+    skip_case,
+    tool::Running,
+};
+use tempfile::TempDir;
 
 const TARGETS: &str = "*/calls.py:plain\n";
 
@@ -99,5 +113,91 @@ fn a_process_that_is_killed_ends_the_session() {
         let pid = rustix::process::Pid::from_raw(service.pid()).unwrap();
         rustix::process::kill_process(pid, Signal::KILL).unwrap();
         assert_eq!(session.finish().unwrap().counts(0), (20, 20), "{python}");
+    });
+}
+
+/// A thread of the process that holds the interpreter's lock, in a call of C code, until this is dropped.
+struct LockHeld {
+    pipe: File,
+    _folder: TempDir,
+}
+
+impl LockHeld {
+    fn by(python: &PythonBuild, service: &mut Service) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let pipe = File::options().read(true).write(true).open(&path).unwrap();
+        let inside = python.inside(&path);
+        let hold = format!(
+            "import time; FD = os.open({inside:?}, os.O_RDWR); BYTE = ctypes.create_string_buffer(1); \
+             threading.Thread(target=lambda: (time.sleep(0.3), ctypes.PyDLL(None).read(FD, BYTE, 1))).start()"
+        );
+        service.ask(&hold).unwrap();
+        // The main thread waits for its input at another pipe.
+        let pid = service.pid();
+        wait_until("a thread holds the lock", || Ok(reading_pipes(pid) >= 2)).unwrap();
+        Self { pipe, _folder: folder }
+    }
+}
+
+impl Drop for LockHeld {
+    fn drop(&mut self) {
+        let _ = self.pipe.write_all(b"x");
+    }
+}
+
+/// Threads of a process that wait for a pipe to be written to.
+fn reading_pipes(pid: i32) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let places = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("wchan")).ok());
+    places.filter(|place| place.contains("pipe_read")).count()
+}
+
+#[test]
+fn who_waits_for_the_interpreter_answers_signals() {
+    on_each(|python| {
+        if python.free_threaded {
+            return skip_case!(python, "it has no lock to hold");
+        }
+        let mut service = start(python, &[]);
+        let held = LockHeld::by(python, &mut service);
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = session::command(folder.path(), service.pid(), TARGETS, &["-vv"]).unwrap();
+        let mut tool = Running::start(&mut command).unwrap();
+        tool.wait_for_stderr("the helper is loaded", PATIENCE).unwrap();
+        tool.signal(Signal::INT).unwrap();
+        let run = tool.finish(PATIENCE).unwrap();
+        assert!(run.status.success(), "{python}: {}", run.stderr);
+        let why = "stopped by a signal before anything was attached";
+        assert!(run.stderr.contains(why), "{python}: {}", run.stderr);
+        drop(held);
+        let pid = service.pid();
+        wait_until("the helper has left", || Ok(threads(pid) == 0)).unwrap();
+        assert_eq!(tools(python, &mut service).len(), 0, "{python}");
+        assert!(service.quit().unwrap().success(), "{python}");
+    });
+}
+
+#[test]
+fn a_busy_interpreter_does_not_keep_the_tool() {
+    on_each(|python| {
+        if python.free_threaded {
+            return skip_case!(python, "it has no lock to hold");
+        }
+        let mut service = start(python, &[]);
+        let session = attach(&service, TARGETS, &["--delay", "1us"]);
+        service.ask("times(10, plain, 1)").unwrap();
+        let held = LockHeld::by(python, &mut service);
+        let ended = session.stop().unwrap();
+        assert_eq!(ended.counts(0), (10, 10), "{python}");
+        let warning = "the helper had not left after";
+        assert!(ended.run.stderr.contains(warning), "{python}: {}", ended.run.stderr);
+        drop(held);
+        let pid = service.pid();
+        wait_until("the helper has left", || Ok(threads(pid) == 0)).unwrap();
+        assert_eq!(tools(python, &mut service).len(), 0, "{python}");
+        service.ask("times(10, plain, 1)").unwrap();
+        assert!(service.quit().unwrap().success(), "{python}");
     });
 }
