@@ -3,6 +3,8 @@
 //! A helper serves the process that it was brought into and those forked from it, which share its block and its numbers:
 //! each helper has a range of the session's function indices.
 
+mod late;
+
 use std::{
     collections::BTreeMap,
     thread,
@@ -23,23 +25,14 @@ use crate::{
     },
     process::Process,
     python::helper::{FoundFunction, NewFunctions, Room, words},
-    session::{
-        Session, SessionError, functions::FunctionRange, python::PythonFollower, sites::SiteKey,
-        stopper::Stopper,
-    },
+    session::{Session, SessionError, functions::FunctionRange, sites::SiteKey, stopper::Stopper},
     targets::{TargetIndex, TargetKind},
     units::Pid,
 };
+use late::LateJoin;
 
-/// How long an interpreter that a child has just executed may take until the helper can work in it.
-const STARTING: Duration = Duration::from_secs(5);
-/// How often that is tried.
-const TRY_EVERY: Duration = Duration::from_millis(100);
 /// How often a wait asks whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Room for children, while there is enough for all and when there is not.
-const CHILD_ROOMS: [Room; 3] = [Room::CHILD, Room { functions: 1_024 }, Room { functions: 256 }];
-
 /// Which helper, in the order of their coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HelperId(u32);
@@ -74,14 +67,6 @@ struct AtWork {
     is_active: bool,
     /// What it says is of no more interest.
     is_over: bool,
-}
-
-/// A helper on its way into a process that is covered already.
-#[derive(Debug)]
-struct LateJoin {
-    since: Instant,
-    next: Instant,
-    way: Option<(Joining, FunctionRange)>,
 }
 
 impl Session {
@@ -258,14 +243,6 @@ impl Session {
         }))
     }
 
-    /// Brings the helper into a process that is covered already, as soon as its interpreter allows.
-    pub(super) fn join_later(&mut self, pid: Pid) {
-        if self.helpers.terms.is_some() {
-            let now = Instant::now();
-            self.helpers.joining.entry(pid).or_insert(LateJoin { since: now, next: now, way: None });
-        }
-    }
-
     /// Whether a helper is in a process or on its way.
     pub(super) fn has_helper(&self, pid: Pid) -> bool {
         self.helpers.joining.contains_key(&pid)
@@ -282,68 +259,6 @@ impl Session {
         for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
             self.listen_to(id);
         }
-    }
-
-    fn poll_joining(&mut self, pid: Pid) -> Result<(), SessionError> {
-        let Some(mut late) = self.helpers.joining.remove(&pid) else { return Ok(()) };
-        if !self.covered.get(&pid).is_some_and(|covered| covered.process.is_alive()) {
-            if let Some((joining, range)) = late.way {
-                drop(joining);
-                self.functions_of_nobody(range);
-            }
-            return Ok(());
-        }
-        match late.way.take() {
-            None if Instant::now() >= late.next => {
-                let Some(own) = Process::open(pid).ok() else { return Ok(()) };
-                late.way = Some(self.begin_join(&own, &CHILD_ROOMS)?);
-                self.helpers.joining.insert(pid, late);
-            }
-            Some((joining, range)) if joining.is_finished() => match joining.finish() {
-                Ok(presence) => {
-                    let id = self.take_in(presence, range);
-                    self.attach_stub(pid, id)?;
-                }
-                Err(error) => {
-                    self.functions_of_nobody(range);
-                    self.joined_not(pid, late, &error)?;
-                }
-            },
-            way => {
-                late.way = way;
-                self.helpers.joining.insert(pid, late);
-            }
-        }
-        Ok(())
-    }
-
-    /// A helper could not be brought into a child: an interpreter that starts may let it in later.
-    fn joined_not(&mut self, pid: Pid, late: LateJoin, error: &PresenceError) -> Result<(), SessionError> {
-        if late.since.elapsed() < STARTING {
-            tracing::debug!("the helper is not in process {pid} yet: {error}");
-            let next = Instant::now() + TRY_EVERY;
-            self.helpers.joining.insert(pid, LateJoin { next, ..late });
-            return Ok(());
-        }
-        let Some(covered) = self.covered.get(&pid) else { return Ok(()) };
-        let plan = self.resolver.plan_without_helper(&covered.process, &error.to_string())?;
-        if let PythonPlan::Impossible(why) = &plan.python {
-            return Err(SessionError::Python(why.clone()));
-        }
-        let groups = self.enter_plan(&plan)?;
-        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
-        covered.python = PythonFollower::new(&covered.process, &plan);
-        self.attach_more(pid, groups)
-    }
-
-    fn attach_stub(&mut self, pid: Pid, id: HelperId) -> Result<(), SessionError> {
-        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
-        covered.helper = Some(id);
-        let groups = self.stub_of(id)?.into_iter().collect();
-        self.attach_more(pid, groups)?;
-        tracing::debug!("the helper is in child {pid}");
-        self.listen_to(id);
-        Ok(())
     }
 
     /// Attaches to more places of a process that is covered.
