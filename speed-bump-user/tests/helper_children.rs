@@ -9,7 +9,8 @@ mod helper;
 
 use calls::{counts, functions, start};
 use helper::{attach, on_each, threads};
-use speed_bump_testing::{Attached, PythonBuild, pythons::Form, session::wait_until};
+use serde_json::Value;
+use speed_bump_testing::{PythonBuild, pythons::Form, session::wait_until};
 
 /// The children that run the interpreter anew.
 const ANEW: [&str; 2] = ["Worker, 'spawn'", "Program"];
@@ -97,17 +98,18 @@ fn a_child_of_a_child_is_counted_with_both() {
     on_each(|python| {
         let mut service = start(python, &[]);
         let session = attach(&service, "*calls.py:plain\n", &["--delay", "1us"]);
-        let counted = |session: &Attached| session.has_said("attached 1 probe sites of process ");
-        service.ask("times(5, plain, 1); child(Forked)").unwrap();
-        wait_until("the child is covered", || Ok(counted(&session))).unwrap();
+        let covered = |said: &[Value]| {
+            let pid = said[0]["pid"].as_i64().unwrap();
+            wait_until("the child is covered", || Ok(session.has_said(&format!("child {pid} is covered"))))
+                .unwrap();
+        };
+        covered(&service.ask("times(5, plain, 1); child(Forked); say(pid=CHILD.pid)").unwrap());
         service.ask("CHILD.ask('globals().update(G=Forked())')").unwrap();
         service.ask("CHILD.ask('times(20, plain, 1)')").unwrap();
         let said = service
             .ask("CHILD.ask('os.write(1, json.dumps({\"pid\": G.pid}).encode() + bytes([10]))')")
             .unwrap();
-        let pid = said[0]["pid"].as_i64().unwrap();
-        wait_until("its child is covered", || Ok(session.has_said(&format!("child {pid} is covered"))))
-            .unwrap();
+        covered(&said);
         service.ask("CHILD.ask('G.ask(\"times(30, plain, 1)\")')").unwrap();
         let ended = session.stop().unwrap();
         assert_eq!(ended.counts(0), (55, 55), "{python}");
