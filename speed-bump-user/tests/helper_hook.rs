@@ -22,7 +22,9 @@ use speed_bump_user::inject::image::IMAGE;
 
 use self::{control::Control, tally::Tally};
 
-pub(crate) fn dev() -> Vec<u8> { std::env::var_os("DEV").map_or_else(|| IMAGE.to_vec(), |p| std::fs::read(p).unwrap()) }
+pub(crate) fn dev() -> Vec<u8> {
+    std::env::var_os("DEV").map_or_else(|| IMAGE.to_vec(), |p| std::fs::read(p).unwrap())
+}
 
 type Calls = BTreeMap<(String, String), u64>;
 
@@ -67,7 +69,8 @@ impl Program {
     }
 
     fn begin(&mut self, control: &Control) {
-        let command = format!("assert 0 == HELPER.speed_bump_attach(os.open('{}', os.O_RDWR))", control.path());
+        let command =
+            format!("assert 0 == HELPER.speed_bump_attach(os.open('{}', os.O_RDWR))", control.path());
         self.ask(&command);
     }
 
@@ -141,7 +144,9 @@ fn differences(program: &mut Program, control: &Control, python: &PythonBuild) -
 fn matrix(program: &mut Program) {
     let folder = places::fixtures().join("matrix");
     let (prepare, folder) = ("sys.dont_write_bytecode = True", folder.display());
-    program.ask(&format!("{prepare}; sys.path.insert(0, '{folder}'); import service; MATRIX = service.Service()"));
+    program.ask(&format!(
+        "{prepare}; sys.path.insert(0, '{folder}'); import service; MATRIX = service.Service()"
+    ));
 }
 
 #[test]

@@ -11,7 +11,6 @@ use speed_bump_abi::control_block::Failure;
 
 use crate::{
     fault::Fault,
-    host,
     python::{
         api::{Interpreter, ThreadState},
         gil::Python,
@@ -51,7 +50,7 @@ static OFFSET: AtomicUsize = AtomicUsize::new(0);
 /// [`Failure::NoPython`], [`Failure::Unsupported`].
 pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     let find = |name: &core::ffi::CStr| {
-        host::symbol(name).map(NonNull::as_ptr).ok_or_else(|| {
+        python.api.library.symbol(name).map(NonNull::as_ptr).ok_or_else(|| {
             let name = name.to_str().unwrap_or_default();
             Fault::new(Failure::NoPython, &["the interpreter exports no ", name])
         })

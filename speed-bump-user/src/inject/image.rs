@@ -130,6 +130,13 @@ mod tests {
     }
 
     #[test]
+    fn nothing_in_it_can_panic() {
+        let has_panic = |name: &&str| name.contains("panicking") || name.contains("_fail");
+        let panics: Vec<_> = image().symbols().filter_map(|s| s.name().ok().filter(has_panic)).collect();
+        assert!(panics.is_empty(), "{panics:?}");
+    }
+
+    #[test]
     fn its_stubs_are_described() {
         let image = image();
         let notes = image.section_by_name(".note.stapsdt").unwrap();
