@@ -10,7 +10,9 @@
 pub(crate) mod evaluator;
 pub(crate) mod first_sight;
 mod frame;
+mod raised;
 mod stack;
+mod subscript;
 
 use core::{
     ffi::{c_int, c_void},
@@ -23,6 +25,7 @@ use speed_bump_abi::control_block::{Failure, State, notice};
 
 use self::{
     evaluator::{Address, Evaluator38, Evaluator39, Frame},
+    raised::Raised,
     stack::Key,
 };
 use crate::{
@@ -60,6 +63,7 @@ static EXTRA: AtomicUsize = AtomicUsize::new(0);
 /// [`Failure::Unsupported`], [`Failure::NoPython`], [`Failure::Python`].
 pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     prepare(python)?;
+    subscript::give_versions(python)?;
     WANTED.store(true, Ordering::Release);
     let (ours, current) = (ours(python), evaluator::current(python));
     if current == ours {
@@ -95,6 +99,14 @@ pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
     first_sight::prepare(python)
 }
 
+/// After everything was judged anew.
+///
+/// # Errors
+/// [`Failure::Python`].
+pub(crate) fn surveyed(python: Python<'_>) -> Result<(), Fault> {
+    subscript::give_versions(python)
+}
+
 /// Whether [`check`] is worth the GIL.
 pub(crate) fn check_is_due() -> bool {
     true
@@ -121,6 +133,7 @@ pub(crate) fn check(python: Python<'_>) -> u32 {
 /// Undoes [`install`]; what the user should hear of, as bits of [`notice`].
 pub(crate) fn uninstall(python: Python<'_>) -> u32 {
     WANTED.store(false, Ordering::Release);
+    subscript::take_back(python);
     let current = evaluator::current(python);
     if current == ours(python) {
         let chained = CHAINED.load(Ordering::Relaxed);
@@ -140,6 +153,7 @@ fn prepare(python: Python<'_>) -> Result<(), Fault> {
     frame::check(python)?;
     evaluator::prepare(python)?;
     first_sight::prepare(python)?;
+    subscript::prepare(python)?;
     if !stack::prepare() {
         return Err(Fault::new(Failure::Unsupported, &["the C library does not say where stacks end"]));
     }
@@ -253,7 +267,13 @@ unsafe fn begin(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
     let is_current = judge.generation == block.head().generation.load(Ordering::Relaxed);
     match known {
         Some(Verdict::Unselected) if is_current => {}
-        Some(Verdict::Function(number)) if is_current && is_on(block) => stub::enter(block, number),
+        Some(Verdict::Function(number)) if is_current && is_on(block) => {
+            if key.is_some() {
+                // SAFETY: as the caller promises; a frame of 3.11.
+                unsafe { subscript::entered(frame, code) };
+            }
+            stub::enter(block, number);
+        }
         // SAFETY: as the caller promises.
         _ => unsafe { begin_unusual(frame, code.as_ptr(), key) },
     }
@@ -269,6 +289,7 @@ unsafe fn begin_unusual(frame: *mut Frame, code: *mut Object, key: Option<Key>) 
     let (Some(api), Some(block)) = (Api::found(), Block::current()) else { return };
     // SAFETY: as the caller promises.
     let python = unsafe { Python::assume(api) };
+    let _raised = Raised::set_aside(python);
     if !is_on(block) {
         if !life::is_claimed() {
             uninstall(python);

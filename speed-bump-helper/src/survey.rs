@@ -10,7 +10,7 @@ use core::{
     sync::atomic::Ordering,
 };
 
-use speed_bump_abi::control_block::Failure;
+use speed_bump_abi::control_block::{Failure, notice};
 
 use crate::{
     block::Block,
@@ -31,6 +31,17 @@ const AT_A_TIME: usize = 1000;
 /// How deep functions are nested at most, as far as the survey is concerned.
 const DEPTH: u32 = 50;
 
+/// What is looked at in one pass over the functions.
+#[derive(Clone, Copy)]
+enum Pass {
+    /// They themselves. Before 3.11 they know their qualified name, and their code does not.
+    Functions,
+    /// What is nested in them.
+    Nested,
+    /// Those that did not know their name, and are nested in nothing.
+    Rest,
+}
+
 /// Judges all functions that are loaded. `proceed` is asked in between; the result says whether it agreed to the end.
 ///
 /// # Errors
@@ -43,8 +54,7 @@ pub(crate) fn survey(
 ) -> Result<bool, Fault> {
     let functions = functions(gil.python())?;
     let mut agreed = true;
-    // Functions first: before 3.11 they know their qualified name, which what is nested is only given by its place.
-    for nested in [false, true] {
+    for pass in [Pass::Functions, Pass::Nested, Pass::Rest] {
         for number in 0..functions.len() {
             if number % AT_A_TIME == AT_A_TIME - 1 {
                 gil.pause();
@@ -55,7 +65,7 @@ pub(crate) fn survey(
             }
             if let Some(function) = functions.get(number) {
                 // SAFETY: a function that the list keeps alive.
-                unsafe { look_at(gil.python(), block, judge, function, nested) };
+                unsafe { look_at(gil.python(), block, judge, function, pass) };
             }
         }
     }
@@ -70,21 +80,34 @@ pub(crate) fn survey(
 
 /// # Safety
 /// A living function.
-unsafe fn look_at(python: Python<'_>, block: Block, judge: &Judge, function: NonNull<Object>, nested: bool) {
+unsafe fn look_at(python: Python<'_>, block: Block, judge: &Judge, function: NonNull<Object>, pass: Pass) {
     // SAFETY: as the caller promises; the function keeps its code unless Python code runs, and none does.
     let code = unsafe {
         let code = NonNull::new((python.api.function_code)(function.as_ptr()));
         code.and_then(|code| Code::of(python, code))
     };
     let Some(code) = code else { return };
-    if nested {
-        look_into(block, judge, code, DEPTH);
-    } else if code.knows_its_qualname() {
-        consider(block, judge, code, None);
-    // SAFETY: as the caller promises.
-    } else if let Some(said) = unsafe { said_qualname(python, function, code) } {
-        consider(block, judge, code, Some(said.text()));
+    match pass {
+        Pass::Nested => look_into(block, judge, code, DEPTH),
+        Pass::Rest if judge.known(code).is_some() => {}
+        Pass::Rest => consider_by_plain_name(block, judge, code),
+        Pass::Functions if code.knows_its_qualname() => consider(block, judge, code, None),
+        Pass::Functions => {
+            // SAFETY: as the caller promises.
+            if let Some(said) = unsafe { said_qualname(python, function, code) } {
+                consider(block, judge, code, Some(said.text()));
+            }
+        }
     }
+}
+
+/// Before 3.11: a function that says another's name, and nothing that would make it is left.
+fn consider_by_plain_name(block: Block, judge: &Judge, code: Code<'_>) {
+    let (Some(file), Some(name)) = (code.file(), code.name()) else { return };
+    if judge.may_select(file.text(), name.text()) {
+        block.notice(notice::NAME_UNSURE);
+    }
+    consider(block, judge, code, Some(name.text()));
 }
 
 fn look_into(block: Block, judge: &Judge, code: Code<'_>, depth: u32) {
@@ -131,6 +154,30 @@ pub(crate) unsafe fn said_qualname<'gil>(
     let name = code.name()?;
     let before = said.text().as_bytes().strip_suffix(name.text().as_bytes())?;
     matches!(before.last(), None | Some(b'.')).then_some(said)
+}
+
+/// Shows all functions there are, with their code. Python code must not run meanwhile.
+///
+/// # Errors
+/// [`Failure::Python`]: Python could not list its objects.
+pub(crate) fn each_function(
+    python: Python<'_>,
+    mut show: impl FnMut(NonNull<Object>, Code<'_>),
+) -> Result<(), Fault> {
+    let functions = functions(python)?;
+    for function in (0..functions.len()).filter_map(|number| functions.get(number)) {
+        // SAFETY: a function that the list keeps alive, and it its code.
+        let code = unsafe {
+            let code = NonNull::new((python.api.function_code)(function.as_ptr()));
+            code.and_then(|code| Code::of(python, code))
+        };
+        if let Some(code) = code {
+            show(function, code);
+        }
+        // SAFETY: the reference that was taken when the list was made.
+        unsafe { (python.api.decrement)(function.as_ptr()) };
+    }
+    Ok(())
 }
 
 /// All functions that the garbage collector knows, each with a reference.

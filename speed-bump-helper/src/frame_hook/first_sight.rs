@@ -64,7 +64,6 @@ pub(crate) fn judge(
         block.notice(notice::STACK_SHORT);
         return None;
     }
-    let _raised = Raised::set_aside(code.python());
     if code.knows_its_qualname() {
         return Some(judge.judge(block, code, None));
     }
@@ -165,28 +164,5 @@ unsafe fn is_function_of(code: Code<'_>, holder: NonNull<Object>) -> bool {
     unsafe {
         crate::python::code::type_of(api, holder) == api.function_type.as_ptr()
             && (api.function_code)(holder.as_ptr()) == code.as_ptr()
-    }
-}
-
-/// The exception that was set when the frame was about to begin, set again when this is dropped.
-struct Raised<'gil> {
-    python: Python<'gil>,
-    exception: [*mut Object; 3],
-}
-
-impl<'gil> Raised<'gil> {
-    fn set_aside(python: Python<'gil>) -> Self {
-        let [mut kind, mut value, mut trace] = [ptr::null_mut(); 3];
-        // SAFETY: the GIL is held; the references become ours.
-        unsafe { (python.api.error_fetch)(&raw mut kind, &raw mut value, &raw mut trace) };
-        Self { python, exception: [kind, value, trace] }
-    }
-}
-
-impl Drop for Raised<'_> {
-    fn drop(&mut self) {
-        let [kind, value, trace] = self.exception;
-        // SAFETY: the GIL is held; the references are given away.
-        unsafe { (self.python.api.error_restore)(kind, value, trace) };
     }
 }

@@ -71,7 +71,10 @@ pub(crate) fn check(python: Python<'_>) -> Result<(), Fault> {
             let known = frame.find(c"f_trace_opcodes", &[BOOL]) == Some(45)
                 && code.find(c"co_qualname", &[OBJECT]) == Some(128)
                 && code.find(c"co_linetable", &[OBJECT]) == Some(136)
-                && code.object_size() == INSTRUCTIONS;
+                && code.object_size() == INSTRUCTIONS
+                && members(api.function_type).is_some_and(|function| {
+                    function.find(c"__module__", &[OBJECT]) == Some(104) && function.object_size() == 136
+                });
             (known, 0)
         }
         _ => (false, 0),

@@ -121,6 +121,7 @@ api! {
         import = c"PyImport_ImportModule": fn(*const c_char) -> *mut Object;
         /// A borrowed reference.
         sys_object = c"PySys_GetObject": fn(*const c_char) -> *mut Object;
+        interned = c"PyUnicode_InternFromString": fn(*const c_char) -> *mut Object;
         string = c"PyUnicode_FromString": fn(*const c_char) -> *mut Object;
         /// The text lives as long as the object.
         string_utf8 = c"PyUnicode_AsUTF8AndSize": fn(*mut Object, *mut isize) -> *const c_char;

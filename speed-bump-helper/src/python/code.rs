@@ -130,6 +130,13 @@ impl<'gil> Code<'gil> {
         unsafe { Utf8::of(self.python, self.member(self.python.api.code.name)) }
     }
 
+    /// Whether its `co_name` is this interned string.
+    #[inline]
+    pub(crate) fn is_named(self, name: *mut Object) -> bool {
+        // SAFETY: a living code object.
+        unsafe { self.member(self.python.api.code.name) == name }
+    }
+
     /// `co_qualname`, from 3.11 on.
     pub(crate) fn qualname(self) -> Option<Utf8<'gil>> {
         let offset = self.python.api.code.qualname?;
