@@ -21,7 +21,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
 };
 
-use speed_bump_abi::control_block::{Failure, State, notice};
+use speed_bump_abi::control_block::{ControlBlock, Failure, State, notice};
 
 use self::{
     evaluator::{Address, Evaluator38, Evaluator39, Frame},
@@ -54,7 +54,9 @@ static COVERED: AtomicBool = AtomicBool::new(false);
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether it is not there for now, because a thread is deep in its stack.
 static IN_THE_DEPTH: AtomicBool = AtomicBool::new(false);
-/// Where `co_extra` lies in a code object; 0: unknown.
+/// The head of the block, which lies at the same address in all sessions.
+static HEAD: AtomicPtr<ControlBlock> = AtomicPtr::new(ptr::null_mut());
+/// Where `co_extra` lies in a code object; 0: unknown, or there is no head.
 static EXTRA: AtomicUsize = AtomicUsize::new(0);
 
 /// Has calls reported. In a forked child that inherited the hook, it is kept.
@@ -157,6 +159,8 @@ fn prepare(python: Python<'_>) -> Result<(), Fault> {
     if !stack::prepare() {
         return Err(Fault::new(Failure::Unsupported, &["the C library does not say where stacks end"]));
     }
+    let Some(block) = Block::current() else { return Err(Fault::new(Failure::BadBlock, &[])) };
+    HEAD.store(ptr::from_ref(block.head()).cast_mut(), Ordering::Release);
     if EXTRA.load(Ordering::Relaxed) == 0 {
         EXTRA.store(find_extra(python).unwrap_or(0), Ordering::Release);
     }
@@ -253,6 +257,20 @@ fn key(thread: *mut ThreadState) -> Key {
 /// A frame and its code, about to be evaluated, with the GIL.
 #[inline]
 unsafe fn begin(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
+    let (extra, head) = (EXTRA.load(Ordering::Relaxed), HEAD.load(Ordering::Relaxed));
+    // SAFETY: as the caller promises; the head of a block is never unmapped.
+    unsafe {
+        if extra != 0 && judge::is_unselected(code, extra, (*head).generation.load(Ordering::Relaxed)) {
+            return;
+        }
+        begin_selected(frame, code, key);
+    }
+}
+
+/// # Safety
+/// As [`begin`].
+#[inline(never)]
+unsafe fn begin_selected(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
     let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
         return;
     };
@@ -262,11 +280,8 @@ unsafe fn begin(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
     if key.is_some() && !unsafe { frame::begins_311(frame, code.as_ptr(), code.flags()) } {
         return;
     }
-    let extra = EXTRA.load(Ordering::Relaxed);
-    let known = if extra == 0 { judge.known(code) } else { judge.known_in_place(code, extra) };
     let is_current = judge.generation == block.head().generation.load(Ordering::Relaxed);
-    match known {
-        Some(Verdict::Unselected) if is_current => {}
+    match judge.known(code) {
         Some(Verdict::Function(number)) if is_current && is_on(block) => {
             if key.is_some() {
                 // SAFETY: as the caller promises; a frame of 3.11.
@@ -274,6 +289,7 @@ unsafe fn begin(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
             }
             stub::enter(block, number);
         }
+        Some(Verdict::Unselected) if is_current => {}
         // SAFETY: as the caller promises.
         _ => unsafe { begin_unusual(frame, code.as_ptr(), key) },
     }

@@ -10,7 +10,7 @@ use core::{
     hint::spin_loop,
     ptr::{self, NonNull},
     slice,
-    sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, Ordering},
 };
 
 use speed_bump_abi::control_block::Failure;
@@ -52,6 +52,10 @@ static CURRENT: AtomicPtr<Option<Judge>> = AtomicPtr::new(ptr::null_mut());
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 static ADOPTING: AtomicBool = AtomicBool::new(false);
 
+/// What the `co_extra` of unselected code is in the current epoch, and the generation of it: what is asked most.
+static UNSELECTED: AtomicU64 = AtomicU64::new(u64::MAX);
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
 const NO_INDEX: isize = -1;
 /// Our index into `co_extra`, once there is one.
 static INDEX: AtomicIsize = AtomicIsize::new(NO_INDEX);
@@ -79,6 +83,8 @@ impl Judge {
             // SAFETY: not the current place, as the epoch is one more, and nobody else adopts.
             unsafe { *place = Some(judge) };
             CURRENT.store(place, Ordering::Release);
+            UNSELECTED.store(u64::from(judge.epoch) << 32, Ordering::Release);
+            GENERATION.store(judge.generation, Ordering::Release);
             Self::current()
         });
         ADOPTING.store(false, Ordering::Release);
@@ -117,14 +123,6 @@ impl Judge {
             (code.python().api.get_extra)(code.as_ptr(), INDEX.load(Ordering::Relaxed), &raw mut extra);
         }
         self.read_bits(extra as u64)
-    }
-
-    /// As [`Judge::known`], for who knows where `co_extra` lies ([`extra_offset`]).
-    #[inline]
-    pub(crate) fn known_in_place(&self, code: Code<'_>, extra_offset: usize) -> Option<Verdict> {
-        // SAFETY: a living code object, whose `co_extra` lies there; the GIL is held.
-        let bits = unsafe { ExtraList::read(code.as_ptr(), extra_offset, INDEX.load(Ordering::Relaxed)) };
-        self.read_bits(bits)
     }
 
     #[inline]
@@ -194,6 +192,17 @@ impl Judge {
             python.clear();
         }
     }
+}
+
+/// Whether nothing happens when the code is called, as far as that is known at once.
+///
+/// # Safety
+/// A living code object, whose `co_extra` lies at the offset; the GIL is held.
+#[inline]
+pub(crate) unsafe fn is_unselected(code: *mut Object, extra_offset: usize, generation: u32) -> bool {
+    // SAFETY: as the caller promises.
+    let bits = unsafe { ExtraList::read(code, extra_offset, INDEX.load(Ordering::Relaxed)) };
+    bits == UNSELECTED.load(Ordering::Relaxed) && generation == GENERATION.load(Ordering::Relaxed)
 }
 
 /// `_PyCodeObjectExtra` (Objects/codeobject.c), to which `co_extra` points unless it is null.

@@ -11,6 +11,7 @@ use memmap2::MmapRaw;
 use object::{Object as _, ObjectSymbol as _};
 use rustix::fs::{MemfdFlags, memfd_create};
 use speed_bump_testing::Service;
+use speed_bump_user::inject::image::IMAGE;
 
 use crate::control::Control;
 
@@ -69,8 +70,7 @@ fn counting(at: u64) -> Vec<u8> {
 }
 
 fn stub(pid: i32, image: &str) -> u64 {
-    let image_bytes = crate::dev();
-    let elf = object::File::parse(&*image_bytes).unwrap();
+    let elf = object::File::parse(IMAGE).unwrap();
     let stub = elf.symbols().find(|symbol| symbol.name() == Ok("speed_bump_python_entry_nop")).unwrap();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let first = maps.lines().find(|line| line.ends_with(image)).unwrap();
