@@ -61,6 +61,9 @@ const NO_INDEX: isize = -1;
 static INDEX: AtomicIsize = AtomicIsize::new(NO_INDEX);
 /// Held while a verdict is written in a free-threaded build: two threads must not make room in one code object.
 static WRITING: AtomicBool = AtomicBool::new(false);
+/// How often it is tried. A forked child may inherit it locked by a thread that it does not have; it finds its
+/// verdicts anew each time then, until it gets a session of its own.
+const PATIENCE: u32 = 100_000;
 
 impl Judge {
     /// The one that is at work.
@@ -68,6 +71,12 @@ impl Judge {
     pub(crate) fn current() -> Option<&'static Self> {
         // SAFETY: null, or a place that is not written as long as it is the current one.
         unsafe { CURRENT.load(Ordering::Acquire).as_ref() }?.as_ref()
+    }
+
+    /// At the beginning of a session: in a forked child, nobody is left who held a lock.
+    pub(crate) fn unlock() {
+        ADOPTING.store(false, Ordering::Release);
+        WRITING.store(false, Ordering::Release);
     }
 
     /// Puts the block's selector to work. `Ok(None)`: another thread is at it.
@@ -177,8 +186,8 @@ impl Judge {
         let bits = u64::from(self.epoch) << 32 | number;
         let python = code.python();
         let lock = python.api.version.free_threaded;
-        while lock && WRITING.swap(true, Ordering::Acquire) {
-            spin_loop();
+        if lock && !(0..PATIENCE).any(|_| lock_writing()) {
+            return;
         }
         // SAFETY: a living code object, the GIL is held, the index is ours.
         let result = unsafe {
@@ -266,6 +275,14 @@ pub(crate) fn extra_offset(code: Code<'_>, object_size: usize) -> Option<usize> 
     let found = offset.filter(|offset| unsafe { ExtraList::read(code.as_ptr(), *offset, index) } == VALUE);
     set(0);
     found
+}
+
+fn lock_writing() -> bool {
+    let locked = !WRITING.swap(true, Ordering::Acquire);
+    if !locked {
+        spin_loop();
+    }
+    locked
 }
 
 /// Has Python set a place aside in all code objects, once a process.

@@ -50,6 +50,7 @@ pub(crate) fn serve(block: Block) -> State {
     let watch = Watch::new(block);
     let mut session = Session { block, watch, applied: None, installed: None, checked: 0 };
     block.set_state(State::Waiting);
+    Judge::unlock();
     let ended = Api::look_up().and_then(|api| {
         block.head().python_version.store(api.version.hex, Ordering::Release);
         let ended = session.run(api);
