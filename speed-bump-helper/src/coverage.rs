@@ -37,6 +37,14 @@ impl Coverage {
         }
     }
 
+    /// After everything was judged anew.
+    pub(crate) fn surveyed(self, python: Python<'_>) -> Result<(), Fault> {
+        match self {
+            Self::Monitoring => Ok(()),
+            Self::FrameHook => frame_hook::surveyed(python),
+        }
+    }
+
     /// Whether [`Coverage::check`] is worth the GIL.
     pub(crate) fn check_is_due(self) -> bool {
         match self {

@@ -140,6 +140,7 @@ impl Session {
                 self.block.notice(coverage.uninstall(python));
                 self.installed = None;
             }
+            (Command::Run, Some(coverage)) => coverage.surveyed(python)?,
             _ => {}
         }
         Ok(())

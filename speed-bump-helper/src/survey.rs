@@ -10,7 +10,7 @@ use core::{
     sync::atomic::Ordering,
 };
 
-use speed_bump_abi::control_block::Failure;
+use speed_bump_abi::control_block::{Failure, notice};
 
 use crate::{
     block::Block,
@@ -20,16 +20,27 @@ use crate::{
     python::{
         code::{Code, type_of},
         gil::{Gil, Python},
+        made::made_functions,
         object::{Object, Owned},
         text::Utf8,
     },
-    qualname::Qualname,
 };
 
 /// How many functions are looked at before others may have the GIL: some milliseconds' worth.
 const AT_A_TIME: usize = 1000;
 /// How deep functions are nested at most, as far as the survey is concerned.
 const DEPTH: u32 = 50;
+
+/// What is looked at in one pass over the functions.
+#[derive(Clone, Copy)]
+enum Pass {
+    /// They themselves. Before 3.11 they know their qualified name, and their code does not.
+    Functions,
+    /// What is nested in them.
+    Nested,
+    /// Those that did not know their name, and are nested in nothing.
+    Rest,
+}
 
 /// Judges all functions that are loaded. `proceed` is asked in between; the result says whether it agreed to the end.
 ///
@@ -43,8 +54,7 @@ pub(crate) fn survey(
 ) -> Result<bool, Fault> {
     let functions = functions(gil.python())?;
     let mut agreed = true;
-    // Functions first: before 3.11 they know their qualified name, which what is nested is only given by its place.
-    for nested in [false, true] {
+    for pass in [Pass::Functions, Pass::Nested, Pass::Rest] {
         for number in 0..functions.len() {
             if number % AT_A_TIME == AT_A_TIME - 1 {
                 gil.pause();
@@ -55,7 +65,7 @@ pub(crate) fn survey(
             }
             if let Some(function) = functions.get(number) {
                 // SAFETY: a function that the list keeps alive.
-                unsafe { look_at(gil.python(), block, judge, function, nested) };
+                unsafe { look_at(gil.python(), block, judge, function, pass) };
             }
         }
     }
@@ -70,46 +80,54 @@ pub(crate) fn survey(
 
 /// # Safety
 /// A living function.
-unsafe fn look_at(python: Python<'_>, block: Block, judge: &Judge, function: NonNull<Object>, nested: bool) {
+unsafe fn look_at(python: Python<'_>, block: Block, judge: &Judge, function: NonNull<Object>, pass: Pass) {
     // SAFETY: as the caller promises; the function keeps its code unless Python code runs, and none does.
     let code = unsafe {
         let code = NonNull::new((python.api.function_code)(function.as_ptr()));
         code.and_then(|code| Code::of(python, code))
     };
     let Some(code) = code else { return };
-    let mut qualname = Qualname::new();
-    if !code.knows_its_qualname() {
-        // SAFETY: as the caller promises.
-        let Some(said) = (unsafe { said_qualname(python, function, code) }) else { return };
-        if !qualname.set(said.text()) {
-            return;
-        }
-    }
-    if nested {
-        look_into(block, judge, code, &mut qualname, DEPTH);
-    } else {
-        consider(block, judge, code, &qualname);
-    }
-}
-
-fn look_into(block: Block, judge: &Judge, code: Code<'_>, qualname: &mut Qualname, depth: u32) {
-    for inner in code.nested() {
-        let outer = qualname.len();
-        let named = inner.knows_its_qualname()
-            || inner.name().is_some_and(|name| qualname.enter(code.is_function(), name.text()));
-        if named {
-            consider(block, judge, inner, qualname);
-            if depth > 0 {
-                look_into(block, judge, inner, qualname, depth - 1);
+    match pass {
+        Pass::Nested => look_into(block, judge, code, DEPTH),
+        Pass::Rest if judge.known(code).is_some() => {}
+        Pass::Rest => consider_by_plain_name(block, judge, code),
+        Pass::Functions if code.knows_its_qualname() => consider(block, judge, code, None),
+        Pass::Functions => {
+            // SAFETY: as the caller promises.
+            if let Some(said) = unsafe { said_qualname(python, function, code) } {
+                consider(block, judge, code, Some(said.text()));
             }
         }
-        qualname.leave_to(outer);
     }
 }
 
-fn consider(block: Block, judge: &Judge, code: Code<'_>, qualname: &Qualname) {
+/// Before 3.11: a function that says another's name, and nothing that would make it is left.
+fn consider_by_plain_name(block: Block, judge: &Judge, code: Code<'_>) {
+    let (Some(file), Some(name)) = (code.file(), code.name()) else { return };
+    if judge.may_select(file.text(), name.text()) {
+        block.notice(notice::NAME_UNSURE);
+    }
+    consider(block, judge, code, Some(name.text()));
+}
+
+fn look_into(block: Block, judge: &Judge, code: Code<'_>, depth: u32) {
+    let consider_all = |inner, qualname: Option<&str>| {
+        consider(block, judge, inner, qualname);
+        if depth > 0 {
+            look_into(block, judge, inner, depth - 1);
+        }
+    };
+    if code.knows_its_qualname() {
+        code.nested().for_each(|inner| consider_all(inner, None));
+    } else {
+        made_functions(code, &mut |inner, qualname| consider_all(inner, Some(qualname)));
+    }
+}
+
+/// Before 3.11, the qualified name must be given.
+fn consider(block: Block, judge: &Judge, code: Code<'_>, qualname: Option<&str>) {
     if judge.known(code).is_none() {
-        judge.judge(block, code, (!code.knows_its_qualname()).then(|| qualname.text()));
+        judge.judge(block, code, qualname);
         block.head().surveyed.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -117,8 +135,8 @@ fn consider(block: Block, judge: &Judge, code: Code<'_>, qualname: &Qualname) {
 /// `function.__qualname__`, if it is that of its code: `functools.wraps` gives a function another's.
 ///
 /// # Safety
-/// A living function.
-unsafe fn said_qualname<'gil>(
+/// A living function or generator.
+pub(crate) unsafe fn said_qualname<'gil>(
     python: Python<'gil>,
     function: NonNull<Object>,
     code: Code<'gil>,
@@ -136,6 +154,30 @@ unsafe fn said_qualname<'gil>(
     let name = code.name()?;
     let before = said.text().as_bytes().strip_suffix(name.text().as_bytes())?;
     matches!(before.last(), None | Some(b'.')).then_some(said)
+}
+
+/// Shows all functions there are, with their code. Python code must not run meanwhile.
+///
+/// # Errors
+/// [`Failure::Python`]: Python could not list its objects.
+pub(crate) fn each_function(
+    python: Python<'_>,
+    mut show: impl FnMut(NonNull<Object>, Code<'_>),
+) -> Result<(), Fault> {
+    let functions = functions(python)?;
+    for function in (0..functions.len()).filter_map(|number| functions.get(number)) {
+        // SAFETY: a function that the list keeps alive, and it its code.
+        let code = unsafe {
+            let code = NonNull::new((python.api.function_code)(function.as_ptr()));
+            code.and_then(|code| Code::of(python, code))
+        };
+        if let Some(code) = code {
+            show(function, code);
+        }
+        // SAFETY: the reference that was taken when the list was made.
+        unsafe { (python.api.decrement)(function.as_ptr()) };
+    }
+    Ok(())
 }
 
 /// All functions that the garbage collector knows, each with a reference.

@@ -26,8 +26,8 @@ fn all() -> impl Iterator<Item = &'static PythonBuild> {
     pythons().iter().filter(|python| python.form != Form::Container)
 }
 
-/// Those whose calls can be made visible.
-fn covered() -> impl Iterator<Item = &'static PythonBuild> {
+/// Those with `sys.monitoring`. The others have tests of their own (helper_hook.rs).
+fn monitored() -> impl Iterator<Item = &'static PythonBuild> {
     all().filter(|python| python.minor() >= (3, 12))
 }
 
@@ -126,7 +126,7 @@ fn calls_are_counted_exactly() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for python in covered() {
+    for python in all() {
         let (mut service, hits, _control) = attached(python, "*/calls.py:*\n!*/calls.py:times\n");
         for (command, calls) in [
             ("times(1000, plain, 1)", 1000),
@@ -158,7 +158,7 @@ fn both_forms_of_the_stub_are_run_into() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    let Some(python) = covered().next() else { return skip!("no CPython 3.12 or newer") };
+    let Some(python) = all().next() else { return skip!("no CPython 3.12 or newer") };
     for (form, stub) in [(0, STUB), (1, "speed_bump_python_entry_nop5")] {
         if form == 1 && cfg!(not(target_arch = "x86_64")) {
             continue;
@@ -178,7 +178,7 @@ fn leaving_undoes_everything_and_another_session_can_follow() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for python in covered() {
+    for python in monitored() {
         let (mut service, hits, control) = attached(python, "*/calls.py:plain\n");
         let tools = "sum(sys.monitoring.get_tool(i) is not None for i in range(6))";
         let events = "sum(sys.monitoring.get_events(i) for i in range(6) if sys.monitoring.get_tool(i))";
@@ -212,7 +212,7 @@ fn a_survey_can_be_followed_by_a_session_and_a_session_by_a_survey() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for python in covered() {
+    for python in monitored() {
         let mut service = start(python);
         let hits = Hits::of(STUB);
         let control = Control::new("*/calls.py:plain\n", Command::Survey);
@@ -239,7 +239,7 @@ fn what_the_c_library_asks_of_all_threads_works() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    let Some(python) = covered().next() else { return skip!("no CPython 3.12 or newer") };
+    let Some(python) = all().next() else { return skip!("no CPython 3.12 or newer") };
     let (mut service, _hits, _control) = attached(python, "*/calls.py:plain\n");
     // glibc sends a signal to every thread and waits for all of them.
     service.ask("os.setgroups([]); os.setresgid(7, 7, 7); os.setresuid(7, 7, 7)").unwrap();
@@ -256,7 +256,7 @@ fn the_helper_leaves_when_the_loader_dies() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for python in covered() {
+    for python in all() {
         let (mut service, hits, mut control) = attached(python, "*/calls.py:plain\n");
         control.die();
         control.wait_for(State::Left);
@@ -270,7 +270,7 @@ fn new_targets_apply_to_everything() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for python in covered() {
+    for python in all() {
         let (mut service, hits, control) = attached(python, "*/calls.py:plain\n");
         let calls = "times(10, plain, 1); times(7, other, 1)";
         assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
@@ -288,7 +288,7 @@ fn a_forked_child_goes_on_until_the_session_ends() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for python in covered() {
+    for python in all() {
         let (mut service, hits, control) = attached(python, "*/calls.py:plain\n*/calls.py:other\n");
         service.ask("child(Forked)").unwrap();
         let calls = "CHILD.ask('times(10, plain, 1)')";
@@ -321,7 +321,7 @@ fn a_child_gets_a_session_while_its_parent_has_one() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for python in covered() {
+    for python in all() {
         let (mut service, hits, control) = attached(python, "*/calls.py:plain\n");
         service.ask("child(Forked)").unwrap();
         let own = Control::new("*/calls.py:other\n", Command::Run);
@@ -344,7 +344,7 @@ fn a_tool_id_that_is_taken_or_lost() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for python in covered() {
+    for python in monitored() {
         let mut service = start(python);
         let hits = Hits::of(STUB);
         service.ask("for i in range(6): sys.monitoring.use_tool_id(i, 'other')").unwrap();
@@ -424,7 +424,7 @@ fn a_process_ends_as_without_the_helper() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for python in covered() {
+    for python in all() {
         let (mut service, _hits, control) = attached(python, "*:*\n");
         service.ask("times(10, plain, 1)").unwrap();
         assert!(service.quit().unwrap().success(), "{python}");
@@ -531,7 +531,7 @@ fn sub_interpreters_are_said() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for python in covered() {
+    for python in all() {
         let (mut service, _hits, control) = attached(python, "*/calls.py:plain\n");
         assert_eq!(control.notices(), 0, "{python}");
         let module = if python.minor() == (3, 12) { "_xxsubinterpreters" } else { "_interpreters" };
@@ -545,7 +545,7 @@ fn sessions_come_and_go_under_load() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for python in covered() {
+    for python in all() {
         let mut service = start(python);
         let hits = Hits::of(STUB);
         service

@@ -1,0 +1,117 @@
+//! `__getitem__` in the first releases of 3.11.
+//!
+//! There, `x[y]` that was specialised for a Python function evaluates it without looking for a hook (Python/ceval.c,
+//! BINARY_SUBSCR_GETITEM of 3.11.2; 3.11.7 looks). It does so only while the function has a version of 16 bits. So
+//! selected functions of that name get larger ones during a session: numbers that Python counts up to only after four
+//! thousand million functions. A version says nothing but whether the function is still the same; 0 has Python give
+//! it the next one.
+
+use core::{
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering},
+};
+
+use super::evaluator::Frame;
+use crate::{
+    fault::Fault,
+    judge::{Judge, Verdict},
+    python::{
+        code::Code,
+        gil::Python,
+        object::{Object, Owned},
+    },
+    survey::each_function,
+};
+
+/// `func_version` in a function of 3.11 (Include/cpython/funcobject.h).
+const VERSION: usize = 128;
+/// `f_func` in a frame of 3.11 (Include/internal/pycore_frame.h).
+const FUNCTION: usize = 0;
+/// Versions from here on are ours.
+const OURS: u32 = 1 << 31;
+
+/// The interned name, which all such code objects have. Null, or nobody's, before 3.11.
+static NAME: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
+static NEXT: AtomicU32 = AtomicU32::new(u32::MAX);
+/// Whether a function has a version of ours.
+static GIVEN: AtomicBool = AtomicBool::new(false);
+
+/// Makes ready, once a process.
+///
+/// # Errors
+/// [`speed_bump_abi::control_block::Failure::Python`].
+pub(super) fn prepare(python: Python<'_>) -> Result<(), Fault> {
+    if python.api.version.minor() != (3, 11) || !NAME.load(Ordering::Acquire).is_null() {
+        return Ok(());
+    }
+    // SAFETY: the text is one; the GIL is held.
+    let name = unsafe { Owned::from_new(python, (python.api.interned)(c"__getitem__".as_ptr())) };
+    NAME.store(name.ok_or_else(|| python.fault(&["a string: "]))?.keep(), Ordering::Release);
+    Ok(())
+}
+
+/// Before the frame of a selected function is evaluated.
+///
+/// # Safety
+/// A frame of 3.11 and its code.
+#[inline]
+pub(super) unsafe fn entered(frame: *mut Frame, code: Code<'_>) {
+    if code.is_named(NAME.load(Ordering::Relaxed)) {
+        // SAFETY: as the caller promises.
+        unsafe { give_version(frame.wrapping_byte_add(FUNCTION).cast::<*mut Object>().read()) };
+    }
+}
+
+/// All selected functions that there are.
+///
+/// # Errors
+/// [`speed_bump_abi::control_block::Failure::Python`].
+pub(super) fn give_versions(python: Python<'_>) -> Result<(), Fault> {
+    let (name, Some(judge)) = (NAME.load(Ordering::Relaxed), Judge::current()) else { return Ok(()) };
+    if name.is_null() {
+        return Ok(());
+    }
+    each_function(python, |function, code| {
+        if code.is_named(name) && matches!(judge.known(code), Some(Verdict::Function(_))) {
+            // SAFETY: a living function.
+            unsafe { give_version(function.as_ptr()) };
+        }
+    })
+}
+
+/// Takes all of our versions back.
+pub(super) fn take_back(python: Python<'_>) {
+    if !GIVEN.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    let taken = each_function(python, |function, _| {
+        // SAFETY: a living function.
+        let version = unsafe { version(function.as_ptr()) };
+        if version.load(Ordering::Relaxed) >= OURS {
+            version.store(0, Ordering::Relaxed);
+        }
+    });
+    if taken.is_err() {
+        // They stay: their subscripts are evaluated as they are with a hook.
+        GIVEN.store(true, Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// A living function.
+unsafe fn give_version(function: *mut Object) {
+    // SAFETY: as the caller promises.
+    let version = unsafe { version(function) };
+    if version.load(Ordering::Relaxed) < OURS {
+        GIVEN.store(true, Ordering::Relaxed);
+        // Not two the same: code that was specialised for one function would call the other.
+        version.store(NEXT.fetch_sub(1, Ordering::Relaxed) | OURS, Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// A living function of 3.11.
+unsafe fn version<'f>(function: *mut Object) -> &'f AtomicU32 {
+    // SAFETY: as the caller promises; the GIL is held by whoever reads or writes it.
+    unsafe { NonNull::new_unchecked(function.wrapping_byte_add(VERSION).cast::<AtomicU32>()).as_ref() }
+}
