@@ -116,13 +116,7 @@ macro_rules! attached {
         match (obstacle(), $wanted.interpreters()) {
             (Some(why), _) => skip!("{why}"),
             (None, Err(why)) => skip!("{why}"),
-            (None, Ok(found)) => on_each(&found, |interpreter| match interpreter.obstacle() {
-                Some(why) => {
-                    skip_case!(interpreter, "{why}");
-                    Ok(Vec::new())
-                }
-                None => $case(interpreter),
-            }),
+            (None, Ok(found)) => on_each(&found, $case),
         }
     };
 }

@@ -19,7 +19,7 @@ pub(crate) fn on_each(case: impl Fn(&PythonBuild)) {
     if pythons().is_empty() {
         return skip!("this machine has no Python 3.8 or newer");
     }
-    pythons().iter().filter(|python| python.minor() >= (3, 12)).for_each(case);
+    pythons().iter().for_each(case);
 }
 
 /// Attaches through the helper and nothing else.

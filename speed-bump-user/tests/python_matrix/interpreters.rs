@@ -22,11 +22,6 @@ enum Mode {
 }
 
 impl Interpreter {
-    /// Why the tool cannot cover it, so far.
-    pub(crate) fn obstacle(&self) -> Option<&'static str> {
-        (self.build.minor() < (3, 12)).then_some("the helper covers CPython from 3.12 on, so far")
-    }
-
     /// What the program must say of its interpreter: whether its JIT and its GIL are on.
     pub(crate) fn switches(&self) -> (bool, bool) {
         (matches!(self.mode, Mode::Jit), !self.build.free_threaded || matches!(self.mode, Mode::WithGil))
