@@ -7,6 +7,7 @@
 //! Only the main interpreter is covered. A forked child inherits the hook without the helper's thread: there the hook
 //! takes itself out when the session is over.
 
+mod chain;
 pub(crate) mod evaluator;
 pub(crate) mod first_sight;
 mod frame;
@@ -42,12 +43,8 @@ use crate::{
     stub,
 };
 
-/// What evaluates a frame after the hook: the default evaluator, or [`through_chain_38`] and the like.
+/// What evaluates a frame after the hook: the default evaluator, or a hook that was there before, by [`chain`].
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-/// The hook of another tool that ours came after.
-static CHAINED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-/// The frame that was given to it last, while it is at it.
-static PASSED_ON: AtomicPtr<Frame> = AtomicPtr::new(ptr::null_mut());
 /// Whether a hook that came after ours may still call it.
 static COVERED: AtomicBool = AtomicBool::new(false);
 /// Whether the hook should be there.
@@ -79,8 +76,7 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
         // It may call ours already. On top of it, ours would call it, and it ours, without end.
         return Ok(());
     }
-    CHAINED.store(current, Ordering::Release);
-    NEXT.store(through_chain(python), Ordering::Release);
+    NEXT.store(chain::to(python, current), Ordering::Release);
     evaluator::set(python, ours);
     Ok(())
 }
@@ -88,7 +84,7 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
 fn install_over_default(python: Python<'_>) {
     COVERED.store(false, Ordering::Relaxed);
     IN_THE_DEPTH.store(false, Ordering::Relaxed);
-    CHAINED.store(ptr::null_mut(), Ordering::Relaxed);
+    chain::forget();
     NEXT.store(evaluator::default(), Ordering::Release);
     evaluator::set(python, ours(python));
 }
@@ -138,8 +134,7 @@ pub(crate) fn uninstall(python: Python<'_>) -> u32 {
     subscript::take_back(python);
     let current = evaluator::current(python);
     if current == ours(python) {
-        let chained = CHAINED.load(Ordering::Relaxed);
-        evaluator::set(python, if chained.is_null() { evaluator::default() } else { chained });
+        evaluator::set(python, chain::before());
         return 0;
     }
     let is_covered = current != evaluator::default();
@@ -187,13 +182,6 @@ fn ours(python: Python<'_>) -> Address {
         (3, 9) => on_frame_39::<{ frame::LAST_38 }> as Evaluator39 as Address,
         (3, 10) => on_frame_39::<{ frame::LAST_310 }> as Evaluator39 as Address,
         _ => on_frame_311 as Evaluator39 as Address,
-    }
-}
-
-fn through_chain(python: Python<'_>) -> Address {
-    match python.api.version.minor() {
-        (3, 8) => through_chain_38 as Evaluator38 as Address,
-        _ => through_chain_39 as Evaluator39 as Address,
     }
 }
 
@@ -377,37 +365,5 @@ unsafe extern "C" fn in_the_depth(thread: *mut ThreadState, frame: *mut Frame, t
         IN_THE_DEPTH.store(false, Ordering::Relaxed);
         evaluator::set(python, ours);
     }
-    result
-}
-
-/// # Safety
-/// As [`on_frame_38`].
-unsafe extern "C" fn through_chain_38(frame: *mut Frame, throw: c_int) -> *mut Object {
-    // SAFETY: as the caller promises, and the evaluators have the type that 3.8 has.
-    unsafe { pass_on(frame, |next| transmute::<Address, Evaluator38>(next)(frame, throw)) }
-}
-
-/// # Safety
-/// As [`on_frame_38`].
-unsafe extern "C" fn through_chain_39(
-    thread: *mut ThreadState,
-    frame: *mut Frame,
-    throw: c_int,
-) -> *mut Object {
-    // SAFETY: as the caller promises, and the evaluators have the type that versions from 3.9 on have.
-    unsafe { pass_on(frame, |next| transmute::<Address, Evaluator39>(next)(thread, frame, throw)) }
-}
-
-/// Has the hook evaluate that was there before ours. Should it come back to ours with the frame that it was given, it was
-/// put before ours in the meantime, and they would call each other without end: then the default evaluator goes on.
-#[inline]
-fn pass_on(frame: *mut Frame, evaluate: impl FnOnce(Address) -> *mut Object) -> *mut Object {
-    let chained = CHAINED.load(Ordering::Relaxed);
-    if chained.is_null() || PASSED_ON.load(Ordering::Relaxed) == frame {
-        return evaluate(evaluator::default());
-    }
-    PASSED_ON.store(frame, Ordering::Relaxed);
-    let result = evaluate(chained);
-    PASSED_ON.store(ptr::null_mut(), Ordering::Relaxed);
     result
 }

@@ -42,7 +42,7 @@ static SEARCHED: AtomicU32 = AtomicU32::new(0);
 /// Makes ready for a selector.
 ///
 /// # Errors
-/// [`Failure::Python`].
+/// [`Failure::Python`](speed_bump_abi::control_block::Failure::Python).
 pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     SEARCHED.store(0, Ordering::Relaxed);
     if !python.api.code.has_qualname() && GC.load(Ordering::Acquire).is_null() {
