@@ -16,7 +16,7 @@ mod program;
 use anyhow::{Context as _, Result, ensure};
 use interpreters::{Interpreter, Wanted};
 use program::{Program, TARGETS, counted, is_subject};
-use speed_bump_testing::{Attached, session::obstacle, skip, skip_case};
+use speed_bump_testing::{Attached, session::obstacle, skip};
 
 /// How often everything is called in a session: once cold, then specialised.
 const ROUNDS: usize = 3;

@@ -43,7 +43,7 @@ pub fn failure(reason: Option<Failure>, words: &str) -> String {
 
 /// A sentence for each bit; bits without a meaning here are passed over.
 pub fn notices(bits: u32) -> Vec<&'static str> {
-    const ALL: [(u32, &str); 6] = [
+    const ALL: [(u32, &str); 7] = [
         (
             notice::TOOL_ID_LOST,
             "another tool took the helper's sys.monitoring tool id: Python calls are no longer seen; end that tool, and \
@@ -69,6 +69,11 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
              against their plain name",
         ),
         (
+            notice::STACK_SHORT,
+            "a thread had used half of its C stack, of which CPython 3.11 takes more for each call that is seen: calls \
+             were not seen until it came back from there",
+        ),
+        (
             notice::LOADER_GONE,
             "the helper missed this tool's heartbeat and has left: was the tool stopped, or the machine suspended? \
              Attach again",
@@ -90,7 +95,7 @@ mod tests {
         }
         assert!(failure(Some(Failure::Python), "PyList_New").contains("(PyList_New)"));
         assert!(failure(None, "").contains("another version"));
-        assert_eq!(notices(u32::MAX).len(), 6);
+        assert_eq!(notices(u32::MAX).len(), 7);
         assert_eq!(notices(0).len(), 0);
         assert!(notices(notice::TABLE_FULL)[0].contains("narrow"));
     }
