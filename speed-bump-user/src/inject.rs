@@ -17,6 +17,7 @@ mod preflight;
 mod remote_call;
 mod resident;
 mod safe_point;
+mod seccomp;
 pub mod stage;
 mod symbols;
 pub mod threads;
@@ -45,6 +46,7 @@ use crate::{
 use aarch64 as arch;
 use image::Image;
 use remote_call::Borrowed;
+use resident::Residents;
 use stage::Stage;
 use symbols::Symbols;
 #[cfg(target_arch = "x86_64")]
@@ -103,8 +105,10 @@ pub fn inject(
     preflight::check(process)?;
     let parsed = Image::parse(image)?;
     let symbols = symbols::find(process)?;
-    let work =
-        || Injection { process, image: &parsed, bytes: image, symbols }.run(interpreters, control, &limits);
+    resident::check_idle(process)?;
+    let residents = resident::find(process, &parsed)?;
+    let injection = Injection { process, image: &parsed, bytes: image, symbols, residents };
+    let work = || injection.run(interpreters, control, &limits);
     // A thread of our own, since the kernel lets go of whatever it traced when it ends.
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
@@ -117,6 +121,7 @@ struct Injection<'a> {
     image: &'a Image,
     bytes: &'a [u8],
     symbols: Symbols,
+    residents: Residents,
 }
 
 /// A helper in the process.
@@ -141,13 +146,12 @@ const MFD_EXEC: u64 = 16;
 
 impl Injection<'_> {
     fn run(
-        &self,
+        self,
         interpreters: &[FileIdentity],
         control: &mut FillControl<'_>,
         limits: &Limits,
     ) -> Result<Injected, InjectError> {
         let _quiet = crate::sys::signals::Blocked::fatal();
-        resident::check_idle(self.process)?;
         let (mut borrowed, since) = borrow::borrow(self.process, &self.symbols, interpreters, limits)?;
         let thread = borrowed.thread();
         let outcome = self.with_thread(&mut borrowed, control, limits);
@@ -165,13 +169,12 @@ impl Injection<'_> {
         fill: &mut FillControl<'_>,
         limits: &Limits,
     ) -> Result<(Loaded, File), InjectError> {
-        let loaded = match resident::find(self.process, self.image)? {
+        let loaded = match &self.residents.ours {
             Some(resident) => {
-                let file = resident.file.open(self.process)?;
-                let file = file.file().try_clone().map_err(|source| self.system("duplicating", source))?;
-                let text = resident.file.executable_ranges().next().copied();
-                let text = text.ok_or_else(|| self.system("mapping", io::ErrorKind::NotFound.into()))?;
-                Loaded { text, attach: resident.attach, image: self.probe_file(file)?, fresh: false }
+                let file = resident.file.try_clone();
+                let file = file.map_err(|source| self.system("duplicating a descriptor", source))?;
+                let image = self.probe_file(file)?;
+                Loaded { text: resident.text, attach: resident.attach, image, fresh: false }
             }
             None => self.load(thread, limits)?,
         };
@@ -211,8 +214,11 @@ impl Injection<'_> {
         here.write_all(self.bytes).map_err(|source| self.system("writing the helper's image", source))?;
         let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE | SealFlags::SEAL;
         fcntl_add_seals(here, seals).map_err(|errno| self.system("sealing the image", errno.into()))?;
-        // Through the thread's own directory: /proc/self is that of the main thread, which may have ended.
-        let path = CString::new(format!("/proc/self/fd/{}", file.in_process)).unwrap_or_default();
+        // A loader takes a name that it knows for the library that it knows by it, without looking at the file, and
+        // the name of an earlier helper may have ended in the same number.
+        let dots = "./".repeat(self.residents.count);
+        let path = format!("/proc/thread-self/fd/{dots}{}", file.in_process);
+        let path = CString::new(path).unwrap_or_default();
         let path = thread.text(&path)?;
         let dlopen = self.symbols.dlopen;
         let handle = thread.call(Stage::Dlopen, dlopen.function, [path, dlopen.flags], limits.call)?;

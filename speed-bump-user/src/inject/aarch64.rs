@@ -5,6 +5,9 @@ use crate::{sys::ptrace::Registers, units::VirtualAddress};
 /// Why an architecture cannot be injected into; `None` where it can.
 pub(super) const UNSUPPORTED: Option<&str> = Some("aarch64");
 
+/// `AUDIT_ARCH_AARCH64` (include/uapi/linux/audit.h), by which seccomp filters know the calls.
+pub(super) const AUDIT_ARCH: u32 = 0xc000_00b7;
+
 /// System calls by number (include/uapi/asm-generic/unistd.h).
 pub(super) mod number {
     pub(in super::super) const CLOSE: u64 = libc::SYS_close as u64;
@@ -66,6 +69,12 @@ pub(super) fn interrupted_call(_registers: &Registers) -> Option<InterruptedCall
 }
 
 pub(super) fn call_again(_registers: &mut Registers) {}
+
+pub(super) fn needs_restart_call(_registers: &Registers) -> bool {
+    false
+}
+
+pub(super) fn call_fails(_registers: &mut Registers, _errno: i32) {}
 
 pub(super) fn system_call(
     code: &Code,

@@ -8,9 +8,10 @@ use std::{
 use rustix::fs::OFlags;
 
 use super::{
-    InjectError, Limits,
+    InjectError, Limits, arch,
     remote_call::{Borrowed, Saved},
     safe_point::{self, Ground},
+    seccomp,
     symbols::Symbols,
     threads::{Candidate, Suits, Tried, Unfit, candidates},
 };
@@ -110,6 +111,16 @@ fn attempt<'p>(
             return Ok(Err(unfit));
         }
     };
+    if let Err(error) = seccomp::check(process, &tracee) {
+        // The kernel would continue a timed call by another one, which the filter may not know.
+        let mut registers = registers;
+        if arch::needs_restart_call(&registers) {
+            arch::call_fails(&mut registers, libc::EINTR);
+            tracee.set_registers(&registers).map_err(system("setting registers"))?;
+        }
+        tracee.detach(0).map_err(system("detaching from a thread"))?;
+        return Err(error);
+    }
     let extended = tracee.extended_state().map_err(system("reading vector registers"))?;
     let saved = Saved { registers: point.registers, extended, mask };
     let borrowed = Borrowed::new(process, tracee, saved, symbols.code, memory)?;

@@ -89,6 +89,15 @@ pub enum InjectError {
         /// What the system said.
         source: io::Error,
     },
+    /// The helper's path would lead nowhere.
+    #[error(
+        "process {pid} sees no proc file system at /proc, through which its dynamic loader would find the helper: \
+         mount one there, or use --no-inject"
+    )]
+    NoProc {
+        /// The process.
+        pid: Pid,
+    },
     /// No `dlopen`.
     #[error(
         "process {pid} has no dynamic loader ({looked}): it is statically linked, and nothing can be loaded \

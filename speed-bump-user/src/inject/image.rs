@@ -20,7 +20,7 @@ impl Image {
         let bad = |what: &str| InjectError::Image(what.to_owned());
         let elf = ElfFile::from_bytes(bytes, "the helper").map_err(|error| bad(&error.to_string()))?;
         let build_id = elf.build_id()?.ok_or_else(|| bad("it has no build id"))?;
-        let attach = symbols::function(&elf, ATTACH)?.ok_or_else(|| bad("it has no speed_bump_attach"))?;
+        let attach = symbols::exported(bytes, ATTACH).ok_or_else(|| bad("it has no speed_bump_attach"))?;
         Ok(Self { elf, build_id, attach })
     }
 }

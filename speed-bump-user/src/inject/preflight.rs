@@ -3,7 +3,7 @@
 use super::{InjectError, arch};
 use crate::{process::Process, units::Pid};
 
-/// `SECCOMP_MODE_STRICT` and `SECCOMP_MODE_FILTER`, as /proc/PID/status numbers them.
+/// `SECCOMP_MODE_STRICT`, as /proc/PID/status numbers it.
 const SECCOMP_STRICT: u32 = 1;
 
 /// Refuses what must not be tried.
@@ -30,7 +30,16 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
     }
     // Asks the kernel for the same right as tracing does.
     process.memory()?;
+    if !has_proc(process) {
+        return Err(InjectError::NoProc { pid });
+    }
     Ok(())
+}
+
+/// Whether the process sees a proc file system at /proc, by which it finds the helper's memory file.
+fn has_proc(process: &Process) -> bool {
+    let place = process.root().join("proc");
+    rustix::fs::statfs(&place).is_ok_and(|system| system.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
 
 fn name_of(pid: Pid) -> String {

@@ -179,15 +179,18 @@ impl<'p> Borrowed<'p> {
         if matches!(self.place, Place::LeavingKernel | Place::Gone) {
             return Ok(());
         }
-        let asked = self.tracee.interrupt();
-        asked.map_err(|source| self.failure("interrupting a thread", source))?;
+        self.interrupt()?;
         if self.place == Place::AtSystemCall {
             self.resume(Resume::Freely)?;
         }
         let deadline = Instant::now() + SYSTEM_CALL_LIMIT;
         while self.place != Place::LeavingKernel {
             match self.wait(deadline)? {
-                Some(Stop::SystemCall) => self.resume(Resume::Freely)?,
+                Some(Stop::SystemCall) => {
+                    // Any stop makes the kernel forget that it was asked for one.
+                    self.interrupt()?;
+                    self.resume(Resume::Freely)?;
+                }
                 Some(Stop::Signal(signal)) => self.hold(signal),
                 Some(Stop::Interrupted | Stop::Group) => {}
                 Some(Stop::Ended) => return Err(self.ended(stage)),
@@ -266,6 +269,10 @@ impl<'p> Borrowed<'p> {
 
     fn hold(&mut self, signal: i32) {
         self.held.push(signal);
+    }
+
+    fn interrupt(&self) -> Result<(), InjectError> {
+        self.tracee.interrupt().map_err(|source| self.failure("interrupting a thread", source))
     }
 
     fn resume(&mut self, how: Resume) -> Result<(), InjectError> {

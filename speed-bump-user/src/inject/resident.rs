@@ -1,6 +1,6 @@
 //! A helper that an earlier session left in the process.
 
-use std::{mem::offset_of, os::unix::fs::FileExt as _, path::Path};
+use std::{fs::File, mem::offset_of, os::unix::fs::FileExt as _, path::Path};
 
 use rustix::fs::OFlags;
 use speed_bump_abi::control_block::{ControlBlock, State};
@@ -8,7 +8,7 @@ use speed_bump_abi::control_block::{ControlBlock, State};
 use super::{InjectError, image::Image, symbols};
 use crate::{
     elf::ElfFile,
-    process::{MappedFile, Process},
+    process::{MappedRange, Process},
     units::VirtualAddress,
 };
 
@@ -17,33 +17,51 @@ pub(super) const IMAGE_NAME: &std::ffi::CStr = c"speed-bump-helper";
 /// What the memory file of the control block is called.
 pub(super) const CONTROL_NAME: &std::ffi::CStr = c"speed-bump-control";
 
+/// The path in /proc/PID/maps.
+const IMAGE_PATH: &str = "/memfd:speed-bump-helper";
+
 /// A helper of our own version.
 #[derive(Debug)]
 pub(super) struct Resident {
-    pub(super) file: MappedFile,
+    pub(super) text: MappedRange,
     pub(super) attach: VirtualAddress,
+    pub(super) file: File,
 }
 
-/// Finds the helper that is the same build as ours. Others are left alone: one whose session is over does nothing,
-/// and ours is loaded beside it.
-pub(super) fn find(process: &Process, image: &Image) -> Result<Option<Resident>, InjectError> {
-    for file in process.mappings()?.files {
-        if file.path_in_process != Path::new("/memfd:speed-bump-helper") {
+/// What earlier sessions left.
+#[derive(Debug, Default)]
+pub(super) struct Residents {
+    /// The one that is the same build as ours.
+    pub(super) ours: Option<Resident>,
+    /// How many there are, of whatever build. Others are left alone: one whose session is over does nothing, and
+    /// ours is loaded beside it.
+    pub(super) count: usize,
+}
+
+/// Looks for helpers.
+pub(super) fn find(process: &Process, image: &Image) -> Result<Residents, InjectError> {
+    let mut found = Residents::default();
+    for mapped in process.mappings()?.files {
+        if mapped.path_in_process != Path::new(IMAGE_PATH) {
             continue;
         }
-        let opened = file.open(process)?;
-        let copy = opened.file().try_clone();
-        let copy = copy.map_err(|source| super::system(process, "duplicating a descriptor", source))?;
-        let elf = ElfFile::from_file(copy, &file.path_in_process)?;
+        found.count += 1;
+        let opened = mapped.open(process)?;
+        let duplicate = || {
+            let copy = opened.file().try_clone();
+            copy.map_err(|source| super::system(process, "duplicating a descriptor", source))
+        };
+        let elf = ElfFile::from_file(duplicate()?, &mapped.path_in_process)?;
         if elf.build_id()?.as_deref() != Some(image.build_id.as_slice()) {
             continue;
         }
-        if let Some(bias) = symbols::bias(&file, &elf) {
+        let text = mapped.executable_ranges().next().copied();
+        if let (Some(bias), Some(text)) = (symbols::bias(&mapped, &elf), text) {
             let attach = bias.to_process(image.attach);
-            return Ok(Some(Resident { file, attach }));
+            found.ours = Some(Resident { text, attach, file: duplicate()? });
         }
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// Refuses a process in which a helper, of whatever version, is at work: its block is mapped, and not left.

@@ -1,5 +1,13 @@
 //! Where the process's dynamic loader is, and code of its own to build remote calls from.
 
+use object::{
+    LittleEndian,
+    read::{
+        ReadCache,
+        elf::{ElfFile64, Sym as _},
+    },
+};
+
 use super::{InjectError, arch};
 use crate::{
     elf::ElfFile,
@@ -38,8 +46,8 @@ pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
     let mut looked = Vec::new();
     // In glibc since 2.34 dlopen is in libc, before in libdl, and where that is not loaded, libc has an internal
     // one. musl's libc is its loader.
-    let libraries = mappings.files.iter().filter_map(|file| Some((library(file)?, file)));
-    for (kind, file) in libraries {
+    let libraries = mappings.files.iter().filter(|file| is_library(file));
+    for file in libraries {
         looked.push(file.path_in_process.display().to_string());
         let opened = file.open(process)?;
         let copy = opened.file().try_clone().map_err(|source| InjectError::System {
@@ -49,41 +57,27 @@ pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
         })?;
         let elf = ElfFile::from_file(copy, &file.path_in_process)?;
         let Some(bias) = bias(file, &elf) else { continue };
-        let address = |name: &str| function(&elf, name).map(|found| found.map(|at| bias.to_process(at)));
-        match kind {
-            Library::C | Library::Dl => {
-                if let Some(function) = address("dlopen")? {
-                    dlopen = Some((0, Dlopen { function, flags: FLAGS }));
-                } else if let Some(function) = address("__libc_dlopen_mode")?
-                    && dlopen.is_none()
-                {
-                    dlopen = Some((1, Dlopen { function, flags: FLAGS | INTERNAL_DLOPEN }));
-                }
-            }
+        let cache = ReadCache::new(opened.file());
+        let address = |name: &str| exported(&cache, name).map(|at| bias.to_process(at));
+        if let Some(function) = address("dlopen") {
+            dlopen = Some(Dlopen { function, flags: FLAGS });
+        } else if let Some(function) = address("__libc_dlopen_mode") {
+            dlopen = dlopen.or(Some(Dlopen { function, flags: FLAGS | INTERNAL_DLOPEN }));
         }
         search(&elf, bias, &mut gadgets)?;
     }
     let looked =
         if looked.is_empty() { "no C library among its mappings".to_owned() } else { looked.join(", ") };
-    let Some((_, dlopen)) = dlopen else { return Err(InjectError::NoDynamicLoader { pid, looked }) };
+    let Some(dlopen) = dlopen else { return Err(InjectError::NoDynamicLoader { pid, looked }) };
     let code = gadgets.complete().ok_or(InjectError::NoGadgets { pid, looked })?;
     Ok(Symbols { dlopen, code })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Library {
-    C,
-    Dl,
-}
-
-fn library(file: &MappedFile) -> Option<Library> {
-    let name = file.path_in_process.file_name()?.to_string_lossy();
-    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-    if begins(&["libc.so", "libc-2.", "ld-musl-", "libc.musl-"]) {
-        Some(Library::C)
-    } else {
-        begins(&["libdl.so", "libdl-2."]).then_some(Library::Dl)
-    }
+/// By name, as everything that asks for these libraries does.
+fn is_library(file: &MappedFile) -> bool {
+    let name = file.path_in_process.file_name().unwrap_or_default().to_string_lossy();
+    let known = ["libc.so", "libc-2.", "libdl.so", "libdl-2.", "ld-musl-", "libc.musl-"];
+    known.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// How far a file lies from where its headers put it.
@@ -92,12 +86,17 @@ pub(super) fn bias(file: &MappedFile, elf: &ElfFile) -> Option<crate::elf::LoadB
     elf.segments().bias_of_mapping(range.start, range.offset, true)
 }
 
-/// The address of a function that a file defines.
-pub(super) fn function(elf: &ElfFile, name: &str) -> Result<Option<VirtualAddress>, InjectError> {
-    let functions = elf.functions()?;
-    let found =
-        functions.functions().iter().find(|symbol| symbol.names.iter().any(|one| one.as_str() == name));
-    Ok(found.map(|symbol| symbol.address))
+/// The address of a function that a file exports, as its headers count. Other tables are not looked at: they are
+/// long, and what dynamic linking finds is exported.
+pub(super) fn exported<'data, R: object::ReadRef<'data>>(data: R, name: &str) -> Option<VirtualAddress> {
+    let file = ElfFile64::<LittleEndian, R>::parse(data).ok()?;
+    let symbols = file.elf_dynamic_symbol_table();
+    let found = symbols.iter().find(|symbol| {
+        !symbol.is_undefined(LittleEndian)
+            && symbol.st_type() == object::elf::STT_FUNC
+            && symbol.name(LittleEndian, symbols.strings()) == Ok(name.as_bytes())
+    })?;
+    Some(VirtualAddress(found.st_value(LittleEndian)))
 }
 
 fn search(elf: &ElfFile, bias: crate::elf::LoadBias, gadgets: &mut arch::Gadgets) -> Result<(), InjectError> {

@@ -12,6 +12,9 @@ pub(super) use frame::Frame;
 /// Why an architecture cannot be injected into; `None` where it can.
 pub(super) const UNSUPPORTED: Option<&str> = None;
 
+/// `AUDIT_ARCH_X86_64` (include/uapi/linux/audit.h), by which seccomp filters know the calls.
+pub(super) const AUDIT_ARCH: u32 = 0xc000_003e;
+
 /// System calls by number (arch/x86/entry/syscalls/syscall_64.tbl).
 pub(super) mod number {
     pub(in super::super) const CLOSE: u64 = libc::SYS_close as u64;
@@ -121,6 +124,12 @@ pub(super) fn call_again(registers: &mut Registers) {
     registers.rax = registers.orig_rax;
     registers.rip -= SYSTEM_CALL_BYTES;
     registers.orig_rax = u64::MAX;
+}
+
+/// Whether the kernel would continue the interrupted system call by `restart_syscall`.
+pub(super) fn needs_restart_call(registers: &Registers) -> bool {
+    const ERESTART_RESTARTBLOCK: i64 = -516;
+    interrupted_call(registers).is_some_and(|call| call.result == ERESTART_RESTARTBLOCK)
 }
 
 /// Has the interrupted system call return an error instead of being continued.

@@ -17,12 +17,28 @@ pub type Registers = libc::user_regs_struct;
 /// Register sets (include/uapi/linux/elf.h).
 const NT_PRSTATUS: libc::c_int = 1;
 const NT_X86_XSTATE: libc::c_int = 0x202;
+/// include/uapi/linux/ptrace.h
+const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
 /// `PTRACE_EVENT_STOP`, above the signal in the status of a stop.
 const EVENT_STOP: i32 = 128;
 /// What `PTRACE_O_TRACESYSGOOD` adds to the signal of a stop at a system call.
 const SYSTEM_CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 /// Largest size of the extended state: AMX needs 11 KiB today.
 const EXTENDED_STATE_LIMIT: usize = 64 << 10;
+
+/// An instruction of classic BPF: `struct sock_filter` (include/uapi/linux/filter.h).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct FilterInstruction {
+    /// What it does.
+    pub code: u16,
+    /// Instructions to skip if a comparison holds.
+    pub jump_true: u8,
+    /// Instructions to skip if it does not.
+    pub jump_false: u8,
+    /// Its constant, `k`.
+    pub constant: u32,
+}
 
 /// Why a traced thread stands still, or that it no longer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,6 +219,19 @@ impl Tracee {
         request(operation, self.thread, set, std::ptr::from_mut(vector) as usize)
     }
 
+    /// One of its seccomp filters, the last installed first. Needs `CAP_SYS_ADMIN` in the initial user namespace, and
+    /// that no filter applies to us.
+    ///
+    /// # Errors
+    /// `ENOENT` beyond the last, `EACCES` without the right, `EINVAL` for a thread without filters, `EIO` if the
+    /// kernel cannot (`CONFIG_CHECKPOINT_RESTORE`).
+    pub fn seccomp_filter(&self, index: usize) -> io::Result<Vec<FilterInstruction>> {
+        let length = count(PTRACE_SECCOMP_GET_FILTER, self.thread, index, 0)?;
+        let mut program = vec![FilterInstruction::default(); length];
+        count(PTRACE_SECCOMP_GET_FILTER, self.thread, index, program.as_mut_ptr() as usize)?;
+        Ok(program)
+    }
+
     /// Whether the signal that it stopped for was sent by a process, not raised by what the thread did.
     ///
     /// # Errors
@@ -245,10 +274,15 @@ impl Drop for Tracee {
 }
 
 fn request(operation: libc::c_uint, thread: Pid, address: usize, data: usize) -> io::Result<()> {
+    count(operation, thread, address, data).map(|_| ())
+}
+
+/// As [`request`], for operations whose result is a number.
+fn count(operation: libc::c_uint, thread: Pid, address: usize, data: usize) -> io::Result<usize> {
     // SAFETY: every operation used here reads or writes at most what its caller's `data` points to, a live value
-    // of the size that `address` or the value itself gives; none touches other memory of ours.
+    // of the size that `address`, the value itself, or the kernel's earlier answer gives; none touches other memory of ours.
     let result = unsafe { libc::ptrace(operation, thread.get(), address, data) };
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
 /// The reason and the status of a change; `None` if there is none. A thread that is no longer there has ended.

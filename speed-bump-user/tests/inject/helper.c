@@ -15,7 +15,7 @@ static void *run(void *block)
 {
 	volatile uint8_t *bytes = block;
 	bytes[MARK_THREAD] = 1;
-	while (!bytes[MARK_LEAVE])
+	while (!bytes[MARK_LEAVE] && bytes[0] != 'Q') /* one that quits by itself */
 		usleep(1000);
 	munmap(block, 4096);
 	return 0;

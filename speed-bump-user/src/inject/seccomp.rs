@@ -1,0 +1,104 @@
+//! What a thread's seccomp filters would say to the system calls of an injection, found out without making one: a
+//! filter may kill the process for a call that it does not know.
+
+mod filter;
+
+use std::io;
+
+use super::{InjectError, arch};
+use crate::{process::Process, sys::ptrace::Tracee};
+use filter::{Action, Call, Verdict};
+
+/// `SECCOMP_MODE_FILTER`, as /proc/PID/status numbers it.
+const FILTER: u32 = 2;
+/// A process has at most 32,768 instructions of filters (`MAX_INSNS_PER_PATH`), each at least one long.
+const FILTERS: usize = 32_768;
+
+/// How badly a call is needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// It must work.
+    Works,
+    /// It may fail, like a newer call that the C library replaces by an older one.
+    MayFail,
+}
+
+/// Judges the filters of a stopped thread.
+pub(super) fn check(process: &Process, tracee: &Tracee) -> Result<(), InjectError> {
+    let pid = process.pid();
+    let status = super::task_file(process, tracee.thread(), "status").unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+    if mode.and_then(|mode| mode.trim().parse::<u32>().ok()).unwrap_or(0) < FILTER {
+        return Ok(());
+    }
+    for index in 0..FILTERS {
+        let program = match tracee.seccomp_filter(index) {
+            Ok(program) => program,
+            // Beyond the last one.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) && index > 0 => return Ok(()),
+            Err(source) => return Err(InjectError::SeccompUnreadable { pid, source }),
+        };
+        for (name, need, call) in planned() {
+            let refuse = |action: String| InjectError::SeccompForbids { pid, call: name, action };
+            match filter::judge(&program, &call, arch::AUDIT_ARCH) {
+                Verdict::Only(actions) => {
+                    let bad = actions.into_iter().find(|action| match action {
+                        Action::Allow | Action::Log => false,
+                        Action::Errno(_) => need == Need::Works,
+                        _ => true,
+                    });
+                    if let Some(bad) = bad {
+                        return Err(refuse(bad.to_string()));
+                    }
+                }
+                Verdict::Unclear => return Err(refuse("what is too complicated to foresee".to_owned())),
+            }
+        }
+    }
+    Err(InjectError::SeccompUnreadable { pid, source: io::ErrorKind::InvalidData.into() })
+}
+
+/// The calls that we, the dynamic loader, the helper and the helper's thread make. Arguments that are not given
+/// may be anything.
+fn planned() -> Vec<(&'static str, Need, Call)> {
+    use Need::{MayFail, Works};
+    let any = |number: libc::c_long| Call::any(number);
+    vec![
+        ("memfd_create", Works, any(libc::SYS_memfd_create)),
+        ("close", Works, any(libc::SYS_close)),
+        ("openat", Works, any(libc::SYS_openat)),
+        ("read", Works, any(libc::SYS_read)),
+        ("pread64", Works, any(libc::SYS_pread64)),
+        ("fstat", MayFail, any(libc::SYS_fstat)),
+        ("newfstatat", MayFail, any(libc::SYS_newfstatat)),
+        ("statx", MayFail, any(libc::SYS_statx)),
+        ("getcwd", MayFail, any(libc::SYS_getcwd)),
+        ("brk", MayFail, any(libc::SYS_brk)),
+        ("mmap for reading", Works, any(libc::SYS_mmap).with(2, 1)),
+        ("mmap for reading and writing", Works, any(libc::SYS_mmap).with(2, 3)),
+        ("mmap for execution", Works, any(libc::SYS_mmap).with(2, 5)),
+        ("mmap without access", Works, any(libc::SYS_mmap).with(2, 0)),
+        ("mprotect for reading", Works, any(libc::SYS_mprotect).with(2, 1)),
+        ("mprotect for reading and writing", Works, any(libc::SYS_mprotect).with(2, 3)),
+        ("munmap", Works, any(libc::SYS_munmap)),
+        ("futex", Works, any(libc::SYS_futex)),
+        ("rt_sigreturn", Works, any(libc::SYS_rt_sigreturn)),
+        ("rt_sigprocmask", Works, any(libc::SYS_rt_sigprocmask)),
+        ("clone3", MayFail, any(libc::SYS_clone3)),
+        // pthread_create's flags (glibc, sysdeps/unix/sysv/linux/createthread.c; musl's are the same and one more).
+        ("clone of a thread", Works, any(libc::SYS_clone).with(0, 0x003d_0f00)),
+        ("set_robust_list", MayFail, any(libc::SYS_set_robust_list)),
+        ("rseq", MayFail, any(libc::SYS_rseq)),
+        ("madvise", MayFail, any(libc::SYS_madvise)),
+        ("gettid", MayFail, any(libc::SYS_gettid)),
+        ("getpid", MayFail, any(libc::SYS_getpid)),
+        ("prctl", MayFail, any(libc::SYS_prctl)),
+        ("sched_yield", MayFail, any(libc::SYS_sched_yield)),
+        ("clock_gettime", MayFail, any(libc::SYS_clock_gettime)),
+        ("clock_nanosleep", MayFail, any(libc::SYS_clock_nanosleep)),
+        ("exit", Works, any(libc::SYS_exit)),
+        // What the kernel puts in place of a timed call that was interrupted.
+        ("restart_syscall", Works, any(libc::SYS_restart_syscall)),
+    ]
+}
