@@ -1,5 +1,7 @@
 //! What the helper uses of the process that it lives in, found at run time: it links nothing but `dlsym`.
 
+mod loaded;
+
 use core::{
     ffi::{CStr, c_char, c_int, c_void},
     mem::MaybeUninit,
@@ -25,7 +27,28 @@ pub(crate) type ThreadMain = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// The address of a function or variable of the process.
 pub(crate) fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
-    NonNull::new(dlsym(GLOBAL_SCOPE, name.as_ptr()))
+    Library(GLOBAL_SCOPE).symbol(name)
+}
+
+/// Where symbols are looked up: the global scope, or one library.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Library(*mut c_void);
+
+impl Library {
+    /// The one that has the symbol: the global scope, or else a library whose file name has the word in it. A program
+    /// may load its Python with `RTLD_LOCAL`. Such a library is never unloaded from then on.
+    pub(crate) fn with(name: &CStr, word: &[u8]) -> Option<Self> {
+        let global = Self(GLOBAL_SCOPE);
+        if global.symbol(name).is_some() {
+            return Some(global);
+        }
+        loaded::libraries(word).map(Self).find(|library| library.symbol(name).is_some())
+    }
+
+    /// The address of a function or variable there.
+    pub(crate) fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
+        NonNull::new(dlsym(self.0, name.as_ptr()))
+    }
 }
 
 /// The signals that the C library sends to threads itself and waits for (`setuid` in all threads, cancellation):

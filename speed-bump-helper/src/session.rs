@@ -134,13 +134,6 @@ impl Session {
                 let coverage = Coverage::of(python.api);
                 coverage.install(python)?;
                 self.installed = Some(coverage);
-                // SAFETY: both return a pointer that is compared and nothing else.
-                let (newest, main) =
-                    unsafe { ((python.api.interpreter_head)(), (python.api.interpreter_main)()) };
-                // New interpreters come first in the list, and the main one is there from the beginning.
-                if newest != main {
-                    self.block.notice(notice::SUBINTERPRETERS);
-                }
             }
             (Command::Survey, Some(coverage)) => {
                 self.block.notice(coverage.uninstall(python));
@@ -151,9 +144,16 @@ impl Session {
         Ok(())
     }
 
-    /// Looks about once a second whether calls are still reported, if no call shows it.
+    /// Looks whether there are interpreters that are not covered, and about once a second whether calls are still
+    /// reported, if no call shows it.
     fn check(&mut self, api: &'static Api) {
         let Some(coverage) = self.installed else { return };
+        // SAFETY: both return a pointer that is compared and nothing else.
+        let (newest, main) = unsafe { ((api.interpreter_head)(), (api.interpreter_main)()) };
+        // New interpreters come first in the list, and the main one is there from the beginning.
+        if newest != main {
+            self.block.notice(notice::SUBINTERPRETERS);
+        }
         if self.watch.looks().wrapping_sub(self.checked) < LOOKS_PER_CHECK {
             return;
         }

@@ -134,8 +134,8 @@ unsafe fn said_qualname<'gil>(
         return None;
     };
     let name = code.name()?;
-    let is_its_own = said.text().rsplit('.').next() == Some(name.text());
-    is_its_own.then_some(said)
+    let before = said.text().as_bytes().strip_suffix(name.text().as_bytes())?;
+    matches!(before.last(), None | Some(b'.')).then_some(said)
 }
 
 /// All functions that the garbage collector knows, each with a reference.

@@ -1,5 +1,7 @@
 //! The lines of a targets file that can select a function of one file.
 
+use core::num::NonZero;
+
 use core::ops::Range;
 
 use crate::{
@@ -21,14 +23,15 @@ pub struct ModuleSelector<'b, 'f> {
     file: File<'f>,
     marks: [u64; MARKS / 64],
     /// How many lines share a mark.
-    sharing: usize,
+    sharing: NonZero<usize>,
     /// No target selects anything here.
     empty: bool,
 }
 
 impl<'b, 'f> ModuleSelector<'b, 'f> {
     pub(crate) fn new(selector: Selector<'b>, file: File<'f>) -> Self {
-        let sharing = selector.lines.len().div_ceil(MARKS).max(1);
+        // Not zero, so that divisions by it need no check that panics.
+        let sharing = NonZero::new(selector.lines.len().div_ceil(MARKS)).unwrap_or(NonZero::<usize>::MIN);
         let mut module = Self { selector, file, marks: [0; MARKS / 64], sharing, empty: true };
         let mut excluded = false;
         for record in selector.modules.iter().map(ModuleRecord::read) {
@@ -89,10 +92,10 @@ impl<'b, 'f> ModuleSelector<'b, 'f> {
 
     /// The first line among `lines` that can select or exclude a function of the file, and that `accepts` takes.
     fn first(&self, lines: Range<usize>, accepts: impl Fn(&LineRecord) -> bool) -> Option<LineRecord> {
-        let marks = lines.start / self.sharing..lines.end.div_ceil(self.sharing);
+        let marks = lines.start / self.sharing..(lines.end + self.sharing.get() - 1) / self.sharing;
         self.marked(marks).find_map(|mark| {
-            let first = mark * self.sharing;
-            let shared = first.max(lines.start)..(first + self.sharing).min(lines.end);
+            let first = mark * self.sharing.get();
+            let shared = first.max(lines.start)..(first + self.sharing.get()).min(lines.end);
             shared
                 .filter_map(|line| self.selector.line(line))
                 .find(|line| self.is_here(line) && accepts(line))
@@ -101,7 +104,7 @@ impl<'b, 'f> ModuleSelector<'b, 'f> {
 
     /// Whether the line, whose mark is set, matches the file.
     fn is_here(&self, line: &LineRecord) -> bool {
-        self.sharing == 1
+        self.sharing.get() == 1
             || self
                 .selector
                 .modules

@@ -11,7 +11,7 @@ use core::{
 use speed_bump_abi::control_block::Failure;
 
 use super::{code::CodeLayout, object::Object, version::Version};
-use crate::{fault::Fault, host};
+use crate::{fault::Fault, host::Library};
 
 /// A `PyThreadState`.
 #[repr(C)]
@@ -63,22 +63,22 @@ macro_rules! api {
         }
 
         impl Api {
-            fn resolve(version: Version) -> Result<Self, Fault> {
-                let code_type = required(&[c"PyCode_Type"])?.cast();
+            fn resolve(library: Library, version: Version) -> Result<Self, Fault> {
+                let code_type = required(library, &[c"PyCode_Type"])?.cast();
                 Ok(Self {
                     version,
                     code_type,
-                    function_type: required(&[c"PyFunction_Type"])?.cast(),
-                    code: CodeLayout::read(code_type, required(&[c"PyType_Type"])?.cast())?,
-                    none: required(&[c"_Py_NoneStruct"])?.cast(),
+                    function_type: required(library, &[c"PyFunction_Type"])?.cast(),
+                    code: CodeLayout::read(code_type, required(library, &[c"PyType_Type"])?.cast())?,
+                    none: required(library, &[c"_Py_NoneStruct"])?.cast(),
                     // SAFETY: the function has this name and this signature in all versions that have it.
                     $($name: unsafe {
                         transmute::<*mut c_void, unsafe extern "C" fn($($argument),* $(, $variadic)?) $(-> $result)?>(
-                            required(&[$($symbol),+])?.as_ptr(),
+                            required(library, &[$($symbol),+])?.as_ptr(),
                         )
                     },)+
                     // SAFETY: as above.
-                    $($maybe: first(&[$($maybe_symbol),+]).map(|found| unsafe {
+                    $($maybe: first(library, &[$($maybe_symbol),+]).map(|found| unsafe {
                         transmute::<*mut c_void, unsafe extern "C" fn($($maybe_argument),*) $(-> $maybe_result)?>(
                             found.as_ptr(),
                         )
@@ -164,7 +164,10 @@ impl Api {
         if let Some(api) = Self::found() {
             return Ok(api);
         }
-        let api = Self::resolve(version()?)?;
+        let Some(library) = Library::with(c"Py_GetVersion", b"python") else {
+            return Err(Fault::new(Failure::NoPython, &["nothing in the process exports Py_GetVersion"]));
+        };
+        let api = Self::resolve(library, version(library)?)?;
         // SAFETY: nobody has seen the place yet, and there is one thread that does this.
         unsafe { *PLACE.0.get() = Some(api) };
         FOUND.store(PLACE.0.get(), Ordering::Release);
@@ -172,10 +175,8 @@ impl Api {
     }
 }
 
-fn version() -> Result<Version, Fault> {
-    let Some(function) = host::symbol(c"Py_GetVersion") else {
-        return Err(Fault::new(Failure::NoPython, &["the process exports no Py_GetVersion"]));
-    };
+fn version(library: Library) -> Result<Version, Fault> {
+    let function = required(library, &[c"Py_GetVersion"])?;
     // SAFETY: the function has this signature in every CPython, and needs no GIL.
     let get = unsafe { transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_char>(function.as_ptr()) };
     // SAFETY: it returns a static text.
@@ -186,12 +187,12 @@ fn version() -> Result<Version, Fault> {
     if ((3, 8)..=(3, 15)).contains(&version.minor()) { Ok(version) } else { Err(unknown()) }
 }
 
-fn first(names: &[&CStr]) -> Option<NonNull<c_void>> {
-    names.iter().find_map(|name| host::symbol(name))
+fn first(library: Library, names: &[&CStr]) -> Option<NonNull<c_void>> {
+    names.iter().find_map(|name| library.symbol(name))
 }
 
-fn required(names: &[&CStr]) -> Result<NonNull<c_void>, Fault> {
-    first(names).ok_or_else(|| {
+fn required(library: Library, names: &[&CStr]) -> Result<NonNull<c_void>, Fault> {
+    first(library, names).ok_or_else(|| {
         let name = names.last().and_then(|name| name.to_str().ok()).unwrap_or_default();
         Fault::new(Failure::NoPython, &["the interpreter exports no ", name])
     })

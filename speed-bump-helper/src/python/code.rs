@@ -76,7 +76,7 @@ impl CodeLayout {
                 .map(|i| unsafe { &*members.add(i) })
                 .take_while(|member| !member.name.is_null())
                 // SAFETY: names of members are static texts.
-                .find(|member| unsafe { CStr::from_ptr(member.name) } == wanted)
+                .find(|member| unsafe { is_text(member.name, wanted) })
                 .filter(|member| kinds.contains(&member.kind))
                 .and_then(|member| usize::try_from(member.offset).ok())
         };
@@ -91,6 +91,14 @@ impl CodeLayout {
             constants: object(c"co_consts")?,
         })
     }
+}
+
+/// # Safety
+/// A text that ends with NUL.
+unsafe fn is_text(text: *const c_char, wanted: &CStr) -> bool {
+    let wanted = wanted.to_bytes_with_nul().iter().enumerate();
+    // SAFETY: nothing is read beyond the first difference, and a NUL is one, unless it is the last byte.
+    wanted.into_iter().all(|(i, byte)| unsafe { text.add(i).cast::<u8>().read() } == *byte)
 }
 
 /// A living code object.

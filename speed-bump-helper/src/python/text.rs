@@ -16,8 +16,8 @@ pub(crate) struct Utf8<'gil> {
 }
 
 impl<'gil> Utf8<'gil> {
-    /// Of a string; where it has lone surrogates, as in file names that are not UTF-8, they are read as `?`. `None`:
-    /// not a string, or no memory.
+    /// Of a string; lone surrogates in it, as in file names that are not UTF-8, are read as U+FFFD, as the loader
+    /// does. `None`: not a string, or no memory.
     ///
     /// # Safety
     /// Null, or a living object.
@@ -28,12 +28,13 @@ impl<'gil> Utf8<'gil> {
         // SAFETY: the object is alive; the function checks its type.
         let bytes = unsafe { (python.api.string_utf8)(string.as_ptr(), &raw mut length) };
         if !bytes.is_null() {
-            return Self::new(bytes, length, string);
+            return Some(Self { bytes: bytes.cast(), length: usize::try_from(length).ok()?, _owner: string });
         }
         python.clear();
         // SAFETY: the object is alive; the function checks its type.
         let encoded = unsafe {
-            let encoded = (python.api.string_encode)(string.as_ptr(), c"utf-8".as_ptr(), c"replace".as_ptr());
+            let encoded =
+                (python.api.string_encode)(string.as_ptr(), c"utf-8".as_ptr(), c"surrogatepass".as_ptr());
             Owned::from_new(python, encoded)
         };
         let Some(encoded) = encoded else {
@@ -46,16 +47,42 @@ impl<'gil> Utf8<'gil> {
             python.clear();
             return None;
         }
-        Self::new(data, length, encoded)
-    }
-
-    fn new(bytes: *const c_char, length: isize, owner: Owned<'gil>) -> Option<Self> {
-        Some(Self { bytes: bytes.cast(), length: usize::try_from(length).ok()?, _owner: owner })
+        let length = usize::try_from(length).ok()?;
+        // SAFETY: the bytes of an object that was made just now and that nobody else has.
+        replace_surrogates(unsafe { slice::from_raw_parts_mut(data.cast(), length) });
+        Some(Self { bytes: data.cast(), length, _owner: encoded })
     }
 
     /// The text.
     pub(crate) fn text(&self) -> &str {
         // SAFETY: the owner keeps the bytes; Python's strings and its encoder never make anything but UTF-8 of them.
         unsafe { str::from_utf8_unchecked(slice::from_raw_parts(self.bytes, self.length)) }
+    }
+}
+
+/// Writes U+FFFD over surrogates, which have three bytes as well: `ED A0 80` to `ED BF BF`.
+fn replace_surrogates(bytes: &mut [u8]) {
+    let mut rest = bytes;
+    while let [first, after @ ..] = rest {
+        match after {
+            [second @ 0xa0..=0xbf, third, ..] if *first == 0xed => {
+                (*first, *second, *third) = (0xef, 0xbf, 0xbd);
+            }
+            _ => {}
+        }
+        rest = after;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::replace_surrogates;
+
+    #[test]
+    fn surrogates_become_replacement_characters() {
+        // "a", U+DC80, "é", U+D7FF (no surrogate), U+DFFF
+        let mut bytes = *b"a\xed\xb2\x80\xc3\xa9\xed\x9f\xbf\xed\xbf\xbf";
+        replace_surrogates(&mut bytes);
+        assert_eq!(core::str::from_utf8(&bytes), Ok("a\u{fffd}\u{e9}\u{d7ff}\u{fffd}"));
     }
 }

@@ -42,7 +42,7 @@ const FREE_THREADED: &[u8] = b"free-threading build";
 
 fn number(text: &[u8]) -> Option<(u32, &[u8])> {
     let length = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (digits, rest) = text.split_at(length);
+    let (digits, rest) = text.split_at_checked(length)?;
     if digits.is_empty() || digits.len() > 4 {
         return None;
     }

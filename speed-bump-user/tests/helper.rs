@@ -1,0 +1,490 @@
+//! The helper alone: real Pythons load it with `ctypes`, and the test is the loader's side of the control block.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "helper/control.rs"]
+mod control;
+#[path = "helper/hits.rs"]
+mod hits;
+
+use std::collections::BTreeSet;
+
+use speed_bump_abi::control_block::{Command, Failure, State, notice};
+use speed_bump_testing::{
+    PythonBuild, Service, places,
+    pythons::{Form, pythons},
+    session::{obstacle, wait_until},
+    skip,
+};
+
+use self::{control::Control, hits::Hits};
+
+const STUB: &str = "speed_bump_python_entry_nop";
+
+/// The interpreters that can load the image's file: not those in a container.
+fn all() -> impl Iterator<Item = &'static PythonBuild> {
+    pythons().iter().filter(|python| python.form != Form::Container)
+}
+
+/// Those whose calls can be made visible.
+fn covered() -> impl Iterator<Item = &'static PythonBuild> {
+    all().filter(|python| python.minor() >= (3, 12))
+}
+
+fn start(python: &PythonBuild) -> Service {
+    Service::start(&mut python.command(&places::fixtures().join("calls.py"))).unwrap()
+}
+
+/// What the helper's function returns.
+fn attach(service: &mut Service, hits: &Hits, control: &Control) -> i64 {
+    result(service.ask(&attach_command(hits, control, "say(event='attached', result=")).unwrap())
+}
+
+fn attach_command(hits: &Hits, control: &Control, before: &str) -> String {
+    let (image, control) = (hits.image.path().display(), control.path());
+    format!("{before}ctypes.CDLL('{image}').speed_bump_attach(os.open('{control}', os.O_RDWR)))")
+}
+
+fn result(said: Vec<serde_json::Value>) -> i64 {
+    said[0]["result"].as_i64().unwrap()
+}
+
+fn evaluate(service: &mut Service, expression: &str) -> i64 {
+    result(service.ask(&format!("say(event='value', result=int({expression}))")).unwrap())
+}
+
+fn attached(python: &PythonBuild, targets: &str) -> (Service, Hits, Control) {
+    let mut service = start(python);
+    let hits = Hits::of(STUB);
+    let control = Control::new(targets, Command::Run);
+    assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
+    control.wait_for(State::Active);
+    (service, hits, control)
+}
+
+fn threads(service: &Service) -> usize {
+    std::fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap().count()
+}
+
+fn descriptors(service: &Service) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", service.pid())).unwrap().count()
+}
+
+fn names(control: &Control) -> BTreeSet<String> {
+    control.functions().into_iter().map(|function| function.qualname).collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn a_survey_finds_what_is_loaded_and_installs_nothing() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in all() {
+        let mut service = start(python);
+        let hits = Hits::of(STUB);
+        let control =
+            Control::new("*/calls.py:outer*\n*/calls.py:K.*\n*/calls.py:late\n!*:*.m\n", Command::Survey);
+        assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
+        control.wait_for(State::Active);
+        let expected = set(&[
+            "outer",
+            "outer.<locals>.inner",
+            "K.__init__",
+            "K.class_method",
+            "K.static_method",
+            "K.value",
+            "late",
+        ]);
+        assert_eq!(names(&control), expected, "{python}");
+        let late = control.functions().into_iter().find(|function| function.qualname == "late").unwrap();
+        let line = evaluate(&mut service, "late.__code__.co_firstlineno");
+        assert_eq!((late.target, i64::from(late.line), late.generation), (2, line, 1), "{python}");
+        assert!(late.file.ends_with("tests/fixtures/calls.py"), "{python}: {}", late.file);
+        let surveyed = control.head().surveyed.load(std::sync::atomic::Ordering::Relaxed);
+        if python.free_threaded && python.minor() == (3, 13) {
+            // It makes functions immortal when a second thread begins, and its garbage collector forgets them.
+            speed_bump_testing::skip_case!(python, "it hides most functions from its garbage collector");
+        } else {
+            assert!(surveyed > 500, "{python}: {surveyed}");
+        }
+        let (major, minor, micro) = python.version;
+        let version = control.head().python_version.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(version >> 8, u32::from_be_bytes([0, major, minor, micro]), "{python}");
+        assert_eq!(hits.during(|| drop(service.ask("times(10, late, 1)").unwrap())), 0, "{python}");
+        control.command(Command::Leave);
+        control.wait_for(State::Left);
+        wait_until("the thread's end", || Ok(threads(&service) == 1)).unwrap();
+    }
+}
+
+#[test]
+fn calls_are_counted_exactly() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let (mut service, hits, _control) = attached(python, "*/calls.py:*\n!*/calls.py:times\n");
+        for (command, calls) in [
+            ("times(1000, plain, 1)", 1000),
+            ("times(10, outer, 1)", 20),
+            ("times(7, double, 1)", 7),
+            ("recursive(9)", 10),
+            ("list(numbers(5))", 1),
+            ("times(3, caught)", 6),
+            ("times(5, K)", 5),
+            ("times(5, INSTANCE.m)", 5),
+            ("times(5, K.class_method); times(5, K.static_method)", 10),
+            ("times(4, lambda: INSTANCE.value)", 4),
+            ("times(5, Sub().m)", 11),
+            ("in_threads(10, 1000, plain, 1)", 10_001),
+            ("list(map(plain, range(5))); sorted([2, 1], key=other)", 7),
+            ("times(3, late, 1)", 3),
+            ("times(5000, plain, 1)", 5000),
+        ] {
+            // `say` is a function of the fixture as well, called once with every answer.
+            let said = 1;
+            let count = hits.during(|| drop(service.ask(command).unwrap()));
+            assert_eq!(count, calls + said, "{python}: {command}");
+        }
+    }
+}
+
+#[test]
+fn both_forms_of_the_stub_are_run_into() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(python) = covered().next() else { return skip!("no CPython 3.12 or newer") };
+    for (form, stub) in [(0, STUB), (1, "speed_bump_python_entry_nop5")] {
+        if form == 1 && cfg!(not(target_arch = "x86_64")) {
+            continue;
+        }
+        let mut service = start(python);
+        let hits = Hits::of(stub);
+        let control = Control::new("*:plain\n", Command::Run);
+        control.head().stub_form.store(form, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(attach(&mut service, &hits, &control), 0);
+        control.wait_for(State::Active);
+        assert_eq!(hits.during(|| drop(service.ask("times(100, plain, 1)").unwrap())), 100, "{stub}");
+    }
+}
+
+#[test]
+fn leaving_undoes_everything_and_another_session_can_follow() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let (mut service, hits, control) = attached(python, "*/calls.py:plain\n");
+        let tools = "sum(sys.monitoring.get_tool(i) is not None for i in range(6))";
+        let events = "sum(sys.monitoring.get_events(i) for i in range(6) if sys.monitoring.get_tool(i))";
+        assert_eq!(evaluate(&mut service, tools), 1, "{python}");
+        assert_eq!(attach(&mut service, &hits, &control), i64::from(Failure::Busy as u32), "{python}");
+        control.command(Command::Leave);
+        control.wait_for(State::Left);
+        wait_until("the thread's end", || Ok(threads(&service) == 1)).unwrap();
+        assert_eq!((evaluate(&mut service, tools), evaluate(&mut service, events)), (0, 0), "{python}");
+        assert_eq!(hits.during(|| drop(service.ask("times(10, plain, 1)").unwrap())), 0, "{python}");
+        let open = descriptors(&service);
+        for round in 0..20 {
+            let targets = if round % 2 == 0 { "*/calls.py:other\n" } else { "*/calls.py:plain\n" };
+            let control = Control::new(targets, Command::Run);
+            assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
+            control.wait_for(State::Active);
+            let count = hits.during(|| drop(service.ask("times(10, plain, 1); times(7, other, 1)").unwrap()));
+            assert_eq!(count, if round % 2 == 0 { 7 } else { 10 }, "{python}");
+            control.command(Command::Leave);
+            control.wait_for(State::Left);
+            assert_eq!(hits.during(|| drop(service.ask("times(10, plain, 1)").unwrap())), 0, "{python}");
+        }
+        wait_until("the thread's end", || Ok(threads(&service) == 1)).unwrap();
+        assert_eq!(descriptors(&service), open, "{python}");
+        assert!(service.quit().unwrap().success(), "{python}");
+    }
+}
+
+#[test]
+fn the_helper_leaves_when_the_loader_dies() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let (mut service, hits, mut control) = attached(python, "*/calls.py:plain\n");
+        control.die();
+        control.wait_for(State::Left);
+        assert_eq!(control.notices(), notice::LOADER_GONE, "{python}");
+        assert_eq!(hits.during(|| drop(service.ask("times(10, plain, 1)").unwrap())), 0, "{python}");
+    }
+}
+
+#[test]
+fn new_targets_apply_to_everything() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let (mut service, hits, control) = attached(python, "*/calls.py:plain\n");
+        let calls = "times(10, plain, 1); times(7, other, 1)";
+        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
+        for (targets, count) in [("*/calls.py:other\n", 7), ("*:no_such\n", 0), ("*:plain\n*:other\n", 17)] {
+            control.retarget(targets);
+            control.wait_for_generation();
+            assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), count, "{python}: {targets}");
+        }
+        assert_eq!(control.notices(), 0, "{python}");
+    }
+}
+
+#[test]
+fn a_forked_child_goes_on_until_the_session_ends() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let (mut service, hits, control) = attached(python, "*/calls.py:plain\n*/calls.py:other\n");
+        service.ask("child(Forked)").unwrap();
+        let calls = "CHILD.ask('times(10, plain, 1)')";
+        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
+        let defined = "CHILD.ask('exec(\"def plain(x): pass\", globals()); times(4, plain, 1)')";
+        assert_eq!(hits.during(|| drop(service.ask(defined).unwrap())), 0, "{python}: another file");
+        // The child has no thread of the helper; its callback sees the new generation itself.
+        control.retarget("*/calls.py:late\n*/calls.py:other\n");
+        control.wait_for_generation();
+        let calls = "CHILD.ask('times(1, other, 1); times(6, late, 1)')";
+        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 7, "{python}");
+        control.command(Command::Leave);
+        control.wait_for(State::Left);
+        let calls = "CHILD.ask('times(10, late, 1)')";
+        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 0, "{python}");
+        // A session of the child's own.
+        let own = Control::new("*/calls.py:late\n", Command::Run);
+        let command = attach_command(&hits, &own, "assert 0 == (").replace('\'', "\\'");
+        service.ask(&format!("CHILD.ask('{command}')")).unwrap();
+        own.wait_for(State::Active);
+        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
+        own.command(Command::Leave);
+        own.wait_for(State::Left);
+        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 0, "{python}");
+    }
+}
+
+#[test]
+fn a_child_gets_a_session_while_its_parent_has_one() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let (mut service, hits, control) = attached(python, "*/calls.py:plain\n");
+        service.ask("child(Forked)").unwrap();
+        let own = Control::new("*/calls.py:other\n", Command::Run);
+        let command = attach_command(&hits, &own, "assert 0 == (").replace('\'', "\\'");
+        service.ask(&format!("CHILD.ask('{command}')")).unwrap();
+        own.wait_for(State::Active);
+        let calls = "CHILD.ask('times(10, plain, 1); times(7, other, 1)')";
+        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 7, "{python}");
+        let calls = "times(10, plain, 1); times(7, other, 1)";
+        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
+        own.command(Command::Leave);
+        own.wait_for(State::Left);
+        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
+        assert_eq!(control.notices(), 0, "{python}");
+    }
+}
+
+#[test]
+fn a_tool_id_that_is_taken_or_lost() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let mut service = start(python);
+        let hits = Hits::of(STUB);
+        service.ask("for i in range(6): sys.monitoring.use_tool_id(i, 'other')").unwrap();
+        let control = Control::new("*/calls.py:plain\n", Command::Run);
+        assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
+        control.wait_for(State::Failed);
+        assert!(control.failed_with(Failure::NoToolId), "{python}: {}", control.failure());
+        // One that is free is found, whichever it is.
+        service.ask("sys.monitoring.free_tool_id(1)").unwrap();
+        wait_until("the thread's end", || Ok(threads(&service) == 1)).unwrap();
+        let control = Control::new("*/calls.py:plain\n", Command::Run);
+        assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
+        control.wait_for(State::Active);
+        assert_eq!(hits.during(|| drop(service.ask("times(9, plain, 1)").unwrap())), 9, "{python}");
+        let is_ours = "sys.monitoring.get_tool(1) == 'speed-bump'";
+        assert_eq!(evaluate(&mut service, is_ours), 1, "{python}");
+        service.ask("sys.monitoring.free_tool_id(1); sys.monitoring.use_tool_id(1, 'thief')").unwrap();
+        wait_until("the notice", || Ok(control.notices() & notice::TOOL_ID_LOST != 0)).unwrap();
+        control.command(Command::Leave);
+        control.wait_for(State::Left);
+        assert_eq!(evaluate(&mut service, "sys.monitoring.get_tool(1) == 'thief'"), 1, "{python}");
+    }
+}
+
+#[test]
+fn a_bad_block_is_refused_and_changes_nothing() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(python) = all().last() else { return skip!("no Python") };
+    use std::sync::atomic::Ordering::Relaxed;
+    let mut service = start(python);
+    let hits = Hits::of(STUB);
+    let spoil: [&dyn Fn(&Control); 8] = [
+        &|control| control.head().magic.store(1, Relaxed),
+        &|control| control.head().version.store(999, Relaxed),
+        &|control| control.head().size.store(1 << 40, Relaxed),
+        &|control| control.head().functions_offset.store(u64::MAX - 3, Relaxed),
+        &|control| control.head().functions_capacity.store(u32::MAX, Relaxed),
+        &|control| control.head().index_slots.store(3, Relaxed),
+        &|control| control.head().names_capacity.store(u64::MAX, Relaxed),
+        &|control| control.head().stub_form.store(7, Relaxed),
+    ];
+    let open = descriptors(&service);
+    for spoil in spoil {
+        let control = Control::new("*:*\n", Command::Run);
+        spoil(&control);
+        assert_eq!(attach(&mut service, &hits, &control), i64::from(Failure::BadBlock as u32));
+        assert_eq!((threads(&service), descriptors(&service)), (1, open));
+    }
+    // A selector is looked at by the thread.
+    let control = Control::new("*:*\n", Command::Survey);
+    control.head().selector_length.store(u64::MAX, Relaxed);
+    assert_eq!(attach(&mut service, &hits, &control), 0);
+    control.wait_for(State::Failed);
+    assert!(control.failed_with(Failure::BadSelector), "{}", control.failure());
+}
+
+#[test]
+fn a_full_table_is_said() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(python) = all().last() else { return skip!("no Python") };
+    let mut service = start(python);
+    let hits = Hits::of(STUB);
+    let control = Control::with_capacity("*:*\n", Command::Survey, 8);
+    assert_eq!(attach(&mut service, &hits, &control), 0);
+    control.wait_for(State::Active);
+    assert_eq!(control.notices(), notice::TABLE_FULL);
+    assert_eq!(control.functions().len(), 8);
+    assert!(control.head().functions.load(std::sync::atomic::Ordering::Relaxed) > 8);
+}
+
+#[test]
+fn a_process_ends_as_without_the_helper() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let (mut service, _hits, control) = attached(python, "*:*\n");
+        service.ask("times(10, plain, 1)").unwrap();
+        assert!(service.quit().unwrap().success(), "{python}");
+        assert_eq!(control.state(), State::Active as u32, "{python}");
+    }
+}
+
+#[test]
+fn a_process_ends_while_the_helper_waits_for_it() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in all() {
+        for milliseconds in [0, 30, 300] {
+            let mut service = start(python);
+            let hits = Hits::of(STUB);
+            let control = Control::new("*:*\n", Command::Survey);
+            assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
+            // `PyDLL` keeps the GIL, and leaves no time to take it.
+            let held = format!("ctypes.PyDLL(None).usleep({milliseconds}000); sys.exit(3)");
+            let _ = service.ask(&held);
+            let status = service.wait(std::time::Duration::from_secs(30)).unwrap();
+            assert_eq!(status.code(), Some(3), "{python}: {status}");
+        }
+    }
+}
+
+#[test]
+fn the_helper_leaves_while_it_waits() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in all() {
+        let mut service = start(python);
+        let hits = Hits::of(STUB);
+        let control = Control::new("*:*\n", Command::Run);
+        let command = attach_command(&hits, &control, "ATTACH = lambda: (");
+        let held = "held = ctypes.PyDLL(None); held.usleep(500000)";
+        // Without the GIL until the command is there: `CDLL` gives it away for the call itself alone.
+        service.ask(&command.replace("CDLL", "PyDLL")).unwrap();
+        let waits = std::thread::spawn(move || {
+            service.ask(&format!("assert ATTACH() == 0; {held}")).map(|_| service)
+        });
+        control.wait_for(State::Waiting);
+        control.command(Command::Leave);
+        control.wait_for(State::Left);
+        let mut service = waits.join().unwrap().unwrap();
+        if python.free_threaded {
+            speed_bump_testing::skip_case!(python, "nothing keeps a thread waiting without a GIL");
+        } else {
+            assert_eq!(control.functions(), [], "{python}");
+        }
+        assert!(service.is_running());
+    }
+}
+
+#[test]
+fn sub_interpreters_are_said() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let (mut service, _hits, control) = attached(python, "*/calls.py:plain\n");
+        assert_eq!(control.notices(), 0, "{python}");
+        let module = if python.minor() == (3, 12) { "_xxsubinterpreters" } else { "_interpreters" };
+        service.ask(&format!("global KEPT; import {module}; KEPT = {module}.create()")).unwrap();
+        wait_until("the notice", || Ok(control.notices() == notice::SUBINTERPRETERS)).unwrap();
+    }
+}
+
+#[test]
+fn sessions_come_and_go_under_load() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let mut service = start(python);
+        let hits = Hits::of(STUB);
+        service
+            .ask(
+                "exec('def load():\\n while True:\\n  exec(\\'def made(x): return x\\', globals())\\n  times(100, plain, 1); times(100, made, 1)', globals())",
+            )
+            .unwrap();
+        service.ask("for _ in range(4): threading.Thread(target=load, daemon=True).start()").unwrap();
+        let alone = threads(&service);
+        for round in 0..25 {
+            let control = Control::new("*/calls.py:plain\n<string>:made\n", Command::Run);
+            assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
+            control.wait_for(State::Active);
+            if round % 2 == 0 {
+                control.retarget("*/calls.py:late\n*/calls.py:outer\n");
+                control.wait_for_generation();
+                let count =
+                    hits.during(|| drop(service.ask("times(10, late, 1); times(7, outer, 1)").unwrap()));
+                assert_eq!(count, 17, "{python}");
+            } else {
+                wait_until("a call", || Ok(hits.count() > 0)).unwrap();
+            }
+            control.command(Command::Leave);
+            control.wait_for(State::Left);
+            assert_eq!(control.notices(), 0, "{python}");
+        }
+        assert_eq!(hits.during(|| drop(service.ask("times(1000, plain, 1)").unwrap())), 0, "{python}");
+        wait_until("the thread's end", || Ok(threads(&service) == alone)).unwrap();
+        assert!(service.quit().unwrap().success(), "{python}");
+    }
+}
