@@ -58,6 +58,11 @@ impl Helpers {
     pub(super) fn new(terms: Option<Terms>) -> Self {
         Self { terms, ..Self::default() }
     }
+
+    /// What each is given; absent where none may be brought in.
+    pub(super) fn terms(&self) -> Option<&Terms> {
+        self.terms.as_ref()
+    }
 }
 
 /// A helper that is in.
@@ -168,7 +173,7 @@ impl Session {
         }
     }
 
-    fn take_in(&mut self, presence: Presence, range: FunctionRange) -> HelperId {
+    pub(super) fn take_in(&mut self, presence: Presence, range: FunctionRange) -> HelperId {
         let id = HelperId(self.helpers.next);
         self.helpers.next += 1;
         let owner = presence.pid();
@@ -267,7 +272,7 @@ impl Session {
     pub(super) fn poll_helpers(&mut self) {
         for pid in self.helpers.joining.keys().copied().collect::<Vec<_>>() {
             if let Err(error) = self.poll_joining(pid) {
-                self.warn(format!("child process {pid}: its Python functions are not covered: {error}"));
+                self.warn(format!("process {pid}: its Python functions are not covered: {error}"));
             }
         }
         for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
@@ -426,7 +431,7 @@ impl Session {
     }
 
     /// Gives back a range of functions; what was counted stays in the report.
-    fn functions_of_nobody(&mut self, range: FunctionRange) {
+    pub(super) fn functions_of_nobody(&mut self, range: FunctionRange) {
         let engine = &self.engine;
         self.functions.give_back(range, |index| engine.stats(index).unwrap_or_default());
         for index in range.first..range.first + range.count {
