@@ -9,7 +9,7 @@
 
 #![no_std]
 
-// The BPF target has no atomics of this kind, and no business with the block.
+// BPF has no atomics of 8 and 32 bits, and never sees the block.
 #[cfg(not(target_arch = "bpf"))]
 pub mod control_block;
 pub mod event;
@@ -20,7 +20,7 @@ pub mod site;
 
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, PythonKey, TrampolineKey, Verdict};
-pub use policy::{Control, Policy};
+pub use policy::{Coldness, Control, Policy};
 pub use site::{ArgumentSpec, Cookie, SiteArguments};
 
 #[cfg(feature = "user")]
@@ -34,6 +34,7 @@ mod pod {
         };
     }
     pod!(
+        Coldness,
         Control,
         Event,
         FunctionEntry,
@@ -54,6 +55,7 @@ mod tests {
     #[test]
     fn records_have_no_padding_and_keep_their_layout() {
         assert_eq!(size_of::<Control>(), 3 * 8);
+        assert_eq!(size_of::<Coldness>(), 4 * 4);
         assert_eq!(size_of::<Policy>(), 2 * 8);
         assert_eq!(size_of::<ArgumentSpec>(), 1 + 1 + 2 + 2 + 2 + 8);
         assert_eq!(size_of::<SiteArguments>(), 4 * 4 + 3 * size_of::<ArgumentSpec>());

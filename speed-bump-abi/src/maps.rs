@@ -4,6 +4,8 @@
 
 /// One [`Control`](crate::Control): the session's window and its stop flag.
 pub const CONTROL: &str = "CONTROL";
+/// One [`Coldness`](crate::Coldness).
+pub const COLDNESS: &str = "COLDNESS";
 /// [`Policy`](crate::Policy) by target index.
 pub const POLICIES: &str = "POLICIES";
 /// `u64` by target index: matching calls inside the window, the counter behind `frequency`.

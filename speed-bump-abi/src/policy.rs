@@ -13,6 +13,24 @@ pub struct Control {
     pub stop: u64,
 }
 
+/// How a trap that finds the caches cold is told from a warm one, and what it costs more; one per BPF object.
+///
+/// Nearly all of that is spent before the BPF program reads the clock for the first time. But its own look-ups
+/// suffer from the same cold caches: what they take longer than in a warm trap, times a factor, is what the trap
+/// costs more around the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Coldness {
+    /// What the program's look-ups take in a warm trap, in ns.
+    pub warm_ns: u32,
+    /// The factor; [`Coldness::ONE`] is 1.
+    pub factor: u32,
+    /// The most that a trap is taken to cost more, in ns.
+    pub limit_ns: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+}
+
 /// What happens to the matching calls of one target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -21,4 +39,9 @@ pub struct Policy {
     pub delay_ns: u64,
     /// Every `frequency`-th matching call is a trigger; 0 and 1 both mean every call.
     pub frequency: u64,
+}
+
+impl Coldness {
+    /// A factor of 1.
+    pub const ONE: u32 = 256;
 }

@@ -41,7 +41,7 @@ pub fn site(context: ProbeContext) -> u32 {
     // SAFETY: the helper has no preconditions.
     let entered_ns = unsafe { bpf_ktime_get_ns() };
     if let Some(site) = SITES.get(cookie(&context).site) {
-        visit(site.function, site.overhead_ns, entered_ns);
+        visit(site.function, site.overhead_ns, entered_ns, true);
     }
     0
 }
@@ -60,7 +60,7 @@ pub fn trampoline(context: ProbeContext) -> u32 {
     let key = TrampolineKey { return_address, process: u64::from(cookie.process) };
     // SAFETY: the value is copied at once; the loader overwrites it only with another function index.
     if let Some(function) = unsafe { TRAMPOLINES.get(&key) } {
-        visit(*function, site.overhead_ns, entered_ns);
+        visit(*function, site.overhead_ns, entered_ns, false);
     }
     0
 }

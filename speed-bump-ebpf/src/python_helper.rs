@@ -18,7 +18,7 @@ pub fn python_helper(context: ProbeContext) -> u32 {
     let [function, target] = arch::first_arguments(unsafe { &*context.regs });
     let (function, target) = (function as u32, target as u32);
     if function < site.functions {
-        visit_for(site.function + function, target, site.overhead_ns, entered_ns);
+        visit_for(site.function + function, target, site.overhead_ns, entered_ns, true);
     }
     0
 }

@@ -62,7 +62,7 @@ pub fn python_usdt(context: ProbeContext) -> u32 {
     let Some(index) = location(key, cookie.process) else { return 0 };
     let Some(verdict) = PYTHON_VERDICTS.get(index) else { return 0 };
     match Verdict::from_bits(*verdict) {
-        Verdict::Function(function) => visit(function, site.overhead_ns, entered_ns),
+        Verdict::Function(function) => visit(function, site.overhead_ns, entered_ns, false),
         Verdict::Ignored => {}
         Verdict::Pending => {
             if let Some(pending) = PYTHON_PENDING.get_ptr_mut(index) {

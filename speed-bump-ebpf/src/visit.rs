@@ -1,27 +1,29 @@
 //! What happens at every probe site once the function is known: count, ask the policy, delay.
 
-use speed_bump_abi::FunctionEntry;
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use speed_bump_abi::{Coldness, FunctionEntry};
 
 use crate::{
     count,
-    maps::{CONTROL, COUNTERS, FUNCTIONS, POLICIES, STATS},
+    maps::{COLDNESS, CONTROL, COUNTERS, FUNCTIONS, POLICIES, STATS},
     spin,
 };
 
 /// Counts a call of `function` and delays it if its target's policy says so.
 #[inline(always)]
-pub fn visit(function: u32, overhead_ns: u32, entered_ns: u64) {
+pub fn visit(function: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
     let Some(entry) = FUNCTIONS.get(function) else { return };
-    visit_for(function, entry.target, overhead_ns, entered_ns);
+    visit_for(function, entry.target, overhead_ns, entered_ns, lookups_only);
 }
 
 /// The same where the call itself says which target selected the function.
 ///
 /// `entered_ns` is the first clock reading of the program and `overhead_ns` what the trap costs around
 /// the program: the delay counts from `entered_ns` and is shortened by `overhead_ns`, so that the caller
-/// loses what was asked for.
+/// loses what was asked for. `lookups_only` says that nothing but look-ups in arrays lies between that reading and
+/// this call, as where coldness was measured.
 #[inline(always)]
-pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64) {
+pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
     let Some(stats) = STATS.get_ptr_mut(function) else { return };
     // SAFETY: `stats` points to a live per-CPU map value.
     unsafe { count::add(&raw mut (*stats).calls, 1) };
@@ -44,10 +46,16 @@ pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64) 
         return;
     }
 
-    let overhead_ns = u64::from(overhead_ns);
+    let mut overhead_ns = u64::from(overhead_ns);
+    let mut now_ns = entered_ns;
+    if lookups_only && let Some(coldness) = COLDNESS.get(0) {
+        // SAFETY: the helper has no preconditions.
+        now_ns = unsafe { bpf_ktime_get_ns() };
+        overhead_ns += coldness_ns(coldness, now_ns - entered_ns);
+    }
     let spent_ns = if delay_ns > overhead_ns {
         let deadline_ns = entered_ns + (delay_ns - overhead_ns);
-        spin::until(deadline_ns, entered_ns) - entered_ns
+        spin::until(deadline_ns, now_ns) - entered_ns
     } else {
         0
     };
@@ -57,4 +65,13 @@ pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64) 
         count::add(&raw mut (*stats).requested_ns, delay_ns);
         count::add(&raw mut (*stats).delivered_ns, spent_ns + overhead_ns);
     }
+}
+
+/// What this trap cost more than a warm one, by the time that its look-ups took.
+#[inline(always)]
+fn coldness_ns(coldness: &Coldness, took_ns: u64) -> u64 {
+    let more_ns = took_ns.saturating_sub(u64::from(coldness.warm_ns));
+    // Look-ups take no 2^32 ns, and if they did the limit would still hold.
+    (more_ns.wrapping_mul(u64::from(coldness.factor)) / u64::from(Coldness::ONE))
+        .min(u64::from(coldness.limit_ns))
 }

@@ -56,6 +56,9 @@ const NO_INDEX: isize = -1;
 static INDEX: AtomicIsize = AtomicIsize::new(NO_INDEX);
 /// Held while a verdict is written in a free-threaded build: two threads must not make room in one code object.
 static WRITING: AtomicBool = AtomicBool::new(false);
+/// How often it is tried. A forked child may inherit it locked by a thread that it does not have; it finds its
+/// verdicts anew each time then, until it gets a session of its own.
+const PATIENCE: u32 = 100_000;
 
 impl Judge {
     /// The one that is at work.
@@ -63,6 +66,12 @@ impl Judge {
     pub(crate) fn current() -> Option<&'static Self> {
         // SAFETY: null, or a place that is not written as long as it is the current one.
         unsafe { CURRENT.load(Ordering::Acquire).as_ref() }?.as_ref()
+    }
+
+    /// At the beginning of a session: in a forked child, nobody is left who held a lock.
+    pub(crate) fn unlock() {
+        ADOPTING.store(false, Ordering::Release);
+        WRITING.store(false, Ordering::Release);
     }
 
     /// Puts the block's selector to work. `Ok(None)`: another thread is at it.
@@ -99,7 +108,7 @@ impl Judge {
                 SelectorError::Pattern(_) => "a pattern in it is corrupt",
                 SelectorError::Module(_) => "a module in it is corrupt",
                 SelectorError::Line(_) => "a line in it is corrupt",
-                SelectorError::TargetLines { .. } => "its number of lines is wrong",
+                SelectorError::TargetLines { .. } => "it has more targets than lines",
             })
         })?;
         // 0 is never an epoch: code objects without a verdict have it.
@@ -156,8 +165,8 @@ impl Judge {
         let bits = u64::from(self.epoch) << 32 | number;
         let python = code.python();
         let lock = python.api.version.free_threaded;
-        while lock && WRITING.swap(true, Ordering::Acquire) {
-            spin_loop();
+        if lock && !(0..PATIENCE).any(|_| lock_writing()) {
+            return;
         }
         // SAFETY: a living code object, the GIL is held, the index is ours.
         let result = unsafe {
@@ -171,6 +180,14 @@ impl Judge {
             python.clear();
         }
     }
+}
+
+fn lock_writing() -> bool {
+    let locked = !WRITING.swap(true, Ordering::Acquire);
+    if !locked {
+        spin_loop();
+    }
+    locked
 }
 
 /// Has Python set a place aside in all code objects, once a process.

@@ -83,6 +83,7 @@ pub(crate) fn begin(block: Block, api: &'static Api) -> Result<Option<Session>, 
 
 impl Session {
     fn new(block: Block) -> Self {
+        Judge::unlock();
         Self { block, watch: Watch::new(block), applied: None, installed: None, checked: 0 }
     }
 

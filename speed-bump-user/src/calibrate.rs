@@ -3,13 +3,14 @@
 //! Measured at start-up on stubs of our own, never looked up in a table: kernels differ by a factor of
 //! twenty in what they emulate. The result corrects every delay, so that requested is delivered.
 
+mod cold;
 pub mod stubs;
 
 use std::{fs::File, io, sync::Arc, thread, time::Instant};
 
 use aya::maps::MapError;
 use serde::Serialize;
-use speed_bump_abi::{Control, FunctionEntry, SiteArguments};
+use speed_bump_abi::{Coldness, Control, FunctionEntry, SiteArguments};
 
 use crate::{
     engine::bpf::{BpfEngine, Capacity, EngineError, UprobeProgram},
@@ -54,6 +55,8 @@ pub struct SiteCost {
 pub struct Calibration {
     attach_type: UprobeAttachType,
     costs: Vec<SiteCost>,
+    coldness: Coldness,
+    nop5_survives_forks: bool,
 }
 
 /// Why the machine could not be calibrated.
@@ -111,9 +114,22 @@ impl Calibration {
         self.attach_type
     }
 
+    /// How a trap that finds the caches cold is told, and what it costs more.
+    pub fn coldness(&self) -> Coldness {
+        self.coldness
+    }
+
     /// All costs, by kind.
     pub fn costs(&self) -> &[SiteCost] {
         &self.costs
+    }
+
+    /// Whether a forked child survives a probe on this kind that its parent had when it forked.
+    ///
+    /// Linux 6.18 rewrites a 5-byte nop to a call of a page that children do not inherit, while they inherit the call: a
+    /// child that gets there before it is attached to itself, or at all without being attached to, dies of SIGSEGV.
+    pub fn survives_forks(&self, kind: SiteKind) -> bool {
+        kind != SiteKind::Nop5 || self.nop5_survives_forks
     }
 
     /// The cost of one kind; what cannot be measured here counts as single-stepped.
@@ -194,6 +210,8 @@ impl Bench {
         if made.calls < expected || made.delayed != 2 * sweep {
             return Err(CalibrateError::Miscounted { counted: made.calls, made: expected });
         }
+        let coldness = self.coldness()?;
+        let nop5_survives_forks = self.nop5_survives_forks();
         let costs = self
             .stubs
             .iter()
@@ -205,7 +223,21 @@ impl Bench {
                 overhead: Nanos(delayed.saturating_sub(TRIAL_DELAY.0)),
             })
             .collect();
-        Ok(Calibration { attach_type: self.engine.attach_type(), costs })
+        Ok(Calibration { attach_type: self.engine.attach_type(), costs, coldness, nop5_survives_forks })
+    }
+
+    /// Tried with the stub, which the kernel has rewritten by now if it does that. In doubt it is taken for deadly.
+    fn nop5_survives_forks(&self) -> bool {
+        let stub = self.stubs.iter().find(|stub| stub.kind == SiteKind::Nop5);
+        stub.is_none_or(|stub| {
+            let survives = stub.survives_fork();
+            if !matches!(survives, Ok(true)) {
+                tracing::info!(
+                    "probes on 5-byte nops are not used: forked children do not survive them here"
+                );
+            }
+            survives.unwrap_or(false)
+        })
     }
 
     /// What each stub's call costs more than without a probe, in ns.
@@ -230,12 +262,9 @@ impl Bench {
 /// leaves it that does something between its calls: a bare loop over the stubs makes a trap look some 130 ns
 /// cheaper than it is in CPython.
 fn costs_ns(stubs: &[Stub]) -> Vec<u64> {
-    let mut working_set = vec![0_u8; WORKING_SET];
+    let mut working_set = Vec::new();
     let mut call = |stub: &Stub| {
-        for byte in working_set.iter_mut().step_by(CACHE_LINE) {
-            *byte = byte.wrapping_add(1);
-        }
-        std::hint::black_box(&mut working_set);
+        touch(&mut working_set);
         let start = Instant::now();
         stub.call();
         Nanos::from(start.elapsed()).0
@@ -255,4 +284,13 @@ fn costs_ns(stubs: &[Stub]) -> Vec<u64> {
         counted.get(CALLS / 2).copied().unwrap_or_default()
     };
     taken.into_iter().map(median).collect()
+}
+
+/// Touches a [`WORKING_SET`].
+fn touch(working_set: &mut Vec<u8>) {
+    working_set.resize(WORKING_SET, 0);
+    for byte in working_set.iter_mut().step_by(CACHE_LINE) {
+        *byte = byte.wrapping_add(1);
+    }
+    std::hint::black_box(working_set);
 }

@@ -11,8 +11,8 @@ mod aarch64;
 mod borrow;
 mod calls;
 pub mod error;
-pub mod helper_image;
-mod image;
+pub mod image;
+mod injectable;
 mod preflight;
 mod remote_call;
 mod resident;
@@ -45,7 +45,7 @@ use crate::{
 };
 #[cfg(target_arch = "aarch64")]
 use aarch64 as arch;
-use image::Image;
+use injectable::Image;
 use remote_call::{Borrowed, Saved};
 use resident::Residents;
 use stage::Stage;
@@ -153,6 +153,17 @@ pub fn inject_into_standing(
     });
     let returned = borrowed.put_back();
     outcome.and(returned)
+}
+
+/// Whether injecting would be tried, as far as that can be known without touching the process. Whether a thread comes to
+/// a safe point, and what a seccomp filter says, shows only when it is.
+///
+/// # Errors
+/// Why not.
+pub fn would_try(process: &Process) -> Result<(), InjectError> {
+    preflight::check(process)?;
+    symbols::find(process)?;
+    resident::check_idle(process)
 }
 
 struct Injection<'a> {

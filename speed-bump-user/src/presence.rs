@@ -17,7 +17,7 @@ use std::{
 use speed_bump_abi::control_block::{Command, State, StubForm};
 
 use crate::{
-    inject::{self, InjectError, Injected, helper_image},
+    inject::{self, InjectError, Injected, image::IMAGE},
     probe::{file::ProbeFile, resolve::Resolver, site::SiteKind},
     process::{Process, mapped_file::FileIdentity},
     python::helper::{Block, BlockError, Heartbeat, Room, block::Contents, words},
@@ -128,7 +128,7 @@ impl Terms {
         let deadline = Instant::now() + RESIDENT_PATIENCE;
         let injected = loop {
             let mut fill = |file: &File| contents.write(file);
-            match inject::inject(process, helper_image::IMAGE, interpreters, &mut fill, limits) {
+            match inject::inject(process, IMAGE, interpreters, &mut fill, limits) {
                 // What a tool that was killed left behind notices that within a second.
                 Err(InjectError::InUse { .. }) if Instant::now() < deadline => thread::sleep(LOOK_EVERY * 10),
                 result => break result?,
@@ -161,7 +161,7 @@ impl Terms {
             }
         };
         let limits = inject::Limits::default();
-        inject::inject_into_standing(process, helper_image::IMAGE, tracee, &mut fill, limits, &mut loaded)?;
+        inject::inject_into_standing(process, IMAGE, tracee, &mut fill, limits, &mut loaded)?;
         Ok(())
     }
 

@@ -193,6 +193,7 @@ impl Session {
             let frequency = target.frequency.map_or(settings.frequency, u64::from);
             engine.set_policy(index.0, delay, frequency)?;
         }
+        engine.set_coldness(resolver.calibration().coldness())?;
         // Closed until everything is attached, so that the window counts from there.
         engine.set_control(Control { start_ns: u64::MAX, end_ns: u64::MAX, stop: 0 })?;
         let terms = resolver.may_inject().then(|| Terms::new(&resolver, settings.inject_timeout)).transpose();

@@ -1,11 +1,12 @@
-//! System calls that want care: `bpf(2)` programs and links, uprobe perf events, `ptrace(2)`, and opening files
-//! in other processes' roots.
+//! System calls that want care: `bpf(2)` programs and links, uprobe perf events, `ptrace(2)`, `fork(2)`, futexes, and
+//! opening files in other processes' roots.
 //!
 //! Everything here takes and returns owned file descriptors; nothing knows of targets or sessions.
 
 pub mod below;
 pub mod bpf;
 pub mod breakpoint;
+pub mod fork;
 pub mod perf_event;
 pub mod ptrace;
 pub mod record;

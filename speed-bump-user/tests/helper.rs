@@ -208,6 +208,50 @@ fn leaving_undoes_everything_and_another_session_can_follow() {
 }
 
 #[test]
+fn a_survey_can_be_followed_by_a_session_and_a_session_by_a_survey() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for python in covered() {
+        let mut service = start(python);
+        let hits = Hits::of(STUB);
+        let control = Control::new("*/calls.py:plain\n", Command::Survey);
+        assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
+        control.wait_for(State::Active);
+        let used = "any(sys.monitoring.get_tool(i) == 'speed-bump' for i in range(6))";
+        for _ in 0..2 {
+            assert_eq!(evaluate(&mut service, used), 0, "{python}");
+            control.command(Command::Run);
+            wait_until("the tool", || Ok(evaluate(&mut service, used) == 1)).unwrap();
+            let count = hits.during(|| drop(service.ask("times(10, plain, 1)").unwrap()));
+            assert_eq!(count, 10, "{python}");
+            control.command(Command::Survey);
+            wait_until("the tool's end", || Ok(evaluate(&mut service, used) == 0)).unwrap();
+            let count = hits.during(|| drop(service.ask("times(10, plain, 1)").unwrap()));
+            assert_eq!(count, 0, "{python}");
+        }
+        assert_eq!(control.functions().len(), 1, "{python}");
+    }
+}
+
+#[test]
+fn what_the_c_library_asks_of_all_threads_works() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(python) = covered().next() else { return skip!("no CPython 3.12 or newer") };
+    let (mut service, _hits, _control) = attached(python, "*/calls.py:plain\n");
+    // glibc sends a signal to every thread and waits for all of them.
+    service.ask("os.setgroups([]); os.setresgid(7, 7, 7); os.setresuid(7, 7, 7)").unwrap();
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap();
+    let uids: Vec<_> = tasks
+        .map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).unwrap())
+        .map(|status| status.lines().find(|line| line.starts_with("Uid:")).unwrap().to_owned())
+        .collect();
+    assert_eq!(uids, ["Uid:\t7\t7\t7\t7"; 2]);
+}
+
+#[test]
 fn the_helper_leaves_when_the_loader_dies() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
@@ -435,6 +479,51 @@ fn the_helper_leaves_while_it_waits() {
         }
         assert!(service.is_running());
     }
+}
+
+/// A shared libpython of this machine.
+fn shared_library() -> Option<std::path::PathBuf> {
+    let folder = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let entries = std::fs::read_dir(folder).ok()?.flatten();
+    let is_python = |path: &std::path::PathBuf| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with("libpython3.") && name.ends_with(".so.1.0"))
+    };
+    entries.map(|entry| entry.path()).find(is_python)
+}
+
+#[test]
+fn a_python_that_begins_later_in_a_scope_of_its_own() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(library) = shared_library() else { return skip!("no shared libpython: install libpython3-dev") };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("embedded");
+    let source = places::fixtures().join("embedded.c");
+    let built =
+        std::process::Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).arg("-ldl").status();
+    assert!(built.unwrap().success());
+    let hits = Hits::of(STUB);
+    let control = Control::new("<string>:plain\n", Command::Survey);
+    let mut child = std::process::Command::new(program)
+        .arg(library)
+        .arg(hits.image.path())
+        .arg(control.path())
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    control.wait_for(State::Active);
+    // Python was there before the function was.
+    wait_until("the function", || {
+        control.retarget("<string>:plain\n");
+        control.wait_for_generation();
+        Ok(names(&control) == set(&["plain"]))
+    })
+    .unwrap();
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

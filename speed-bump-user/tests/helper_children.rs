@@ -9,7 +9,7 @@ mod helper;
 
 use calls::{counts, functions, start};
 use helper::{attach, on_each, threads};
-use speed_bump_testing::{PythonBuild, pythons::Form, session::wait_until};
+use speed_bump_testing::{Attached, PythonBuild, pythons::Form, session::wait_until};
 
 /// The children that run the interpreter anew.
 const ANEW: [&str; 2] = ["Worker, 'spawn'", "Program"];
@@ -50,13 +50,8 @@ fn children_that_run_the_interpreter_anew_get_a_helper_of_their_own() {
             let session = attach(&service, "*calls.py:plain\n", &["--delay", "1us"]);
             let said = service.ask(&format!("times(10, plain, 1); child({how})")).unwrap();
             let pid = i32::try_from(said[0]["pid"].as_i64().unwrap()).unwrap();
-            wait_until("the helper is in the child", || Ok(session.has_said("the helper is in child")))
-                .unwrap_or_else(|error| panic!("{python}: {how}: {error}"));
-            // It has looked at what is loaded once it names the function there.
-            wait_until("the child's function is known", || {
-                Ok(session.has_said(&format!("process {pid}: plain is covered")))
-            })
-            .unwrap_or_else(|error| panic!("{python}: {how}: {error}"));
+            let at_work = format!("the helper is at work in process {pid}");
+            session.wait_for(&at_work).unwrap_or_else(|error| panic!("{python}: {how}: {error}"));
             service.ask("CHILD.ask('times(200, plain, 1)')").unwrap();
             let ended = session.stop().unwrap();
             assert_eq!(ended.counts(0), (210, 210), "{python}: {how}");
@@ -79,17 +74,43 @@ fn without_children_a_forked_child_runs_free() {
 }
 
 #[test]
-fn a_child_outlives_the_process_that_has_the_helper() {
+fn children_that_call_at_once_live_to_tell() {
+    on_each(|python| {
+        for flags in [&["--delay", "1us"], &["--no-children", "--delay=1us"]] {
+            let mut service = start(python, &[]);
+            let session = attach(&service, "*calls.py:plain\n", flags);
+            // So often that the kernel has made the best of the probe.
+            service.ask("times(100, plain, 1)").unwrap();
+            for _ in 0..5 {
+                let at_once = "pid = os.fork() or (plain(1), os._exit(7)); say(status=os.waitpid(pid, 0)[1])";
+                let said = service.ask(at_once).unwrap();
+                assert_eq!(said[0]["status"], 7 << 8, "{python}: {flags:?}");
+            }
+            let (calls, _) = session.stop().unwrap().counts(0);
+            assert!((100..=105).contains(&calls), "{python}: {flags:?}: {calls}");
+        }
+    });
+}
+
+#[test]
+fn a_child_of_a_child_is_counted_with_both() {
     on_each(|python| {
         let mut service = start(python, &[]);
-        // The middle one forks, and ends: what it forked goes on with a helper's traces and no helper.
         let session = attach(&service, "*calls.py:plain\n", &["--delay", "1us"]);
+        let counted = |session: &Attached| session.has_said("attached 1 probe sites of process ");
         service.ask("times(5, plain, 1); child(Forked)").unwrap();
-        service
-            .ask("CHILD.ask('r, w = os.pipe()\\nif os.fork() == 0:\\n times(50, plain, 1); os.write(w, b\"x\"); os._exit(0)\\nos.read(r, 1); os.wait()')")
+        wait_until("the child is covered", || Ok(counted(&session))).unwrap();
+        service.ask("CHILD.ask('globals().update(G=Forked())')").unwrap();
+        service.ask("CHILD.ask('times(20, plain, 1)')").unwrap();
+        let said = service
+            .ask("CHILD.ask('os.write(1, json.dumps({\"pid\": G.pid}).encode() + bytes([10]))')")
             .unwrap();
+        let pid = said[0]["pid"].as_i64().unwrap();
+        wait_until("its child is covered", || Ok(session.has_said(&format!("child {pid} is covered"))))
+            .unwrap();
+        service.ask("CHILD.ask('G.ask(\"times(30, plain, 1)\")')").unwrap();
         let ended = session.stop().unwrap();
-        let (calls, delayed) = ended.counts(0);
-        assert!((5..=55).contains(&calls) && calls == delayed, "{python}: {calls} {delayed}");
+        assert_eq!(ended.counts(0), (55, 55), "{python}");
+        assert_eq!(ended.report["processes"], 3, "{python}");
     });
 }

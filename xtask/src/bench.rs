@@ -6,6 +6,7 @@
 mod accuracy;
 mod big_library;
 mod cycles;
+mod python;
 mod resolve;
 
 use std::{
@@ -27,6 +28,9 @@ pub(crate) enum Bench {
     Resolve,
     /// How long attaching and detaching take with 1 to 10,000 probe sites, and what a hit costs.
     Cycles,
+    /// What Python programs lose while the tool is attached and nothing matches, after it has left, and what a
+    /// matched call costs.
+    Python(python::Options),
 }
 
 /// Builds the tool and runs one of them.
@@ -36,6 +40,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     match bench {
         Bench::Accuracy(options) => accuracy::run(&tool, options),
         Bench::Resolve => resolve::run(&tool),
+        Bench::Python(options) => python::run(&tool, options),
         Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
     }
 }

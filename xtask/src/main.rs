@@ -6,9 +6,11 @@
 mod bench;
 mod demo;
 mod ebpf;
+mod packages;
 mod pythons;
 mod release;
 mod shell;
+mod soak;
 mod system;
 mod test;
 
@@ -33,8 +35,12 @@ enum Command {
     Demo(demo::Options),
     /// Build the BPF objects that the loader embeds, or check that they are what the source says.
     Ebpf(ebpf::Options),
+    /// Fetch large Python packages from PyPI into target/python-packages, for tests.
+    Packages(packages::Options),
     /// Fetch Debian's newer Pythons into target/pythons, for tests.
     Pythons(pythons::Options),
+    /// Attach to live Python servers and leave them, hundreds of times. Needs root.
+    Soak(soak::Options),
     /// Run all tests and say what was skipped and why.
     Test(test::Options),
 }
@@ -44,7 +50,9 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench::run(&bench),
         Command::Demo(options) => demo::run(&options),
         Command::Ebpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Packages(options) => packages::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Pythons(options) => pythons::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Soak(options) => soak::run(&options),
         Command::Test(options) => test::run(&options),
     };
     result.unwrap_or_else(|error| {

@@ -16,7 +16,7 @@ use clap::Args;
 use speed_bump_testing::{places, skip};
 
 use crate::{
-    pythons, shell,
+    packages, pythons, shell,
     system::{self, Need},
 };
 use tally::Tally;
@@ -60,6 +60,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         // Tests of a Python that cannot be had are skipped, and say so.
         if let Err(error) = pythons::ensure() {
             eprintln!("warning: no newer Pythons for the tests: {error:#}");
+        }
+        if let Err(error) = packages::ensure() {
+            eprintln!("warning: no large packages for the tests: {error:#}");
         }
     }
     let skips = places::target().join("test-skips.txt");

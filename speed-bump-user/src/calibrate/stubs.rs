@@ -4,6 +4,7 @@ use std::{fs, io};
 
 use crate::{
     probe::site::SiteKind,
+    sys::fork,
     units::{FileOffset, VirtualAddress},
 };
 
@@ -32,6 +33,14 @@ impl Stub {
     #[inline(always)]
     pub fn call(self) {
         (self.function)();
+    }
+
+    /// Whether a forked child survives a call of it.
+    ///
+    /// # Errors
+    /// There could be no child.
+    pub fn survives_fork(self) -> io::Result<bool> {
+        fork::survives(self.function)
     }
 
     /// Where it lies in the file `/proc/self/exe`.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
+use speed_bump_abi::Coldness;
 
 use super::{
     args::CalibrateArgs,
@@ -60,6 +61,13 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
             "floor:      the smallest delay of a trigger there; a shorter request is clamped to it"
         ));
         print(format_args!("overhead:   what a trigger costs around the spin; subtracted from every delay"));
+        let coldness = calibration.coldness();
+        print(format_args!(
+            "A trap that finds the caches cold costs more: {:.1} times what its look-ups take beyond {} ns, which is \
+             subtracted as well.",
+            f64::from(coldness.factor) / f64::from(Coldness::ONE),
+            coldness.warm_ns
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,10 +2,11 @@
 
 use super::Check;
 use crate::{
+    inject,
     probe::resolve::python::{anonymous, perf_map_of},
     process::{MappedFile, Process},
     python::{
-        entry_source::{self, Facts, Injection},
+        entry_source::{self, EntrySource, Facts, Injection},
         interpreter::{self, Interpreter},
     },
 };
@@ -37,10 +38,29 @@ fn check(process: &Process, mapped: &MappedFile, has_trampolines: bool) -> Optio
         Err(error) => return Some(Check::warn(name, error.to_string(), "native and USDT targets work")),
     };
     let Interpreter { version, has_function_entry, has_jit, .. } = interpreter;
-    let injection = Injection::Allowed;
+    let refusal = inject::would_try(process).err().map(|error| error.to_string());
+    let injection = refusal.as_deref().map_or(Injection::Allowed, Injection::Refused);
     let facts = Facts { injection, version, has_trampolines, has_function_entry, has_jit };
     Some(match entry_source::choose(&facts) {
-        Ok(source) => Check::pass(name, format!("CPython {version}; its functions show through {source}")),
+        Ok(EntrySource::Helper) => Check::pass(
+            name,
+            format!(
+                "CPython {version}; its functions show through the helper, which can be loaded into it; calls of \
+                 functions that no target selects cost {} (by the documentation)",
+                if version.is_at_least(3, 12) { "nothing" } else { "1 to 13ns" }
+            ),
+        ),
+        Ok(source) => match &refusal {
+            Some(why) => Check::warn(
+                name,
+                format!(
+                    "CPython {version}; its functions show through {source}, where every call of any function traps, \
+                     as the helper cannot be loaded into it"
+                ),
+                why.clone(),
+            ),
+            None => Check::pass(name, format!("CPython {version}; its functions show through {source}")),
+        },
         Err(why) => Check::warn(
             name,
             format!("CPython {version}; its functions cannot be targets as it is"),

@@ -16,7 +16,8 @@ use aya::{
     programs::RawTracePoint,
 };
 use speed_bump_abi::{
-    Control, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, TrampolineKey, Verdict,
+    Coldness, Control, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, TrampolineKey,
+    Verdict,
     maps::{self, FAULT_COUNT, PYTHON_CAPACITY},
 };
 
@@ -65,6 +66,7 @@ pub struct BpfEngine {
     python_helper: OwnedFd,
     control: Array<MapData, Control>,
     control_fd: OwnedFd,
+    coldness: Array<MapData, Coldness>,
     policies: Array<MapData, Policy>,
     sites: Array<MapData, SiteArguments>,
     functions: Array<MapData, FunctionEntry>,
@@ -102,6 +104,7 @@ impl BpfEngine {
         };
         let mut take = |name: &'static str| ebpf.take_map(name).ok_or(EngineError::NoMap { name });
         let control = take(maps::CONTROL)?;
+        let coldness = take(maps::COLDNESS)?;
         let policies = take(maps::POLICIES)?;
         let sites = take(maps::SITES)?;
         let functions = take(maps::FUNCTIONS)?;
@@ -121,6 +124,7 @@ impl BpfEngine {
             python_helper,
             control: control.try_into()?,
             control_fd,
+            coldness: coldness.try_into()?,
             policies: policies.try_into()?,
             sites: sites.try_into()?,
             functions: functions.try_into()?,
@@ -166,6 +170,14 @@ impl BpfEngine {
     pub fn second_control(&self) -> io::Result<Array<MapData, Control>> {
         let map = MapData::from_fd(self.control_fd.try_clone()?).map_err(io::Error::other)?;
         Map::from_map_data(map).and_then(TryInto::try_into).map_err(io::Error::other)
+    }
+
+    /// Says how cold traps are told, and what they cost.
+    ///
+    /// # Errors
+    /// What the map update returns.
+    pub fn set_coldness(&mut self, coldness: Coldness) -> Result<(), MapError> {
+        self.coldness.set(0, coldness, 0)
     }
 
     /// Sets the policy of one target. Takes effect with the next call, everywhere.

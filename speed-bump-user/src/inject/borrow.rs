@@ -20,8 +20,8 @@ use crate::{
     sys::ptrace::{Stop, Tracee},
 };
 
-/// How long a thread may take to stop: it does at once, unless it waits uninterruptibly.
-const STOP_LIMIT: Duration = Duration::from_millis(50);
+/// How long a thread may take to stop: it does at once, unless it waits uninterruptibly, or for a processor.
+const STOP_LIMIT: Duration = Duration::from_millis(500);
 /// Pauses between tries, growing from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const LAST_PAUSE: Duration = Duration::from_millis(1);
@@ -141,6 +141,8 @@ fn wait_and_let_go(tracee: Tracee) {
 fn refusal(process: &Process, error: io::Error) -> Result<Unfit, InjectError> {
     match error.raw_os_error() {
         Some(libc::ESRCH) => Ok(Unfit::Gone),
+        // One that did not stop in time before: it still is ours until it does.
+        Some(libc::EPERM) if is_traced_by_us(process) => Ok(Unfit::Stuck),
         Some(libc::EPERM) => {
             super::preflight::check(process)?;
             // The thread ended meanwhile, or a security module forbids it.
@@ -148,6 +150,11 @@ fn refusal(process: &Process, error: io::Error) -> Result<Unfit, InjectError> {
         }
         _ => Err(super::system(process, "tracing a thread", error)),
     }
+}
+
+fn is_traced_by_us(process: &Process) -> bool {
+    let tracer = process.tracer().ok().flatten();
+    tracer.is_some_and(|tracer| std::path::Path::new(&format!("/proc/self/task/{tracer}")).exists())
 }
 
 fn is_our_child(process: &Process) -> bool {

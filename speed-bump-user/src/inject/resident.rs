@@ -5,7 +5,7 @@ use std::{fs::File, mem::offset_of, os::unix::fs::FileExt as _, path::Path};
 use rustix::fs::OFlags;
 use speed_bump_abi::control_block::{ControlBlock, State};
 
-use super::{InjectError, image::Image, symbols};
+use super::{InjectError, injectable::Image, symbols};
 use crate::{
     elf::ElfFile,
     process::{MappedRange, Process},

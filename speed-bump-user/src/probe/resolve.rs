@@ -24,6 +24,7 @@ use crate::{
         interpreter::Interpreter,
     },
     targets::{TargetIndex, TargetKind, Targets},
+    units::Nanos,
 };
 use native::FileSelection;
 
@@ -82,10 +83,27 @@ impl Resolver {
     }
 
     /// The helper's stub that costs less here. The nop of five bytes is optimised from Linux 6.18 on, and
-    /// single-stepped before.
+    /// single-stepped before; where forked children do not survive that, it is not used.
     pub fn stub(&self) -> SiteKind {
-        let floor = |kind| self.calibration.cost(kind).floor;
-        if floor(SiteKind::Nop5) < floor(SiteKind::Nop) { SiteKind::Nop5 } else { SiteKind::Nop }
+        let [nop5, nop] = [SiteKind::Nop5, SiteKind::Nop].map(|kind| self.price(kind));
+        if nop5 < nop { SiteKind::Nop5 } else { SiteKind::Nop }
+    }
+
+    /// What a probe on an instruction of this kind costs, for choosing among several.
+    fn price(&self, kind: SiteKind) -> Nanos {
+        if self.calibration.survives_forks(kind) {
+            self.calibration.cost(kind).floor
+        } else {
+            Nanos(u64::MAX)
+        }
+    }
+
+    /// Why a site that was chosen cannot be taken, if it cannot.
+    fn deadly(&self, kind: SiteKind) -> Option<String> {
+        (!self.calibration.survives_forks(kind)).then(|| {
+            "it can only be probed at a 5-byte nop, which this kernel rewrites to a call that kills forked children"
+                .to_owned()
+        })
     }
 
     /// The targets.

@@ -120,7 +120,7 @@ pub enum NoEntries {
         version: PythonVersion,
     },
     /// Neither the helper nor anything else.
-    #[error("{other}. {helper}")]
+    #[error("{helper}. Without it: {other}")]
     NorHelper {
         /// Why not the helper.
         helper: Box<Self>,

@@ -75,6 +75,8 @@ struct AtWork {
     owner: Pid,
     /// Notices that were told.
     told: u32,
+    /// Whether it has looked at everything that was loaded.
+    is_active: bool,
     /// What it says is of no more interest.
     is_over: bool,
 }
@@ -177,8 +179,15 @@ impl Session {
         let id = HelperId(self.helpers.next);
         self.helpers.next += 1;
         let owner = presence.pid();
-        let at_work =
-            AtWork { presence, new: NewFunctions::default(), range, owner, told: 0, is_over: false };
+        let at_work = AtWork {
+            presence,
+            new: NewFunctions::default(),
+            range,
+            owner,
+            told: 0,
+            is_active: false,
+            is_over: false,
+        };
         self.helpers.at_work.insert(id, at_work);
         id
     }
@@ -380,6 +389,10 @@ impl Session {
             _ => None,
         };
         at_work.is_over = over.is_some();
+        let is_active = report.state == Some(State::Active);
+        if is_active && !std::mem::replace(&mut at_work.is_active, is_active) {
+            tracing::debug!("the helper is at work in process {owner}");
+        }
         for function in functions {
             if let Some(function) = self.selected(&function) {
                 tracing::debug!("process {owner}: {} is covered", function.1.name);

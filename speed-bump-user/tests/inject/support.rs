@@ -61,12 +61,22 @@ pub fn inject_with(
     behaviour: u8,
     limits: Limits,
 ) -> Result<Injected, InjectError> {
-    let interpreters = interpreters(process);
+    inject_known(process, image, behaviour, limits, &interpreters(process))
+}
+
+/// As [`inject_with`], for a process whose interpreters are known.
+pub fn inject_known(
+    process: &Process,
+    image: &[u8],
+    behaviour: u8,
+    limits: Limits,
+    interpreters: &[FileIdentity],
+) -> Result<Injected, InjectError> {
     let mut fill = |block: &File| -> io::Result<()> {
         block.set_len(BLOCK_BYTES)?;
         block.write_all_at(&[behaviour], 0)
     };
-    inject(process, image, &interpreters, &mut fill, limits)
+    inject(process, image, interpreters, &mut fill, limits)
 }
 
 pub fn inject_here(process: &Process) -> Result<Injected, InjectError> {

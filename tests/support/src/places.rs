@@ -27,9 +27,21 @@ pub fn fixtures() -> PathBuf {
     root().join("tests/fixtures")
 }
 
-/// The Pythons that `cargo xtask pythons` fetched: a folder each.
+/// The Pythons that `cargo xtask pythons` fetched or built: a folder each.
+///
+/// `SPEED_BUMP_PYTHONS` names another place, such as one that several working trees share.
 pub fn fetched_pythons() -> PathBuf {
-    target().join("pythons")
+    env::var_os("SPEED_BUMP_PYTHONS").map_or_else(|| target().join("pythons"), PathBuf::from)
+}
+
+/// The packages that `cargo xtask packages` fetched for all versions of Python.
+pub fn python_packages_of_all() -> PathBuf {
+    target().join("python-packages")
+}
+
+/// The packages for one version of Python: a folder for PYTHONPATH.
+pub fn python_packages((major, minor): (u8, u8)) -> PathBuf {
+    python_packages_of_all().join(format!("{major}.{minor}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The CPythons of this machine: the system's, pyenv's, and those that `cargo xtask pythons` fetched.
+//! The CPythons of this machine: the system's, pyenv's, and those that `cargo xtask pythons` fetched or built.
 //!
 //! What an interpreter can do is asked of the interpreter itself, once a test process.
 
@@ -24,6 +24,8 @@ pub enum Origin {
     Pyenv,
     /// `target/pythons/…`, from Debian's newer suites.
     Debian,
+    /// `target/pythons/…`, built from source.
+    Source,
 }
 
 /// How an interpreter is run.
@@ -106,8 +108,12 @@ impl fmt::Display for PythonBuild {
             Origin::System => "system",
             Origin::Pyenv => "pyenv",
             Origin::Debian => "Debian",
+            Origin::Source => "source",
         };
         write!(f, "Python {major}.{minor}.{micro} ({origin}")?;
+        if self.free_threaded {
+            write!(f, ", free-threaded")?;
+        }
         match self.form {
             Form::Direct => write!(f, ")"),
             Form::Loader => write!(f, ", own loader)"),
@@ -146,6 +152,7 @@ fn candidates() -> Vec<(Origin, Form, PathBuf)> {
         }
     }
     for folder in folders(&places::fetched_pythons()) {
+        found.push((Origin::Source, Form::Direct, folder.join("bin/python3")));
         found.push((Origin::Debian, Form::Loader, folder.join("python")));
         if rustix::process::geteuid().is_root() {
             found.push((Origin::Debian, Form::Container, folder.join("container")));

@@ -27,6 +27,7 @@ pub(super) struct Archive {
     configuration: PathBuf,
     packages: PathBuf,
     empty: PathBuf,
+    sources: PathBuf,
 }
 
 impl Archive {
@@ -58,26 +59,30 @@ impl Archive {
         };
         // Nothing is installed: apt shall name every library, the C library too.
         write("state/status", "")?;
-        write(
-            "etc/debian.sources",
-            &format!(
-                "Types: deb\nURIs: {mirror}\nSuites: {}\nComponents: main\nSigned-By: {KEYRING}\n",
-                SUITES.join(" ")
-            ),
-        )?;
+        let suites = SUITES.join(" ");
+        let sources = |types: &str| {
+            format!(
+                "Types: {types}\nURIs: {mirror}\nSuites: {suites}\nComponents: main\nSigned-By: {KEYRING}\n"
+            )
+        };
+        write("etc/debian.sources", &sources("deb"))?;
+        // Read by `source` alone: a long list that is seldom wanted.
+        write("source.sources", &sources("deb-src"))?;
         write("apt.conf", &configuration(folder)?)?;
         let archive = Self {
             configuration: folder.join("apt.conf"),
             packages: folder.join("cache/archives"),
             empty: folder.join("cache/empty"),
+            sources: folder.join("source.sources"),
         };
         shell::output(archive.apt("apt-get").args(["update", "--error-on=any"]))
             .context("cannot read Debian's package lists")?;
         Ok(archive)
     }
 
-    /// Downloads a package and all that it depends on. `None` if the archive does not have it.
-    pub(super) fn download(&self, package: &str) -> Result<Option<Vec<PathBuf>>> {
+    /// Downloads packages and all that they depend on. `None` if the archive does not have the first.
+    pub(super) fn download(&self, packages: &[&str]) -> Result<Option<Vec<PathBuf>>> {
+        let Some(package) = packages.first() else { return Ok(None) };
         let policy = shell::output(self.apt("apt-cache").args(["policy", package]))?;
         if !policy.lines().any(|line| line.trim().starts_with("Candidate: ") && !line.contains("(none)")) {
             return Ok(None);
@@ -86,7 +91,7 @@ impl Archive {
         // apt does not name what it has already: look from a folder that has nothing.
         let empty = format!("Dir::Cache::Archives={}", self.empty.display());
         let list = shell::output(
-            self.apt("apt-get").args(["-o", &empty]).args(install).args(["--print-uris", package]),
+            self.apt("apt-get").args(["-o", &empty]).args(install).arg("--print-uris").args(packages),
         )?;
         // 'URI' FILE SIZE HASH
         let files: Vec<_> = list
@@ -96,11 +101,33 @@ impl Archive {
             .map(|file| self.packages.join(file))
             .collect();
         eprintln!("fetching {package}: {} packages", files.len());
-        shell::output(self.apt("apt-get").args(install).args(["--download-only", package]))?;
+        shell::output(self.apt("apt-get").args(install).arg("--download-only").args(packages))?;
         match files.iter().find(|file| !file.is_file()) {
             Some(file) => bail!("apt-get did not download {}", file.display()),
             None => Ok(Some(files)),
         }
+    }
+
+    /// Downloads the upstream part of a source package, as a suite has it, and returns the archive's path.
+    pub(super) fn source(&self, package: &str, suite: &str, into: &Path) -> Result<PathBuf> {
+        let with_sources = |command: &mut Command| {
+            let list = format!("Dir::Etc::sourcelist={}", self.sources.display());
+            command.args(["-o", &list, "-o", "Dir::Etc::sourceparts=-"]).current_dir(into);
+        };
+        let mut update = self.apt("apt-get");
+        with_sources(&mut update);
+        shell::output(update.args(["update", "--error-on=any", "--no-list-cleanup"]))
+            .context("cannot read Debian's lists of sources")?;
+        let mut fetch = self.apt("apt-get");
+        with_sources(&mut fetch);
+        let name = format!("{package}/{suite}");
+        shell::output(fetch.args(["source", "--quiet=2", "--download-only", "--tar-only", &name]))
+            .with_context(|| format!("the mirror lists {name} and does not have its source"))?;
+        let is_archive = |path: &PathBuf| path.to_string_lossy().contains(".orig.tar.");
+        let mut files = fs::read_dir(into)?.flatten().map(|entry| entry.path());
+        files
+            .find(|path| is_archive(path) && path.extension().is_some_and(|extension| extension != "asc"))
+            .with_context(|| format!("the source of {package} has no .orig.tar"))
     }
 
     fn apt(&self, program: &str) -> Command {

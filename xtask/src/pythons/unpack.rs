@@ -39,9 +39,10 @@ exec unshare --mount --propagation private /bin/sh -ec '
 ' sh "$root" "$@"
 "#;
 
-/// Whether a version lies in this folder, whole.
-pub(super) fn is_complete(folder: &Path) -> bool {
-    folder.join(STAMP).is_file()
+/// Whether a version lies in this folder, whole, and with this package.
+pub(super) fn is_complete(folder: &Path, package: &str) -> bool {
+    let begin = format!("{package}_");
+    fs::read_to_string(folder.join(STAMP)).is_ok_and(|text| text.lines().any(|line| line.starts_with(&begin)))
 }
 
 /// Unpacks a version's packages into `folder/VERSION`, replacing what was there.

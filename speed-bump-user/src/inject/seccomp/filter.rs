@@ -38,7 +38,7 @@ impl Call {
             16.. => {
                 let position = usize::try_from((offset - 16) / 8).ok()?;
                 let value = self.arguments.get(position).copied().flatten()?;
-                Some(if offset % 8 == 0 { value as u32 } else { (value >> 32) as u32 })
+                Some(if offset.is_multiple_of(8) { value as u32 } else { (value >> 32) as u32 })
             }
             _ => None,
         }

@@ -149,8 +149,11 @@ impl FileSelection {
             size: Some(function.size),
             shadow_stack: selecting.shadow_stack,
         };
-        let cost = |kind| selecting.resolver.calibration.cost(kind).floor;
+        let cost = |kind| selecting.resolver.price(kind);
         let chosen = site::choose(&code, &cost).map_err(|refusal| refusal.to_string()).and_then(|site| {
+            if let Some(why) = selecting.resolver.deadly(site.kind) {
+                return Err(why);
+            }
             let offset = self.elf.segments().code_offset_of(site.address);
             offset.map(|offset| (site, offset)).ok_or_else(|| "its code is not in the file".to_owned())
         });

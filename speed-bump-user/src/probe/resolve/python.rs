@@ -197,9 +197,10 @@ impl Resolver {
             FunctionCode { map: &code, entry: evaluator.address, size: Some(evaluator.size), shadow_stack };
         let mut analysis = site::analyse(&function).map_err(|error| refuse(error.to_string()))?;
         analysis.candidates.retain(|candidate| candidate.stack_delta.is_some());
-        let site = analysis
-            .choose(&|kind| self.calibration.cost(kind).floor)
-            .map_err(|error| refuse(error.to_string()))?;
+        let site = analysis.choose(&|kind| self.price(kind)).map_err(|error| refuse(error.to_string()))?;
+        if let Some(why) = self.deadly(site.kind) {
+            return Err(refuse(why));
+        }
         let offset = elf_of(file)?
             .segments()
             .code_offset_of(site.address)

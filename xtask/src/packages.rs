@@ -1,0 +1,78 @@
+//! `cargo xtask packages`: large packages from PyPI, for tests that have them in a process.
+//!
+//! They lie in target/python-packages, a folder for each version of Python, which tests put on PYTHONPATH. Nothing
+//! is installed for anything else.
+
+use std::{fs, fs::File, process::Command};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use speed_bump_testing::places;
+
+use crate::{
+    shell,
+    system::{self, Need},
+};
+
+/// What is fetched: each alone, so that one that cannot be had is no reason to do without the others. PyTorch is not
+/// among them: PyPI has it for CUDA only, which is several gigabytes.
+const PACKAGES: [&[&str]; 3] = [&["numpy"], &["fastapi", "uvicorn"], &["transformers"]];
+
+/// For which Pythons: one without `sys.monitoring` and one with it, that every machine for tests has.
+const VERSIONS: [(u8, u8); 2] = [(3, 11), (3, 14)];
+
+const PIP: Need = Need { program: "pip3", package: "python3-pip", purpose: "to fetch packages from PyPI" };
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Look for newer packages, even where some are there.
+    #[arg(long)]
+    update: bool,
+}
+
+/// Fetches what is missing.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    fetch(options.update)
+}
+
+/// Makes sure that the packages that tests want are there. Without the network, those that are there will do.
+pub(crate) fn ensure() -> Result<()> {
+    fetch(false)
+}
+
+fn fetch(update: bool) -> Result<()> {
+    let all = places::python_packages_of_all();
+    fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
+    // One at a time; released when the file is closed.
+    let lock = File::create(all.join("lock")).context("cannot make the lock file")?;
+    lock.lock().context("cannot take the lock")?;
+    let mut failures = Vec::new();
+    for version in VERSIONS {
+        let folder = places::python_packages(version);
+        for packages in PACKAGES {
+            let is_there = packages.iter().all(|package| folder.join(package).is_dir());
+            if !is_there || update {
+                failures.extend(install(version, packages).err().map(|error| format!("{error:#}")));
+            }
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n"));
+    }
+    Ok(())
+}
+
+/// Installs packages for a version of Python, which need not be here.
+fn install((major, minor): (u8, u8), packages: &[&str]) -> Result<()> {
+    system::ensure(&[PIP])?;
+    eprintln!("fetching {} for Python {major}.{minor}", packages.join(", "));
+    let mut command = Command::new(PIP.program);
+    command
+        .args(["install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore", "--upgrade"])
+        .args(["--no-compile", "--only-binary=:all:"])
+        .arg(format!("--python-version={major}.{minor}"))
+        .arg(format!("--target={}", places::python_packages((major, minor)).display()));
+    shell::output(command.args(packages))
+        .with_context(|| format!("cannot fetch {} for Python {major}.{minor}", packages.join(", ")))?;
+    Ok(())
+}
