@@ -106,6 +106,8 @@ pub mod notice {
     pub const NAME_UNSURE: u32 = 16;
     /// The loader's heartbeat stopped.
     pub const LOADER_GONE: u32 = 32;
+    /// A thread came near the end of its C stack. While it was there, calls were not visible (in any thread on 3.11).
+    pub const STACK_SHORT: u32 = 64;
 }
 
 /// Bytes of [`ControlBlock::failure_text`].

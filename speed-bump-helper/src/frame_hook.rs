@@ -1,36 +1,376 @@
 //! Calls by a frame evaluation hook (PEP 523), from 3.8 to 3.11.
+//!
+//! Python asks the hook to evaluate each frame. It looks for the verdict on the frame's code, runs into the stub if the
+//! frame begins, and has the evaluator go on that was there before. Without a hook 3.11 does not even ask, but
+//! evaluates calls from Python to Python in one C function; so the hook is there only while it is needed.
+//!
+//! Only the main interpreter is covered. A forked child inherits the hook without the helper's thread: there the hook
+//! takes itself out when the session is over.
 
-use speed_bump_abi::control_block::Failure;
+pub(crate) mod evaluator;
+pub(crate) mod first_sight;
+mod frame;
+mod stack;
 
-use crate::{fault::Fault, python::gil::Python};
+use core::{
+    ffi::{c_int, c_void},
+    mem::transmute,
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
+};
 
-/// Has calls reported.
+use speed_bump_abi::control_block::{Failure, State, notice};
+
+use self::{
+    evaluator::{Address, Evaluator38, Evaluator39, Frame},
+    stack::Key,
+};
+use crate::{
+    block::Block,
+    fault::Fault,
+    judge::{self, Judge, Verdict},
+    life,
+    python::{
+        api::{Api, ThreadState},
+        code::Code,
+        gil::Python,
+        object::{Object, Owned},
+    },
+    stub,
+};
+
+/// What evaluates a frame after the hook: the default evaluator, or [`through_chain_38`] and the like.
+static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+/// The hook of another tool that ours came after.
+static CHAINED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+/// The frame that was given to it last, while it is at it.
+static PASSED_ON: AtomicPtr<Frame> = AtomicPtr::new(ptr::null_mut());
+/// Whether a hook that came after ours may still call it.
+static COVERED: AtomicBool = AtomicBool::new(false);
+/// Whether the hook should be there.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// Whether it is not there for now, because a thread is deep in its stack.
+static IN_THE_DEPTH: AtomicBool = AtomicBool::new(false);
+/// Where `co_extra` lies in a code object; 0: unknown.
+static EXTRA: AtomicUsize = AtomicUsize::new(0);
+
+/// Has calls reported. In a forked child that inherited the hook, it is kept.
 ///
 /// # Errors
-/// [`Failure::Unsupported`].
-pub(crate) fn install(_: Python<'_>) -> Result<(), Fault> {
-    Err(Fault::new(Failure::Unsupported, &["calls are made visible from CPython 3.12 on"]))
+/// [`Failure::Unsupported`], [`Failure::NoPython`], [`Failure::Python`].
+pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
+    prepare(python)?;
+    WANTED.store(true, Ordering::Release);
+    let (ours, current) = (ours(python), evaluator::current(python));
+    if current == ours {
+        return Ok(());
+    }
+    if current == evaluator::default() {
+        install_over_default(python);
+        return Ok(());
+    }
+    if COVERED.load(Ordering::Relaxed) {
+        // It may call ours already. On top of it, ours would call it, and it ours, without end.
+        return Ok(());
+    }
+    CHAINED.store(current, Ordering::Release);
+    NEXT.store(through_chain(python), Ordering::Release);
+    evaluator::set(python, ours);
+    Ok(())
+}
+
+fn install_over_default(python: Python<'_>) {
+    COVERED.store(false, Ordering::Relaxed);
+    IN_THE_DEPTH.store(false, Ordering::Relaxed);
+    CHAINED.store(ptr::null_mut(), Ordering::Relaxed);
+    NEXT.store(evaluator::default(), Ordering::Release);
+    evaluator::set(python, ours(python));
 }
 
 /// After the selector changed.
 ///
 /// # Errors
-/// None: the hook compares epochs at each call.
-pub(crate) fn rejudge(_: Python<'_>) -> Result<(), Fault> {
-    Ok(())
+/// [`Failure::Python`].
+pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
+    first_sight::prepare(python)
 }
 
 /// Whether [`check`] is worth the GIL.
 pub(crate) fn check_is_due() -> bool {
-    false
+    true
 }
 
-/// What the user should hear of, as bits of `notice`.
-pub(crate) fn check(_: Python<'_>) -> u32 {
-    0
+/// What the user should hear of, as bits of [`notice`].
+pub(crate) fn check(python: Python<'_>) -> u32 {
+    let current = evaluator::current(python);
+    if current == ours(python) {
+        return 0;
+    }
+    if current != evaluator::default() {
+        COVERED.store(true, Ordering::Relaxed);
+        return notice::HOOK_COVERED;
+    }
+    if IN_THE_DEPTH.load(Ordering::Relaxed) {
+        return 0;
+    }
+    // Another tool put back what had been there before it came.
+    install_over_default(python);
+    notice::HOOK_COVERED
 }
 
-/// Undoes [`install`]; what the user should hear of, as bits of `notice`.
-pub(crate) fn uninstall(_: Python<'_>) -> u32 {
-    0
+/// Undoes [`install`]; what the user should hear of, as bits of [`notice`].
+pub(crate) fn uninstall(python: Python<'_>) -> u32 {
+    WANTED.store(false, Ordering::Release);
+    let current = evaluator::current(python);
+    if current == ours(python) {
+        let chained = CHAINED.load(Ordering::Relaxed);
+        evaluator::set(python, if chained.is_null() { evaluator::default() } else { chained });
+        return 0;
+    }
+    let is_covered = current != evaluator::default();
+    COVERED.store(is_covered, Ordering::Relaxed);
+    if is_covered { notice::HOOK_COVERED } else { 0 }
+}
+
+fn prepare(python: Python<'_>) -> Result<(), Fault> {
+    // SAFETY: the GIL is held; the result is compared and nothing else.
+    if !unsafe { (python.api.sys_object)(c"gettotalrefcount".as_ptr()) }.is_null() {
+        return Err(Fault::new(Failure::Unsupported, &["this is a debug build of CPython (Py_DEBUG)"]));
+    }
+    frame::check(python)?;
+    evaluator::prepare(python)?;
+    first_sight::prepare(python)?;
+    if !stack::prepare() {
+        return Err(Fault::new(Failure::Unsupported, &["the C library does not say where stacks end"]));
+    }
+    if EXTRA.load(Ordering::Relaxed) == 0 {
+        EXTRA.store(find_extra(python).unwrap_or(0), Ordering::Release);
+    }
+    Ok(())
+}
+
+fn find_extra(python: Python<'_>) -> Option<usize> {
+    let make = python.api.empty_code?;
+    // SAFETY: the arguments are texts; the GIL is held.
+    let made = unsafe { Owned::from_new(python, make(c"".as_ptr(), c"".as_ptr(), 1)) };
+    let Some(made) = made else {
+        python.clear();
+        return None;
+    };
+    // SAFETY: a living code object, which outlives this.
+    let code = unsafe { Code::assume(python, NonNull::new(made.as_ptr())?) };
+    judge::extra_offset(code, python.api.code.size)
+}
+
+/// The hook for this version.
+fn ours(python: Python<'_>) -> Address {
+    match python.api.version.minor() {
+        (3, 8) => on_frame_38 as Evaluator38 as Address,
+        (3, 9) => on_frame_39::<{ frame::LAST_38 }> as Evaluator39 as Address,
+        (3, 10) => on_frame_39::<{ frame::LAST_310 }> as Evaluator39 as Address,
+        _ => on_frame_311 as Evaluator39 as Address,
+    }
+}
+
+fn through_chain(python: Python<'_>) -> Address {
+    match python.api.version.minor() {
+        (3, 8) => through_chain_38 as Evaluator38 as Address,
+        _ => through_chain_39 as Evaluator39 as Address,
+    }
+}
+
+/// # Safety
+/// Python calls it, with the GIL, in place of its evaluator.
+unsafe extern "C" fn on_frame_38(frame: *mut Frame, throw: c_int) -> *mut Object {
+    // SAFETY: as the caller promises, and the evaluator has the type that 3.8 has.
+    unsafe {
+        if throw == 0 && frame::begins::<{ frame::LAST_38 }>(frame) {
+            begin(frame, frame::code(frame), None);
+        }
+        transmute::<Address, Evaluator38>(NEXT.load(Ordering::Relaxed))(frame, throw)
+    }
+}
+
+/// # Safety
+/// As [`on_frame_38`].
+unsafe extern "C" fn on_frame_39<const LAST: usize>(
+    thread: *mut ThreadState,
+    frame: *mut Frame,
+    throw: c_int,
+) -> *mut Object {
+    // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
+    unsafe {
+        if throw == 0 && frame::begins::<LAST>(frame) {
+            begin(frame, frame::code(frame), None);
+        }
+        transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
+    }
+}
+
+/// # Safety
+/// As [`on_frame_38`].
+unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, throw: c_int) -> *mut Object {
+    let key = key(thread);
+    // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
+    unsafe {
+        if throw == 0 {
+            begin(frame, frame::code(frame), Some(key));
+        }
+        if !stack::is_ample(key) {
+            return in_the_depth(thread, frame, throw);
+        }
+        transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
+    }
+}
+
+/// By the number of a thread state.
+#[inline]
+fn key(thread: *mut ThreadState) -> Key {
+    match Api::found().and_then(|api| api.thread_id) {
+        // SAFETY: the thread state that Python gave the hook.
+        Some(number) => Key::of_thread_state(unsafe { number(thread) }),
+        None => Key::of_this_thread(),
+    }
+}
+
+/// Runs into the stub, if the frame begins (only 3.11 does not know it yet, and has a key) and is of a selected function.
+///
+/// # Safety
+/// A frame and its code, about to be evaluated, with the GIL.
+#[inline]
+unsafe fn begin(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
+    let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
+        return;
+    };
+    // SAFETY: as the caller promises.
+    let code = unsafe { Code::assume(Python::assume(api), NonNull::new_unchecked(code)) };
+    // SAFETY: as the caller promises.
+    if key.is_some() && !unsafe { frame::begins_311(frame, code.as_ptr(), code.flags()) } {
+        return;
+    }
+    let extra = EXTRA.load(Ordering::Relaxed);
+    let known = if extra == 0 { judge.known(code) } else { judge.known_in_place(code, extra) };
+    let is_current = judge.generation == block.head().generation.load(Ordering::Relaxed);
+    match known {
+        Some(Verdict::Unselected) if is_current => {}
+        Some(Verdict::Function(number)) if is_current && is_on(block) => stub::enter(block, number),
+        // SAFETY: as the caller promises.
+        _ => unsafe { begin_unusual(frame, code.as_ptr(), key) },
+    }
+}
+
+/// What is rare: no verdict, no session, or a new selector.
+///
+/// # Safety
+/// As [`begin`].
+#[cold]
+#[inline(never)]
+unsafe fn begin_unusual(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
+    let (Some(api), Some(block)) = (Api::found(), Block::current()) else { return };
+    // SAFETY: as the caller promises.
+    let python = unsafe { Python::assume(api) };
+    if !is_on(block) {
+        if !life::is_claimed() {
+            uninstall(python);
+        }
+        return;
+    }
+    let Some(judge) = judge_at_work(block, python) else { return };
+    // SAFETY: as the caller promises.
+    let code = unsafe { Code::assume(python, NonNull::new_unchecked(code)) };
+    let verdict = judge
+        .known(code)
+        .or_else(|| first_sight::judge(block, judge, code, frame, key.unwrap_or_else(Key::of_this_thread)));
+    if let Some(Verdict::Function(number)) = verdict {
+        stub::enter(block, number);
+    }
+}
+
+/// Whether the session is on.
+#[inline]
+fn is_on(block: Block) -> bool {
+    let state = block.head().state.load(Ordering::Relaxed);
+    state == State::Active as u32 || state == State::Waiting as u32
+}
+
+/// The judge of the block's generation; in a forked child, where no thread sees to it, it is put to work here.
+fn judge_at_work(block: Block, python: Python<'_>) -> Option<&'static Judge> {
+    let judge = Judge::current()?;
+    let generation = block.head().generation.load(Ordering::Relaxed);
+    if judge.generation == generation || life::is_claimed() {
+        return Some(judge);
+    }
+    let adopted = Judge::adopt(block, generation).ok().flatten();
+    if adopted.is_some() && rejudge(python).is_err() {
+        python.clear();
+    }
+    adopted.or_else(Judge::current)
+}
+
+/// On 3.11 each call takes some of the C stack while there is a hook, and none without. Where little is left, the hook
+/// is taken out until the frame returns.
+///
+/// # Safety
+/// As [`on_frame_38`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn in_the_depth(thread: *mut ThreadState, frame: *mut Frame, throw: c_int) -> *mut Object {
+    let next = NEXT.load(Ordering::Relaxed);
+    // SAFETY: the evaluator has the type that versions from 3.9 on have.
+    let evaluate = unsafe { transmute::<Address, Evaluator39>(next) };
+    let Some(api) = Api::found() else { return ptr::null_mut() };
+    // SAFETY: as the caller promises.
+    let python = unsafe { Python::assume(api) };
+    let ours = ours(python);
+    if next != evaluator::default() || evaluator::current(python) != ours {
+        // With another tool's hook, or none of ours on top, calls take as much of the stack without us.
+        // SAFETY: as the caller promises.
+        return unsafe { evaluate(thread, frame, throw) };
+    }
+    if let Some(block) = Block::current()
+        && is_on(block)
+    {
+        block.notice(notice::STACK_SHORT);
+    }
+    evaluator::set(python, next);
+    IN_THE_DEPTH.store(true, Ordering::Relaxed);
+    // SAFETY: as the caller promises.
+    let result = unsafe { evaluate(thread, frame, throw) };
+    if WANTED.load(Ordering::Acquire) && evaluator::current(python) == next {
+        IN_THE_DEPTH.store(false, Ordering::Relaxed);
+        evaluator::set(python, ours);
+    }
+    result
+}
+
+/// # Safety
+/// As [`on_frame_38`].
+unsafe extern "C" fn through_chain_38(frame: *mut Frame, throw: c_int) -> *mut Object {
+    // SAFETY: as the caller promises, and the evaluators have the type that 3.8 has.
+    unsafe { pass_on(frame, |next| transmute::<Address, Evaluator38>(next)(frame, throw)) }
+}
+
+/// # Safety
+/// As [`on_frame_38`].
+unsafe extern "C" fn through_chain_39(
+    thread: *mut ThreadState,
+    frame: *mut Frame,
+    throw: c_int,
+) -> *mut Object {
+    // SAFETY: as the caller promises, and the evaluators have the type that versions from 3.9 on have.
+    unsafe { pass_on(frame, |next| transmute::<Address, Evaluator39>(next)(thread, frame, throw)) }
+}
+
+/// Has the hook evaluate that was there before ours. Should it come back to ours with the frame that it was given, it was
+/// put before ours in the meantime, and they would call each other without end: then the default evaluator goes on.
+#[inline]
+fn pass_on(frame: *mut Frame, evaluate: impl FnOnce(Address) -> *mut Object) -> *mut Object {
+    let chained = CHAINED.load(Ordering::Relaxed);
+    if chained.is_null() || PASSED_ON.load(Ordering::Relaxed) == frame {
+        return evaluate(evaluator::default());
+    }
+    PASSED_ON.store(frame, Ordering::Relaxed);
+    let result = evaluate(chained);
+    PASSED_ON.store(ptr::null_mut(), Ordering::Relaxed);
+    result
 }

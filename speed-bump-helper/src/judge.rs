@@ -8,7 +8,8 @@ use core::{
     cell::UnsafeCell,
     ffi::c_void,
     hint::spin_loop,
-    ptr, slice,
+    ptr::{self, NonNull},
+    slice,
     sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, Ordering},
 };
 
@@ -18,7 +19,7 @@ use speed_bump_selector::{Selector, SelectorError};
 use crate::{
     block::Block,
     fault::Fault,
-    python::{code::Code, gil::Python},
+    python::{code::Code, gil::Python, object::Object},
     table::{self, Function},
 };
 
@@ -124,7 +125,19 @@ impl Judge {
         unsafe {
             (code.python().api.get_extra)(code.as_ptr(), INDEX.load(Ordering::Relaxed), &raw mut extra);
         }
-        let bits = extra as u64;
+        self.read_bits(extra as u64)
+    }
+
+    /// As [`Judge::known`], for who knows where `co_extra` lies ([`extra_offset`]).
+    #[inline]
+    pub(crate) fn known_in_place(&self, code: Code<'_>, extra_offset: usize) -> Option<Verdict> {
+        // SAFETY: a living code object, whose `co_extra` lies there; the GIL is held.
+        let bits = unsafe { ExtraList::read(code.as_ptr(), extra_offset, INDEX.load(Ordering::Relaxed)) };
+        self.read_bits(bits)
+    }
+
+    #[inline]
+    fn read_bits(&self, bits: u64) -> Option<Verdict> {
         if bits >> 32 != u64::from(self.epoch) {
             return None;
         }
@@ -132,6 +145,16 @@ impl Judge {
             None => Verdict::Unselected,
             Some(number) => Verdict::Function(number),
         })
+    }
+
+    /// Whether a function in this file whose plain name is `name` may be selected.
+    pub(crate) fn may_select(&self, file: &str, name: &str) -> bool {
+        self.selector.may_select(file, name)
+    }
+
+    /// Whether no function of the file can be selected.
+    pub(crate) fn selects_nothing_in(&self, file: &str) -> bool {
+        self.selector.selects_nothing_in(file)
     }
 
     /// Finds the verdict and remembers it. Before 3.11 the qualified name must be given, as code objects do not know it.
@@ -188,6 +211,69 @@ fn lock_writing() -> bool {
         spin_loop();
     }
     locked
+}
+
+/// `_PyCodeObjectExtra` (Objects/codeobject.c), to which `co_extra` points unless it is null.
+#[repr(C)]
+struct ExtraList {
+    count: isize,
+    first: [u64; 0],
+}
+
+impl ExtraList {
+    /// What has this index; 0 if nothing has.
+    ///
+    /// # Safety
+    /// `co_extra` lies at the offset, and nobody writes it meanwhile.
+    #[inline]
+    unsafe fn read(code: *mut Object, offset: usize, index: isize) -> u64 {
+        // SAFETY: as the caller promises.
+        let Some(list) = NonNull::new(unsafe { code.wrapping_byte_add(offset).cast::<*mut Self>().read() })
+        else {
+            return 0;
+        };
+        // SAFETY: as the caller promises; the list has `count` items.
+        unsafe {
+            if !(0..(*list.as_ptr()).count).contains(&index) {
+                return 0;
+            }
+            (&raw const (*list.as_ptr()).first).cast::<u64>().offset(index).read()
+        }
+    }
+}
+
+/// Where `co_extra` lies, found out on a code object of one's own: it is the one word that setting a value changes.
+/// `None`: no such word.
+pub(crate) fn extra_offset(code: Code<'_>, object_size: usize) -> Option<usize> {
+    /// Large and odd, so that nothing else is likely to look so.
+    const VALUE: u64 = 0x5bed_b09b_5bed_b09b;
+    let index = INDEX.load(Ordering::Relaxed);
+    let start = code.as_ptr().cast::<u64>();
+    let set = |value: u64| {
+        // SAFETY: a living code object, the GIL is held, the index is ours.
+        unsafe { (code.python().api.set_extra)(code.as_ptr(), index, value as *mut c_void) }
+    };
+    let mut before = [0_u64; 64];
+    for (i, word) in before.iter_mut().enumerate().take(object_size / 8) {
+        // SAFETY: inside the object.
+        *word = unsafe { start.add(i).read() };
+    }
+    if set(VALUE) != 0 {
+        code.python().clear();
+        return None;
+    }
+    let mut changed = before.iter().enumerate().take(object_size / 8).filter(|(i, word)| {
+        // SAFETY: inside the object.
+        **word != unsafe { start.add(*i).read() }
+    });
+    let offset = match (changed.next(), changed.next()) {
+        (Some((i, 0)), None) => Some(i * 8),
+        _ => None,
+    };
+    // SAFETY: the word has just become a pointer that Python set.
+    let found = offset.filter(|offset| unsafe { ExtraList::read(code.as_ptr(), *offset, index) } == VALUE);
+    set(0);
+    found
 }
 
 /// Has Python set a place aside in all code objects, once a process.

@@ -35,7 +35,6 @@ mod life;
 mod list;
 mod monitoring;
 mod python;
-mod qualname;
 mod session;
 mod stub;
 mod survey;

@@ -3,6 +3,8 @@
 pub(crate) mod api;
 pub(crate) mod code;
 pub(crate) mod gil;
+pub(crate) mod made;
+pub(crate) mod members;
 pub(crate) mod object;
 pub(crate) mod text;
 pub(crate) mod version;

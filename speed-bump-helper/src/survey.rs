@@ -20,10 +20,10 @@ use crate::{
     python::{
         code::{Code, type_of},
         gil::{Gil, Python},
+        made::made_functions,
         object::{Object, Owned},
         text::Utf8,
     },
-    qualname::Qualname,
 };
 
 /// How many functions are looked at before others may have the GIL: some milliseconds' worth.
@@ -77,39 +77,34 @@ unsafe fn look_at(python: Python<'_>, block: Block, judge: &Judge, function: Non
         code.and_then(|code| Code::of(python, code))
     };
     let Some(code) = code else { return };
-    let mut qualname = Qualname::new();
-    if !code.knows_its_qualname() {
-        // SAFETY: as the caller promises.
-        let Some(said) = (unsafe { said_qualname(python, function, code) }) else { return };
-        if !qualname.set(said.text()) {
-            return;
-        }
-    }
     if nested {
-        look_into(block, judge, code, &mut qualname, DEPTH);
-    } else {
-        consider(block, judge, code, &qualname);
+        look_into(block, judge, code, DEPTH);
+    } else if code.knows_its_qualname() {
+        consider(block, judge, code, None);
+    // SAFETY: as the caller promises.
+    } else if let Some(said) = unsafe { said_qualname(python, function, code) } {
+        consider(block, judge, code, Some(said.text()));
     }
 }
 
-fn look_into(block: Block, judge: &Judge, code: Code<'_>, qualname: &mut Qualname, depth: u32) {
-    for inner in code.nested() {
-        let outer = qualname.len();
-        let named = inner.knows_its_qualname()
-            || inner.name().is_some_and(|name| qualname.enter(code.is_function(), name.text()));
-        if named {
-            consider(block, judge, inner, qualname);
-            if depth > 0 {
-                look_into(block, judge, inner, qualname, depth - 1);
-            }
+fn look_into(block: Block, judge: &Judge, code: Code<'_>, depth: u32) {
+    let consider_all = |inner, qualname: Option<&str>| {
+        consider(block, judge, inner, qualname);
+        if depth > 0 {
+            look_into(block, judge, inner, depth - 1);
         }
-        qualname.leave_to(outer);
+    };
+    if code.knows_its_qualname() {
+        code.nested().for_each(|inner| consider_all(inner, None));
+    } else {
+        made_functions(code, &mut |inner, qualname| consider_all(inner, Some(qualname)));
     }
 }
 
-fn consider(block: Block, judge: &Judge, code: Code<'_>, qualname: &Qualname) {
+/// Before 3.11, the qualified name must be given.
+fn consider(block: Block, judge: &Judge, code: Code<'_>, qualname: Option<&str>) {
     if judge.known(code).is_none() {
-        judge.judge(block, code, (!code.knows_its_qualname()).then(|| qualname.text()));
+        judge.judge(block, code, qualname);
         block.head().surveyed.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -117,8 +112,8 @@ fn consider(block: Block, judge: &Judge, code: Code<'_>, qualname: &Qualname) {
 /// `function.__qualname__`, if it is that of its code: `functools.wraps` gives a function another's.
 ///
 /// # Safety
-/// A living function.
-unsafe fn said_qualname<'gil>(
+/// A living function or generator.
+pub(crate) unsafe fn said_qualname<'gil>(
     python: Python<'gil>,
     function: NonNull<Object>,
     code: Code<'gil>,

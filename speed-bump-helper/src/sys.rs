@@ -186,3 +186,9 @@ pub(crate) fn name_thread(name: &CStr) {
     // SAFETY: the kernel copies up to 16 bytes, or up to the NUL.
     let _ = unsafe { call(number::PRCTL, [PR_SET_NAME, name as usize, 0, 0, 0, 0]) };
 }
+
+/// The number of the calling thread.
+pub(crate) fn thread_number() -> u64 {
+    // SAFETY: takes nothing and changes nothing.
+    unsafe { syscall(number::GETTID, [0; 6]) as u64 }
+}

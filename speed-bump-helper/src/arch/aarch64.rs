@@ -12,6 +12,7 @@ pub(crate) mod number {
     pub(crate) const FUTEX: usize = 98;
     pub(crate) const RT_SIGPROCMASK: usize = 135;
     pub(crate) const PRCTL: usize = 167;
+    pub(crate) const GETTID: usize = 178;
     pub(crate) const MUNMAP: usize = 215;
     pub(crate) const MREMAP: usize = 216;
     pub(crate) const MMAP: usize = 222;
@@ -42,6 +43,15 @@ pub(crate) unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
         );
     }
     result
+}
+
+/// Where the calling thread's stack ends for now.
+#[inline]
+pub(crate) fn stack_pointer() -> usize {
+    let pointer;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, sp", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
+    pointer
 }
 
 // The places that probes are put on, with the notes that <sys/sdt.h> would write.

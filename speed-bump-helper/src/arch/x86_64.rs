@@ -15,6 +15,7 @@ pub(crate) mod number {
     pub(crate) const MREMAP: usize = 25;
     pub(crate) const MADVISE: usize = 28;
     pub(crate) const PRCTL: usize = 157;
+    pub(crate) const GETTID: usize = 186;
     pub(crate) const FUTEX: usize = 202;
 }
 
@@ -44,6 +45,15 @@ pub(crate) unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
         );
     }
     result
+}
+
+/// Where the calling thread's stack ends for now.
+#[inline]
+pub(crate) fn stack_pointer() -> usize {
+    let pointer;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
+    pointer
 }
 
 // The places that probes are put on. They are functions of their own: since Linux 6.18 a probe on a five-byte nop

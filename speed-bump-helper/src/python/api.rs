@@ -50,10 +50,14 @@ macro_rules! api {
         /// Functions and types of one CPython. All of them but the first few want the GIL.
         pub(crate) struct Api {
             pub(crate) version: Version,
+            /// Where all that follows was found.
+            pub(crate) library: Library,
             /// `PyCode_Type`.
             pub(crate) code_type: NonNull<Object>,
             /// `PyFunction_Type`.
             pub(crate) function_type: NonNull<Object>,
+            /// `PyFrame_Type`.
+            pub(crate) frame_type: NonNull<Object>,
             /// Where fields of code objects lie.
             pub(crate) code: CodeLayout,
             /// `None`.
@@ -68,7 +72,9 @@ macro_rules! api {
                 Ok(Self {
                     version,
                     code_type,
+                    library,
                     function_type: required(library, &[c"PyFunction_Type"])?.cast(),
+                    frame_type: required(library, &[c"PyFrame_Type"])?.cast(),
                     code: CodeLayout::read(code_type, required(library, &[c"PyType_Type"])?.cast())?,
                     none: required(library, &[c"_Py_NoneStruct"])?.cast(),
                     // SAFETY: the function has this name and this signature in all versions that have it.
@@ -108,6 +114,7 @@ api! {
         error_clear = c"PyErr_Clear": fn();
         error_occurred = c"PyErr_Occurred": fn() -> *mut Object;
         error_fetch = c"PyErr_Fetch": fn(*mut *mut Object, *mut *mut Object, *mut *mut Object);
+        error_restore = c"PyErr_Restore": fn(*mut Object, *mut Object, *mut Object);
         object_str = c"PyObject_Str": fn(*mut Object) -> *mut Object;
         get_attribute = c"PyObject_GetAttrString": fn(*mut Object, *const c_char) -> *mut Object;
         call_method = c"PyObject_CallMethod": fn(*mut Object, *const c_char, *const c_char; ...) -> *mut Object;
@@ -138,6 +145,10 @@ api! {
     optional {
         /// From 3.12 on.
         visit_objects = c"PyUnstable_GC_VisitObjects": fn(Visitor, *mut c_void);
+        /// A code object of nothing: file, name and line.
+        empty_code = c"PyCode_NewEmpty": fn(*const c_char, *const c_char, c_int) -> *mut Object;
+        /// From 3.9 on. Needs no GIL.
+        thread_id = c"PyThreadState_GetID": fn(*mut ThreadState) -> u64;
     }
 }
 

@@ -4,13 +4,20 @@
 //! `tp_members`, by which `code.co_filename` works in Python. Those fields never change.
 
 use core::{
-    ffi::{CStr, c_char, c_int},
-    ptr::NonNull,
+    ffi::c_int,
+    ptr::{self, NonNull},
+    slice,
 };
 
 use speed_bump_abi::control_block::Failure;
 
-use super::{api::Api, gil::Python, object::Object, text::Utf8};
+use super::{
+    api::Api,
+    gil::Python,
+    members::{INT, Members, OBJECT, OBJECT_OR_ERROR},
+    object::Object,
+    text::Utf8,
+};
 use crate::fault::Fault;
 
 /// Where fields of code objects lie, in bytes from the object's start.
@@ -25,26 +32,12 @@ pub(crate) struct CodeLayout {
     first_line: usize,
     flags: usize,
     constants: usize,
+    /// Up to 3.10.
+    instructions: Option<usize>,
+    /// Bytes of a code object.
+    pub(crate) size: usize,
 }
 
-/// `PyMemberDef` (Include/structmember.h, since 3.12 Include/descrobject.h).
-#[repr(C)]
-struct Member {
-    name: *const c_char,
-    kind: c_int,
-    offset: isize,
-    flags: c_int,
-    documentation: *const c_char,
-}
-
-// Kinds of members (the same headers).
-const INT: c_int = 1;
-const OBJECT: c_int = 6;
-const OBJECT_OR_ERROR: c_int = 16;
-/// From `ob_type` to `tp_members` in a type (Include/cpython/object.h; the same from 3.8 to 3.15).
-const TYPE_TO_MEMBERS: usize = 232;
-/// More members than a code object has.
-const MEMBERS: usize = 64;
 /// Where `ob_type` lies: behind the reference count, or behind what free-threaded builds have (Include/object.h).
 const OBJECT_TYPES: [usize; 2] = [8, 24];
 
@@ -65,21 +58,8 @@ impl CodeLayout {
             // SAFETY: a type object is larger than that, and aligned.
             unsafe { start.add(*offset).cast::<*mut Object>().read() == type_type.as_ptr() }
         })?;
-        // SAFETY: a type object whose `ob_type` lies there has its members there.
-        let members = unsafe { start.add(object_type + TYPE_TO_MEMBERS).cast::<*const Member>().read() };
-        if members.is_null() {
-            return None;
-        }
-        let find = |wanted: &CStr, kinds: &[c_int]| {
-            (0..MEMBERS)
-                // SAFETY: the members end with one without a name, and nothing is read beyond it.
-                .map(|i| unsafe { &*members.add(i) })
-                .take_while(|member| !member.name.is_null())
-                // SAFETY: names of members are static texts.
-                .find(|member| unsafe { is_text(member.name, wanted) })
-                .filter(|member| kinds.contains(&member.kind))
-                .and_then(|member| usize::try_from(member.offset).ok())
-        };
+        let members = Members::of(code_type, object_type)?;
+        let find = |wanted, kinds| members.find(wanted, kinds);
         let object = |wanted| find(wanted, &[OBJECT, OBJECT_OR_ERROR]);
         Some(Self {
             object_type,
@@ -89,16 +69,17 @@ impl CodeLayout {
             first_line: find(c"co_firstlineno", &[INT])?,
             flags: find(c"co_flags", &[INT])?,
             constants: object(c"co_consts")?,
+            instructions: object(c"co_code"),
+            size: members.object_size(),
         })
     }
 }
 
-/// # Safety
-/// A text that ends with NUL.
-unsafe fn is_text(text: *const c_char, wanted: &CStr) -> bool {
-    let wanted = wanted.to_bytes_with_nul().iter().enumerate();
-    // SAFETY: nothing is read beyond the first difference, and a NUL is one, unless it is the last byte.
-    wanted.into_iter().all(|(i, byte)| unsafe { text.add(i).cast::<u8>().read() } == *byte)
+impl CodeLayout {
+    /// Whether code objects know their qualified name.
+    pub(crate) fn has_qualname(&self) -> bool {
+        self.qualname.is_some()
+    }
 }
 
 /// A living code object.
@@ -166,16 +147,49 @@ impl<'gil> Code<'gil> {
         u32::try_from(self.integer(self.python.api.code.first_line)).unwrap_or(0)
     }
 
+    /// `co_flags`.
+    #[inline]
+    pub(crate) fn flags(self) -> c_int {
+        self.integer(self.python.api.code.flags)
+    }
+
     /// Whether it is of a function, or of a lambda, a comprehension and the like: not of a class or module.
     pub(crate) fn is_function(self) -> bool {
         /// Include/cpython/code.h, before 3.9 Include/code.h.
         const CO_OPTIMIZED: c_int = 1;
-        self.integer(self.python.api.code.flags) & CO_OPTIMIZED != 0
+        self.flags() & CO_OPTIMIZED != 0
     }
 
     fn integer(self, offset: usize) -> c_int {
         // SAFETY: an int lies there, says the type.
         unsafe { self.object.as_ptr().wrapping_byte_add(offset).cast::<c_int>().read() }
+    }
+
+    /// One of its constants.
+    pub(crate) fn constant(self, number: usize) -> Option<NonNull<Object>> {
+        // SAFETY: a living code object, whose constants live as long as it does.
+        let constants = NonNull::new(unsafe { self.member(self.python.api.code.constants) })?;
+        let number = isize::try_from(number).ok()?;
+        // SAFETY: an object; the function checks that it is a tuple.
+        if number >= unsafe { (self.python.api.tuple_size)(constants.as_ptr()) } {
+            return None;
+        }
+        // SAFETY: in the tuple.
+        NonNull::new(unsafe { (self.python.api.tuple_item)(constants.as_ptr(), number) })
+    }
+
+    /// `co_code`, where code objects have it as an object: up to 3.10.
+    pub(crate) fn instructions(self) -> &'gil [u8] {
+        let Some(offset) = self.python.api.code.instructions else { return &[] };
+        let (mut data, mut length) = (ptr::null_mut(), 0);
+        // SAFETY: a living code object; the function checks that its code is of bytes, which never change.
+        unsafe {
+            if (self.python.api.bytes_data)(self.member(offset), &raw mut data, &raw mut length) != 0 {
+                self.python.clear();
+                return &[];
+            }
+            slice::from_raw_parts(data.cast(), usize::try_from(length).unwrap_or(0))
+        }
     }
 
     /// Code objects among its constants: functions, classes and comprehensions in it.

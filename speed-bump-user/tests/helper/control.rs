@@ -189,7 +189,7 @@ impl Control {
         (0..count).filter_map(|number| self.function(number)).collect()
     }
 
-    fn function(&self, number: u32) -> Option<Found> {
+    pub(crate) fn function(&self, number: u32) -> Option<Found> {
         let offset = FUNCTIONS + number as usize * size_of::<FunctionRecord>();
         // SAFETY: in the map, aligned, and all fields are atomics.
         let record: &FunctionRecord = unsafe { &*self.map.as_mut_ptr().add(offset).cast() };

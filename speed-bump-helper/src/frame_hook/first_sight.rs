@@ -1,0 +1,192 @@
+//! Judges code that the survey did not see, when it is called for the first time.
+//!
+//! From 3.11 on that is easy, as code knows its qualified name. Before, whoever makes functions knows theirs: so what
+//! defines functions (a module, a class, a text that is exec'd) is read when it begins, and what it will define is
+//! judged before it is called. What remains is searched for: some function has the code, and a qualified name.
+
+use core::{
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicPtr, AtomicU32, Ordering},
+};
+
+use speed_bump_abi::control_block::notice;
+
+use super::{
+    evaluator::Frame,
+    frame,
+    stack::{self, Key},
+};
+use crate::{
+    block::Block,
+    fault::Fault,
+    judge::{Judge, Verdict},
+    python::{
+        code::Code,
+        gil::Python,
+        made::made_functions,
+        object::{Object, Owned},
+        text::Utf8,
+    },
+    survey::said_qualname,
+};
+
+/// How deep functions are nested at most, as far as this is concerned.
+const DEPTH: u32 = 20;
+/// How often a function is searched for with one selector. Each search walks all objects: some milliseconds.
+const SEARCHES: u32 = 200;
+
+/// The module `gc`.
+static GC: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
+static SEARCHED: AtomicU32 = AtomicU32::new(0);
+
+/// Makes ready for a selector.
+///
+/// # Errors
+/// [`Failure::Python`].
+pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
+    SEARCHED.store(0, Ordering::Relaxed);
+    if !python.api.code.has_qualname() && GC.load(Ordering::Acquire).is_null() {
+        let gc = python.import(c"gc").ok_or_else(|| python.fault(&["import gc: "]))?;
+        GC.store(gc.keep(), Ordering::Release);
+    }
+    Ok(())
+}
+
+/// The verdict on the code of a frame that is about to begin. `None`: not now.
+pub(crate) fn judge(
+    block: Block,
+    judge: &Judge,
+    code: Code<'_>,
+    frame: *mut Frame,
+    key: Key,
+) -> Option<Verdict> {
+    if !stack::suffices_to_judge(key) {
+        block.notice(notice::STACK_SHORT);
+        return None;
+    }
+    let _raised = Raised::set_aside(code.python());
+    if code.knows_its_qualname() {
+        return Some(judge.judge(block, code, None));
+    }
+    let file = code.file()?;
+    if judge.selects_nothing_in(file.text()) {
+        judge.remember(code, Verdict::Unselected);
+        return Some(Verdict::Unselected);
+    }
+    let verdict = of_nameless(block, judge, code, file.text(), frame)?;
+    look_into(block, judge, code, DEPTH);
+    Some(verdict)
+}
+
+/// Up to 3.10.
+fn of_nameless(
+    block: Block,
+    judge: &Judge,
+    code: Code<'_>,
+    file: &str,
+    frame: *mut Frame,
+) -> Option<Verdict> {
+    let name = code.name()?;
+    if !code.is_function() && name.text() == "<module>" {
+        return Some(judge.judge(block, code, Some(name.text())));
+    }
+    let unselected = Verdict::Unselected;
+    if !judge.may_select(file, name.text()) {
+        judge.remember(code, unselected);
+        return Some(unselected);
+    }
+    let generation = block.head().generation.load(Ordering::Relaxed);
+    if block.head().applied_generation.load(Ordering::Relaxed) != generation {
+        // The survey will come to it.
+        return None;
+    }
+    // Before anything runs that could call it again.
+    judge.remember(code, unselected);
+    // SAFETY: the frame is about to be evaluated.
+    let found = unsafe { name_of_generator(code, frame) }.or_else(|| search(code));
+    if found.is_none() {
+        block.notice(notice::NAME_UNSURE);
+    }
+    let qualname = found.as_ref().map_or(name.text(), Utf8::text);
+    Some(judge.judge(block, code, Some(qualname)))
+}
+
+/// Judges what the code makes, and what that makes.
+pub(crate) fn look_into(block: Block, judge: &Judge, code: Code<'_>, depth: u32) {
+    made_functions(code, &mut |made, qualname| {
+        if judge.known(made).is_none() {
+            judge.judge(block, made, Some(qualname));
+            if depth > 0 {
+                look_into(block, judge, made, depth - 1);
+            }
+        }
+    });
+}
+
+/// # Safety
+/// A frame of the code, about to be evaluated.
+unsafe fn name_of_generator<'gil>(code: Code<'gil>, frame: *mut Frame) -> Option<Utf8<'gil>> {
+    // SAFETY: as the caller promises; a frame does not outlive the generator that it names.
+    unsafe { said_qualname(code.python(), NonNull::new(frame::generator(frame))?, code) }
+}
+
+/// The qualified name of a function that has the code: by `gc.get_referrers`, whatever holds it.
+fn search<'gil>(code: Code<'gil>) -> Option<Utf8<'gil>> {
+    let python = code.python();
+    let gc = NonNull::new(GC.load(Ordering::Acquire))?;
+    if SEARCHED.fetch_add(1, Ordering::Relaxed) >= SEARCHES {
+        SEARCHED.store(SEARCHES, Ordering::Relaxed);
+        return None;
+    }
+    // SAFETY: the module is kept; the argument is what the format says; the GIL is held.
+    let holders = unsafe {
+        let (method, format) = (c"get_referrers".as_ptr(), c"(O)".as_ptr());
+        Owned::from_new(python, (python.api.call_method)(gc.as_ptr(), method, format, code.as_ptr()))
+    };
+    let Some(holders) = holders else {
+        python.clear();
+        return None;
+    };
+    // SAFETY: an object; the function checks that it is a list.
+    let count = unsafe { (python.api.list_size)(holders.as_ptr()) };
+    (0..count).find_map(|number| {
+        // SAFETY: in the list, which is nobody else's and keeps its items alive.
+        let holder = unsafe { NonNull::new((python.api.list_item)(holders.as_ptr(), number))? };
+        // SAFETY: a living object.
+        unsafe { is_function_of(code, holder).then(|| said_qualname(python, holder, code)).flatten() }
+    })
+}
+
+/// # Safety
+/// A living object.
+unsafe fn is_function_of(code: Code<'_>, holder: NonNull<Object>) -> bool {
+    let api = code.python().api;
+    // SAFETY: as the caller promises; a function has a code.
+    unsafe {
+        crate::python::code::type_of(api, holder) == api.function_type.as_ptr()
+            && (api.function_code)(holder.as_ptr()) == code.as_ptr()
+    }
+}
+
+/// The exception that was set when the frame was about to begin, set again when this is dropped.
+struct Raised<'gil> {
+    python: Python<'gil>,
+    exception: [*mut Object; 3],
+}
+
+impl<'gil> Raised<'gil> {
+    fn set_aside(python: Python<'gil>) -> Self {
+        let [mut kind, mut value, mut trace] = [ptr::null_mut(); 3];
+        // SAFETY: the GIL is held; the references become ours.
+        unsafe { (python.api.error_fetch)(&raw mut kind, &raw mut value, &raw mut trace) };
+        Self { python, exception: [kind, value, trace] }
+    }
+}
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        let [kind, value, trace] = self.exception;
+        // SAFETY: the GIL is held; the references are given away.
+        unsafe { (self.python.api.error_restore)(kind, value, trace) };
+    }
+}

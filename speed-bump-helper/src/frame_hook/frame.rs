@@ -1,0 +1,145 @@
+//! What a frame says before it is evaluated: of which code it is, and whether it begins.
+
+use core::{
+    ffi::c_int,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use speed_bump_abi::control_block::Failure;
+
+use super::evaluator::Frame;
+use crate::{
+    fault::Fault,
+    python::{
+        gil::Python,
+        members::{BOOL, INT, Members, OBJECT},
+        object::Object,
+    },
+};
+
+// Include/frameobject.h (3.8), Include/cpython/frameobject.h (3.9, 3.10), Include/internal/pycore_frame.h (3.11)
+/// `f_code`, on all of 3.8 to 3.11.
+const CODE: usize = 32;
+/// `f_lasti` on 3.8 and 3.9.
+pub(crate) const LAST_38: usize = 104;
+/// `f_lasti` on 3.10.
+pub(crate) const LAST_310: usize = 96;
+/// From `f_gen` to `f_lasti`, on 3.8 to 3.10.
+const GENERATOR_TO_LAST: usize = 8;
+/// `f_lasti` of a frame that has not begun, on 3.8 to 3.10.
+const NOT_BEGUN: c_int = -1;
+/// `prev_instr` on 3.11.
+const PREVIOUS: usize = 56;
+/// `owner` on 3.11.
+const OWNER: usize = 69;
+/// `FRAME_OWNED_BY_THREAD`, `FRAME_OWNED_BY_GENERATOR`.
+const BY_THREAD: u8 = 0;
+const BY_GENERATOR: u8 = 1;
+// Include/cpython/code.h of 3.11
+/// `_co_firsttraceable`: the number of the instruction that begins the body.
+const FIRST_TRACEABLE: usize = 168;
+/// `co_code_adaptive`: the instructions, behind everything else.
+const INSTRUCTIONS: usize = 184;
+/// `CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR`.
+const SUSPENDABLE: c_int = 0x20 | 0x80 | 0x200;
+
+/// Where `f_gen` lies on this version; 0 where nobody asks.
+static GENERATOR: AtomicUsize = AtomicUsize::new(0);
+
+/// Checks that frames and code objects look as this file has it, by what their types say of themselves.
+///
+/// # Errors
+/// [`Failure::Unsupported`].
+pub(crate) fn check(python: Python<'_>) -> Result<(), Fault> {
+    let api = python.api;
+    let members = |of| Members::of(of, api.code.object_type);
+    let (Some(frame), Some(code)) = (members(api.frame_type), members(api.code_type)) else {
+        return Err(unknown());
+    };
+    let (is_known, generator) = match api.version.minor() {
+        (3, 8 | 9) => {
+            let known = frame.find(c"f_code", &[OBJECT]) == Some(CODE)
+                && frame.find(c"f_lasti", &[INT]) == Some(LAST_38);
+            (known, LAST_38 - GENERATOR_TO_LAST)
+        }
+        (3, 10) => {
+            let known = frame.find(c"f_code", &[OBJECT]) == Some(CODE)
+                && frame.find(c"f_trace_opcodes", &[BOOL]) == Some(85);
+            (known, LAST_310 - GENERATOR_TO_LAST)
+        }
+        (3, 11) => {
+            let known = frame.find(c"f_trace_opcodes", &[BOOL]) == Some(45)
+                && code.find(c"co_qualname", &[OBJECT]) == Some(128)
+                && code.find(c"co_linetable", &[OBJECT]) == Some(136)
+                && code.object_size() == INSTRUCTIONS;
+            (known, 0)
+        }
+        _ => (false, 0),
+    };
+    if !is_known || api.code.object_type != 8 {
+        return Err(unknown());
+    }
+    GENERATOR.store(generator, Ordering::Relaxed);
+    Ok(())
+}
+
+fn unknown() -> Fault {
+    Fault::new(Failure::Unsupported, &["frames or code objects of this build are laid out in an unknown way"])
+}
+
+/// Of which code.
+///
+/// # Safety
+/// A frame that is about to be evaluated.
+#[inline]
+pub(crate) unsafe fn code(frame: *mut Frame) -> *mut Object {
+    // SAFETY: as the caller promises.
+    unsafe { frame.wrapping_byte_add(CODE).cast::<*mut Object>().read() }
+}
+
+/// Whether it begins, on 3.8 to 3.10.
+///
+/// # Safety
+/// A frame that is about to be evaluated; `f_lasti` lies at `LAST`.
+#[inline]
+pub(crate) unsafe fn begins<const LAST: usize>(frame: *mut Frame) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { frame.wrapping_byte_add(LAST).cast::<c_int>().read() == NOT_BEGUN }
+}
+
+/// Whether it begins, on 3.11. The call of a generator function or the like makes the generator and nothing else; its
+/// body begins with the first resume.
+///
+/// # Safety
+/// A frame of 3.11 that is about to be evaluated, and the flags of its code.
+#[inline]
+pub(crate) unsafe fn begins_311(frame: *mut Frame, code: *mut Object, flags: c_int) -> bool {
+    // SAFETY: as the caller promises.
+    let (owner, previous) = unsafe {
+        (
+            frame.wrapping_byte_add(OWNER).cast::<u8>().read(),
+            frame.wrapping_byte_add(PREVIOUS).cast::<usize>().read(),
+        )
+    };
+    match owner {
+        BY_THREAD => flags & SUSPENDABLE == 0,
+        BY_GENERATOR => {
+            // SAFETY: the code of the frame.
+            let first = unsafe { code.wrapping_byte_add(FIRST_TRACEABLE).cast::<c_int>().read() };
+            previous < code as usize + INSTRUCTIONS + 2 * usize::try_from(first).unwrap_or(0)
+        }
+        _ => false,
+    }
+}
+
+/// The generator or the like that it belongs to, on 3.8 to 3.10.
+///
+/// # Safety
+/// A frame that is about to be evaluated.
+pub(crate) unsafe fn generator(frame: *mut Frame) -> *mut Object {
+    match GENERATOR.load(Ordering::Relaxed) {
+        0 => core::ptr::null_mut(),
+        // SAFETY: as the caller promises.
+        offset => unsafe { frame.wrapping_byte_add(offset).cast::<*mut Object>().read() },
+    }
+}
