@@ -258,6 +258,7 @@ impl Session {
         for (_, covered) in std::mem::take(&mut self.covered) {
             self.untrack(covered.process.pid());
         }
+        self.leave_stubs();
         tracing::info!("detached in {}", Nanos::from(began.elapsed()));
     }
 

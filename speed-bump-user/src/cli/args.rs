@@ -54,7 +54,7 @@ Examples:
   sudo speed-bump-ebpf run --targets targets.txt --delay 10us -- python3 app.py --port 8000
 
   # As another user, through whatever starts it; let it warm up for 20 s, then delay for a minute
-  sudo speed-bump-ebpf run --user www-data --targets targets.txt --start-after 20s --duration 1m \\
+  sudo speed-bump-ebpf run --user www-data --targets targets.txt --start-after 20s --duration 60s \\
       -- nice ./start.sh
 
 Signals that are sent to the tool are passed on to the command (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,

@@ -18,7 +18,7 @@ use crate::{
     engine::bpf::UprobeProgram,
     presence::{Joining, Presence, PresenceError, Terms},
     probe::{
-        attach::{self, AttachError, AttachSite, SiteGroup},
+        attach::{self, AttachError, AttachSite, Attachment, SiteGroup},
         plan::{Entry, Plan, PythonPlan, SelectedFunction},
     },
     process::Process,
@@ -71,6 +71,8 @@ struct AtWork {
     presence: Presence,
     new: NewFunctions,
     range: FunctionRange,
+    /// The link to its stub in all processes that share it; otherwise each has its own.
+    of_family: Option<Attachment>,
     /// The process that it was brought into.
     owner: Pid,
     /// Notices that were told.
@@ -183,6 +185,7 @@ impl Session {
             presence,
             new: NewFunctions::default(),
             range,
+            of_family: None,
             owner,
             told: 0,
             is_active: false,
@@ -235,8 +238,27 @@ impl Session {
         }
     }
 
-    /// The probe on a helper's stub.
+    /// The probe on a helper's stub, where it is still to be attached to the process.
+    ///
+    /// With children, it is attached to all processes that map the helper: the one that it was brought into, and those
+    /// forked from it, which then miss no call.
     pub(super) fn stub_of(&mut self, id: HelperId) -> Result<Option<SiteGroup>, SessionError> {
+        let Some(group) = self.stub_group(id)? else { return Ok(None) };
+        let Some(at_work) = self.helpers.at_work.get_mut(&id) else { return Ok(None) };
+        if self.settings.children && at_work.of_family.is_none() {
+            at_work.of_family = attach::attach_to_family(&self.engine, at_work.owner, &group)?;
+        }
+        Ok(at_work.of_family.is_none().then_some(group))
+    }
+
+    /// Takes the probes from the helpers' stubs.
+    pub(super) fn leave_stubs(&mut self) {
+        for at_work in self.helpers.at_work.values_mut() {
+            at_work.of_family = None;
+        }
+    }
+
+    fn stub_group(&mut self, id: HelperId) -> Result<Option<SiteGroup>, SessionError> {
         let Some(AtWork { presence, range, .. }) = self.helpers.at_work.get(&id) else { return Ok(None) };
         let key = SiteKey {
             file: presence.file.id(),
