@@ -11,7 +11,7 @@ use command::{run, script, start};
 use speed_bump_testing::{
     PythonBuild, pythons,
     pythons::Form,
-    session::{Ended, PATIENCE, obstacle, wait_until},
+    session::{Ended, obstacle, wait_until},
     skip,
 };
 
@@ -118,8 +118,8 @@ for _ in range(8): second()
         let mut command = python.command(&program);
         command.arg(&mark);
         let started = start("*/program.py:*\n", &["-vv"], &command);
-        wait_until("the second image is covered", || {
-            Ok(started.running.wait_for_stderr("second is covered", PATIENCE).is_ok())
+        wait_until("the helper is in the second image", || {
+            Ok(started.running.stderr().matches("the helper is at work in process").count() == 2)
         })
         .unwrap();
         fs::write(&mark, "").unwrap();
@@ -160,6 +160,7 @@ import multiprocessing, os, sys, time
 def before(): pass
 def after(): pass
 def worker(mark):
+    print(f'worker is {os.getpid()}', file=sys.stderr, flush=True)
     while not os.path.exists(mark):
         before()
         time.sleep(0.01)
@@ -176,14 +177,13 @@ if __name__ == '__main__':
         let mut command = python.command(&program);
         command.arg(&mark);
         let started = start("*/program.py:before\n*/program.py:after\n", &["-vv"], &command);
-        // The parent's functions are known from the start; the child's when the helper is in it.
-        started.running.wait_for_stderr("the helper is in child", PATIENCE).unwrap();
-        wait_until("the child's function is known", || {
-            let said = |text| started.running.wait_for_stderr(text, PATIENCE).is_ok();
-            Ok(said("before is covered") && said("after is covered"))
-        })
-        .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        let helper_is_in = || {
+            let said = started.running.stderr();
+            let (_, pid) = said.split_once("worker is ")?;
+            let (pid, _) = pid.split_once('\n')?;
+            said.contains(&format!("the helper is at work in process {pid}")).then_some(())
+        };
+        wait_until("the helper is in the worker", || Ok(helper_is_in().is_some())).unwrap();
         fs::write(&mark, "").unwrap();
         let ended = started.finish();
         assert!(ended.run.status.success(), "{python}: {}", ended.run.stderr);
