@@ -88,7 +88,10 @@ fn the_exit_code_is_the_commands() {
     assert_eq!(of_shell("kill -KILL $$"), Some(128 + 9));
     assert_eq!(status::<&str>(&[], "no-such-program-anywhere", &[]).code(), Some(127));
     assert_eq!(status::<&str>(&[], "/no/such/program", &[]).code(), Some(127));
-    assert_eq!(status::<&str>(&[], concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), &[]).code(), Some(126));
+    assert_eq!(
+        status::<&str>(&[], concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), &[]).code(),
+        Some(126)
+    );
     assert_eq!(status::<&str>(&[], "/etc", &[]).code(), Some(126));
 }
 

@@ -183,7 +183,8 @@ if __name__ == '__main__':
             let (pid, _) = pid.split_once('\n')?;
             said.contains(&format!("the helper is at work in process {pid}")).then_some(())
         };
-        wait_until("the helper is in the worker", || Ok(helper_is_in().is_some())).unwrap();
+        wait_until("the helper is in the worker", || Ok(helper_is_in().is_some()))
+            .unwrap_or_else(|error| panic!("{python}: {error}\n{}", started.running.stderr()));
         fs::write(&mark, "").unwrap();
         let ended = started.finish();
         assert!(ended.run.status.success(), "{python}: {}", ended.run.stderr);

@@ -120,6 +120,16 @@ impl Session {
         }
         let terms = self.helpers.terms().cloned();
         let terms = terms.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
+        if is_musl(process) {
+            self.cover(own, &plan, None)?;
+            self.warn(format!(
+                "process {pid}: its C library (musl) is not ready to load the helper before the program runs; it is brought \
+                 in as soon as it can be, and calls until then are not seen"
+            ));
+            self.join_later(pid);
+            self.not_followed();
+            return Ok(At::Followed(standing));
+        }
         let range = self.functions.reserve(Room::NAMED.functions)?;
         self.not_followed();
         match standing.bring_in(&terms, Room::NAMED) {
@@ -216,6 +226,15 @@ impl Session {
             self.warn(text);
         }
     }
+}
+
+/// Whether the program's C library is musl, which runs constructors after the entry point only.
+fn is_musl(process: &Process) -> bool {
+    let files = process.mappings().map(|mappings| mappings.files).unwrap_or_default();
+    files.iter().any(|file| {
+        let name = file.path_in_process.file_name().unwrap_or_default();
+        name.as_encoded_bytes().starts_with(b"ld-musl-")
+    })
 }
 
 /// Where the program is after it was covered.
