@@ -16,7 +16,11 @@ pub mod user;
 
 pub use start::{Launch, LaunchError};
 
-use std::sync::mpsc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+    mpsc,
+};
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -37,6 +41,21 @@ pub enum Told {
 
 /// Where the news come from; it ends when the command is no longer followed.
 pub type News = UnboundedReceiver<Told>;
+
+/// What keeps the command traced.
+#[derive(Clone, Debug, Default)]
+pub struct Leash(Arc<AtomicBool>);
+
+impl Leash {
+    /// Has the tracer let the command go: another thread of ours wants to trace it.
+    pub fn let_go(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_let_go(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
 
 /// A program at its entry point. Dropping this lets it go on, followed.
 #[derive(Debug)]

@@ -160,7 +160,7 @@ import multiprocessing, os, sys, time
 def before(): pass
 def after(): pass
 def worker(mark):
-    print(f'worker is {os.getpid()}', file=sys.stderr, flush=True)
+    os.write(2, f'worker is {os.getpid()}.'.encode())
     while not os.path.exists(mark):
         before()
         time.sleep(0.01)
@@ -180,7 +180,7 @@ if __name__ == '__main__':
         let helper_is_in = || {
             let said = started.running.stderr();
             let (_, pid) = said.split_once("worker is ")?;
-            let (pid, _) = pid.split_once('\n')?;
+            let (pid, _) = pid.split_once('.')?;
             said.contains(&format!("the helper is at work in process {pid}")).then_some(())
         };
         wait_until("the helper is in the worker", || Ok(helper_is_in().is_some()))

@@ -62,12 +62,12 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
         Launch::start(&arguments.command, user.as_ref(), signals.inherited()).map_err(not_started)?;
     // From here on the command runs, and whatever goes wrong with us is no reason for it not to.
     let watched = pass_signals_on(signals, &launch).and_then(|()| {
-        session.expect(launch.pid(), &mut news)?;
+        session.expect(launch.pid(), &mut news, launch.leash())?;
         if verbose {
             tell(format_args!("attached; the command runs as process {}", launch.pid()));
         }
         let ended = runtime.block_on(run_session(&mut session, Listen::ToCommand(news), None, |_| ()));
-        Ok(ended.context("the event loop failed")?)
+        ended.context("the event loop failed")
     });
     session.detach();
     if let Ok(Ended::Elapsed) = &watched

@@ -14,7 +14,7 @@ use std::{
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::{
-    News,
+    Leash, News,
     signals::Inherited,
     tracer::{self, Gate},
     user::User,
@@ -48,6 +48,7 @@ pub enum LaunchError {
 pub struct Launch {
     child: Child,
     pid: Pid,
+    leash: Leash,
 }
 
 impl Launch {
@@ -84,7 +85,9 @@ impl Launch {
         unsafe { command.pre_exec(prepare) };
         let (told, news) = unbounded_channel();
         let gate = Gate { pid, go };
-        let trace = move || tracer::follow(gate, &told);
+        let leash = Leash::default();
+        let held = leash.clone();
+        let trace = move || tracer::follow(gate, &told, &held);
         thread::Builder::new().name("tracer".to_owned()).spawn(trace).map_err(LaunchError::System)?;
         let spawned = command.spawn();
         // Our own ends of the pipes go, so that the tracer does not wait for a child that never came.
@@ -96,12 +99,17 @@ impl Launch {
         })?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::new);
         let pid = pid.ok_or_else(|| LaunchError::System(io::ErrorKind::InvalidData.into()))?;
-        Ok((Self { child, pid }, news))
+        Ok((Self { child, pid, leash }, news))
     }
 
     /// Its PID.
     pub fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// What keeps it traced.
+    pub fn leash(&self) -> Leash {
+        self.leash.clone()
     }
 
     /// Waits until it has ended.

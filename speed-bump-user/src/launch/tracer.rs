@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Order, Outcome, Standing, Told, entry};
+use super::{Leash, Order, Outcome, Standing, Told, entry};
 use crate::{
     process::Process,
     sys::{
@@ -28,7 +28,7 @@ pub(super) struct Gate {
 }
 
 /// Follows the child that comes to the gate until it ends, or until the helper was brought into it.
-pub(super) fn follow(gate: Gate, news: &UnboundedSender<Told>) {
+pub(super) fn follow(gate: Gate, news: &UnboundedSender<Told>, leash: &Leash) {
     let Gate { mut pid, mut go } = gate;
     let mut number = [0; 4];
     // It may have failed before it got there.
@@ -41,7 +41,7 @@ pub(super) fn follow(gate: Gate, news: &UnboundedSender<Told>) {
     let _ = go.write_all(&[1]);
     drop(go);
     let ended = match traced {
-        Ok(tracee) => serve(tracee, news),
+        Ok(tracee) => serve(tracee, news, leash),
         Err(error) => Err(error),
     };
     if let Err(error) = ended {
@@ -58,18 +58,20 @@ enum Progress {
     Starts { process: Process, breakpoint: OwnedFd },
 }
 
-fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>) -> io::Result<()> {
+fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io::Result<()> {
     let mut progress = Progress::Runs;
     loop {
-        let stop = tracee.wait_long()?;
+        let Some(stop) = tracee.wait_long(|| leash.is_let_go())? else { return let_go(tracee) };
         let signal = match (stop, progress) {
             (Stop::Ended, _) => return Ok(()),
             (Stop::Exec, _) => {
                 progress = match begin(&tracee) {
                     Ok(starts) => starts,
                     Err(error) => {
+                        // First, as others of ours will want to trace it.
+                        tracee.detach(0)?;
                         let _ = news.send(Told::NotHeld(error.to_string()));
-                        Progress::Runs
+                        return Ok(());
                     }
                 };
                 0
@@ -102,6 +104,16 @@ fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>) -> io::Result<()> {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             resumed => resumed?,
         }
+    }
+}
+
+/// Lets a command go that runs.
+fn let_go(tracee: Tracee) -> io::Result<()> {
+    tracee.interrupt()?;
+    match tracee.wait_long(|| false)? {
+        Some(Stop::Signal(signal)) => tracee.detach(signal),
+        Some(Stop::Ended) | None => Ok(()),
+        Some(Stop::Interrupted | Stop::Group | Stop::SystemCall | Stop::Exec) => tracee.detach(0),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     kernel::TaskOffsets,
-    launch::{Held, News, Standing, Told},
+    launch::{Held, Leash, News, Standing, Told},
     probe::resolve::Resolver,
     process::{MemoryError, Process},
     python::helper::Room,
@@ -25,6 +25,8 @@ const FUNCTIONS: u32 = 4 * LATE_FUNCTIONS;
 #[derive(Debug)]
 pub(crate) struct Command {
     pid: Pid,
+    /// Has it followed no more.
+    leash: Leash,
     /// Whether its execs are told.
     is_followed: bool,
     /// Since when an exec of it is known that was not told.
@@ -58,10 +60,10 @@ impl Session {
     ///
     /// # Errors
     /// It has ended, or nothing can be covered.
-    pub fn expect(&mut self, pid: Pid, news: &mut News) -> Result<(), SessionError> {
+    pub fn expect(&mut self, pid: Pid, news: &mut News, leash: Leash) -> Result<(), SessionError> {
         self.root = pid;
         self.roots = vec![pid];
-        self.command = Some(Command { pid, is_followed: true, untold: None, has_begun: false });
+        self.command = Some(Command { pid, leash, is_followed: true, untold: None, has_begun: false });
         match news.blocking_recv() {
             Some(told) => self.told(told),
             None => self.not_followed(),
@@ -94,6 +96,7 @@ impl Session {
                     "a program was not held before its first instruction: {why}; it is covered from a few milliseconds \
                      after its start on"
                 ));
+                self.not_followed();
                 if let Some(pid) = self.command.as_ref().map(|command| command.pid) {
                     self.cover_anew(pid);
                 }
@@ -148,6 +151,13 @@ impl Session {
                 self.join_later(pid);
                 Ok(At::Runs)
             }
+        }
+    }
+
+    /// The helper is to be brought into a program that runs: whoever follows it must let it go.
+    pub(super) fn stop_following(&mut self, pid: Pid) {
+        if let Some(command) = self.command.as_ref().filter(|command| command.pid == pid) {
+            command.leash.let_go();
         }
     }
 

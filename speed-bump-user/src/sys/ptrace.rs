@@ -135,24 +135,27 @@ impl Tracee {
         }
     }
 
-    /// Waits for its next stop, however long that takes.
+    /// Waits for its next stop, however long that takes; `None` once `given_up` says so.
     ///
     /// # Errors
     /// What `waitid` returns.
-    pub fn wait_long(&self) -> io::Result<Stop> {
+    pub fn wait_long(&self, given_up: impl Fn() -> bool) -> io::Result<Option<Stop>> {
+        const LONGEST: Duration = Duration::from_millis(5);
+        let mut pause = Duration::from_micros(50);
         loop {
-            if let Some(stop) = self.look_with(0)? {
-                return Ok(stop);
+            if let Some(stop) = self.look()? {
+                return Ok(Some(stop));
             }
+            if given_up() {
+                return Ok(None);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 5 / 4).min(LONGEST);
         }
     }
 
     fn look(&self) -> io::Result<Option<Stop>> {
-        self.look_with(libc::WNOHANG)
-    }
-
-    fn look_with(&self, hang: libc::c_int) -> io::Result<Option<Stop>> {
-        let looking = hang | libc::__WALL | libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+        let looking = libc::WNOHANG | libc::__WALL | libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
         let Some((code, status)) = wait_id(self.thread, looking)? else { return Ok(None) };
         if code != libc::CLD_TRAPPED && code != libc::CLD_STOPPED {
             // The end of a thread that nobody else waits for would stay as a zombie.

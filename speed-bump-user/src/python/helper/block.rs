@@ -194,7 +194,7 @@ impl Block {
         let mut said = self.said();
         let generation = said.generation.wrapping_add(1);
         // The helper may still read the other place.
-        let place = self.layout.selectors[generation as usize % 2 ^ 1];
+        let place = self.layout.selectors[(generation as usize % 2) ^ 1];
         self.file.write_all_at(selector, place)?;
         self.put_u64(offset_of!(ControlBlock, selector_offset), place)?;
         self.put_u64(offset_of!(ControlBlock, selector_length), selector.len() as u64)?;
