@@ -32,6 +32,9 @@ pub enum Command {
     Survey = 1,
     /// Undo everything, and end the thread.
     Leave = 2,
+    /// As [`Command::Run`], in a program that has not reached its first instruction yet: there is no thread until Python
+    /// is initialised, and calls are visible from that very moment on.
+    RunFromStart = 3,
 }
 
 /// How far the helper is.

@@ -4,11 +4,12 @@ use core::{ffi::c_void, ptr};
 
 use speed_bump_abi::control_block::{Failure, State};
 
-use crate::{block::Block, host, life, session, sys};
+use crate::{block::Block, from_start, host, life, session, sys};
 
 /// Begins a session with the control block in this file.
 ///
-/// Maps it, starts a detached thread with all signals blocked, and returns; all else happens on that thread. Takes
+/// Under [`Command::RunFromStart`](speed_bump_abi::control_block::Command::RunFromStart) it waits for Python without a
+/// thread. Otherwise it maps it, starts a detached thread with all signals blocked, and returns; all else happens on that thread. Takes
 /// neither the GIL nor any lock of the interpreter. The file descriptor is closed in any case.
 ///
 /// Returns 0, or the number of a [`Failure`]: [`Failure::BadBlock`], [`Failure::NoThread`], or [`Failure::Busy`] while
@@ -25,14 +26,20 @@ fn attach(control_fd: i32) -> Result<(), Failure> {
     if !life::claim().map_err(|_| Failure::NoThread)? {
         return Err(Failure::Busy);
     }
-    let begun = Block::map(control_fd).and_then(|block| start(block).ok_or(Failure::NoThread));
+    let begun = Block::map(control_fd).and_then(|block| {
+        if block.waits_for_python() && from_start::arm(block)? {
+            return Ok(());
+        }
+        start(block).ok_or(Failure::NoThread)
+    });
     if begun.is_err() {
         life::release();
     }
     begun
 }
 
-fn start(block: Block) -> Option<()> {
+/// Starts the helper's thread. `None`: it could not be, and the block is left.
+pub(crate) fn start(block: Block) -> Option<()> {
     let _mask = sys::SignalMask::block_all_but(host::reserved_signals()).ok()?;
     let started = host::start_thread(main);
     if started.is_none() {
@@ -45,7 +52,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     sys::name_thread(c"speed-bump");
     match Block::current() {
         Some(block) => {
-            let state = session::serve(block);
+            let state = session::serve(block, from_start::take());
             block.leave(state, life::release);
         }
         None => life::release(),

@@ -126,14 +126,19 @@ impl Block {
         unsafe { self.0.base.cast().as_ref() }
     }
 
-    /// What the loader wants.
+    /// What the loader wants; from where on is told by [`Block::waits_for_python`].
     pub(crate) fn command(self) -> Command {
         match self.head().command.load(Ordering::Acquire) {
-            run if run == Command::Run as u32 => Command::Run,
+            run if run == Command::Run as u32 || run == Command::RunFromStart as u32 => Command::Run,
             survey if survey == Command::Survey as u32 => Command::Survey,
             // Also what no loader of this version says.
             _ => Command::Leave,
         }
+    }
+
+    /// Whether the session is to begin when Python does.
+    pub(crate) fn waits_for_python(self) -> bool {
+        self.head().command.load(Ordering::Acquire) == Command::RunFromStart as u32
     }
 
     /// Which stub to run into.

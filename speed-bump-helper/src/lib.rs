@@ -26,6 +26,7 @@ mod block;
 mod coverage;
 mod fault;
 mod frame_hook;
+mod from_start;
 mod host;
 #[cfg(feature = "image")]
 mod image;

@@ -37,7 +37,8 @@ struct Wanted {
     generation: u32,
 }
 
-struct Session {
+/// The session, wherever its thread is.
+pub(crate) struct Session {
     block: Block,
     watch: Watch,
     applied: Option<Wanted>,
@@ -45,12 +46,12 @@ struct Session {
     checked: u32,
 }
 
-/// Serves the block until its session is over; the state to leave it with.
-pub(crate) fn serve(block: Block) -> State {
-    let watch = Watch::new(block);
-    let mut session = Session { block, watch, applied: None, installed: None, checked: 0 };
-    block.set_state(State::Waiting);
-    Judge::unlock();
+/// Serves the block until its session is over, which may have begun elsewhere; the state to leave it with.
+pub(crate) fn serve(block: Block, begun: Option<Session>) -> State {
+    let mut session = begun.unwrap_or_else(|| {
+        block.set_state(State::Waiting);
+        Session::new(block)
+    });
     let ended = Api::look_up().and_then(|api| {
         block.head().python_version.store(api.version.hex, Ordering::Release);
         let ended = session.run(api);
@@ -66,7 +67,31 @@ pub(crate) fn serve(block: Block) -> State {
     }
 }
 
+/// Does on a thread that has the GIL what the helper's thread does first. `None`: it is no longer wanted.
+pub(crate) fn begin(block: Block, api: &'static Api) -> Result<Option<Session>, Fault> {
+    let mut session = Session::new(block);
+    block.head().python_version.store(api.version.hex, Ordering::Release);
+    let wanted = session.wanted();
+    match session.apply(api, wanted)? {
+        Done::Applied => session.applied = Some(wanted),
+        Done::Unwanted => return Ok(None),
+        // The helper's thread tries on.
+        Done::NotYet => {}
+    }
+    Ok(Some(session))
+}
+
 impl Session {
+    fn new(block: Block) -> Self {
+        Judge::unlock();
+        Self { block, watch: Watch::new(block), applied: None, installed: None, checked: 0 }
+    }
+
+    /// Undoes what was begun.
+    pub(crate) fn give_up(mut self, api: &'static Api) {
+        self.undo(api);
+    }
+
     fn run(&mut self, api: &'static Api) -> Result<(), Fault> {
         loop {
             if self.is_over() {

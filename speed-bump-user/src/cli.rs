@@ -11,6 +11,7 @@ pub mod exit;
 pub mod generate;
 pub mod list;
 pub mod prepare;
+pub mod run;
 pub mod terminal;
 
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ pub fn main() -> ExitCode {
     let result = match &cli.command {
         None => attach::run(&cli.attach, cli.verbose > 0),
         Some(Command::List(arguments)) => list::run(arguments),
+        Some(Command::Run(arguments)) => run::run(arguments, cli.verbose > 0),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),
         Some(Command::Calibrate(arguments)) => calibrate::run(arguments),
         Some(Command::Completions(arguments)) => generate::completions(arguments),

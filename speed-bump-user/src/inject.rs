@@ -32,7 +32,7 @@ use std::{
     io::{self, Read as _, Write as _},
     os::unix::fs::MetadataExt as _,
     path::PathBuf,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::fs::{OFlags, SealFlags, fcntl_add_seals};
@@ -40,12 +40,13 @@ use rustix::fs::{OFlags, SealFlags, fcntl_add_seals};
 use crate::{
     probe::file::ProbeFile,
     process::{MappedRange, Process, mapped_file::FileIdentity},
+    sys::ptrace::Tracee,
     units::{Nanos, Pid, VirtualAddress},
 };
 #[cfg(target_arch = "aarch64")]
 use aarch64 as arch;
 use injectable::Image;
-use remote_call::Borrowed;
+use remote_call::{Borrowed, Saved};
 use resident::Residents;
 use stage::Stage;
 use symbols::Symbols;
@@ -114,6 +115,44 @@ pub fn inject(
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
     })
+}
+
+/// The same with a thread that the caller traces and that stands still between two instructions of the program, where
+/// nothing has begun that loading a library could disturb. `ready` is called before the thread goes on; afterwards it is
+/// no longer traced. Must be called on the thread that traces.
+///
+/// # Errors
+/// [`InjectError`]; the process goes on as it was, untraced.
+pub fn inject_into_standing(
+    process: &Process,
+    image: &[u8],
+    tracee: Tracee,
+    control: &mut FillControl<'_>,
+    limits: Limits,
+    ready: &mut dyn FnMut(Injected),
+) -> Result<(), InjectError> {
+    let since = Instant::now();
+    preflight::check_traced(process)?;
+    let parsed = Image::parse(image)?;
+    let symbols = symbols::find(process)?;
+    seccomp::check(process, &tracee)?;
+    let system = |what| move |source| system(process, what, source);
+    let memory = process.open_entry("mem", OFlags::RDWR).map_err(system("opening its memory"))?;
+    let saved = (|| {
+        let (registers, extended) = (tracee.registers()?, tracee.extended_state()?);
+        Ok(Saved { registers, extended, mask: tracee.signal_mask()? })
+    })();
+    let saved = saved.map_err(system("reading registers"))?;
+    let injection =
+        Injection { process, image: &parsed, bytes: image, symbols, residents: Residents::default() };
+    let mut borrowed = Borrowed::new(process, tracee, saved, symbols.code, memory)?;
+    let thread = borrowed.thread();
+    let outcome = injection.with_thread(&mut borrowed, control, &limits).map(|(loaded, control)| {
+        let Loaded { text, image, fresh, .. } = loaded;
+        ready(Injected { control, text, image, fresh, thread, stopped: Nanos::from(since.elapsed()) });
+    });
+    let returned = borrowed.put_back();
+    outcome.and(returned)
 }
 
 /// Whether injecting would be tried, as far as that can be known without touching the process. Whether a thread comes to

@@ -11,6 +11,7 @@ pub mod elf;
 pub mod engine;
 pub mod inject;
 pub mod kernel;
+pub mod launch;
 pub mod presence;
 pub mod probe;
 pub mod process;

@@ -17,10 +17,11 @@ use std::{
 use speed_bump_abi::control_block::{Command, State, StubForm};
 
 use crate::{
-    inject::{self, InjectError, image::IMAGE},
+    inject::{self, InjectError, Injected, image::IMAGE},
     probe::{file::ProbeFile, resolve::Resolver, site::SiteKind},
     process::{Process, mapped_file::FileIdentity},
     python::helper::{Block, BlockError, Heartbeat, Room, block::Contents, words},
+    sys::ptrace::Tracee,
     targets::selector,
     units::{FileOffset, Nanos, Pid},
 };
@@ -133,16 +134,48 @@ impl Terms {
                 result => break result?,
             }
         };
-        let block = Arc::new(Block::new(injected.control, &contents)?);
+        self.presence(process.pid(), injected, &contents)
+    }
+
+    /// Brings the helper into a program of which no instruction has run, whose only thread stands still and is traced by
+    /// the calling thread; it begins to work when Python does. `ready` is called before the program runs, and is given
+    /// what came of it; afterwards it is no longer traced.
+    ///
+    /// # Errors
+    /// The program runs on as it was, and `ready` was not called.
+    pub fn bring_in_at_start(
+        &self,
+        process: &Process,
+        tracee: Tracee,
+        room: Room,
+        ready: impl FnOnce(Result<Presence, PresenceError>),
+    ) -> Result<(), PresenceError> {
+        let stub_form = if self.stub == SiteKind::Nop5 { StubForm::Nop5 } else { StubForm::Nop };
+        let command = Command::RunFromStart;
+        let contents = Contents { room, selector: &self.selector, stub_form, command };
+        let mut fill = |file: &File| contents.write(file);
+        let mut ready = Some(ready);
+        let mut loaded = |injected| {
+            if let Some(ready) = ready.take() {
+                ready(self.presence(process.pid(), injected, &contents));
+            }
+        };
+        let limits = inject::Limits::default();
+        inject::inject_into_standing(process, IMAGE, tracee, &mut fill, limits, &mut loaded)?;
+        Ok(())
+    }
+
+    fn presence(
+        &self,
+        pid: Pid,
+        injected: Injected,
+        contents: &Contents<'_>,
+    ) -> Result<Presence, PresenceError> {
+        let block = Arc::new(Block::new(injected.control, contents)?);
         self.heartbeat.add(&block);
         // From here on dropping it sends the helper away.
-        let mut presence = Presence {
-            pid: process.pid(),
-            block,
-            file: Arc::new(injected.image),
-            stub: self.stub,
-            offset: FileOffset(0),
-        };
+        let mut presence =
+            Presence { pid, block, file: Arc::new(injected.image), stub: self.stub, offset: FileOffset(0) };
         presence.offset = stub::find(presence.file.file(), self.stub)?;
         Ok(presence)
     }

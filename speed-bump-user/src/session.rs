@@ -4,6 +4,7 @@
 //! perf maps — and drops it in an order that leaves no trace. It is driven from outside: [`run`] waits for
 //! what happens and calls the methods here; nothing in here waits.
 
+mod command;
 pub mod functions;
 mod helpers;
 mod late_files;
@@ -120,6 +121,8 @@ pub struct Session {
     pub(crate) covered: BTreeMap<Pid, Covered>,
     pub(crate) root: Pid,
     pub(crate) roots: Vec<Pid>,
+    /// The command that we started, if that is what the session is of.
+    command: Option<command::Command>,
     /// How often a process was covered: the next index.
     pub(crate) coverings: u32,
     pub(crate) pids_seen: BTreeSet<Pid>,
@@ -155,40 +158,11 @@ impl Session {
         follow: Option<TaskOffsets>,
     ) -> Result<Self, SessionError> {
         let capacity = capacity(&resolver, &roots, settings.children);
-        let mut engine = BpfEngine::load(capacity, resolver.calibration().attach_type(), follow)?;
-        for (index, target) in resolver.targets().iter() {
-            let delay = target.delay.unwrap_or(settings.delay);
-            let frequency = target.frequency.map_or(settings.frequency, u64::from);
-            engine.set_policy(index.0, delay, frequency)?;
-        }
-        engine.set_coldness(resolver.calibration().coldness())?;
-        // Closed until everything is attached, so that the window counts from there.
-        engine.set_control(Control { start_ns: u64::MAX, end_ns: u64::MAX, stop: 0 })?;
-        let stopper = Stopper::start(engine.second_control().map_err(SessionError::Thread)?)
-            .map_err(SessionError::Thread)?;
-        let terms = resolver.may_inject().then(|| Terms::new(&resolver, settings.inject_timeout)).transpose();
-        let terms = terms.map_err(|error| SessionError::Python(error.to_string()))?;
-        let mut session = Self {
-            engine,
-            resolver,
-            settings,
-            functions: FunctionTable::new(capacity.functions),
-            sites: SiteTable::new(capacity.sites),
-            covered: BTreeMap::new(),
-            root: roots.first().map_or_else(Pid::own, |(process, _)| process.pid()),
-            roots: roots.iter().map(|(process, _)| process.pid()).collect(),
-            coverings: 0,
-            pids_seen: BTreeSet::new(),
-            warnings: Vec::new(),
-            python: python::Locations::default(),
-            helpers: Helpers::new(terms),
-            stopper: None,
-            ways: BTreeMap::new(),
-            looked: tick::Looked::new(),
-            follows: false,
-            started: Instant::now(),
-            ended: None,
-        };
+        let mut session = Self::load(resolver, settings, capacity, follow)?;
+        let control = session.engine.second_control().map_err(SessionError::Thread)?;
+        let stopper = Stopper::start(control).map_err(SessionError::Thread)?;
+        session.root = roots.first().map_or_else(Pid::own, |(process, _)| process.pid());
+        session.roots = roots.iter().map(|(process, _)| process.pid()).collect();
         let helpers = session.bring_helpers_in(&mut roots, &stopper)?;
         session.check_selections(&helpers)?;
         session.stopper = Some(stopper);
@@ -204,6 +178,48 @@ impl Session {
         }
         session.open_window()?;
         Ok(session)
+    }
+
+    /// Loads the engine, and covers nothing yet.
+    fn load(
+        resolver: Resolver,
+        settings: Settings,
+        capacity: Capacity,
+        follow: Option<TaskOffsets>,
+    ) -> Result<Self, SessionError> {
+        let mut engine = BpfEngine::load(capacity, resolver.calibration().attach_type(), follow)?;
+        for (index, target) in resolver.targets().iter() {
+            let delay = target.delay.unwrap_or(settings.delay);
+            let frequency = target.frequency.map_or(settings.frequency, u64::from);
+            engine.set_policy(index.0, delay, frequency)?;
+        }
+        engine.set_coldness(resolver.calibration().coldness())?;
+        // Closed until everything is attached, so that the window counts from there.
+        engine.set_control(Control { start_ns: u64::MAX, end_ns: u64::MAX, stop: 0 })?;
+        let terms = resolver.may_inject().then(|| Terms::new(&resolver, settings.inject_timeout)).transpose();
+        let terms = terms.map_err(|error| SessionError::Python(error.to_string()))?;
+        Ok(Self {
+            engine,
+            resolver,
+            settings,
+            functions: FunctionTable::new(capacity.functions),
+            sites: SiteTable::new(capacity.sites),
+            covered: BTreeMap::new(),
+            root: Pid::own(),
+            roots: Vec::new(),
+            command: None,
+            coverings: 0,
+            pids_seen: BTreeSet::new(),
+            warnings: Vec::new(),
+            python: python::Locations::default(),
+            helpers: Helpers::new(terms),
+            stopper: None,
+            ways: BTreeMap::new(),
+            looked: tick::Looked::new(),
+            follows: false,
+            started: Instant::now(),
+            ended: None,
+        })
     }
 
     /// From here on `start_after` counts.
@@ -242,6 +258,7 @@ impl Session {
         for (_, covered) in std::mem::take(&mut self.covered) {
             self.untrack(covered.process.pid());
         }
+        self.leave_stubs();
         tracing::info!("detached in {}", Nanos::from(began.elapsed()));
     }
 

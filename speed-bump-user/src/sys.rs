@@ -5,6 +5,7 @@
 
 pub mod below;
 pub mod bpf;
+pub mod breakpoint;
 pub mod fork;
 pub mod perf_event;
 pub mod ptrace;

@@ -1,6 +1,6 @@
 //! The flags. One definition feeds parser, help, man page and completions.
 
-use std::{num::NonZeroU64, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -24,6 +24,9 @@ Examples:
   # What would be selected, at which probe sites, at what cost? Attaches nothing
   sudo speed-bump-ebpf list --pid 4711 --targets targets.txt
 
+  # Start a program, and cover it from its first instruction
+  sudo speed-bump-ebpf run --targets targets.txt --delay 10us -- python3 app.py
+
   # What works on this machine, and in this process?
   sudo speed-bump-ebpf doctor --pid 4711
 
@@ -44,6 +47,23 @@ Exit codes:
   3  --strict, and a target selects nothing
   4  missing privilege, or the kernel or the target's build lacks what is needed
   5  the process was gone before anything was attached";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  # From the first line of the program on; the report follows when it has ended
+  sudo speed-bump-ebpf run --targets targets.txt --delay 10us -- python3 app.py --port 8000
+
+  # As another user, through whatever starts it; let it warm up for 20 s, then delay for a minute
+  sudo speed-bump-ebpf run --user www-data --targets targets.txt --start-after 20s --duration 60s \\
+      -- nice ./start.sh
+
+Signals that are sent to the tool are passed on to the command (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
+SIGALRM, SIGWINCH); what a terminal sends, it sends to both.
+
+Exit codes:
+  that of the command; 128+N if signal N ended it
+  127  the command is not found, and 126: it cannot be executed
+  2, 4 as without `run`: the command was not started";
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -77,6 +97,9 @@ pub enum Command {
     /// Show what each target selects, where the probes would go and what they cost; attaches nothing. To name the
     /// functions of a Python process it loads the helper there, which leaves again (not with --no-inject)
     List(ListArgs),
+    /// Start a command and cover it from its first instruction: start-up code, and what it forks
+    #[command(after_long_help = RUN_EXAMPLES)]
+    Run(RunArgs),
     /// Check kernel, privileges and, with --pid, what would work in that process
     Doctor(DoctorArgs),
     /// Measure what a probe costs on this machine, by kind of instruction
@@ -87,13 +110,21 @@ pub enum Command {
     Man,
 }
 
-/// Which functions of which processes.
+/// Which processes.
 #[derive(Debug, Args)]
-pub struct SelectArgs {
+pub struct ProcessArgs {
     /// Process to attach to; repeat for several
     #[arg(long = "pid", value_name = "PID", required = true)]
     pub pids: Vec<Pid>,
 
+    /// Fail when a target selects nothing, before anything is attached
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// Which functions.
+#[derive(Debug, Args)]
+pub struct SelectArgs {
     /// Targets file [env: SPEED_BUMP_TARGETS]
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
@@ -116,10 +147,6 @@ pub struct SelectArgs {
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "2s")]
     pub inject_timeout: Duration,
 
-    /// Fail when a target selects nothing, before anything is attached
-    #[arg(long)]
-    pub strict: bool,
-
     /// Accept a targets file without targets
     #[arg(long)]
     pub allow_empty: bool,
@@ -128,10 +155,22 @@ pub struct SelectArgs {
 /// Flags of the bare command.
 #[derive(Debug, Args)]
 pub struct AttachArgs {
-    /// Which functions of which processes
+    /// Which processes
+    #[command(flatten)]
+    pub processes: ProcessArgs,
+
+    /// Which functions
     #[command(flatten)]
     pub select: SelectArgs,
 
+    /// How to delay them, and what to write
+    #[command(flatten)]
+    pub session: SessionArgs,
+}
+
+/// Flags of a session.
+#[derive(Debug, Args)]
+pub struct SessionArgs {
     /// Delay every Nth matching call of a target [env: SPEED_BUMP_FREQUENCY] [default: 1]
     #[arg(long, value_name = "N")]
     pub frequency: Option<NonZeroU64>,
@@ -162,10 +201,34 @@ pub struct AttachArgs {
     pub quiet: bool,
 }
 
+/// Flags of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Which functions
+    #[command(flatten)]
+    pub select: SelectArgs,
+
+    /// How to delay them, and what to write
+    #[command(flatten)]
+    pub session: SessionArgs,
+
+    /// Run the command as this user, with its groups, HOME, USER and LOGNAME; the tool itself needs root
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+
+    /// The command and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
 /// Flags of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Which functions of which processes
+    /// Which processes
+    #[command(flatten)]
+    pub processes: ProcessArgs,
+
+    /// Which functions
     #[command(flatten)]
     pub select: SelectArgs,
 

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
-    args::AttachArgs,
+    args::{AttachArgs, SelectArgs, SessionArgs},
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
     prepare::{self, Prepared, Purpose},
@@ -20,7 +20,7 @@ use crate::{
     kernel::{TaskOffsets, namespace::Namespace},
     session::{
         Session, SessionError, Settings,
-        run::{Ended, Signals, run as run_session},
+        run::{Ended, Listen, Signals, run as run_session},
     },
     stats::{
         json::JsonOutput,
@@ -35,16 +35,18 @@ const REFRESH: Duration = Duration::from_millis(500);
 /// Attaches and stays until something ends the session.
 pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
-    let json = arguments.json.clone().map(JsonOutput::from);
+    let flags = &arguments.session;
+    let json = flags.json.clone().map(JsonOutput::from);
     if let Some(json) = &json {
         json.check().map_err(|error| Failure::new(USAGE, error))?;
     }
-    let settings = settings(arguments, &environment);
+    let settings =
+        Settings { strict: arguments.processes.strict, ..settings(&arguments.select, flags, &environment) };
     let on_terminal = stderr().is_terminal();
     // Where nobody watches, the table at the end says it all.
-    let watched = !arguments.quiet && (on_terminal || verbose);
+    let watched = !flags.quiet && (on_terminal || verbose);
     let Prepared { resolver, processes, notices } =
-        prepare::prepare(&arguments.select, &environment, Purpose::Attach)?;
+        prepare::prepare(&arguments.processes, &arguments.select, &environment, Purpose::Attach)?;
     for notice in &notices {
         tell(format_args!("speed-bump-ebpf: {notice}"));
     }
@@ -75,9 +77,9 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
         tell(format_args!("attached; Ctrl-C detaches"));
     }
 
-    let live = (!arguments.quiet && on_terminal).then(live_table);
+    let live = (!flags.quiet && on_terminal).then(live_table);
     let ended = runtime
-        .block_on(run_session(&mut session, signals, live.as_ref().map(|_| REFRESH), |session| {
+        .block_on(run_session(&mut session, Listen::To(signals), live.as_ref().map(|_| REFRESH), |session| {
             if let Some(live) = &live {
                 live.set_message(table::render_live(&session.report(), terminal_lines()));
             }
@@ -90,7 +92,7 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     }
 
     let report = session.report();
-    if !arguments.quiet {
+    if !flags.quiet {
         tell(table::render(&report, FUNCTIONS_SHOWN).trim_end());
     }
     for warning in &report.warnings {
@@ -111,16 +113,17 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn settings(arguments: &AttachArgs, environment: &Environment) -> Settings {
-    let duration = arguments.duration.or(environment.duration).filter(|duration| !duration.is_zero());
+/// What flags and environment say of a session.
+pub(super) fn settings(select: &SelectArgs, flags: &SessionArgs, environment: &Environment) -> Settings {
+    let duration = flags.duration.or(environment.duration).filter(|duration| !duration.is_zero());
     Settings {
-        delay: prepare::delay(&arguments.select, environment),
-        frequency: arguments.frequency.or(environment.frequency).map_or(1, u64::from),
-        start_after: arguments.start_after.or(environment.start_after).unwrap_or_default(),
+        delay: prepare::delay(select, environment),
+        frequency: flags.frequency.or(environment.frequency).map_or(1, u64::from),
+        start_after: flags.start_after.or(environment.start_after).unwrap_or_default(),
         duration,
-        children: !arguments.no_children,
-        strict: arguments.select.strict,
-        inject_timeout: arguments.select.inject_timeout,
+        children: !flags.no_children,
+        strict: false,
+        inject_timeout: select.inject_timeout,
     }
 }
 
@@ -139,7 +142,7 @@ fn live_table() -> ProgressBar {
 }
 
 /// Where the running kernel keeps what following forks and execs needs; without it they are found by looking.
-fn follow_offsets() -> Option<TaskOffsets> {
+pub(super) fn follow_offsets() -> Option<TaskOffsets> {
     if Namespace::Pid.is_initial() != Some(true) {
         tracing::info!("not in the initial PID namespace: forks and execs are found by polling");
         return None;

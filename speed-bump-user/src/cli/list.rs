@@ -25,7 +25,7 @@ const SHOWN: usize = 10;
 pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let Prepared { resolver, processes, notices } =
-        prepare::prepare(&arguments.select, &environment, Purpose::List)?;
+        prepare::prepare(&arguments.processes, &arguments.select, &environment, Purpose::List)?;
     let calibration = resolver.calibration();
     let shown = if arguments.all { usize::MAX } else { SHOWN };
     let delay = prepare::delay(&arguments.select, &environment);

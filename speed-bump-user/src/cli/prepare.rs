@@ -1,11 +1,11 @@
 //! What attaching and listing have in common: from flags to processes with their plans.
 
-use std::{fmt::Write as _, path::Path, sync::Arc};
+use std::{fmt::Write as _, fs::File, path::Path, sync::Arc};
 
 use anyhow::anyhow;
 
 use super::{
-    args::SelectArgs,
+    args::{ProcessArgs, SelectArgs},
     environment::Environment,
     exit::{Failure, NOTHING_MATCHED, SYSTEM, USAGE},
 };
@@ -55,16 +55,19 @@ pub enum Purpose {
 
 /// Opens the processes, reads the targets, calibrates and resolves. Attaches nothing.
 pub fn prepare(
+    named: &ProcessArgs,
     select: &SelectArgs,
     environment: &Environment,
     purpose: Purpose,
 ) -> Result<Prepared, Failure> {
-    let processes = open_processes(select)?;
-    let targets = Arc::new(read_targets(select, environment, &processes)?);
-    check_privileges()?;
-    let calibration = Arc::new(Calibration::measure()?);
-    let resolver = Resolver::new(Arc::clone(&targets), calibration, select.entry, !select.no_inject);
-    let mut notices: Vec<String> = targets.no_target().iter().map(ToString::to_string).collect();
+    let processes = open_processes(named)?;
+    let is_elf = |path: &str| {
+        processes.iter().any(|process| {
+            let file = process.open_file(Path::new(path));
+            file.is_ok_and(|file| ElfFile::from_file(file, path).is_ok())
+        })
+    };
+    let (resolver, mut notices) = prepare_resolver(select, environment, &is_elf)?;
     let mut planned = Vec::with_capacity(processes.len());
     for process in processes {
         let mut plan = resolver.plan(&process)?;
@@ -73,9 +76,33 @@ pub fn prepare(
         }
         planned.push((process, plan));
     }
-    notices.extend(unmatched(select, &resolver, &planned, purpose)?);
+    notices.extend(unmatched(named.strict, &resolver, &planned, purpose)?);
     notices.extend(unusual_delays(&resolver, &planned, delay(select, environment)));
     Ok(Prepared { resolver, processes: planned, notices })
+}
+
+/// The same for a command that is yet to be started: what can be known without a process, and what to tell.
+pub fn prepare_for_command(
+    select: &SelectArgs,
+    environment: &Environment,
+) -> Result<(Resolver, Vec<String>), Failure> {
+    // The command begins in our own root directory.
+    let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
+    let (resolver, mut notices) = prepare_resolver(select, environment, &is_elf)?;
+    notices.extend(unusual_delays(&resolver, &[], delay(select, environment)));
+    Ok((resolver, notices))
+}
+
+fn prepare_resolver(
+    select: &SelectArgs,
+    environment: &Environment,
+    is_elf: &dyn Fn(&str) -> bool,
+) -> Result<(Resolver, Vec<String>), Failure> {
+    let targets = Arc::new(read_targets(select, environment, is_elf)?);
+    check_privileges()?;
+    let calibration = Arc::new(Calibration::measure()?);
+    let notices = targets.no_target().iter().map(ToString::to_string).collect();
+    Ok((Resolver::new(targets, calibration, select.entry, !select.no_inject), notices))
 }
 
 /// Brings the helper into a process for a look at what is loaded, and says so.
@@ -139,38 +166,32 @@ pub fn check_privileges() -> Result<(), Failure> {
     facts.require().map_err(|error| Failure::new(SYSTEM, error))
 }
 
-fn open_processes(select: &SelectArgs) -> Result<Vec<Process>, Failure> {
-    let mut pids = select.pids.clone();
+fn open_processes(named: &ProcessArgs) -> Result<Vec<Process>, Failure> {
+    let mut pids = named.pids.clone();
     pids.sort_unstable();
     pids.dedup();
     // In the order of the command line: the first is the report's `pid`.
-    pids.sort_by_key(|pid| select.pids.iter().position(|named| named == pid));
+    pids.sort_by_key(|pid| named.pids.iter().position(|named| named == pid));
     pids.into_iter().map(|pid| Process::open(pid).map_err(Failure::from)).collect()
 }
 
 fn read_targets(
     select: &SelectArgs,
     environment: &Environment,
-    processes: &[Process],
+    is_elf: &dyn Fn(&str) -> bool,
 ) -> Result<Targets, Failure> {
     let path = select.targets.as_ref().or(environment.targets.as_ref()).ok_or_else(|| {
         let text = "no targets: name a targets file with --targets FILE or SPEED_BUMP_TARGETS; \
                     `--help` shows what goes into it";
         Failure::new(USAGE, anyhow!(text))
     })?;
-    let is_elf = |path: &str| {
-        processes.iter().any(|process| {
-            let file = process.open_file(Path::new(path));
-            file.is_ok_and(|file| ElfFile::from_file(file, path).is_ok())
-        })
-    };
-    Targets::load(path, Reading { is_elf: &is_elf, allow_empty: select.allow_empty })
+    Targets::load(path, Reading { is_elf, allow_empty: select.allow_empty })
         .map_err(|error| Failure::new(USAGE, error))
 }
 
 /// A line for each target that selects nothing; under `--strict` a failure.
 fn unmatched(
-    select: &SelectArgs,
+    strict: bool,
     resolver: &Resolver,
     planned: &[(Process, Plan)],
     purpose: Purpose,
@@ -189,7 +210,7 @@ fn unmatched(
             notices.push(why_nothing(index, resolver, planned));
         }
     }
-    if select.strict && !notices.is_empty() {
+    if strict && !notices.is_empty() {
         return Err(Failure::new(NOTHING_MATCHED, anyhow!("{}", notices.join("\n"))));
     }
     let python_alone = resolver.targets().iter().all(|(_, target)| target.kind == TargetKind::Python);

@@ -92,7 +92,7 @@ fn attempt<'p>(
             tracee.detach(signal).map_err(system("detaching from a thread"))?;
             return Ok(Err(Unfit::Signal));
         }
-        Some(Stop::SystemCall) => return Ok(Err(Unfit::Signal)),
+        Some(Stop::SystemCall | Stop::Exec) => return Ok(Err(Unfit::Signal)),
         Some(Stop::Ended) => return Ok(Err(Unfit::Gone)),
         None => {
             wait_and_let_go(tracee);

@@ -12,21 +12,31 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
     if let Some(machine) = arch::UNSUPPORTED {
         return Err(InjectError::Machine(machine));
     }
-    let status = process.status()?;
-    if let Some(tracer) = status.tracer {
+    if let Some(tracer) = process.tracer()? {
         return Err(InjectError::Traced { pid, tracer, name: name_of(tracer) });
     }
-    if status.seccomp == Some(SECCOMP_STRICT) {
-        return Err(InjectError::SeccompStrict { pid });
-    }
-    if status.shadow_stack {
-        return Err(InjectError::ShadowStack { pid });
-    }
+    check_traced(process)?;
     if super::task_state(process, pid) == Some('T') {
         return Err(InjectError::Stopped { pid });
     }
     if is_frozen(process) {
         return Err(InjectError::Frozen { pid });
+    }
+    Ok(())
+}
+
+/// The same for a process that we trace already, and that stands still for us.
+pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
+    let pid = process.pid();
+    if let Some(machine) = arch::UNSUPPORTED {
+        return Err(InjectError::Machine(machine));
+    }
+    let status = process.status()?;
+    if status.seccomp == Some(SECCOMP_STRICT) {
+        return Err(InjectError::SeccompStrict { pid });
+    }
+    if status.shadow_stack {
+        return Err(InjectError::ShadowStack { pid });
     }
     // Asks the kernel for the same right as tracing does.
     process.memory()?;

@@ -192,7 +192,7 @@ impl<'p> Borrowed<'p> {
                     self.resume(Resume::Freely)?;
                 }
                 Some(Stop::Signal(signal)) => self.hold(signal),
-                Some(Stop::Interrupted | Stop::Group) => {}
+                Some(Stop::Interrupted | Stop::Group | Stop::Exec) => {}
                 Some(Stop::Ended) => return Err(self.ended(stage)),
                 None => return Err(self.overdue(stage, SYSTEM_CALL_LIMIT)),
             }
@@ -255,7 +255,7 @@ impl<'p> Borrowed<'p> {
                 Some(Stop::SystemCall) => return Ok(Some(())),
                 Some(Stop::Ended) => return Err(self.ended(stage)),
                 // The rest of the process stops; this thread joins it when it is given back.
-                Some(Stop::Group | Stop::Interrupted) => {}
+                Some(Stop::Group | Stop::Interrupted | Stop::Exec) => {}
                 Some(Stop::Signal(signal)) => {
                     if FAULTS.contains(&signal) && !self.tracee.signal_was_sent().unwrap_or(false) {
                         let (pid, thread) = (self.process.pid(), self.thread());
@@ -289,7 +289,7 @@ impl<'p> Borrowed<'p> {
             None => Place::Running,
             Some(Stop::SystemCall) => Place::AtSystemCall,
             Some(Stop::Ended) => Place::Gone,
-            Some(Stop::Interrupted | Stop::Group | Stop::Signal(_)) => Place::LeavingKernel,
+            Some(Stop::Interrupted | Stop::Group | Stop::Signal(_) | Stop::Exec) => Place::LeavingKernel,
         };
         Ok(stop)
     }

@@ -146,6 +146,7 @@ pub fn attach(
         engine,
         pid,
         process,
+        everywhere: false,
         source: None,
         attachment: Attachment::default(),
         refused: Vec::new(),
@@ -159,10 +160,38 @@ pub fn attach(
     Ok((attaching.attachment, attaching.refused))
 }
 
+/// Attaches sites of a file that only one process and those forked from it map, to all of these: a child then hits them from
+/// its first instruction on. `None` where the kernel can bind links to a process only.
+///
+/// # Errors
+/// As [`attach`].
+pub fn attach_to_family(
+    engine: &BpfEngine,
+    pid: Pid,
+    group: &SiteGroup,
+) -> Result<Option<Attachment>, AttachError> {
+    if engine.attach_type() != UprobeAttachType::Multi {
+        return Ok(None);
+    }
+    let mut attaching = Attaching {
+        engine,
+        pid,
+        process: 0,
+        everywhere: true,
+        source: None,
+        attachment: Attachment::default(),
+        refused: Vec::new(),
+    };
+    attaching.multi(group, &group.sites)?;
+    Ok(attaching.refused.is_empty().then_some(attaching.attachment))
+}
+
 struct Attaching<'a> {
     engine: &'a BpfEngine,
     pid: Pid,
     process: u32,
+    /// Whether links are not bound to the process.
+    everywhere: bool,
     source: Option<UprobeSource>,
     attachment: Attachment,
     refused: Vec<RefusedSite>,
@@ -179,13 +208,14 @@ impl Attaching<'_> {
         let semaphores: Vec<u64> =
             sites.iter().map(|site| site.semaphore.map_or(0, |offset| offset.0)).collect();
         let cookies: Vec<u64> = sites.iter().map(|site| self.cookie(site)).collect();
+        let only = (!self.everywhere).then_some(self.pid);
         let arrays = MultiSites {
             path: group.file.attach_path(),
             offsets: &offsets,
             semaphores: &semaphores,
             cookies: &cookies,
         };
-        match bpf::link_uprobe_multi(self.engine.program(group.program), &arrays, self.pid) {
+        match bpf::link_uprobe_multi(self.engine.program(group.program), &arrays, only) {
             Ok(link) => {
                 self.attachment.multi.push(link);
                 self.attachment.sites += sites.len();

@@ -20,7 +20,7 @@ use crate::{
     engine::bpf::UprobeProgram,
     presence::{Joining, Presence, PresenceError, Terms},
     probe::{
-        attach::{self, AttachError, AttachSite, SiteGroup},
+        attach::{self, AttachError, AttachSite, Attachment, SiteGroup},
         plan::{Entry, Plan, PythonPlan, SelectedFunction},
     },
     process::Process,
@@ -51,6 +51,11 @@ impl Helpers {
     pub(super) fn new(terms: Option<Terms>) -> Self {
         Self { terms, ..Self::default() }
     }
+
+    /// What each is given; absent where none may be brought in.
+    pub(super) fn terms(&self) -> Option<&Terms> {
+        self.terms.as_ref()
+    }
 }
 
 /// A helper that is in.
@@ -59,6 +64,8 @@ struct AtWork {
     presence: Presence,
     new: NewFunctions,
     range: FunctionRange,
+    /// The link to its stub in all processes that share it; otherwise each has its own.
+    of_family: Option<Attachment>,
     /// The process that it was brought into.
     owner: Pid,
     /// Notices that were told.
@@ -155,7 +162,7 @@ impl Session {
         }
     }
 
-    fn take_in(&mut self, presence: Presence, range: FunctionRange) -> HelperId {
+    pub(super) fn take_in(&mut self, presence: Presence, range: FunctionRange) -> HelperId {
         let id = HelperId(self.helpers.next);
         self.helpers.next += 1;
         let owner = presence.pid();
@@ -163,6 +170,7 @@ impl Session {
             presence,
             new: NewFunctions::default(),
             range,
+            of_family: None,
             owner,
             told: 0,
             is_active: false,
@@ -215,8 +223,27 @@ impl Session {
         }
     }
 
-    /// The probe on a helper's stub.
+    /// The probe on a helper's stub, where it is still to be attached to the process.
+    ///
+    /// With children, it is attached to all processes that map the helper: the one that it was brought into, and those
+    /// forked from it, which then miss no call.
     pub(super) fn stub_of(&mut self, id: HelperId) -> Result<Option<SiteGroup>, SessionError> {
+        let Some(group) = self.stub_group(id)? else { return Ok(None) };
+        let Some(at_work) = self.helpers.at_work.get_mut(&id) else { return Ok(None) };
+        if self.settings.children && at_work.of_family.is_none() {
+            at_work.of_family = attach::attach_to_family(&self.engine, at_work.owner, &group)?;
+        }
+        Ok(at_work.of_family.is_none().then_some(group))
+    }
+
+    /// Takes the probes from the helpers' stubs.
+    pub(super) fn leave_stubs(&mut self) {
+        for at_work in self.helpers.at_work.values_mut() {
+            at_work.of_family = None;
+        }
+    }
+
+    fn stub_group(&mut self, id: HelperId) -> Result<Option<SiteGroup>, SessionError> {
         let Some(AtWork { presence, range, .. }) = self.helpers.at_work.get(&id) else { return Ok(None) };
         let key = SiteKey {
             file: presence.file.id(),
@@ -253,7 +280,7 @@ impl Session {
     pub(super) fn poll_helpers(&mut self) {
         for pid in self.helpers.joining.keys().copied().collect::<Vec<_>>() {
             if let Err(error) = self.poll_joining(pid) {
-                self.warn(format!("child process {pid}: its Python functions are not covered: {error}"));
+                self.warn(format!("process {pid}: its Python functions are not covered: {error}"));
             }
         }
         for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
@@ -354,7 +381,7 @@ impl Session {
     }
 
     /// Gives back a range of functions; what was counted stays in the report.
-    fn functions_of_nobody(&mut self, range: FunctionRange) {
+    pub(super) fn functions_of_nobody(&mut self, range: FunctionRange) {
         let engine = &self.engine;
         self.functions.give_back(range, |index| engine.stats(index).unwrap_or_default());
         for index in range.first..range.first + range.count {

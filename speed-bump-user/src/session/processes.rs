@@ -28,7 +28,7 @@ pub struct Covered {
     pub index: u32,
     /// The memory of the image that was planned for; gone when another replaced it. Absent where it may not be
     /// read.
-    image: Option<Memory>,
+    pub(super) image: Option<Memory>,
     /// What is attached where, to be attached to its children too.
     pub(super) groups: Vec<SiteGroup>,
     /// The links; dropping them detaches.
@@ -185,6 +185,9 @@ impl Session {
     /// A process that is followed replaced its image: what was attached is void, and the new image is
     /// planned from scratch. A process named on the command line is let go instead.
     pub(crate) fn executed(&mut self, pid: Pid) {
+        if self.command_executed(pid) {
+            return;
+        }
         let was_covered = self.covered.remove(&pid);
         if self.roots.contains(&pid) {
             if let Some(covered) = was_covered {

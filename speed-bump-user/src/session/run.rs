@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use crate::{
+    launch::{News, Told},
     session::Session,
     sys::{
         record::read,
@@ -39,14 +40,22 @@ pub enum Ended {
     TargetGone,
 }
 
-/// Runs the session until something ends it. `signals` were listened to since before the attach; `show` is
-/// called every `show_every`, to refresh what people see.
+/// What else a session listens to.
+#[derive(Debug)]
+pub enum Listen {
+    /// The signals that end it, since before the attach.
+    To(Signals),
+    /// What becomes of the command that it is of. Signals are for that.
+    ToCommand(News),
+}
+
+/// Runs the session until something ends it. `show` is called every `show_every`, to refresh what people see.
 ///
 /// # Errors
 /// The event loop itself could not be set up.
 pub async fn run(
     session: &mut Session,
-    mut signals: Signals,
+    mut listen: Listen,
     show_every: Option<Duration>,
     mut show: impl FnMut(&mut Session),
 ) -> std::io::Result<Ended> {
@@ -64,7 +73,11 @@ pub async fn run(
         }
         watched.follow(session)?;
         tokio::select! {
-            name = signals.next() => break Ended::Signal(name),
+            heard = listen.next() => match heard {
+                Heard::Signal(name) => break Ended::Signal(name),
+                Heard::Command(Some(told)) => session.told(told),
+                Heard::Command(None) => session.not_followed(),
+            },
             () = until(ends) => break Ended::Elapsed,
             pid = watched.next_end() => {
                 // What the process did last is judged while it is known.
@@ -82,6 +95,23 @@ pub async fn run(
     // Calls of functions that were announced and not judged yet would be missing in the report.
     drain(&mut events, session);
     Ok(ended)
+}
+
+/// What was listened to.
+enum Heard {
+    Signal(&'static str),
+    /// `None`: there will be nothing more.
+    Command(Option<Told>),
+}
+
+impl Listen {
+    async fn next(&mut self) -> Heard {
+        match self {
+            Self::To(signals) => Heard::Signal(signals.next().await),
+            Self::ToCommand(news) if news.is_closed() && news.is_empty() => pending().await,
+            Self::ToCommand(news) => Heard::Command(news.recv().await),
+        }
+    }
 }
 
 /// Takes up what the ring buffer holds.

@@ -33,6 +33,7 @@ impl Session {
         for pid in pids {
             self.poll_python_of(pid);
         }
+        self.look_for_untold();
         self.poll_helpers();
         self.look_for_late_files();
         if !self.follows && self.looked.processes.elapsed() >= LOOK_FOR_PROCESSES {

@@ -170,7 +170,7 @@ pub struct MultiSites<'a> {
     pub cookies: &'a [u64],
 }
 
-/// Attaches a program to many sites of one file, in one process, with one link.
+/// Attaches a program to many sites of one file, in one process or (`None`) in all that map it, with one link.
 ///
 /// Closing the link removes all of them; that takes the kernel some 30 ms however many they are, where
 /// perf events take 100 ms *each* (measured on 6.18: one RCU-tasks-trace grace period per event).
@@ -178,7 +178,11 @@ pub struct MultiSites<'a> {
 /// # Errors
 /// What `BPF_LINK_CREATE` returns: `EINVAL` for an offset that is no instruction or not probeable,
 /// `ESRCH` when the process is gone, `ENOTSUPP` where uprobes cannot be.
-pub fn link_uprobe_multi(program: BorrowedFd<'_>, sites: &MultiSites<'_>, pid: Pid) -> io::Result<OwnedFd> {
+pub fn link_uprobe_multi(
+    program: BorrowedFd<'_>,
+    sites: &MultiSites<'_>,
+    pid: Option<Pid>,
+) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
         prog_fd: u32,
@@ -209,7 +213,7 @@ pub fn link_uprobe_multi(program: BorrowedFd<'_>, sites: &MultiSites<'_>, pid: P
         cookies: sites.cookies.as_ptr() as u64,
         cnt: u32::try_from(sites.offsets.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         uprobe_flags: 0,
-        pid: pid.get().unsigned_abs(),
+        pid: pid.map_or(0, |pid| pid.get().unsigned_abs()),
         padding: 0,
     };
     // SAFETY: the structure is laid out as BPF_LINK_CREATE's `uprobe_multi`; the three arrays are as long

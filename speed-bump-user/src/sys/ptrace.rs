@@ -19,6 +19,7 @@ const NT_PRSTATUS: libc::c_int = 1;
 const NT_X86_XSTATE: libc::c_int = 0x202;
 /// include/uapi/linux/ptrace.h
 const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
+const PTRACE_LISTEN: libc::c_uint = 0x4208;
 /// `PTRACE_EVENT_STOP`, above the signal in the status of a stop.
 const EVENT_STOP: i32 = 128;
 /// What `PTRACE_O_TRACESYSGOOD` adds to the signal of a stop at a system call.
@@ -49,6 +50,8 @@ pub enum Stop {
     Group,
     /// It enters or leaves a system call.
     SystemCall,
+    /// It has executed another program, of which no instruction has run.
+    Exec,
     /// A signal is about to be delivered to it.
     Signal(i32),
     /// It has ended, or another thread has replaced the program.
@@ -79,8 +82,19 @@ impl Tracee {
     /// # Errors
     /// `EPERM` if it is traced already or the kernel forbids it, `ESRCH` if it has ended.
     pub fn seize(thread: Pid, our_child: bool) -> io::Result<Self> {
-        let options = libc::PTRACE_O_TRACESYSGOOD as usize;
-        request(libc::PTRACE_SEIZE, thread, 0, options)?;
+        Self::seize_with(thread, our_child, libc::PTRACE_O_TRACESYSGOOD)
+    }
+
+    /// Starts tracing the main thread of a child of ours, which runs on, and stops whenever it executes a program.
+    ///
+    /// # Errors
+    /// As [`Tracee::seize`].
+    pub fn seize_for_exec(child: Pid) -> io::Result<Self> {
+        Self::seize_with(child, true, libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC)
+    }
+
+    fn seize_with(thread: Pid, our_child: bool, options: libc::c_int) -> io::Result<Self> {
+        request(libc::PTRACE_SEIZE, thread, 0, usize::try_from(options).unwrap_or(0))?;
         Ok(Self { thread, our_child, detached: false })
     }
 
@@ -121,6 +135,25 @@ impl Tracee {
         }
     }
 
+    /// Waits for its next stop, however long that takes; `None` once `given_up` says so.
+    ///
+    /// # Errors
+    /// What `waitid` returns.
+    pub fn wait_long(&self, given_up: impl Fn() -> bool) -> io::Result<Option<Stop>> {
+        const LONGEST: Duration = Duration::from_millis(5);
+        let mut pause = Duration::from_micros(50);
+        loop {
+            if let Some(stop) = self.look()? {
+                return Ok(Some(stop));
+            }
+            if given_up() {
+                return Ok(None);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 5 / 4).min(LONGEST);
+        }
+    }
+
     fn look(&self) -> io::Result<Option<Stop>> {
         let looking = libc::WNOHANG | libc::__WALL | libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
         let Some((code, status)) = wait_id(self.thread, looking)? else { return Ok(None) };
@@ -137,6 +170,7 @@ impl Tracee {
         Ok(Some(match (status >> 8, status & 0xff) {
             (EVENT_STOP, libc::SIGTRAP) => Stop::Interrupted,
             (EVENT_STOP, _) => Stop::Group,
+            (libc::PTRACE_EVENT_EXEC, libc::SIGTRAP) => Stop::Exec,
             (_, SYSTEM_CALL_STOP) => Stop::SystemCall,
             (_, signal) => Stop::Signal(signal),
         }))
@@ -152,6 +186,14 @@ impl Tracee {
             Resume::ToSystemCall => libc::PTRACE_SYSCALL,
         };
         request(operation, self.thread, 0, usize::try_from(signal).unwrap_or(0))
+    }
+
+    /// Leaves it stopped with its process, until that is continued.
+    ///
+    /// # Errors
+    /// `EIO` if it takes part in no such stop, `ESRCH` if it was killed.
+    pub fn stay_stopped(&self) -> io::Result<()> {
+        request(PTRACE_LISTEN, self.thread, 0, 0)
     }
 
     /// Stops tracing it; it must stand still, and runs on, with a signal to deliver, or 0.

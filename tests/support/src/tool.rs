@@ -89,6 +89,11 @@ impl Running {
         output.wait_for(text, limit)
     }
 
+    /// What it has written to standard error by now.
+    pub fn stderr(&self) -> String {
+        self.stderr.as_ref().map(Output::text).unwrap_or_default()
+    }
+
     /// Waits for its end and kills it after `limit`, which is an error that shows its output so far.
     pub fn finish(mut self, limit: Duration) -> Result<Run> {
         let status = wait(&mut self.child, limit)?;
@@ -149,6 +154,10 @@ impl Output {
             }
         });
         Self { so_far, reader }
+    }
+
+    fn text(&self) -> String {
+        self.so_far.0.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
 
     fn wait_for(&self, text: &str, limit: Duration) -> Result<()> {

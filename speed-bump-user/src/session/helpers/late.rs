@@ -33,6 +33,7 @@ impl Session {
     /// Brings the helper into a process that is covered already, as soon as its interpreter allows.
     pub(in crate::session) fn join_later(&mut self, pid: Pid) {
         if self.helpers.terms.is_some() {
+            self.stop_following(pid);
             let now = Instant::now();
             self.helpers.joining.entry(pid).or_insert(LateJoin { since: now, next: now, way: None });
         }

@@ -1,0 +1,126 @@
+//! `run`: starts a command, covers it from its first instruction, and ends as it ends.
+
+use std::{
+    os::{fd::AsFd as _, unix::process::ExitStatusExt as _},
+    process::{ExitCode, ExitStatus},
+};
+
+use anyhow::Context as _;
+
+use super::{
+    args::RunArgs,
+    attach::{follow_offsets, settings},
+    environment::Environment,
+    exit::{self, Failure, SYSTEM, USAGE},
+    prepare,
+    terminal::tell,
+};
+use crate::{
+    launch::{Launch, LaunchError, signals::Signals, user::User},
+    process::Process,
+    session::{
+        Session,
+        run::{Ended, Listen, run as run_session},
+    },
+    stats::{
+        json::JsonOutput,
+        table::{self, FUNCTIONS_SHOWN},
+    },
+    units::Nanos,
+};
+
+/// Runs the command; its exit code.
+pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
+    // Before there are other threads, which would get the signals.
+    let signals = Signals::hold();
+    let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
+    let flags = &arguments.session;
+    let json = flags.json.clone().map(JsonOutput::from);
+    if let Some(json) = &json {
+        json.check().map_err(|error| Failure::new(USAGE, error))?;
+    }
+    let user = arguments.user.as_deref().map(User::named).transpose();
+    let user = user.map_err(|error| Failure::new(USAGE, error))?;
+    let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
+    let (resolver, notices) = prepare::prepare_for_command(&arguments.select, &environment)?;
+    for notice in &notices {
+        tell(format_args!("speed-bump-ebpf: {notice}"));
+    }
+    let settings = settings(&arguments.select, flags, &environment);
+    let mut session = Session::prepare(resolver, settings, follow_offsets())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot set up the event loop")
+        .map_err(system)?;
+
+    if let Some(signal) = signals.fatal() {
+        tell(format_args!("speed-bump-ebpf: stopped by signal {signal} before the command was started"));
+        return Ok(code(ExitStatus::from_raw(signal)));
+    }
+    let (mut launch, mut news) =
+        Launch::start(&arguments.command, user.as_ref(), signals.inherited()).map_err(not_started)?;
+    // From here on the command runs, and whatever goes wrong with us is no reason for it not to.
+    let watched = pass_signals_on(signals, &launch).and_then(|()| {
+        session.expect(launch.pid(), &mut news, launch.leash())?;
+        if verbose {
+            tell(format_args!("attached; the command runs as process {}", launch.pid()));
+        }
+        let ended = runtime.block_on(run_session(&mut session, Listen::ToCommand(news), None, |_| ()));
+        ended.context("the event loop failed")
+    });
+    session.detach();
+    if let Ok(Ended::Elapsed) = &watched
+        && verbose
+    {
+        tell(format_args!("detached: the window closed; the command runs on"));
+    }
+    let status = launch.wait().context("cannot wait for the command").map_err(system)?;
+
+    session.tell_unselected();
+    let report = session.report();
+    if !flags.quiet {
+        tell(table::render(&report, FUNCTIONS_SHOWN).trim_end());
+    }
+    for warning in &report.warnings {
+        tell(format_args!("speed-bump-ebpf: warning: {warning}"));
+    }
+    if let Err(error) = watched {
+        tell(format_args!("speed-bump-ebpf: error: the command was not covered to its end: {error:#}"));
+    }
+    if let Some(json) = &json
+        && let Err(error) = json.write(&report)
+    {
+        tell(format_args!("speed-bump-ebpf: error: {error}"));
+    }
+    if verbose {
+        tell(format_args!("detached after {}: the command ended: {status}", Nanos::from(report.duration)));
+    }
+    Ok(code(status))
+}
+
+fn pass_signals_on(signals: Signals, launch: &Launch) -> anyhow::Result<()> {
+    let process = Process::open(launch.pid());
+    let pidfd = match &process {
+        Ok(process) => process.as_fd().try_clone_to_owned()?,
+        // It has ended already, and signals with it.
+        Err(_) => return Ok(()),
+    };
+    signals.pass_to(pidfd).context("cannot pass signals on")
+}
+
+/// The exit code of a command that ended like this, as shells have it.
+fn code(status: ExitStatus) -> ExitCode {
+    const SIGNALLED: i32 = 128;
+    let code = status.code().or_else(|| Some(SIGNALLED + status.signal()?)).unwrap_or(1);
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+fn not_started(error: LaunchError) -> Failure {
+    let code = match &error {
+        LaunchError::NotFound { .. } => exit::NOT_FOUND,
+        LaunchError::NotExecutable { .. } => exit::NOT_EXECUTABLE,
+        LaunchError::System(_) => SYSTEM,
+    };
+    Failure::new(code, error)
+}

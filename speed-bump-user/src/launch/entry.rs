@@ -1,0 +1,52 @@
+//! Where a program begins.
+
+use std::io::{self, Read as _};
+
+use rustix::fs::OFlags;
+
+use crate::{process::Process, units::VirtualAddress};
+
+/// Bytes of the auxiliary vector: the kernel's own limit is far below.
+const LIMIT: u64 = 4096;
+
+/// The address of the first instruction that is the program's own: `AT_ENTRY` of its auxiliary vector. The
+/// dynamic linker jumps there when it is done.
+///
+/// # Errors
+/// The vector cannot be read, or does not say it.
+pub(super) fn of(process: &Process) -> io::Result<VirtualAddress> {
+    let mut bytes = Vec::new();
+    process.open_entry("auxv", OFlags::RDONLY)?.take(LIMIT).read_to_end(&mut bytes)?;
+    find(&bytes).ok_or_else(|| io::Error::other("its auxiliary vector names no entry point"))
+}
+
+fn find(bytes: &[u8]) -> Option<VirtualAddress> {
+    let (words, _) = bytes.as_chunks::<8>();
+    let (pairs, _) = words.as_chunks::<2>();
+    let mut pairs = pairs.iter().map(|[key, value]| (u64::from_ne_bytes(*key), u64::from_ne_bytes(*value)));
+    pairs.find(|(key, _)| *key == libc::AT_ENTRY).map(|(_, value)| VirtualAddress(value))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn our_own_entry_point_is_code() {
+        let own = Process::open(crate::units::Pid::own()).unwrap();
+        let entry = of(&own).unwrap();
+        let regions = own.regions().unwrap();
+        let there = regions.iter().find(|region| (region.start..region.end).contains(&entry)).unwrap();
+        assert!(there.executable);
+    }
+
+    #[test]
+    fn a_vector_without_it_names_none() {
+        assert_eq!(find(&[]), None);
+        assert_eq!(find(&[9; 20]), None);
+        let words = [6_u64, 4096, libc::AT_ENTRY, 0x40_1000, 0, 0];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(find(&bytes), Some(VirtualAddress(0x40_1000)));
+    }
+}

@@ -1,0 +1,131 @@
+//! Making the child.
+
+use std::{
+    ffi::OsString,
+    io::{self, PipeReader, PipeWriter, Read as _, Write as _},
+    os::{
+        fd::{AsRawFd as _, RawFd},
+        unix::process::CommandExt as _,
+    },
+    process::{Child, Command, ExitStatus},
+    thread,
+};
+
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::{
+    Leash, News,
+    signals::Inherited,
+    tracer::{self, Gate},
+    user::User,
+};
+use crate::units::Pid;
+
+/// Why a command was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// There is no such program.
+    #[error("cannot start {program}: it is not found; name a program in PATH, or a path to one")]
+    NotFound {
+        /// What was to be started.
+        program: String,
+    },
+    /// It cannot be executed.
+    #[error("cannot start {program}: {source}")]
+    NotExecutable {
+        /// What was to be started.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The operating system lacks something.
+    #[error("cannot prepare to start a command: {0}")]
+    System(io::Error),
+}
+
+/// A command that was started.
+#[derive(Debug)]
+pub struct Launch {
+    child: Child,
+    pid: Pid,
+    leash: Leash,
+}
+
+impl Launch {
+    /// Starts a command with our own standard streams, and with the signals that we were started with. It executes as
+    /// soon as it is traced.
+    ///
+    /// # Errors
+    /// It could not be executed; nothing is left of it.
+    pub fn start(
+        command: &[OsString],
+        user: Option<&User>,
+        inherited: Inherited,
+    ) -> Result<(Self, News), LaunchError> {
+        let Some((program, arguments)) = command.split_first() else {
+            return Err(LaunchError::NotFound { program: "nothing".to_owned() });
+        };
+        let (pid, say_pid) = io::pipe().map_err(LaunchError::System)?;
+        let (wait, go) = io::pipe().map_err(LaunchError::System)?;
+        let parents_end = go.as_raw_fd();
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if let Some(user) = user {
+            user.adjust_environment(&mut command);
+        }
+        let user = user.cloned();
+        let prepare = move || {
+            inherited.restore();
+            if let Some(user) = &user {
+                user.become_it()?;
+            }
+            come_to_the_gate(&say_pid, &wait, parents_end)
+        };
+        // SAFETY: it makes system calls alone, with what was allocated before the fork.
+        unsafe { command.pre_exec(prepare) };
+        let (told, news) = unbounded_channel();
+        let gate = Gate { pid, go };
+        let leash = Leash::default();
+        let held = leash.clone();
+        let trace = move || tracer::follow(gate, &told, &held);
+        thread::Builder::new().name("tracer".to_owned()).spawn(trace).map_err(LaunchError::System)?;
+        let spawned = command.spawn();
+        // Our own ends of the pipes go, so that the tracer does not wait for a child that never came.
+        drop(command);
+        let program = || program.to_string_lossy().into_owned();
+        let child = spawned.map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => LaunchError::NotFound { program: program() },
+            _ => LaunchError::NotExecutable { program: program(), source },
+        })?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::new);
+        let pid = pid.ok_or_else(|| LaunchError::System(io::ErrorKind::InvalidData.into()))?;
+        Ok((Self { child, pid, leash }, news))
+    }
+
+    /// Its PID.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// What keeps it traced.
+    pub fn leash(&self) -> Leash {
+        self.leash.clone()
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait()
+    }
+}
+
+/// In the child: says who it is and waits until it is traced. If its parent ends meanwhile, it does too.
+fn come_to_the_gate(mut say_pid: &PipeWriter, mut wait: &PipeReader, parents_end: RawFd) -> io::Result<()> {
+    say_pid.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
+    // SAFETY: the child's copy of a descriptor that its only owner here, a thread of the parent, never uses. While it
+    // is open, the end of the parent would not be seen.
+    unsafe { libc::close(parents_end) };
+    wait.read_exact(&mut [0])
+}

@@ -1,0 +1,150 @@
+//! The thread that traces the command.
+
+use std::{
+    io::{self, PipeReader, PipeWriter, Read as _, Write as _},
+    os::fd::OwnedFd,
+    sync::mpsc,
+};
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{Leash, Order, Outcome, Standing, Told, entry};
+use crate::{
+    process::Process,
+    sys::{
+        breakpoint,
+        ptrace::{Resume, Stop, Tracee},
+    },
+    units::Pid,
+};
+
+/// The ends of the pipes to the child that has not executed yet.
+#[derive(Debug)]
+pub(super) struct Gate {
+    /// Where it says its PID.
+    pub(super) pid: PipeReader,
+    /// What it waits for.
+    pub(super) go: PipeWriter,
+}
+
+/// Follows the child that comes to the gate until it ends, or until the helper was brought into it.
+pub(super) fn follow(gate: Gate, news: &UnboundedSender<Told>, leash: &Leash) {
+    let Gate { mut pid, mut go } = gate;
+    let mut number = [0; 4];
+    // It may have failed before it got there.
+    if pid.read_exact(&mut number).is_err() {
+        return;
+    }
+    let Some(child) = Pid::new(i32::from_ne_bytes(number)) else { return };
+    let traced = Tracee::seize_for_exec(child);
+    // Fails only if the child has ended.
+    let _ = go.write_all(&[1]);
+    drop(go);
+    let ended = match traced {
+        Ok(tracee) => serve(tracee, news, leash),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = ended {
+        // Nobody listens any more when the session is over.
+        let _ = news.send(Told::NotHeld(format!("it cannot be traced: {error}")));
+    }
+}
+
+/// Where a program of the command is.
+enum Progress {
+    /// It runs.
+    Runs,
+    /// It runs to its entry point.
+    Starts { process: Process, breakpoint: OwnedFd },
+}
+
+fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io::Result<()> {
+    let mut progress = Progress::Runs;
+    loop {
+        let Some(stop) = tracee.wait_long(|| leash.is_let_go())? else { return let_go(tracee) };
+        let signal = match (stop, progress) {
+            (Stop::Ended, _) => return Ok(()),
+            (Stop::Exec, _) => {
+                progress = match begin(&tracee) {
+                    Ok(starts) => starts,
+                    Err(error) => {
+                        // First, as others of ours will want to trace it.
+                        tracee.detach(0)?;
+                        let _ = news.send(Told::NotHeld(error.to_string()));
+                        return Ok(());
+                    }
+                };
+                0
+            }
+            (Stop::Signal(libc::SIGTRAP), Progress::Starts { process, breakpoint })
+                if !tracee.signal_was_sent()? =>
+            {
+                drop(breakpoint);
+                progress = Progress::Runs;
+                let Some(followed) = at_entry(process, tracee, news) else { return Ok(()) };
+                tracee = followed;
+                0
+            }
+            (Stop::Group, before) => {
+                progress = before;
+                tracee.stay_stopped()?;
+                continue;
+            }
+            (Stop::Signal(signal), before) => {
+                progress = before;
+                signal
+            }
+            (Stop::Interrupted | Stop::SystemCall, before) => {
+                progress = before;
+                0
+            }
+        };
+        match tracee.resume(Resume::Freely, signal) {
+            // It was killed; the next wait says so.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            resumed => resumed?,
+        }
+    }
+}
+
+/// Lets a command go that runs.
+fn let_go(tracee: Tracee) -> io::Result<()> {
+    tracee.interrupt()?;
+    match tracee.wait_long(|| false)? {
+        Some(Stop::Signal(signal)) => tracee.detach(signal),
+        Some(Stop::Ended) | None => Ok(()),
+        Some(Stop::Interrupted | Stop::Group | Stop::SystemCall | Stop::Exec) => tracee.detach(0),
+    }
+}
+
+/// At an exec: sees to it that the program stops at its entry point.
+fn begin(tracee: &Tracee) -> io::Result<Progress> {
+    let process = Process::open(tracee.thread()).map_err(io::Error::other)?;
+    let entry = entry::of(&process)?;
+    let breakpoint = breakpoint::set(tracee.thread(), entry).map_err(|error| {
+        io::Error::other(format!("no breakpoint of the processor can be set at its entry point: {error}"))
+    })?;
+    Ok(Progress::Starts { process, breakpoint })
+}
+
+/// Tells that the program stands at its entry point, and does what is ordered. `None`: it is traced no more.
+fn at_entry(process: Process, tracee: Tracee, news: &UnboundedSender<Told>) -> Option<Tracee> {
+    let (orders, order) = mpsc::channel();
+    let Ok(own) = Process::open(tracee.thread()) else { return Some(tracee) };
+    if news.send(Told::AtEntry(Standing { process: own, orders })).is_err() {
+        return Some(tracee);
+    }
+    let Ok(Order::BringIn { terms, room, outcome }) = order.recv() else { return Some(tracee) };
+    let (held, released) = mpsc::sync_channel::<()>(0);
+    let told = outcome.clone();
+    let brought = terms.bring_in_at_start(&process, tracee, room, move |presence| {
+        if told.send(Outcome { presence, held: Some(held) }).is_ok() {
+            // Ends when the other side is dropped.
+            let _ = released.recv();
+        }
+    });
+    if let Err(error) = brought {
+        let _ = outcome.send(Outcome { presence: Err(error), held: None });
+    }
+    None
+}

@@ -1,0 +1,258 @@
+//! A session of a command that we started: its programs are covered before their first instruction.
+//!
+//! Who [launched](crate::launch) it tells of each program that it executes. The kernel's own announcements of its
+//! execs matter only where it is not followed, or not seen: another thread than the first may have executed.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    kernel::TaskOffsets,
+    launch::{Held, Leash, News, Standing, Told},
+    probe::resolve::Resolver,
+    process::{MemoryError, Process},
+    python::helper::Room,
+    session::{Capacity, LATE_FUNCTIONS, Session, SessionError, Settings, capacity, helpers::HelperId},
+    targets::TargetKind,
+    units::{Pid, VirtualAddress},
+};
+
+/// How long the announcement of an exec may be ahead of the tracer's.
+const AHEAD: Duration = Duration::from_millis(500);
+/// Functions that there is room for, beyond those that come late anywhere: the first program is not known yet.
+const FUNCTIONS: u32 = 4 * LATE_FUNCTIONS;
+
+/// The command.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pid: Pid,
+    /// Has it followed no more.
+    leash: Leash,
+    /// Whether its execs are told.
+    is_followed: bool,
+    /// Since when an exec of it is known that was not told.
+    untold: Option<Instant>,
+    /// Whether the window was opened: its first program runs, or is about to.
+    has_begun: bool,
+}
+
+impl Session {
+    /// Prepares everything for a command that is yet to be started: see [`expect`](Self::expect).
+    ///
+    /// # Errors
+    /// Nothing is left behind.
+    pub fn prepare(
+        resolver: Resolver,
+        settings: Settings,
+        follow: Option<TaskOffsets>,
+    ) -> Result<Self, SessionError> {
+        let capacity = capacity(&resolver, &[], settings.children);
+        let named = if resolver.may_inject() { Room::NAMED.functions } else { 0 };
+        let functions = capacity.functions.saturating_add(FUNCTIONS).saturating_add(named);
+        let mut session = Self::load(resolver, settings, Capacity { functions, ..capacity }, follow)?;
+        if follow.is_some() {
+            session.engine.follow_processes()?;
+            session.follows = true;
+        }
+        Ok(session)
+    }
+
+    /// Waits for the first program of the command, and covers it.
+    ///
+    /// # Errors
+    /// It has ended, or nothing can be covered.
+    pub fn expect(&mut self, pid: Pid, news: &mut News, leash: Leash) -> Result<(), SessionError> {
+        self.root = pid;
+        self.roots = vec![pid];
+        self.command = Some(Command { pid, leash, is_followed: true, untold: None, has_begun: false });
+        match news.blocking_recv() {
+            Some(told) => self.told(told),
+            None => self.not_followed(),
+        }
+        self.begin_window()?;
+        Ok(())
+    }
+
+    /// Takes up what the command's tracer tells.
+    pub(crate) fn told(&mut self, told: Told) {
+        match told {
+            Told::AtEntry(standing) => {
+                let pid = standing.process.pid();
+                if let Some(command) = &mut self.command {
+                    command.untold = None;
+                }
+                self.let_go_of_image(pid);
+                let covered = self.cover_standing(standing).and_then(|held| {
+                    self.begin_window()?;
+                    Ok(held)
+                });
+                match covered {
+                    Ok(held) => drop(held),
+                    Err(error) if self.is_gone(pid) => tracing::debug!("process {pid} ended: {error}"),
+                    Err(error) => self.warn(format!("process {pid} is not covered: {error}")),
+                }
+            }
+            Told::NotHeld(why) => {
+                self.warn(format!(
+                    "a program was not held before its first instruction: {why}; it is covered from a few milliseconds \
+                     after its start on"
+                ));
+                self.not_followed();
+                if let Some(pid) = self.command.as_ref().map(|command| command.pid) {
+                    self.cover_anew(pid);
+                }
+            }
+        }
+    }
+
+    /// The command's execs are told no more.
+    pub(crate) fn not_followed(&mut self) {
+        if let Some(command) = &mut self.command {
+            command.is_followed = false;
+        }
+    }
+
+    /// Covers a program at its entry point; it stands still as long as the result lives.
+    fn cover_standing(&mut self, standing: Standing) -> Result<At, SessionError> {
+        let process = &standing.process;
+        let pid = process.pid();
+        let plan = self.resolver.plan_at_start(process, None)?;
+        let own = Process::open(pid)?;
+        if !plan.wants_helper() {
+            self.cover(own, &plan, None)?;
+            return Ok(At::Followed(standing));
+        }
+        let terms = self.helpers.terms().cloned();
+        let terms = terms.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
+        if is_musl(process) {
+            self.cover(own, &plan, None)?;
+            self.warn(format!(
+                "process {pid}: its C library (musl) is not ready to load the helper before the program runs; it is brought \
+                 in as soon as it can be, and calls until then are not seen"
+            ));
+            self.join_later(pid);
+            self.not_followed();
+            return Ok(At::Followed(standing));
+        }
+        let range = self.functions.reserve(Room::NAMED.functions)?;
+        self.not_followed();
+        match standing.bring_in(&terms, Room::NAMED) {
+            Ok((presence, held)) => {
+                let id: HelperId = self.take_in(presence, range);
+                self.cover(own, &plan, Some(id))?;
+                Ok(At::Held(held))
+            }
+            Err(error) => {
+                self.functions_of_nobody(range);
+                self.cover(own, &plan, None)?;
+                self.warn(format!(
+                    "process {pid}: the helper could not be brought in before Python began: {error}; it is brought in as \
+                     soon as it can be, and calls until then are not seen"
+                ));
+                self.join_later(pid);
+                Ok(At::Runs)
+            }
+        }
+    }
+
+    /// The helper is to be brought into a program that runs: whoever follows it must let it go.
+    pub(super) fn stop_following(&mut self, pid: Pid) {
+        if let Some(command) = self.command.as_ref().filter(|command| command.pid == pid) {
+            command.leash.let_go();
+        }
+    }
+
+    fn begin_window(&mut self) -> Result<(), SessionError> {
+        if let Some(command) = self.command.as_mut().filter(|command| !command.has_begun) {
+            command.has_begun = true;
+            self.open_window()?;
+        }
+        Ok(())
+    }
+
+    /// Whether this is the command, whose execs are taken up here: the kernel announces one.
+    pub(super) fn command_executed(&mut self, pid: Pid) -> bool {
+        let is_stale = self.covered.get(&pid).is_some_and(|covered| {
+            // Nothing is mapped at 0: an image that is there refuses.
+            let memory = covered.image.as_ref();
+            memory.is_some_and(|image| {
+                !matches!(image.read_u64(VirtualAddress(0)), Err(MemoryError::Gone { .. }))
+            })
+        });
+        let Some(command) = self.command.as_mut().filter(|command| command.pid == pid) else { return false };
+        if is_stale {
+            // It was told already.
+        } else if command.is_followed {
+            command.untold.get_or_insert_with(Instant::now);
+        } else {
+            self.cover_anew(pid);
+        }
+        true
+    }
+
+    /// Covers a program whose exec was announced and is not told.
+    pub(super) fn look_for_untold(&mut self) {
+        let Some(command) = &mut self.command else { return };
+        if command.untold.is_some_and(|since| since.elapsed() >= AHEAD) {
+            command.untold = None;
+            let pid = command.pid;
+            self.cover_anew(pid);
+        }
+    }
+
+    fn cover_anew(&mut self, pid: Pid) {
+        self.let_go_of_image(pid);
+        match Process::open(pid) {
+            Ok(process) => self.cover_found(process),
+            Err(error) => tracing::debug!("process {pid} is not covered after its exec: {error}"),
+        }
+    }
+
+    fn let_go_of_image(&mut self, pid: Pid) {
+        if let Some(covered) = self.covered.remove(&pid) {
+            self.let_go(covered);
+        }
+    }
+
+    fn is_gone(&self, pid: Pid) -> bool {
+        !Process::open(pid).is_ok_and(|process| process.is_alive())
+    }
+
+    /// At the end: what kept targets from selecting anything.
+    pub fn tell_unselected(&mut self) {
+        let selected: Vec<bool> =
+            self.report().targets.iter().map(|target| !target.functions.is_empty()).collect();
+        let targets = self.resolver.targets().iter().zip(selected);
+        let missing: Vec<String> = targets
+            .filter(|(_, selected)| !selected)
+            .map(|((_, target), _)| {
+                let among = match target.kind {
+                    TargetKind::Python => "the Python functions that were loaded",
+                    TargetKind::Native | TargetKind::Usdt => "the files that were mapped",
+                };
+                format!("line {}: `{}` selected nothing among {among}", target.line, target.text)
+            })
+            .collect();
+        for text in missing {
+            self.warn(text);
+        }
+    }
+}
+
+/// Whether the program's C library is musl, which runs constructors after the entry point only.
+fn is_musl(process: &Process) -> bool {
+    let files = process.mappings().map(|mappings| mappings.files).unwrap_or_default();
+    files.iter().any(|file| {
+        let name = file.path_in_process.file_name().unwrap_or_default();
+        name.as_encoded_bytes().starts_with(b"ld-musl-")
+    })
+}
+
+/// Where the program is after it was covered.
+enum At {
+    /// At its entry point, and followed from there on.
+    Followed(#[expect(dead_code, reason = "dropping it lets the program go on")] Standing),
+    /// At its entry point, and not followed from there on.
+    Held(#[expect(dead_code, reason = "dropping it lets the program go on")] Held),
+    /// It runs.
+    Runs,
+}

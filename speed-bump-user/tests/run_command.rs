@@ -1,0 +1,204 @@
+//! `run` of any command: native functions from the first call on, exit codes, signals, and our own death.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "run/command.rs"]
+mod command;
+
+use std::{
+    fs,
+    process::{Command, ExitStatus},
+};
+
+use command::{run, start, status};
+use rustix::process::Signal;
+use speed_bump_testing::{
+    Fixture,
+    session::{PATIENCE, obstacle, wait_until},
+    skip, skip_case,
+};
+
+const PROGRAM: &str = "\
+__attribute__((noinline)) int work(int n) { __asm__ volatile(\"\"); return n + 1; }
+__attribute__((constructor)) static void before_main(void) { for (int i = 0; i < 30; i++) work(i); }
+int main(void) { for (int i = 0; i < 1000; i++) work(i); return 0; }
+";
+
+#[test]
+fn native_functions_are_counted_from_the_first_call_on() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for flags in [&["-O1"][..], &["-O1", "-static"]] {
+        let fixture = match Fixture::compile_text(PROGRAM, flags) {
+            Ok(fixture) => fixture,
+            Err(error) => {
+                skip_case!(format!("{flags:?}"), "it cannot be compiled: {error}");
+                continue;
+            }
+        };
+        let target = format!("native:{}:work\n", fixture.program().display());
+        let ended = run(&target, &["--delay", "1us"], &Command::new(fixture.program()));
+        assert_eq!(ended.counts(0), (1030, 1030), "{flags:?}: {}", ended.run.stderr);
+    }
+}
+
+#[test]
+fn every_program_of_a_chain_is_covered() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let fixture = Fixture::compile_text(PROGRAM, &["-O1"]).unwrap();
+    let program = fixture.program().to_str().unwrap();
+    let mut command = Command::new("env");
+    command.args(["A=1", "sh", "-c", &format!("{program}; {program} & wait; exec {program}")]);
+    let target = format!("native:{program}:work\n");
+    let ended = run(&target, &["--delay", "1us"], &command);
+    // The last replaced the shell and was held before its first instruction; the others were covered meanwhile.
+    let (calls, _) = ended.counts(0);
+    assert!((1030..=3090).contains(&calls), "{calls}: {}", ended.run.stderr);
+    assert_eq!(ended.report["pids"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn the_window_counts_from_the_start_of_the_command() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let fixture = Fixture::compile_text(PROGRAM, &["-O1"]).unwrap();
+    let target = format!("native:{}:work\n", fixture.program().display());
+    let ended = run(&target, &["--start-after", "3600s"], &Command::new(fixture.program()));
+    assert_eq!(ended.counts(0), (1030, 0), "{}", ended.run.stderr);
+    // It runs on when the window has closed.
+    let mut command = Command::new("sh");
+    command.args(["-c", "sleep 1; echo done"]);
+    let ended = run("native:*/libc.so.6:getppid\n", &["--duration", "1ms"], &command);
+    assert_eq!(ended.run.stdout, "done\n");
+}
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let of_shell = |text: &str| status(&[], "sh", &["-c", text]).code();
+    assert_eq!(of_shell("exit 0"), Some(0));
+    assert_eq!(of_shell("exit 7"), Some(7));
+    assert_eq!(of_shell("kill -TERM $$"), Some(128 + 15));
+    assert_eq!(of_shell("kill -KILL $$"), Some(128 + 9));
+    assert_eq!(status::<&str>(&[], "no-such-program-anywhere", &[]).code(), Some(127));
+    assert_eq!(status::<&str>(&[], "/no/such/program", &[]).code(), Some(127));
+    assert_eq!(
+        status::<&str>(&[], concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), &[]).code(),
+        Some(126)
+    );
+    assert_eq!(status::<&str>(&[], "/etc", &[]).code(), Some(126));
+}
+
+#[test]
+fn streams_and_surroundings_are_inherited() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let mut command = Command::new("sh");
+    let text = "echo \"$A $(pwd)\"; echo error >&2; exec grep SigBlk /proc/self/status";
+    command.args(["-c", text]).env("A", "b");
+    let ended = run("native:*/libc.so.6:getppid\n", &["--quiet"], &command);
+    let here = std::env::current_dir().unwrap();
+    assert!(ended.run.stdout.starts_with(&format!("b {}\n", here.display())), "{}", ended.run.stdout);
+    assert!(ended.run.stdout.contains("SigBlk:\t0000000000000000"), "{}", ended.run.stdout);
+    assert!(ended.run.stderr.starts_with("error\n"), "{}", ended.run.stderr);
+}
+
+#[test]
+fn signals_are_passed_on_once() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let text = "trap 'echo usr1' USR1; trap 'echo term; exit 3' TERM; echo ready >&2
+                while :; do sleep 0.01; done";
+    let mut command = Command::new("sh");
+    command.args(["-c", text]);
+    let mut started = start("native:*/libc.so.6:getppid\n", &[], &command);
+    started.running.wait_for_stderr("ready\n", PATIENCE).unwrap();
+    started.running.signal(Signal::USR1).unwrap();
+    // Signals of different kinds may overtake each other.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    started.running.signal(Signal::TERM).unwrap();
+    let ended = started.finish();
+    assert_eq!((ended.run.status.code(), ended.run.stdout.as_str()), (Some(3), "usr1\nterm\n"));
+}
+
+#[test]
+fn a_stopped_command_can_be_continued() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo ready $$ >&2; kill -STOP $$; echo on"]);
+    let started = start("native:*/libc.so.6:getppid\n", &["-v"], &command);
+    started.running.wait_for_stderr("the command runs as process ", PATIENCE).unwrap();
+    started.running.wait_for_stderr("ready", PATIENCE).unwrap();
+    let pid = child_of(started.running.pid());
+    let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // A traced process shows as t, another as T.
+    wait_until("it is stopped", || Ok(state().contains(") t ") || state().contains(") T "))).unwrap();
+    let process = rustix::process::Pid::from_raw(pid).unwrap();
+    wait_until("it is continued", || {
+        let _ = rustix::process::kill_process(process, Signal::CONT);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        Ok(!state().contains(") t ") && !state().contains(") T "))
+    })
+    .unwrap();
+    let ended = started.finish();
+    assert_eq!(ended.run.stdout, "on\n", "{}", ended.run.stderr);
+}
+
+/// The only child of a process.
+fn child_of(pid: i32) -> i32 {
+    let children = || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let lists = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok());
+        lists.collect::<String>()
+    };
+    wait_until("there is a child", || Ok(!children().is_empty())).unwrap();
+    children().split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn our_death_leaves_the_command_alone() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (mark, result) = (folder.path().join("mark"), folder.path().join("result"));
+    let text = "echo ready >&2; while ! [ -e \"$0\" ]; do sleep 0.01; done; echo done > \"$1\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", text]).arg(&mark).arg(&result);
+    let mut started = start("native:*/libc.so.6:getppid\n", &[], &command);
+    started.running.wait_for_stderr("ready\n", PATIENCE).unwrap();
+    let pid = child_of(started.running.pid());
+    started.running.signal(Signal::KILL).unwrap();
+    wait_until("the command has another parent", || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        Ok(status.contains("TracerPid:\t0\n"))
+    })
+    .unwrap();
+    fs::write(&mark, "").unwrap();
+    wait_until("the command has ended", || Ok(result.exists())).unwrap();
+}
+
+#[test]
+fn a_command_runs_as_the_user_that_was_asked_for() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $(id -un) $(id -G) $USER $HOME"]);
+    let ended = run("native:*/libc.so.6:getppid\n", &["--user", "nobody"], &command);
+    let expected = Command::new("sh").args(["-c", "echo nobody $(id -G nobody) nobody"]).output().unwrap();
+    let expected = String::from_utf8(expected.stdout).unwrap();
+    assert!(ended.run.stdout.starts_with(expected.trim_end()), "{}", ended.run.stdout);
+    let unknown: ExitStatus = status(&["--user", "no-such-user"], "true", &[] as &[&str]);
+    assert_eq!(unknown.code(), Some(2));
+}
