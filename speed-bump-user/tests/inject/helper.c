@@ -50,6 +50,7 @@ static void *run(void *block)
 __attribute__((visibility("default"))) int speed_bump_attach(int fd)
 {
 	uint8_t *bytes = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd); /* the helper's in any case */
 	if (bytes == MAP_FAILED)
 		return 1;
 	if (bytes[0] == 'L') { /* a helper that waits for a lock that nobody gives back */
