@@ -1,11 +1,10 @@
 //! Where the process's dynamic loader is, and code of its own to build remote calls from.
 
+use std::io::Read as _;
+
 use object::{
     LittleEndian,
-    read::{
-        ReadCache,
-        elf::{ElfFile64, Sym as _},
-    },
+    read::elf::{ElfFile64, Sym as _},
 };
 
 use super::{InjectError, arch};
@@ -36,6 +35,8 @@ const FLAGS: u64 = (libc::RTLD_NOW | libc::RTLD_NODELETE) as u64;
 const INTERNAL_DLOPEN: u64 = 0x8000_0000;
 /// Bytes of code of one file that are searched.
 const CODE_LIMIT: u64 = 16 << 20;
+/// Bytes of one file that are read for its symbols. C libraries have two million.
+const FILE_LIMIT: u64 = 64 << 20;
 /// Bytes that are searched at a time: what is looked for is mostly among the first.
 const PIECE_BYTES: u64 = 64 << 10;
 /// How far pieces overlap, as what is looked for may lie across their border; it is shorter than that.
@@ -61,8 +62,11 @@ pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
         })?;
         let elf = ElfFile::from_file(copy, &file.path_in_process)?;
         let Some(bias) = bias(file, &elf) else { continue };
-        let cache = ReadCache::new(opened.file());
-        let address = |name: &str| exported(&cache, name).map(|at| bias.to_process(at));
+        // Read at once: a name at a time takes a hundred times as long.
+        let mut bytes = Vec::new();
+        let read = opened.file().take(FILE_LIMIT).read_to_end(&mut bytes);
+        read.map_err(|source| super::system(process, "reading the C library", source))?;
+        let address = |name: &str| exported(bytes.as_slice(), name).map(|at| bias.to_process(at));
         if let Some(function) = address("dlopen") {
             dlopen = Some(Dlopen { function, flags: FLAGS });
         } else if let Some(function) = address("__libc_dlopen_mode") {
