@@ -13,6 +13,7 @@ mod calls;
 pub mod error;
 pub mod image;
 mod injectable;
+mod laps;
 mod preflight;
 mod remote_call;
 mod resident;
@@ -46,6 +47,7 @@ use crate::{
 #[cfg(target_arch = "aarch64")]
 use aarch64 as arch;
 use injectable::Image;
+use laps::Laps;
 use remote_call::{Borrowed, Saved};
 use resident::Residents;
 use stage::Stage;
@@ -83,6 +85,8 @@ pub struct Injected {
     pub thread: Pid,
     /// How long that thread stood still or worked for us.
     pub stopped: Nanos,
+    /// Where the time went: steps in their order. All from `borrow` on are in `stopped`, and the end of `borrow`.
+    pub steps: Vec<(&'static str, Nanos)>,
 }
 
 /// Fills in a control block: an empty memory file of the process.
@@ -103,12 +107,17 @@ pub fn inject(
     control: &mut FillControl<'_>,
     limits: Limits,
 ) -> Result<Injected, InjectError> {
+    let mut laps = Laps::start();
     preflight::check(process)?;
+    laps.lap("preflight");
     let parsed = Image::parse(image)?;
+    laps.lap("image");
     let symbols = symbols::find(process)?;
+    laps.lap("symbols");
     resident::check_idle(process)?;
     let residents = resident::find(process, &parsed)?;
-    let injection = Injection { process, image: &parsed, bytes: image, symbols, residents };
+    laps.lap("resident");
+    let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
     let work = || injection.run(interpreters, control, &limits);
     // A thread of our own, since the kernel lets go of whatever it traced when it ends.
     std::thread::scope(|scope| match scope.spawn(work).join() {
@@ -132,9 +141,11 @@ pub fn inject_into_standing(
     ready: &mut dyn FnMut(Injected),
 ) -> Result<(), InjectError> {
     let since = Instant::now();
+    let mut laps = Laps::start();
     preflight::check_traced(process)?;
     let parsed = Image::parse(image)?;
     let symbols = symbols::find(process)?;
+    laps.lap("symbols");
     seccomp::check(process, &tracee)?;
     let system = |what| move |source| system(process, what, source);
     let memory = process.open_entry("mem", OFlags::RDWR).map_err(system("opening its memory"))?;
@@ -143,13 +154,15 @@ pub fn inject_into_standing(
         Ok(Saved { registers, extended, mask: tracee.signal_mask()? })
     })();
     let saved = saved.map_err(system("reading registers"))?;
-    let injection =
-        Injection { process, image: &parsed, bytes: image, symbols, residents: Residents::default() };
-    let mut borrowed = Borrowed::new(process, tracee, saved, symbols.code, memory)?;
+    let code = symbols.code;
+    let residents = Residents::default();
+    let mut injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
+    let mut borrowed = Borrowed::new(process, tracee, saved, code, memory)?;
     let thread = borrowed.thread();
     let outcome = injection.with_thread(&mut borrowed, control, &limits).map(|(loaded, control)| {
         let Loaded { text, image, fresh, .. } = loaded;
-        ready(Injected { control, text, image, fresh, thread, stopped: Nanos::from(since.elapsed()) });
+        let (stopped, steps) = (Nanos::from(since.elapsed()), injection.laps.steps());
+        ready(Injected { control, text, image, fresh, thread, stopped, steps });
     });
     let returned = borrowed.put_back();
     outcome.and(returned)
@@ -172,6 +185,7 @@ struct Injection<'a> {
     bytes: &'a [u8],
     symbols: Symbols,
     residents: Residents,
+    laps: Laps,
 }
 
 /// A helper in the process.
@@ -196,25 +210,29 @@ const MFD_EXEC: u64 = 16;
 
 impl Injection<'_> {
     fn run(
-        self,
+        mut self,
         interpreters: &[FileIdentity],
         control: &mut FillControl<'_>,
         limits: &Limits,
     ) -> Result<Injected, InjectError> {
         let _quiet = crate::sys::signals::Blocked::fatal();
         let (mut borrowed, since) = borrow::borrow(self.process, &self.symbols, interpreters, limits)?;
+        self.laps.lap("borrow");
         let thread = borrowed.thread();
         let outcome = self.with_thread(&mut borrowed, control, limits);
         let returned = borrowed.put_back();
+        self.laps.lap("give back");
         let stopped = Nanos::from(since.elapsed());
         let (loaded, control) = outcome?;
         returned?;
         let Loaded { text, image, fresh, .. } = loaded;
-        Ok(Injected { control, text, image, fresh, thread, stopped })
+        let steps = self.laps.steps();
+        tracing::debug!(?steps, "injected");
+        Ok(Injected { control, text, image, fresh, thread, stopped, steps })
     }
 
     fn with_thread(
-        &self,
+        &mut self,
         thread: &mut Borrowed<'_>,
         fill: &mut FillControl<'_>,
         limits: &Limits,
@@ -229,15 +247,18 @@ impl Injection<'_> {
             None => self.load(thread, limits)?,
         };
         let control = self.memory_file(thread, resident::CONTROL_NAME, MFD_NOEXEC_SEAL)?;
+        self.laps.lap("control file");
         if let Err(source) = fill(&control.here) {
             // The first failure is the one to tell.
             let _ = self.close(thread, &control);
             return Err(InjectError::Control { pid: self.pid(), source });
         }
+        self.laps.lap("fill in");
         // The helper closes the descriptor in any case: by the time it is back, another thread may have been given the
         // number for a file of its own.
         let arguments = [control.in_process, 0];
         let code = thread.call(Stage::Attach, loaded.attach, arguments, limits.call)?;
+        self.laps.lap("attach");
         if code != 0 {
             return Err(InjectError::Helper { pid: self.pid(), code, failure: helper_failure(code) });
         }
@@ -245,17 +266,19 @@ impl Injection<'_> {
     }
 
     /// Has the thread load the image.
-    fn load(&self, thread: &mut Borrowed<'_>, limits: &Limits) -> Result<Loaded, InjectError> {
+    fn load(&mut self, thread: &mut Borrowed<'_>, limits: &Limits) -> Result<Loaded, InjectError> {
         let file = self.memory_file(thread, resident::IMAGE_NAME, MFD_EXEC)?;
+        self.laps.lap("image file");
         let loaded = self.load_file(thread, &file, limits);
         let closed = self.close(thread, &file);
         let (text, attach) = loaded?;
         closed?;
+        self.laps.lap("close");
         Ok(Loaded { text, attach, image: self.probe_file(file.here)?, fresh: true })
     }
 
     fn load_file(
-        &self,
+        &mut self,
         thread: &mut Borrowed<'_>,
         file: &MemoryFile,
         limits: &Limits,
@@ -264,6 +287,7 @@ impl Injection<'_> {
         here.write_all(self.bytes).map_err(|source| self.system("writing the helper's image", source))?;
         let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE | SealFlags::SEAL;
         fcntl_add_seals(here, seals).map_err(|errno| self.system("sealing the image", errno.into()))?;
+        self.laps.lap("write image");
         // A loader takes a name that it knows for the library that it knows by it, without looking at the file, and
         // the name of an earlier helper may have ended in the same number.
         let dots = "./".repeat(self.residents.count);
@@ -272,6 +296,7 @@ impl Injection<'_> {
         let path = thread.text(&path)?;
         let dlopen = self.symbols.dlopen;
         let handle = thread.call(Stage::Dlopen, dlopen.function, [path, dlopen.flags], limits.call)?;
+        self.laps.lap("dlopen");
         let inode = here.metadata().map_err(|source| self.system("examining the image", source))?.ino();
         let regions = self.process.regions()?;
         // The low half of a handle is not zero by chance but once in 2^28 times, and the mappings tell.
@@ -280,6 +305,7 @@ impl Injection<'_> {
             .find(|region| region.executable && region.inode == inode && region.name == MAPPED_IMAGE)
             .ok_or(InjectError::Refused { pid: self.pid() })?;
         tracing::debug!(handle, start = %text.start, "the helper is loaded");
+        self.laps.lap("find mapping");
         let text = MappedRange {
             start: text.start,
             end: text.end,

@@ -1,4 +1,4 @@
-//! The loader is killed in the middle of injecting, at every moment: the process goes on.
+//! The loader is killed while it has borrowed a thread, at every step: the process goes on, and takes the helper again.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -6,95 +6,224 @@
 mod support;
 
 use std::{
+    collections::BTreeMap,
+    fs::File,
     io::{BufRead as _, BufReader},
-    process::{Command, Stdio},
+    os::unix::fs::FileExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::Receiver,
+    thread::JoinHandle,
     time::Duration,
 };
 
-use speed_bump_testing::{pythons, skip};
-use speed_bump_user::inject::{InjectError, Limits};
+use rustix::process::Signal;
+use speed_bump_testing::{PythonBuild, pythons, skip};
+use speed_bump_user::{
+    inject::{InjectError, Limits, inject},
+    process::Process,
+};
 
-/// Names the process that the child of this test is to inject into; see [`loader`].
+/// What the loader of these tests is told: the process, the file with the image, and the [`Fate`].
 const TARGET: &str = "SPEED_BUMP_TEST_TARGET";
+const IMAGE: &str = "SPEED_BUMP_TEST_IMAGE";
+const FATE: &str = "SPEED_BUMP_TEST_FATE";
 
-/// Steps of the time at which it is killed.
-const STEP: Duration = Duration::from_millis(2);
-const KILLS: u32 = 60;
+/// What the programs do whose thread is borrowed: one waits, one computes.
+const SCRIPTS: [&str; 2] = [
+    "import time\nwhile 1: print(flush=True); time.sleep(0.001)",
+    "def f(n):\n  return n if n < 2 else f(n - 1) + f(n - 2)\nwhile 1: print(flush=True); f(12)",
+];
+/// Loaders killed at whatever step they are, for each script.
+const KILLS: u32 = 40;
 
-/// Not a test by itself: the loader that the test below starts and kills.
+/// Not a test by itself: the loader that the tests below start and kill.
 #[test]
-#[ignore = "run by the test below, as a process of its own"]
+#[ignore = "run by the tests below, as a process of its own"]
 fn loader() {
     let Ok(target) = std::env::var(TARGET) else { return };
     let process = support::open(target.parse().unwrap());
-    let image = std::fs::read(std::env::var("SPEED_BUMP_TEST_IMAGE").unwrap()).unwrap();
+    let image = std::fs::read(std::env::var(IMAGE).unwrap()).unwrap();
     let interpreters = support::interpreters(&process);
-    println!("ready");
-    // Until it is killed. The helper quits by itself, so that the next session is let in.
-    let mut sessions = 0_u32;
-    loop {
-        match support::inject_known(&process, &image, b'Q', Limits::default(), &interpreters) {
-            Ok(_) => sessions += 1,
-            Err(InjectError::InUse { .. }) => {}
-            Err(error) => panic!("after {sessions} sessions: {error}"),
+    let fate = std::env::var(FATE).unwrap();
+    let behaviour = if fate == "attach" { b'K' } else { b'Q' };
+    let mut fill = |block: &File| {
+        if fate == "control" {
+            rustix::process::kill_process(rustix::process::getpid(), Signal::KILL)?;
         }
-        println!("{sessions} sessions");
+        block.set_len(4096)?;
+        block.write_all_at(&[behaviour], 0)
+    };
+    println!("ready");
+    loop {
+        match inject(&process, &image, &interpreters, &mut fill, Limits::default()) {
+            // The helper quits by itself, so that the next session is let in.
+            Ok(_) | Err(InjectError::InUse { .. }) => {}
+            Err(error) => panic!("{fate}: {error}"),
+        }
     }
 }
 
+fn start_loader(target: &Process, image: &Path, fate: &str) -> Child {
+    let mut loader = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "loader", "--nocapture"])
+        .env(TARGET, target.pid().to_string())
+        .env(IMAGE, image)
+        .env(FATE, fate)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(loader.stdout.take().unwrap()).lines();
+    while output.next().is_some_and(|line| !line.unwrap().contains("ready")) {}
+    loader
+}
+
+/// A program that prints lines for as long as it goes on.
+struct Program {
+    child: Child,
+    process: Process,
+    lines: Receiver<()>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Program {
+    fn start(python: &PythonBuild, script: &str) -> Self {
+        let mut child = python.interpreter().args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (sender, lines) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            while output.next().is_some_and(|line| line.is_ok() && sender.send(()).is_ok()) {}
+        });
+        let process = support::open(child.id().cast_signed());
+        let program = Self { child, process, lines, reader: Some(reader) };
+        program.lines.recv_timeout(Duration::from_secs(60)).unwrap();
+        program
+    }
+
+    fn goes_on(&mut self, after: &str) {
+        // What is in the pipe already shows nothing.
+        std::thread::sleep(Duration::from_millis(5));
+        while self.lines.try_recv().is_ok() {}
+        for _ in 0..3 {
+            if let Err(error) = self.lines.recv_timeout(Duration::from_secs(60)) {
+                panic!("after {after} it says nothing: {error}; {:?}", self.child.try_wait());
+            }
+        }
+        let status =
+            std::fs::read_to_string(format!("/proc/{0}/task/{0}/status", self.process.pid())).unwrap();
+        assert!(status.contains("SigBlk:\t0000000000000000"), "deaf to signals after {after}: {status}");
+        assert!(status.contains("TracerPid:\t0\n"), "{after}: {status}");
+    }
+
+    /// That a whole session is to be had in it yet.
+    fn takes_the_helper(&self, after: &str) {
+        let injected =
+            support::wait_for("the last session's helper to quit", || {
+                match support::inject_here(&self.process) {
+                    Ok(injected) => Some(injected),
+                    Err(InjectError::InUse { .. }) => None,
+                    Err(error) => panic!("after {after}: {error}"),
+                }
+            });
+        support::check_and_leave(&self.process, &injected);
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = self.reader.take().map(JoinHandle::join);
+    }
+}
+
+fn image_file(folder: &Path, variant: &str) -> std::path::PathBuf {
+    let file = folder.join(variant);
+    std::fs::write(&file, support::image_variant(variant)).unwrap();
+    file
+}
+
+fn ended_by_kill(loader: &mut Child) {
+    use std::os::unix::process::ExitStatusExt as _;
+    assert_eq!(loader.wait().unwrap().signal(), Some(libc::SIGKILL), "the loader was not killed");
+}
+
+/// Each of these kills comes from within the step: from the borrowed thread itself, or while it stands still.
 #[test]
-fn a_killed_loader_leaves_a_process_that_goes_on() {
+fn killed_in_a_step_of_the_borrowed_thread() {
     let Some(python) = pythons().last() else {
         return skip!("this machine has no Python 3.8 or newer");
     };
     let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
-    std::fs::write(&image, support::image()).unwrap();
-    for script in [
-        "import time\nwhile 1: print(flush=True); time.sleep(0.001)",
-        "def f(n):\n  return n if n < 2 else f(n - 1) + f(n - 2)\nwhile 1: print(f(12), flush=True)",
-    ] {
-        let mut child = python.interpreter().args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let reader =
-            std::thread::spawn(
-                move || while lines.next().is_some_and(|line| sender.send(line.unwrap()).is_ok()) {},
-            );
-        receiver.recv_timeout(Duration::from_secs(60)).unwrap();
-        let mut sessions = 0;
-        for kill in 0..KILLS {
-            let mut loader = Command::new(std::env::current_exe().unwrap())
-                .args(["--ignored", "--exact", "loader", "--nocapture"])
-                .env(TARGET, child.id().to_string())
-                .env("SPEED_BUMP_TEST_IMAGE", &image)
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let mut output = BufReader::new(loader.stdout.take().unwrap()).lines();
-            while output.next().is_some_and(|line| !line.unwrap().contains("ready")) {}
-            std::thread::sleep(STEP * kill);
-            loader.kill().unwrap();
-            loader.wait().unwrap();
-            let last = output.map_while(Result::ok).filter(|line| line.ends_with(" sessions")).last();
-            sessions += last.map_or(0, |line| line.split(' ').next().unwrap().parse::<u32>().unwrap());
-            assert!(child.try_wait().unwrap().is_none(), "{script}: ended by kill {kill}");
-            while receiver.try_recv().is_ok() {}
-            receiver
-                .recv_timeout(Duration::from_secs(60))
-                .unwrap_or_else(|error| panic!("{script}: says nothing after kill {kill}: {error}"));
+    let (quiet, killer) = (image_file(folder.path(), "ONE"), image_file(folder.path(), "KILLER"));
+    for script in SCRIPTS {
+        // A library's constructors run once, so each needs a process in which nothing is loaded.
+        for (fate, image) in [("dlopen", &killer), ("control", &quiet), ("attach", &quiet)] {
+            let mut program = Program::start(python, script);
+            let mut loader = start_loader(&program.process, image, fate);
+            ended_by_kill(&mut loader);
+            program.goes_on(fate);
+            program.takes_the_helper(fate);
         }
-        assert!(sessions > 0, "no loader came to the end of a session");
-        // No thread is left stopped or deaf to signals.
-        let process = support::open(child.id().cast_signed());
-        support::wait_for("the last session's helper to quit", || {
-            support::inject_with(&process, support::image(), b'Q', Limits::default()).ok()
-        });
-        let main = std::fs::read_to_string(format!("/proc/{0}/task/{0}/status", child.id())).unwrap();
-        assert!(main.contains("SigBlk:\t0000000000000000"), "{main}");
-        child.kill().unwrap();
-        child.wait().unwrap();
-        drop(receiver);
-        reader.join().unwrap();
     }
+}
+
+/// Stops the loader at any moment and kills it if the thread is borrowed then; the steps that were met, by number.
+#[test]
+fn killed_at_any_moment_with_a_thread_borrowed() {
+    let Some(python) = pythons().last() else {
+        return skip!("this machine has no Python 3.8 or newer");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let image = image_file(folder.path(), "ONE");
+    let mut met = BTreeMap::new();
+    for script in SCRIPTS {
+        let mut program = Program::start(python, script);
+        for kill in 0..KILLS {
+            let mut loader = start_loader(&program.process, &image, "any");
+            let step = support::wait_for("a moment with a thread borrowed", || {
+                std::thread::sleep(Duration::from_micros(u64::from(kill) * 37 % 1000));
+                stop(&loader);
+                let step = borrowed_at(&program.process);
+                if step.is_none() {
+                    rustix::process::kill_process(pid_of(&loader), Signal::CONT).unwrap();
+                }
+                step
+            });
+            loader.kill().unwrap();
+            ended_by_kill(&mut loader);
+            *met.entry(step).or_insert(0_u32) += 1;
+            program.goes_on(&format!("kill {kill}"));
+        }
+        program.takes_the_helper("all kills");
+    }
+    println!("killed with the borrowed thread in: {met:?}");
+    assert_eq!(met.values().sum::<u32>(), KILLS * 2);
+}
+
+fn pid_of(child: &Child) -> rustix::process::Pid {
+    rustix::process::Pid::from_child(child)
+}
+
+/// Stops the loader, and waits until all its threads stand still.
+fn stop(loader: &Child) {
+    rustix::process::kill_process(pid_of(loader), Signal::STOP).unwrap();
+    support::wait_for("the loader to stop", || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", loader.id())).unwrap();
+        let stands = |thread: std::fs::DirEntry| {
+            std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
+        };
+        threads.map(Result::unwrap).all(stands).then_some(())
+    });
+}
+
+/// The system call that the main thread is in, if it is being traced; the loader stands still, so that this lasts.
+fn borrowed_at(process: &Process) -> Option<String> {
+    let pid = process.pid();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/status")).ok()?;
+    if status.contains("TracerPid:\t0\n") {
+        return None;
+    }
+    let call = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/syscall")).ok()?;
+    Some(call.split_whitespace().next().unwrap_or("?").to_owned())
 }

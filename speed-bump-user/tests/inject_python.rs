@@ -1,4 +1,5 @@
-//! A stand-in for the helper is injected into running interpreters, and they go on.
+//! A stand-in for the helper is injected into running interpreters, and they go on: each interpreter, and each kind of
+//! program, in some pairing of the two.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -8,9 +9,14 @@ mod support;
 use std::{
     io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use speed_bump_testing::{PythonBuild, pythons, skip};
+use speed_bump_user::inject::Limits;
 
 /// What the interpreters do: a name, and a script that prints a line when it is there, and further lines as it goes on.
 const PROGRAMS: &[(&str, &str)] = &[
@@ -80,7 +86,7 @@ impl Drop for Running {
 }
 
 /// Lines that are in the pipe already do not show that the program goes on; so many more do.
-const LINES: usize = 20;
+const LINES: usize = 5;
 
 fn goes_on(running: &mut Running) {
     let fd = std::os::fd::AsRawFd::as_raw_fd(running.output.get_ref());
@@ -94,38 +100,55 @@ fn goes_on(running: &mut Running) {
     }
 }
 
+/// Injected so often: loaded once, and found again.
+const ROUNDS: usize = 2;
+/// So many at a time; most of them wait.
+const WORKERS: usize = 4;
+
+fn takes_it_and_goes_on(python: &PythonBuild, (name, script): (&str, &str)) {
+    let mut running = Running::start(python, script);
+    let process = support::open(running.child.id().cast_signed());
+    let before = support::traces(&process);
+    let interpreters = support::interpreters(&process);
+    for round in 0..ROUNDS {
+        let injected = support::inject_known(&process, support::image(), 0, Limits::default(), &interpreters)
+            .unwrap_or_else(|error| panic!("{python}, {name}, round {round}: {error}"));
+        assert_eq!(injected.fresh, round == 0, "{python}, {name}, round {round}");
+        support::check_and_leave(&process, &injected);
+        goes_on(&mut running);
+    }
+    support::wait_for("the descriptors to be as before", || {
+        (support::traces(&process).descriptors == before.descriptors).then_some(())
+    });
+    assert_eq!(support::traces(&process).tracer, before.tracer);
+}
+
 #[test]
-fn every_interpreter_takes_the_helper_and_goes_on_whatever_it_does() {
-    if pythons().is_empty() {
+fn every_interpreter_takes_the_helper_and_every_program_goes_on() {
+    let pythons = pythons();
+    if pythons.is_empty() {
         return skip!("this machine has no Python 3.8 or newer");
     }
-    let mut times = Vec::new();
-    for python in pythons() {
-        for (name, script) in PROGRAMS {
-            let mut running = Running::start(python, script);
-            let process = support::open(running.child.id().cast_signed());
-            let before = support::traces(&process);
-            for round in 0..3 {
-                let injected = support::inject_here(&process)
-                    .unwrap_or_else(|error| panic!("{python}, {name}, round {round}: {error}"));
-                assert_eq!(injected.fresh, round == 0, "{python}, {name}, round {round}");
-                times.push(injected.stopped.0);
-                support::check_and_leave(&process, &injected);
-                goes_on(&mut running);
-            }
-            support::wait_for("the descriptors to be as before", || {
-                (support::traces(&process).descriptors == before.descriptors).then_some(())
+    support::image();
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let pair = next.fetch_add(1, Ordering::Relaxed);
+                    if pair >= pythons.len().max(PROGRAMS.len()) {
+                        break;
+                    }
+                    let (python, program) = (&pythons[pair % pythons.len()], PROGRAMS[pair % PROGRAMS.len()]);
+                    let work = std::panic::AssertUnwindSafe(|| takes_it_and_goes_on(python, program));
+                    if std::panic::catch_unwind(work).is_err() {
+                        failed.lock().unwrap().push(format!("{python}, {}", program.0));
+                    }
+                }
             });
-            assert_eq!(support::traces(&process).tracer, before.tracer);
         }
-    }
-    times.sort_unstable();
-    let at = |part: usize| times[(times.len() - 1) * part / 100] / 1000;
-    println!(
-        "{} injections stopped a thread for {} us in the median, {} at 90 %, {} at most",
-        times.len(),
-        at(50),
-        at(90),
-        at(100)
-    );
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "see above: {failed:#?}");
 }

@@ -31,18 +31,29 @@ pub(crate) enum Bench {
     /// What Python programs lose while the tool is attached and nothing matches, after it has left, and what a
     /// matched call costs.
     Python(python::Options),
+    /// How long a thread stands still while the helper is loaded, by what the program does, and where the time goes.
+    Inject,
 }
 
-/// Builds the tool and runs one of them.
+/// Builds the tool, where it is needed, and runs one of them.
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     system::require_root("bench")?;
-    let tool = release::build()?;
     match bench {
-        Bench::Accuracy(options) => accuracy::run(&tool, options),
-        Bench::Resolve => resolve::run(&tool),
-        Bench::Python(options) => python::run(&tool, options),
-        Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
+        Bench::Inject => inject(),
+        Bench::Accuracy(options) => accuracy::run(&release::build()?, options),
+        Bench::Resolve => resolve::run(&release::build()?),
+        Bench::Python(options) => python::run(&release::build()?, options),
+        Bench::Cycles => cycles::run(&release::build()?).map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// Runs the bench of the library's crate.
+fn inject() -> Result<ExitCode> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["bench", "-p", "speed-bump-user", "--bench", "inject"]);
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs a command to its end; what it printed on standard output, and how long it took.

@@ -1,11 +1,10 @@
 //! Where the process's dynamic loader is, and code of its own to build remote calls from.
 
+use std::io::Read as _;
+
 use object::{
     LittleEndian,
-    read::{
-        ReadCache,
-        elf::{ElfFile64, Sym as _},
-    },
+    read::elf::{ElfFile64, Sym as _},
 };
 
 use super::{InjectError, arch};
@@ -36,6 +35,12 @@ const FLAGS: u64 = (libc::RTLD_NOW | libc::RTLD_NODELETE) as u64;
 const INTERNAL_DLOPEN: u64 = 0x8000_0000;
 /// Bytes of code of one file that are searched.
 const CODE_LIMIT: u64 = 16 << 20;
+/// Bytes of one file that are read for its symbols. C libraries have two million.
+const FILE_LIMIT: u64 = 64 << 20;
+/// Bytes that are searched at a time: what is looked for is mostly among the first.
+const PIECE_BYTES: u64 = 64 << 10;
+/// How far pieces overlap, as what is looked for may lie across their border; it is shorter than that.
+const OVERLAP_BYTES: u64 = 16;
 
 /// Finds `dlopen` and the pieces of code.
 pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
@@ -57,8 +62,11 @@ pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
         })?;
         let elf = ElfFile::from_file(copy, &file.path_in_process)?;
         let Some(bias) = bias(file, &elf) else { continue };
-        let cache = ReadCache::new(opened.file());
-        let address = |name: &str| exported(&cache, name).map(|at| bias.to_process(at));
+        // Read at once: a name at a time takes a hundred times as long.
+        let mut bytes = Vec::new();
+        let read = opened.file().take(FILE_LIMIT).read_to_end(&mut bytes);
+        read.map_err(|source| super::system(process, "reading the C library", source))?;
+        let address = |name: &str| exported(bytes.as_slice(), name).map(|at| bias.to_process(at));
         if let Some(function) = address("dlopen") {
             dlopen = Some(Dlopen { function, flags: FLAGS });
         } else if let Some(function) = address("__libc_dlopen_mode") {
@@ -101,12 +109,15 @@ pub(super) fn exported<'data, R: object::ReadRef<'data>>(data: R, name: &str) ->
 
 fn search(elf: &ElfFile, bias: crate::elf::LoadBias, gadgets: &mut arch::Gadgets) -> Result<(), InjectError> {
     for segment in elf.segments().iter().filter(|segment| segment.executable) {
-        let length = usize::try_from(segment.file_size.min(CODE_LIMIT)).unwrap_or(0);
-        let mut code = vec![0; length];
-        let read = elf.read_code(segment.address, &mut code)?;
-        gadgets.search(bias.to_process(segment.address), code.get(..read).unwrap_or_default());
-        if gadgets.complete().is_some() {
-            break;
+        let length = segment.file_size.min(CODE_LIMIT);
+        let mut offset = 0;
+        while offset < length && gadgets.complete().is_none() {
+            let piece = (length - offset).min(PIECE_BYTES + OVERLAP_BYTES);
+            let mut code = vec![0; usize::try_from(piece).unwrap_or(0)];
+            let address = VirtualAddress(segment.address.0 + offset);
+            let read = elf.read_code(address, &mut code)?;
+            gadgets.search(bias.to_process(address), code.get(..read).unwrap_or_default());
+            offset += PIECE_BYTES;
         }
     }
     Ok(())

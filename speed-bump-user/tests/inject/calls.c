@@ -1,5 +1,5 @@
 /* Waits in the system call that its argument names, then says what came of it: result, errno, and milliseconds.
- * `calls NAME` prints "ready", waits, and prints "RESULT ERRNO MILLISECONDS". Untimed calls are ended by a line on
+ * `calls NAME TIME_MS` prints "ready", waits, and prints "RESULT ERRNO MILLISECONDS". Untimed calls are ended by a line on
  * standard input, through a thread of its own. `calls` alone lists the names, each with how it ends. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,8 +33,6 @@
 #include <unistd.h>
 #include <mqueue.h>
 
-#define TIME_MS 3000
-
 static int standby[2], pipes[2], sockets[2], epolls, eventfd_, timerfd_, listener, queue, semaphores, locked, inotify_;
 static char folder[] = "/tmp/speed-bump-XXXXXX", fifo[64], file[64];
 static uint32_t word;
@@ -42,8 +40,9 @@ static pid_t child;
 static aio_context_t aio;
 static sigset_t usr1;
 static mqd_t mq;
-static struct timespec span = { TIME_MS / 1000, TIME_MS % 1000 * 1000000 };
-static struct timeval short_span = { TIME_MS / 1000, TIME_MS % 1000 * 1000 };
+static int time_ms;
+static struct timespec span;
+static struct timeval short_span;
 
 static struct timespec at(clockid_t clock)
 {
@@ -67,12 +66,12 @@ static long with_timeout(int option)
 static long nanosleep_(void) { return nanosleep(&span, 0); }
 static long clock_nanosleep_(void) { errno = clock_nanosleep(CLOCK_MONOTONIC, 0, &span, 0); return errno ? -1 : 0; }
 static long clock_nanosleep_abs(void) { struct timespec t = at(CLOCK_REALTIME); errno = clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &t, 0); return errno ? -1 : 0; }
-static long poll_(void) { struct pollfd p = { pipes[0], POLLIN, 0 }; return poll(&p, 1, TIME_MS); }
+static long poll_(void) { struct pollfd p = { pipes[0], POLLIN, 0 }; return poll(&p, 1, time_ms); }
 static long ppoll_(void) { struct pollfd p = { pipes[0], POLLIN, 0 }; return ppoll(&p, 1, &span, &usr1); }
 static long select_(void) { fd_set s; FD_ZERO(&s); FD_SET(pipes[0], &s); struct timeval t = short_span; return syscall(SYS_select, pipes[0] + 1, &s, 0, 0, &t); }
 static long pselect_(void) { fd_set s; FD_ZERO(&s); FD_SET(pipes[0], &s); return pselect(pipes[0] + 1, &s, 0, 0, &span, &usr1); }
-static long epoll_wait_(void) { struct epoll_event e; return syscall(SYS_epoll_wait, epolls, &e, 1, TIME_MS); }
-static long epoll_pwait_(void) { struct epoll_event e; return epoll_pwait(epolls, &e, 1, TIME_MS, &usr1); }
+static long epoll_wait_(void) { struct epoll_event e; return syscall(SYS_epoll_wait, epolls, &e, 1, time_ms); }
+static long epoll_pwait_(void) { struct epoll_event e; return epoll_pwait(epolls, &e, 1, time_ms, &usr1); }
 static long futex_abs(void) { struct timespec t = at(CLOCK_MONOTONIC); return syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0, &t, 0, ~0u); }
 static long futex_real(void) { struct timespec t = at(CLOCK_REALTIME); return syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME, 0, &t, 0, ~0u); }
 static long recv_timeout(void) { char c; with_timeout(SO_RCVTIMEO); return recv(sockets[0], &c, 1, 0); }
@@ -160,11 +159,14 @@ static void *finish(void *end)
 
 int main(int argc, char **argv)
 {
-	if (argc < 2) {
+	if (argc < 3) {
 		for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
 			printf("%s %s\n", calls[i].name, calls[i].end == TIMED ? "timed" : "untimed");
 		return 0;
 	}
+	time_ms = atoi(argv[2]);
+	span = (struct timespec){ time_ms / 1000, time_ms % 1000 * 1000000 };
+	short_span = (struct timeval){ time_ms / 1000, time_ms % 1000 * 1000 };
 	size_t i = 0;
 	while (strcmp(calls[i].name, argv[1]))
 		i++;

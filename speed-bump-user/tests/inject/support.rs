@@ -89,6 +89,11 @@ fn byte(control: &File, at: u64) -> u8 {
     byte[0]
 }
 
+/// How often the helper was called in this session.
+pub fn calls(injected: &Injected) -> u8 {
+    byte(&injected.control, MARK_CALLED)
+}
+
 /// That the helper was called once in this session and that its thread runs; then has it leave.
 pub fn check_and_leave(process: &Process, injected: &Injected) {
     assert_eq!(byte(&injected.control, MARK_CALLED), 1, "speed_bump_attach ran once");
