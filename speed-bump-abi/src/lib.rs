@@ -20,7 +20,7 @@ pub mod site;
 
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, PythonKey, TrampolineKey, Verdict};
-pub use policy::{Coldness, Control, Policy};
+pub use policy::{ColdSegment, Coldness, Control, Policy};
 pub use site::{ArgumentSpec, Cookie, SiteArguments};
 
 #[cfg(feature = "user")]
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn records_have_no_padding_and_keep_their_layout() {
         assert_eq!(size_of::<Control>(), 3 * 8);
-        assert_eq!(size_of::<Coldness>(), 4 * 4);
+        assert_eq!(size_of::<Coldness>(), 8 + 3 * 8);
         assert_eq!(size_of::<Policy>(), 2 * 8);
         assert_eq!(size_of::<ArgumentSpec>(), 1 + 1 + 2 + 2 + 2 + 8);
         assert_eq!(size_of::<SiteArguments>(), 4 * 4 + 3 * size_of::<ArgumentSpec>());
@@ -77,6 +77,17 @@ mod tests {
         assert_eq!(offset_of!(ControlBlock, state), 96);
         assert_eq!(offset_of!(ControlBlock, failure_text), 136);
         assert_eq!(size_of::<FunctionRecord>(), 8 * 4);
+    }
+
+    #[test]
+    fn coldness_follows_its_segments_and_ends() {
+        let segment = |length_ns, factor| ColdSegment { length_ns, factor: factor * Coldness::ONE };
+        let line = [segment(50, 10), segment(100, 2), segment(0, 7)];
+        let coldness = Coldness { warm_ns: 100, reserved: 0, segments: line };
+        for (took, more) in [(0, 0), (100, 0), (101, 10), (150, 500), (200, 600), (250, 700), (u64::MAX, 700)]
+        {
+            assert_eq!(coldness.more_ns(took), more, "{took}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What happens at every probe site once the function is known: count, ask the policy, delay.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use speed_bump_abi::{Coldness, FunctionEntry};
+use speed_bump_abi::FunctionEntry;
 
 use crate::{
     count,
@@ -51,7 +51,7 @@ pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64, 
     if lookups_only && let Some(coldness) = COLDNESS.get(0) {
         // SAFETY: the helper has no preconditions.
         now_ns = unsafe { bpf_ktime_get_ns() };
-        overhead_ns += coldness_ns(coldness, now_ns - entered_ns);
+        overhead_ns += coldness.more_ns(now_ns - entered_ns);
     }
     let spent_ns = if delay_ns > overhead_ns {
         let deadline_ns = entered_ns + (delay_ns - overhead_ns);
@@ -65,13 +65,4 @@ pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64, 
         count::add(&raw mut (*stats).requested_ns, delay_ns);
         count::add(&raw mut (*stats).delivered_ns, spent_ns + overhead_ns);
     }
-}
-
-/// What this trap cost more than a warm one, by the time that its look-ups took.
-#[inline(always)]
-fn coldness_ns(coldness: &Coldness, took_ns: u64) -> u64 {
-    let more_ns = took_ns.saturating_sub(u64::from(coldness.warm_ns));
-    // Look-ups take no 2^32 ns, and if they did the limit would still hold.
-    (more_ns.wrapping_mul(u64::from(coldness.factor)) / u64::from(Coldness::ONE))
-        .min(u64::from(coldness.limit_ns))
 }

@@ -9,31 +9,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-use speed_bump_abi::{Coldness, SiteArguments};
+use speed_bump_abi::{ColdSegment, Coldness, SiteArguments};
 
 use super::{Bench, CalibrateError, stubs::Stub, touch};
 use crate::{probe::site::SiteKind, units::Nanos};
 
 /// The stub that is measured: of an everyday kind.
 const KIND: SiteKind = SiteKind::Push;
-/// What comes before a call, in turn: nothing but the touching of memory, or a sleep as well. The longest finds
-/// much evicted, and start-up stays fast.
-const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_micros(150), Duration::from_micros(600)];
-/// Calls after each pause.
-const CALLS: usize = 48;
-/// Look-ups that take longer were interrupted.
-const LONGEST_LOOKUPS_NS: u32 = 1_000;
-/// Look-ups that are slower by less are within what the clock tells.
-const LEAST_SLOWER_NS: u64 = 20;
+/// How long the thread sleeps before each call of a group, and how many calls the group has. The first touches memory
+/// only, as in the calibration of warm traps. The longest finds most of it evicted, and start-up stays fast.
+const GROUPS: [(Duration, u64); Coldness::SEGMENTS + 1] = [
+    (Duration::ZERO, 96),
+    (Duration::from_micros(80), 96),
+    (Duration::from_micros(500), 64),
+    (Duration::from_millis(4), 20),
+];
+/// Look-ups that take longer were interrupted, and count for no more than this.
+const LONGEST_LOOKUPS_NS: u64 = 1_000;
 /// The greatest factor that is believed.
-const MOST: u32 = 24 * Coldness::ONE;
+const MOST: u64 = 24 * Coldness::ONE as u64;
 
-/// One call, in ns.
+/// What calls after one pause took, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sample {
-    /// What the program's look-ups took.
+struct Group {
+    /// The program's look-ups, on average.
     lookups: u64,
-    /// What the call took but for that.
+    /// The call but for that, in the median.
     rest: u64,
 }
 
@@ -46,102 +47,91 @@ impl Bench {
         };
         // So that nothing is left to spin, and what the look-ups took is what is reported as delivered.
         self.engine.set_policy(0, Nanos(1), 1)?;
-        self.engine.set_coldness(Coldness {
-            factor: Coldness::ONE,
-            limit_ns: u32::MAX,
-            ..Coldness::default()
-        })?;
-        self.engine.set_site(site, SiteArguments { function: site, ..SiteArguments::default() })?;
-        let mut samples = Vec::with_capacity(PAUSES.len() * CALLS);
-        for _ in 0..CALLS {
-            for pause in PAUSES {
-                samples.push(self.sample(site, stub, pause)?);
-            }
+        let mut identity = Coldness::default();
+        if let Some(segment) = identity.segments.first_mut() {
+            *segment = ColdSegment { length_ns: LONGEST_LOOKUPS_NS as u32, factor: Coldness::ONE };
         }
-        Ok(coldness(samples))
+        self.engine.set_coldness(identity)?;
+        self.engine.set_site(site, SiteArguments { function: site, ..SiteArguments::default() })?;
+        let mut groups = [Group { lookups: 0, rest: 0 }; GROUPS.len()];
+        for (group, (pause, calls)) in groups.iter_mut().zip(GROUPS) {
+            *group = self.group(site, stub, pause, calls)?;
+        }
+        Ok(line(groups))
     }
 
-    fn sample(&self, site: u32, stub: Stub, pause: Duration) -> Result<Sample, CalibrateError> {
+    /// The counters are read only before and after: reading them between two calls would warm what the next one finds.
+    fn group(&self, site: u32, stub: Stub, pause: Duration, calls: u64) -> Result<Group, CalibrateError> {
         let mut working_set = Vec::new();
-        let before = self.engine.stats(site)?;
-        touch(&mut working_set);
-        if !pause.is_zero() {
-            thread::sleep(pause);
+        let mut taken = Vec::new();
+        let before = self.engine.stats(site)?.delivered_ns;
+        for _ in 0..calls {
+            touch(&mut working_set);
+            if !pause.is_zero() {
+                thread::sleep(pause);
+            }
+            // The clock is warm when it counts: a caller without the tool would find it cold as well.
+            std::hint::black_box(Instant::now());
+            let start = Instant::now();
+            stub.call();
+            taken.push(Nanos::from(start.elapsed()).0);
         }
-        // The clock is warm when it counts: a caller without the tool would find it cold as well.
-        std::hint::black_box(Instant::now());
-        let start = Instant::now();
-        stub.call();
-        let taken = Nanos::from(start.elapsed()).0;
-        let lookups = self.engine.stats(site)?.delivered_ns.saturating_sub(before.delivered_ns);
-        Ok(Sample { lookups, rest: taken.saturating_sub(lookups) })
+        let lookups = self.engine.stats(site)?.delivered_ns.saturating_sub(before) / calls;
+        taken.sort_unstable();
+        let median = taken.get(taken.len() / 2).copied().unwrap_or_default();
+        Ok(Group { lookups, rest: median.saturating_sub(lookups) })
     }
 }
 
-/// The line through the warm and the cold third of the samples, by their medians, which no outlier moves.
-fn coldness(mut samples: Vec<Sample>) -> Coldness {
-    samples.retain(|sample| sample.lookups <= u64::from(LONGEST_LOOKUPS_NS));
-    samples.sort_unstable_by_key(|sample| sample.lookups);
-    let third = samples.len() / 3;
-    let middle = |samples: &[Sample]| {
-        let median = |of: &dyn Fn(&Sample) -> u64| {
-            let mut values: Vec<_> = samples.iter().map(of).collect();
-            values.sort_unstable();
-            values.get(values.len() / 2).copied().unwrap_or_default()
+/// The line through the groups, as far as each is colder than the one before.
+fn line(groups: [Group; GROUPS.len()]) -> Coldness {
+    let [warm, colder @ ..] = groups;
+    let mut coldness =
+        Coldness { warm_ns: u32::try_from(warm.lookups).unwrap_or(u32::MAX), ..Coldness::default() };
+    let mut last = warm;
+    for (segment, group) in coldness.segments.iter_mut().zip(colder) {
+        if group.lookups <= last.lookups || group.rest <= last.rest {
+            continue;
+        }
+        let length = group.lookups - last.lookups;
+        let factor = ((group.rest - last.rest).saturating_mul(u64::from(Coldness::ONE)) / length).min(MOST);
+        *segment = ColdSegment {
+            length_ns: u32::try_from(length).unwrap_or(u32::MAX),
+            factor: u32::try_from(factor).unwrap_or(u32::MAX),
         };
-        Sample { lookups: median(&|sample| sample.lookups), rest: median(&|sample| sample.rest) }
-    };
-    let warm = middle(samples.get(..third).unwrap_or_default());
-    let cold = middle(samples.get(samples.len() - third..).unwrap_or_default());
-
-    let warm_ns = u32::try_from(warm.lookups).unwrap_or(LONGEST_LOOKUPS_NS);
-    let slower = cold.lookups - warm.lookups;
-    if slower < LEAST_SLOWER_NS {
-        return Coldness { warm_ns, ..Coldness::default() };
+        last = group;
     }
-    let more = cold.rest.saturating_sub(warm.rest);
-    let factor =
-        u32::try_from(more.saturating_mul(u64::from(Coldness::ONE)) / slower).unwrap_or(u32::MAX).min(MOST);
-    let limit_ns = (LONGEST_LOOKUPS_NS - warm_ns).saturating_mul(factor) / Coldness::ONE;
-    Coldness { warm_ns, factor, limit_ns, reserved: 0 }
+    coldness
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As many warm as cold calls, and some between.
-    fn samples(warm: (u64, u64), cold: (u64, u64)) -> Vec<Sample> {
-        let between = (u64::midpoint(warm.0, cold.0), u64::midpoint(warm.1, cold.1));
-        let of = |(lookups, rest)| Sample { lookups, rest };
-        [warm, cold, between].into_iter().cycle().take(30).map(of).collect()
+    fn groups(pairs: [(u64, u64); GROUPS.len()]) -> [Group; GROUPS.len()] {
+        pairs.map(|(lookups, rest)| Group { lookups, rest })
     }
 
     #[test]
-    fn the_factor_is_what_the_trap_loses_for_what_the_lookups_lose() {
-        let expected = Coldness { warm_ns: 100, factor: 10 * Coldness::ONE, limit_ns: 9_000, reserved: 0 };
-        assert_eq!(coldness(samples((100, 1_000), (300, 3_000))), expected);
+    fn the_line_goes_through_the_groups() {
+        let measured = line(groups([(80, 1_000), (100, 1_400), (200, 2_400), (400, 3_400)]));
+        for (took, more) in [(0, 0), (80, 0), (90, 200), (100, 400), (150, 900), (400, 2_400), (9_000, 2_400)]
+        {
+            assert_eq!(measured.more_ns(took), more, "{took}");
+        }
     }
 
     #[test]
-    fn interrupted_calls_do_not_count() {
-        let mut samples = samples((100, 1_000), (300, 3_000));
-        let clean = coldness(samples.clone());
-        samples.extend([Sample { lookups: 90_000, rest: 1_000 }; 15]);
-        assert_eq!(coldness(samples), clean);
-    }
-
-    #[test]
-    fn a_machine_without_cold_traps_corrects_nothing() {
-        assert_eq!(coldness(samples((100, 1_000), (110, 9_000))).factor, 0);
-        assert_eq!(coldness(samples((100, 1_000), (300, 900))).limit_ns, 0);
-        assert_eq!(coldness(Vec::new()), Coldness::default());
+    fn a_group_that_is_no_colder_is_passed_over() {
+        let measured = line(groups([(80, 1_000), (79, 1_400), (90, 900), (180, 2_000)]));
+        assert_eq!(measured.more_ns(180), 1_000);
+        assert_eq!(measured.more_ns(130), 500);
+        assert_eq!(line(groups([(80, 1_000); GROUPS.len()])).more_ns(5_000), 0);
     }
 
     #[test]
     fn the_correction_is_bounded_whatever_was_measured() {
-        let wild = coldness(samples((100, 0), (120, u64::MAX / 2)));
-        assert_eq!(wild.factor, MOST);
-        assert_eq!(wild.limit_ns, 900 * 24);
+        let wild = line(groups([(0, 0), (1, u64::MAX), (u64::MAX, u64::MAX), (u64::MAX, u64::MAX)]));
+        assert_eq!(wild.more_ns(u64::MAX), MOST / u64::from(Coldness::ONE));
     }
 }

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use speed_bump_abi::Coldness;
 
 use super::{
     args::CalibrateArgs,
@@ -15,6 +14,7 @@ use crate::{
     calibrate::{Calibration, SiteCost},
     kernel::KernelFacts,
     sys::bpf::UprobeAttachType,
+    units::Nanos,
 };
 
 #[derive(Serialize)]
@@ -62,12 +62,20 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
         ));
         print(format_args!("overhead:   what a trigger costs around the spin; subtracted from every delay"));
         let coldness = calibration.coldness();
-        print(format_args!(
-            "A trap that finds the caches cold costs more: {:.1} times what its look-ups take beyond {} ns, which is \
-             subtracted as well.",
-            f64::from(coldness.factor) / f64::from(Coldness::ONE),
-            coldness.warm_ns
-        ));
+        let line =
+            coldness.segments.iter().filter(|segment| segment.length_ns > 0).scan(0, |slower, segment| {
+                *slower += segment.length_ns;
+                let more = coldness.more_ns(u64::from(coldness.warm_ns + *slower));
+                Some(format!("{} at {} ns", Nanos(more), coldness.warm_ns + *slower))
+            });
+        let line = line.collect::<Vec<_>>().join(", ");
+        if !line.is_empty() {
+            print(format_args!(
+                "A trap that finds the caches cold costs more, which is subtracted as well. By what its look-ups take \
+                 ({} ns when warm): {line}",
+                coldness.warm_ns
+            ));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
