@@ -30,13 +30,26 @@ fn find(bytes: &[u8]) -> Option<VirtualAddress> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::{
+        io::Write as _,
+        process::{Command, Stdio},
+    };
+
     use super::*;
+    use crate::units::Pid;
 
     #[test]
-    fn our_own_entry_point_is_code() {
-        let own = Process::open(crate::units::Pid::own()).unwrap();
-        let entry = of(&own).unwrap();
-        let regions = own.regions().unwrap();
+    fn the_entry_point_of_a_program_is_code() {
+        let piped = Stdio::piped;
+        let mut child = Command::new("cat").stdin(piped()).stdout(piped()).spawn().unwrap();
+        // When it answers, it has begun; its vector comes a moment after the exec.
+        child.stdin.as_mut().unwrap().write_all(b".").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let process = Process::open(Pid::new(child.id().cast_signed()).unwrap()).unwrap();
+        let entry = of(&process).unwrap();
+        let regions = process.regions().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
         let there = regions.iter().find(|region| (region.start..region.end).contains(&entry)).unwrap();
         assert!(there.executable);
     }
