@@ -105,7 +105,8 @@ fn measure(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) ->
 /// The medians of a slice with the tool attached.
 fn attached(tool: &Path, subject: &mut Subject, delay: u32, slice: Duration) -> Result<Vec<f64>> {
     let delay = delay.to_string();
-    let flags = ["--strict", "--delay", &delay];
+    let flags: Vec<&str> =
+        ["--strict", "--delay", &delay].into_iter().chain(subject.flags.iter().copied()).collect();
     let attached = Attached::start_tool(tool, subject.service.pid(), &subject.targets(), &flags, |_| ())?;
     thread::sleep(SETTLE);
     let medians = subject.medians(slice)?;

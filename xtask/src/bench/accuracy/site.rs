@@ -21,19 +21,28 @@ pub(super) fn sites(tool: &Path, subject: &Subject) -> Result<Vec<Site>> {
     let file = subject.folder.path().join("targets.txt");
     fs::write(&file, subject.targets()).with_context(|| format!("cannot write {}", file.display()))?;
     let mut command = Command::new(tool);
-    command.args(["list", "--strict", "--pid", &subject.service.pid().to_string(), "--targets"]).arg(file);
+    command.args(["list", "--strict", "--pid", &subject.service.pid().to_string()]);
+    command.args(subject.flags).arg("--targets").arg(file);
     let (listing, _) = timed(&mut command)?;
     parse(&listing, subject.functions.len())
         .with_context(|| format!("cannot read the tool's listing:\n{listing}"))
 }
 
 /// A site is a line `site FILE+OFFSET: INSTRUCTION (KIND), floor TIME`. Those before the first target are the
-/// interpreter's, and stand for all Python functions.
+/// interpreter's, and stand for all Python functions; the helper's stub is in the process only later, and the text
+/// says what to expect of it.
 fn parse(listing: &str, targets: usize) -> Option<Vec<Site>> {
     let mut sections = listing.split("\nline ");
-    let interpreter = sections.next().and_then(last_site);
+    let interpreter = sections.next().and_then(|text| last_site(text).or_else(|| stub(text)));
     let sites: Vec<_> = sections.map_while(|text| last_site(text).or(interpreter.clone())).collect();
     (sites.len() == targets).then_some(sites)
+}
+
+fn stub(text: &str) -> Option<Site> {
+    let (_, floor) =
+        text.split_once("Python calls through the helper")?.1.split_once("the smallest delay is about ")?;
+    let floor_ns = nanos(floor.split_ascii_whitespace().next()?)? as f64;
+    Some(Site { kind: "stub".to_owned(), floor_ns })
 }
 
 fn last_site(text: &str) -> Option<Site> {
@@ -63,5 +72,9 @@ mod tests {
         let python = "process 8 (python3): 2 functions\n    site /p+0x1: push rbp (push), floor 616ns\n\
             \nline 1: py:*:f\n  f, entry perf-map\n\nline 2: py:*:g\n";
         assert_eq!(parse(python, 2), Some(vec![site("push", 616.0), site("push", 616.0)]));
+        let helper = "process 9 (python3): engine bpf\n  Python calls through the helper, if the process lets it in: a call \
+            of a matching function costs about 908ns, the smallest delay is about 981ns (measured here)\n\
+            \nline 1: py:*:f\n  f, entry helper\n";
+        assert_eq!(parse(helper, 1), Some(vec![site("stub", 981.0)]));
     }
 }

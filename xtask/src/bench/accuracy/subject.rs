@@ -23,6 +23,8 @@ pub(super) struct Subject {
     pub(super) name: String,
     pub(super) service: Service,
     pub(super) functions: &'static [Function],
+    /// The tool's flags for it: how Python calls become visible.
+    pub(super) flags: &'static [&'static str],
     /// The program's file, where we compiled it.
     _fixture: Option<Fixture>,
     /// For files about it.
@@ -80,6 +82,8 @@ const PYTHON: &[Function] = &[
 pub(super) enum Kind {
     C,
     Libc(&'static PythonBuild),
+    /// As it is, with the helper.
+    Stock(&'static PythonBuild),
     Trampolines(&'static PythonBuild),
     Usdt(&'static PythonBuild),
 }
@@ -96,6 +100,11 @@ impl Kind {
         };
         let system = find(&|python| python.origin == Origin::System);
         add(system.map(Self::Libc), "the system's python3 calling libc: no /usr/bin/python3");
+        for minor in [(3, 8), (3, 11), (3, 12), (3, 13)] {
+            let python = find(&|python| python.minor() == minor && python.form != Form::Container);
+            let what = format!("Python {}.{} with the helper: not on this machine", minor.0, minor.1);
+            add(python.map(Self::Stock), &what);
+        }
         for minor in [(3, 12), (3, 13)] {
             let python = find(&|python| {
                 python.minor() == minor && python.trampolines && python.form != Form::Container
@@ -113,31 +122,36 @@ impl Kind {
     /// Starts it.
     pub(super) fn start(self) -> Result<Subject> {
         let script = places::fixtures().join("service.py");
-        let (name, command, functions, fixture) = match self {
+        let (name, command, functions, flags, fixture): (_, _, _, &[&str], _) = match self {
             Self::C => {
                 let fixture = Fixture::service()?;
                 let mut command = Command::new(fixture.program());
                 command.arg("1");
-                ("C service".to_owned(), command, C, Some(fixture))
+                ("C service".to_owned(), command, C, &[], Some(fixture))
             }
             Self::Libc(python) => {
                 let script = places::root().join("xtask/src/bench/libc_caller.py");
-                (format!("{python}, libc"), python.command(&script), LIBC, None)
+                (format!("{python}, libc"), python.command(&script), LIBC, &[], None)
+            }
+            Self::Stock(python) => {
+                let mut command = python.command(&script);
+                command.args(["1", "200"]);
+                (format!("{python}, helper"), command, PYTHON, &["--entry", "helper"], None)
             }
             Self::Trampolines(python) => {
                 let mut command = python.command_with(&["-X", "perf"], &script);
                 command.args(["1", "200"]);
-                (format!("{python}, -X perf"), command, PYTHON, None)
+                (format!("{python}, -X perf"), command, PYTHON, &["--entry", "perf-map"], None)
             }
             Self::Usdt(python) => {
                 let mut command = python.command(&script);
                 command.args(["1", "200"]);
-                (format!("{python}, USDT"), command, PYTHON, None)
+                (format!("{python}, USDT"), command, PYTHON, &["--entry", "usdt"], None)
             }
         };
         let mut command = command;
         let service = Service::start(&mut command).with_context(|| format!("cannot start the {name}"))?;
         let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-        Ok(Subject { name, service, functions, _fixture: fixture, folder })
+        Ok(Subject { name, service, functions, flags, _fixture: fixture, folder })
     }
 }
