@@ -37,6 +37,9 @@ const WORKING_SET: usize = 256 << 10;
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
 
+/// What the helper adds to a matching call on its way to the stub (docs/reference.md).
+pub const HELPER_COST: Nanos = Nanos(15);
+
 /// What a probe on one kind of instruction costs the caller, in ns per call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SiteCost {
@@ -117,6 +120,25 @@ impl Calibration {
     /// How a trap that finds the caches cold is told, and what it costs more.
     pub fn coldness(&self) -> Coldness {
         self.coldness
+    }
+
+    /// The helper's stub that costs less here. The nop of five bytes is optimised from Linux 6.18 on, and
+    /// single-stepped before; where forked children do not survive that, it is not used.
+    pub fn stub(&self) -> SiteKind {
+        let [nop5, nop] = [SiteKind::Nop5, SiteKind::Nop].map(|kind| self.price(kind));
+        if nop5 < nop { SiteKind::Nop5 } else { SiteKind::Nop }
+    }
+
+    /// What a probe on an instruction of this kind costs, for choosing among several: without end where forked
+    /// children would die of it.
+    pub fn price(&self, kind: SiteKind) -> Nanos {
+        if self.survives_forks(kind) { self.cost(kind).floor } else { Nanos(u64::MAX) }
+    }
+
+    /// What a call of a selected Python function costs through the helper's stub of this kind.
+    pub fn through_helper(&self, stub: SiteKind) -> SiteCost {
+        let SiteCost { kind, unselected, floor, overhead } = self.cost(stub);
+        SiteCost { kind, unselected: unselected + HELPER_COST, floor: floor + HELPER_COST, overhead }
     }
 
     /// All costs, by kind.

@@ -357,6 +357,9 @@ fn threads_that_run_hot_code_are_seen_at_once() {
     });
 }
 
+/// Sessions that come and go; `cargo xtask soak` has more of them.
+const ROUNDS: usize = 80;
+
 #[test]
 fn sessions_come_and_go_under_load() {
     on_each(|python| {
@@ -375,16 +378,16 @@ fn sessions_come_and_go_under_load() {
         // The load leaves garbage in cycles. A survey holds it, and so it gets old; without a collection the size goes up
         // and down by what waits for one. The least counts.
         let (mut before, mut sizes) = (None, [i64::MAX; 2]);
-        for round in 0..200 {
+        for round in 0..ROUNDS {
             let control = program.attach("*/hooked.py:*\n<string>:*\n");
             if round % 10 == 0 {
                 control.retarget("*/hooked.py:down\n");
                 control.wait_for_generation();
             }
             program.leave(&control);
-            let size = &mut sizes[usize::from(round >= 100)];
+            let size = &mut sizes[usize::from(round >= ROUNDS / 2)];
             *size = resident(&mut program).min(*size).max(if round < 20 { i64::MAX } else { 0 });
-            if round == 50 {
+            if round == ROUNDS / 4 {
                 wait_until("the thread's end", || Ok(resources(&program).0 == 5)).unwrap();
                 before = Some(resources(&program));
             }

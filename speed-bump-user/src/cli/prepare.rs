@@ -10,7 +10,7 @@ use super::{
     exit::{Failure, NOTHING_MATCHED, SYSTEM, USAGE},
 };
 use crate::{
-    calibrate::Calibration,
+    calibrate::{Calibration, HELPER_COST},
     elf::ElfFile,
     kernel::{AttachBy, KernelFacts, Privileges},
     presence::{Terms, survey::survey},
@@ -27,9 +27,6 @@ use crate::{
 
 /// The delay of a trigger where neither flag nor environment says one; upstream's.
 const DEFAULT_DELAY: Nanos = Nanos(1_000);
-
-/// What the helper adds to a matching call on its way to the stub (docs/reference.md).
-const HELPER_COST: Nanos = Nanos(15);
 
 /// The longest delay that is spun in the kernel without a word.
 const LONG_DELAY: Nanos = Nanos(1_000_000);
@@ -350,8 +347,8 @@ fn python_costs(
 ) -> String {
     let names = match source {
         EntrySource::Helper => {
-            let cost = calibration.cost(stub.unwrap_or(SiteKind::Nop));
-            let (calls, smallest) = (cost.unselected + HELPER_COST, cost.floor + HELPER_COST);
+            let cost = calibration.through_helper(stub.unwrap_or_else(|| calibration.stub()));
+            let (calls, smallest) = (cost.unselected, cost.floor);
             let unmatched = if version.is_at_least(3, 12) {
                 "a call of any other Python function costs nothing (sys.monitoring)"
             } else {

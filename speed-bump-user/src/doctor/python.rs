@@ -1,9 +1,15 @@
 //! Which interpreters a process runs, and how calls of their functions could be seen.
 
+use std::cell::LazyCell;
+
 use super::Check;
 use crate::{
+    calibrate::Calibration,
     inject,
-    probe::resolve::python::{anonymous, perf_map_of},
+    probe::{
+        resolve::python::{anonymous, perf_map_of},
+        site::SiteKind,
+    },
     process::{MappedFile, Process},
     python::{
         entry_source::{self, EntrySource, Facts, Injection},
@@ -21,15 +27,22 @@ pub fn checks(process: &Process) -> Vec<Check> {
         .ok()
         .and_then(|mut map| map.poll(|| anonymous(process)).ok())
         .is_some_and(|entries| !entries.is_empty());
-    let checks: Vec<Check> =
-        mappings.files.iter().filter_map(|mapped| check(process, mapped, has_trampolines)).collect();
+    // Measured when there is an interpreter to measure for; without the privilege only the costs are not said.
+    let calibration = LazyCell::new(|| Calibration::measure().ok());
+    let check = |mapped| check(process, mapped, has_trampolines, &|| LazyCell::force(&calibration).as_ref());
+    let checks: Vec<Check> = mappings.files.iter().filter_map(check).collect();
     if checks.is_empty() {
         return vec![Check::skip("Python", "the process runs no CPython")];
     }
     checks
 }
 
-fn check(process: &Process, mapped: &MappedFile, has_trampolines: bool) -> Option<Check> {
+fn check<'c>(
+    process: &Process,
+    mapped: &MappedFile,
+    has_trampolines: bool,
+    calibration: &dyn Fn() -> Option<&'c Calibration>,
+) -> Option<Check> {
     let open = mapped.open(process).ok()?;
     let path = mapped.path_in_process.display();
     let name = format!("Python in {path}");
@@ -46,8 +59,9 @@ fn check(process: &Process, mapped: &MappedFile, has_trampolines: bool) -> Optio
             name,
             format!(
                 "CPython {version}; its functions show through the helper, which can be loaded into it; calls of \
-                 functions that no target selects cost {} (by the documentation)",
-                if version.is_at_least(3, 12) { "nothing" } else { "1 to 13ns" }
+                 functions that no target selects cost {} (by the documentation){}",
+                if version.is_at_least(3, 12) { "nothing" } else { "1 to 13ns" },
+                matched(calibration())
             ),
         ),
         Ok(source) => match &refusal {
@@ -59,7 +73,12 @@ fn check(process: &Process, mapped: &MappedFile, has_trampolines: bool) -> Optio
                 ),
                 why.clone(),
             ),
-            None => Check::pass(name, format!("CPython {version}; its functions show through {source}")),
+            None => {
+                let cost = calibration().map(|calibration| calibration.cost(SiteKind::Push).unselected);
+                let cost =
+                    cost.map_or_else(String::new, |cost| format!("; every call of any costs {cost} or more"));
+                Check::pass(name, format!("CPython {version}; its functions show through {source}{cost}"))
+            }
         },
         Err(why) => Check::warn(
             name,
@@ -67,4 +86,11 @@ fn check(process: &Process, mapped: &MappedFile, has_trampolines: bool) -> Optio
             why.to_string(),
         ),
     })
+}
+
+/// What calls of selected functions cost through the helper, where that could be measured.
+fn matched(calibration: Option<&Calibration>) -> String {
+    let Some(calibration) = calibration else { return String::new() };
+    let cost = calibration.through_helper(calibration.stub());
+    format!(", of functions that one selects about {} (measured here)", cost.unselected)
 }

@@ -24,7 +24,6 @@ use crate::{
         interpreter::Interpreter,
     },
     targets::{TargetIndex, TargetKind, Targets},
-    units::Nanos,
 };
 use native::FileSelection;
 
@@ -82,20 +81,9 @@ impl Resolver {
         self.entry == EntryChoice::Only(EntrySource::Helper)
     }
 
-    /// The helper's stub that costs less here. The nop of five bytes is optimised from Linux 6.18 on, and
-    /// single-stepped before; where forked children do not survive that, it is not used.
+    /// The helper's stub that costs less here.
     pub fn stub(&self) -> SiteKind {
-        let [nop5, nop] = [SiteKind::Nop5, SiteKind::Nop].map(|kind| self.price(kind));
-        if nop5 < nop { SiteKind::Nop5 } else { SiteKind::Nop }
-    }
-
-    /// What a probe on an instruction of this kind costs, for choosing among several.
-    fn price(&self, kind: SiteKind) -> Nanos {
-        if self.calibration.survives_forks(kind) {
-            self.calibration.cost(kind).floor
-        } else {
-            Nanos(u64::MAX)
-        }
+        self.calibration.stub()
     }
 
     /// Why a site that was chosen cannot be taken, if it cannot.

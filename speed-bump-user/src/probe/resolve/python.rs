@@ -197,7 +197,9 @@ impl Resolver {
             FunctionCode { map: &code, entry: evaluator.address, size: Some(evaluator.size), shadow_stack };
         let mut analysis = site::analyse(&function).map_err(|error| refuse(error.to_string()))?;
         analysis.candidates.retain(|candidate| candidate.stack_delta.is_some());
-        let site = analysis.choose(&|kind| self.price(kind)).map_err(|error| refuse(error.to_string()))?;
+        let site = analysis
+            .choose(&|kind| self.calibration.price(kind))
+            .map_err(|error| refuse(error.to_string()))?;
         if let Some(why) = self.deadly(site.kind) {
             return Err(refuse(why));
         }
