@@ -12,7 +12,7 @@ use speed_bump_selector::{
 };
 use speed_bump_user::targets::{Reading, Targets, selector};
 
-fuzz_target!(|input: (&[u8], &str, &str, &[(u16, u8)])| {
+fuzz_target!(|input: (&[u8], &str, &str, Vec<(u16, u8)>)| {
     let (bytes, file, name, changes) = input;
     // The bytes themselves.
     ask(bytes, file, name);
@@ -31,7 +31,7 @@ fuzz_target!(|input: (&[u8], &str, &str, &[(u16, u8)])| {
         }
         Err(error) => panic!("{error}"),
     }
-    for &(at, value) in changes {
+    for (at, value) in changes {
         let at = usize::from(at) % compiled.len();
         compiled[at] = value;
     }
