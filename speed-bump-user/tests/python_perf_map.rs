@@ -25,7 +25,8 @@ fn on_each(case: impl Fn(&PythonBuild)) {
 }
 
 fn attach(service: &Service, targets: &str, flags: &[&str]) -> Attached {
-    Attached::start(service.pid(), targets, flags).unwrap()
+    let flags: Vec<&str> = ["--entry", "perf-map"].into_iter().chain(flags.iter().copied()).collect();
+    Attached::start(service.pid(), targets, &flags).unwrap()
 }
 
 /// What is run once before the attach, what is run after it, and which functions it calls how often.
@@ -56,8 +57,7 @@ fn every_shape_of_function_is_counted_exactly() {
         for (before, ..) in CASES {
             service.ask(before).unwrap();
         }
-        let session =
-            attach(&service, "*/calls.py:*\n!*:times\n", &["--delay", "1us", "--entry", "perf-map"]);
+        let session = attach(&service, "*/calls.py:*\n!*:times\n", &["--delay", "1us"]);
         for (_, after, _) in CASES {
             service.ask(after).unwrap();
         }

@@ -11,6 +11,11 @@ use std::{
     thread,
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    process::{PidfdFlags, pidfd_open},
+};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::{
@@ -112,11 +117,18 @@ impl Launch {
         self.leash.clone()
     }
 
-    /// Waits until it has ended.
+    /// Lets it go, and waits until it has ended.
     ///
     /// # Errors
     /// What the system says.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.leash.let_go();
+        // While a thread of ours traces it, `waitpid` returns for its stops too, and takes them from that thread.
+        if let Some(pid) = rustix::process::Pid::from_raw(self.pid.get()) {
+            let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+            let mut ends = [PollFd::new(&pidfd, PollFlags::IN)];
+            while matches!(poll(&mut ends, None), Err(Errno::INTR)) {}
+        }
         self.child.wait()
     }
 }
