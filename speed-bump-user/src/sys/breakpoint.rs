@@ -3,16 +3,13 @@
 //! It changes no code, and it is gone when its descriptor is closed, however that comes to pass: a thread that is
 //! never traced again cannot run into it.
 
-use std::{
-    io,
-    os::fd::{FromRawFd as _, OwnedFd},
-};
+use std::{io, os::fd::OwnedFd};
 
+use super::perf_event::open_event;
 use crate::units::{Pid, VirtualAddress};
 
 // include/uapi/linux/perf_event.h
 const PERF_TYPE_BREAKPOINT: u32 = 5;
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 /// Flags of `perf_event_attr`, by the position of their bits.
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
@@ -57,21 +54,6 @@ pub fn set(thread: Pid, address: VirtualAddress) -> io::Result<OwnedFd> {
         bp_len: LENGTH,
         ..Attributes::default()
     };
-    let (any_cpu, no_group) = (-1, -1);
     // SAFETY: the structure is as long as it says.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            thread.get(),
-            any_cpu,
-            no_group,
-            PERF_FLAG_FD_CLOEXEC,
-        )
-    };
-    match i32::try_from(fd) {
-        // SAFETY: a new descriptor that nobody else owns.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
+    unsafe { open_event(&raw const attributes, thread) }
 }

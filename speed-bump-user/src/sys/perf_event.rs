@@ -68,22 +68,34 @@ impl UprobeSource {
             probe_offset: offset.0,
             ..Attributes::default()
         };
-        let (any_cpu, no_group) = (-1, -1);
         // SAFETY: the structure is as long as it says, and the path outlives the call.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const attributes,
-                pid.get(),
-                any_cpu,
-                no_group,
-                PERF_FLAG_FD_CLOEXEC,
-            )
-        };
-        match i32::try_from(fd) {
-            // SAFETY: a new descriptor that nobody else owns.
-            Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        unsafe { open_event(&raw const attributes, pid) }
+    }
+}
+
+/// Opens an event of one thread, on any CPU and in no group.
+///
+/// # Safety
+/// `attributes` points to a `struct perf_event_attr` that is as long as its `size` says, and what it points to is there.
+///
+/// # Errors
+/// What `perf_event_open` returns.
+pub(super) unsafe fn open_event<A>(attributes: *const A, thread: Pid) -> io::Result<OwnedFd> {
+    let (any_cpu, no_group) = (-1, -1);
+    // SAFETY: as the caller promises.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attributes,
+            thread.get(),
+            any_cpu,
+            no_group,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    match i32::try_from(fd) {
+        // SAFETY: a new descriptor that nobody else owns.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
     }
 }
