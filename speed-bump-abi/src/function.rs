@@ -26,6 +26,9 @@ pub struct FunctionStats {
     pub requested_ns: u64,
     /// Sum of the delays as they were, in ns.
     pub delivered_ns: u64,
+    /// Not a sum: what the [`Telltale`](crate::Telltale) said after the last spins, in ns, by [`running_median`](crate::policy::running_median).
+    /// 0 before the first.
+    pub telltale_ns: u64,
 }
 
 /// A trampoline of CPython's perf support (3.12+): one per code object and process.

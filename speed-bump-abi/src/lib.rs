@@ -20,7 +20,7 @@ pub mod site;
 
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, PythonKey, TrampolineKey, Verdict};
-pub use policy::{ColdSegment, Coldness, Control, Policy};
+pub use policy::{ColdSegment, Coldness, Control, Policy, Telltale};
 pub use site::{ArgumentSpec, Cookie, SiteArguments};
 
 #[cfg(feature = "user")]
@@ -61,7 +61,8 @@ mod tests {
         assert_eq!(size_of::<SiteArguments>(), 4 * 4 + 3 * size_of::<ArgumentSpec>());
         assert_eq!(offset_of!(SiteArguments, arguments), 16);
         assert_eq!(size_of::<FunctionEntry>(), 4);
-        assert_eq!(size_of::<FunctionStats>(), 4 * 8);
+        assert_eq!(size_of::<FunctionStats>(), 5 * 8);
+        assert_eq!(size_of::<Telltale>(), 16 * 64);
         assert_eq!(size_of::<TrampolineKey>(), 2 * 8);
         assert_eq!(size_of::<PythonKey>(), function::FILE_BYTES + function::NAME_BYTES + 4);
         assert_eq!(size_of::<Event>(), 4 * 4);
@@ -88,6 +89,30 @@ mod tests {
         {
             assert_eq!(coldness.more_ns(took), more, "{took}");
         }
+    }
+
+    #[test]
+    fn a_running_median_follows_and_is_not_thrown() {
+        let run = |values: &[u64]| values.iter().fold(0, |last, value| policy::running_median(last, *value));
+        assert_eq!(run(&[]), 0);
+        assert_eq!(run(&[100]), 100);
+        assert_eq!(run(&[100, 100_000]), 107);
+        assert_eq!(run(&[100, 0]), 93);
+        assert_eq!(run(&[100, 103, 99]), 99);
+        let slower: [u64; 30] = [400; 30];
+        assert_eq!(slower.iter().fold(100, |last, value| policy::running_median(last, *value)), 400);
+        assert_eq!(policy::running_median(u64::MAX, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_walk_over_the_telltale_comes_by_every_line() {
+        let mut seen = [false; Telltale::LINES];
+        let mut line = 0;
+        for _ in 0..Telltale::LINES {
+            seen[line] = true;
+            line = (line + Telltale::STEP) % Telltale::LINES;
+        }
+        assert_eq!(seen, [true; Telltale::LINES]);
     }
 
     #[test]

@@ -4,8 +4,10 @@
 
 /// One [`Control`](crate::Control): the session's window and its stop flag.
 pub const CONTROL: &str = "CONTROL";
-/// One [`Coldness`](crate::Coldness).
+/// Two [`Coldness`](crate::Coldness): of the way in, and of the way back.
 pub const COLDNESS: &str = "COLDNESS";
+/// One [`Telltale`](crate::Telltale).
+pub const TELLTALE: &str = "TELLTALE";
 /// [`Policy`](crate::Policy) by target index.
 pub const POLICIES: &str = "POLICIES";
 /// `u64` by target index: matching calls inside the window, the counter behind `frequency`.

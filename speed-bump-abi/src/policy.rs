@@ -13,15 +13,17 @@ pub struct Control {
     pub stop: u64,
 }
 
-/// How a trap that finds the caches cold is told from a warm one, and what it costs more; one per BPF object.
+/// How a trap that finds the caches cold is told from a warm one, and what it costs more; one line for the way in
+/// and one for the way back.
 ///
-/// Nearly all of that is spent before the BPF program reads the clock for the first time. But its own look-ups
-/// suffer from the same cold caches: what they take longer than in a warm trap tells what the trap costs more around
-/// the program, by a line of few segments.
+/// Nearly all of that is spent outside the BPF program's own clock readings. But what the program itself does
+/// suffers from the same cold caches: what it takes longer than in a warm trap tells what the trap costs more around
+/// the program, by a line of few segments. On the way in that are its look-ups; on the way back, the
+/// [`Telltale`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Coldness {
-    /// What the program's look-ups take in a warm trap, in ns.
+    /// What the program's look-ups, or its walk over the telltale, take in a warm trap, in ns.
     pub warm_ns: u32,
     /// Reserved, 0.
     pub reserved: u32,
@@ -40,12 +42,18 @@ pub struct ColdSegment {
 }
 
 impl Coldness {
+    /// Index into [`COLDNESS`](crate::maps::COLDNESS): the way from the function to the program.
+    pub const WAY_IN: u32 = 0;
+    /// Index into [`COLDNESS`](crate::maps::COLDNESS): the way from the program back to the function.
+    pub const WAY_BACK: u32 = 1;
+    /// How many ways there are.
+    pub const WAYS: usize = 2;
     /// A factor of 1.
     pub const ONE: u32 = 256;
     /// Pieces of the line.
     pub const SEGMENTS: usize = 3;
 
-    /// What a trap whose look-ups took so long costs more than a warm one, in ns.
+    /// What a trap in which that took so long costs more than a warm one, in ns.
     #[inline(always)]
     pub fn more_ns(&self, took_ns: u64) -> u64 {
         let mut left = took_ns.saturating_sub(self.warm_ns as u64);
@@ -56,6 +64,37 @@ impl Coldness {
             left -= part;
         }
         more / Self::ONE as u64
+    }
+}
+
+/// Memory that the program walks before a spin, which leaves it in the nearest cache, and again after it: what the second
+/// walk takes tells how much of that cache the spin has cost, to whoever shares it. All zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Telltale {
+    /// One word of each cache line is read.
+    pub lines: [[u64; Telltale::WORDS]; Telltale::LINES],
+}
+
+impl Telltale {
+    /// Cache lines: enough that a few of them are lost where many are, and little beside a cache of 32 KiB.
+    pub const LINES: usize = 16;
+    /// Words of a cache line.
+    pub const WORDS: usize = 8;
+    /// From one line to the next that is walked, modulo [`Telltale::LINES`]: prime to it, and no prefetcher's step.
+    pub const STEP: usize = 7;
+}
+
+/// A median over the latest values, in constant space: one step towards `took`, of a sixteenth.
+///
+/// What an interrupt makes long moves it no farther than what is a little long.
+#[inline(always)]
+pub fn running_median(last: u64, took: u64) -> u64 {
+    let step = last / 16 + 1;
+    match took {
+        _ if last == 0 || last.abs_diff(took) <= step => took,
+        _ if took > last => last + step,
+        _ => last - step,
     }
 }
 

@@ -13,6 +13,7 @@ mod maps;
 mod python_helper;
 mod python_usdt;
 mod spin;
+mod telltale;
 mod visit;
 
 use aya_ebpf::{

@@ -5,7 +5,8 @@ use aya_ebpf::{
     maps::{Array, HashMap, PerCpuArray, RingBuf},
 };
 use speed_bump_abi::{
-    Coldness, Control, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, TrampolineKey,
+    Coldness, Control, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, Telltale,
+    TrampolineKey,
     maps::{EVENTS_BYTES, FAULT_COUNT, Fault, PYTHON_CAPACITY, TRACKED_CAPACITY},
 };
 
@@ -15,7 +16,9 @@ const NO_PREALLOC: u32 = aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 #[map]
 pub static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
 #[map]
-pub static COLDNESS: Array<Coldness> = Array::with_max_entries(1, 0);
+pub static COLDNESS: Array<Coldness> = Array::with_max_entries(2, 0);
+#[map]
+pub static TELLTALE: Array<Telltale> = Array::with_max_entries(1, 0);
 #[map]
 pub static POLICIES: Array<Policy> = Array::with_max_entries(1, 0);
 #[map]

@@ -1,12 +1,12 @@
 //! What happens at every probe site once the function is known: count, ask the policy, delay.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use speed_bump_abi::FunctionEntry;
+use speed_bump_abi::{Coldness, FunctionEntry};
 
 use crate::{
     count,
     maps::{COLDNESS, CONTROL, COUNTERS, FUNCTIONS, POLICIES, STATS},
-    spin,
+    spin, telltale,
 };
 
 /// Counts a call of `function` and delays it if its target's policy says so.
@@ -48,14 +48,18 @@ pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64, 
 
     let mut overhead_ns = u64::from(overhead_ns);
     let mut now_ns = entered_ns;
-    if lookups_only && let Some(coldness) = COLDNESS.get(0) {
+    if lookups_only && let Some(coldness) = COLDNESS.get(Coldness::WAY_IN) {
         // SAFETY: the helper has no preconditions.
         now_ns = unsafe { bpf_ktime_get_ns() };
         overhead_ns += coldness.more_ns(now_ns - entered_ns);
     }
+    overhead_ns += telltale::more_ns(stats);
     let spent_ns = if delay_ns > overhead_ns {
         let deadline_ns = entered_ns + (delay_ns - overhead_ns);
-        spin::until(deadline_ns, now_ns) - entered_ns
+        telltale::walk();
+        let ended_ns = spin::until(deadline_ns, now_ns);
+        telltale::observe(stats, ended_ns);
+        ended_ns - entered_ns
     } else {
         0
     };

@@ -3,8 +3,10 @@
 //! Measured at start-up on stubs of our own, never looked up in a table: kernels differ by a factor of
 //! twenty in what they emulate. The result corrects every delay, so that requested is delivered.
 
-mod cold;
+mod line;
 pub mod stubs;
+mod way_back;
+mod way_in;
 
 use std::{fs::File, io, sync::Arc, thread, time::Instant};
 
@@ -58,7 +60,7 @@ pub struct SiteCost {
 pub struct Calibration {
     attach_type: UprobeAttachType,
     costs: Vec<SiteCost>,
-    coldness: Coldness,
+    coldness: [Coldness; Coldness::WAYS],
     nop5_survives_forks: bool,
 }
 
@@ -117,8 +119,8 @@ impl Calibration {
         self.attach_type
     }
 
-    /// How a trap that finds the caches cold is told, and what it costs more.
-    pub fn coldness(&self) -> Coldness {
+    /// How a trap that finds the caches cold is told, and what it costs more, on the way in and on the way back.
+    pub fn coldness(&self) -> [Coldness; Coldness::WAYS] {
         self.coldness
     }
 
@@ -179,8 +181,8 @@ impl Bench {
         let stubs = Stub::all();
         let unprobed = costs_ns(&stubs);
         let count = u32::try_from(stubs.len()).unwrap_or(u32::MAX);
-        let capacity =
-            Capacity { targets: 1, sites: count, functions: count, trampolines: 0, python_usdt: false };
+        let functions = count.saturating_add(1);
+        let capacity = Capacity { targets: 1, sites: count, functions, trampolines: 0, python_usdt: false };
         let mut engine = BpfEngine::load(capacity, attach_type, None)?;
         engine.set_control(Control { start_ns: 0, end_ns: u64::MAX, stop: 0 })?;
         let mut sites = Vec::new();
@@ -224,6 +226,8 @@ impl Bench {
         for (index, _) in (0_u32..).zip(&self.stubs) {
             self.engine.set_site(index, SiteArguments { function: index, ..SiteArguments::default() })?;
         }
+        let way_in = self.way_in()?;
+        self.engine.set_coldness([way_in, Coldness::default()])?;
         let delayed = self.sweep(0, TRIAL_DELAY)?;
 
         let made = self.engine.stats(0)?;
@@ -232,7 +236,7 @@ impl Bench {
         if made.calls < expected || made.delayed != 2 * sweep {
             return Err(CalibrateError::Miscounted { counted: made.calls, made: expected });
         }
-        let coldness = self.coldness()?;
+        let coldness = [way_in, self.way_back()?];
         let nop5_survives_forks = self.nop5_survives_forks();
         let costs = self
             .stubs

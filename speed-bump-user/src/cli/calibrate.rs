@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
+use speed_bump_abi::Coldness;
 
 use super::{
     args::CalibrateArgs,
@@ -61,21 +62,27 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
             "floor:      the smallest delay of a trigger there; a shorter request is clamped to it"
         ));
         print(format_args!("overhead:   what a trigger costs around the spin; subtracted from every delay"));
-        let coldness = calibration.coldness();
-        let line =
-            coldness.segments.iter().filter(|segment| segment.length_ns > 0).scan(0, |slower, segment| {
-                *slower += segment.length_ns;
-                let more = coldness.more_ns(u64::from(coldness.warm_ns + *slower));
-                Some(format!("{} at {} ns", Nanos(more), coldness.warm_ns + *slower))
-            });
-        let line = line.collect::<Vec<_>>().join(", ");
-        if !line.is_empty() {
-            print(format_args!(
-                "A trap that finds the caches cold costs more, which is subtracted as well. By what its look-ups take \
-                 ({} ns when warm): {line}",
-                coldness.warm_ns
-            ));
+        let told = ["its look-ups take", "a walk over its memory after the last spins took"];
+        for (coldness, told) in calibration.coldness().iter().zip(told) {
+            if let Some(line) = points(coldness) {
+                print(format_args!(
+                    "A trap that finds the caches cold costs more, which is subtracted as well. By what {told} ({} ns when \
+                     warm): {line}",
+                    coldness.warm_ns
+                ));
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The points of the line after the first, as a sentence has them.
+fn points(coldness: &Coldness) -> Option<String> {
+    let segments = coldness.segments.iter().filter(|segment| segment.length_ns > 0);
+    let points = segments.scan(coldness.warm_ns, |told, segment| {
+        *told += segment.length_ns;
+        Some(format!("{} at {told} ns", Nanos(coldness.more_ns(u64::from(*told)))))
+    });
+    let points = points.collect::<Vec<_>>().join(", ");
+    (!points.is_empty()).then_some(points)
 }

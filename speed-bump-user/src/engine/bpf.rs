@@ -172,12 +172,12 @@ impl BpfEngine {
         Map::from_map_data(map).and_then(TryInto::try_into).map_err(io::Error::other)
     }
 
-    /// Says how cold traps are told, and what they cost.
+    /// Says how cold traps are told, and what they cost, on both ways.
     ///
     /// # Errors
     /// What the map update returns.
-    pub fn set_coldness(&mut self, coldness: Coldness) -> Result<(), MapError> {
-        self.coldness.set(0, coldness, 0)
+    pub fn set_coldness(&mut self, ways: [Coldness; Coldness::WAYS]) -> Result<(), MapError> {
+        (0..).zip(ways).try_for_each(|(way, coldness)| self.coldness.set(way, coldness, 0))
     }
 
     /// Sets the policy of one target. Takes effect with the next call, everywhere.
@@ -204,13 +204,18 @@ impl BpfEngine {
         self.functions.set(function, FunctionEntry { target }, 0)
     }
 
-    /// The counters of one function, summed over the CPUs.
+    /// The counters of one function, summed over the CPUs. What is no sum is that of the CPU with most delays.
     ///
     /// # Errors
     /// `OutOfBounds` beyond the capacity.
     pub fn stats(&self, function: u32) -> Result<FunctionStats, MapError> {
         let mut sum = FunctionStats::default();
+        let mut most = 0;
         for cpu in self.stats.get(&function, 0)?.iter() {
+            if cpu.delayed > most {
+                most = cpu.delayed;
+                sum.telltale_ns = cpu.telltale_ns;
+            }
             sum.calls += cpu.calls;
             sum.delayed += cpu.delayed;
             sum.requested_ns += cpu.requested_ns;

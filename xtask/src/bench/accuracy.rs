@@ -1,8 +1,8 @@
 //! `cargo xtask bench accuracy`: does a function lose what was requested, as its caller sees it?
 //!
-//! A round is three slices of one running process: not attached; attached with delay 0; attached with the delay.
-//! Rounds follow each other, so that a drift of the machine falls on all slices alike. What is judged is the
-//! median over the rounds of what the function lost in each.
+//! A round is four slices of one running process: not attached; attached with delay 0; attached with the delay; not
+//! attached, which is the first of the next round as well. What the function lost counts from the mean of the first and the
+//! last, so that a drift of the machine falls on both sides. What is judged is the median over the rounds.
 //!
 //! A delayed call is to take what was requested longer than without the tool: the trap is part of the delay. The
 //! attached process with delay 0 pays for the trap alone, which is the column `trap`; what changing the policy of
@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Rounds of three slices for each delay.
+    /// Rounds of four slices for each delay.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Milliseconds of a slice.
@@ -43,7 +43,7 @@ pub(crate) struct Options {
 /// Prints a line for each function and delay; fails when a promise was not kept.
 pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     let (kinds, missing) = Kind::all();
-    println!("{} rounds of 3 slices of {} ms; medians; times in us", options.rounds, options.slice_ms);
+    println!("{} rounds of 4 slices of {} ms; medians; times in us", options.rounds, options.slice_ms);
     println!("load average at the start: {}", load_average());
     let mut missed = 0;
     for kind in kinds {
@@ -78,7 +78,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     Ok(if missed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Medians of one function in the three slices of a round, in ns.
+/// Medians of one function in the slices of a round, in ns.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     unprobed: f64,
@@ -90,14 +90,16 @@ struct Round {
 fn measure(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) -> Result<Vec<Vec<Round>>> {
     let slice = Duration::from_millis(options.slice_ms);
     let mut rounds = vec![Vec::new(); subject.functions.len()];
+    let mut before = subject.medians(slice)?;
     for _ in 0..options.rounds.max(1) {
-        let unprobed = subject.medians(slice)?;
         let idle = attached(tool, subject, 0, slice)?;
         let delayed = attached(tool, subject, delay, slice)?;
-        let medians = unprobed.into_iter().zip(idle).zip(delayed);
-        for (rounds, ((unprobed, idle), delayed)) in rounds.iter_mut().zip(medians) {
-            rounds.push(Round { unprobed, idle, delayed });
+        let after = subject.medians(slice)?;
+        let medians = before.iter().zip(&after).zip(idle.into_iter().zip(delayed));
+        for (rounds, ((before, after), (idle, delayed))) in rounds.iter_mut().zip(medians) {
+            rounds.push(Round { unprobed: f64::midpoint(*before, *after), idle, delayed });
         }
+        before = after;
     }
     Ok(rounds)
 }

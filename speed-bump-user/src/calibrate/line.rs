@@ -1,0 +1,70 @@
+//! The line from what tells that the caches are cold to what that costs, through what was measured.
+
+use speed_bump_abi::{ColdSegment, Coldness};
+
+/// Groups of calls that are measured, each expected to be colder than the one before; the first is warm.
+pub(super) const GROUPS: usize = Coldness::SEGMENTS + 1;
+/// The greatest factor that is believed.
+const MOST: u64 = 24 * Coldness::ONE as u64;
+
+/// What the calls of one group took, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Group {
+    /// What tells.
+    pub told: u64,
+    /// The call, but for what the program sees itself.
+    pub rest: u64,
+}
+
+/// The line through the groups, as far as each is colder than the one before.
+pub(super) fn line(groups: [Group; GROUPS]) -> Coldness {
+    let [warm, colder @ ..] = groups;
+    let mut coldness =
+        Coldness { warm_ns: u32::try_from(warm.told).unwrap_or(u32::MAX), ..Coldness::default() };
+    let mut last = warm;
+    for (segment, group) in coldness.segments.iter_mut().zip(colder) {
+        if group.told <= last.told || group.rest <= last.rest {
+            continue;
+        }
+        let length = group.told - last.told;
+        let factor = ((group.rest - last.rest).saturating_mul(u64::from(Coldness::ONE)) / length).min(MOST);
+        *segment = ColdSegment {
+            length_ns: u32::try_from(length).unwrap_or(u32::MAX),
+            factor: u32::try_from(factor).unwrap_or(u32::MAX),
+        };
+        last = group;
+    }
+    coldness
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(pairs: [(u64, u64); GROUPS]) -> [Group; GROUPS] {
+        pairs.map(|(told, rest)| Group { told, rest })
+    }
+
+    #[test]
+    fn the_line_goes_through_the_groups() {
+        let measured = line(groups([(80, 1_000), (100, 1_400), (200, 2_400), (400, 3_400)]));
+        for (took, more) in [(0, 0), (80, 0), (90, 200), (100, 400), (150, 900), (400, 2_400), (9_000, 2_400)]
+        {
+            assert_eq!(measured.more_ns(took), more, "{took}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_no_colder_is_passed_over() {
+        let measured = line(groups([(80, 1_000), (79, 1_400), (90, 900), (180, 2_000)]));
+        assert_eq!(measured.more_ns(180), 1_000);
+        assert_eq!(measured.more_ns(130), 500);
+        assert_eq!(line(groups([(80, 1_000); GROUPS])).more_ns(5_000), 0);
+    }
+
+    #[test]
+    fn the_correction_is_bounded_whatever_was_measured() {
+        let wild = line(groups([(0, 0), (1, u64::MAX), (u64::MAX, u64::MAX), (u64::MAX, u64::MAX)]));
+        assert_eq!(wild.more_ns(u64::MAX), MOST / u64::from(Coldness::ONE));
+    }
+}

@@ -1,0 +1,79 @@
+//! What the way in costs more when it finds the caches cold: after its thread slept, or ran much other code.
+//!
+//! On this machine a trap after 5 ms of sleep takes seven times as long as a warm one, and what the caller loses is
+//! to be the same. The BPF program cannot see when the trap began, but its own look-ups slow down in proportion (the
+//! correlation over calls after pauses of 0 to 5 ms is 0.93 to 0.96), so the factor between the two is measured.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use speed_bump_abi::{ColdSegment, Coldness, SiteArguments};
+
+use super::{
+    Bench, CalibrateError,
+    line::{GROUPS, Group, line},
+    stubs::Stub,
+    touch,
+};
+use crate::{probe::site::SiteKind, units::Nanos};
+
+/// The stub that is measured: of an everyday kind.
+const KIND: SiteKind = SiteKind::Push;
+/// How long the thread sleeps before each call of a group, and how many calls the group has. The first touches memory
+/// only, as in the calibration of warm traps. The longest finds most of it evicted, and start-up stays fast.
+const PAUSES: [(Duration, u64); GROUPS] = [
+    (Duration::ZERO, 96),
+    (Duration::from_micros(80), 96),
+    (Duration::from_micros(500), 64),
+    (Duration::from_millis(4), 20),
+];
+/// Look-ups that take longer were interrupted, and count for no more than this.
+const LONGEST_LOOKUPS_NS: u64 = 1_000;
+
+impl Bench {
+    /// Measures the way in. The stubs' functions have target 0.
+    pub(super) fn way_in(&mut self) -> Result<Coldness, CalibrateError> {
+        let found = (0_u32..).zip(&self.stubs).find(|(_, stub)| stub.kind == KIND);
+        let Some((site, stub)) = found.map(|(site, stub)| (site, *stub)) else {
+            return Ok(Coldness::default());
+        };
+        // So that nothing is left to spin, and what the look-ups took is what is reported as delivered.
+        self.engine.set_policy(0, Nanos(1), 1)?;
+        let mut identity = Coldness::default();
+        if let Some(segment) = identity.segments.first_mut() {
+            *segment = ColdSegment { length_ns: LONGEST_LOOKUPS_NS as u32, factor: Coldness::ONE };
+        }
+        self.engine.set_coldness([identity, Coldness::default()])?;
+        self.engine.set_site(site, SiteArguments { function: site, ..SiteArguments::default() })?;
+        let mut groups = [Group::default(); GROUPS];
+        // The warm one last: what comes next is measured in the same state of the machine, which changes within seconds.
+        for (group, (pause, calls)) in groups.iter_mut().zip(PAUSES).rev() {
+            *group = self.group(site, stub, pause, calls)?;
+        }
+        Ok(line(groups))
+    }
+
+    /// The counters are read only before and after: reading them between two calls would warm what the next one finds.
+    fn group(&self, site: u32, stub: Stub, pause: Duration, calls: u64) -> Result<Group, CalibrateError> {
+        let mut working_set = Vec::new();
+        let mut taken = Vec::new();
+        let before = self.engine.stats(site)?.delivered_ns;
+        for _ in 0..calls {
+            touch(&mut working_set);
+            if !pause.is_zero() {
+                thread::sleep(pause);
+            }
+            // The clock is warm when it counts: a caller without the tool would find it cold as well.
+            std::hint::black_box(Instant::now());
+            let start = Instant::now();
+            stub.call();
+            taken.push(Nanos::from(start.elapsed()).0);
+        }
+        let lookups = self.engine.stats(site)?.delivered_ns.saturating_sub(before) / calls;
+        taken.sort_unstable();
+        let median = taken.get(taken.len() / 2).copied().unwrap_or_default();
+        Ok(Group { told: lookups, rest: median.saturating_sub(lookups) })
+    }
+}
