@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// What the first eight bytes of a block are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// How often the loader increments [`ControlBlock::heartbeat`].
 pub const HEARTBEAT_EVERY_MS: u32 = 100;
@@ -228,4 +228,7 @@ pub mod python_entry {
     pub const FILE: usize = 3;
     /// Line (`u32`).
     pub const LINE: usize = 4;
+    /// How long the helper took from hearing of the call to this probe, in ticks of the processor's counter (`u32`: the TSC,
+    /// `cntvct_el0`).
+    pub const TICKS: usize = 5;
 }

@@ -58,8 +58,8 @@ mod tests {
         assert_eq!(size_of::<Coldness>(), 8 + 3 * 8);
         assert_eq!(size_of::<Policy>(), 2 * 8);
         assert_eq!(size_of::<ArgumentSpec>(), 1 + 1 + 2 + 2 + 2 + 8);
-        assert_eq!(size_of::<SiteArguments>(), 4 * 4 + 3 * size_of::<ArgumentSpec>());
-        assert_eq!(offset_of!(SiteArguments, arguments), 16);
+        assert_eq!(size_of::<SiteArguments>(), 6 * 4 + 3 * size_of::<ArgumentSpec>());
+        assert_eq!(offset_of!(SiteArguments, arguments), 24);
         assert_eq!(size_of::<FunctionEntry>(), 4);
         assert_eq!(size_of::<FunctionStats>(), 5 * 8);
         assert_eq!(size_of::<Telltale>(), 16 * 64);
@@ -89,6 +89,16 @@ mod tests {
         {
             assert_eq!(coldness.more_ns(took), more, "{took}");
         }
+    }
+
+    #[test]
+    fn ticks_become_time_and_a_preempted_helper_counts_nothing() {
+        let site = SiteArguments { tick_ns: (SiteArguments::TICKS / 2) as u32, ..SiteArguments::default() };
+        for (ticks, ns) in [(0, 0), (1, 0), (300, 150), (3_999, 1_999), (4_000, 0), (u32::MAX, 0)] {
+            assert_eq!(site.helper_ns(ticks), ns, "{ticks}");
+        }
+        assert_eq!(SiteArguments::default().helper_ns(u32::MAX), 0);
+        assert_eq!(SiteArguments { tick_ns: u32::MAX, ..site }.helper_ns(u32::MAX), 0);
     }
 
     #[test]

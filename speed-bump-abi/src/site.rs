@@ -69,6 +69,24 @@ pub struct SiteArguments {
     /// At the helper's stub: how many indices the process has from `function` on. A call that names a number beyond
     /// them is not counted. Else 0.
     pub functions: u32,
+    /// At the helper's stub: how many ns pass in [`SiteArguments::TICKS`] of the processor's counter; 0 where that is not known.
+    pub tick_ns: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
     /// `function__entry`: file name, function name, line.
     pub arguments: [ArgumentSpec; 3],
+}
+
+impl SiteArguments {
+    /// What [`SiteArguments::tick_ns`] is for.
+    pub const TICKS: u64 = 1 << 20;
+    /// What is believed of the helper's way to the stub, in ns: beyond, the thread was preempted there.
+    const LONGEST_WAY_NS: u64 = 2_000;
+
+    /// How long the helper took to its stub, in ns.
+    #[inline(always)]
+    pub fn helper_ns(&self, ticks: u32) -> u64 {
+        let ns = ticks as u64 * self.tick_ns as u64 / Self::TICKS;
+        if ns < Self::LONGEST_WAY_NS { ns } else { 0 }
+    }
 }

@@ -16,16 +16,16 @@ pub fn stack_pointer(registers: &pt_regs) -> u64 {
     registers.sp
 }
 
-/// The first two arguments of the function whose first instruction this is.
+/// The first two arguments of the function whose first instruction this is, and the sixth.
 #[cfg(bpf_target_arch = "x86_64")]
 #[inline(always)]
-pub fn first_arguments(registers: &pt_regs) -> [u64; 2] {
-    [registers.rdi, registers.rsi]
+pub fn stub_arguments(registers: &pt_regs) -> [u64; 3] {
+    [registers.rdi, registers.rsi, registers.r9]
 }
 
-/// The first two arguments of the function whose first instruction this is.
+/// The first two arguments of the function whose first instruction this is, and the sixth.
 #[cfg(bpf_target_arch = "aarch64")]
 #[inline(always)]
-pub fn first_arguments(registers: &pt_regs) -> [u64; 2] {
-    [registers.regs[0], registers.regs[1]]
+pub fn stub_arguments(registers: &pt_regs) -> [u64; 3] {
+    [registers.regs[0], registers.regs[1], registers.regs[5]]
 }

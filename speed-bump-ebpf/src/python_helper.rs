@@ -1,4 +1,4 @@
-//! The stub of the helper in a Python process: the registers name function and target.
+//! The stub of the helper in a Python process: the registers name function and target, and say how long the helper took.
 //!
 //! The helper gave the function its number, and the process could call the stub with any other: the number is
 //! held against the process's own range, and the target against the policies there are. A function is counted and
@@ -8,17 +8,18 @@ use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext
 
 use crate::{arch, maps::SITES, visit::visit_for};
 
-/// `speed_bump:python_entry(function, target, …)`.
+/// `speed_bump:python_entry(function, target, qualname, file, line, ticks)`.
 #[uprobe]
 pub fn python_helper(context: ProbeContext) -> u32 {
     // SAFETY: the helper has no preconditions.
     let entered_ns = unsafe { bpf_ktime_get_ns() };
     let Some(site) = SITES.get(crate::cookie(&context).site) else { return 0 };
     // SAFETY: the context of a uprobe is its `pt_regs`.
-    let [function, target] = arch::first_arguments(unsafe { &*context.regs });
+    let [function, target, ticks] = arch::stub_arguments(unsafe { &*context.regs });
     let (function, target) = (function as u32, target as u32);
     if function < site.functions {
-        visit_for(site.function + function, target, site.overhead_ns, entered_ns, true);
+        let overhead_ns = site.overhead_ns.saturating_add(site.helper_ns(ticks as u32) as u32);
+        visit_for(site.function + function, target, overhead_ns, entered_ns, true);
     }
     0
 }

@@ -9,4 +9,4 @@ mod current;
 
 #[cfg(feature = "image")]
 pub(crate) use current::trap;
-pub(crate) use current::{STAT_SIZE_OFFSET, number, stack_pointer, stub_nop, stub_nop5, syscall};
+pub(crate) use current::{STAT_SIZE_OFFSET, number, stack_pointer, stub_nop, stub_nop5, syscall, ticks};

@@ -40,7 +40,7 @@ use crate::{
         gil::Python,
         object::{Object, Owned},
     },
-    stub,
+    stub::{self, Ticks},
 };
 
 /// What evaluates a frame after the hook: the default evaluator, or a hook that was there before, by [`chain`].
@@ -259,6 +259,7 @@ unsafe fn begin(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
 /// As [`begin`].
 #[inline(never)]
 unsafe fn begin_selected(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
+    let began = stub::now();
     let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
         return;
     };
@@ -275,11 +276,11 @@ unsafe fn begin_selected(frame: *mut Frame, code: *mut Object, key: Option<Key>)
                 // SAFETY: as the caller promises; a frame of 3.11.
                 unsafe { subscript::entered(frame, code) };
             }
-            stub::enter(block, number);
+            stub::enter(block, number, began);
         }
         Some(Verdict::Unselected) if is_current => {}
         // SAFETY: as the caller promises.
-        _ => unsafe { begin_unusual(frame, code.as_ptr(), key) },
+        _ => unsafe { begin_unusual(frame, code.as_ptr(), key, began) },
     }
 }
 
@@ -289,7 +290,7 @@ unsafe fn begin_selected(frame: *mut Frame, code: *mut Object, key: Option<Key>)
 /// As [`begin`].
 #[cold]
 #[inline(never)]
-unsafe fn begin_unusual(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
+unsafe fn begin_unusual(frame: *mut Frame, code: *mut Object, key: Option<Key>, began: Ticks) {
     let (Some(api), Some(block)) = (Api::found(), Block::current()) else { return };
     // SAFETY: as the caller promises.
     let python = unsafe { Python::assume(api) };
@@ -307,7 +308,7 @@ unsafe fn begin_unusual(frame: *mut Frame, code: *mut Object, key: Option<Key>) 
         .known(code)
         .or_else(|| first_sight::judge(block, judge, code, frame, key.unwrap_or_else(Key::of_this_thread)));
     if let Some(Verdict::Function(number)) = verdict {
-        stub::enter(block, number);
+        stub::enter(block, number, began);
     }
 }
 

@@ -250,6 +250,7 @@ impl<'gil> Monitoring<'gil> {
 /// # Safety
 /// Python calls it, with the GIL, and with a code object as the first argument.
 unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, count: isize) -> *mut Object {
+    let began = stub::now();
     let Some(api) = Api::found() else { return ptr::null_mut() };
     // SAFETY: Python holds the GIL while it calls.
     let python = unsafe { Python::assume(api) };
@@ -278,7 +279,7 @@ unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, cou
             if !CALLED.load(Ordering::Relaxed) {
                 CALLED.store(true, Ordering::Relaxed);
             }
-            stub::enter(block, number);
+            stub::enter(block, number, began);
             // Immortal since 3.12.
             api.none.as_ptr()
         }

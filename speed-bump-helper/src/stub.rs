@@ -6,16 +6,31 @@ use speed_bump_abi::control_block::StubForm;
 
 use crate::{arch, block::Block};
 
-/// Makes a call of the function visible.
+/// A reading of the processor's counter.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticks(u64);
+
+/// The counter, now.
 #[inline]
-pub(crate) fn enter(block: Block, number: u32) {
+pub(crate) fn now() -> Ticks {
+    Ticks(arch::ticks())
+}
+
+/// Makes a call of the function visible. `began` is [`now`] when the helper heard of the call.
+///
+/// A helper that is cold itself, as after its thread slept, takes hundreds of nanoseconds from there to the probe: the
+/// probe's program is told how long, and shortens the delay by it.
+#[inline]
+pub(crate) fn enter(block: Block, number: u32, began: Ticks) {
     let Some(record) = block.record(number) else { return };
     let qualname = block.name_address(record.name_offset.load(Ordering::Relaxed)).cast();
     let file = block.name_address(record.file_offset.load(Ordering::Relaxed)).cast();
     let target = record.target.load(Ordering::Relaxed);
     let line = record.line.load(Ordering::Relaxed);
-    match block.stub_form() {
-        StubForm::Nop => arch::stub_nop(number, target, qualname, file, line),
-        StubForm::Nop5 => arch::stub_nop5(number, target, qualname, file, line),
+    let form = block.stub_form();
+    let ticks = u32::try_from(arch::ticks().wrapping_sub(began.0)).unwrap_or(0);
+    match form {
+        StubForm::Nop => arch::stub_nop(number, target, qualname, file, line, ticks),
+        StubForm::Nop5 => arch::stub_nop5(number, target, qualname, file, line, ticks),
     }
 }

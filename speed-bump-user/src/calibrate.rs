@@ -3,6 +3,7 @@
 //! Measured at start-up on stubs of our own, never looked up in a table: kernels differ by a factor of
 //! twenty in what they emulate. The result corrects every delay, so that requested is delivered.
 
+mod counter;
 mod line;
 pub mod stubs;
 mod way_back;
@@ -24,6 +25,7 @@ use crate::{
     sys::bpf::UprobeAttachType,
     units::{Nanos, Pid},
 };
+use counter::Reading;
 use stubs::Stub;
 
 /// Delay with which the constant surplus of a spin is measured; long enough that the loop runs, short
@@ -62,6 +64,7 @@ pub struct Calibration {
     costs: Vec<SiteCost>,
     coldness: [Coldness; Coldness::WAYS],
     nop5_survives_forks: bool,
+    tick_ns: u32,
 }
 
 /// Why the machine could not be calibrated.
@@ -122,6 +125,11 @@ impl Calibration {
     /// How a trap that finds the caches cold is told, and what it costs more, on the way in and on the way back.
     pub fn coldness(&self) -> [Coldness; Coldness::WAYS] {
         self.coldness
+    }
+
+    /// How fast the processor counts, for [`SiteArguments::tick_ns`].
+    pub fn tick_ns(&self) -> u32 {
+        self.tick_ns
     }
 
     /// The helper's stub that costs less here. The nop of five bytes is optimised from Linux 6.18 on, and
@@ -215,6 +223,7 @@ impl Bench {
     }
 
     fn measure(mut self) -> Result<Calibration, CalibrateError> {
+        let started = Reading::now();
         let unselected = self.sweep(FunctionEntry::NO_TARGET, Nanos(0))?;
         // The floor is a trigger that has nothing left to spin: a delay below the overhead.
         for (index, _) in (0_u32..).zip(&self.stubs) {
@@ -249,7 +258,8 @@ impl Bench {
                 overhead: Nanos(delayed.saturating_sub(TRIAL_DELAY.0)),
             })
             .collect();
-        Ok(Calibration { attach_type: self.engine.attach_type(), costs, coldness, nop5_survives_forks })
+        let attach_type = self.engine.attach_type();
+        Ok(Calibration { attach_type, costs, coldness, nop5_survives_forks, tick_ns: started.tick_ns() })
     }
 
     /// Tried with the stub, which the kernel has rewritten by now if it does that. In doubt it is taken for deadly.

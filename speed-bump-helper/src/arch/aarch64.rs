@@ -54,6 +54,15 @@ pub(crate) fn stack_pointer() -> usize {
     pointer
 }
 
+/// The virtual counter, which Linux lets processes read.
+#[inline]
+pub(crate) fn ticks() -> u64 {
+    let ticks;
+    // SAFETY: reads a register.
+    unsafe { asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
+    ticks
+}
+
 // The places that probes are put on, with the notes that <sys/sdt.h> would write.
 global_asm!(
     ".pushsection .text.speed_bump_stubs, \"ax\", @progbits",
@@ -76,7 +85,7 @@ global_asm!(
     ".8byte 0",
     ".asciz \"speed_bump\"",
     ".asciz \"python_entry\"",
-    ".asciz \"4@x0 4@x1 8@x2 8@x3 4@x4\"",
+    ".asciz \"4@x0 4@x1 8@x2 8@x3 4@x4 4@x5\"",
     "994: .balign 4",
     ".popsection",
     ".pushsection .stapsdt.base, \"aGR\", @progbits, .stapsdt.base, comdat",
@@ -96,6 +105,7 @@ unsafe extern "C" {
         qualname: *const c_char,
         file: *const c_char,
         line: u32,
+        ticks: u32,
     );
 }
 

@@ -56,6 +56,13 @@ pub(crate) fn stack_pointer() -> usize {
     pointer
 }
 
+/// The time stamp counter: what it counts in, the loader measures. Moved between processors it may jump.
+#[inline]
+pub(crate) fn ticks() -> u64 {
+    // SAFETY: reads a counter; no process that runs Python forbids it (`PR_SET_TSC`), as the C library's clock reads it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
 // The places that probes are put on. They are functions of their own: since Linux 6.18 a probe on a five-byte nop
 // becomes a call, which pushes below the stack pointer and so overwrites the red zone of whoever has one there.
 // Each starts on a 32-byte boundary, so that no instruction crosses a cache line. The notes are those that
@@ -89,7 +96,7 @@ global_asm!(
     ".8byte 0",
     ".asciz \"speed_bump\"",
     ".asciz \"python_entry\"",
-    ".asciz \"4@%edi 4@%esi 8@%rdx 8@%rcx 4@%r8d\"",
+    ".asciz \"4@%edi 4@%esi 8@%rdx 8@%rcx 4@%r8d 4@%r9d\"",
     "994: .balign 4",
     ".popsection",
     ".endm",
@@ -112,6 +119,7 @@ unsafe extern "C" {
         qualname: *const c_char,
         file: *const c_char,
         line: u32,
+        ticks: u32,
     );
     /// A nop of five bytes, and back.
     #[link_name = "speed_bump_python_entry_nop5"]
@@ -121,6 +129,7 @@ unsafe extern "C" {
         qualname: *const c_char,
         file: *const c_char,
         line: u32,
+        ticks: u32,
     );
 }
 

@@ -12,7 +12,10 @@ use super::{
 use crate::{
     calibrate::Calibration,
     engine::EngineKind,
-    probe::plan::{Plan, PlannedFunction, PlannedSite, PythonPlan},
+    probe::{
+        plan::{Plan, PlannedFunction, PlannedSite, PythonPlan},
+        site::SiteKind,
+    },
     process::Process,
     targets::{Target, TargetIndex},
     units::Nanos,
@@ -120,12 +123,13 @@ impl Listing<'_> {
 fn print_site(site: &PlannedSite, calibration: &Calibration) {
     let cost = calibration.cost(site.kind);
     print(format_args!(
-        "    site {}+{}: {} ({}), floor {}{}",
+        "    site {}+{}: {} ({}), floor {}{}{}",
         site.file.path().display(),
         site.offset,
         site.instruction,
         site.kind,
         cost.floor,
+        if site.kind == SiteKind::SingleStep { ", varying by microseconds from call to call" } else { "" },
         site.semaphore.map(|offset| format!(", semaphore at {offset}")).unwrap_or_default()
     ));
     if let Some(remark) = &site.remark {

@@ -259,6 +259,7 @@ impl Session {
                 function: range.first,
                 overhead_ns: overhead_ns.unwrap_or(u32::MAX),
                 functions: range.count,
+                tick_ns: self.resolver.calibration().tick_ns(),
                 ..SiteArguments::default()
             };
             self.engine.set_site(site, arguments)?;

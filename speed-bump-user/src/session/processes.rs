@@ -128,8 +128,8 @@ impl Session {
                         function,
                         overhead_ns,
                         stack_delta: site.stack_delta,
-                        functions: 0,
                         arguments: site.arguments,
+                        ..SiteArguments::default()
                     },
                 )?;
             }
