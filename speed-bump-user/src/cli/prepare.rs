@@ -126,6 +126,7 @@ fn look_inside(
         found.looked_at
     )];
     notices.extend(found.notices.iter().map(|notice| format!("process {pid}: {notice}")));
+    let mut loaded = Vec::new();
     for function in found.functions {
         let target = TargetIndex(function.target);
         // What it says is checked: the process could say anything.
@@ -133,7 +134,7 @@ fn look_inside(
             continue;
         }
         let selection = resolver.targets().python_in(&function.file).select(&function.name);
-        plan.functions.push(PlannedFunction {
+        loaded.push(PlannedFunction {
             selected: SelectedFunction {
                 target,
                 name: function.name,
@@ -145,7 +146,9 @@ fn look_inside(
             shadowed: selection.shadowed,
         });
     }
-    plan.functions.sort_by(|a, b| a.selected.cmp(&b.selected));
+    loaded.sort_by(|a, b| a.selected.cmp(&b.selected));
+    // After the others: sites name their functions by position.
+    plan.functions.extend(loaded);
     Ok(notices)
 }
 
