@@ -13,8 +13,9 @@ use speed_bump_abi::control_block::{Command, Failure, State, notice};
 use speed_bump_testing::{
     PythonBuild, Service, places,
     pythons::{Form, pythons},
-    session::{obstacle, wait_until},
+    session::obstacle,
     skip,
+    wait::wait_until,
 };
 
 use self::{control::Control, hits::Hits};

@@ -15,8 +15,9 @@ use speed_bump_abi::control_block::{Command, Failure, State, notice};
 use speed_bump_testing::{
     PythonBuild, Service, places,
     pythons::{Form, pythons},
-    session::{obstacle, wait_until},
+    session::obstacle,
     skip,
+    wait::wait_until,
 };
 use speed_bump_user::inject::image::IMAGE;
 

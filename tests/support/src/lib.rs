@@ -11,6 +11,7 @@ pub mod session;
 pub mod skip;
 pub mod text;
 pub mod tool;
+pub mod wait;
 
 pub use fixture::Fixture;
 pub use pythons::{PythonBuild, pythons};
