@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use speed_bump_abi::control_block::{Command, Failure, State, notice};
 use speed_bump_testing::{
-    PythonBuild, Service, places,
+    PythonBuild, Service, matrix, places,
     pythons::{Form, pythons},
     session::obstacle,
     skip,
@@ -97,15 +97,6 @@ fn counts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
     expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-/// The targets that select every function which the program of `matrix` counts, and few others.
-const MATRIX: &str = "\
-    */matrix/subjects.py:*\n\
-    */matrix/suspended.py:*\n\
-    */matrix/late.py:*\n\
-    <matrix *>:*\n\
-    <string>:matrix_*\n\
-    !*:*spared*\n";
-
 /// Where its calls differ from what was counted.
 fn differences(program: &mut Program, control: &Control, python: &PythonBuild) -> Vec<String> {
     let counted = program.tally.take(control);
@@ -139,7 +130,7 @@ fn differences(program: &mut Program, control: &Control, python: &PythonBuild) -
         .collect()
 }
 
-fn matrix(program: &mut Program) {
+fn with_matrix(program: &mut Program) {
     let folder = places::fixtures().join("matrix");
     let (prepare, folder) = ("sys.dont_write_bytecode = True", folder.display());
     program.ask(&format!(
@@ -155,12 +146,12 @@ fn calls_of_every_shape_are_counted_exactly() {
     on_each(|python| {
         for warm in [false, true] {
             let mut program = Program::start(python);
-            matrix(&mut program);
+            with_matrix(&mut program);
             if warm {
                 program.ask("MATRIX.round()");
             }
             program.ask("MATRIX.reset()");
-            let control = program.attach(MATRIX);
+            let control = program.attach(matrix::TARGETS);
             for _ in 0..3 {
                 program.ask("MATRIX.round()");
             }

@@ -4,6 +4,7 @@
 //! Nothing here is part of the product, and nothing here judges a result.
 
 pub mod fixture;
+pub mod matrix;
 pub mod places;
 pub mod pythons;
 pub mod service;
