@@ -9,6 +9,7 @@ pub mod places;
 pub mod pythons;
 pub mod service;
 pub mod session;
+pub mod side_by_side;
 pub mod skip;
 pub mod text;
 pub mod tool;
