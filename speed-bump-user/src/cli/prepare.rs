@@ -20,7 +20,7 @@ use crate::{
         site::SiteKind,
     },
     process::Process,
-    python::{entry_source::EntrySource, version::PythonVersion},
+    python::{entry_source::EntrySource, helper::words, version::PythonVersion},
     targets::{Reading, TargetIndex, TargetKind, Targets},
     units::Nanos,
 };
@@ -352,15 +352,11 @@ fn python_costs(
         EntrySource::Helper => {
             let cost = calibration.through_helper(stub.unwrap_or_else(|| calibration.stub()));
             let (calls, smallest) = (cost.unselected, cost.floor);
-            let unmatched = if version.is_at_least(3, 12) {
-                "a call of any other Python function costs nothing (sys.monitoring)"
-            } else {
-                "a call of any other Python function costs 1 to 13ns by the documentation (PEP 523 hook)"
-            };
+            let unselected = words::unselected_call(version);
             return format!(
                 "Python calls through the helper, if the process lets it in: a call of a matching function costs \
                  about {calls}, the smallest delay is about {smallest} (measured here, and {HELPER_COST} for the \
-                 helper); {unmatched}"
+                 helper); a call of any other Python function costs {unselected}"
             );
         }
         EntrySource::PerfMap => "",
