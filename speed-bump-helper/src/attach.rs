@@ -9,8 +9,8 @@ use crate::{block::Block, from_start, host, life, session, sys};
 /// Begins a session with the control block in this file.
 ///
 /// Under [`Command::RunFromStart`](speed_bump_abi::control_block::Command::RunFromStart) it waits for Python without a
-/// thread. Otherwise it maps it, starts a detached thread with all signals blocked, and returns; all else happens on that thread. Takes
-/// neither the GIL nor any lock of the interpreter. The file descriptor is closed in any case.
+/// thread. Otherwise it maps it, starts a detached thread with all signals blocked, and returns; all else happens on that
+/// thread. Takes neither the GIL nor any lock of the interpreter. The file descriptor is closed in any case.
 ///
 /// Returns 0, or the number of a [`Failure`]: [`Failure::BadBlock`], [`Failure::NoThread`], or [`Failure::Busy`] while
 /// a session is on in this process.

@@ -282,8 +282,7 @@ impl Layout {
     }
 }
 
-/// Whether so many bytes lie in the part of the whole that comes after nothing else has been checked: aligned,
-/// without overflow.
+/// Whether so many bytes at this offset lie in the whole, aligned, whatever the numbers.
 fn fits(whole: usize, offset: usize, length: usize, alignment: usize) -> bool {
     offset.is_multiple_of(alignment) && offset.checked_add(length).is_some_and(|end| end <= whole)
 }

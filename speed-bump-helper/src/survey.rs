@@ -81,12 +81,8 @@ pub(crate) fn survey(
 /// # Safety
 /// A living function.
 unsafe fn look_at(python: Python<'_>, block: Block, judge: &Judge, function: NonNull<Object>, pass: Pass) {
-    // SAFETY: as the caller promises; the function keeps its code unless Python code runs, and none does.
-    let code = unsafe {
-        let code = NonNull::new((python.api.function_code)(function.as_ptr()));
-        code.and_then(|code| Code::of(python, code))
-    };
-    let Some(code) = code else { return };
+    // SAFETY: as the caller promises.
+    let Some(code) = (unsafe { code_of(python, function) }) else { return };
     match pass {
         Pass::Nested => look_into(block, judge, code, DEPTH),
         Pass::Rest if judge.known(code).is_some() => {}
@@ -98,6 +94,18 @@ unsafe fn look_at(python: Python<'_>, block: Block, judge: &Judge, function: Non
                 consider(block, judge, code, Some(said.text()));
             }
         }
+    }
+}
+
+/// A function's code, which it keeps unless Python code runs.
+///
+/// # Safety
+/// A living function, and no Python code runs while the code is looked at.
+unsafe fn code_of<'gil>(python: Python<'gil>, function: NonNull<Object>) -> Option<Code<'gil>> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let code = NonNull::new((python.api.function_code)(function.as_ptr()));
+        code.and_then(|code| Code::of(python, code))
     }
 }
 
@@ -166,12 +174,8 @@ pub(crate) fn each_function(
 ) -> Result<(), Fault> {
     let functions = functions(python)?;
     for function in (0..functions.len()).filter_map(|number| functions.get(number)) {
-        // SAFETY: a function that the list keeps alive, and it its code.
-        let code = unsafe {
-            let code = NonNull::new((python.api.function_code)(function.as_ptr()));
-            code.and_then(|code| Code::of(python, code))
-        };
-        if let Some(code) = code {
+        // SAFETY: a function that the list keeps alive.
+        if let Some(code) = unsafe { code_of(python, function) } {
             show(function, code);
         }
         // SAFETY: the reference that was taken when the list was made.

@@ -126,7 +126,7 @@ impl KernelFacts {
     }
 
     /// Whether BPF programs may read kernel memory: asked, or by what lockdown is in force.
-    pub fn has_kernel_reads(&self) -> bool {
+    fn has_kernel_reads(&self) -> bool {
         match self.kernel_reads {
             Support::Yes => true,
             // Also the answer of a kernel without any such programs, which is another lack.
@@ -136,7 +136,7 @@ impl KernelFacts {
     }
 
     /// Whether a probe can carry a cookie: asked, or by version (5.15).
-    pub fn has_cookies(&self) -> bool {
+    fn has_cookies(&self) -> bool {
         self.cookies.or_since(self.version, KernelVersion::new(5, 15))
     }
 

@@ -111,7 +111,8 @@ impl Terms {
         Ok(Self { selector: selector.into(), stub: resolver.stub(), timeout, heartbeat })
     }
 
-    /// Brings the helper into a process, whose `interpreters` are the files with the interpreter's code. It does not wait for the interpreter: see [`Presence::wait_active`].
+    /// Brings the helper into a process, whose `interpreters` are the files with the interpreter's code. It does not
+    /// wait for the interpreter: see [`Presence::wait_active`].
     ///
     /// # Errors
     /// The process goes on as it was.
@@ -122,8 +123,7 @@ impl Terms {
         room: Room,
         command: Command,
     ) -> Result<Presence, PresenceError> {
-        let stub_form = if self.stub == SiteKind::Nop5 { StubForm::Nop5 } else { StubForm::Nop };
-        let contents = Contents { room, selector: &self.selector, stub_form, command };
+        let contents = self.contents(room, command);
         let limits = inject::Limits { safe_point: self.timeout, ..inject::Limits::default() };
         let deadline = Instant::now() + RESIDENT_PATIENCE;
         let injected = loop {
@@ -150,9 +150,7 @@ impl Terms {
         room: Room,
         ready: impl FnOnce(Result<Presence, PresenceError>),
     ) -> Result<(), PresenceError> {
-        let stub_form = if self.stub == SiteKind::Nop5 { StubForm::Nop5 } else { StubForm::Nop };
-        let command = Command::RunFromStart;
-        let contents = Contents { room, selector: &self.selector, stub_form, command };
+        let contents = self.contents(room, Command::RunFromStart);
         let mut fill = |file: &File| contents.write(file);
         let mut ready = Some(ready);
         let mut loaded = |injected| {
@@ -163,6 +161,12 @@ impl Terms {
         let limits = inject::Limits::default();
         inject::inject_into_standing(process, IMAGE, tracee, &mut fill, limits, &mut loaded)?;
         Ok(())
+    }
+
+    /// What a new control block is filled with.
+    fn contents(&self, room: Room, command: Command) -> Contents<'_> {
+        let stub_form = if self.stub == SiteKind::Nop5 { StubForm::Nop5 } else { StubForm::Nop };
+        Contents { room, selector: &self.selector, stub_form, command }
     }
 
     fn presence(
@@ -180,7 +184,7 @@ impl Terms {
         Ok(presence)
     }
 
-    /// The same on a thread of its own, as a safe point may take a while to come.
+    /// [`bring_in`](Self::bring_in) on a thread of its own, as a safe point may take a while to come.
     ///
     /// # Errors
     /// The thread could not be started, or the process is gone.

@@ -5,6 +5,8 @@
 //! in it. The file system and the process are not known here; the caller says which paths are ELF files.
 
 mod candidates;
+#[cfg(test)]
+mod cases;
 mod dotted;
 mod error;
 mod file;

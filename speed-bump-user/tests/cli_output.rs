@@ -12,9 +12,10 @@ use std::{
 use serde_json::{Value, json};
 use speed_bump_testing::{
     Attached, Fixture, Service,
-    session::{PATIENCE, command, obstacle, wait_until},
+    session::{command, obstacle},
     skip, text,
     tool::{Run, Running},
+    wait::{PATIENCE, wait_until},
 };
 
 const TARGETS: &str =

@@ -9,9 +9,10 @@ use std::{
 
 use speed_bump_testing::{
     Fixture, Service,
-    session::{PATIENCE, obstacle, wait_until},
+    session::obstacle,
     skip, text,
     tool::{self, Run, Running},
+    wait::{PATIENCE, wait_until},
 };
 
 const HOT: &str = "native:*/service:hot\n";

@@ -2,73 +2,27 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "helper/children.rs"]
+mod children;
 #[path = "helper/control.rs"]
 mod control;
+#[path = "helper/ending.rs"]
+mod ending;
 #[path = "helper/hits.rs"]
 mod hits;
+#[path = "helper/loaded.rs"]
+mod loaded;
 
 use std::collections::BTreeSet;
 
 use speed_bump_abi::control_block::{Command, Failure, State, notice};
-use speed_bump_testing::{
-    PythonBuild, Service, places,
-    pythons::{Form, pythons},
-    session::{obstacle, wait_until},
-    skip,
+use speed_bump_testing::{places, session::obstacle, skip, skip_case, wait::wait_until};
+
+use self::{
+    control::Control,
+    hits::Hits,
+    loaded::{STUB, all, attach, attached, descriptors, evaluate, monitored, on_each, start, threads},
 };
-
-use self::{control::Control, hits::Hits};
-
-const STUB: &str = "speed_bump_python_entry_nop";
-
-/// The interpreters that can load the image's file: not those in a container.
-fn all() -> impl Iterator<Item = &'static PythonBuild> {
-    pythons().iter().filter(|python| python.form != Form::Container)
-}
-
-/// Those with `sys.monitoring`. The others have tests of their own (helper_hook.rs).
-fn monitored() -> impl Iterator<Item = &'static PythonBuild> {
-    all().filter(|python| python.minor() >= (3, 12))
-}
-
-fn start(python: &PythonBuild) -> Service {
-    Service::start(&mut python.command(&places::fixtures().join("calls.py"))).unwrap()
-}
-
-/// What the helper's function returns.
-fn attach(service: &mut Service, hits: &Hits, control: &Control) -> i64 {
-    result(service.ask(&attach_command(hits, control, "say(event='attached', result=")).unwrap())
-}
-
-fn attach_command(hits: &Hits, control: &Control, before: &str) -> String {
-    let (image, control) = (hits.image.path().display(), control.path());
-    format!("{before}ctypes.CDLL('{image}').speed_bump_attach(os.open('{control}', os.O_RDWR)))")
-}
-
-fn result(said: Vec<serde_json::Value>) -> i64 {
-    said[0]["result"].as_i64().unwrap()
-}
-
-fn evaluate(service: &mut Service, expression: &str) -> i64 {
-    result(service.ask(&format!("say(event='value', result=int({expression}))")).unwrap())
-}
-
-fn attached(python: &PythonBuild, targets: &str) -> (Service, Hits, Control) {
-    let mut service = start(python);
-    let hits = Hits::of(STUB);
-    let control = Control::new(targets, Command::Run);
-    assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
-    control.wait_for(State::Active);
-    (service, hits, control)
-}
-
-fn threads(service: &Service) -> usize {
-    std::fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap().count()
-}
-
-fn descriptors(service: &Service) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", service.pid())).unwrap().count()
-}
 
 fn names(control: &Control) -> BTreeSet<String> {
     control.functions().into_iter().map(|function| function.qualname).collect()
@@ -80,10 +34,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn a_survey_finds_what_is_loaded_and_installs_nothing() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in all() {
+    on_each(all(), |python| {
         let mut service = start(python);
         let hits = Hits::of(STUB);
         let control =
@@ -107,7 +58,7 @@ fn a_survey_finds_what_is_loaded_and_installs_nothing() {
         let surveyed = control.head().surveyed.load(std::sync::atomic::Ordering::Relaxed);
         if python.free_threaded && python.minor() == (3, 13) {
             // It makes functions immortal when a second thread begins, and its garbage collector forgets them.
-            speed_bump_testing::skip_case!(python, "it hides most functions from its garbage collector");
+            skip_case!(python, "it hides most functions from its garbage collector");
         } else {
             assert!(surveyed > 500, "{python}: {surveyed}");
         }
@@ -118,15 +69,12 @@ fn a_survey_finds_what_is_loaded_and_installs_nothing() {
         control.command(Command::Leave);
         control.wait_for(State::Left);
         wait_until("the thread's end", || Ok(threads(&service) == 1)).unwrap();
-    }
+    });
 }
 
 #[test]
 fn calls_are_counted_exactly() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in all() {
+    on_each(all(), |python| {
         let (mut service, hits, _control) =
             attached(python, "*/calls.py:*\n!*/calls.py:times\n!*/calls.py:*comp>\n");
         for (command, calls) in [
@@ -151,7 +99,7 @@ fn calls_are_counted_exactly() {
             let count = hits.during(|| drop(service.ask(command).unwrap()));
             assert_eq!(count, calls + said, "{python}: {command}");
         }
-    }
+    });
 }
 
 #[test]
@@ -175,45 +123,8 @@ fn both_forms_of_the_stub_are_run_into() {
 }
 
 #[test]
-fn leaving_undoes_everything_and_another_session_can_follow() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in monitored() {
-        let (mut service, hits, control) = attached(python, "*/calls.py:plain\n");
-        let tools = "sum(sys.monitoring.get_tool(i) is not None for i in range(6))";
-        let events = "sum(sys.monitoring.get_events(i) for i in range(6) if sys.monitoring.get_tool(i))";
-        assert_eq!(evaluate(&mut service, tools), 1, "{python}");
-        assert_eq!(attach(&mut service, &hits, &control), i64::from(Failure::Busy as u32), "{python}");
-        control.command(Command::Leave);
-        control.wait_for(State::Left);
-        wait_until("the thread's end", || Ok(threads(&service) == 1)).unwrap();
-        assert_eq!((evaluate(&mut service, tools), evaluate(&mut service, events)), (0, 0), "{python}");
-        assert_eq!(hits.during(|| drop(service.ask("times(10, plain, 1)").unwrap())), 0, "{python}");
-        let open = descriptors(&service);
-        for round in 0..20 {
-            let targets = if round % 2 == 0 { "*/calls.py:other\n" } else { "*/calls.py:plain\n" };
-            let control = Control::new(targets, Command::Run);
-            assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
-            control.wait_for(State::Active);
-            let count = hits.during(|| drop(service.ask("times(10, plain, 1); times(7, other, 1)").unwrap()));
-            assert_eq!(count, if round % 2 == 0 { 7 } else { 10 }, "{python}");
-            control.command(Command::Leave);
-            control.wait_for(State::Left);
-            assert_eq!(hits.during(|| drop(service.ask("times(10, plain, 1)").unwrap())), 0, "{python}");
-        }
-        wait_until("the thread's end", || Ok(threads(&service) == 1)).unwrap();
-        assert_eq!(descriptors(&service), open, "{python}");
-        assert!(service.quit().unwrap().success(), "{python}");
-    }
-}
-
-#[test]
 fn a_survey_can_be_followed_by_a_session_and_a_session_by_a_survey() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in monitored() {
+    on_each(monitored(), |python| {
         let mut service = start(python);
         let hits = Hits::of(STUB);
         let control = Control::new("*/calls.py:plain\n", Command::Survey);
@@ -232,7 +143,7 @@ fn a_survey_can_be_followed_by_a_session_and_a_session_by_a_survey() {
             assert_eq!(count, 0, "{python}");
         }
         assert_eq!(control.functions().len(), 1, "{python}");
-    }
+    });
 }
 
 #[test]
@@ -253,25 +164,8 @@ fn what_the_c_library_asks_of_all_threads_works() {
 }
 
 #[test]
-fn the_helper_leaves_when_the_loader_dies() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in all() {
-        let (mut service, hits, mut control) = attached(python, "*/calls.py:plain\n");
-        control.die();
-        control.wait_for(State::Left);
-        assert_eq!(control.notices(), notice::LOADER_GONE, "{python}");
-        assert_eq!(hits.during(|| drop(service.ask("times(10, plain, 1)").unwrap())), 0, "{python}");
-    }
-}
-
-#[test]
 fn new_targets_apply_to_everything() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in all() {
+    on_each(all(), |python| {
         let (mut service, hits, control) = attached(python, "*/calls.py:plain\n");
         let calls = "times(10, plain, 1); times(7, other, 1)";
         assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
@@ -281,71 +175,12 @@ fn new_targets_apply_to_everything() {
             assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), count, "{python}: {targets}");
         }
         assert_eq!(control.notices(), 0, "{python}");
-    }
-}
-
-#[test]
-fn a_forked_child_goes_on_until_the_session_ends() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in all() {
-        let (mut service, hits, control) = attached(python, "*/calls.py:plain\n*/calls.py:other\n");
-        service.ask("child(Forked)").unwrap();
-        let calls = "CHILD.ask('times(10, plain, 1)')";
-        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
-        let defined = "CHILD.ask('exec(\"def plain(x): pass\", globals()); times(4, plain, 1)')";
-        assert_eq!(hits.during(|| drop(service.ask(defined).unwrap())), 0, "{python}: another file");
-        // The child has no thread of the helper; its callback sees the new generation itself.
-        control.retarget("*/calls.py:late\n*/calls.py:other\n");
-        control.wait_for_generation();
-        let calls = "CHILD.ask('times(1, other, 1); times(6, late, 1)')";
-        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 7, "{python}");
-        control.command(Command::Leave);
-        control.wait_for(State::Left);
-        let calls = "CHILD.ask('times(10, late, 1)')";
-        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 0, "{python}");
-        // A session of the child's own.
-        let own = Control::new("*/calls.py:late\n", Command::Run);
-        let command = attach_command(&hits, &own, "assert 0 == (").replace('\'', "\\'");
-        service.ask(&format!("CHILD.ask('{command}')")).unwrap();
-        own.wait_for(State::Active);
-        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
-        own.command(Command::Leave);
-        own.wait_for(State::Left);
-        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 0, "{python}");
-    }
-}
-
-#[test]
-fn a_child_gets_a_session_while_its_parent_has_one() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in all() {
-        let (mut service, hits, control) = attached(python, "*/calls.py:plain\n");
-        service.ask("child(Forked)").unwrap();
-        let own = Control::new("*/calls.py:other\n", Command::Run);
-        let command = attach_command(&hits, &own, "assert 0 == (").replace('\'', "\\'");
-        service.ask(&format!("CHILD.ask('{command}')")).unwrap();
-        own.wait_for(State::Active);
-        let calls = "CHILD.ask('times(10, plain, 1); times(7, other, 1)')";
-        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 7, "{python}");
-        let calls = "times(10, plain, 1); times(7, other, 1)";
-        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
-        own.command(Command::Leave);
-        own.wait_for(State::Left);
-        assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
-        assert_eq!(control.notices(), 0, "{python}");
-    }
+    });
 }
 
 #[test]
 fn a_tool_id_that_is_taken_or_lost() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in monitored() {
+    on_each(monitored(), |python| {
         let mut service = start(python);
         let hits = Hits::of(STUB);
         service.ask("for i in range(6): sys.monitoring.use_tool_id(i, 'other')").unwrap();
@@ -367,7 +202,7 @@ fn a_tool_id_that_is_taken_or_lost() {
         control.command(Command::Leave);
         control.wait_for(State::Left);
         assert_eq!(evaluate(&mut service, "sys.monitoring.get_tool(1) == 'thief'"), 1, "{python}");
-    }
+    });
 }
 
 #[test]
@@ -420,68 +255,6 @@ fn a_full_table_is_said() {
     assert!(control.head().functions.load(std::sync::atomic::Ordering::Relaxed) > 8);
 }
 
-#[test]
-fn a_process_ends_as_without_the_helper() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in all() {
-        let (mut service, _hits, control) = attached(python, "*:*\n");
-        service.ask("times(10, plain, 1)").unwrap();
-        assert!(service.quit().unwrap().success(), "{python}");
-        assert_eq!(control.state(), State::Active as u32, "{python}");
-    }
-}
-
-#[test]
-fn a_process_ends_while_the_helper_waits_for_it() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in all() {
-        for milliseconds in [0, 30, 300] {
-            let mut service = start(python);
-            let hits = Hits::of(STUB);
-            let control = Control::new("*:*\n", Command::Survey);
-            assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
-            // `PyDLL` keeps the GIL, and leaves no time to take it.
-            let held = format!("ctypes.PyDLL(None).usleep({milliseconds}000); sys.exit(3)");
-            let _ = service.ask(&held);
-            let status = service.wait(std::time::Duration::from_secs(30)).unwrap();
-            assert_eq!(status.code(), Some(3), "{python}: {status}");
-        }
-    }
-}
-
-#[test]
-fn the_helper_leaves_while_it_waits() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in all() {
-        let mut service = start(python);
-        let hits = Hits::of(STUB);
-        let control = Control::new("*:*\n", Command::Run);
-        let command = attach_command(&hits, &control, "ATTACH = lambda: (");
-        let held = "held = ctypes.PyDLL(None); held.usleep(500000)";
-        // Without the GIL until the command is there: `CDLL` gives it away for the call itself alone.
-        service.ask(&command.replace("CDLL", "PyDLL")).unwrap();
-        let waits = std::thread::spawn(move || {
-            service.ask(&format!("assert ATTACH() == 0; {held}")).map(|_| service)
-        });
-        control.wait_for(State::Waiting);
-        control.command(Command::Leave);
-        control.wait_for(State::Left);
-        let mut service = waits.join().unwrap().unwrap();
-        if python.free_threaded {
-            speed_bump_testing::skip_case!(python, "nothing keeps a thread waiting without a GIL");
-        } else {
-            assert_eq!(control.functions(), [], "{python}");
-        }
-        assert!(service.is_running());
-    }
-}
-
 /// A shared libpython of this machine.
 fn shared_library() -> Option<std::path::PathBuf> {
     let folder = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
@@ -529,52 +302,11 @@ fn a_python_that_begins_later_in_a_scope_of_its_own() {
 
 #[test]
 fn sub_interpreters_are_said() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in monitored() {
+    on_each(monitored(), |python| {
         let (mut service, _hits, control) = attached(python, "*/calls.py:plain\n");
         assert_eq!(control.notices(), 0, "{python}");
         let module = if python.minor() == (3, 12) { "_xxsubinterpreters" } else { "_interpreters" };
         service.ask(&format!("global KEPT; import {module}; KEPT = {module}.create()")).unwrap();
         wait_until("the notice", || Ok(control.notices() == notice::SUBINTERPRETERS)).unwrap();
-    }
-}
-
-#[test]
-fn sessions_come_and_go_under_load() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
-    for python in all() {
-        let mut service = start(python);
-        let hits = Hits::of(STUB);
-        service
-            .ask(
-                "exec('def load():\\n while True:\\n  exec(\\'def made(x): return x\\', globals())\\n  times(100, plain, 1); times(100, made, 1)', globals())",
-            )
-            .unwrap();
-        service.ask("for _ in range(4): threading.Thread(target=load, daemon=True).start()").unwrap();
-        let alone = threads(&service);
-        for round in 0..25 {
-            let control = Control::new("*/calls.py:plain\n<string>:made\n", Command::Run);
-            assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
-            control.wait_for(State::Active);
-            if round % 2 == 0 {
-                control.retarget("*/calls.py:late\n*/calls.py:outer\n");
-                control.wait_for_generation();
-                let count =
-                    hits.during(|| drop(service.ask("times(10, late, 1); times(7, outer, 1)").unwrap()));
-                assert_eq!(count, 17, "{python}");
-            } else {
-                wait_until("a call", || Ok(hits.count() > 0)).unwrap();
-            }
-            control.command(Command::Leave);
-            control.wait_for(State::Left);
-            assert_eq!(control.notices(), 0, "{python}");
-        }
-        assert_eq!(hits.during(|| drop(service.ask("times(1000, plain, 1)").unwrap())), 0, "{python}");
-        wait_until("the thread's end", || Ok(threads(&service) == alone)).unwrap();
-        assert!(service.quit().unwrap().success(), "{python}");
-    }
+    });
 }

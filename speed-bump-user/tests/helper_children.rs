@@ -10,7 +10,7 @@ mod helper;
 use calls::{counts, functions, start};
 use helper::{attach, on_each, threads};
 use serde_json::Value;
-use speed_bump_testing::{PythonBuild, pythons::Form, session::wait_until};
+use speed_bump_testing::{PythonBuild, pythons::Form, wait::wait_until};
 
 /// The children that run the interpreter anew.
 const ANEW: [&str; 2] = ["Worker, 'spawn'", "Program"];

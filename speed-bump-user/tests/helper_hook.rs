@@ -6,104 +6,26 @@
 #[path = "helper/control.rs"]
 #[allow(dead_code, reason = "shared with the helper's other tests")]
 mod control;
+#[path = "helper_hook/others.rs"]
+mod others;
+#[path = "helper_hook/program.rs"]
+mod program;
+#[path = "helper_hook/stack.rs"]
+mod stack;
 #[path = "helper/tally.rs"]
 mod tally;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use speed_bump_abi::control_block::{Command, Failure, State, notice};
-use speed_bump_testing::{
-    PythonBuild, Service, places,
-    pythons::{Form, pythons},
-    session::{obstacle, wait_until},
-    skip,
-};
-use speed_bump_user::inject::image::IMAGE;
+use speed_bump_testing::{PythonBuild, matrix, wait::wait_until};
 
-use self::{control::Control, tally::Tally};
+use self::{
+    control::Control,
+    program::{Program, TARGETS, counts, on_each, prepared},
+};
 
 type Calls = BTreeMap<(String, String), u64>;
-
-/// The interpreters that have such hooks, but for those in a container.
-fn hooked() -> impl Iterator<Item = &'static PythonBuild> {
-    pythons().iter().filter(|python| python.form != Form::Container && python.minor() < (3, 12))
-}
-
-/// Runs a case on each of the interpreters that can have one.
-fn on_each(case: impl Fn(&'static PythonBuild)) {
-    match (obstacle(), hooked().next()) {
-        (Some(why), _) => skip!("{why}"),
-        (None, None) => skip!("no CPython from 3.8 to 3.11"),
-        (None, Some(_)) => hooked().for_each(case),
-    }
-}
-
-/// A program with the image loaded.
-struct Program {
-    service: Service,
-    tally: Tally,
-    /// Kept as long as the program.
-    _image: tempfile::NamedTempFile,
-}
-
-impl Program {
-    fn start(python: &PythonBuild) -> Self {
-        let mut command = python.command(&places::fixtures().join("calls.py"));
-        let mut service = Service::start(command.env("PYTHONIOENCODING", "utf-8")).unwrap();
-        let image = tempfile::Builder::new().suffix(".so").tempfile().unwrap();
-        std::fs::write(image.path(), IMAGE).unwrap();
-        let path = image.path().to_str().unwrap();
-        service.ask(&format!("HELPER = ctypes.CDLL('{path}')")).unwrap();
-        let tally = Tally::of(&mut service, path);
-        Self { service, tally, _image: image }
-    }
-
-    fn attach(&mut self, targets: &str) -> Control {
-        let control = Control::new(targets, Command::Run);
-        self.begin(&control);
-        control.wait_for(State::Active);
-        control
-    }
-
-    fn begin(&mut self, control: &Control) {
-        let command =
-            format!("assert 0 == HELPER.speed_bump_attach(os.open('{}', os.O_RDWR))", control.path());
-        self.ask(&command);
-    }
-
-    fn leave(&mut self, control: &Control) {
-        control.command(Command::Leave);
-        control.wait_for(State::Left);
-    }
-
-    fn ask(&mut self, statement: &str) -> Vec<serde_json::Value> {
-        self.service.ask(statement).unwrap()
-    }
-
-    fn evaluate(&mut self, expression: &str) -> i64 {
-        self.ask(&format!("say(event='value', result=int({expression}))"))[0]["result"].as_i64().unwrap()
-    }
-
-    /// Calls during the statement, by qualified name.
-    fn calls(&mut self, control: &Control, statement: &str) -> Vec<(String, u64)> {
-        self.tally.take(control);
-        self.ask(statement);
-        self.tally.take(control).into_iter().map(|((_, name), count)| (name, count)).collect()
-    }
-}
-
-fn counts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
-    expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
-}
-
-/// The targets that select every function which the program of `matrix` counts, and few others.
-const MATRIX: &str = "\
-    */matrix/subjects.py:*\n\
-    */matrix/suspended.py:*\n\
-    */matrix/late.py:*\n\
-    <matrix *>:*\n\
-    <string>:matrix_*\n\
-    !*:*spared*\n";
 
 /// Where its calls differ from what was counted.
 fn differences(program: &mut Program, control: &Control, python: &PythonBuild) -> Vec<String> {
@@ -123,7 +45,7 @@ fn differences(program: &mut Program, control: &Control, python: &PythonBuild) -
             cases.entry((text("file"), name)).or_default().push(text("case"));
         }
     }
-    let all: std::collections::BTreeSet<_> = called.keys().chain(counted.keys()).collect();
+    let all: BTreeSet<_> = called.keys().chain(counted.keys()).collect();
     all.into_iter()
         .filter(|function| called.get(*function) != counted.get(*function))
         .map(|function| {
@@ -138,9 +60,9 @@ fn differences(program: &mut Program, control: &Control, python: &PythonBuild) -
         .collect()
 }
 
-fn matrix(program: &mut Program) {
-    let folder = places::fixtures().join("matrix");
-    let (prepare, folder) = ("sys.dont_write_bytecode = True", folder.display());
+fn with_matrix(program: &mut Program) {
+    let script = matrix::script();
+    let (prepare, folder) = ("sys.dont_write_bytecode = True", script.parent().unwrap().display());
     program.ask(&format!(
         "{prepare}; sys.path.insert(0, '{folder}'); import service; MATRIX = service.Service()"
     ));
@@ -148,18 +70,15 @@ fn matrix(program: &mut Program) {
 
 #[test]
 fn calls_of_every_shape_are_counted_exactly() {
-    if !places::fixtures().join("matrix/service.py").is_file() {
-        return skip!("no program of every shape: tests/fixtures/matrix/service.py");
-    }
     on_each(|python| {
         for warm in [false, true] {
             let mut program = Program::start(python);
-            matrix(&mut program);
+            with_matrix(&mut program);
             if warm {
                 program.ask("MATRIX.round()");
             }
             program.ask("MATRIX.reset()");
-            let control = program.attach(MATRIX);
+            let control = program.attach(matrix::TARGETS);
             for _ in 0..3 {
                 program.ask("MATRIX.round()");
             }
@@ -175,19 +94,6 @@ fn calls_of_every_shape_are_counted_exactly() {
     });
 }
 
-/// A program that has imported `hooked.py`.
-fn prepared(python: &PythonBuild) -> Program {
-    let mut program = Program::start(python);
-    let folder = places::fixtures();
-    program.ask(&format!(
-        "sys.dont_write_bytecode = True; sys.path.insert(0, '{}'); import hooked; from hooked import *",
-        folder.display()
-    ));
-    program
-}
-
-const TARGETS: &str = "*/calls.py:plain\n*/calls.py:other\n*/hooked.py:down\n";
-
 #[test]
 fn a_hook_is_there_only_during_a_session() {
     on_each(|python| {
@@ -201,144 +107,6 @@ fn a_hook_is_there_only_during_a_session() {
             assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[]), "{python}");
             assert_eq!(control.notices(), 0, "{python}");
         }
-    });
-}
-
-#[test]
-fn a_hook_that_was_there_before_is_asked_and_put_back() {
-    on_each(|python| {
-        let mut program = prepared(python);
-        let frames = "FOREIGN.counter.value";
-        program.ask("FOREIGN.begin()");
-        if python.minor() == (3, 8) {
-            let control = Control::new(TARGETS, Command::Run);
-            program.begin(&control);
-            control.wait_for(State::Failed);
-            assert!(control.failed_with(Failure::Unsupported), "{}", control.failure());
-            assert!(control.failure().contains("another tool"), "{}", control.failure());
-            assert_eq!(program.evaluate("current() == FOREIGN.address"), 1, "{python}");
-            return;
-        }
-        let control = program.attach(TARGETS);
-        let before = program.evaluate(frames);
-        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
-        assert!(program.evaluate(frames) - before > 10, "{python}");
-        program.leave(&control);
-        assert_eq!(program.evaluate("current() == FOREIGN.address"), 1, "{python}");
-        assert_eq!(control.notices(), 0, "{python}");
-        program.ask("FOREIGN.end()");
-        assert_eq!(program.evaluate("current() == default()"), 1, "{python}");
-    });
-}
-
-#[test]
-fn a_hook_that_came_later_stays_and_is_said() {
-    on_each(|python| {
-        let mut program = prepared(python);
-        let control = program.attach(TARGETS);
-        program.ask("FOREIGN.begin()");
-        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
-        program.leave(&control);
-        assert_eq!(control.notices(), notice::HOOK_COVERED, "{python}");
-        assert_eq!(program.evaluate("current() == FOREIGN.address"), 1, "{python}");
-        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[]), "{python}");
-        // The next session finds its hook where the last one left it, and counts once.
-        let control = program.attach(TARGETS);
-        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
-        // Ours becomes the first again when the other goes.
-        program.ask("FOREIGN.end()");
-        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
-        program.leave(&control);
-        assert_eq!(program.evaluate("current() == default()"), 1, "{python}");
-    });
-}
-
-#[test]
-fn hooks_that_call_each_other_do_not_do_so_without_end() {
-    on_each(|python| {
-        if python.minor() == (3, 8) {
-            return;
-        }
-        let mut program = prepared(python);
-        program.ask("FOREIGN.begin()");
-        let control = program.attach(TARGETS);
-        // The other comes once more, on top of ours, and forgets what it called before.
-        program.ask("FOREIGN.begin()");
-        program.ask("times(10, plain, 1); down(100)");
-        program.tally.take(&control);
-        wait_until("the notice", || Ok(control.notices() == notice::HOOK_COVERED)).unwrap();
-        program.leave(&control);
-        program.ask("times(10, plain, 1); down(100)");
-        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[]), "{python}");
-    });
-}
-
-#[test]
-fn a_hook_that_another_tool_removed_comes_back() {
-    on_each(|python| {
-        let mut program = prepared(python);
-        let control = program.attach(TARGETS);
-        program.ask("use(default())");
-        wait_until("the notice", || Ok(control.notices() == notice::HOOK_COVERED)).unwrap();
-        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
-        program.leave(&control);
-        assert_eq!(program.evaluate("current() == default()"), 1, "{python}");
-    });
-}
-
-#[test]
-fn recursion_ends_where_it_ends_without_a_hook() {
-    on_each(|python| {
-        let mut program = prepared(python);
-        let depths = |program: &mut Program| {
-            [
-                "fall()",
-                "in_thread(1 << 20, 300, fall)",
-                "in_thread(0, 3000, fall)",
-                "in_thread(0, 900, fall_through_c)",
-            ]
-            .map(|expression| program.evaluate(expression))
-        };
-        // Twice, as code that was not specialised yet may end one call earlier.
-        depths(&mut program);
-        let without = depths(&mut program);
-        let control = program.attach("*/hooked.py:*\n");
-        let with = depths(&mut program);
-        assert_eq!(with, without, "{python}");
-        assert_eq!(control.notices(), 0, "{python}");
-    });
-}
-
-#[test]
-fn deep_recursion_never_overflows_the_stack_for_a_hook() {
-    on_each(|python| {
-        if python.minor() != (3, 11) {
-            // Before, calls take the same stack with a hook and without.
-            return;
-        }
-        let mut program = prepared(python);
-        let deep = [
-            ("in_thread(64 << 10, 2000, down, 1500)", 1500),
-            ("in_thread(256 << 10, 60000, down, 50000)", 50_000),
-            ("in_thread(0, 400000, down, 300000)", 300_000),
-        ];
-        for (expression, result) in deep {
-            assert_eq!(program.evaluate(expression), result, "{python} without a hook");
-        }
-        let control = program.attach(TARGETS);
-        for (expression, result) in deep {
-            assert_eq!(program.evaluate(expression), result, "{python}");
-        }
-        assert_eq!(control.notices(), notice::STACK_SHORT, "{python}");
-        // The hook is back.
-        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
-        assert_eq!(
-            program.calls(&control, "in_thread(0, 6000, down, 5000)"),
-            counts(&[("down", 5001)]),
-            "{python}"
-        );
-        program.leave(&control);
-        assert_eq!(program.evaluate("current() == default()"), 1, "{python}");
     });
 }
 
@@ -411,29 +179,6 @@ fn tracers_see_what_they_see_without_a_hook() {
         let control = program.attach(TARGETS);
         assert_eq!(program.ask(ask), without, "{python}");
         assert_eq!(program.calls(&control, "traced(plain)"), counts(&[("plain", 1)]), "{python}");
-    });
-}
-
-#[test]
-fn greenlets_switch_stacks_below_the_hook() {
-    on_each(|python| {
-        let mut program = prepared(python);
-        let (major, minor) = python.minor();
-        let folder = places::target().join(format!("tools/greenlet-{major}.{minor}"));
-        if !folder.is_dir() {
-            return skip!("no greenlet: pip{major}.{minor} install --target {} greenlet", folder.display());
-        }
-        program.ask(&format!("sys.path.append('{}')", folder.display()));
-        assert_eq!(program.evaluate("switched(200)"), 200, "{python}");
-        let control = program.attach("*/hooked.py:switched.*.run\n*/hooked.py:switched.*.step\n");
-        let calls = program.calls(&control, "assert switched(200) == 200");
-        let frames = (0..200).map(|number| number % 50 + 1).sum();
-        let expected = [("switched.<locals>.run", frames), ("switched.<locals>.step", 200)];
-        assert_eq!(calls, counts(&expected), "{python}");
-        // A session that begins and one that ends while greenlets are in the middle.
-        program.leave(&control);
-        assert_eq!(program.evaluate("switched(200)"), 200, "{python}");
-        assert_eq!(control.notices(), 0, "{python}");
     });
 }
 

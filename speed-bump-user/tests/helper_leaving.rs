@@ -19,10 +19,9 @@ use rustix::{
     process::Signal,
 };
 use speed_bump_testing::{
-    PythonBuild, Service,
-    session::{self, PATIENCE, wait_until},
-    skip_case,
+    PythonBuild, Service, session, skip_case,
     tool::Running,
+    wait::{PATIENCE, wait_until},
 };
 use tempfile::TempDir;
 

@@ -42,6 +42,22 @@ fn loaded_functions_are_named_before_anything_is_slowed() {
 }
 
 #[test]
+fn a_site_is_listed_with_its_own_function() {
+    on_each(|python| {
+        let service = start(python, &[]);
+        let run = list(service.pid(), "*/calls.py:plain\nnative:*/libc.so.6:getppid\n", &[]);
+        assert!(run.status.success(), "{python}: {}", run.stderr);
+        let lines = run.stdout.split_once("\nline 1: ").unwrap().1;
+        let (of_python, of_native) = lines.split_once("\nline 2: ").unwrap();
+        assert!(of_python.contains("\n  plain ("), "{python}: {}", run.stdout);
+        assert!(of_native.contains("\n  getppid ("), "{python}: {}", run.stdout);
+        // The helper's stub is no site that is known before.
+        let sites = [of_python, of_native].map(|lines| lines.matches("\n    site ").count());
+        assert_eq!(sites, [0, 1], "{python}: {}", run.stdout);
+    });
+}
+
+#[test]
 fn without_injection_it_says_what_cannot_be_known() {
     on_each(|python| {
         let service = start(python, &[]);

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use speed_bump_testing::Fixture;
+use speed_bump_testing::{Fixture, wait::wait_for};
 use speed_bump_user::inject::Limits;
 
 /// What `calls.c` is made to wait for. A machine that is too busy to interrupt a call three times before it is over
@@ -99,11 +99,12 @@ fn interrupt(waiting: &Waiting, name: &str, before: Option<Instant>) -> Result<(
     };
     assert_eq!(injected.thread, process.pid(), "{name}: another thread than the one that waits was borrowed");
     // Helpers of this kind leave by themselves; the next needs the place.
-    support::wait_for("the helper to leave", || {
+    wait_for("the helper to leave", || {
         let regions = process.regions().unwrap_or_default();
         let mapped = regions.iter().any(|region| region.name == "/memfd:speed-bump-control (deleted)");
         (!mapped).then_some(())
-    });
+    })
+    .unwrap();
     assert_eq!(support::calls(&injected), 1, "{name}: speed_bump_attach ran once");
     Ok(())
 }
@@ -112,10 +113,11 @@ fn untimed(program: &Path, name: &str) -> Option<String> {
     let mut alone = Waiting::start(program, name, UNTIMED);
     // A signal that comes before the call has begun would be lost.
     let process = support::open(alone.child.id().cast_signed());
-    support::wait_for("the call", || {
+    wait_for("the call", || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).ok()?;
         stat.contains(") S ").then_some(())
-    });
+    })
+    .unwrap();
     std::thread::sleep(Duration::from_millis(100));
     alone.release();
     let (expected, _) = alone.outcome();

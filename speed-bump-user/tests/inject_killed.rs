@@ -18,7 +18,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use speed_bump_testing::{PythonBuild, pythons, skip};
+use speed_bump_testing::{PythonBuild, pythons, skip, wait::wait_for};
 use speed_bump_user::{
     inject::{InjectError, Limits, inject},
     process::Process,
@@ -118,13 +118,12 @@ impl Program {
     /// That a whole session is to be had in it yet.
     fn takes_the_helper(&self, after: &str) {
         let injected =
-            support::wait_for("the last session's helper to quit", || {
-                match support::inject_here(&self.process) {
-                    Ok(injected) => Some(injected),
-                    Err(InjectError::InUse { .. }) => None,
-                    Err(error) => panic!("after {after}: {error}"),
-                }
-            });
+            wait_for("the last session's helper to quit", || match support::inject_here(&self.process) {
+                Ok(injected) => Some(injected),
+                Err(InjectError::InUse { .. }) => None,
+                Err(error) => panic!("after {after}: {error}"),
+            })
+            .unwrap();
         support::check_and_leave(&self.process, &injected);
     }
 }
@@ -181,7 +180,7 @@ fn killed_at_any_moment_with_a_thread_borrowed() {
         let mut program = Program::start(python, script);
         for kill in 0..KILLS {
             let mut loader = start_loader(&program.process, &image, "any");
-            let step = support::wait_for("a moment with a thread borrowed", || {
+            let step = wait_for("a moment with a thread borrowed", || {
                 std::thread::sleep(Duration::from_micros(u64::from(kill) * 37 % 1000));
                 stop(&loader);
                 let step = borrowed_at(&program.process);
@@ -189,7 +188,8 @@ fn killed_at_any_moment_with_a_thread_borrowed() {
                     rustix::process::kill_process(pid_of(&loader), Signal::CONT).unwrap();
                 }
                 step
-            });
+            })
+            .unwrap();
             loader.kill().unwrap();
             ended_by_kill(&mut loader);
             *met.entry(step).or_insert(0_u32) += 1;
@@ -208,13 +208,14 @@ fn pid_of(child: &Child) -> rustix::process::Pid {
 /// Stops the loader, and waits until all its threads stand still.
 fn stop(loader: &Child) {
     rustix::process::kill_process(pid_of(loader), Signal::STOP).unwrap();
-    support::wait_for("the loader to stop", || {
+    wait_for("the loader to stop", || {
         let threads = std::fs::read_dir(format!("/proc/{}/task", loader.id())).unwrap();
         let stands = |thread: std::fs::DirEntry| {
             std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
         };
         threads.map(Result::unwrap).all(stands).then_some(())
-    });
+    })
+    .unwrap();
 }
 
 /// The system call that the main thread is in, if it is being traced; the loader stands still, so that this lasts.

@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use speed_bump_testing::{PythonBuild, pythons, skip};
+use speed_bump_testing::{PythonBuild, pythons, skip, wait::wait_for};
 use speed_bump_user::inject::Limits;
 
 /// What the interpreters do: a name, and a script that prints a line when it is there, and further lines as it goes on.
@@ -117,9 +117,10 @@ fn takes_it_and_goes_on(python: &PythonBuild, (name, script): (&str, &str)) {
         support::check_and_leave(&process, &injected);
         goes_on(&mut running);
     }
-    support::wait_for("the descriptors to be as before", || {
+    wait_for("the descriptors to be as before", || {
         (support::traces(&process).descriptors == before.descriptors).then_some(())
-    });
+    })
+    .unwrap();
     assert_eq!(support::traces(&process).tracer, before.tracer);
 }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use fixture::{Running, is_root};
-use speed_bump_testing::{Fixture, skip};
+use speed_bump_testing::{Fixture, skip, wait::wait_for};
 use speed_bump_user::{
     inject::{InjectError, Limits, inject},
     process::Process,
@@ -23,12 +23,13 @@ use speed_bump_user::{
 
 fn sleeping() -> Running {
     let running = Running::start(Command::new("sleep").arg("1000"));
-    support::wait_for("sleep", || {
+    wait_for("sleep", || {
         let process = Process::open(running.pid()).ok()?;
         let call = std::fs::read_to_string(format!("/proc/{}/syscall", running.pid())).ok()?;
         let comm = process.comm().ok()?;
         (comm == "sleep" && call.starts_with("230 ")).then_some(())
-    });
+    })
+    .unwrap();
     running
 }
 
@@ -61,12 +62,12 @@ fn a_process_that_is_stopped_goes_on_when_continued() {
     let process = process(&running);
     let send = |signal| rustix::process::pidfd_send_signal(&process, signal).unwrap();
     send(rustix::process::Signal::STOP);
-    support::wait_for("the stop", || matches!(fixture::state(running.pid()), Some(('T', _))).then_some(()));
+    wait_for("the stop", || matches!(fixture::state(running.pid()), Some(('T', _))).then_some(())).unwrap();
     let error = support::inject_here(&process).unwrap_err();
     assert!(matches!(error, InjectError::Stopped { .. }), "{error}");
     assert!(matches!(fixture::state(running.pid()), Some(('T', _))), "still stopped");
     send(rustix::process::Signal::CONT);
-    support::wait_for("going on", || matches!(fixture::state(running.pid()), Some(('S', _))).then_some(()));
+    wait_for("going on", || matches!(fixture::state(running.pid()), Some(('S', _))).then_some(())).unwrap();
     let injected = support::inject_here(&process).unwrap();
     support::check_and_leave(&process, &injected);
 }

@@ -6,9 +6,10 @@ use std::{path::Path, process::Command};
 
 use speed_bump_testing::{
     Attached, Fixture, Service,
-    session::{PATIENCE, command, obstacle},
+    session::{command, obstacle},
     skip,
     tool::Running,
+    wait::PATIENCE,
 };
 
 /// `inner` is static, and `outer` calls it twice.

@@ -92,7 +92,7 @@ fn aliases_are_one_function_with_all_its_names() {
     let pid = service.pid().to_string();
     let listed = tool::run(
         &["list", "--pid", &pid, "--targets", file.to_str().unwrap()],
-        speed_bump_testing::session::PATIENCE,
+        speed_bump_testing::wait::PATIENCE,
     );
     let ended = session.stop().unwrap();
     assert_eq!([ended.counts(0), ended.counts(1)], [(12, 12), (6, 6)]);
@@ -192,12 +192,12 @@ fn an_indirect_function_is_told_and_not_probed() {
     std::fs::write(&file, "native:*/libc.so.6:strlen\n").unwrap();
     let pid = service.pid().to_string();
     let arguments = ["--pid", &pid, "--targets", file.to_str().unwrap(), "--strict"];
-    let run = tool::run(&arguments, speed_bump_testing::session::PATIENCE).unwrap();
+    let run = tool::run(&arguments, speed_bump_testing::wait::PATIENCE).unwrap();
     assert_eq!(run.status.code(), Some(3), "{}", run.stderr);
     assert!(run.stderr.contains("strlen in /") && run.stderr.contains("is an IFUNC"), "{}", run.stderr);
     let listed = tool::run(
         &["list", arguments[0], &pid, arguments[2], arguments[3]],
-        speed_bump_testing::session::PATIENCE,
+        speed_bump_testing::wait::PATIENCE,
     );
     let listed = listed.unwrap();
     assert!(listed.status.success(), "{}", listed.stderr);

@@ -18,8 +18,9 @@ use std::{
     process::Command,
 };
 
-use fixture::{NOBODY, Running, as_nobody, compile, directory, in_thread, is_root, skip, wait_for};
+use fixture::{NOBODY, Running, as_nobody, compile, directory, in_thread, is_root, skip};
 use object::{Object, ObjectSegment, ObjectSymbol};
+use speed_bump_testing::wait::wait_for;
 use speed_bump_user::{
     kernel::{AttachBy, Capability, Privileges},
     process::{MappedFile, MappedFileError, OpenFile, Process},
@@ -111,7 +112,8 @@ fn assert_hit(file: &OpenFile, process: &Process) {
         let mut count = [0; 8];
         (&counter).read_exact(&mut count).unwrap();
         (u64::from_ne_bytes(count) > 0).then_some(())
-    });
+    })
+    .unwrap();
 }
 
 /// Opens the program in both ways (with and without map_files, as far as the rights here allow) and checks

@@ -11,7 +11,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use fixture::{Running, as_nobody, compile, directory, in_thread, is_root, skip, state, wait_for};
+use fixture::{Running, as_nobody, compile, directory, in_thread, is_root, skip, state};
+use speed_bump_testing::wait::wait_for;
 use speed_bump_user::{
     kernel::{AttachBy, Capability, PrivilegeError, Privileges},
     process::{MappedFileError, MemoryError, Process, ProcessError, RefusalKind, access::DenialReason},
@@ -37,6 +38,7 @@ fn refusal(pid: Pid) -> ProcessError {
 /// Where the program lies, once the child has really begun it: `spawn` returns in the middle of the exec.
 fn first_address(process: &Process) -> VirtualAddress {
     wait_for("the program", || Some(process.mappings().unwrap().files.first()?.ranges.first()?.start))
+        .unwrap()
 }
 
 #[test]
@@ -66,7 +68,7 @@ fn kernel_thread() {
 #[test]
 fn zombie() {
     let child = Running::start(&mut Command::new("true"));
-    wait_for("the child's end", || state(child.pid()).filter(|(state, _)| *state == 'Z'));
+    wait_for("the child's end", || state(child.pid()).filter(|(state, _)| *state == 'Z')).unwrap();
     let error = refusal(child.pid());
     let ProcessError::Zombie { parent, comm, .. } = &error else { panic!("{error}") };
     assert_eq!((*parent, comm.as_str()), (Some(own_pid()), "true"));
@@ -90,7 +92,7 @@ fn main_thread_ended() {
         Err(reason) => return skip(&reason),
     };
     let child = Running::start(&mut Command::new(program));
-    wait_for("the main thread's end", || state(child.pid()).filter(|(state, _)| *state == 'Z'));
+    wait_for("the main thread's end", || state(child.pid()).filter(|(state, _)| *state == 'Z')).unwrap();
     let error = refusal(child.pid());
     assert!(matches!(error, ProcessError::MainThreadEnded { .. }), "{error}");
 }
@@ -123,7 +125,8 @@ fn thirty_two_bit() {
         let found = process.descendants().unwrap();
         let sleeping = found.processes.iter().filter(|child| child.comm().is_ok_and(|comm| comm == "sleep"));
         (sleeping.count() == 2 && found.refused.len() == 1).then_some(found)
-    });
+    })
+    .unwrap();
     assert!(matches!(found.refused[0].1, ProcessError::ThirtyTwoBit { .. }), "{:?}", found.refused);
     assert_eq!(found.processes.len(), 3, "two sleeps and a subshell: {:?}", found.processes);
     for pid in found.processes.iter().map(Process::pid).chain([found.refused[0].0]) {
@@ -261,7 +264,7 @@ fn memory_of_a_program_that_was_replaced() {
     let memory = process.memory().unwrap();
     assert!(memory.read_u64(start).is_ok());
     shell.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    wait_for("the exec", || process.comm().ok().filter(|comm| comm == "sleep"));
+    wait_for("the exec", || process.comm().ok().filter(|comm| comm == "sleep")).unwrap();
     let error = memory.read_u64(start).unwrap_err();
     assert!(matches!(error, MemoryError::Gone { .. }), "{error}");
     assert!(process.is_alive());

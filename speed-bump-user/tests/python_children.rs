@@ -7,10 +7,7 @@ mod calls;
 
 use calls::{start, start_with, with_trampolines, with_usdt};
 use speed_bump_testing::{
-    Attached, PythonBuild, Service,
-    pythons::Form,
-    session::{obstacle, wait_until},
-    skip,
+    Attached, PythonBuild, Service, pythons::Form, session::obstacle, skip, wait::wait_until,
 };
 
 /// The children that the fixture can start. The last two run the interpreter anew.

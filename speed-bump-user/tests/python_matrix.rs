@@ -15,8 +15,13 @@ mod program;
 
 use anyhow::{Context as _, Result, ensure};
 use interpreters::{Interpreter, Wanted};
-use program::{Program, TARGETS, counted, is_subject};
-use speed_bump_testing::{Attached, session::obstacle, skip};
+use program::{Program, counted};
+use speed_bump_testing::{
+    Attached,
+    matrix::{TARGETS, is_subject},
+    session::obstacle,
+    skip,
+};
 
 /// How often everything is called in a session: once cold, then specialised.
 const ROUNDS: usize = 3;
@@ -46,7 +51,9 @@ fn program_is_right(interpreter: &Interpreter) -> Result<Vec<String>> {
         let (mut reference, unsure) = program.reference()?;
         let mut report = program.report()?;
         report.calls.retain(|(_, name), _| !unsure.contains(name));
-        reference.retain(|function, _| is_subject(function) || report.calls.contains_key(function));
+        reference.retain(|function, _| {
+            is_subject(&function.0, &function.1) || report.calls.contains_key(function)
+        });
         wrong.extend(report.differences(&reference));
     }
     program.quit()?;

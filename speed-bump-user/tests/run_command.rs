@@ -14,8 +14,9 @@ use command::{run, start, status};
 use rustix::process::Signal;
 use speed_bump_testing::{
     Fixture,
-    session::{PATIENCE, obstacle, wait_until},
+    session::obstacle,
     skip, skip_case,
+    wait::{PATIENCE, wait_until},
 };
 
 const PROGRAM: &str = "\

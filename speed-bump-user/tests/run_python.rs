@@ -11,8 +11,9 @@ use command::{run, script, start};
 use speed_bump_testing::{
     PythonBuild, pythons,
     pythons::Form,
-    session::{Ended, obstacle, wait_until},
+    session::{Ended, obstacle},
     skip,
+    wait::wait_until,
 };
 
 /// Interpreters that execute as themselves: what runs through a dynamic loader of its own is mapped too late.

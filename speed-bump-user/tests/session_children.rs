@@ -4,11 +4,7 @@
 
 use std::process::Command;
 
-use speed_bump_testing::{
-    Attached, Fixture, Service,
-    session::{obstacle, wait_until},
-    skip, text,
-};
+use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, text, wait::wait_until};
 
 const HOT: &str = "native:*/service:hot\n";
 

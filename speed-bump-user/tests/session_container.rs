@@ -8,9 +8,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 use speed_bump_testing::{
     Attached, Fixture, Service,
-    session::{PATIENCE, obstacle, wait_until},
+    session::obstacle,
     skip, text, tool,
     tool::Running,
+    wait::{PATIENCE, wait_until},
 };
 
 const HOT: &str = "native:*/service:hot\n";

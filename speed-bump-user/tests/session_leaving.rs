@@ -7,8 +7,9 @@ use std::{process::Command, thread};
 use rustix::process::Signal;
 use speed_bump_testing::{
     Attached, Fixture, Service,
-    session::{Ended, obstacle, wait_until},
+    session::{Ended, obstacle},
     skip, text,
+    wait::wait_until,
 };
 
 const TARGETS: &str = "native:*/service:hot\nnative:*/libwork.so:work_*\nusdt:*:service:*\n";

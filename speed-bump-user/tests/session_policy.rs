@@ -6,9 +6,10 @@ use std::process::Command;
 
 use speed_bump_testing::{
     Attached, Fixture, Service,
-    session::{Ended, PATIENCE, command, obstacle},
+    session::{Ended, command, obstacle},
     skip,
     tool::{Run, Running},
+    wait::PATIENCE,
 };
 
 const HOT: &str = "native:*/service:hot\n";

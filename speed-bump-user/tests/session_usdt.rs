@@ -5,11 +5,7 @@
 use std::process::Command;
 
 use rustix::process::Signal;
-use speed_bump_testing::{
-    Attached, Fixture, Service,
-    session::{obstacle, wait_until},
-    skip,
-};
+use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, wait::wait_until};
 
 fn start(threads: u32) -> (Fixture, Service) {
     let fixture = Fixture::service().unwrap();

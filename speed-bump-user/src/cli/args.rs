@@ -21,7 +21,7 @@ Examples:
   sudo speed-bump-ebpf --pid 4711 --targets targets.txt --delay 50us \\
       --start-after 5s --duration 30s --json session.json
 
-  # What would be selected, at which probe sites, at what cost? Attaches nothing
+  # What would be selected, at which probe sites, at what cost? Slows nothing
   sudo speed-bump-ebpf list --pid 4711 --targets targets.txt
 
   # Start a program, and cover it from its first instruction

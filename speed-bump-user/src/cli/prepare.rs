@@ -20,7 +20,7 @@ use crate::{
         site::SiteKind,
     },
     process::Process,
-    python::{entry_source::EntrySource, version::PythonVersion},
+    python::{entry_source::EntrySource, helper::words, version::PythonVersion},
     targets::{Reading, TargetIndex, TargetKind, Targets},
     units::Nanos,
 };
@@ -126,6 +126,7 @@ fn look_inside(
         found.looked_at
     )];
     notices.extend(found.notices.iter().map(|notice| format!("process {pid}: {notice}")));
+    let mut loaded = Vec::new();
     for function in found.functions {
         let target = TargetIndex(function.target);
         // What it says is checked: the process could say anything.
@@ -133,7 +134,7 @@ fn look_inside(
             continue;
         }
         let selection = resolver.targets().python_in(&function.file).select(&function.name);
-        plan.functions.push(PlannedFunction {
+        loaded.push(PlannedFunction {
             selected: SelectedFunction {
                 target,
                 name: function.name,
@@ -145,7 +146,9 @@ fn look_inside(
             shadowed: selection.shadowed,
         });
     }
-    plan.functions.sort_by(|a, b| a.selected.cmp(&b.selected));
+    loaded.sort_by(|a, b| a.selected.cmp(&b.selected));
+    // After the others: sites name their functions by position.
+    plan.functions.extend(loaded);
     Ok(notices)
 }
 
@@ -349,15 +352,11 @@ fn python_costs(
         EntrySource::Helper => {
             let cost = calibration.through_helper(stub.unwrap_or_else(|| calibration.stub()));
             let (calls, smallest) = (cost.unselected, cost.floor);
-            let unmatched = if version.is_at_least(3, 12) {
-                "a call of any other Python function costs nothing (sys.monitoring)"
-            } else {
-                "a call of any other Python function costs 1 to 13ns by the documentation (PEP 523 hook)"
-            };
+            let unselected = words::unselected_call(version);
             return format!(
                 "Python calls through the helper, if the process lets it in: a call of a matching function costs \
                  about {calls}, the smallest delay is about {smallest} (measured here, and {HELPER_COST} for the \
-                 helper); {unmatched}"
+                 helper); a call of any other Python function costs {unselected}"
             );
         }
         EntrySource::PerfMap => "",

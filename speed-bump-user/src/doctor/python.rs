@@ -13,6 +13,7 @@ use crate::{
     process::{MappedFile, Process},
     python::{
         entry_source::{self, EntrySource, Facts, Injection},
+        helper::words,
         interpreter::{self, Interpreter},
     },
 };
@@ -59,8 +60,8 @@ fn check<'c>(
             name,
             format!(
                 "CPython {version}; its functions show through the helper, which can be loaded into it; calls of \
-                 functions that no target selects cost {} (by the documentation){}",
-                if version.is_at_least(3, 12) { "nothing" } else { "1 to 13ns" },
+                 functions that no target selects cost {}{}",
+                words::unselected_call(version),
                 matched(calibration())
             ),
         ),

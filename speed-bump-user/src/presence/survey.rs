@@ -19,7 +19,8 @@ pub struct Survey {
     pub notices: Vec<&'static str>,
 }
 
-/// Brings the helper into the process (`interpreters`: the files with the interpreter's code), has it look at what is loaded, and sends it away.
+/// Brings the helper into the process (`interpreters`: the files with the interpreter's code), has it look at what is
+/// loaded, and sends it away.
 ///
 /// # Errors
 /// The process goes on as it was.

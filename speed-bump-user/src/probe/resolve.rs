@@ -76,11 +76,6 @@ impl Resolver {
         self.may_inject && may_be_chosen && self.targets.has_kind(TargetKind::Python)
     }
 
-    /// Whether the helper is all that was asked for, so that nothing takes its place where it does not work.
-    pub fn insists_on_helper(&self) -> bool {
-        self.entry == EntryChoice::Only(EntrySource::Helper)
-    }
-
     /// The helper's stub that costs less here.
     pub fn stub(&self) -> SiteKind {
         self.calibration.stub()

@@ -16,7 +16,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use speed_bump_abi::control_block::{
     Command, ControlBlock, Failure, FunctionRecord, HEARTBEAT_EVERY_MS, MAGIC, State, StubForm, VERSION,
 };
-use speed_bump_testing::session::wait_until;
+use speed_bump_testing::wait::wait_until;
 use speed_bump_user::targets::{Reading, Targets, selector};
 
 const SELECTOR: usize = 4096;

@@ -2,16 +2,9 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, missing_docs)]
 
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::FileExt as _,
-    path::Path,
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
+use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path, sync::OnceLock};
 
-use speed_bump_testing::Fixture;
+use speed_bump_testing::{Fixture, wait::wait_for};
 use speed_bump_user::{
     inject::{InjectError, Injected, Limits, inject},
     process::{Process, mapped_file::FileIdentity},
@@ -97,7 +90,7 @@ pub fn calls(injected: &Injected) -> u8 {
 /// That the helper was called once in this session and that its thread runs; then has it leave.
 pub fn check_and_leave(process: &Process, injected: &Injected) {
     assert_eq!(byte(&injected.control, MARK_CALLED), 1, "speed_bump_attach ran once");
-    wait_for("the helper's thread", || (byte(&injected.control, MARK_THREAD) == 1).then_some(()));
+    wait_for("the helper's thread", || (byte(&injected.control, MARK_THREAD) == 1).then_some(())).unwrap();
     leave(process, injected);
 }
 
@@ -109,7 +102,8 @@ pub fn leave(process: &Process, injected: &Injected) {
         let regions = process.regions().ok()?;
         let mapped = regions.iter().any(|region| region.name == "/memfd:speed-bump-control (deleted)");
         (!mapped).then_some(())
-    });
+    })
+    .unwrap();
 }
 
 /// What a process has that an injection could leave behind: descriptors, threads, signal masks.
@@ -138,15 +132,4 @@ pub fn traces(process: &Process) -> Traces {
     }
     masks.sort();
     Traces { descriptors, masks, tracer }
-}
-
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }

@@ -7,7 +7,6 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use speed_bump_user::units::Pid;
@@ -89,18 +88,6 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-/// Waits for something that another process brings about.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -13,8 +13,9 @@ use std::{
 use serde_json::Value;
 use speed_bump_testing::{
     PythonBuild, Service, places, pythons,
-    session::{Ended, PATIENCE},
+    session::Ended,
     tool::{self, Run, Running},
+    wait::PATIENCE,
 };
 
 /// The fixture's script.

@@ -6,20 +6,18 @@
 use std::fs;
 
 use serde_json::Value;
-use speed_bump_testing::{Attached, PythonBuild, Service, pythons, session::obstacle, skip};
+use speed_bump_testing::{Attached, PythonBuild, Service, pythons, session::obstacle, side_by_side, skip};
 
 /// What the helper's thread is called.
 const THREAD: &str = "speed-bump";
 
 /// Runs a case on every interpreter that the helper knows.
-pub(crate) fn on_each(case: impl Fn(&PythonBuild)) {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
+pub(crate) fn on_each(case: impl Fn(&PythonBuild) + Sync) {
+    match obstacle() {
+        Some(why) => skip!("{why}"),
+        None if pythons().is_empty() => skip!("this machine has no Python 3.8 or newer"),
+        None => side_by_side::on_each(pythons(), case),
     }
-    if pythons().is_empty() {
-        return skip!("this machine has no Python 3.8 or newer");
-    }
-    pythons().iter().for_each(case);
 }
 
 /// Attaches through the helper and nothing else.

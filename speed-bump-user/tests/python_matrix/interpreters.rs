@@ -2,9 +2,9 @@
 
 use std::{fmt, process::Command};
 
-use speed_bump_testing::{PythonBuild, pythons, pythons::Form};
+use speed_bump_testing::{PythonBuild, matrix, pythons, pythons::Form};
 
-use crate::{embedded::Embedding, program};
+use crate::embedded::Embedding;
 
 /// One interpreter, and how it is run.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Interpreter {
 
     /// The command that runs the matrix's program.
     pub(crate) fn command(&self) -> Command {
-        let script = program::script();
+        let script = matrix::script();
         let (mut command, jit) = match &self.mode {
             Mode::Plain | Mode::WithGil => (self.build.command(&script), "0"),
             Mode::Jit => (self.build.command(&script), "1"),

@@ -1,29 +1,15 @@
 //! `tests/fixtures/matrix`: a program that calls functions of every shape, and knows how often.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
-use speed_bump_testing::{Service, places, session::Ended};
+use speed_bump_testing::{Service, session::Ended};
 
 use crate::interpreters::Interpreter;
 
-/// The targets that select every function which the program counts, and few others.
-pub(crate) const TARGETS: &str = "\
-    */matrix/subjects.py:*\n\
-    */matrix/suspended.py:*\n\
-    */matrix/late.py:*\n\
-    <matrix *>:*\n\
-    <string>:matrix_*\n\
-    !*:*spared*\n";
-
 /// Calls that were started, by file and qualified name.
 pub(crate) type Calls = BTreeMap<(String, String), u64>;
-
-/// The program's script.
-pub(crate) fn script() -> PathBuf {
-    places::fixtures().join("matrix/service.py")
-}
 
 /// The running program.
 pub(crate) struct Program {
@@ -125,13 +111,6 @@ pub(crate) fn counted(ended: &Ended) -> Calls {
         }
     }
     calls
-}
-
-/// Whether the program keeps count of this function: those of other files are not its own.
-pub(crate) fn is_subject((file, name): &(String, String)) -> bool {
-    let is_file = |name: &str| file.ends_with(&format!("/matrix/{name}"));
-    (is_file("subjects.py") || is_file("suspended.py") || is_file("late.py") || file.starts_with("<matrix "))
-        && !name.contains("spared")
 }
 
 fn text(event: &Value, field: &str) -> String {

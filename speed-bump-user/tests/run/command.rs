@@ -11,8 +11,9 @@ use std::{
 };
 
 use speed_bump_testing::{
-    session::{Ended, PATIENCE},
+    session::Ended,
     tool::{self, Running},
+    wait::PATIENCE,
 };
 use tempfile::TempDir;
 

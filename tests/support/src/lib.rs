@@ -4,13 +4,16 @@
 //! Nothing here is part of the product, and nothing here judges a result.
 
 pub mod fixture;
+pub mod matrix;
 pub mod places;
 pub mod pythons;
 pub mod service;
 pub mod session;
+pub mod side_by_side;
 pub mod skip;
 pub mod text;
 pub mod tool;
+pub mod wait;
 
 pub use fixture::Fixture;
 pub use pythons::{PythonBuild, pythons};

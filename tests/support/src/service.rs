@@ -16,8 +16,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
-/// How long a fixture may take to answer before it counts as hung.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::wait::{PATIENCE, look_for};
 
 /// A running fixture. Dropping it kills its process, and the fixture's own children follow it.
 #[derive(Debug)]
@@ -155,16 +154,7 @@ pub struct FunctionTimes {
 
 /// Waits for a child, at most this long; `None` if it still runs.
 pub(crate) fn wait(child: &mut Child, patience: Duration) -> Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + patience;
-    loop {
-        if let Some(status) = child.try_wait().context("cannot wait for a child")? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= deadline {
-            return Ok(None);
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
+    look_for(patience, || child.try_wait().context("cannot wait for a child"))
 }
 
 #[cfg(test)]

@@ -4,19 +4,18 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::tool::{self, Run, Running};
-
-/// How long anything here may take before it counts as hung.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+use crate::{
+    tool::{self, Run, Running},
+    wait::PATIENCE,
+};
 
 /// Says why no test can attach anything here, where that is so.
 pub fn obstacle() -> Option<&'static str> {
@@ -160,16 +159,4 @@ impl Ended {
         names.sort_unstable();
         names
     }
-}
-
-/// Waits until something holds that other processes bring about.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds()? {
-        if Instant::now() >= deadline {
-            bail!("waited in vain until {what}");
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
 }

@@ -67,13 +67,24 @@ pub fn enclosing<T>(_inner: T) -> String {
     name.trim_end_matches("::{{closure}}").to_owned()
 }
 
+/// The running test's path. libtest names a thread after it, which is right in what several tests call too; where it
+/// runs a test on the main thread (`--test-threads=1`), the function that skips has to do.
+#[doc(hidden)]
+pub fn running(enclosing: String) -> String {
+    let current = std::thread::current();
+    match (current.name(), enclosing.split_once("::")) {
+        (Some(test), Some((program, _))) if test != "main" => format!("{program}::{test}"),
+        _ => enclosing,
+    }
+}
+
 /// Says that this test does not run here, and why: `return skip!("the kernel lacks {what}");`
 #[macro_export]
 macro_rules! skip {
     ($($reason:tt)+) => {{
         fn here() {}
         $crate::skip::report(&$crate::skip::Skip {
-            test: $crate::skip::enclosing(here),
+            test: $crate::skip::running($crate::skip::enclosing(here)),
             case: None,
             reason: format!($($reason)+),
         })
@@ -87,7 +98,7 @@ macro_rules! skip_case {
     ($case:expr, $($reason:tt)+) => {{
         fn here() {}
         $crate::skip::report(&$crate::skip::Skip {
-            test: $crate::skip::enclosing(here),
+            test: $crate::skip::running($crate::skip::enclosing(here)),
             case: Some($case.to_string()),
             reason: format!($($reason)+),
         })
@@ -118,5 +129,18 @@ mod tests {
             enclosing(here)
         };
         assert!(inside_a_closure().ends_with("a_test_names_itself"), "{}", inside_a_closure());
+    }
+
+    #[test]
+    fn what_tests_call_names_the_test() {
+        fn called() -> String {
+            fn here() {}
+            running(enclosing(here))
+        }
+        let on_a_thread_of_its_own = std::thread::current().name() != Some("main");
+        let expected =
+            if on_a_thread_of_its_own { "tests::what_tests_call_names_the_test" } else { "called" };
+        assert!(called().ends_with(expected), "{}", called());
+        assert!(called().starts_with("speed_bump_testing::skip::"), "{}", called());
     }
 }

@@ -2,6 +2,17 @@
 
 use speed_bump_abi::control_block::{Failure, notice};
 
+use crate::python::version::PythonVersion;
+
+/// What a call of a function costs that no target selects, as docs/internals.md has it.
+pub fn unselected_call(version: PythonVersion) -> &'static str {
+    if version.is_at_least(3, 12) {
+        "nothing by the documentation (sys.monitoring)"
+    } else {
+        "1 to 15ns by the documentation (PEP 523 hook)"
+    }
+}
+
 /// Why the helper does not work in a process. `words` are its own, which name details; may be empty.
 pub fn failure(reason: Option<Failure>, words: &str) -> String {
     let what = match reason {

@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
-use crate::targets::{Reading, TargetKind};
+use crate::targets::{
+    Reading, TargetKind,
+    cases::{CASES, Case},
+};
 
 fn targets(text: &str) -> Targets {
     let is_elf = |path: &str| path == "/usr/bin/app";
@@ -30,49 +33,11 @@ fn native(line: &str, path: &str, names: &[&str]) -> bool {
 
 #[test]
 fn the_cases_of_the_reference() {
-    for (line, file, name, selects) in [
-        ("*:*", "/a/b.py", "f", true),
-        ("*/numpy/*:*", "/x/numpy/core/a.py", "g", true),
-        (
-            "*/vllm/worker/model_runner.py:ModelRunner.execute_model",
-            "/s/vllm/worker/model_runner.py",
-            "ModelRunner.execute_model",
-            true,
-        ),
-        ("*:*attention*", "/a/b.py", "SelfAttention.forward", false),
-        ("*:*<locals>*", "/a/b.py", "outer.<locals>.inner", true),
-        ("*:*[!d]", "/a/b.py", "bad", false),
-        ("*:a{b,c}", "/a/b.py", "ab", false),
-        ("*:a{b,c}", "/a/b.py", "a{b,c}", true),
-        ("*:f[", "/a/b.py", "f[", true),
-        // As TARGETS.md has it: a module pattern without `/` is tried against the dotted name.
-        ("module : name", "/x/module.py", "name", true),
-        (
-            "transformers.modeling_llama:LlamaAttention.*",
-            "/s/transformers/modeling_llama.py",
-            "LlamaAttention.forward",
-            true,
-        ),
-        ("transformers.*:*", "/s/mytransformers/a.py", "f", false),
-        (
-            "transformers.*:*Attention*",
-            "/x/site-packages/transformers/models/llama/modeling_llama.py",
-            "LlamaAttention.forward",
-            true,
-        ),
-        ("json.decoder:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", true),
-        ("json:*", "/usr/lib/python3.11/json/__init__.py", "loads", true),
-        ("json:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", false),
-        ("*json*:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", true),
-        ("decoder.py:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", false),
-        ("<string>:*", "<string>", "<module>", true),
-        ("*:<lambda>", "/a.py", "<lambda>", true),
-    ] {
-        assert_eq!(python(line, file, name), selects, "{line} on {file} {name}");
+    for Case { line, file, qualname, selects } in CASES {
+        assert_eq!(python(line, file, qualname), selects, "{line} on {file} {qualname}");
     }
     assert!(!native("*:*", "/lib/libc.so.6", &["malloc"]), "native needs its kind");
     assert!(native("native:*:*", "/lib/libc.so.6", &["malloc"]));
-    assert!(!python("native:*:*", "/a/b.py", "f"));
 }
 
 #[test]

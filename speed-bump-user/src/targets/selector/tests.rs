@@ -11,7 +11,10 @@ use speed_bump_selector::{
 };
 
 use super::*;
-use crate::targets::Reading;
+use crate::targets::{
+    Reading,
+    cases::{CASES, Case},
+};
 
 fn parse(text: &str) -> Targets {
     Targets::parse("t.txt", text.as_bytes(), Reading { is_elf: &|_| false, allow_empty: true }).unwrap()
@@ -29,40 +32,8 @@ fn selects(line: &str, file: &str, qualname: &str) -> bool {
 
 #[test]
 fn the_cases_of_the_reference() {
-    let llama = "/x/site-packages/transformers/models/llama/modeling_llama.py";
-    for (line, file, name, expected) in [
-        ("*:*", "/a/b.py", "f", true),
-        ("native:*:*", "libc.so.6", "malloc", false),
-        ("*/numpy/*:*", "/x/numpy/core/a.py", "g", true),
-        (
-            "*/vllm/worker/model_runner.py:ModelRunner.execute_model",
-            "/s/vllm/worker/model_runner.py",
-            "ModelRunner.execute_model",
-            true,
-        ),
-        ("*:*attention*", "/a/b.py", "SelfAttention.forward", false),
-        ("*:*<locals>*", "/a/b.py", "outer.<locals>.inner", true),
-        ("*:*[!d]", "/a/b.py", "bad", false),
-        ("*:a{b,c}", "/a/b.py", "ab", false),
-        ("*:a{b,c}", "/a/b.py", "a{b,c}", true),
-        ("*:f[", "/a/b.py", "f[", true),
-        ("module : name", "/x/module.py", "name", true),
-        (
-            "transformers.modeling_llama:LlamaAttention.*",
-            "/s/transformers/modeling_llama.py",
-            "LlamaAttention.forward",
-            true,
-        ),
-        ("transformers.*:*", "/s/mytransformers/a.py", "f", false),
-        ("transformers.*:*Attention*", llama, "LlamaAttention.forward", true),
-        ("json.decoder:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", true),
-        ("json:*", "/usr/lib/python3.11/json/__init__.py", "loads", true),
-        ("json:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", false),
-        ("decoder.py:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", false),
-        ("<string>:*", "<string>", "<module>", true),
-        ("*:<lambda>", "/a.py", "<lambda>", true),
-    ] {
-        assert_eq!(selects(line, file, name), expected, "{line} on {file} {name}");
+    for Case { line, file, qualname, selects: expected } in CASES {
+        assert_eq!(selects(line, file, qualname), expected, "{line} on {file} {qualname}");
     }
 }
 

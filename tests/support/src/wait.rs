@@ -1,0 +1,71 @@
+//! Waiting for what other processes bring about: looking again and again, and not for ever.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+
+/// How long anything that a test waits for may take before it counts as hung.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Waits until there is something, and returns it.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Result<T> {
+    look_for(PATIENCE, || Ok(look()))?.with_context(|| in_vain(what))
+}
+
+/// Waits until something holds. An error ends the wait.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    look_for(PATIENCE, || Ok(holds()?.then_some(())))?.with_context(|| in_vain(what))
+}
+
+fn in_vain(what: &str) -> String {
+    format!("waited in vain for {PATIENCE:?}: {what}")
+}
+
+/// Looks until there is something; `None` when there is not after this time. An error ends it at once.
+pub(crate) fn look_for<T>(
+    patience: Duration,
+    mut look: impl FnMut() -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let found = look()?;
+        if found.is_some() || Instant::now() >= deadline {
+            return Ok(found);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn it_ends_when_something_is_there() {
+        let mut looks = 0;
+        let found = wait_for("the third look", || {
+            looks += 1;
+            (looks == 3).then_some(looks)
+        });
+        assert_eq!(found.unwrap(), 3);
+    }
+
+    #[test]
+    fn an_error_ends_it() {
+        let error = wait_until("nothing", || anyhow::bail!("no such thing")).unwrap_err();
+        assert_eq!(error.to_string(), "no such thing");
+    }
+
+    #[test]
+    fn it_looks_once_more_than_it_has_time_for() {
+        assert_eq!(look_for::<()>(Duration::ZERO, || Ok(None)).unwrap(), None);
+        assert_eq!(look_for(Duration::ZERO, || Ok(Some(1))).unwrap(), Some(1));
+    }
+}
