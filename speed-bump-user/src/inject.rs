@@ -3,11 +3,12 @@
 //!
 //! Nothing is written to a disk, no code of the process is changed, and no thread but the borrowed one is stopped.
 //! The steps, each in a file: what forbids it (`preflight`), what the process offers (`symbols`), whether the
-//! helper is there already (`resident`), which thread (`threads`, `borrow`, `safe_point`, `calls`), and
+//! helper is there already (`resident`), which thread (`threads`, `borrow`, `safe_point`, `calls`, `returns`), and
 //! what it is made to do (`remote_call`).
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+mod address_space;
 mod borrow;
 mod calls;
 pub mod error;
@@ -17,6 +18,7 @@ mod laps;
 mod preflight;
 mod remote_call;
 mod resident;
+mod returns;
 mod safe_point;
 mod seccomp;
 pub mod stage;
@@ -46,6 +48,7 @@ use crate::{
 };
 #[cfg(target_arch = "aarch64")]
 use aarch64 as arch;
+use address_space::AddressSpace;
 use injectable::Image;
 use laps::Laps;
 use remote_call::{Borrowed, Saved};
@@ -112,13 +115,15 @@ pub fn inject(
     laps.lap("preflight");
     let parsed = Image::parse(image)?;
     laps.lap("image");
+    // Before anything is found out about the program, so that it cannot be taken for another's.
+    let memory = AddressSpace::open(process)?;
     let symbols = symbols::find(process)?;
     laps.lap("symbols");
     resident::check_idle(process)?;
     let residents = resident::find(process, &parsed)?;
     laps.lap("resident");
     let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
-    let work = || injection.run(interpreters, control, &limits);
+    let work = || injection.run(&memory, interpreters, control, &limits);
     // A thread of our own, since the kernel lets go of whatever it traced when it ends.
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
@@ -148,7 +153,7 @@ pub fn inject_into_standing(
     laps.lap("symbols");
     seccomp::check(process, &tracee)?;
     let system = |what| move |source| system(process, what, source);
-    let memory = process.open_entry("mem", OFlags::RDWR).map_err(system("opening its memory"))?;
+    let memory = AddressSpace::open(process)?;
     let saved = (|| {
         let (registers, extended) = (tracee.registers()?, tracee.extended_state()?);
         Ok(Saved { registers, extended, mask: tracee.signal_mask()? })
@@ -157,7 +162,7 @@ pub fn inject_into_standing(
     let code = symbols.code;
     let residents = Residents::default();
     let mut injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
-    let mut borrowed = Borrowed::new(process, tracee, saved, code, memory)?;
+    let mut borrowed = Borrowed::new(process, tracee, saved, code, &memory)?;
     let thread = borrowed.thread();
     let outcome = injection.with_thread(&mut borrowed, control, &limits).map(|(loaded, control)| {
         let Loaded { text, image, fresh, .. } = loaded;
@@ -211,12 +216,14 @@ const MFD_EXEC: u64 = 16;
 impl Injection<'_> {
     fn run(
         mut self,
+        memory: &AddressSpace,
         interpreters: &[FileIdentity],
         control: &mut FillControl<'_>,
         limits: &Limits,
     ) -> Result<Injected, InjectError> {
         let _quiet = crate::sys::signals::Blocked::fatal();
-        let (mut borrowed, since) = borrow::borrow(self.process, &self.symbols, interpreters, limits)?;
+        let (mut borrowed, since) =
+            borrow::borrow(self.process, memory, &self.symbols, interpreters, limits)?;
         self.laps.lap("borrow");
         let thread = borrowed.thread();
         let outcome = self.with_thread(&mut borrowed, control, limits);
