@@ -23,6 +23,7 @@ mod safe_point;
 mod seccomp;
 pub mod stage;
 mod symbols;
+mod task;
 pub mod threads;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
@@ -32,7 +33,7 @@ pub use error::InjectError;
 use std::{
     ffi::CString,
     fs::File,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     os::unix::fs::MetadataExt as _,
     path::PathBuf,
     time::{Duration, Instant},
@@ -399,19 +400,4 @@ fn helper_failure(code: u32) -> String {
 
 fn system(process: &Process, what: &'static str, source: io::Error) -> InjectError {
     InjectError::System { pid: process.pid(), what, source }
-}
-
-/// Reads a file of a thread's directory in /proc; `None` if it cannot be.
-fn task_file(process: &Process, thread: Pid, name: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut file = process.open_entry(&format!("task/{thread}/{name}"), OFlags::RDONLY).ok()?;
-    file.read_to_end(&mut bytes).ok()?;
-    Some(bytes)
-}
-
-/// The state of a thread, as the third field of its `stat` has it.
-fn task_state(process: &Process, thread: Pid) -> Option<char> {
-    let stat = task_file(process, thread, "stat")?;
-    let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
-    stat.get(after).map(|byte| char::from(*byte))
 }

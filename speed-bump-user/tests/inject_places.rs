@@ -10,13 +10,19 @@ mod support;
 
 use std::{
     fs,
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use fixture::{Running, is_root};
 use speed_bump_testing::skip;
-use speed_bump_user::{inject::InjectError, process::Process, units::Pid};
+use speed_bump_user::{
+    inject::{InjectError, Limits, inject},
+    process::Process,
+    units::Pid,
+};
 
 /// A shell that does something in namespaces of its own, and then sleeps as the same process.
 struct Confined {
@@ -160,14 +166,7 @@ fn a_user_namespace_of_nobody() {
         Ok(confined) => {
             let image = support::image();
             let error = fixture::as_nobody(|| {
-                support::inject_known(
-                    &confined.process,
-                    image,
-                    0,
-                    speed_bump_user::inject::Limits::default(),
-                    &[],
-                )
-                .unwrap_err()
+                support::inject_known(&confined.process, image, 0, Limits::default(), &[]).unwrap_err()
             });
             assert!(error.to_string().contains("CAP_SYS_PTRACE"), "{error}");
             confined.takes_the_helper();
@@ -186,7 +185,11 @@ struct Group {
 impl Group {
     /// Of the unified hierarchy, or of the freezer's own, as hierarchies were before.
     fn make(unified: bool) -> Result<Self, String> {
-        let name = format!("speed-bump-test-{}", std::process::id());
+        Self::make_named("whole", unified)
+    }
+
+    fn make_named(name: &str, unified: bool) -> Result<Self, String> {
+        let name = format!("speed-bump-test-{}-{name}", std::process::id());
         let roots: &[&str] =
             if unified { &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] } else { &["/sys/fs/cgroup/freezer"] };
         let marker = if unified { "cgroup.controllers" } else { "tasks" };
@@ -228,7 +231,7 @@ impl Drop for Group {
             if fs::remove_dir(&self.folder).is_ok() {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -266,4 +269,41 @@ fn a_frozen_group() {
 #[test]
 fn a_frozen_group_of_the_old_kind() {
     frozen(false);
+}
+
+/// It cannot be told from one that is slow: it is let go, and finishes what it was made to do once it may run.
+#[test]
+fn a_group_that_is_frozen_in_the_middle() {
+    if !is_root() {
+        return skip!("needs root, to make a control group");
+    }
+    let group = match Group::make_named("middle", true) {
+        Ok(group) => group,
+        Err(why) => return skip!("no control group that can be frozen: {why}"),
+    };
+    let running = Running::start(Command::new("sleep").arg("1000"));
+    let process = support::wait_for("the program", || sleeping(running.pid()));
+    group.take(running.pid());
+    let before = support::traces(&process);
+    let mut block = None;
+    let mut fill = |file: &fs::File| {
+        file.set_len(4096)?;
+        file.write_all_at(b"W", 0)?;
+        block = Some(file.try_clone()?);
+        group.freeze();
+        Ok(())
+    };
+    let limits = Limits { call: Duration::from_millis(100), ..Limits::default() };
+    let error = inject(&process, support::image(), &[], &mut fill, limits).unwrap_err();
+    assert!(matches!(error, InjectError::LeftAlone { .. }), "{error}");
+    println!("{error}");
+    group.thaw();
+    let block = block.unwrap();
+    support::wait_for("the helper", || support::has_begun(&block).then_some(()));
+    support::leave_block(&process, &block);
+    support::wait_for("everything to be as it was", || {
+        let now = support::traces(&process);
+        (now == before).then_some(())
+    });
+    running.end();
 }

@@ -16,7 +16,7 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
         return Err(InjectError::Traced { pid, tracer, name: name_of(tracer) });
     }
     check_traced(process)?;
-    if super::task_state(process, pid) == Some('T') {
+    if super::task::state(process, pid) == Some('T') {
         return Err(InjectError::Stopped { pid });
     }
     if is_frozen(process) {
@@ -59,7 +59,7 @@ fn name_of(pid: Pid) -> String {
 /// Whether the process's control group is frozen: in the unified hierarchy (`cgroup.events`), or in the freezer's own
 /// (`freezer.state`), as hierarchies were before.
 fn is_frozen(process: &Process) -> bool {
-    let Some(text) = super::task_file(process, process.pid(), "cgroup") else { return false };
+    let Some(text) = super::task::file(process, process.pid(), "cgroup") else { return false };
     let text = String::from_utf8_lossy(&text);
     let says = |folder: &str, group: &str, file: &str, wanted: &str| {
         let text = std::fs::read_to_string(format!("{folder}/{group}/{file}")).unwrap_or_default();

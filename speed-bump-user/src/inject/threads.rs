@@ -49,7 +49,7 @@ pub(super) fn candidates(process: &Process, tried: &mut Tried) -> Vec<Candidate>
 
 /// The system call that a thread waits in, by /proc/PID/task/TID/syscall; `None` while it runs.
 pub(super) fn waits_in(process: &Process, thread: Pid) -> Option<(u64, [u64; 6])> {
-    let text = super::task_file(process, thread, "syscall")?;
+    let text = super::task::file(process, thread, "syscall")?;
     let mut fields = str::from_utf8(&text).ok()?.split_whitespace();
     let number = fields.next()?.parse().ok()?;
     let mut arguments = [0; 6];
