@@ -3,11 +3,12 @@
 //!
 //! Nothing is written to a disk, no code of the process is changed, and no thread but the borrowed one is stopped.
 //! The steps, each in a file: what forbids it (`preflight`), what the process offers (`symbols`), whether the
-//! helper is there already (`resident`), which thread (`threads`, `borrow`, `safe_point`, `calls`), and
+//! helper is there already (`resident`), which thread (`threads`, `borrow`, `safe_point`, `calls`, `returns`), and
 //! what it is made to do (`remote_call`).
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+mod address_space;
 mod borrow;
 mod calls;
 pub mod error;
@@ -17,10 +18,12 @@ mod laps;
 mod preflight;
 mod remote_call;
 mod resident;
+mod returns;
 mod safe_point;
 mod seccomp;
 pub mod stage;
 mod symbols;
+mod task;
 pub mod threads;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
@@ -30,7 +33,7 @@ pub use error::InjectError;
 use std::{
     ffi::CString,
     fs::File,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     os::unix::fs::MetadataExt as _,
     path::PathBuf,
     time::{Duration, Instant},
@@ -46,6 +49,7 @@ use crate::{
 };
 #[cfg(target_arch = "aarch64")]
 use aarch64 as arch;
+use address_space::AddressSpace;
 use injectable::Image;
 use laps::Laps;
 use remote_call::{Borrowed, Saved};
@@ -112,13 +116,15 @@ pub fn inject(
     laps.lap("preflight");
     let parsed = Image::parse(image)?;
     laps.lap("image");
+    // Before anything is found out about the program, so that it cannot be taken for another's.
+    let memory = AddressSpace::open(process)?;
     let symbols = symbols::find(process)?;
     laps.lap("symbols");
     resident::check_idle(process)?;
     let residents = resident::find(process, &parsed)?;
     laps.lap("resident");
     let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
-    let work = || injection.run(interpreters, control, &limits);
+    let work = || injection.run(&memory, interpreters, control, &limits);
     // A thread of our own, since the kernel lets go of whatever it traced when it ends.
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
@@ -148,7 +154,7 @@ pub fn inject_into_standing(
     laps.lap("symbols");
     seccomp::check(process, &tracee)?;
     let system = |what| move |source| system(process, what, source);
-    let memory = process.open_entry("mem", OFlags::RDWR).map_err(system("opening its memory"))?;
+    let memory = AddressSpace::open(process)?;
     let saved = (|| {
         let (registers, extended) = (tracee.registers()?, tracee.extended_state()?);
         Ok(Saved { registers, extended, mask: tracee.signal_mask()? })
@@ -157,7 +163,7 @@ pub fn inject_into_standing(
     let code = symbols.code;
     let residents = Residents::default();
     let mut injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
-    let mut borrowed = Borrowed::new(process, tracee, saved, code, memory)?;
+    let mut borrowed = Borrowed::new(process, tracee, saved, code, &memory)?;
     let thread = borrowed.thread();
     let outcome = injection.with_thread(&mut borrowed, control, &limits).map(|(loaded, control)| {
         let Loaded { text, image, fresh, .. } = loaded;
@@ -211,12 +217,14 @@ const MFD_EXEC: u64 = 16;
 impl Injection<'_> {
     fn run(
         mut self,
+        memory: &AddressSpace,
         interpreters: &[FileIdentity],
         control: &mut FillControl<'_>,
         limits: &Limits,
     ) -> Result<Injected, InjectError> {
         let _quiet = crate::sys::signals::Blocked::fatal();
-        let (mut borrowed, since) = borrow::borrow(self.process, &self.symbols, interpreters, limits)?;
+        let (mut borrowed, since) =
+            borrow::borrow(self.process, memory, &self.symbols, interpreters, limits)?;
         self.laps.lap("borrow");
         let thread = borrowed.thread();
         let outcome = self.with_thread(&mut borrowed, control, limits);
@@ -392,19 +400,4 @@ fn helper_failure(code: u32) -> String {
 
 fn system(process: &Process, what: &'static str, source: io::Error) -> InjectError {
     InjectError::System { pid: process.pid(), what, source }
-}
-
-/// Reads a file of a thread's directory in /proc; `None` if it cannot be.
-fn task_file(process: &Process, thread: Pid, name: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut file = process.open_entry(&format!("task/{thread}/{name}"), OFlags::RDONLY).ok()?;
-    file.read_to_end(&mut bytes).ok()?;
-    Some(bytes)
-}
-
-/// The state of a thread, as the third field of its `stat` has it.
-fn task_state(process: &Process, thread: Pid) -> Option<char> {
-    let stat = task_file(process, thread, "stat")?;
-    let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
-    stat.get(after).map(|byte| char::from(*byte))
 }

@@ -60,6 +60,13 @@ impl Frame {
     }
 }
 
+/// The length of an instruction.
+pub(super) const LONGEST_CALL: usize = 4;
+
+pub(super) fn is_behind_call(_before: &[u8]) -> bool {
+    false
+}
+
 pub(super) fn position(registers: &Registers) -> (VirtualAddress, VirtualAddress) {
     (VirtualAddress(registers.pc), VirtualAddress(registers.sp))
 }

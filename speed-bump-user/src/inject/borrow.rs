@@ -5,41 +5,48 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::OFlags;
-
 use super::{
-    InjectError, Limits, arch,
+    InjectError, Limits,
+    address_space::AddressSpace,
+    arch,
     remote_call::{Borrowed, Saved},
-    safe_point::{self, Ground},
+    returns::{self, Waited},
+    safe_point::{self, Ground, SafePoint},
     seccomp,
+    stage::Stage,
     symbols::Symbols,
     threads::{Candidate, Suits, Tried, Unfit, candidates},
 };
 use crate::{
     process::{Process, mapped_file::FileIdentity, status::Status},
-    sys::ptrace::{Stop, Tracee},
+    sys::ptrace::{Registers, Stop, Tracee},
 };
 
 /// How long a thread may take to stop: it does at once, unless it waits uninterruptibly, or for a processor.
-const STOP_LIMIT: Duration = Duration::from_millis(500);
+pub(super) const STOP_LIMIT: Duration = Duration::from_millis(500);
 /// Pauses between tries, growing from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const LAST_PAUSE: Duration = Duration::from_millis(1);
 /// How many threads are tried in a row before the list is made anew.
 const TRIES_A_ROUND: usize = 8;
+/// How long a thread in native code is waited for at first.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// From this part of the time on, threads are also taken out of calls that then return `EINTR`.
 const UNNOTICED_PART: u32 = 4;
 
 /// Borrows a thread, and says when it was stopped.
 pub(super) fn borrow<'p>(
     process: &'p Process,
+    memory: &'p AddressSpace,
     symbols: &Symbols,
     interpreters: &[FileIdentity],
     limits: &Limits,
 ) -> Result<(Borrowed<'p>, Instant), InjectError> {
     let started = Instant::now();
+    let over = started + limits.safe_point;
     let mut tried = Tried::default();
     let mut pause = FIRST_PAUSE;
+    let mut waits = Waits::default();
     loop {
         let waited = started.elapsed();
         let ground = Ground { regions: process.regions()?, interpreters };
@@ -47,13 +54,25 @@ pub(super) fn borrow<'p>(
         let only_noticed = found.iter().all(|candidate| candidate.suits == Suits::WaitsNoticed);
         let noticed = only_noticed || waited > limits.safe_point / UNNOTICED_PART;
         let fit = found.into_iter().filter(|candidate| noticed || candidate.suits != Suits::WaitsNoticed);
+        let mut in_native_code = Vec::new();
         for candidate in fit.take(TRIES_A_ROUND) {
-            match attempt(process, candidate, &ground, symbols)? {
+            match attempt(process, memory, candidate, &ground, symbols, None)? {
+                Ok(borrowed) => return Ok(borrowed),
+                Err(unfit) => {
+                    tried.count(unfit);
+                    if candidate.suits == Suits::Runs && unfit.may_return() {
+                        in_native_code.push(candidate);
+                    }
+                }
+            }
+        }
+        if let Some((candidate, wait)) = waits.next(&in_native_code, over) {
+            match attempt(process, memory, candidate, &ground, symbols, Some(wait))? {
                 Ok(borrowed) => return Ok(borrowed),
                 Err(unfit) => tried.count(unfit),
             }
         }
-        if started.elapsed() + pause > limits.safe_point {
+        if Instant::now() + pause > over {
             return Err(InjectError::NoSafePoint {
                 pid: process.pid(),
                 limit: limits.safe_point.into(),
@@ -65,23 +84,51 @@ pub(super) fn borrow<'p>(
     }
 }
 
+/// Whose turn it is to be waited for, among threads in native code.
+#[derive(Debug, Default)]
+struct Waits {
+    done: u32,
+}
+
+/// A wait for a thread to return to the interpreter.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// How often it was waited for before.
+    turn: usize,
+    until: Instant,
+}
+
+impl Waits {
+    /// Threads take turns, and are waited for twice as long each time.
+    fn next(&mut self, threads: &[Candidate], over: Instant) -> Option<(Candidate, Wait)> {
+        let (done, count) = (self.done as usize, threads.len());
+        let candidate = *threads.get(done.checked_rem(count)?)?;
+        let turn = done / count;
+        self.done = self.done.saturating_add(1);
+        let longest = FIRST_WAIT.saturating_mul(1 << turn.min(16));
+        Some((candidate, Wait { turn, until: over.min(Instant::now() + longest) }))
+    }
+}
+
 type Attempt<'p> = Result<(Borrowed<'p>, Instant), Unfit>;
 
+/// Stops a thread and borrows it where it may be, or, if it is to be waited for, where it next may.
 fn attempt<'p>(
     process: &'p Process,
+    memory: &'p AddressSpace,
     candidate: Candidate,
     ground: &Ground<'_>,
     symbols: &Symbols,
+    wait: Option<Wait>,
 ) -> Result<Attempt<'p>, InjectError> {
     let thread = candidate.thread;
     let system = |what| move |source| super::system(process, what, source);
-    let memory = process.open_entry("mem", OFlags::RDWR).map_err(system("opening its memory"))?;
     let our_child = thread == process.pid() && is_our_child(process);
     let tracee = match Tracee::seize(thread, our_child) {
         Ok(tracee) => tracee,
         Err(error) => return refusal(process, error).map(Err),
     };
-    let stopped = Instant::now();
+    let mut stopped = Instant::now();
     if tracee.interrupt().is_err() {
         return Ok(Err(Unfit::Gone));
     }
@@ -99,21 +146,45 @@ fn attempt<'p>(
             return Ok(Err(Unfit::Stuck));
         }
     }
-    let saved = (|| {
-        let (registers, mask) = (tracee.registers()?, tracee.signal_mask()?);
-        Ok((registers, mask, mask & handled(process)))
-    })();
-    let (registers, mask, in_handler) = saved.map_err(system("reading registers"))?;
-    let point = match safe_point::judge(&registers, ground, in_handler) {
+    let mut found = Look::at(process, &tracee).map_err(system("reading registers"))?;
+    let mut point = found.judge(ground);
+    if let (Some(wait), Err(unfit)) = (wait, &point)
+        && unfit.may_return()
+    {
+        let (_, stack) = arch::position(&found.registers);
+        let unusable = found.mask | found.handled;
+        let waited = returns::wait(&tracee, stack, unusable, ground, memory, wait.turn, wait.until);
+        match waited.map_err(system("waiting for a thread"))? {
+            Waited::Stopped(when) => stopped = when,
+            Waited::Late(signal) => {
+                tracee.detach(signal).map_err(system("detaching from a thread"))?;
+                return Ok(Err(Unfit::NoReturn));
+            }
+            Waited::Group => return Err(InjectError::Stopped { pid: process.pid() }),
+            Waited::Gone => return Ok(Err(Unfit::Gone)),
+            Waited::Stuck => {
+                wait_and_let_go(tracee);
+                return Ok(Err(Unfit::Stuck));
+            }
+        }
+        found = Look::at(process, &tracee).map_err(system("reading registers"))?;
+        point = found.judge(ground);
+    }
+    let point = match point {
         Ok(point) => point,
         Err(unfit) => {
             tracee.detach(0).map_err(system("detaching from a thread"))?;
             return Ok(Err(unfit));
         }
     };
+    let (_, stack) = arch::position(&found.registers);
+    if memory.is_gone(stack) {
+        tracee.detach(0).map_err(system("detaching from a thread"))?;
+        return Err(InjectError::Ended { pid: process.pid(), thread, stage: Stage::Borrow });
+    }
     if let Err(error) = seccomp::check(process, &tracee) {
         // The kernel would continue a timed call by another one, which the filter may not know.
-        let mut registers = registers;
+        let mut registers = found.registers;
         if arch::needs_restart_call(&registers) {
             arch::call_fails(&mut registers, libc::EINTR);
             tracee.set_registers(&registers).map_err(system("setting registers"))?;
@@ -122,9 +193,30 @@ fn attempt<'p>(
         return Err(error);
     }
     let extended = tracee.extended_state().map_err(system("reading vector registers"))?;
-    let saved = Saved { registers: point.registers, extended, mask };
+    let saved = Saved { registers: point.registers, extended, mask: found.mask };
     let borrowed = Borrowed::new(process, tracee, saved, symbols.code, memory)?;
     Ok(Ok((borrowed, stopped)))
+}
+
+/// What a stopped thread shows.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    registers: Registers,
+    /// The signals that it blocks, a bit each.
+    mask: u64,
+    /// The signals that the process has handlers for.
+    handled: u64,
+}
+
+impl Look {
+    fn at(process: &Process, tracee: &Tracee) -> io::Result<Self> {
+        let (registers, mask) = (tracee.registers()?, tracee.signal_mask()?);
+        Ok(Self { registers, mask, handled: handled(process) })
+    }
+
+    fn judge(&self, ground: &Ground<'_>) -> Result<SafePoint, Unfit> {
+        safe_point::judge(&self.registers, ground, self.mask & self.handled)
+    }
 }
 
 /// A thread that does not stop cannot be detached from either. What is asked of it is forgotten when this thread
@@ -164,7 +256,7 @@ fn is_our_child(process: &Process) -> bool {
 
 /// The signals that the process has handlers for, a bit each.
 fn handled(process: &Process) -> u64 {
-    let text = super::task_file(process, process.pid(), "status").unwrap_or_default();
+    let text = super::task::file(process, process.pid(), "status").unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(u64::MAX)

@@ -16,7 +16,7 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
         return Err(InjectError::Traced { pid, tracer, name: name_of(tracer) });
     }
     check_traced(process)?;
-    if super::task_state(process, pid) == Some('T') {
+    if super::task::state(process, pid) == Some('T') {
         return Err(InjectError::Stopped { pid });
     }
     if is_frozen(process) {
@@ -56,13 +56,26 @@ fn name_of(pid: Pid) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-/// Whether the process's group in the unified hierarchy is frozen (cgroup v2, `cgroup.events`).
+/// Whether the process's control group is frozen: in the unified hierarchy (`cgroup.events`), or in the freezer's own
+/// (`freezer.state`), as hierarchies were before.
 fn is_frozen(process: &Process) -> bool {
-    let Some(text) = super::task_file(process, process.pid(), "cgroup") else { return false };
+    let Some(text) = super::task::file(process, process.pid(), "cgroup") else { return false };
     let text = String::from_utf8_lossy(&text);
-    let Some(group) = text.lines().find_map(|line| line.strip_prefix("0::/")) else { return false };
-    ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].iter().any(|root| {
-        let events = std::fs::read_to_string(format!("{root}/{group}/cgroup.events")).unwrap_or_default();
-        events.lines().any(|line| line == "frozen 1")
+    let says = |folder: &str, group: &str, file: &str, wanted: &str| {
+        let text = std::fs::read_to_string(format!("{folder}/{group}/{file}")).unwrap_or_default();
+        text.lines().any(|line| line == wanted)
+    };
+    text.lines().any(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { return false };
+        if controllers.is_empty() {
+            let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+            return roots.iter().any(|root| says(root, group, "cgroup.events", "frozen 1"));
+        }
+        // A group that is being frozen has none of its processes run either.
+        controllers.split(',').any(|controller| controller == "freezer")
+            && ["FROZEN", "FREEZING"]
+                .iter()
+                .any(|state| says("/sys/fs/cgroup/freezer", group, "freezer.state", state))
     })
 }

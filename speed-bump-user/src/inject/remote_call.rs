@@ -5,13 +5,11 @@
 //! returns through that frame: the worst that the program sees is a system call that failed with `EINTR`.
 
 use std::{
-    fs::File,
     io,
-    os::unix::fs::FileExt as _,
     time::{Duration, Instant},
 };
 
-use super::{InjectError, arch, stage::Stage, threads};
+use super::{InjectError, address_space::AddressSpace, arch, stage::Stage, threads};
 use crate::{
     process::Process,
     sys::ptrace::{Registers, Resume, Stop, Tracee},
@@ -55,8 +53,10 @@ pub(super) struct Borrowed<'p> {
     saved: Saved,
     frame: arch::Frame,
     code: arch::Code,
-    memory: File,
+    memory: &'p AddressSpace,
     place: Place,
+    /// What it is made to do.
+    stage: Stage,
     /// Signals that cannot be blocked and came meanwhile.
     held: Vec<i32>,
 }
@@ -68,11 +68,11 @@ impl<'p> Borrowed<'p> {
         tracee: Tracee,
         saved: Saved,
         code: arch::Code,
-        memory: File,
+        memory: &'p AddressSpace,
     ) -> Result<Self, InjectError> {
         let frame = arch::Frame::new(&saved.registers, &saved.extended, saved.mask);
-        let place = Place::LeavingKernel;
-        let borrowed = Self { process, tracee, saved, frame, code, memory, place, held: Vec::new() };
+        let (place, stage) = (Place::LeavingKernel, Stage::Borrow);
+        let borrowed = Self { process, tracee, saved, frame, code, memory, place, stage, held: Vec::new() };
         borrowed.write(borrowed.frame.context(), borrowed.frame.bytes())?;
         Ok(borrowed)
     }
@@ -94,13 +94,12 @@ impl<'p> Borrowed<'p> {
         number: u64,
         arguments: [u64; 6],
     ) -> Result<i64, InjectError> {
-        let stage = Stage::SystemCall(name);
+        self.stage = Stage::SystemCall(name);
         let (registers, words) = arch::system_call(&self.code, &self.frame, number, arguments);
         self.start(registers, &words)?;
         let deadline = Instant::now() + SYSTEM_CALL_LIMIT;
         for _entry_and_exit in 0..2 {
-            self.run_to_system_call(stage, deadline)?
-                .ok_or_else(|| self.overdue(stage, SYSTEM_CALL_LIMIT))?;
+            self.run_to_system_call(deadline)?.ok_or_else(|| self.overdue(SYSTEM_CALL_LIMIT))?;
         }
         let registers = self.registers()?;
         Ok(arch::result(&registers))
@@ -129,15 +128,16 @@ impl<'p> Borrowed<'p> {
         arguments: [u64; 2],
         limit: Duration,
     ) -> Result<u32, InjectError> {
+        self.stage = stage;
         let (registers, words) = arch::function_call(&self.code, &self.frame, function, arguments);
         self.start(registers, &words)?;
         let started = Instant::now();
         loop {
-            if self.run_to_system_call(stage, Instant::now() + limit)?.is_none() {
+            if self.run_to_system_call(Instant::now() + limit)?.is_none() {
                 let waits = threads::waits_in(self.process, self.thread());
                 let locked = matches!(waits, Some((number, _)) if number == libc::SYS_futex as u64);
                 if locked || started.elapsed() > limit * PATIENCE {
-                    return Err(self.give_up(stage, limit, locked));
+                    return Err(self.give_up(limit, locked));
                 }
                 continue;
             }
@@ -147,7 +147,7 @@ impl<'p> Borrowed<'p> {
                 arch::replace_call(&self.code, &mut registers, arch::number::CLOSE, u64::MAX);
                 self.set_registers(&registers)?;
                 let deadline = Instant::now() + SYSTEM_CALL_LIMIT;
-                self.run_to_system_call(stage, deadline)?.ok_or_else(|| self.overdue(stage, limit))?;
+                self.run_to_system_call(deadline)?.ok_or_else(|| self.overdue(limit))?;
                 return Ok(result);
             }
         }
@@ -162,7 +162,8 @@ impl<'p> Borrowed<'p> {
 
     /// Puts the thread back where it was and lets it go.
     pub(super) fn put_back(mut self) -> Result<(), InjectError> {
-        let result = self.leave_kernel(Stage::Return).and_then(|()| self.restore());
+        self.stage = Stage::Return;
+        let result = self.leave_kernel().and_then(|()| self.restore());
         let Self { process, tracee, place, held, .. } = self;
         let result = result.and_then(|()| match place {
             Place::Gone => Ok(()),
@@ -175,7 +176,7 @@ impl<'p> Borrowed<'p> {
     }
 
     /// Has the thread stop on its way out of the kernel, the one place from where a system call is continued.
-    fn leave_kernel(&mut self, stage: Stage) -> Result<(), InjectError> {
+    fn leave_kernel(&mut self) -> Result<(), InjectError> {
         if matches!(self.place, Place::LeavingKernel | Place::Gone) {
             return Ok(());
         }
@@ -193,8 +194,8 @@ impl<'p> Borrowed<'p> {
                 }
                 Some(Stop::Signal(signal)) => self.hold(signal),
                 Some(Stop::Interrupted | Stop::Group | Stop::Exec) => {}
-                Some(Stop::Ended) => return Err(self.ended(stage)),
-                None => return Err(self.overdue(stage, SYSTEM_CALL_LIMIT)),
+                Some(Stop::Ended) => return Err(self.ended()),
+                None => return Err(self.overdue(SYSTEM_CALL_LIMIT)),
             }
         }
         Ok(())
@@ -213,8 +214,8 @@ impl<'p> Borrowed<'p> {
     }
 
     /// Gives up on a function that does not return.
-    fn give_up(&mut self, stage: Stage, limit: Duration, locked: bool) -> InjectError {
-        let (pid, thread) = (self.process.pid(), self.thread());
+    fn give_up(&mut self, limit: Duration, locked: bool) -> InjectError {
+        let (pid, thread, stage) = (self.process.pid(), self.thread(), self.stage);
         let limit = limit.into();
         if !locked {
             // Breaking off the dynamic loader at work would leave its lock taken for ever. Let go, the thread
@@ -223,7 +224,7 @@ impl<'p> Borrowed<'p> {
             return InjectError::LeftAlone { pid, thread, stage, limit };
         }
         // It would wait for a lock whose owner may wait for what this thread holds, such as the GIL.
-        if let Err(error) = self.leave_kernel(stage) {
+        if let Err(error) = self.leave_kernel() {
             return error;
         }
         InjectError::Overdue { pid, thread, stage, limit, state: "waiting for a lock", left: stage.leaves() }
@@ -245,7 +246,7 @@ impl<'p> Borrowed<'p> {
     }
 
     /// Lets the thread run to the next entry or exit of a system call; `None` when the time is over.
-    fn run_to_system_call(&mut self, stage: Stage, deadline: Instant) -> Result<Option<()>, InjectError> {
+    fn run_to_system_call(&mut self, deadline: Instant) -> Result<Option<()>, InjectError> {
         loop {
             if self.place != Place::Running {
                 self.resume(Resume::ToSystemCall)?;
@@ -253,12 +254,12 @@ impl<'p> Borrowed<'p> {
             match self.wait(deadline)? {
                 None => return Ok(None),
                 Some(Stop::SystemCall) => return Ok(Some(())),
-                Some(Stop::Ended) => return Err(self.ended(stage)),
+                Some(Stop::Ended) => return Err(self.ended()),
                 // The rest of the process stops; this thread joins it when it is given back.
                 Some(Stop::Group | Stop::Interrupted | Stop::Exec) => {}
                 Some(Stop::Signal(signal)) => {
                     if FAULTS.contains(&signal) && !self.tracee.signal_was_sent().unwrap_or(false) {
-                        let (pid, thread) = (self.process.pid(), self.thread());
+                        let (pid, thread, stage) = (self.process.pid(), self.thread(), self.stage);
                         return Err(InjectError::Crashed { pid, thread, stage, signal });
                     }
                     self.hold(signal);
@@ -303,20 +304,24 @@ impl<'p> Borrowed<'p> {
     }
 
     fn write(&self, address: VirtualAddress, bytes: &[u8]) -> Result<(), InjectError> {
-        let written = self.memory.write_all_at(bytes, address.0);
+        let written = self.memory.write(address, bytes);
         written.map_err(|source| self.failure("writing to the stack of a thread", source))
     }
 
-    fn ended(&self, stage: Stage) -> InjectError {
-        InjectError::Ended { pid: self.process.pid(), thread: self.thread(), stage }
+    fn ended(&self) -> InjectError {
+        InjectError::Ended { pid: self.process.pid(), thread: self.thread(), stage: self.stage }
     }
 
-    fn overdue(&self, stage: Stage, limit: Duration) -> InjectError {
+    fn overdue(&self, limit: Duration) -> InjectError {
         let (pid, thread, limit) = (self.process.pid(), self.thread(), limit.into());
-        InjectError::LeftAlone { pid, thread, stage, limit }
+        InjectError::LeftAlone { pid, thread, stage: self.stage, limit }
     }
 
     fn failure(&self, what: &'static str, source: io::Error) -> InjectError {
+        // A thread that stands still for us can only have been killed, and its memory have gone with the program.
+        if source.raw_os_error() == Some(libc::ESRCH) || source.kind() == io::ErrorKind::WriteZero {
+            return self.ended();
+        }
         super::system(self.process, what, source)
     }
 }

@@ -30,6 +30,23 @@ pub(super) struct Ground<'a> {
     pub(super) interpreters: &'a [FileIdentity],
 }
 
+impl Ground<'_> {
+    /// Whether the interpreter's own code lies there.
+    pub(super) fn is_interpreter(&self, address: VirtualAddress) -> bool {
+        // Regions are in the order of their addresses.
+        let after = self.regions.partition_point(|region| region.start <= address);
+        let region = after.checked_sub(1).and_then(|index| self.regions.get(index));
+        region.is_some_and(|region| {
+            region.contains(address) && region.executable && self.is_of_interpreter(region)
+        })
+    }
+
+    fn is_of_interpreter(&self, region: &Region) -> bool {
+        let is_it = |file: &FileIdentity| file.inode == region.inode && file.device == region.device;
+        self.interpreters.iter().any(is_it)
+    }
+}
+
 /// What the thread is to be put back to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SafePoint {
@@ -63,12 +80,7 @@ pub(super) fn judge(registers: &Registers, ground: &Ground<'_>, handles: u64) ->
         None if handles != 0 => return Err(Unfit::Handler),
         None => {
             let generated = region.inode == 0 && region.executable && !is_kernels(region);
-            if !generated
-                && !ground
-                    .interpreters
-                    .iter()
-                    .any(|file| file.inode == region.inode && file.device == region.device)
-            {
+            if !generated && !ground.is_of_interpreter(region) {
                 return Err(Unfit::OtherCode);
             }
         }

@@ -26,7 +26,7 @@ enum Need {
 /// Judges the filters of a stopped thread.
 pub(super) fn check(process: &Process, tracee: &Tracee) -> Result<(), InjectError> {
     let pid = process.pid();
-    let status = super::task_file(process, tracee.thread(), "status").unwrap_or_default();
+    let status = super::task::file(process, tracee.thread(), "status").unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
     let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
     if mode.and_then(|mode| mode.trim().parse::<u32>().ok()).unwrap_or(0) < FILTER {

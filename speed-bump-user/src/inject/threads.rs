@@ -49,7 +49,7 @@ pub(super) fn candidates(process: &Process, tried: &mut Tried) -> Vec<Candidate>
 
 /// The system call that a thread waits in, by /proc/PID/task/TID/syscall; `None` while it runs.
 pub(super) fn waits_in(process: &Process, thread: Pid) -> Option<(u64, [u64; 6])> {
-    let text = super::task_file(process, thread, "syscall")?;
+    let text = super::task::file(process, thread, "syscall")?;
     let mut fields = str::from_utf8(&text).ok()?.split_whitespace();
     let number = fields.next()?.parse().ok()?;
     let mut arguments = [0; 6];
@@ -66,6 +66,8 @@ pub enum Unfit {
     OtherCall(u64),
     /// It runs code, neither the interpreter's nor generated, that may hold a lock that the helper needs.
     OtherCode,
+    /// It runs native code, and did not return to the interpreter while that was waited for.
+    NoReturn,
     /// It is in the code of the dynamic loader.
     Loader,
     /// It may be handling a signal.
@@ -78,6 +80,13 @@ pub enum Unfit {
     Stuck,
     /// It ended, or cannot be traced.
     Gone,
+}
+
+impl Unfit {
+    /// Whether it may become fit by running on, when it returns to the interpreter.
+    pub(super) fn may_return(self) -> bool {
+        matches!(self, Self::OtherCode | Self::Loader | Self::OtherCall(_))
+    }
 }
 
 /// What was found at the points where threads were, for a message.
@@ -109,6 +118,7 @@ impl fmt::Display for Tried {
             match reason {
                 Unfit::OtherCall(number) => write!(f, "waiting in system call {number}")?,
                 Unfit::OtherCode => f.write_str("in native code outside of the interpreter")?,
+                Unfit::NoReturn => f.write_str("not returning from native code to the interpreter")?,
                 Unfit::Loader => f.write_str("in the dynamic loader")?,
                 Unfit::Handler => f.write_str("possibly in a signal handler")?,
                 Unfit::Signal => f.write_str("receiving a signal")?,

@@ -4,10 +4,12 @@
 //! tracer never lets it get there, but if the tracer is killed, that is how the thread finds back by itself.
 
 mod frame;
+mod return_address;
 
 use crate::{sys::ptrace::Registers, units::VirtualAddress};
 
 pub(super) use frame::Frame;
+pub(super) use return_address::{LONGEST_CALL, is_behind_call};
 
 /// Why an architecture cannot be injected into; `None` where it can.
 pub(super) const UNSUPPORTED: Option<&str> = None;

@@ -3,14 +3,24 @@
 //! It changes no code, and it is gone when its descriptor is closed, however that comes to pass: a thread that is
 //! never traced again cannot run into it.
 
-use std::{io, os::fd::OwnedFd};
+use std::{
+    io,
+    os::fd::{AsRawFd as _, OwnedFd},
+};
 
 use super::perf_event::open_event;
 use crate::units::{Pid, VirtualAddress};
 
 // include/uapi/linux/perf_event.h
 const PERF_TYPE_BREAKPOINT: u32 = 5;
+/// include/uapi/asm-generic/fcntl.h
+const F_SETSIG: libc::c_int = 10;
+const F_SETOWN_EX: libc::c_int = 15;
+const F_OWNER_TID: libc::c_int = 0;
+/// `PERF_EVENT_IOC_REFRESH`: enables an event for so many times.
+const REFRESH: libc::c_ulong = 0x2402;
 /// Flags of `perf_event_attr`, by the position of their bits.
+const DISABLED: u64 = 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const REMOVE_ON_EXEC: u64 = 1 << 36;
@@ -20,6 +30,13 @@ const SIGTRAP: u64 = 1 << 37;
 const EXECUTE: u32 = 4;
 /// What the kernel wants as length of a breakpoint on execution: `sizeof(long)`.
 const LENGTH: u64 = size_of::<libc::c_long>() as u64;
+
+/// `struct f_owner_ex`.
+#[repr(C)]
+struct Owner {
+    kind: libc::c_int,
+    id: libc::pid_t,
+}
 
 /// `perf_event_attr` up to PERF_ATTR_SIZE_VER1.
 #[repr(C)]
@@ -44,11 +61,39 @@ struct Attributes {
 /// What `perf_event_open` returns: `ENOSPC` where all of the processor's breakpoints are taken, `EOPNOTSUPP` or
 /// `EINVAL` where it has none or the kernel is older than 5.13, `EACCES` without `CAP_PERFMON`.
 pub fn set(thread: Pid, address: VirtualAddress) -> io::Result<OwnedFd> {
+    open(thread, address, SIGTRAP)
+}
+
+/// Has the thread get a signal, once, when it is about to execute the instruction there, unless the result was dropped
+/// before.
+///
+/// Unlike SIGTRAP, which ends a program, the signal can be one that programs ignore, so that it does nothing to a
+/// thread whose tracer dies at that moment. It comes by way of an interrupt, at the instruction or little later.
+///
+/// # Errors
+/// As [`set`], and `EPERM` if we may not send the thread signals.
+pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> io::Result<OwnedFd> {
+    let event = open(thread, address, DISABLED)?;
+    let fd = event.as_raw_fd();
+    let owner = Owner { kind: F_OWNER_TID, id: thread.get() };
+    // The signal before whom it goes to: until it is chosen it would be SIGIO, which ends programs.
+    // SAFETY: takes a number.
+    check(unsafe { libc::fcntl(fd, F_SETSIG, signal) })?;
+    // SAFETY: reads a `struct f_owner_ex`, laid out like this one.
+    check(unsafe { libc::fcntl(fd, F_SETOWN_EX, &raw const owner) })?;
+    // SAFETY: takes a number.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC) })?;
+    // SAFETY: takes a number.
+    check(unsafe { libc::ioctl(fd, REFRESH, 1) })?;
+    Ok(event)
+}
+
+fn open(thread: Pid, address: VirtualAddress, flags: u64) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: PERF_TYPE_BREAKPOINT,
         size: size_of::<Attributes>() as u32,
         sample_period: 1,
-        flags: EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | REMOVE_ON_EXEC | SIGTRAP,
+        flags: EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | REMOVE_ON_EXEC | flags,
         bp_type: EXECUTE,
         bp_addr: address.0,
         bp_len: LENGTH,
@@ -56,4 +101,8 @@ pub fn set(thread: Pid, address: VirtualAddress) -> io::Result<OwnedFd> {
     };
     // SAFETY: the structure is as long as it says.
     unsafe { open_event(&raw const attributes, thread) }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

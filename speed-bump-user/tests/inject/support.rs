@@ -24,7 +24,8 @@ pub fn image_variant(variant: &str) -> Vec<u8> {
     let define = format!("-DVARIANT_{variant}");
     let id =
         format!("-Wl,--build-id=0x{}", variant.bytes().map(|byte| format!("{byte:02x}")).collect::<String>());
-    let flags = ["-shared", "-fPIC", "-O1", "-pthread", &define, &id];
+    // Linked to the C library of here it would ask for that one's versions of symbols, which older ones lack.
+    let flags = ["-shared", "-fPIC", "-O1", "-pthread", "-nodefaultlibs", &define, &id];
     std::fs::read(Fixture::compile(&source, &flags).unwrap().program()).unwrap()
 }
 
@@ -94,10 +95,20 @@ pub fn check_and_leave(process: &Process, injected: &Injected) {
     leave(process, injected);
 }
 
+/// Whether the helper was called with this block and its thread runs.
+pub fn has_begun(block: &File) -> bool {
+    byte(block, MARK_CALLED) == 1 && byte(block, MARK_THREAD) == 1
+}
+
 /// Has the helper leave, and waits until its block is unmapped.
 pub fn leave(process: &Process, injected: &Injected) {
+    leave_block(process, &injected.control);
+}
+
+/// The same with the block alone.
+pub fn leave_block(process: &Process, block: &File) {
     // A left block (`State::Left`), so that the next session is not refused.
-    injected.control.write_all_at(&[1], MARK_LEAVE).unwrap();
+    block.write_all_at(&[1], MARK_LEAVE).unwrap();
     wait_for("the helper to leave", || {
         let regions = process.regions().ok()?;
         let mapped = regions.iter().any(|region| region.name == "/memfd:speed-bump-control (deleted)");

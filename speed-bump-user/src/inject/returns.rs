@@ -1,0 +1,147 @@
+//! Waits until a thread returns from native code to the interpreter.
+//!
+//! A thread that spends its time in long calls of native code, such as hashing, is hardly ever met in the
+//! interpreter by looking. But its stack says where in the interpreter it will return to. There the processor's
+//! breakpoints, which change no code, have it get a signal, which stops it, as it is traced. The signal is one that the
+//! program ignores: if we die meanwhile, nothing comes of it.
+//!
+//! Words on the stack that only look like return addresses do no harm: wherever the thread stops, it is judged anew,
+//! as any other.
+
+use std::{io, time::Instant};
+
+use super::{address_space::AddressSpace, arch, borrow::STOP_LIMIT, safe_point::Ground};
+use crate::{
+    sys::{
+        breakpoint,
+        ptrace::{Resume, Stop, Tracee},
+    },
+    units::VirtualAddress,
+};
+
+/// Breakpoints of the processor; where others use some, fewer are set.
+const BREAKPOINTS: usize = 4;
+/// How much of the stack is searched: native code may have large buffers there.
+const SEARCHED_BYTES: u64 = 256 << 10;
+/// How much is read at a time: what is looked for is mostly near.
+const PIECE_BYTES: usize = 8 << 10;
+const WORD_BYTES: usize = size_of::<u64>();
+/// Signals that do nothing unless a program wants them.
+const HARMLESS: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCHLD];
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waited {
+    /// It stopped at this time, where it may be back.
+    Stopped(Instant),
+    /// It did not come back in time, or its stack names no place to come back to, or no breakpoint can be had. It
+    /// stands still; a signal to deliver, or 0.
+    Late(i32),
+    /// It takes part in a stop of the whole process.
+    Group,
+    /// It does not stop any more.
+    Stuck,
+    /// It has ended.
+    Gone,
+}
+
+/// Lets a thread that stands still run on until it comes back. `unusable`: signals that it blocks or that have a handler, a
+/// bit each. `turn`: how often this was tried with it before; other places are tried each time.
+pub(super) fn wait(
+    tracee: &Tracee,
+    stack: VirtualAddress,
+    unusable: u64,
+    ground: &Ground<'_>,
+    memory: &AddressSpace,
+    turn: usize,
+    deadline: Instant,
+) -> io::Result<Waited> {
+    let Some(signal) = HARMLESS.into_iter().find(|signal| unusable & (1 << (signal - 1)) == 0) else {
+        return Ok(Waited::Late(0));
+    };
+    let places = places(stack, ground, memory, turn);
+    // Dropped when the thread stands still again, and by our death.
+    let set = |place: &VirtualAddress| breakpoint::announce_once(tracee.thread(), *place, signal).ok();
+    let breakpoints: Vec<_> = places.iter().filter_map(set).collect();
+    if breakpoints.is_empty() {
+        return Ok(Waited::Late(0));
+    }
+    tracee.resume(Resume::Freely, 0)?;
+    loop {
+        match tracee.wait(deadline)? {
+            Some(Stop::Signal(stopped)) if stopped == signal => return Ok(Waited::Stopped(Instant::now())),
+            Some(Stop::Signal(other)) => tracee.resume(Resume::Freely, other)?,
+            Some(Stop::Group) => return Ok(Waited::Group),
+            Some(Stop::Ended) => return Ok(Waited::Gone),
+            Some(Stop::Interrupted | Stop::SystemCall | Stop::Exec) => tracee.resume(Resume::Freely, 0)?,
+            None => break,
+        }
+    }
+    if tracee.interrupt().is_err() {
+        return Ok(Waited::Gone);
+    }
+    Ok(match tracee.wait(Instant::now() + STOP_LIMIT)? {
+        Some(Stop::Signal(stopped)) if stopped == signal => Waited::Stopped(Instant::now()),
+        Some(Stop::Signal(other)) => Waited::Late(other),
+        Some(Stop::Interrupted | Stop::SystemCall | Stop::Exec) => Waited::Late(0),
+        Some(Stop::Group) => Waited::Group,
+        Some(Stop::Ended) => Waited::Gone,
+        None => Waited::Stuck,
+    })
+}
+
+/// Where the thread may return to in the interpreter, the innermost first: as many places as there are breakpoints.
+///
+/// Functions leave return addresses behind in what later ones use as their buffers. So where the innermost places
+/// led nowhere, the next ones are tried, and then the first again.
+fn places(
+    stack: VirtualAddress,
+    ground: &Ground<'_>,
+    memory: &AddressSpace,
+    turn: usize,
+) -> Vec<VirtualAddress> {
+    const TURNS: usize = 3;
+    let skipped = turn % TURNS * BREAKPOINTS;
+    let found = return_addresses(stack, ground, memory, skipped + BREAKPOINTS);
+    let skipped = if skipped < found.len() { skipped } else { 0 };
+    found.into_iter().skip(skipped).take(BREAKPOINTS).collect()
+}
+
+fn return_addresses(
+    stack: VirtualAddress,
+    ground: &Ground<'_>,
+    memory: &AddressSpace,
+    wanted: usize,
+) -> Vec<VirtualAddress> {
+    let mut found = Vec::new();
+    let Some(region) = ground.regions.iter().find(|region| region.contains(stack)) else { return found };
+    let end = region.end.0.min(stack.0.saturating_add(SEARCHED_BYTES));
+    let mut at = stack.0.next_multiple_of(WORD_BYTES as u64);
+    while at < end {
+        let length = PIECE_BYTES.min(usize::try_from(end - at).unwrap_or(0));
+        let mut piece = vec![0; length];
+        if memory.read(VirtualAddress(at), &mut piece).is_err() {
+            break;
+        }
+        for word in piece.as_chunks::<WORD_BYTES>().0 {
+            let address = VirtualAddress(u64::from_ne_bytes(*word));
+            if ground.is_interpreter(address)
+                && !found.contains(&address)
+                && is_return_address(address, memory)
+            {
+                found.push(address);
+                if found.len() == wanted {
+                    return found;
+                }
+            }
+        }
+        at += length as u64;
+    }
+    found
+}
+
+fn is_return_address(address: VirtualAddress, memory: &AddressSpace) -> bool {
+    let mut before = [0; arch::LONGEST_CALL];
+    let start = VirtualAddress(address.0.saturating_sub(before.len() as u64));
+    memory.read(start, &mut before).is_ok() && arch::is_behind_call(&before)
+}
