@@ -288,7 +288,9 @@ impl Session {
             return Err(SessionError::NothingSelected(missing.join("\n")));
         }
         for text in missing {
-            self.warn(format!("{text}; functions that come later are taken up"));
+            self.warn(format!(
+                "{text}; functions that come later are taken up, and `list` names the nearest"
+            ));
         }
         Ok(())
     }
