@@ -4,6 +4,7 @@
 //! breakpoint at its entry point may be in time, or never be met.
 
 use std::{
+    cell::Cell,
     io,
     os::fd::OwnedFd,
     time::{Duration, Instant},
@@ -16,8 +17,8 @@ use crate::{
     units::Pid,
 };
 
-/// How long a process that was held takes to stop at its exec, at most.
-const HELD: Duration = Duration::from_millis(1);
+/// How long a process that was held takes to stop at its exec. One that was not must meet its breakpoint soon.
+const HELD: Duration = Duration::from_micros(50);
 /// How long a process that had begun may take to its entry point, until it is taken to be past it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -26,7 +27,9 @@ pub(super) enum Came {
     /// It stands at its entry point.
     ToEntry(Process, Tracee),
     /// It was past that, and is no longer traced.
-    Runs,
+    Past,
+    /// It was not wanted there, and is no longer traced.
+    Unwanted,
     /// It has ended.
     ToItsEnd,
 }
@@ -58,8 +61,11 @@ pub(super) fn to_entry(
     wanted: impl Fn(Pid) -> bool,
 ) -> io::Result<Came> {
     let mut first = tracee.wait(Instant::now() + HELD)?;
-    let is_wanted = || wanted(tracee.thread());
-    let begin = || if is_wanted() { Way::begin(&tracee).ok() } else { None };
+    let is_unwanted = Cell::new(false);
+    let begin = || {
+        is_unwanted.set(!wanted(tracee.thread()));
+        if is_unwanted.get() { None } else { Way::begin(&tracee).ok() }
+    };
     let mut way = if first.is_none() { begin() } else { None };
     let mut since = Instant::now();
     let mut is_certain = false;
@@ -87,7 +93,7 @@ pub(super) fn to_entry(
                 0
             }
             Stop::Signal(libc::SIGTRAP) if way.is_some() && !tracee.signal_was_sent()? => {
-                let Some(Way { process, breakpoint }) = way else { return Ok(Came::Runs) };
+                let Some(Way { process, breakpoint }) = way else { continue };
                 drop(breakpoint);
                 return Ok(Came::ToEntry(process, tracee));
             }
@@ -95,8 +101,9 @@ pub(super) fn to_entry(
             Stop::Group | Stop::Interrupted | Stop::SystemCall => 0,
         };
         if is_leaving && way.as_mut().is_none_or(Way::may_leave) {
+            let came = if is_unwanted.get() { Came::Unwanted } else { Came::Past };
             tracee.detach(signal)?;
-            return Ok(Came::Runs);
+            return Ok(came);
         }
         let resumed = match stop {
             Stop::Group => tracee.stay_stopped(),

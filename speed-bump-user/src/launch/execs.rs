@@ -52,8 +52,13 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 pub enum Executed {
     /// It is a CPython, and stands at its entry point. Dropping this lets it go.
     AtEntry(Standing),
-    /// It runs: it is something else, or was not caught in time.
-    Runs(Pid),
+    /// It runs.
+    Runs {
+        /// The process.
+        pid: Pid,
+        /// Whether it was not caught in time: then it may be a CPython as well.
+        is_late: bool,
+    },
 }
 
 /// Where that is told.
@@ -152,7 +157,7 @@ impl Shared {
             while let Some(pid) = self.next() {
                 // First of all: the process may be held.
                 let Ok(tracee) = Tracee::seize_for_exec(pid, false) else {
-                    self.tell(Executed::Runs(pid));
+                    self.tell(Executed::Runs { pid, is_late: true });
                     continue;
                 };
                 let replaced = Self::spawn(&self, own).is_ok();
@@ -197,14 +202,18 @@ impl Shared {
                 self.others().extend(program_of(pid));
                 tracee.detach(0)
             }
-            Ok(caught::Came::Runs) => Ok(()),
+            Ok(caught::Came::Unwanted) => Ok(()),
+            Ok(caught::Came::Past) => {
+                self.tell(Executed::Runs { pid, is_late: true });
+                return;
+            }
             Ok(caught::Came::ToItsEnd) => return,
             Err(error) => Err(error),
         };
         if let Err(error) = runs {
             tracing::debug!("process {pid} was not followed to its entry point: {error}");
         }
-        self.tell(Executed::Runs(pid));
+        self.tell(Executed::Runs { pid, is_late: false });
     }
 
     /// Whether the program has mapped a CPython by now.

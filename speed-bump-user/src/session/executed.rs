@@ -54,9 +54,15 @@ impl Session {
     /// Takes up what became of a child that executed a program.
     pub(crate) fn child_executed(&mut self, executed: Executed) {
         match executed {
-            Executed::Runs(pid) => {
+            Executed::Runs { pid, is_late } => {
                 self.untold.remove(&pid);
                 self.cover_executed(pid);
+                if is_late && self.has_helper(pid) {
+                    self.warn(format!(
+                        "process {pid}: the Python that it executes could not be held at its start (a debugger traces it, or all \
+                         processors were taken); its calls are seen from some milliseconds later on"
+                    ));
+                }
             }
             Executed::AtEntry(standing) => {
                 let pid = standing.process.pid();
