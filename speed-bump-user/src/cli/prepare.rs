@@ -165,13 +165,9 @@ fn look_inside(
         plan.functions.iter().any(is_its)
     };
     let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
-    let names = if python.all(|(index, _)| is_found(index)) {
-        Loaded::new()
-    } else {
-        // That something selects nothing is told in any case.
-        loaded(process, &interpreters, &terms).unwrap_or_default()
-    };
-    Ok((notices, names))
+    let names = python.any(|(index, _)| !is_found(index)).then(|| loaded(process, &interpreters, &terms));
+    // Without names it is told all the same that something selects nothing.
+    Ok((notices, names.and_then(Result::ok).unwrap_or_default()))
 }
 
 /// The delay where a target gives none.

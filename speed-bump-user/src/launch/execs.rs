@@ -17,7 +17,7 @@ use std::{
     },
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI32, Ordering},
     },
     thread,
 };
@@ -75,6 +75,8 @@ struct Shared {
     ready: OwnedFd,
     tell: UnboundedSender<Executed>,
     is_over: AtomicBool,
+    /// The command itself: our own child, whose end is not for us to take.
+    command: AtomicI32,
     pythons: Mutex<HashMap<FileIdentity, bool>>,
     /// Programs, by device and inode, that were no CPython when they stood at their entry point.
     others: Mutex<HashSet<(u64, u64)>>,
@@ -118,6 +120,7 @@ impl Execs {
             ring: Mutex::new(ring),
             tell,
             is_over: AtomicBool::new(false),
+            command: AtomicI32::new(0),
             pythons: Mutex::default(),
             others: Mutex::default(),
         });
@@ -126,6 +129,11 @@ impl Execs {
             Shared::spawn(&execs.shared, own)?;
         }
         Ok((execs, executions))
+    }
+
+    /// Says which process is our own child, before it runs.
+    pub fn set_command(&self, pid: Pid) {
+        self.shared.command.store(pid.get(), Ordering::Release);
     }
 }
 
@@ -156,17 +164,18 @@ impl Shared {
             let _ = poll(&mut ready, Some(&LOOK_EVERY));
             while let Some(pid) = self.next() {
                 // First of all: the process may be held.
-                let Ok(tracee) = Tracee::seize_for_exec(pid, false) else {
+                let our_child = pid.get() == self.command.load(Ordering::Acquire);
+                let Ok(tracee) = Tracee::seize_for_exec(pid, our_child) else {
                     self.tell(Executed::Runs { pid, is_late: true });
                     continue;
                 };
-                let replaced = Self::spawn(&self, own).is_ok();
+                if let Err(error) = Self::spawn(&self, own) {
+                    tracing::debug!("nobody waits for execs in place of a thread that follows one: {error}");
+                }
                 let _ = priority::ordinary();
                 self.follow(pid, tracee);
-                if replaced {
-                    return;
-                }
-                be_urgent();
+                // With the end of this thread the kernel lets go of whatever it still traces.
+                return;
             }
         }
     }

@@ -72,6 +72,7 @@ impl Session {
     /// It has ended, or nothing can be covered.
     pub fn expect(&mut self, pid: Pid, news: &mut News, leash: Leash) -> Result<(), SessionError> {
         self.root = pid;
+        self.command_is(pid);
         self.roots = vec![pid];
         self.command = Some(Command { pid, leash, is_followed: true, untold: None, has_begun: false });
         match news.blocking_recv() {
@@ -111,6 +112,18 @@ impl Session {
                     self.cover_anew(pid);
                 }
             }
+        }
+    }
+
+    /// Whether this is the command, and its tracer tells of its execs.
+    pub(super) fn is_followed(&self, pid: Pid) -> bool {
+        self.command.as_ref().is_some_and(|command| command.pid == pid && command.is_followed)
+    }
+
+    /// An exec was told, if this is the command.
+    pub(super) fn command_is_told(&mut self, pid: Pid) {
+        if let Some(command) = self.command.as_mut().filter(|command| command.pid == pid) {
+            command.untold = None;
         }
     }
 
@@ -209,7 +222,7 @@ impl Session {
         }
     }
 
-    fn cover_anew(&mut self, pid: Pid) {
+    pub(super) fn cover_anew(&mut self, pid: Pid) {
         self.let_go_of_image(pid);
         match Process::open(pid) {
             Ok(process) => self.cover_found(process),

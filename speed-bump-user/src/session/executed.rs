@@ -1,4 +1,5 @@
-//! Children of the command that execute programs: covered before Python begins, where they are caught at the exec.
+//! Processes of the command's tree that execute programs: covered before Python begins, where they are caught at the exec. The
+//! command itself is one of them when it is no longer followed.
 //!
 //! The kernel's announcement of the same exec may come earlier or later than what those who catch it tell.
 
@@ -14,7 +15,7 @@ use crate::{
 /// Whoever catches them.
 #[derive(Debug)]
 pub(crate) struct Catching {
-    #[expect(dead_code, reason = "dropping it ends the catching")]
+    /// Dropping it ends the catching.
     execs: Execs,
     executions: Option<Executions>,
 }
@@ -33,9 +34,16 @@ impl Session {
         self.catching.as_mut()?.executions.take()
     }
 
-    /// Whether the announced exec of a child is left to whoever catches it.
+    /// Says which process is the command.
+    pub(super) fn command_is(&self, pid: Pid) {
+        if let Some(catching) = &self.catching {
+            catching.execs.set_command(pid);
+        }
+    }
+
+    /// Whether the announced exec of a process is left to whoever catches it.
     pub(super) fn is_caught(&mut self, pid: Pid) -> bool {
-        if self.catching.is_none() || self.roots.contains(&pid) {
+        if self.catching.is_none() || self.is_followed(pid) {
             return false;
         }
         if !self.has_current_image(pid) {
@@ -51,12 +59,12 @@ impl Session {
         image.is_some_and(|image| !matches!(image.read_u64(VirtualAddress(0)), Err(MemoryError::Gone { .. })))
     }
 
-    /// Takes up what became of a child that executed a program.
-    pub(crate) fn child_executed(&mut self, executed: Executed) {
+    /// Takes up what became of a process that executed a program.
+    pub(crate) fn caught(&mut self, executed: Executed) {
         match executed {
             Executed::Runs { pid, is_late } => {
-                self.untold.remove(&pid);
-                self.cover_executed(pid);
+                self.is_told(pid);
+                self.cover_caught(pid);
                 if is_late && self.has_helper(pid) {
                     self.warn(format!(
                         "process {pid}: the Python that it executes could not be held at its start (a debugger traces it, or all \
@@ -66,19 +74,29 @@ impl Session {
             }
             Executed::AtEntry(standing) => {
                 let pid = standing.process.pid();
-                self.untold.remove(&pid);
+                self.is_told(pid);
+                self.join_no_more(pid);
                 self.let_go_of_image(pid);
                 match self.cover_standing(standing) {
                     Ok(held) => drop(held),
-                    Err(error) if self.is_gone(pid) => tracing::debug!("child {pid} ended: {error}"),
-                    Err(error) => self.warn(format!("child process {pid} is not covered: {error}")),
+                    Err(error) if self.is_gone(pid) => tracing::debug!("process {pid} ended: {error}"),
+                    Err(error) => self.warn(format!("process {pid} is not covered: {error}")),
                 }
             }
         }
     }
 
-    /// Covers children whose exec was announced and is not told.
-    pub(super) fn look_for_untold_children(&mut self) {
+    fn is_told(&mut self, pid: Pid) {
+        self.untold.remove(&pid);
+        self.command_is_told(pid);
+    }
+
+    fn cover_caught(&mut self, pid: Pid) {
+        if self.roots.contains(&pid) { self.cover_anew(pid) } else { self.cover_executed(pid) }
+    }
+
+    /// Covers processes whose exec was announced and is not told.
+    pub(super) fn look_for_uncaught(&mut self) {
         if self.untold.is_empty() {
             return;
         }
@@ -87,7 +105,7 @@ impl Session {
             self.untold.iter().filter(|(_, since)| is_late(since)).map(|(pid, _)| *pid).collect();
         for pid in late {
             self.untold.remove(&pid);
-            self.cover_executed(pid);
+            self.cover_caught(pid);
         }
     }
 }

@@ -185,7 +185,7 @@ impl Session {
     /// A process that is followed replaced its image: what was attached is void, and the new image is
     /// planned from scratch. A process named on the command line is let go instead.
     pub(crate) fn executed(&mut self, pid: Pid) {
-        if self.command_executed(pid) || self.is_caught(pid) {
+        if self.is_caught(pid) || self.command_executed(pid) {
             return;
         }
         self.cover_executed(pid);

@@ -82,7 +82,7 @@ pub async fn run(
                 Heard::Command(Some(told)) => session.told(told),
                 Heard::Command(None) => session.not_followed(),
             },
-            executed = next_execution(&mut executions) => session.child_executed(executed),
+            executed = next_execution(&mut executions) => session.caught(executed),
             () = until(ends) => break Ended::Elapsed,
             pid = watched.next_end() => {
                 // What the process did last is judged while it is known.

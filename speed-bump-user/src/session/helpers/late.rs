@@ -40,6 +40,15 @@ impl Session {
         }
     }
 
+    /// A process has another image now, which needs no late helper. Waits until the one on its way has given up.
+    pub(in crate::session) fn join_no_more(&mut self, pid: Pid) {
+        let way = self.helpers.joining.remove(&pid).and_then(|late| late.way);
+        if let Some((joining, range)) = way {
+            drop(joining);
+            self.functions_of_nobody(range);
+        }
+    }
+
     pub(super) fn poll_joining(&mut self, pid: Pid) -> Result<(), SessionError> {
         let Some(mut late) = self.helpers.joining.remove(&pid) else { return Ok(()) };
         if !self.covered.get(&pid).is_some_and(|covered| covered.process.is_alive()) {
