@@ -21,7 +21,10 @@ use speed_bump_testing::{places, session::obstacle, skip, skip_case, wait::wait_
 use self::{
     control::Control,
     hits::Hits,
-    loaded::{STUB, all, attach, attached, descriptors, evaluate, monitored, on_each, start, threads},
+    loaded::{
+        STUB, all, attach, attach_command, attached, descriptors, evaluate, monitored, on_each, start,
+        threads,
+    },
 };
 
 fn names(control: &Control) -> BTreeSet<String> {
@@ -303,10 +306,22 @@ fn a_python_that_begins_later_in_a_scope_of_its_own() {
 #[test]
 fn sub_interpreters_are_said() {
     on_each(monitored(), |python| {
-        let (mut service, _hits, control) = attached(python, "*/calls.py:plain\n");
+        let (mut service, hits, control) = attached(python, "*/calls.py:plain\n");
         assert_eq!(control.notices(), 0, "{python}");
         let module = if python.minor() == (3, 12) { "_xxsubinterpreters" } else { "_interpreters" };
-        service.ask(&format!("global KEPT; import {module}; KEPT = {module}.create()")).unwrap();
+        service.ask(&format!("global SUBS, KEPT; import {module} as SUBS; KEPT = SUBS.create()")).unwrap();
         wait_until("the notice", || Ok(control.notices() == notice::SUBINTERPRETERS)).unwrap();
+        let there = "SUBS.run_string(KEPT, 'def plain(x): return x\\nfor _ in range(1000): plain(1)')";
+        assert_eq!(hits.during(|| drop(service.ask(there).unwrap())), 0, "{python}");
+        control.command(Command::Leave);
+        control.wait_for(State::Left);
+        // Now it is there before the session.
+        let later = Control::new("*/calls.py:plain\n", Command::Run);
+        service.ask(&attach_command(&hits, &later, "assert 0 == (")).unwrap();
+        later.wait_for(State::Active);
+        wait_until("the notice", || Ok(later.notices() == notice::SUBINTERPRETERS)).unwrap();
+        let calls = format!("{there}; times(10, plain, 1)");
+        assert_eq!(hits.during(|| drop(service.ask(&calls).unwrap())), 10, "{python}");
+        service.ask("SUBS.destroy(KEPT)").unwrap();
     });
 }

@@ -212,6 +212,14 @@ fn sub_interpreters_go_on_and_are_said() {
         wait_until("the notice", || Ok(control.notices() == notice::SUBINTERPRETERS)).unwrap();
         program.leave(&control);
         program.ask("subs.run_string(SUB, 'f(1)'); subs.destroy(SUB)");
+        // One that comes later.
+        let control = program.attach(TARGETS);
+        assert_eq!(control.notices() & notice::SUBINTERPRETERS, 0, "{python}");
+        program.ask("SUB = subs.create(); subs.run_string(SUB, 'f = lambda x: x\\nf(1)')");
+        wait_until("the notice", || Ok(control.notices() == notice::SUBINTERPRETERS)).unwrap();
+        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
+        program.ask("subs.run_string(SUB, 'f(1)'); subs.destroy(SUB)");
+        program.leave(&control);
     });
 }
 

@@ -34,6 +34,8 @@ fn loaded_functions_are_named_before_anything_is_slowed() {
         for part in ["the helper was loaded into it", "line 3: `*:no_such` selects nothing"] {
             assert!(run.stderr.contains(part), "{python}: no `{part}` in {}", run.stderr);
         }
+        // Nothing there is called anything like it.
+        assert!(!run.stderr.contains("nearest"), "{python}: {}", run.stderr);
         assert_eq!((threads(pid), images(pid)), (0, 1), "{python}");
         assert_eq!(tools(python, &mut service).len(), 0, "{python}");
         assert_eq!(code(pid, python), before, "{python}");
@@ -54,6 +56,32 @@ fn a_site_is_listed_with_its_own_function() {
         // The helper's stub is no site that is known before.
         let sites = [of_python, of_native].map(|lines| lines.matches("\n    site ").count());
         assert_eq!(sites, [0, 1], "{python}: {}", run.stdout);
+    });
+}
+
+#[test]
+fn a_target_that_selects_nothing_is_told_with_the_nearest_names() {
+    on_each(|python| {
+        let service = start(python, &[]);
+        let pid = service.pid();
+        let run = list(pid, "*/calls.py:plaim\n*/call.py:K.m\n*/calls.py:plain\n*/calls.py:pla?n\n", &[]);
+        assert!(run.status.success(), "{python}: {}", run.stderr);
+        let lines: Vec<&str> = run.stderr.lines().collect();
+        for (warning, name) in
+            [("line 1: `*/calls.py:plaim`", "/calls.py:plain"), ("line 2: `*/call.py:K.m`", "/calls.py:K.m")]
+        {
+            let place = lines.iter().position(|line| line.contains(warning)).unwrap();
+            let why = lines[place + 1];
+            let told = format!("process {pid}: nearest are ");
+            assert!(why.contains(&told), "{python}: {}", run.stderr);
+            let names = why.split_once(&told).unwrap().1;
+            assert!(names.split(", ").next().unwrap().ends_with(name), "{python}: {}", run.stderr);
+            assert!(names.split(", ").count() <= 3, "{python}: {}", run.stderr);
+        }
+        // What belongs to an earlier target has that for a reason.
+        let last = lines.iter().position(|line| line.contains("line 4: ")).unwrap();
+        assert!(lines[last + 1].contains("belongs to line 3 already"), "{python}: {}", run.stderr);
+        assert_eq!((threads(pid), images(pid)), (0, 1), "{python}");
     });
 }
 

@@ -17,7 +17,7 @@ use std::{
 };
 
 use rustix::process::{Signal, pidfd_send_signal};
-use speed_bump_testing::{PythonBuild, pythons, pythons::Form, skip};
+use speed_bump_testing::{PythonBuild, pythons, pythons::Form, skip, wait::wait_for};
 use speed_bump_user::{
     inject::{InjectError, Injected, Limits, inject},
     process::Process,
@@ -55,7 +55,7 @@ impl Program {
 
     /// Waits for a line such as it prints from now on.
     fn wait_for(&self, what: &str, is_it: impl Fn(&str) -> bool) {
-        support::wait_for(what, || is_it(&self.line()).then_some(()));
+        wait_for(what, || is_it(&self.line()).then_some(())).unwrap();
     }
 
     /// Forgets the lines that it has printed already.
@@ -151,10 +151,11 @@ fn a_stop_comes_when_the_thread_is_given_back() {
     };
     let program = Program::start(python, COUNTING);
     let injected = program.inject_with(&|| program.send(Signal::STOP)).unwrap();
-    support::wait_for("the stop", || {
+    wait_for("the stop", || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", program.process.pid())).unwrap();
         stat.contains(") T ").then_some(())
-    });
+    })
+    .unwrap();
     let error = support::inject_here(&program.process).unwrap_err();
     assert!(matches!(error, InjectError::Stopped { .. } | InjectError::InUse { .. }), "{error}");
     program.send(Signal::CONT);

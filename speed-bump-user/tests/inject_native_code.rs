@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use speed_bump_testing::{Fixture, PythonBuild, pythons, skip};
+use speed_bump_testing::{Fixture, PythonBuild, pythons, skip, wait::wait_for};
 use speed_bump_user::{
     inject::{InjectError, Limits},
     process::Process,
@@ -134,12 +134,13 @@ fn an_endless_call_is_left_alone() {
     let inside = python.inside(library.program());
     let mut running = Running::start(python, ENDLESS, &[inside.to_str().unwrap()]);
     let process = running.process();
-    support::wait_for("the endless call", || {
+    wait_for("the endless call", || {
         // The handler is there once it has begun.
         let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).ok()?;
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
         (u64::from_str_radix(caught, 16).ok()? & 1 << (libc::SIGUSR1 - 1) != 0).then_some(())
-    });
+    })
+    .unwrap();
     let before = support::traces(&process);
     let limits = Limits { safe_point: Duration::from_millis(500), ..Limits::default() };
     let error = support::inject_with(&process, support::image(), 0, limits).unwrap_err();

@@ -17,7 +17,7 @@ use std::{
 };
 
 use fixture::{Running, is_root};
-use speed_bump_testing::skip;
+use speed_bump_testing::{skip, wait::wait_for};
 use speed_bump_user::{
     inject::{InjectError, Limits, inject},
     process::Process,
@@ -44,7 +44,7 @@ impl Confined {
         let mut command = Command::new("unshare");
         command.args(flags).args(["--kill-child", "--", "sh", "-c", &format!("{script}; exec sleep 1000")]);
         let unshare = Running::start(&mut command);
-        let process = support::wait_for("the program", || sleeping(child(unshare.pid())?));
+        let process = wait_for("the program", || sleeping(child(unshare.pid())?)).unwrap();
         Ok(Self { _unshare: unshare, process })
     }
 
@@ -57,12 +57,13 @@ impl Confined {
 
     fn goes_on(&self, before: &support::Traces) {
         assert!(self.process.is_alive());
-        support::wait_for("the traces to be as before", || {
+        wait_for("the traces to be as before", || {
             let mut now = support::traces(&self.process);
             // The helper's thread ends a moment after it left.
             now.masks.truncate(before.masks.len());
             (now == *before).then_some(())
-        });
+        })
+        .unwrap();
         assert!(sleeping(self.process.pid()).is_some(), "asleep as before");
     }
 
@@ -126,7 +127,7 @@ fn the_proc_is_of_other_processes() {
     let mut command = Command::new("nsenter");
     let target = owner.process.pid().to_string();
     let running = Running::start(command.args(["--target", &target, "--mount", "sleep", "1000"]));
-    let process = support::wait_for("the program", || sleeping(running.pid()));
+    let process = wait_for("the program", || sleeping(running.pid())).unwrap();
     let before = support::traces(&process);
     let error = support::inject_here(&process).unwrap_err();
     assert!(matches!(error, InjectError::Refused { .. }), "{error}");
@@ -245,16 +246,16 @@ fn frozen(unified: bool) {
         Err(why) => return skip!("no control group that can be frozen: {why}"),
     };
     let running = Running::start(Command::new("sleep").arg("1000"));
-    let process = support::wait_for("the program", || sleeping(running.pid()));
+    let process = wait_for("the program", || sleeping(running.pid())).unwrap();
     group.take(running.pid());
     let before = support::traces(&process);
     group.freeze();
-    support::wait_for("the freeze", || group.is_frozen().then_some(()));
+    wait_for("the freeze", || group.is_frozen().then_some(())).unwrap();
     let error = support::inject_here(&process).unwrap_err();
     assert!(matches!(error, InjectError::Frozen { .. }), "{error}");
     assert!(group.is_frozen(), "still frozen");
     group.thaw();
-    support::wait_for("the thaw", || sleeping(running.pid()));
+    wait_for("the thaw", || sleeping(running.pid())).unwrap();
     assert_eq!(support::traces(&process), before);
     let injected = support::inject_here(&process).unwrap();
     support::check_and_leave(&process, &injected);
@@ -282,7 +283,7 @@ fn a_group_that_is_frozen_in_the_middle() {
         Err(why) => return skip!("no control group that can be frozen: {why}"),
     };
     let running = Running::start(Command::new("sleep").arg("1000"));
-    let process = support::wait_for("the program", || sleeping(running.pid()));
+    let process = wait_for("the program", || sleeping(running.pid())).unwrap();
     group.take(running.pid());
     let before = support::traces(&process);
     let mut block = None;
@@ -299,11 +300,12 @@ fn a_group_that_is_frozen_in_the_middle() {
     println!("{error}");
     group.thaw();
     let block = block.unwrap();
-    support::wait_for("the helper", || support::has_begun(&block).then_some(()));
+    wait_for("the helper", || support::has_begun(&block).then_some(())).unwrap();
     support::leave_block(&process, &block);
-    support::wait_for("everything to be as it was", || {
+    wait_for("everything to be as it was", || {
         let now = support::traces(&process);
         (now == before).then_some(())
-    });
+    })
+    .unwrap();
     running.end();
 }

@@ -13,7 +13,10 @@ use crate::{
     calibrate::{Calibration, HELPER_COST},
     elf::ElfFile,
     kernel::{AttachBy, KernelFacts, Privileges},
-    presence::{Terms, survey::survey},
+    presence::{
+        Terms,
+        survey::{loaded, survey},
+    },
     probe::{
         plan::{Plan, PlannedFunction, PythonPlan, SelectedFunction},
         resolve::Resolver,
@@ -66,14 +69,19 @@ pub fn prepare(
     };
     let (resolver, mut notices) = prepare_resolver(select, environment, &is_elf)?;
     let mut planned = Vec::with_capacity(processes.len());
+    let mut all_loaded = Vec::with_capacity(processes.len());
     for process in processes {
         let mut plan = resolver.plan(&process)?;
+        let mut names = Vec::new();
         if purpose == Purpose::List && plan.wants_helper() {
-            notices.extend(look_inside(select, &resolver, &process, &mut plan)?);
+            let (told, loaded) = look_inside(select, &resolver, &process, &mut plan)?;
+            notices.extend(told);
+            names = loaded;
         }
         planned.push((process, plan));
+        all_loaded.push(names);
     }
-    notices.extend(unmatched(named.strict, &resolver, &planned, purpose)?);
+    notices.extend(unmatched(named.strict, &resolver, &planned, &all_loaded, purpose)?);
     notices.extend(unusual_delays(&resolver, &planned, delay(select, environment)));
     Ok(Prepared { resolver, processes: planned, notices })
 }
@@ -102,23 +110,27 @@ fn prepare_resolver(
     Ok((Resolver::new(targets, calibration, select.entry, !select.no_inject), notices))
 }
 
-/// Brings the helper into a process for a look at what is loaded, and says so.
+/// Names of Python functions that a process has loaded: file and qualified name.
+type Loaded = Vec<(String, String)>;
+
+/// Brings the helper into a process for a look at what is loaded, and says so. Where a target selects nothing, also says
+/// what there is to choose from.
 fn look_inside(
     select: &SelectArgs,
     resolver: &Resolver,
     process: &Process,
     plan: &mut Plan,
-) -> Result<Vec<String>, Failure> {
+) -> Result<(Vec<String>, Loaded), Failure> {
     let pid = process.pid();
     let interpreters = resolver.interpreter_files(process)?;
-    let looked =
-        Terms::new(resolver, select.inject_timeout).and_then(|terms| survey(process, &interpreters, &terms));
-    let found = match looked {
-        Ok(found) => found,
+    let looked = Terms::new(resolver, select.inject_timeout)
+        .and_then(|terms| Ok((survey(process, &interpreters, &terms)?, terms)));
+    let (found, terms) = match looked {
+        Ok(looked) => looked,
         Err(error) => {
             plan.python = PythonPlan::NotAsked;
             plan.add(resolver.plan_without_helper(process, &error.to_string())?);
-            return Ok(vec![format!("process {pid}: {error}")]);
+            return Ok((vec![format!("process {pid}: {error}")], Loaded::new()));
         }
     };
     let mut notices = vec![format!(
@@ -126,7 +138,7 @@ fn look_inside(
         found.looked_at
     )];
     notices.extend(found.notices.iter().map(|notice| format!("process {pid}: {notice}")));
-    let mut loaded = Vec::new();
+    let mut found_inside = Vec::new();
     for function in found.functions {
         let target = TargetIndex(function.target);
         // What it says is checked: the process could say anything.
@@ -134,7 +146,7 @@ fn look_inside(
             continue;
         }
         let selection = resolver.targets().python_in(&function.file).select(&function.name);
-        loaded.push(PlannedFunction {
+        found_inside.push(PlannedFunction {
             selected: SelectedFunction {
                 target,
                 name: function.name,
@@ -146,10 +158,19 @@ fn look_inside(
             shadowed: selection.shadowed,
         });
     }
-    loaded.sort_by(|a, b| a.selected.cmp(&b.selected));
+    found_inside.sort_by(|a, b| a.selected.cmp(&b.selected));
     // After the others: sites name their functions by position.
-    plan.functions.extend(loaded);
-    Ok(notices)
+    plan.functions.extend(found_inside);
+    let is_found = |index| {
+        let is_its = |function: &PlannedFunction| {
+            function.selected.target == index || function.shadowed.contains(&index)
+        };
+        plan.functions.iter().any(is_its)
+    };
+    let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
+    let names = python.any(|(index, _)| !is_found(index)).then(|| loaded(process, &interpreters, &terms));
+    // Without names it is told all the same that something selects nothing.
+    Ok((notices, names.and_then(Result::ok).unwrap_or_default()))
 }
 
 /// The delay where a target gives none.
@@ -194,6 +215,7 @@ fn unmatched(
     strict: bool,
     resolver: &Resolver,
     planned: &[(Process, Plan)],
+    loaded: &[Loaded],
     purpose: Purpose,
 ) -> Result<Vec<String>, Failure> {
     let is_known = |plan: &Plan| match plan.python {
@@ -207,7 +229,7 @@ fn unmatched(
         // Without a list of its functions, what a process will call is not known before it does.
         let unknown = target.kind == TargetKind::Python && planned.iter().any(|(_, plan)| !is_known(plan));
         if !selected && !unknown {
-            notices.push(why_nothing(index, resolver, planned));
+            notices.push(why_nothing(index, resolver, planned, loaded));
         }
     }
     if strict && !notices.is_empty() {
@@ -232,10 +254,15 @@ fn unmatched(
     Ok(notices.into_iter().map(|notice| format!("warning: {notice}")).collect())
 }
 
-fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[(Process, Plan)]) -> String {
+fn why_nothing(
+    index: TargetIndex,
+    resolver: &Resolver,
+    planned: &[(Process, Plan)],
+    loaded: &[Loaded],
+) -> String {
     let Some(target) = resolver.targets().get(index) else { return String::new() };
     let mut text = format!("line {}: `{}` selects nothing", target.line, target.text);
-    for (process, plan) in planned {
+    for ((process, plan), loaded) in planned.iter().zip(loaded) {
         let mut reasons: Vec<&str> = plan
             .remarks
             .iter()
@@ -260,7 +287,7 @@ fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[(Process, Pla
             let _ = write!(text, "\n  process {}: {reason}", process.pid());
         }
         if reasons.is_empty() {
-            let nearest = resolver.nearest(process, index);
+            let nearest = resolver.nearest(process, index, loaded);
             if !nearest.is_empty() {
                 let _ = write!(text, "\n  process {}: nearest are {}", process.pid(), nearest.join(", "));
             }

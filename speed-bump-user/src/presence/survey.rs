@@ -1,11 +1,14 @@
 //! Finding out which functions a process has that targets select, and leaving again.
 
+use std::sync::Arc;
+
 use speed_bump_abi::control_block::Command;
 
 use super::{PresenceError, Terms};
 use crate::{
     process::{Process, mapped_file::FileIdentity},
     python::helper::{FoundFunction, NewFunctions, Room, words},
+    targets::{Reading, Targets, selector},
 };
 
 /// What the helper found.
@@ -37,4 +40,21 @@ pub fn survey(
         tracing::info!("the helper in process {} takes long to leave, and will", process.pid());
     }
     Ok(Survey { functions, looked_at: report.surveyed, notices: words::notices(report.notices) })
+}
+
+/// Names of functions that a process has loaded, whatever the targets select: file and qualified name. There may be more than
+/// these: the helper has room for [`Room::NAMED`].
+///
+/// # Errors
+/// As [`survey`].
+pub fn loaded(
+    process: &Process,
+    interpreters: &[FileIdentity],
+    terms: &Terms,
+) -> Result<Vec<(String, String)>, PresenceError> {
+    let reading = Reading { is_elf: &|_| false, allow_empty: false };
+    let Ok(everything) = Targets::parse("", b"py:*:*\n", reading) else { return Ok(Vec::new()) };
+    let selector: Arc<[u8]> = selector::compile(&everything)?.into();
+    let found = survey(process, interpreters, &Terms { selector, ..terms.clone() })?;
+    Ok(found.functions.into_iter().map(|function| (function.file, function.name)).collect())
 }

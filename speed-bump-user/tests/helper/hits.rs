@@ -1,5 +1,7 @@
 //! How often the stub is run into, counted by the kernel: a uprobe in the image's file, in every process.
 
+#![allow(dead_code, reason = "every test uses a part")]
+
 use std::{ffi::CString, fs::File, io::Read as _, os::fd::FromRawFd as _, path::Path};
 
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
@@ -8,8 +10,11 @@ use speed_bump_user::inject::image::IMAGE;
 /// The image in a file of its own, with a counter on the stub.
 pub(crate) struct Hits {
     pub(crate) image: tempfile::NamedTempFile,
-    counters: Vec<File>,
+    counters: Counters,
 }
+
+/// A counter on a place in a file.
+pub(crate) struct Counters(Vec<File>);
 
 /// `perf_event_attr` up to PERF_ATTR_SIZE_VER1 (include/uapi/linux/perf_event.h).
 #[repr(C)]
@@ -29,14 +34,13 @@ impl Hits {
     pub(crate) fn of(stub: &str) -> Self {
         let image = tempfile::Builder::new().suffix(".so").tempfile().unwrap();
         std::fs::write(image.path(), IMAGE).unwrap();
-        let cpus = std::thread::available_parallelism().unwrap().get();
-        let counters = (0..cpus).map(|cpu| open(image.path(), offset(stub), cpu)).collect();
+        let counters = Counters::at(image.path(), offset(stub));
         Self { image, counters }
     }
 
     /// So far.
     pub(crate) fn count(&self) -> u64 {
-        self.counters.iter().map(read).sum()
+        self.counters.count()
     }
 
     /// During this.
@@ -44,6 +48,19 @@ impl Hits {
         let before = self.count();
         what();
         self.count() - before
+    }
+}
+
+impl Counters {
+    /// Counts from now on, in every process that maps the file.
+    pub(crate) fn at(file: &Path, offset: u64) -> Self {
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        Self((0..cpus).map(|cpu| open(file, offset, cpu)).collect())
+    }
+
+    /// So far.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.iter().map(read).sum()
     }
 }
 

@@ -15,10 +15,19 @@ const TOLD: usize = 3;
 
 impl Resolver {
     /// The names in a process that come nearest to what a target asks for, best first, as `module:name`. Empty
-    /// where there is nothing to choose from.
-    pub fn nearest(&self, process: &Process, target: TargetIndex) -> Vec<String> {
+    /// where there is nothing to choose from. `loaded`: the Python functions that it is known to have.
+    pub fn nearest(
+        &self,
+        process: &Process,
+        target: TargetIndex,
+        loaded: &[(String, String)],
+    ) -> Vec<String> {
         let Some(target) = self.targets.get(target) else { return Vec::new() };
         let candidates = match target.kind {
+            TargetKind::Python if !loaded.is_empty() => {
+                let pairs = loaded.iter().map(|(module, name)| (module.as_str(), name.as_str()));
+                return target.nearest(pairs, TOLD);
+            }
             TargetKind::Python => python_names(process),
             TargetKind::Native => names(process, |elf| {
                 let functions = elf.functions().ok()?;
