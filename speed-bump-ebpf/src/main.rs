@@ -9,7 +9,6 @@
 mod arch;
 mod count;
 mod follow;
-mod hold;
 mod maps;
 mod python_helper;
 mod python_usdt;

@@ -8,9 +8,7 @@
 //!
 //! If we are killed, the kernel lets the command go: it runs on untraced.
 
-mod caught;
 mod entry;
-pub mod execs;
 pub mod signals;
 mod start;
 mod tracer;

@@ -5,7 +5,6 @@
 //! what happens and calls the methods here; nothing in here waits.
 
 mod command;
-mod executed;
 pub mod functions;
 mod helpers;
 mod late_files;
@@ -28,7 +27,7 @@ use rustix::time::{ClockId, clock_gettime};
 use speed_bump_abi::{Control, FunctionStats};
 
 use crate::{
-    engine::bpf::{BpfEngine, Capacity, EngineError, Hold},
+    engine::bpf::{BpfEngine, Capacity, EngineError},
     kernel::TaskOffsets,
     presence::Terms,
     probe::{
@@ -124,10 +123,6 @@ pub struct Session {
     pub(crate) roots: Vec<Pid>,
     /// The command that we started, if that is what the session is of.
     command: Option<command::Command>,
-    /// Whoever catches its children at their execs.
-    catching: Option<executed::Catching>,
-    /// Since when an exec of a child is known that those have not told of.
-    untold: BTreeMap<Pid, Instant>,
     /// How often a process was covered: the next index.
     pub(crate) coverings: u32,
     pub(crate) pids_seen: BTreeSet<Pid>,
@@ -163,7 +158,7 @@ impl Session {
         follow: Option<TaskOffsets>,
     ) -> Result<Self, SessionError> {
         let capacity = capacity(&resolver, &roots, settings.children);
-        let mut session = Self::load(resolver, settings, capacity, follow, Hold::default())?;
+        let mut session = Self::load(resolver, settings, capacity, follow)?;
         let control = session.engine.second_control().map_err(SessionError::Thread)?;
         let stopper = Stopper::start(control).map_err(SessionError::Thread)?;
         session.root = roots.first().map_or_else(Pid::own, |(process, _)| process.pid());
@@ -191,9 +186,8 @@ impl Session {
         settings: Settings,
         capacity: Capacity,
         follow: Option<TaskOffsets>,
-        hold: Hold,
     ) -> Result<Self, SessionError> {
-        let mut engine = BpfEngine::load(capacity, resolver.calibration().attach_type(), follow, hold)?;
+        let mut engine = BpfEngine::load(capacity, resolver.calibration().attach_type(), follow)?;
         for (index, target) in resolver.targets().iter() {
             let delay = target.delay.unwrap_or(settings.delay);
             let frequency = target.frequency.map_or(settings.frequency, u64::from);
@@ -214,8 +208,6 @@ impl Session {
             root: Pid::own(),
             roots: Vec::new(),
             command: None,
-            catching: None,
-            untold: BTreeMap::new(),
             coverings: 0,
             pids_seen: BTreeSet::new(),
             warnings: Vec::new(),
@@ -260,7 +252,6 @@ impl Session {
         if let Err(error) = self.stop() {
             tracing::debug!("a spin in flight may delay the detaching: {error}");
         }
-        self.catching = None;
         let began = Instant::now();
         let stopper = self.stopper.take();
         self.send_helpers_away(stopper.as_ref());

@@ -36,7 +36,7 @@ pub(super) fn follow(gate: Gate, news: &UnboundedSender<Told>, leash: &Leash) {
         return;
     }
     let Some(child) = Pid::new(i32::from_ne_bytes(number)) else { return };
-    let traced = Tracee::seize_for_exec(child, true);
+    let traced = Tracee::seize_for_exec(child);
     // Fails only if the child has ended.
     let _ = go.write_all(&[1]);
     drop(go);
@@ -61,14 +61,12 @@ enum Progress {
 fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io::Result<()> {
     let mut progress = Progress::Runs;
     loop {
-        // On its way to a breakpoint it cannot be let go: untraced, it would die of that.
-        let may_go = || leash.is_let_go() && matches!(progress, Progress::Runs);
-        let Some(stop) = tracee.wait_long(may_go)? else { return let_go(tracee) };
+        let Some(stop) = tracee.wait_long(|| leash.is_let_go())? else { return let_go(tracee) };
         let signal = match (stop, progress) {
             (Stop::Ended, _) => return Ok(()),
             (Stop::Exec, _) => {
                 progress = match begin(&tracee) {
-                    Ok((process, breakpoint)) => Progress::Starts { process, breakpoint },
+                    Ok(starts) => starts,
                     Err(error) => {
                         // First, as others of ours will want to trace it.
                         tracee.detach(0)?;
@@ -83,8 +81,7 @@ fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io:
             {
                 drop(breakpoint);
                 progress = Progress::Runs;
-                let tell = |standing| news.send(Told::AtEntry(standing)).is_ok();
-                let Some(followed) = at_entry(process, tracee, tell) else { return Ok(()) };
+                let Some(followed) = at_entry(process, tracee, news) else { return Ok(()) };
                 tracee = followed;
                 0
             }
@@ -120,25 +117,21 @@ fn let_go(tracee: Tracee) -> io::Result<()> {
     }
 }
 
-/// At an exec: sees to it that the program stops at its entry point, as long as the descriptor is open.
-pub(super) fn begin(tracee: &Tracee) -> io::Result<(Process, OwnedFd)> {
+/// At an exec: sees to it that the program stops at its entry point.
+fn begin(tracee: &Tracee) -> io::Result<Progress> {
     let process = Process::open(tracee.thread()).map_err(io::Error::other)?;
     let entry = entry::of(&process)?;
     let breakpoint = breakpoint::set(tracee.thread(), entry).map_err(|error| {
         io::Error::other(format!("no breakpoint of the processor can be set at its entry point: {error}"))
     })?;
-    Ok((process, breakpoint))
+    Ok(Progress::Starts { process, breakpoint })
 }
 
 /// Tells that the program stands at its entry point, and does what is ordered. `None`: it is traced no more.
-pub(super) fn at_entry(
-    process: Process,
-    tracee: Tracee,
-    tell: impl FnOnce(Standing) -> bool,
-) -> Option<Tracee> {
+fn at_entry(process: Process, tracee: Tracee, news: &UnboundedSender<Told>) -> Option<Tracee> {
     let (orders, order) = mpsc::channel();
     let Ok(own) = Process::open(tracee.thread()) else { return Some(tracee) };
-    if !tell(Standing { process: own, orders }) {
+    if news.send(Told::AtEntry(Standing { process: own, orders })).is_err() {
         return Some(tracee);
     }
     let Ok(Order::BringIn { terms, room, outcome }) = order.recv() else { return Some(tracee) };

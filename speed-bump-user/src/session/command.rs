@@ -6,22 +6,18 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    engine::bpf::Hold,
     kernel::TaskOffsets,
-    launch::{Held, Leash, News, Standing, Told, execs},
+    launch::{Held, Leash, News, Standing, Told},
     probe::resolve::Resolver,
-    process::Process,
+    process::{MemoryError, Process},
     python::helper::Room,
-    session::{
-        Capacity, LATE_FUNCTIONS, Session, SessionError, Settings, capacity,
-        helpers::{CHILD_ROOMS, HelperId},
-    },
+    session::{Capacity, LATE_FUNCTIONS, Session, SessionError, Settings, capacity, helpers::HelperId},
     targets::TargetKind,
-    units::Pid,
+    units::{Pid, VirtualAddress},
 };
 
 /// How long the announcement of an exec may be ahead of the tracer's.
-pub(super) const AHEAD: Duration = Duration::from_millis(500);
+const AHEAD: Duration = Duration::from_millis(500);
 /// Functions that there is room for, beyond those that come late anywhere: the first program is not known yet.
 const FUNCTIONS: u32 = 4 * LATE_FUNCTIONS;
 
@@ -52,13 +48,7 @@ impl Session {
         let capacity = capacity(&resolver, &[], settings.children);
         let named = if resolver.may_inject() { Room::NAMED.functions } else { 0 };
         let functions = capacity.functions.saturating_add(FUNCTIONS).saturating_add(named);
-        // What is no CPython is not worth to be held.
-        let catches = follow.is_some() && settings.children && resolver.may_inject();
-        let hold = if catches { execs::hold() } else { Hold::default() };
-        let mut session = Self::load(resolver, settings, Capacity { functions, ..capacity }, follow, hold)?;
-        if catches {
-            session.catch_execs()?;
-        }
+        let mut session = Self::load(resolver, settings, Capacity { functions, ..capacity }, follow)?;
         if follow.is_some() {
             session.engine.follow_processes()?;
             session.follows = true;
@@ -72,7 +62,6 @@ impl Session {
     /// It has ended, or nothing can be covered.
     pub fn expect(&mut self, pid: Pid, news: &mut News, leash: Leash) -> Result<(), SessionError> {
         self.root = pid;
-        self.command_is(pid);
         self.roots = vec![pid];
         self.command = Some(Command { pid, leash, is_followed: true, untold: None, has_begun: false });
         match news.blocking_recv() {
@@ -115,18 +104,6 @@ impl Session {
         }
     }
 
-    /// Whether this is the command, and its tracer tells of its execs.
-    pub(super) fn is_followed(&self, pid: Pid) -> bool {
-        self.command.as_ref().is_some_and(|command| command.pid == pid && command.is_followed)
-    }
-
-    /// An exec was told, if this is the command.
-    pub(super) fn command_is_told(&mut self, pid: Pid) {
-        if let Some(command) = self.command.as_mut().filter(|command| command.pid == pid) {
-            command.untold = None;
-        }
-    }
-
     /// The command's execs are told no more.
     pub(crate) fn not_followed(&mut self) {
         if let Some(command) = &mut self.command {
@@ -135,12 +112,10 @@ impl Session {
     }
 
     /// Covers a program at its entry point; it stands still as long as the result lives.
-    pub(super) fn cover_standing(&mut self, standing: Standing) -> Result<At, SessionError> {
+    fn cover_standing(&mut self, standing: Standing) -> Result<At, SessionError> {
         let process = &standing.process;
         let pid = process.pid();
-        let is_command = self.command.as_ref().is_some_and(|command| command.pid == pid);
-        let of_relatives = if is_command { None } else { self.entry_source() };
-        let plan = self.resolver.plan_at_start(process, of_relatives)?;
+        let plan = self.resolver.plan_at_start(process, None)?;
         let own = Process::open(pid)?;
         if !plan.wants_helper() {
             self.cover(own, &plan, None)?;
@@ -155,16 +130,12 @@ impl Session {
                  in as soon as it can be, and calls until then are not seen"
             ));
             self.join_later(pid);
-            if is_command {
-                self.not_followed();
-            }
+            self.not_followed();
             return Ok(At::Followed(standing));
         }
-        let (range, room) = self.reserve(if is_command { &[Room::NAMED] } else { &CHILD_ROOMS })?;
-        if is_command {
-            self.not_followed();
-        }
-        match standing.bring_in(&terms, room) {
+        let range = self.functions.reserve(Room::NAMED.functions)?;
+        self.not_followed();
+        match standing.bring_in(&terms, Room::NAMED) {
             Ok((presence, held)) => {
                 let id: HelperId = self.take_in(presence, range);
                 self.cover(own, &plan, Some(id))?;
@@ -200,7 +171,13 @@ impl Session {
 
     /// Whether this is the command, whose execs are taken up here: the kernel announces one.
     pub(super) fn command_executed(&mut self, pid: Pid) -> bool {
-        let is_stale = self.has_current_image(pid);
+        let is_stale = self.covered.get(&pid).is_some_and(|covered| {
+            // Nothing is mapped at 0: an image that is there refuses.
+            let memory = covered.image.as_ref();
+            memory.is_some_and(|image| {
+                !matches!(image.read_u64(VirtualAddress(0)), Err(MemoryError::Gone { .. }))
+            })
+        });
         let Some(command) = self.command.as_mut().filter(|command| command.pid == pid) else { return false };
         if is_stale {
             // It was told already.
@@ -222,7 +199,7 @@ impl Session {
         }
     }
 
-    pub(super) fn cover_anew(&mut self, pid: Pid) {
+    fn cover_anew(&mut self, pid: Pid) {
         self.let_go_of_image(pid);
         match Process::open(pid) {
             Ok(process) => self.cover_found(process),
@@ -230,13 +207,13 @@ impl Session {
         }
     }
 
-    pub(super) fn let_go_of_image(&mut self, pid: Pid) {
+    fn let_go_of_image(&mut self, pid: Pid) {
         if let Some(covered) = self.covered.remove(&pid) {
             self.let_go(covered);
         }
     }
 
-    pub(super) fn is_gone(&self, pid: Pid) -> bool {
+    fn is_gone(&self, pid: Pid) -> bool {
         !Process::open(pid).is_ok_and(|process| process.is_alive())
     }
 
@@ -271,7 +248,7 @@ fn is_musl(process: &Process) -> bool {
 }
 
 /// Where the program is after it was covered.
-pub(super) enum At {
+enum At {
     /// At its entry point, and followed from there on.
     Followed(#[expect(dead_code, reason = "dropping it lets the program go on")] Standing),
     /// At its entry point, and not followed from there on.
