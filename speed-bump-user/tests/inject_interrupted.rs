@@ -3,103 +3,47 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+#[path = "inject/program.rs"]
+mod program;
 #[path = "inject/support.rs"]
 mod support;
 
 use std::{
     fs::{self, File},
-    io::{self, BufRead as _, BufReader, Write as _},
+    io::{self, Write as _},
     os::unix::fs::FileExt as _,
-    process::{Child, Stdio},
-    sync::{Mutex, mpsc::Receiver},
-    thread::JoinHandle,
     time::Duration,
 };
 
+use program::Program;
 use rustix::process::{Signal, pidfd_send_signal};
 use speed_bump_testing::{PythonBuild, pythons, pythons::Form, skip, wait::wait_for};
-use speed_bump_user::{
-    inject::{InjectError, Injected, Limits, inject},
-    process::Process,
-};
+use speed_bump_user::inject::{InjectError, Injected, Limits, inject};
 
-/// A program that prints lines.
-struct Program {
-    child: Child,
-    process: Process,
-    lines: Mutex<Receiver<String>>,
-    reader: Option<JoinHandle<()>>,
+/// Waits for a line such as it prints from now on.
+fn wait_for_line(program: &Program, what: &str, is_it: impl Fn(&str) -> bool) {
+    wait_for(what, || is_it(&program.line()).then_some(())).unwrap();
 }
 
-impl Program {
-    fn start(python: &PythonBuild, script: &str) -> Self {
-        let mut command = python.interpreter();
-        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (sender, lines) = std::sync::mpsc::channel();
-        let reader = std::thread::spawn(move || {
-            while let Some(Ok(line)) = output.next()
-                && sender.send(line).is_ok()
-            {}
-        });
-        let process = support::open(child.id().cast_signed());
-        let program = Self { child, process, lines: Mutex::new(lines), reader: Some(reader) };
-        program.line();
-        program
-    }
-
-    fn line(&self) -> String {
-        self.lines.lock().unwrap().recv_timeout(Duration::from_secs(60)).unwrap()
-    }
-
-    /// Waits for a line such as it prints from now on.
-    fn wait_for(&self, what: &str, is_it: impl Fn(&str) -> bool) {
-        wait_for(what, || is_it(&self.line()).then_some(())).unwrap();
-    }
-
-    /// Forgets the lines that it has printed already.
-    fn skip_lines(&self) {
-        std::thread::sleep(Duration::from_millis(5));
-        while self.lines.lock().unwrap().try_recv().is_ok() {}
-    }
-
-    fn goes_on(&self) {
-        // What is in the pipe already shows nothing.
-        self.skip_lines();
-        for _ in 0..3 {
-            self.line();
-        }
-    }
-
-    fn send(&self, signal: Signal) {
-        pidfd_send_signal(&self.process, signal).unwrap();
-    }
-
-    /// Injects a helper that takes its time, with something that happens while the thread stands still for it.
-    fn inject_with(&self, meanwhile: &(dyn Fn() + Sync)) -> Result<Injected, InjectError> {
-        let mut fill = |block: &File| -> io::Result<()> {
-            block.set_len(4096)?;
-            block.write_all_at(b"W", 0)?;
-            meanwhile();
-            Ok(())
-        };
-        let interpreters = support::interpreters(&self.process);
-        inject(&self.process, support::image(), &interpreters, &mut fill, Limits::default())
-    }
-
-    fn takes_the_helper(&self) {
-        let injected = support::inject_here(&self.process).unwrap();
-        support::check_and_leave(&self.process, &injected);
-    }
+fn send(program: &Program, signal: Signal) {
+    pidfd_send_signal(&program.process, signal).unwrap();
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = self.reader.take().map(JoinHandle::join);
-    }
+/// Injects a helper that takes its time, with something that happens while the thread stands still for it.
+fn inject_with(program: &Program, meanwhile: &(dyn Fn() + Sync)) -> Result<Injected, InjectError> {
+    let mut fill = |block: &File| -> io::Result<()> {
+        block.set_len(4096)?;
+        block.write_all_at(b"W", 0)?;
+        meanwhile();
+        Ok(())
+    };
+    let interpreters = support::interpreters(&program.process);
+    inject(&program.process, support::image(), &interpreters, &mut fill, Limits::default())
+}
+
+fn takes_the_helper(program: &Program) {
+    let injected = support::inject_here(&program.process).unwrap();
+    support::check_and_leave(&program.process, &injected);
 }
 
 /// Prints how many signals its handler has seen.
@@ -120,9 +64,9 @@ fn a_signal_with_a_handler_is_delivered_once_afterwards() {
     };
     let program = Program::start(python, COUNTING);
     for round in 1..=3 {
-        let injected = program.inject_with(&|| program.send(Signal::USR1)).unwrap();
+        let injected = inject_with(&program, &|| send(&program, Signal::USR1)).unwrap();
         support::check_and_leave(&program.process, &injected);
-        program.wait_for("the handler", |line| line == round.to_string());
+        wait_for_line(&program, "the handler", |line| line == round.to_string());
         for _ in 0..3 {
             assert_eq!(program.line(), round.to_string(), "the handler ran once");
         }
@@ -137,10 +81,10 @@ fn a_storm_of_alarms_does_no_harm() {
     let storm = COUNTING.replace("while 1", "signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)\nwhile 1");
     let program = Program::start(python, &storm);
     for _ in 0..5 {
-        let injected = program.inject_with(&|| ()).unwrap();
+        let injected = inject_with(&program, &|| ()).unwrap();
         support::check_and_leave(&program.process, &injected);
         let seen: u64 = program.line().parse().unwrap();
-        program.wait_for("further alarms", |line| line.parse::<u64>().unwrap() > seen + 10);
+        wait_for_line(&program, "further alarms", |line| line.parse::<u64>().unwrap() > seen + 10);
     }
 }
 
@@ -150,7 +94,7 @@ fn a_stop_comes_when_the_thread_is_given_back() {
         return skip!("this machine has no Python 3.8 or newer");
     };
     let program = Program::start(python, COUNTING);
-    let injected = program.inject_with(&|| program.send(Signal::STOP)).unwrap();
+    let injected = inject_with(&program, &|| send(&program, Signal::STOP)).unwrap();
     wait_for("the stop", || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", program.process.pid())).unwrap();
         stat.contains(") T ").then_some(())
@@ -158,9 +102,9 @@ fn a_stop_comes_when_the_thread_is_given_back() {
     .unwrap();
     let error = support::inject_here(&program.process).unwrap_err();
     assert!(matches!(error, InjectError::Stopped { .. } | InjectError::InUse { .. }), "{error}");
-    program.send(Signal::CONT);
+    send(&program, Signal::CONT);
     support::check_and_leave(&program.process, &injected);
-    program.goes_on();
+    program.prints().unwrap();
 }
 
 /// Between stopping and continuing there is no time at all in which the process is known to run.
@@ -171,12 +115,12 @@ fn a_stop_that_is_continued_at_once() {
     };
     let program = Program::start(python, COUNTING);
     let both = || {
-        program.send(Signal::STOP);
-        program.send(Signal::CONT);
+        send(&program, Signal::STOP);
+        send(&program, Signal::CONT);
     };
-    let injected = program.inject_with(&both).unwrap();
+    let injected = inject_with(&program, &both).unwrap();
     support::check_and_leave(&program.process, &injected);
-    program.goes_on();
+    program.prints().unwrap();
 }
 
 #[test]
@@ -185,7 +129,7 @@ fn its_end_is_told_and_nothing_hangs() {
         return skip!("this machine has no Python 3.8 or newer");
     };
     let program = Program::start(python, COUNTING);
-    let error = program.inject_with(&|| program.send(Signal::KILL)).unwrap_err();
+    let error = inject_with(&program, &|| send(&program, Signal::KILL)).unwrap_err();
     assert!(matches!(error, InjectError::Ended { .. }), "{error}");
 
     let program = Program::start(python, COUNTING);
@@ -193,9 +137,9 @@ fn its_end_is_told_and_nothing_hangs() {
     let error = std::thread::scope(|scope| {
         let kill = || {
             std::thread::sleep(Duration::from_millis(30));
-            program.send(Signal::KILL);
+            send(&program, Signal::KILL);
         };
-        program.inject_with(&|| drop(scope.spawn(kill))).unwrap_err()
+        inject_with(&program, &|| drop(scope.spawn(kill))).unwrap_err()
     });
     assert!(matches!(error, InjectError::Ended { .. }), "{error}");
 }
@@ -220,13 +164,13 @@ fn another_program_takes_its_place() {
     let execute = || {
         program.skip_lines();
         program.child.stdin.as_ref().unwrap().write_all(b"x").unwrap();
-        program.wait_for("the new program", |line| line == "new");
+        wait_for_line(&program, "the new program", |line| line == "new");
     };
-    let error = program.inject_with(&execute).unwrap_err();
+    let error = inject_with(&program, &execute).unwrap_err();
     assert!(matches!(error, InjectError::Ended { .. }), "{error}");
-    program.goes_on();
-    program.takes_the_helper();
-    program.goes_on();
+    program.prints().unwrap();
+    takes_the_helper(&program);
+    program.prints().unwrap();
 }
 
 /// Executes itself anew all the time: what was found out about it may be of another program a moment later.
@@ -245,14 +189,14 @@ fn a_program_that_is_replaced_again_and_again() {
     let program = Program::start(python, RESTLESS);
     let (mut taken, mut refused) = (0, std::collections::BTreeMap::new());
     for _ in 0..100 {
-        match program.inject_with(&|| ()) {
+        match inject_with(&program, &|| ()) {
             Ok(_) => taken += 1,
             Err(error) => *refused.entry(kind(&error)).or_insert(0) += 1,
         }
         program.line();
     }
     println!("taken {taken}; {refused:?}");
-    program.goes_on();
+    program.prints().unwrap();
 }
 
 /// Why a program was not to be had that is there for some milliseconds; anything else is a fault.

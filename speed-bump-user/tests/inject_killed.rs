@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+#[path = "inject/program.rs"]
+mod program;
 #[path = "inject/support.rs"]
 mod support;
 
@@ -12,13 +14,12 @@ use std::{
     os::unix::fs::FileExt as _,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::mpsc::Receiver,
-    thread::JoinHandle,
     time::Duration,
 };
 
+use program::Program;
 use rustix::process::Signal;
-use speed_bump_testing::{PythonBuild, pythons, skip, wait::wait_for};
+use speed_bump_testing::{pythons, skip, wait::wait_for};
 use speed_bump_user::{
     inject::{InjectError, Limits, inject},
     process::Process,
@@ -79,62 +80,26 @@ fn start_loader(target: &Process, image: &Path, fate: &str) -> Child {
     loader
 }
 
-/// A program that prints lines for as long as it goes on.
-struct Program {
-    child: Child,
-    process: Process,
-    lines: Receiver<()>,
-    reader: Option<JoinHandle<()>>,
+fn goes_on(program: &mut Program, after: &str) {
+    if let Err(error) = program.prints() {
+        panic!("after {after} it says nothing: {error}; {:?}", program.child.try_wait());
+    }
+    let status =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/status", program.process.pid())).unwrap();
+    assert!(status.contains("SigBlk:\t0000000000000000"), "deaf to signals after {after}: {status}");
+    assert!(status.contains("TracerPid:\t0\n"), "{after}: {status}");
 }
 
-impl Program {
-    fn start(python: &PythonBuild, script: &str) -> Self {
-        let mut child = python.interpreter().args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (sender, lines) = std::sync::mpsc::channel();
-        let reader = std::thread::spawn(move || {
-            while output.next().is_some_and(|line| line.is_ok() && sender.send(()).is_ok()) {}
-        });
-        let process = support::open(child.id().cast_signed());
-        let program = Self { child, process, lines, reader: Some(reader) };
-        program.lines.recv_timeout(Duration::from_secs(60)).unwrap();
-        program
-    }
-
-    fn goes_on(&mut self, after: &str) {
-        // What is in the pipe already shows nothing.
-        std::thread::sleep(Duration::from_millis(5));
-        while self.lines.try_recv().is_ok() {}
-        for _ in 0..3 {
-            if let Err(error) = self.lines.recv_timeout(Duration::from_secs(60)) {
-                panic!("after {after} it says nothing: {error}; {:?}", self.child.try_wait());
-            }
-        }
-        let status =
-            std::fs::read_to_string(format!("/proc/{0}/task/{0}/status", self.process.pid())).unwrap();
-        assert!(status.contains("SigBlk:\t0000000000000000"), "deaf to signals after {after}: {status}");
-        assert!(status.contains("TracerPid:\t0\n"), "{after}: {status}");
-    }
-
-    /// That a whole session is to be had in it yet.
-    fn takes_the_helper(&self, after: &str) {
-        let injected =
-            wait_for("the last session's helper to quit", || match support::inject_here(&self.process) {
-                Ok(injected) => Some(injected),
-                Err(InjectError::InUse { .. }) => None,
-                Err(error) => panic!("after {after}: {error}"),
-            })
-            .unwrap();
-        support::check_and_leave(&self.process, &injected);
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = self.reader.take().map(JoinHandle::join);
-    }
+/// That a whole session is to be had in it yet.
+fn takes_the_helper(program: &Program, after: &str) {
+    let injected =
+        wait_for("the last session's helper to quit", || match support::inject_here(&program.process) {
+            Ok(injected) => Some(injected),
+            Err(InjectError::InUse { .. }) => None,
+            Err(error) => panic!("after {after}: {error}"),
+        })
+        .unwrap();
+    support::check_and_leave(&program.process, &injected);
 }
 
 fn image_file(folder: &Path, variant: &str) -> std::path::PathBuf {
@@ -162,8 +127,8 @@ fn killed_in_a_step_of_the_borrowed_thread() {
             let mut program = Program::start(python, script);
             let mut loader = start_loader(&program.process, image, fate);
             ended_by_kill(&mut loader);
-            program.goes_on(fate);
-            program.takes_the_helper(fate);
+            goes_on(&mut program, fate);
+            takes_the_helper(&program, fate);
         }
     }
 }
@@ -194,9 +159,9 @@ fn killed_at_any_moment_with_a_thread_borrowed() {
             loader.kill().unwrap();
             ended_by_kill(&mut loader);
             *met.entry(step).or_insert(0_u32) += 1;
-            program.goes_on(&format!("kill {kill}"));
+            goes_on(&mut program, &format!("kill {kill}"));
         }
-        program.takes_the_helper("all kills");
+        takes_the_helper(&program, "all kills");
     }
     println!("killed with the borrowed thread in: {met:?}");
     assert_eq!(met.values().sum::<u32>() as usize, KILLS as usize * SCRIPTS.len());

@@ -237,6 +237,13 @@ impl Drop for Group {
     }
 }
 
+fn sleeper_in(group: &Group) -> (Running, Process) {
+    let running = Running::start(Command::new("sleep").arg("1000"));
+    let process = wait_for("the program", || sleeping(running.pid())).unwrap();
+    group.take(running.pid());
+    (running, process)
+}
+
 fn frozen(unified: bool) {
     if !is_root() {
         return skip!("needs root, to make a control group");
@@ -245,9 +252,7 @@ fn frozen(unified: bool) {
         Ok(group) => group,
         Err(why) => return skip!("no control group that can be frozen: {why}"),
     };
-    let running = Running::start(Command::new("sleep").arg("1000"));
-    let process = wait_for("the program", || sleeping(running.pid())).unwrap();
-    group.take(running.pid());
+    let (running, process) = sleeper_in(&group);
     let before = support::traces(&process);
     group.freeze();
     wait_for("the freeze", || group.is_frozen().then_some(())).unwrap();
@@ -282,9 +287,7 @@ fn a_group_that_is_frozen_in_the_middle() {
         Ok(group) => group,
         Err(why) => return skip!("no control group that can be frozen: {why}"),
     };
-    let running = Running::start(Command::new("sleep").arg("1000"));
-    let process = wait_for("the program", || sleeping(running.pid())).unwrap();
-    group.take(running.pid());
+    let (running, process) = sleeper_in(&group);
     let before = support::traces(&process);
     let mut block = None;
     let mut fill = |file: &fs::File| {
