@@ -16,7 +16,7 @@ const NO_PREALLOC: u32 = aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 #[map]
 pub static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
 #[map]
-pub static COLDNESS: Array<Coldness> = Array::with_max_entries(2, 0);
+pub static COLDNESS: Array<Coldness> = Array::with_max_entries(Coldness::WAYS as u32, 0);
 #[map]
 pub static TELLTALE: Array<Telltale> = Array::with_max_entries(1, 0);
 #[map]

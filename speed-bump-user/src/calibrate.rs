@@ -36,6 +36,8 @@ const TRIAL_DELAY: Nanos = Nanos(3_000);
 const CALLS: usize = 320;
 /// Calls of each stub before that: the first optimises the site, the others warm what stays warm.
 const FIRST_CALLS: usize = 8;
+/// The stub by which the ways in and back are measured: of an everyday kind.
+const EVERYDAY: SiteKind = SiteKind::Push;
 /// Bytes touched between two calls: more than a first-level cache, less than a second-level one.
 const WORKING_SET: usize = 256 << 10;
 /// Bytes of a cache line.
@@ -276,6 +278,15 @@ impl Bench {
         })
     }
 
+    /// The [`EVERYDAY`] stub: its site, itself, and what a call of it takes without a probe, in ns. `None` where the processor
+    /// has none.
+    fn everyday(&self) -> Option<(u32, Stub, u64)> {
+        (0_u32..)
+            .zip(self.stubs.iter().zip(&self.unprobed))
+            .find(|(_, (stub, _))| stub.kind == EVERYDAY)
+            .map(|(site, (stub, unprobed))| (site, *stub, *unprobed))
+    }
+
     /// What each stub's call costs more than without a probe, in ns.
     fn sweep(&mut self, target: u32, delay: Nanos) -> Result<Vec<u64>, CalibrateError> {
         self.engine.set_policy(0, delay, 1)?;
@@ -301,9 +312,7 @@ fn costs_ns(stubs: &[Stub]) -> Vec<u64> {
     let mut working_set = Vec::new();
     let mut call = |stub: &Stub| {
         touch(&mut working_set);
-        let start = Instant::now();
-        stub.call();
-        Nanos::from(start.elapsed()).0
+        timed(*stub)
     };
     let mut taken = vec![Vec::with_capacity(FIRST_CALLS + CALLS); stubs.len()];
     // A single step leaves the processor such that the next two traps cost 100 ns more: those take no turns.
@@ -314,12 +323,21 @@ fn costs_ns(stubs: &[Stub]) -> Vec<u64> {
             }
         }
     }
-    let median = |mut taken: Vec<u64>| {
-        let counted = taken.get_mut(FIRST_CALLS..).unwrap_or_default();
-        counted.sort_unstable();
-        counted.get(CALLS / 2).copied().unwrap_or_default()
-    };
-    taken.into_iter().map(median).collect()
+    taken.iter_mut().map(|taken| median(taken.get_mut(FIRST_CALLS..).unwrap_or_default())).collect()
+}
+
+/// What one call takes, in ns.
+#[inline(always)]
+fn timed(stub: Stub) -> u64 {
+    let start = Instant::now();
+    stub.call();
+    Nanos::from(start.elapsed()).0
+}
+
+/// The median, the upper one of two; 0 of nothing. Sorts.
+fn median(taken: &mut [u64]) -> u64 {
+    taken.sort_unstable();
+    taken.get(taken.len() / 2).copied().unwrap_or_default()
 }
 
 /// Touches a [`WORKING_SET`].

@@ -14,13 +14,12 @@ use speed_bump_abi::{ColdSegment, Coldness, SiteArguments};
 use super::{
     Bench, CalibrateError,
     line::{GROUPS, Group, line},
+    median,
     stubs::Stub,
-    touch,
+    timed, touch,
 };
-use crate::{probe::site::SiteKind, units::Nanos};
+use crate::units::Nanos;
 
-/// The stub that is measured: of an everyday kind.
-const KIND: SiteKind = SiteKind::Push;
 /// How long the thread sleeps before each call of a group, and how many calls the group has. The first touches memory
 /// only, as in the calibration of warm traps. The longest finds most of it evicted, and start-up stays fast.
 const PAUSES: [(Duration, u64); GROUPS] = [
@@ -35,10 +34,7 @@ const LONGEST_LOOKUPS_NS: u64 = 1_000;
 impl Bench {
     /// Measures the way in. The stubs' functions have target 0.
     pub(super) fn way_in(&mut self) -> Result<Coldness, CalibrateError> {
-        let found = (0_u32..).zip(&self.stubs).find(|(_, stub)| stub.kind == KIND);
-        let Some((site, stub)) = found.map(|(site, stub)| (site, *stub)) else {
-            return Ok(Coldness::default());
-        };
+        let Some((site, stub, _)) = self.everyday() else { return Ok(Coldness::default()) };
         // So that nothing is left to spin, and what the look-ups took is what is reported as delivered.
         self.engine.set_policy(0, Nanos(1), 1)?;
         let mut identity = Coldness::default();
@@ -67,13 +63,9 @@ impl Bench {
             }
             // The clock is warm when it counts: a caller without the tool would find it cold as well.
             std::hint::black_box(Instant::now());
-            let start = Instant::now();
-            stub.call();
-            taken.push(Nanos::from(start.elapsed()).0);
+            taken.push(timed(stub));
         }
         let lookups = self.engine.stats(site)?.delivered_ns.saturating_sub(before) / calls;
-        taken.sort_unstable();
-        let median = taken.get(taken.len() / 2).copied().unwrap_or_default();
-        Ok(Group { told: lookups, rest: median.saturating_sub(lookups) })
+        Ok(Group { told: lookups, rest: median(&mut taken).saturating_sub(lookups) })
     }
 }
