@@ -30,6 +30,10 @@ pub const PYTHON_PENDING: &str = "PYTHON_PENDING";
 pub const TRACKED: &str = "TRACKED";
 /// Ring buffer of [`Event`](crate::Event).
 pub const EVENTS: &str = "EVENTS";
+/// Ring buffer of [`Event`](crate::Event): execs of processes that wait to be traced.
+pub const HELD: &str = "HELD";
+/// One `u64`: how many of them wait.
+pub const HOLDERS: &str = "HOLDERS";
 /// `u64` by [`Fault`] position: things that went wrong, for the loader to report.
 pub const FAULTS: &str = "FAULTS";
 
@@ -67,3 +71,5 @@ pub const TRACKED_CAPACITY: u32 = 4096;
 pub const PYTHON_CAPACITY: u32 = 131_072;
 /// Compiled-in size of [`EVENTS`] in bytes.
 pub const EVENTS_BYTES: u32 = 1 << 20;
+/// Compiled-in size of [`HELD`] in bytes: a page of every processor's.
+pub const HELD_BYTES: u32 = 1 << 16;

@@ -10,7 +10,10 @@ use aya_ebpf::{
 };
 use speed_bump_abi::{Event, EventKind, maps::Fault};
 
-use crate::maps::{EVENTS, TRACKED, fault};
+use crate::{
+    hold,
+    maps::{EVENTS, TRACKED, fault},
+};
 
 /// Offset of `task_struct.pid`: the thread's id.
 #[unsafe(no_mangle)]
@@ -31,7 +34,7 @@ fn announce(event: Event) {
 }
 
 #[inline(always)]
-fn field<T: Copy>(task: u64, offset: &'static u32) -> Option<T> {
+pub fn field<T: Copy>(task: u64, offset: &'static u32) -> Option<T> {
     // SAFETY: a constant of this object; the loader may have replaced its value.
     let offset = unsafe { core::ptr::read_volatile(offset) };
     // SAFETY: the helper checks the address.
@@ -74,7 +77,9 @@ pub fn process_exec(_context: RawTracePointContext) -> i32 {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     // SAFETY: as above.
     if unsafe { TRACKED.get(tgid) }.is_some() {
-        announce(Event { kind: EventKind::Exec as u32, pid: tgid, detail: 0, parent: 0 });
+        let event = Event { kind: EventKind::Exec as u32, pid: tgid, detail: 0, parent: 0 };
+        announce(event);
+        hold::until_traced(event);
     }
     0
 }

@@ -9,6 +9,7 @@
 mod arch;
 mod count;
 mod follow;
+mod hold;
 mod maps;
 mod python_helper;
 mod python_usdt;

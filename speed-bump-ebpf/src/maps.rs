@@ -7,7 +7,7 @@ use aya_ebpf::{
 use speed_bump_abi::{
     Coldness, Control, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, Telltale,
     TrampolineKey,
-    maps::{EVENTS_BYTES, FAULT_COUNT, Fault, PYTHON_CAPACITY, TRACKED_CAPACITY},
+    maps::{EVENTS_BYTES, FAULT_COUNT, Fault, HELD_BYTES, PYTHON_CAPACITY, TRACKED_CAPACITY},
 };
 
 /// Kernel flag: allocate hash elements when they are inserted, not all at creation.
@@ -41,6 +41,10 @@ pub static PYTHON_PENDING: Array<u64> = Array::with_max_entries(PYTHON_CAPACITY,
 pub static TRACKED: HashMap<u32, u8> = HashMap::with_max_entries(TRACKED_CAPACITY, 0);
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(EVENTS_BYTES, 0);
+#[map]
+pub static HELD: RingBuf = RingBuf::with_byte_size(HELD_BYTES, 0);
+#[map]
+pub static HOLDERS: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
 pub static FAULTS: Array<u64> = Array::with_max_entries(FAULT_COUNT, 0);
 

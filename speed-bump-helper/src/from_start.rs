@@ -2,18 +2,18 @@
 //!
 //! The loader calls [`speed_bump_attach`](crate::speed_bump_attach) on the first thread of a program, at its entry
 //! point. There is no interpreter yet, so all that is done is to ask to be told of its audit events (PEP 578), which
-//! may be done that early. The first event of an initialised interpreter is the import of `site`, or, without that,
-//! the running of the main module: in all versions the flag is set before any code runs that is not CPython's own
-//! (`init_interp_main` in Python/pylifecycle.c). There the session begins, on the very thread, so that no call is
-//! missed; then the helper's thread is started and takes it over.
+//! may be done that early. The first code that runs and is not CPython's own is that of `site`, or, without that,
+//! the main module's (`init_interp_main` in Python/pylifecycle.c). Their events are the first of an interpreter that
+//! counts as initialised, up to 3.14; 3.15 counts as initialised after `site`, whose import is looked for there. With that event the
+//! session begins, on the very thread, so that no call is missed; then the helper's thread is started and takes it over.
 //!
 //! An audit hook cannot be removed: from then on this one returns at once.
 
 use core::{
     cell::UnsafeCell,
-    ffi::{c_char, c_int, c_void},
+    ffi::{CStr, c_char, c_int, c_void},
     mem::transmute,
-    ptr,
+    ptr::{self, NonNull},
     sync::atomic::{AtomicPtr, AtomicU32, Ordering},
 };
 
@@ -32,10 +32,45 @@ use crate::{
 const IDLE: u32 = 0;
 /// A session waits for it.
 const ARMED: u32 = 1;
+/// A session has begun, and Python does not count as initialised yet.
+const EARLY: u32 = 2;
 
 static STAGE: AtomicU32 = AtomicU32::new(IDLE);
-/// `Py_IsInitialized`: the rest of the API is not looked at before it says so.
-static IS_INITIALIZED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+/// What is called before it is known whether the rest of the API may be.
+static IS_INITIALIZED: Function = Function::unknown();
+static IS_FINALIZING: Function = Function::unknown();
+static TUPLE_ITEM: Function = Function::unknown();
+static COMPARE: Function = Function::unknown();
+
+/// A function of Python's, once it is known.
+struct Function(AtomicPtr<c_void>);
+
+impl Function {
+    const fn unknown() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    fn find(&self, library: Library, name: &CStr) -> Result<(), Failure> {
+        let found = library.symbol(name).ok_or(Failure::NoPython)?;
+        self.0.store(found.as_ptr(), Ordering::Release);
+        Ok(())
+    }
+
+    fn address(&self) -> Option<NonNull<c_void>> {
+        NonNull::new(self.0.load(Ordering::Acquire))
+    }
+
+    /// For one that needs nothing and says yes or no.
+    ///
+    /// # Safety
+    /// The function is like that.
+    unsafe fn says_yes(&self) -> bool {
+        self.address().is_some_and(|function| {
+            // SAFETY: as the caller promises.
+            unsafe { transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(function.as_ptr())() != 0 }
+        })
+    }
+}
 
 /// The session on its way from Python's thread to the helper's.
 struct Handed(UnsafeCell<Option<Session>>);
@@ -54,8 +89,12 @@ type Hook = unsafe extern "C" fn(*const c_char, *mut Object, *mut c_void) -> c_i
 pub(crate) fn arm(block: Block) -> Result<bool, Failure> {
     let library = Library::with(c"PySys_AddAuditHook", b"python").ok_or(Failure::NoPython)?;
     let add = library.symbol(c"PySys_AddAuditHook").ok_or(Failure::NoPython)?;
-    let is_initialized = library.symbol(c"Py_IsInitialized").ok_or(Failure::NoPython)?;
-    IS_INITIALIZED.store(is_initialized.as_ptr(), Ordering::Release);
+    IS_INITIALIZED.find(library, c"Py_IsInitialized")?;
+    IS_FINALIZING
+        .find(library, c"Py_IsFinalizing")
+        .or_else(|_| IS_FINALIZING.find(library, c"_Py_IsFinalizing"))?;
+    TUPLE_ITEM.find(library, c"PyTuple_GetItem")?;
+    COMPARE.find(library, c"PyUnicode_CompareWithASCIIString")?;
     if python_is_initialized() {
         return Ok(false);
     }
@@ -74,11 +113,13 @@ pub(crate) fn arm(block: Block) -> Result<bool, Failure> {
 }
 
 fn python_is_initialized() -> bool {
-    let function = IS_INITIALIZED.load(Ordering::Acquire);
-    // SAFETY: null, or the function, which has this signature in all versions (Include/pylifecycle.h) and needs nothing.
-    let function = unsafe { transmute::<*mut c_void, Option<unsafe extern "C" fn() -> c_int>>(function) };
-    // SAFETY: as above.
-    function.is_some_and(|function| unsafe { function() } != 0)
+    // SAFETY: the function needs nothing (Include/pylifecycle.h).
+    unsafe { IS_INITIALIZED.says_yes() }
+}
+
+/// Whether a session has begun in a Python that does not count as initialised yet, although it runs code.
+pub(crate) fn is_early() -> bool {
+    STAGE.load(Ordering::Acquire) == EARLY
 }
 
 /// What the helper's thread goes on with; for that thread alone.
@@ -91,20 +132,61 @@ pub(crate) fn take() -> Option<Session> {
 ///
 /// # Safety
 /// Python calls it. Events before the initialisation may come without a thread state.
-unsafe extern "C" fn on_event(_: *const c_char, _: *mut Object, _: *mut c_void) -> c_int {
-    if STAGE.load(Ordering::Relaxed) == ARMED {
-        begin();
+unsafe extern "C" fn on_event(event: *const c_char, arguments: *mut Object, _: *mut c_void) -> c_int {
+    match STAGE.load(Ordering::Relaxed) {
+        // SAFETY: they are what Python has called with.
+        ARMED => unsafe { begin(event, arguments) },
+        EARLY => settle(),
+        _ => {}
     }
     0
 }
 
+/// Ends the time in which Python does not count as initialised.
 #[cold]
-fn begin() {
-    if !python_is_initialized() {
-        return;
+fn settle() {
+    // SAFETY: the function needs nothing (Include/cpython/pylifecycle.h).
+    if python_is_initialized() || unsafe { IS_FINALIZING.says_yes() } {
+        STAGE.store(IDLE, Ordering::Release);
     }
+}
+
+/// Whether this is the event of `import site`, whose arguments are a tuple with the module's name first.
+///
+/// # Safety
+/// They are an audit event's.
+unsafe fn is_import_of_site(event: *const c_char, arguments: *mut Object) -> bool {
+    let (Some(item), Some(compare)) = (TUPLE_ITEM.address(), COMPARE.address()) else { return false };
+    // SAFETY: the event is a C string. An import has a thread state, and its first argument is a string; the functions have
+    // these signatures in all versions (Include/tupleobject.h, unicodeobject.h).
+    unsafe {
+        if CStr::from_ptr(event) != c"import" || arguments.is_null() {
+            return false;
+        }
+        let item =
+            transmute::<*mut c_void, unsafe extern "C" fn(*mut Object, isize) -> *mut Object>(item.as_ptr());
+        let compare = transmute::<*mut c_void, unsafe extern "C" fn(*mut Object, *const c_char) -> c_int>(
+            compare.as_ptr(),
+        );
+        let name = item(arguments, 0);
+        !name.is_null() && compare(name, c"site".as_ptr()) == 0
+    }
+}
+
+/// # Safety
+/// The arguments are an audit event's.
+#[cold]
+unsafe fn begin(event: *const c_char, arguments: *mut Object) {
+    let stage = if python_is_initialized() {
+        IDLE
+    // SAFETY: as the caller promises.
+    } else if unsafe { is_import_of_site(event, arguments) } {
+        EARLY
+    } else {
+        return;
+    };
     // What follows raises events itself.
-    if STAGE.compare_exchange(ARMED, IDLE, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if STAGE.compare_exchange(ARMED, stage, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
     let Some(block) = Block::current() else { return };

@@ -16,7 +16,7 @@ use serde::Serialize;
 use speed_bump_abi::{Coldness, Control, FunctionEntry, SiteArguments};
 
 use crate::{
-    engine::bpf::{BpfEngine, Capacity, EngineError, UprobeProgram},
+    engine::bpf::{BpfEngine, Capacity, EngineError, Hold, UprobeProgram},
     probe::{
         attach::{self, AttachError, AttachSite, SiteGroup},
         file::ProbeFile,
@@ -193,7 +193,7 @@ impl Bench {
         let count = u32::try_from(stubs.len()).unwrap_or(u32::MAX);
         let functions = count.saturating_add(1);
         let capacity = Capacity { targets: 1, sites: count, functions, trampolines: 0, python_usdt: false };
-        let mut engine = BpfEngine::load(capacity, attach_type, None)?;
+        let mut engine = BpfEngine::load(capacity, attach_type, None, Hold::default())?;
         engine.set_control(Control { start_ns: 0, end_ns: u64::MAX, stop: 0 })?;
         let mut sites = Vec::new();
         for (index, stub) in (0_u32..).zip(&stubs) {

@@ -8,7 +8,10 @@
 //!
 //! If we are killed, the kernel lets the command go: it runs on untraced.
 
+mod approach;
+mod caught;
 mod entry;
+pub mod execs;
 pub mod signals;
 mod start;
 mod tracer;

@@ -5,6 +5,7 @@
 //! what happens and calls the methods here; nothing in here waits.
 
 mod command;
+mod executed;
 pub mod functions;
 mod helpers;
 mod late_files;
@@ -27,7 +28,7 @@ use rustix::time::{ClockId, clock_gettime};
 use speed_bump_abi::{Control, FunctionStats};
 
 use crate::{
-    engine::bpf::{BpfEngine, Capacity, EngineError},
+    engine::bpf::{BpfEngine, Capacity, EngineError, Hold},
     kernel::TaskOffsets,
     presence::Terms,
     probe::{
@@ -123,6 +124,10 @@ pub struct Session {
     pub(crate) roots: Vec<Pid>,
     /// The command that we started, if that is what the session is of.
     command: Option<command::Command>,
+    /// Whoever catches its children at their execs.
+    catching: Option<executed::Catching>,
+    /// Since when an exec of a child is known that those have not told of.
+    untold: BTreeMap<Pid, Instant>,
     /// How often a process was covered: the next index.
     pub(crate) coverings: u32,
     pub(crate) pids_seen: BTreeSet<Pid>,
@@ -158,7 +163,7 @@ impl Session {
         follow: Option<TaskOffsets>,
     ) -> Result<Self, SessionError> {
         let capacity = capacity(&resolver, &roots, settings.children);
-        let mut session = Self::load(resolver, settings, capacity, follow)?;
+        let mut session = Self::load(resolver, settings, capacity, follow, Hold::default())?;
         let control = session.engine.second_control().map_err(SessionError::Thread)?;
         let stopper = Stopper::start(control).map_err(SessionError::Thread)?;
         session.root = roots.first().map_or_else(Pid::own, |(process, _)| process.pid());
@@ -186,8 +191,9 @@ impl Session {
         settings: Settings,
         capacity: Capacity,
         follow: Option<TaskOffsets>,
+        hold: Hold,
     ) -> Result<Self, SessionError> {
-        let mut engine = BpfEngine::load(capacity, resolver.calibration().attach_type(), follow)?;
+        let mut engine = BpfEngine::load(capacity, resolver.calibration().attach_type(), follow, hold)?;
         for (index, target) in resolver.targets().iter() {
             let delay = target.delay.unwrap_or(settings.delay);
             let frequency = target.frequency.map_or(settings.frequency, u64::from);
@@ -208,6 +214,8 @@ impl Session {
             root: Pid::own(),
             roots: Vec::new(),
             command: None,
+            catching: None,
+            untold: BTreeMap::new(),
             coverings: 0,
             pids_seen: BTreeSet::new(),
             warnings: Vec::new(),
@@ -252,6 +260,7 @@ impl Session {
         if let Err(error) = self.stop() {
             tracing::debug!("a spin in flight may delay the detaching: {error}");
         }
+        self.catching = None;
         let began = Instant::now();
         let stopper = self.stopper.take();
         self.send_helpers_away(stopper.as_ref());

@@ -8,6 +8,7 @@ pub mod bpf;
 pub mod breakpoint;
 pub mod fork;
 pub mod perf_event;
+pub mod priority;
 pub mod ptrace;
 pub mod record;
 pub mod shared_futex;

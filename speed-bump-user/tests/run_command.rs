@@ -190,6 +190,29 @@ fn our_death_leaves_the_command_alone() {
 }
 
 #[test]
+fn our_death_on_the_way_to_an_entry_point_leaves_the_command_alone() {
+    const ROUNDS: u64 = 8;
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    // It executes itself 300 times, and is on the way to its entry point much of the time.
+    let text = "case $1 in 0) echo done > \"$2\";; 300) echo ready >&2;; esac
+                [ $1 = 0 ] || exec sh -c \"$0\" \"$0\" $(($1 - 1)) \"$2\"";
+    for round in 0..ROUNDS {
+        let folder = tempfile::tempdir().unwrap();
+        let result = folder.path().join("result");
+        let mut command = Command::new("sh");
+        command.args(["-c", text, text, "300"]).arg(&result);
+        let mut started = start("native:*/libc.so.6:getppid\n", &[], &command);
+        started.running.wait_for_stderr("ready\n", PATIENCE).unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(5_300 * round));
+        started.running.signal(Signal::KILL).unwrap();
+        wait_until("the command has ended", || Ok(result.exists()))
+            .unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+}
+
+#[test]
 fn a_command_runs_as_the_user_that_was_asked_for() {
     if let Some(why) = obstacle() {
         return skip!("{why}");

@@ -12,7 +12,7 @@ use speed_bump_testing::{
     PythonBuild, pythons,
     pythons::Form,
     session::{Ended, obstacle},
-    skip,
+    skip, skip_case,
     wait::wait_until,
 };
 
@@ -22,7 +22,7 @@ fn on_each(case: impl Fn(&PythonBuild)) {
         return skip!("{why}");
     }
     let mut any = false;
-    for python in pythons().iter().filter(|python| python.form == Form::Direct) {
+    for python in pythons().iter().filter(|python| python.form != Form::Loader) {
         any = true;
         case(python);
     }
@@ -69,7 +69,7 @@ fn what_runs_before_the_main_module_is_covered() {
         let folder = tempfile::tempdir().unwrap();
         script(folder.path(), "sitecustomize.py", "def early(): pass\nfor _ in range(12): early()\n");
         let mut command = python.interpreter();
-        command.args(["-c", "pass"]).env("PYTHONPATH", folder.path());
+        command.args(["-c", "pass"]).env("PYTHONPATH", python.inside(folder.path()));
         // From 3.11 on `site` is frozen, and called <frozen site>.
         let ended = run("*/sitecustomize.py:early\n*site*:main\n", &["--delay", "1us"], &command);
         assert_eq!((ended.counts(0), ended.counts(1)), ((12, 12), (1, 1)), "{python}: {}", ended.run.stderr);
@@ -93,7 +93,7 @@ fn programs_that_execute_others_are_followed() {
         let program = script(folder.path(), "program.py", AT_IMPORT);
         let mut command = Command::new("env");
         command.args(["A=1", "nice", "-n", "1", "sh", "-c", "exec \"$0\" \"$@\""]);
-        command.arg(python.interpreter().get_program()).arg(program);
+        command.arg(python.interpreter().get_program()).arg(python.inside(&program));
         let ended = run("*/program.py:at_import\n", &["--delay", "1us"], &command);
         assert_eq!(ended.counts(0), (110, 110), "{python}: {}", ended.run.stderr);
     });
@@ -117,7 +117,7 @@ for _ in range(8): second()
         let folder = tempfile::tempdir().unwrap();
         let (program, mark) = (script(folder.path(), "program.py", TEXT), folder.path().join("mark"));
         let mut command = python.command(&program);
-        command.arg(&mark);
+        command.arg(python.inside(&mark));
         let started = start("*/program.py:*\n", &["-vv"], &command);
         wait_until("the helper is in the second image", || {
             Ok(started.running.stderr().matches("the helper is at work in process").count() == 2)
@@ -126,9 +126,11 @@ for _ in range(8): second()
         fs::write(&mark, "").unwrap();
         let ended = started.finish();
         assert!(ended.run.status.success(), "{python}: {}", ended.run.stderr);
-        // All of the first image, and of the second what came after the helper was there.
-        assert!((5..=10).contains(&calls(&ended, 0, "first")), "{python}: {}", ended.run.stderr);
-        assert!((8..=9).contains(&calls(&ended, 0, "second")), "{python}: {}", ended.run.stderr);
+        if ended.run.stderr.contains("could not be held at its start") {
+            return skip_case!(python, "the second image could not be held, as all processors were taken");
+        }
+        let counted = (calls(&ended, 0, "first"), calls(&ended, 0, "second"));
+        assert_eq!(counted, (10, 9), "{python}: {}", ended.run.stderr);
     });
 }
 
@@ -176,7 +178,7 @@ if __name__ == '__main__':
         let folder = tempfile::tempdir().unwrap();
         let (program, mark) = (script(folder.path(), "program.py", TEXT), folder.path().join("mark"));
         let mut command = python.command(&program);
-        command.arg(&mark);
+        command.arg(python.inside(&mark));
         let started = start("*/program.py:before\n*/program.py:after\n", &["-vv"], &command);
         let helper_is_in = || {
             let said = started.running.stderr();

@@ -7,6 +7,7 @@
 use core::{ffi::c_int, marker::PhantomData};
 
 use super::api::Api;
+use crate::from_start;
 
 /// The GIL, taken by the helper's thread; in free-threaded builds, an attached thread state. Given back when dropped.
 pub(crate) struct Gil {
@@ -26,7 +27,8 @@ impl Gil {
     pub(crate) fn take(api: &'static Api) -> Option<Self> {
         // SAFETY: neither function needs anything.
         unsafe {
-            if (api.is_initialized)() == 0 || (api.is_finalizing)() != 0 {
+            let is_there = (api.is_initialized)() != 0 || from_start::is_early();
+            if !is_there || (api.is_finalizing)() != 0 {
                 return None;
             }
             Some(Self { api, state: (api.gil_ensure)() })

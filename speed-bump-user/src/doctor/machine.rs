@@ -162,7 +162,7 @@ fn uprobe_multi(kernel: &KernelFacts) -> Check {
 
 fn btf(machine: &Machine) -> Check {
     match &machine.task_offsets {
-        Ok(TaskOffsets { pid, tgid, mm }) => Check::pass(
+        Ok(TaskOffsets { pid, tgid, mm, .. }) => Check::pass(
             "BTF",
             format!("children can be followed (task_struct: pid {pid}, tgid {tgid}, mm {mm})"),
         ),
@@ -266,7 +266,7 @@ mod tests {
                 ..KernelFacts::default()
             },
             privileges: Ok(holding(u64::MAX)),
-            task_offsets: Ok(TaskOffsets { pid: 8, tgid: 12, mm: 16 }),
+            task_offsets: Ok(TaskOffsets { pid: 8, tgid: 12, mm: 16, ptrace: 24 }),
             open_files: Limit { soft: Some(1024), hard: Some(1 << 20) },
             locked_bytes: Limit { soft: Some(65536), hard: Some(65536) },
         }

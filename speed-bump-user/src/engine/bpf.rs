@@ -44,6 +44,15 @@ pub struct Capacity {
     pub python_usdt: bool,
 }
 
+/// How processes are held that have executed a program, until they are traced. The default: not at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hold {
+    /// For how long at most.
+    pub limit: Nanos,
+    /// How many at once: each takes a processor.
+    pub tasks: u64,
+}
+
 /// The programs that are attached to uprobes, by how a hit names its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UprobeProgram {
@@ -78,6 +87,7 @@ pub struct BpfEngine {
     tracked: HashMap<MapData, u32, u8>,
     faults: Array<MapData, u64>,
     events: Option<RingBuf<MapData>>,
+    held: Option<RingBuf<MapData>>,
     // Holds the programs that follow processes, and their links.
     follow: Ebpf,
 }
@@ -93,9 +103,10 @@ impl BpfEngine {
         capacity: Capacity,
         attach_type: UprobeAttachType,
         offsets: Option<TaskOffsets>,
+        hold: Hold,
     ) -> Result<Self, EngineError> {
         let object::Loaded { mut ebpf, site, trampoline, python_usdt, python_helper } =
-            object::load(capacity, attach_type, offsets)?;
+            object::load(capacity, attach_type, offsets, hold)?;
         let control_fd = match ebpf.map(maps::CONTROL) {
             Some(Map::Array(map)) => {
                 map.fd().as_fd().try_clone_to_owned().map_err(EngineError::Descriptor)?
@@ -116,6 +127,7 @@ impl BpfEngine {
         let tracked = take(maps::TRACKED)?;
         let faults = take(maps::FAULTS)?;
         let events = take(maps::EVENTS)?;
+        let held = take(maps::HELD)?;
         Ok(Self {
             attach_type,
             site,
@@ -136,6 +148,7 @@ impl BpfEngine {
             tracked: tracked.try_into()?,
             faults: faults.try_into()?,
             events: Some(events.try_into()?),
+            held: Some(held.try_into()?),
             follow: ebpf,
         })
     }
@@ -333,6 +346,11 @@ impl BpfEngine {
     /// The ring buffer of announcements; the first caller gets it.
     pub fn take_events(&mut self) -> Option<RingBuf<MapData>> {
         self.events.take()
+    }
+
+    /// The ring buffer of processes that are held; the first caller gets it.
+    pub fn take_held(&mut self) -> Option<RingBuf<MapData>> {
+        self.held.take()
     }
 }
 

@@ -26,8 +26,6 @@ const SEARCHED_BYTES: u64 = 256 << 10;
 /// How much is read at a time: what is looked for is mostly near.
 const PIECE_BYTES: usize = 8 << 10;
 const WORD_BYTES: usize = size_of::<u64>();
-/// Signals that do nothing unless a program wants them.
-const HARMLESS: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCHLD];
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +54,7 @@ pub(super) fn wait(
     turn: usize,
     deadline: Instant,
 ) -> io::Result<Waited> {
-    let Some(signal) = HARMLESS.into_iter().find(|signal| unusable & (1 << (signal - 1)) == 0) else {
-        return Ok(Waited::Late(0));
-    };
+    let Some(signal) = breakpoint::harmless_signal(unusable) else { return Ok(Waited::Late(0)) };
     let places = places(stack, ground, memory, turn);
     // Dropped when the thread stands still again, and by our death.
     let set = |place: &VirtualAddress| breakpoint::announce_once(tracee.thread(), *place, signal).ok();

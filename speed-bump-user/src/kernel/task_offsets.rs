@@ -16,6 +16,8 @@ pub struct TaskOffsets {
     pub tgid: u32,
     /// Of `mm`: the address space (a pointer).
     pub mm: u32,
+    /// Of `ptrace`: flags that are not zero while the thread is traced (4 bytes).
+    pub ptrace: u32,
 }
 
 /// Why the offsets are not known.
@@ -60,7 +62,12 @@ impl TaskOffsets {
             let fits = offset % size == 0 && offset.checked_add(size).is_some_and(|end| end <= task.size);
             if fits { Ok(offset) } else { Err(TaskOffsetsError::Misplaced { member, offset }) }
         };
-        Ok(Self { pid: offset("pid", 4)?, tgid: offset("tgid", 4)?, mm: offset("mm", 8)? })
+        Ok(Self {
+            pid: offset("pid", 4)?,
+            tgid: offset("tgid", 4)?,
+            mm: offset("mm", 8)?,
+            ptrace: offset("ptrace", 4)?,
+        })
     }
 }
 
@@ -75,9 +82,10 @@ mod tests {
             speed_bump_testing::skip!("{VMLINUX_BTF} does not exist (CONFIG_DEBUG_INFO_BTF)");
             return;
         }
-        let TaskOffsets { pid, tgid, mm } = TaskOffsets::read().unwrap();
+        let TaskOffsets { pid, tgid, mm, ptrace } = TaskOffsets::read().unwrap();
         assert!(pid != tgid && pid != mm && tgid != mm, "{pid} {tgid} {mm}");
-        assert!(pid > 0 && tgid > 0 && mm > 0, "thread_info comes first");
+        assert!(![pid, tgid, mm].contains(&ptrace), "{ptrace}");
+        assert!(pid > 0 && tgid > 0 && mm > 0 && ptrace > 0, "thread_info comes first");
     }
 
     #[test]

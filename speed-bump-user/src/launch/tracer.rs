@@ -2,19 +2,15 @@
 
 use std::{
     io::{self, PipeReader, PipeWriter, Read as _, Write as _},
-    os::fd::OwnedFd,
     sync::mpsc,
 };
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Leash, Order, Outcome, Standing, Told, entry};
+use super::{Leash, Order, Outcome, Standing, Told, approach::Approach};
 use crate::{
     process::Process,
-    sys::{
-        breakpoint,
-        ptrace::{Resume, Stop, Tracee},
-    },
+    sys::ptrace::{Resume, Stop, Tracee},
     units::Pid,
 };
 
@@ -36,7 +32,7 @@ pub(super) fn follow(gate: Gate, news: &UnboundedSender<Told>, leash: &Leash) {
         return;
     }
     let Some(child) = Pid::new(i32::from_ne_bytes(number)) else { return };
-    let traced = Tracee::seize_for_exec(child);
+    let traced = Tracee::seize_for_exec(child, true);
     // Fails only if the child has ended.
     let _ = go.write_all(&[1]);
     drop(go);
@@ -55,7 +51,7 @@ enum Progress {
     /// It runs.
     Runs,
     /// It runs to its entry point.
-    Starts { process: Process, breakpoint: OwnedFd },
+    Starts(Approach),
 }
 
 fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io::Result<()> {
@@ -65,8 +61,8 @@ fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io:
         let signal = match (stop, progress) {
             (Stop::Ended, _) => return Ok(()),
             (Stop::Exec, _) => {
-                progress = match begin(&tracee) {
-                    Ok(starts) => starts,
+                progress = match Approach::begin(&tracee) {
+                    Ok(approach) => Progress::Starts(approach),
                     Err(error) => {
                         // First, as others of ours will want to trace it.
                         tracee.detach(0)?;
@@ -76,12 +72,11 @@ fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io:
                 };
                 0
             }
-            (Stop::Signal(libc::SIGTRAP), Progress::Starts { process, breakpoint })
-                if !tracee.signal_was_sent()? =>
-            {
-                drop(breakpoint);
+            (stop, Progress::Starts(approach)) if approach.ends_with(stop, &tracee)? => {
+                let process = approach.arrive();
                 progress = Progress::Runs;
-                let Some(followed) = at_entry(process, tracee, news) else { return Ok(()) };
+                let tell = |standing| news.send(Told::AtEntry(standing)).is_ok();
+                let Some(followed) = at_entry(process, tracee, tell) else { return Ok(()) };
                 tracee = followed;
                 0
             }
@@ -117,21 +112,15 @@ fn let_go(tracee: Tracee) -> io::Result<()> {
     }
 }
 
-/// At an exec: sees to it that the program stops at its entry point.
-fn begin(tracee: &Tracee) -> io::Result<Progress> {
-    let process = Process::open(tracee.thread()).map_err(io::Error::other)?;
-    let entry = entry::of(&process)?;
-    let breakpoint = breakpoint::set(tracee.thread(), entry).map_err(|error| {
-        io::Error::other(format!("no breakpoint of the processor can be set at its entry point: {error}"))
-    })?;
-    Ok(Progress::Starts { process, breakpoint })
-}
-
 /// Tells that the program stands at its entry point, and does what is ordered. `None`: it is traced no more.
-fn at_entry(process: Process, tracee: Tracee, news: &UnboundedSender<Told>) -> Option<Tracee> {
+pub(super) fn at_entry(
+    process: Process,
+    tracee: Tracee,
+    tell: impl FnOnce(Standing) -> bool,
+) -> Option<Tracee> {
     let (orders, order) = mpsc::channel();
     let Ok(own) = Process::open(tracee.thread()) else { return Some(tracee) };
-    if news.send(Told::AtEntry(Standing { process: own, orders })).is_err() {
+    if !tell(Standing { process: own, orders }) {
         return Some(tracee);
     }
     let Ok(Order::BringIn { terms, room, outcome }) = order.recv() else { return Some(tracee) };

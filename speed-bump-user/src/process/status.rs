@@ -17,6 +17,8 @@ pub struct Status {
     pub credentials: Credentials,
     /// Number of threads.
     pub threads: u32,
+    /// Signals that the main thread blocks, a bit each.
+    pub blocked_signals: u64,
     /// PIDs by namespace, from ours inwards (since Linux 4.1; else empty).
     pub namespace_pids: Vec<Pid>,
     /// Seccomp mode: 0 none, 1 strict, 2 filter (absent if the kernel has none).
@@ -58,6 +60,7 @@ impl Status {
                 effective: fields.mask("CapEff")?,
             },
             threads: fields.required("Threads", |text| text.parse().ok())?,
+            blocked_signals: fields.mask("SigBlk")?,
             namespace_pids: fields
                 .text("NSpid")
                 .map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
@@ -115,7 +118,7 @@ mod tests {
 
     const TEXT: &[u8] =
         b"Name:\t\xff\xfe:\\nTgid\nUmask:\t0022\nTgid:\t7\nPid:\t9\nPPid:\t0\nTracerPid:\t41\n\
-        Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t9\t12\t1\nThreads:\t3\nCapPrm:\t00000000a80425fb\n\
+        Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t9\t12\t1\nThreads:\t3\nSigBlk:\t0000000000010001\nCapPrm:\t00000000a80425fb\n\
         CapEff:\t0000000000000000\nSeccomp:\t2\nSeccomp_filters:\t1\n";
 
     #[test]
@@ -127,7 +130,7 @@ mod tests {
         assert_eq!(status.credentials.users, [1, 2, 3, 4]);
         assert_eq!(status.credentials.groups, [5, 6, 7, 8]);
         assert_eq!((status.credentials.permitted, status.credentials.effective), (0xa804_25fb, 0));
-        assert_eq!(status.threads, 3);
+        assert_eq!((status.threads, status.blocked_signals), (3, 0x1_0001));
         assert_eq!(status.namespace_pids.last().copied(), Pid::new(1));
         assert_eq!(status.seccomp, Some(2));
     }

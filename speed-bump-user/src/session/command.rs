@@ -6,18 +6,22 @@
 use std::time::{Duration, Instant};
 
 use crate::{
+    engine::bpf::Hold,
     kernel::TaskOffsets,
-    launch::{Held, Leash, News, Standing, Told},
+    launch::{Held, Leash, News, Standing, Told, execs},
     probe::resolve::Resolver,
-    process::{MemoryError, Process},
+    process::Process,
     python::helper::Room,
-    session::{Capacity, LATE_FUNCTIONS, Session, SessionError, Settings, capacity, helpers::HelperId},
+    session::{
+        Capacity, LATE_FUNCTIONS, Session, SessionError, Settings, capacity,
+        helpers::{CHILD_ROOMS, HelperId},
+    },
     targets::TargetKind,
-    units::{Pid, VirtualAddress},
+    units::Pid,
 };
 
 /// How long the announcement of an exec may be ahead of the tracer's.
-const AHEAD: Duration = Duration::from_millis(500);
+pub(super) const AHEAD: Duration = Duration::from_millis(500);
 /// Functions that there is room for, beyond those that come late anywhere: the first program is not known yet.
 const FUNCTIONS: u32 = 4 * LATE_FUNCTIONS;
 
@@ -48,7 +52,13 @@ impl Session {
         let capacity = capacity(&resolver, &[], settings.children);
         let named = if resolver.may_inject() { Room::NAMED.functions } else { 0 };
         let functions = capacity.functions.saturating_add(FUNCTIONS).saturating_add(named);
-        let mut session = Self::load(resolver, settings, Capacity { functions, ..capacity }, follow)?;
+        // What is no CPython is not worth to be held.
+        let catches = follow.is_some() && settings.children && resolver.may_inject();
+        let hold = if catches { execs::hold() } else { Hold::default() };
+        let mut session = Self::load(resolver, settings, Capacity { functions, ..capacity }, follow, hold)?;
+        if catches {
+            session.catch_execs()?;
+        }
         if follow.is_some() {
             session.engine.follow_processes()?;
             session.follows = true;
@@ -62,6 +72,7 @@ impl Session {
     /// It has ended, or nothing can be covered.
     pub fn expect(&mut self, pid: Pid, news: &mut News, leash: Leash) -> Result<(), SessionError> {
         self.root = pid;
+        self.command_is(pid);
         self.roots = vec![pid];
         self.command = Some(Command { pid, leash, is_followed: true, untold: None, has_begun: false });
         match news.blocking_recv() {
@@ -104,6 +115,18 @@ impl Session {
         }
     }
 
+    /// Whether this is the command, and its tracer tells of its execs.
+    pub(super) fn is_followed(&self, pid: Pid) -> bool {
+        self.command.as_ref().is_some_and(|command| command.pid == pid && command.is_followed)
+    }
+
+    /// An exec was told, if this is the command.
+    pub(super) fn command_is_told(&mut self, pid: Pid) {
+        if let Some(command) = self.command.as_mut().filter(|command| command.pid == pid) {
+            command.untold = None;
+        }
+    }
+
     /// The command's execs are told no more.
     pub(crate) fn not_followed(&mut self) {
         if let Some(command) = &mut self.command {
@@ -112,10 +135,12 @@ impl Session {
     }
 
     /// Covers a program at its entry point; it stands still as long as the result lives.
-    fn cover_standing(&mut self, standing: Standing) -> Result<At, SessionError> {
+    pub(super) fn cover_standing(&mut self, standing: Standing) -> Result<At, SessionError> {
         let process = &standing.process;
         let pid = process.pid();
-        let plan = self.resolver.plan_at_start(process, None)?;
+        let is_command = self.command.as_ref().is_some_and(|command| command.pid == pid);
+        let of_relatives = if is_command { None } else { self.entry_source() };
+        let plan = self.resolver.plan_at_start(process, of_relatives)?;
         let own = Process::open(pid)?;
         if !plan.wants_helper() {
             self.cover(own, &plan, None)?;
@@ -130,12 +155,16 @@ impl Session {
                  in as soon as it can be, and calls until then are not seen"
             ));
             self.join_later(pid);
-            self.not_followed();
+            if is_command {
+                self.not_followed();
+            }
             return Ok(At::Followed(standing));
         }
-        let range = self.functions.reserve(Room::NAMED.functions)?;
-        self.not_followed();
-        match standing.bring_in(&terms, Room::NAMED) {
+        let (range, room) = self.reserve(if is_command { &[Room::NAMED] } else { &CHILD_ROOMS })?;
+        if is_command {
+            self.not_followed();
+        }
+        match standing.bring_in(&terms, room) {
             Ok((presence, held)) => {
                 let id: HelperId = self.take_in(presence, range);
                 self.cover(own, &plan, Some(id))?;
@@ -171,13 +200,7 @@ impl Session {
 
     /// Whether this is the command, whose execs are taken up here: the kernel announces one.
     pub(super) fn command_executed(&mut self, pid: Pid) -> bool {
-        let is_stale = self.covered.get(&pid).is_some_and(|covered| {
-            // Nothing is mapped at 0: an image that is there refuses.
-            let memory = covered.image.as_ref();
-            memory.is_some_and(|image| {
-                !matches!(image.read_u64(VirtualAddress(0)), Err(MemoryError::Gone { .. }))
-            })
-        });
+        let is_stale = self.has_current_image(pid);
         let Some(command) = self.command.as_mut().filter(|command| command.pid == pid) else { return false };
         if is_stale {
             // It was told already.
@@ -199,7 +222,7 @@ impl Session {
         }
     }
 
-    fn cover_anew(&mut self, pid: Pid) {
+    pub(super) fn cover_anew(&mut self, pid: Pid) {
         self.let_go_of_image(pid);
         match Process::open(pid) {
             Ok(process) => self.cover_found(process),
@@ -207,13 +230,13 @@ impl Session {
         }
     }
 
-    fn let_go_of_image(&mut self, pid: Pid) {
+    pub(super) fn let_go_of_image(&mut self, pid: Pid) {
         if let Some(covered) = self.covered.remove(&pid) {
             self.let_go(covered);
         }
     }
 
-    fn is_gone(&self, pid: Pid) -> bool {
+    pub(super) fn is_gone(&self, pid: Pid) -> bool {
         !Process::open(pid).is_ok_and(|process| process.is_alive())
     }
 
@@ -248,7 +271,7 @@ fn is_musl(process: &Process) -> bool {
 }
 
 /// Where the program is after it was covered.
-enum At {
+pub(super) enum At {
     /// At its entry point, and followed from there on.
     Followed(#[expect(dead_code, reason = "dropping it lets the program go on")] Standing),
     /// At its entry point, and not followed from there on.

@@ -29,6 +29,7 @@ use crate::{
     targets::{TargetIndex, TargetKind},
     units::Pid,
 };
+pub(super) use late::CHILD_ROOMS;
 use late::LateJoin;
 
 /// How often a wait asks whether to go on.
@@ -142,16 +143,7 @@ impl Session {
     ) -> Result<(Joining, FunctionRange), SessionError> {
         let terms = self.helpers.terms.clone();
         let terms = terms.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
-        let mut reserved = Err(SessionError::Full { things: "functions", capacity: 0 });
-        let mut taken = Room::CHILD;
-        for room in rooms {
-            taken = *room;
-            reserved = self.functions.reserve(room.functions);
-            if reserved.is_ok() {
-                break;
-            }
-        }
-        let range = reserved?;
+        let (range, taken) = self.reserve(rooms)?;
         let interpreters = self.resolver.interpreter_files(process)?;
         match terms.begin(process, interpreters, taken, Command::Run) {
             Ok(joining) => Ok((joining, range)),
@@ -160,6 +152,18 @@ impl Session {
                 Err(self.session_error(process, &error))
             }
         }
+    }
+
+    /// Numbers for the functions of a helper: the first of these rooms that there is place for.
+    pub(super) fn reserve(&mut self, rooms: &[Room]) -> Result<(FunctionRange, Room), SessionError> {
+        let mut reserved = Err(SessionError::Full { things: "functions", capacity: 0 });
+        for room in rooms {
+            reserved = self.functions.reserve(room.functions).map(|range| (range, *room));
+            if reserved.is_ok() {
+                break;
+            }
+        }
+        reserved
     }
 
     pub(super) fn take_in(&mut self, presence: Presence, range: FunctionRange) -> HelperId {

@@ -185,9 +185,14 @@ impl Session {
     /// A process that is followed replaced its image: what was attached is void, and the new image is
     /// planned from scratch. A process named on the command line is let go instead.
     pub(crate) fn executed(&mut self, pid: Pid) {
-        if self.command_executed(pid) {
+        if self.is_caught(pid) || self.command_executed(pid) {
             return;
         }
+        self.cover_executed(pid);
+    }
+
+    /// As [`executed`](Self::executed), whoever told of it.
+    pub(super) fn cover_executed(&mut self, pid: Pid) {
         let was_covered = self.covered.remove(&pid);
         if self.roots.contains(&pid) {
             if let Some(covered) = was_covered {

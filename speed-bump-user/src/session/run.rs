@@ -17,7 +17,10 @@ use tokio::{
 };
 
 use crate::{
-    launch::{News, Told},
+    launch::{
+        News, Told,
+        execs::{Executed, Executions},
+    },
     session::Session,
     sys::{
         record::read,
@@ -60,6 +63,7 @@ pub async fn run(
     mut show: impl FnMut(&mut Session),
 ) -> std::io::Result<Ended> {
     let mut events = session.engine.take_events().map(watch_ring).transpose()?;
+    let mut executions = session.take_executions();
     let ends = session.ends();
     let mut follow = interval(FOLLOW_EVERY);
     follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -78,6 +82,7 @@ pub async fn run(
                 Heard::Command(Some(told)) => session.told(told),
                 Heard::Command(None) => session.not_followed(),
             },
+            executed = next_execution(&mut executions) => session.caught(executed),
             () = until(ends) => break Ended::Elapsed,
             pid = watched.next_end() => {
                 // What the process did last is judged while it is known.
@@ -150,6 +155,15 @@ async fn readable(events: &mut Option<AsyncFd<RingBuf<MapData>>>) -> std::io::Re
         }
         None => pending().await,
     }
+}
+
+async fn next_execution(executions: &mut Option<Executions>) -> Executed {
+    if let Some(executions) = executions
+        && let Some(executed) = executions.recv().await
+    {
+        return executed;
+    }
+    pending().await
 }
 
 async fn until(end: Option<Instant>) {

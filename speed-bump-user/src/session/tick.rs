@@ -34,6 +34,7 @@ impl Session {
             self.poll_python_of(pid);
         }
         self.look_for_untold();
+        self.look_for_uncaught();
         self.poll_helpers();
         self.look_for_late_files();
         if !self.follows && self.looked.processes.elapsed() >= LOOK_FOR_PROCESSES {

@@ -24,12 +24,13 @@ const DISABLED: u64 = 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const REMOVE_ON_EXEC: u64 = 1 << 36;
-/// Linux 5.13.
-const SIGTRAP: u64 = 1 << 37;
 /// `HW_BREAKPOINT_X` (include/uapi/linux/hw_breakpoint.h).
 const EXECUTE: u32 = 4;
 /// What the kernel wants as length of a breakpoint on execution: `sizeof(long)`.
 const LENGTH: u64 = size_of::<libc::c_long>() as u64;
+
+/// Signals that do nothing unless a program wants them.
+const HARMLESS: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCHLD];
 
 /// `struct f_owner_ex`.
 #[repr(C)]
@@ -55,25 +56,24 @@ struct Attributes {
     bp_len: u64,
 }
 
-/// Has the thread get SIGTRAP before it executes the instruction there, until the result is dropped.
-///
-/// # Errors
-/// What `perf_event_open` returns: `ENOSPC` where all of the processor's breakpoints are taken, `EOPNOTSUPP` or
-/// `EINVAL` where it has none or the kernel is older than 5.13, `EACCES` without `CAP_PERFMON`.
-pub fn set(thread: Pid, address: VirtualAddress) -> io::Result<OwnedFd> {
-    open(thread, address, SIGTRAP)
+/// A signal that does nothing to a thread which is not traced. `unusable`: those that it blocks or that have a handler, a
+/// bit each.
+pub fn harmless_signal(unusable: u64) -> Option<i32> {
+    HARMLESS.into_iter().find(|signal| unusable & (1 << (signal - 1)) == 0)
 }
 
 /// Has the thread get a signal, once, when it is about to execute the instruction there, unless the result was dropped
 /// before.
 ///
-/// Unlike SIGTRAP, which ends a program, the signal can be one that programs ignore, so that it does nothing to a
-/// thread whose tracer dies at that moment. It comes by way of an interrupt, at the instruction or little later.
+/// The signal should be a [harmless](harmless_signal) one, which does nothing to a thread whose tracer dies at that moment.
+/// It comes by way of an interrupt, at the instruction or little later.
 ///
 /// # Errors
-/// As [`set`], and `EPERM` if we may not send the thread signals.
+/// What `perf_event_open` returns: `ENOSPC` where all of the processor's breakpoints are taken, `EOPNOTSUPP` or
+/// `EINVAL` where it has none or the kernel is older than 5.13, `EACCES` without `CAP_PERFMON`; `EPERM` if we may not send the
+/// thread signals.
 pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> io::Result<OwnedFd> {
-    let event = open(thread, address, DISABLED)?;
+    let event = open(thread, address)?;
     let fd = event.as_raw_fd();
     let owner = Owner { kind: F_OWNER_TID, id: thread.get() };
     // The signal before whom it goes to: until it is chosen it would be SIGIO, which ends programs.
@@ -88,12 +88,12 @@ pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> io::R
     Ok(event)
 }
 
-fn open(thread: Pid, address: VirtualAddress, flags: u64) -> io::Result<OwnedFd> {
+fn open(thread: Pid, address: VirtualAddress) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: PERF_TYPE_BREAKPOINT,
         size: size_of::<Attributes>() as u32,
         sample_period: 1,
-        flags: EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | REMOVE_ON_EXEC | flags,
+        flags: DISABLED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | REMOVE_ON_EXEC,
         bp_type: EXECUTE,
         bp_addr: address.0,
         bp_len: LENGTH,

@@ -85,12 +85,13 @@ impl Tracee {
         Self::seize_with(thread, our_child, libc::PTRACE_O_TRACESYSGOOD)
     }
 
-    /// Starts tracing the main thread of a child of ours, which runs on, and stops whenever it executes a program.
+    /// Starts tracing a thread, which runs on, and stops whenever it executes a program. `our_child`: as for
+    /// [`Tracee::seize`].
     ///
     /// # Errors
     /// As [`Tracee::seize`].
-    pub fn seize_for_exec(child: Pid) -> io::Result<Self> {
-        Self::seize_with(child, true, libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC)
+    pub fn seize_for_exec(thread: Pid, our_child: bool) -> io::Result<Self> {
+        Self::seize_with(thread, our_child, libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC)
     }
 
     fn seize_with(thread: Pid, our_child: bool, options: libc::c_int) -> io::Result<Self> {

@@ -17,7 +17,7 @@ use aya::{
 use aya_obj::Object;
 use speed_bump_abi::maps;
 
-use super::Capacity;
+use super::{Capacity, Hold};
 use crate::{
     kernel::TaskOffsets,
     sys::bpf::{self, LoadError, UprobeAttachType},
@@ -112,8 +112,9 @@ pub(super) fn load(
     capacity: Capacity,
     attach_type: UprobeAttachType,
     offsets: Option<TaskOffsets>,
+    hold: Hold,
 ) -> Result<Loaded, EngineError> {
-    let ebpf = create_maps(capacity, offsets)?;
+    let ebpf = create_maps(capacity, offsets, hold)?;
 
     let unfit = |error: &(dyn std::error::Error + 'static)| EngineError::Object(with_causes(error));
     let mut object = Object::parse(OBJECT).map_err(|error| unfit(&error))?;
@@ -162,14 +163,17 @@ pub(super) fn load(
     })
 }
 
-fn create_maps(capacity: Capacity, offsets: Option<TaskOffsets>) -> Result<Ebpf, EngineError> {
-    let TaskOffsets { pid, tgid, mm } = offsets.unwrap_or_default();
+fn create_maps(capacity: Capacity, offsets: Option<TaskOffsets>, hold: Hold) -> Result<Ebpf, EngineError> {
+    let TaskOffsets { pid, tgid, mm, ptrace } = offsets.unwrap_or_default();
     let Capacity { targets, sites, functions, trampolines, python_usdt } = capacity;
     let mut loader = EbpfLoader::new();
     loader
         .override_global("TASK_PID_OFFSET", &pid, true)
         .override_global("TASK_TGID_OFFSET", &tgid, true)
         .override_global("TASK_MM_OFFSET", &mm, true)
+        .override_global("TASK_PTRACE_OFFSET", &ptrace, true)
+        .override_global("HOLD_NS", &hold.limit.0, true)
+        .override_global("HOLD_TASKS", &hold.tasks, true)
         .map_max_entries(maps::POLICIES, targets.max(1))
         .map_max_entries(maps::COUNTERS, targets.max(1))
         .map_max_entries(maps::SITES, sites.max(1))

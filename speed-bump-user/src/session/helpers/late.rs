@@ -19,7 +19,8 @@ const STARTING: Duration = Duration::from_secs(5);
 /// How often that is tried.
 const TRY_EVERY: Duration = Duration::from_millis(100);
 /// Room for children, while there is enough for all and when there is not.
-const CHILD_ROOMS: [Room; 3] = [Room::CHILD, Room { functions: 1_024 }, Room { functions: 256 }];
+pub(in crate::session) const CHILD_ROOMS: [Room; 3] =
+    [Room::CHILD, Room { functions: 1_024 }, Room { functions: 256 }];
 
 /// A helper on its way into a process that is covered already.
 #[derive(Debug)]
@@ -36,6 +37,15 @@ impl Session {
             self.stop_following(pid);
             let now = Instant::now();
             self.helpers.joining.entry(pid).or_insert(LateJoin { since: now, next: now, way: None });
+        }
+    }
+
+    /// A process has another image now, which needs no late helper. Waits until the one on its way has given up.
+    pub(in crate::session) fn join_no_more(&mut self, pid: Pid) {
+        let way = self.helpers.joining.remove(&pid).and_then(|late| late.way);
+        if let Some((joining, range)) = way {
+            drop(joining);
+            self.functions_of_nobody(range);
         }
     }
 

@@ -1,0 +1,57 @@
+//! A program on its way to its entry point, where it is to stop.
+//!
+//! A breakpoint of the processor has it get a signal there, which stops it, as it is traced. The signal is one that
+//! programs ignore, and after an exec none has a handler yet: if the program is no longer traced when the signal comes,
+//! as we were killed or let it go, nothing comes of it.
+
+use std::{io, os::fd::OwnedFd};
+
+use super::entry;
+use crate::{
+    process::Process,
+    sys::{
+        breakpoint,
+        ptrace::{Stop, Tracee},
+    },
+};
+
+/// A process between its exec and its entry point. Dropping this takes the breakpoint away.
+#[derive(Debug)]
+pub(super) struct Approach {
+    process: Process,
+    signal: i32,
+    _breakpoint: OwnedFd,
+}
+
+impl Approach {
+    /// Sees to it that the program that the process executes stops at its entry point.
+    ///
+    /// # Errors
+    /// It cannot be made to; it has ended; it is not known where it begins.
+    pub(super) fn begin(tracee: &Tracee) -> io::Result<Self> {
+        let process = Process::open(tracee.thread()).map_err(io::Error::other)?;
+        let blocked = process.status().map_err(io::Error::other)?.blocked_signals;
+        let signal = breakpoint::harmless_signal(blocked).ok_or_else(|| {
+            io::Error::other("it was started with all of the signals blocked that could stop it")
+        })?;
+        let entry = entry::of(&process)?;
+        let set = breakpoint::announce_once(tracee.thread(), entry, signal);
+        let breakpoint = set.map_err(|error| {
+            io::Error::other(format!("no breakpoint of the processor can be set at its entry point: {error}"))
+        })?;
+        Ok(Self { process, signal, _breakpoint: breakpoint })
+    }
+
+    /// Whether this stop is the one at the entry point.
+    ///
+    /// # Errors
+    /// It does not stand still any more.
+    pub(super) fn ends_with(&self, stop: Stop, tracee: &Tracee) -> io::Result<bool> {
+        Ok(stop == Stop::Signal(self.signal) && !tracee.signal_was_sent()?)
+    }
+
+    /// It is there.
+    pub(super) fn arrive(self) -> Process {
+        self.process
+    }
+}

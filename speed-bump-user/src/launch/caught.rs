@@ -1,0 +1,134 @@
+//! From an exec to the entry point of a program: a process that was seized on the way.
+//!
+//! Seized in time, it stops at the exec, and then certainly at its entry point. Seized a moment later, it has begun; then the
+//! breakpoint at its entry point may be in time, or never be met.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use super::{Standing, approach::Approach, tracer};
+use crate::{
+    process::Process,
+    sys::ptrace::{Resume, Stop, Tracee},
+    units::Pid,
+};
+
+/// How long a process that was held takes to stop at its exec. One that was not must meet its breakpoint soon.
+const HELD: Duration = Duration::from_micros(50);
+/// How long a process that had begun may take to its entry point, until it is taken to be past it.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Where a process came.
+pub(super) enum Came {
+    /// It stands at its entry point.
+    ToEntry(Process, Tracee),
+    /// It runs and is no longer traced: it was past its entry point, or could not be stopped there.
+    Past(String),
+    /// It was not wanted there, or we gave up; it runs and is no longer traced.
+    Left,
+    /// It has ended.
+    ToItsEnd {
+        /// Whether it would have stopped at its entry point.
+        is_certain: bool,
+    },
+}
+
+/// What is aimed at.
+enum Aim {
+    /// The entry point, and whether it is certain to be met.
+    Entry { approach: Approach, is_certain: bool, since: Instant },
+    /// To stop the process anywhere and to let it go.
+    Leave(Came),
+}
+
+impl Aim {
+    fn at_entry(tracee: &Tracee, is_certain: bool, wanted: &impl Fn(Pid) -> bool) -> Self {
+        if !wanted(tracee.thread()) {
+            return Self::Leave(Came::Left);
+        }
+        match Approach::begin(tracee) {
+            Ok(approach) => Self::Entry { approach, is_certain, since: Instant::now() },
+            Err(error) => Self::Leave(Came::Past(error.to_string())),
+        }
+    }
+
+    fn is_certain(&self) -> bool {
+        matches!(self, Self::Entry { is_certain: true, .. } | Self::Leave(Came::Left))
+    }
+
+    fn is_late(&self) -> bool {
+        matches!(self, Self::Entry { is_certain: false, since, .. } if since.elapsed() >= PATIENCE)
+    }
+}
+
+/// Has a process run to the entry point of the program that it executes, unless `given_up`, or the program is not
+/// `wanted` there.
+pub(super) fn to_entry(
+    tracee: Tracee,
+    given_up: impl Fn() -> bool,
+    wanted: impl Fn(Pid) -> bool,
+) -> io::Result<Came> {
+    let mut first = tracee.wait(Instant::now() + HELD)?;
+    let mut aim = match first {
+        // Taken up at once, below.
+        Some(Stop::Exec) => Aim::Leave(Came::Left),
+        _ => Aim::at_entry(&tracee, false, &wanted),
+    };
+    let mut is_interrupted = false;
+    loop {
+        let is_over = || !is_interrupted && (matches!(aim, Aim::Leave(_)) || aim.is_late() || given_up());
+        let stop = if let Some(stop) = first.take() { Some(stop) } else { tracee.wait_long(is_over)? };
+        let Some(stop) = stop else {
+            if aim.is_late() {
+                aim = Aim::Leave(Came::Past("it had begun when it could be stopped".to_owned()));
+            } else if !matches!(aim, Aim::Leave(_)) {
+                aim = Aim::Leave(Came::Left);
+            }
+            is_interrupted = true;
+            match tracee.interrupt() {
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                asked => asked?,
+            }
+            continue;
+        };
+        let signal = match stop {
+            Stop::Ended => return Ok(Came::ToItsEnd { is_certain: aim.is_certain() }),
+            Stop::Exec => {
+                // Whatever was aimed at before went with the image.
+                aim = Aim::at_entry(&tracee, true, &wanted);
+                0
+            }
+            Stop::Signal(signal) => signal,
+            Stop::Group | Stop::Interrupted | Stop::SystemCall => 0,
+        };
+        aim = match aim {
+            Aim::Entry { approach, .. } if approach.ends_with(stop, &tracee)? => {
+                return Ok(Came::ToEntry(approach.arrive(), tracee));
+            }
+            Aim::Leave(came) => {
+                tracee.detach(signal)?;
+                return Ok(came);
+            }
+            aim @ Aim::Entry { .. } => aim,
+        };
+        let resumed = match stop {
+            Stop::Group => tracee.stay_stopped(),
+            _ => tracee.resume(Resume::Freely, signal),
+        };
+        match resumed {
+            // It was killed; the next wait says so.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            resumed => resumed?,
+        }
+    }
+}
+
+/// Has a process stand at its entry point until `tell` has told of it and what comes of that is done; then it is let go.
+pub(super) fn stand(process: Process, tracee: Tracee, tell: impl FnOnce(Standing) -> bool) -> io::Result<()> {
+    match tracer::at_entry(process, tracee, tell) {
+        Some(tracee) => tracee.detach(0),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,297 @@
+//! Processes that the command starts: each is caught when it executes a program.
+//!
+//! The BPF program at the exec tells of it and holds the process for at most [`HOLD`]. Threads of ours wait for that, seize the
+//! process, and so end the hold: it then stands still in the kernel's stop at an exec. Whoever has seized a process is the only one
+//! that can follow it ([`caught`](super::caught)), so it does that, and a new thread waits in its place.
+//!
+//! A held process takes a processor, with whatever is about to run there. So the waiting threads are on processors of their
+//! own, and there is one more of them than processes that are held at once. What is not caught in time runs on, and is
+//! told of as well.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicI32, Ordering},
+    },
+    thread,
+};
+
+use aya::maps::{MapData, RingBuf};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+use speed_bump_abi::Event;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::{
+    Standing,
+    caught::{self, Came},
+};
+use crate::{
+    engine::bpf::Hold,
+    process::{Process, mapped_file::FileIdentity},
+    python::interpreter,
+    sys::{priority, ptrace::Tracee, record::read},
+    units::{Nanos, Pid},
+};
+
+/// How long a process is held at most. A thread that waits with real-time priority is there within 0.1 ms, nearly always: on a virtual
+/// machine with neighbours 2 ms were too little for one exec in some hundreds. Where real-time priority is not allowed and all processors
+/// are busy, it may take longer than this.
+const HOLD: Nanos = Nanos(10_000_000);
+/// At most so many threads wait.
+const WAITING: usize = 4;
+/// How often they look whether they are still needed.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// What became of a process that executed a program.
+#[derive(Debug)]
+pub enum Executed {
+    /// It is a CPython, and stands at its entry point. Dropping this lets it go.
+    AtEntry(Standing),
+    /// It runs, and is no CPython, or was not to be held.
+    Runs {
+        /// The process.
+        pid: Pid,
+    },
+    /// It was not stopped at its entry point: it runs, or has ended.
+    Late {
+        /// The process.
+        pid: Pid,
+        /// Whether it is a CPython; `None` if that is not known.
+        is_python: Option<bool>,
+        /// Why it was not stopped.
+        why: String,
+    },
+}
+
+/// Where that is told.
+pub type Executions = UnboundedReceiver<Executed>;
+
+/// The threads that wait for execs; dropping this ends them.
+#[derive(Debug)]
+pub struct Execs {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    ring: Mutex<RingBuf<MapData>>,
+    ready: OwnedFd,
+    tell: UnboundedSender<Executed>,
+    is_over: AtomicBool,
+    /// The command itself: our own child, whose end is not for us to take.
+    command: AtomicI32,
+    pythons: Mutex<HashMap<FileIdentity, bool>>,
+    /// Programs, by device and inode, that were no CPython when they stood at their entry point.
+    others: Mutex<HashSet<(u64, u64)>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("is_over", &self.is_over).finish_non_exhaustive()
+    }
+}
+
+/// How processes are to be held for these threads.
+pub fn hold() -> Hold {
+    // With all processors taken, nobody could trace.
+    Hold { limit: HOLD, tasks: processors().len().saturating_sub(1) as u64 }
+}
+
+/// The processors that we may run on, dealt out to the waiting threads.
+fn processors() -> Vec<CpuSet> {
+    let Ok(own) = sched_getaffinity(None) else { return vec![CpuSet::new()] };
+    let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| own.is_set(*cpu)).collect();
+    let mut dealt = vec![CpuSet::new(); all.len().clamp(1, WAITING)];
+    let threads = dealt.len();
+    for (place, cpu) in all.into_iter().enumerate() {
+        if let Some(set) = dealt.get_mut(place % threads) {
+            set.set(cpu);
+        }
+    }
+    dealt
+}
+
+impl Execs {
+    /// Starts to wait for what comes through the ring buffer.
+    ///
+    /// # Errors
+    /// No more descriptors or threads.
+    pub fn start(ring: RingBuf<MapData>) -> io::Result<(Self, Executions)> {
+        let (tell, executions) = unbounded_channel();
+        let shared = Arc::new(Shared {
+            ready: ring.as_fd().try_clone_to_owned()?,
+            ring: Mutex::new(ring),
+            tell,
+            is_over: AtomicBool::new(false),
+            command: AtomicI32::new(0),
+            pythons: Mutex::default(),
+            others: Mutex::default(),
+        });
+        let execs = Self { shared };
+        for own in processors() {
+            Shared::spawn(&execs.shared, own)?;
+        }
+        Ok((execs, executions))
+    }
+
+    /// Says which process is our own child, before it runs.
+    pub fn set_command(&self, pid: Pid) {
+        self.shared.command.store(pid.get(), Ordering::Release);
+    }
+}
+
+impl Drop for Execs {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+    }
+}
+
+impl Shared {
+    fn spawn(shared: &Arc<Self>, own: CpuSet) -> io::Result<()> {
+        let shared = Arc::clone(shared);
+        let wait = move || shared.wait(own);
+        thread::Builder::new().name("execs".to_owned()).spawn(wait).map(|_| ())
+    }
+
+    /// Waits on these processors.
+    fn wait(self: Arc<Self>, own: CpuSet) {
+        if own.count() > 0
+            && let Err(error) = sched_setaffinity(None, &own)
+        {
+            tracing::debug!("a thread that waits for execs runs anywhere: {error}");
+        }
+        be_urgent();
+        while !self.is_over() {
+            let mut ready = [PollFd::new(&self.ready, PollFlags::IN)];
+            // Its failures and its end all mean another look.
+            let _ = poll(&mut ready, Some(&LOOK_EVERY));
+            while let Some(pid) = self.next() {
+                // First of all: the process may be held.
+                let our_child = pid.get() == self.command.load(Ordering::Acquire);
+                let tracee = match Tracee::seize_for_exec(pid, our_child) {
+                    Ok(tracee) => tracee,
+                    Err(error) => {
+                        self.tell_late(pid, format!("it cannot be traced: {error}"));
+                        continue;
+                    }
+                };
+                if let Err(error) = Self::spawn(&self, own) {
+                    tracing::debug!("nobody waits for execs in place of a thread that follows one: {error}");
+                }
+                let _ = priority::ordinary();
+                self.follow(pid, tracee);
+                // With the end of this thread the kernel lets go of whatever it still traces.
+                return;
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Pid> {
+        if self.is_over() {
+            return None;
+        }
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let event = read::<Event>(&ring.next()?)?;
+        Pid::new(event.pid.cast_signed())
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Whether somebody listens.
+    fn tell(&self, executed: Executed) -> bool {
+        self.tell.send(executed).is_ok()
+    }
+
+    fn tell_runs(&self, pid: Pid) {
+        self.tell(Executed::Runs { pid });
+    }
+
+    /// Tells of a process that was not stopped at its entry point, while it may still be there to be looked at.
+    fn tell_late(&self, pid: Pid, why: String) {
+        let looked_at = || {
+            let process = Process::open(pid).ok()?;
+            let is_python = self.is_python(&process);
+            process.is_alive().then_some(is_python)
+        };
+        self.tell(Executed::Late { pid, is_python: looked_at(), why });
+    }
+
+    fn follow(&self, pid: Pid, tracee: Tracee) {
+        let wanted = |pid| program_of(pid).is_none_or(|program| !self.others().contains(&program));
+        let late = match caught::to_entry(tracee, || self.is_over(), wanted) {
+            Ok(Came::ToEntry(process, tracee)) if self.is_python(&process) => {
+                match caught::stand(process, tracee, |standing| self.tell(Executed::AtEntry(standing))) {
+                    Ok(()) => return,
+                    Err(error) => error.to_string(),
+                }
+            }
+            Ok(Came::ToEntry(process, tracee)) => {
+                if process.is_alive() {
+                    self.others().extend(program_of(pid));
+                }
+                match tracee.detach(0) {
+                    Ok(()) => return self.tell_runs(pid),
+                    Err(error) => error.to_string(),
+                }
+            }
+            Ok(Came::Left) => return self.tell_runs(pid),
+            Ok(Came::ToItsEnd { is_certain: true }) => return,
+            Ok(Came::ToItsEnd { is_certain: false }) => "it ended too soon".to_owned(),
+            Ok(Came::Past(why)) => why,
+            Err(error) => error.to_string(),
+        };
+        self.tell_late(pid, late);
+    }
+
+    /// Whether the program has mapped a CPython by now.
+    fn is_python(&self, process: &Process) -> bool {
+        let files = process.mappings().map(|mappings| mappings.files).unwrap_or_default();
+        files.iter().any(|file| {
+            let known = self.pythons().get(&file.identity).copied();
+            known.unwrap_or_else(|| {
+                let open = file.open(process).ok();
+                let found =
+                    open.and_then(|open| interpreter::identify(open.file(), &file.path_in_process).ok());
+                // What could not be read, as the process ended, says nothing of the file.
+                let Some(found) = found else { return false };
+                self.pythons().insert(file.identity, found.is_some());
+                found.is_some()
+            })
+        })
+    }
+
+    fn others(&self) -> MutexGuard<'_, HashSet<(u64, u64)>> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pythons(&self) -> MutexGuard<'_, HashMap<FileIdentity, bool>> {
+        self.pythons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Device and inode of the program that a process executes; absent for a dynamic loader that was told to run any other.
+fn program_of(pid: Pid) -> Option<(u64, u64)> {
+    let link = format!("/proc/{pid}/exe");
+    let path = fs::read_link(&link).ok()?;
+    if path.file_name()?.as_encoded_bytes().starts_with(b"ld") {
+        return None;
+    }
+    let program = fs::metadata(link).ok()?;
+    Some((program.dev(), program.ino()))
+}
+
+fn be_urgent() {
+    if let Err(error) = priority::urgent() {
+        tracing::debug!("threads that wait for execs have no real-time priority: {error}");
+    }
+}

@@ -1,0 +1,31 @@
+//! How soon the calling thread gets a processor.
+
+use std::io;
+
+/// The least of the real-time priorities: before all ordinary threads, after all real-time ones.
+const LEAST: libc::c_int = 1;
+
+/// Has the calling thread, and those that it starts from here on, run before all ordinary ones.
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_NICE`, or in a control group without real-time.
+pub fn urgent() -> io::Result<()> {
+    set(libc::SCHED_FIFO, LEAST)
+}
+
+/// Has the calling thread run like any other.
+///
+/// # Errors
+/// None is known.
+pub fn ordinary() -> io::Result<()> {
+    set(libc::SCHED_OTHER, 0)
+}
+
+fn set(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    let parameter = libc::sched_param { sched_priority: priority };
+    // SAFETY: 0 is the calling thread, and the parameter is valid for the call.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
