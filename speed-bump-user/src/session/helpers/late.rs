@@ -17,7 +17,7 @@ use crate::{
 /// How long an interpreter that a child has just executed may take until the helper can work in it.
 const STARTING: Duration = Duration::from_secs(5);
 /// How often that is tried.
-const TRY_EVERY: Duration = Duration::from_millis(100);
+const TRY_EVERY: Duration = Duration::from_millis(25);
 /// Room for children, while there is enough for all and when there is not.
 pub(in crate::session) const CHILD_ROOMS: [Room; 3] =
     [Room::CHILD, Room { functions: 1_024 }, Room { functions: 256 }];
