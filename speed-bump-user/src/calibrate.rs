@@ -43,7 +43,7 @@ const WORKING_SET: usize = 256 << 10;
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
 
-/// What the helper adds to a matching call on its way to the stub (docs/reference.md).
+/// What the helper adds to a matching call on its way to the stub (docs/internals.md).
 pub const HELPER_COST: Nanos = Nanos(15);
 
 /// What a probe on one kind of instruction costs the caller, in ns per call.

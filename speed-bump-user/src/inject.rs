@@ -15,6 +15,7 @@ pub mod error;
 pub mod image;
 mod injectable;
 mod laps;
+mod memory_file;
 mod preflight;
 mod remote_call;
 mod resident;
@@ -39,11 +40,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::{OFlags, SealFlags, fcntl_add_seals};
+use rustix::fs::{SealFlags, fcntl_add_seals};
 
 use crate::{
     probe::file::ProbeFile,
     process::{MappedRange, Process, mapped_file::FileIdentity},
+    python::helper::words,
     sys::ptrace::Tracee,
     units::{Nanos, Pid, VirtualAddress},
 };
@@ -52,6 +54,7 @@ use aarch64 as arch;
 use address_space::AddressSpace;
 use injectable::Image;
 use laps::Laps;
+use memory_file::{Execution, MemoryFile};
 use remote_call::{Borrowed, Saved};
 use resident::Residents;
 use stage::Stage;
@@ -202,18 +205,6 @@ struct Loaded {
     fresh: bool,
 }
 
-/// A memory file of the process, open in it and here.
-struct MemoryFile {
-    in_process: u64,
-    here: File,
-}
-
-/// `memfd_create` (include/uapi/linux/memfd.h); the last is known from Linux 6.3 on.
-const MFD_CLOEXEC: u64 = libc::MFD_CLOEXEC as u64;
-const MFD_ALLOW_SEALING: u64 = libc::MFD_ALLOW_SEALING as u64;
-const MFD_NOEXEC_SEAL: u64 = 8;
-const MFD_EXEC: u64 = 16;
-
 impl Injection<'_> {
     fn run(
         mut self,
@@ -254,11 +245,11 @@ impl Injection<'_> {
             }
             None => self.load(thread, limits)?,
         };
-        let control = self.memory_file(thread, resident::CONTROL_NAME, MFD_NOEXEC_SEAL)?;
+        let control = MemoryFile::make(self.process, thread, resident::CONTROL_NAME, Execution::Never)?;
         self.laps.lap("control file");
         if let Err(source) = fill(&control.here) {
             // The first failure is the one to tell.
-            let _ = self.close(thread, &control);
+            let _ = control.close(thread);
             return Err(InjectError::Control { pid: self.pid(), source });
         }
         self.laps.lap("fill in");
@@ -268,17 +259,17 @@ impl Injection<'_> {
         let code = thread.call(Stage::Attach, loaded.attach, arguments, limits.call)?;
         self.laps.lap("attach");
         if code != 0 {
-            return Err(InjectError::Helper { pid: self.pid(), code, failure: helper_failure(code) });
+            return Err(InjectError::Helper { pid: self.pid(), code, failure: words::refusal(code) });
         }
         Ok((loaded, control.here))
     }
 
     /// Has the thread load the image.
     fn load(&mut self, thread: &mut Borrowed<'_>, limits: &Limits) -> Result<Loaded, InjectError> {
-        let file = self.memory_file(thread, resident::IMAGE_NAME, MFD_EXEC)?;
+        let file = MemoryFile::make(self.process, thread, resident::IMAGE_NAME, Execution::Allowed)?;
         self.laps.lap("image file");
         let loaded = self.load_file(thread, &file, limits);
-        let closed = self.close(thread, &file);
+        let closed = file.close(thread);
         let (text, attach) = loaded?;
         closed?;
         self.laps.lap("close");
@@ -325,48 +316,6 @@ impl Injection<'_> {
         Ok((text, bias.to_process(self.image.attach)))
     }
 
-    /// Has the thread make a memory file, and opens it here.
-    fn memory_file(
-        &self,
-        thread: &mut Borrowed<'_>,
-        name: &std::ffi::CStr,
-        execution: u64,
-    ) -> Result<MemoryFile, InjectError> {
-        let call = "memfd_create";
-        let address = thread.text(name)?;
-        let flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-        let mut create =
-            |flags| thread.system_call(call, arch::number::MEMFD_CREATE, [address, flags, 0, 0, 0, 0]);
-        let mut result = create(flags | execution)?;
-        if result == i64::from(-libc::EINVAL) {
-            result = create(flags)?;
-        }
-        if result == i64::from(-libc::EACCES) {
-            return Err(InjectError::NoExecutableMemfd { pid: self.pid() });
-        }
-        let in_process = u64::try_from(result).map_err(|_| InjectError::RemoteCall {
-            pid: self.pid(),
-            call,
-            source: io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(0)),
-        })?;
-        let entry = format!("task/{}/fd/{in_process}", thread.thread());
-        match self.process.open_entry(&entry, OFlags::RDWR) {
-            Ok(here) => Ok(MemoryFile { in_process, here }),
-            Err(source) => {
-                // The first failure is the one to tell.
-                let _ = thread.checked_system_call("close", arch::number::CLOSE, [in_process, 0, 0, 0, 0, 0]);
-                Err(self.system("opening a memory file", source))
-            }
-        }
-    }
-
-    fn close(&self, thread: &mut Borrowed<'_>, file: &MemoryFile) -> Result<(), InjectError> {
-        if !thread.is_ours() {
-            return Ok(());
-        }
-        thread.checked_system_call("close", arch::number::CLOSE, [file.in_process, 0, 0, 0, 0, 0]).map(|_| ())
-    }
-
     fn probe_file(&self, file: File) -> Result<ProbeFile, InjectError> {
         let name = PathBuf::from("/memfd:speed-bump-helper");
         ProbeFile::new(file, name).map_err(|source| self.system("examining the image", source))
@@ -383,20 +332,6 @@ impl Injection<'_> {
 
 /// How /proc/PID/maps shows the image.
 const MAPPED_IMAGE: &str = "/memfd:speed-bump-helper (deleted)";
-
-/// What a helper's failure number means.
-fn helper_failure(code: u32) -> String {
-    use speed_bump_abi::control_block::Failure;
-    let known = [
-        (Failure::BadBlock, "it does not understand the control block (another version?)"),
-        (Failure::NoThread, "it could not start its thread (pthread_create failed)"),
-        (Failure::NoPython, "it finds no CPython in the process"),
-        (Failure::UnknownVersion, "it does not know this version of CPython"),
-        (Failure::Unsupported, "it cannot cover this build of CPython"),
-    ];
-    let found = known.into_iter().find(|(failure, _)| *failure as u32 == code);
-    found.map_or_else(|| format!("failure {code}"), |(_, text)| text.to_owned())
-}
 
 fn system(process: &Process, what: &'static str, source: io::Error) -> InjectError {
     InjectError::System { pid: process.pid(), what, source }

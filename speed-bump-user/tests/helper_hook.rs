@@ -15,49 +15,27 @@ mod stack;
 #[path = "helper/tally.rs"]
 mod tally;
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use speed_bump_abi::control_block::{Command, Failure, State, notice};
-use speed_bump_testing::{PythonBuild, matrix, wait::wait_until};
+use speed_bump_testing::{matrix, wait::wait_until};
 
 use self::{
     control::Control,
     program::{Program, TARGETS, counts, on_each, prepared},
 };
 
-type Calls = BTreeMap<(String, String), u64>;
-
-/// Where its calls differ from what was counted.
-fn differences(program: &mut Program, control: &Control, python: &PythonBuild) -> Vec<String> {
-    let counted = program.tally.take(control);
-    let mut called = Calls::new();
-    let mut cases: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+/// What the matrix program called.
+fn report(program: &mut Program) -> matrix::Report {
+    let mut report = matrix::Report::default();
     for event in program.ask("MATRIX.report()") {
         let text = |field: &str| event[field].as_str().unwrap().to_owned();
-        let calls = event["calls"].as_u64().unwrap();
-        if calls > 0 {
-            let name = match text("name") {
-                // Before 3.11 the program cannot find out this name: the function says another, and its code none.
-                name if name == "wrapped_by" => format!("wrap.<locals>.{name}"),
-                name => name,
-            };
-            *called.entry((text("file"), name.clone())).or_default() += calls;
-            cases.entry((text("file"), name)).or_default().push(text("case"));
-        }
+        let name = match text("name") {
+            // Before 3.11 the program cannot find out this name: the function says another, and its code none.
+            name if name == "wrapped_by" => format!("wrap.<locals>.{name}"),
+            name => name,
+        };
+        report.add((text("file"), name), text("case"), event["calls"].as_u64().unwrap());
     }
-    let all: BTreeSet<_> = called.keys().chain(counted.keys()).collect();
-    all.into_iter()
-        .filter(|function| called.get(*function) != counted.get(*function))
-        .map(|function| {
-            let of = |calls: &Calls| calls.get(function).copied().unwrap_or(0);
-            format!(
-                "{python}: {function:?}: {} calls, {} counted ({:?})",
-                of(&called),
-                of(&counted),
-                cases.get(function)
-            )
-        })
-        .collect()
+    report
 }
 
 fn with_matrix(program: &mut Program) {
@@ -83,8 +61,9 @@ fn calls_of_every_shape_are_counted_exactly() {
                 program.ask("MATRIX.round()");
             }
             program.leave(&control);
-            let wrong = differences(&mut program, &control, python);
-            assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+            let counted = program.tally.take(&control);
+            let wrong = report(&mut program).differences(&counted);
+            assert!(wrong.is_empty(), "{python}:\n{}", wrong.join("\n"));
             // Before 3.11 nothing knows what the lambda is called that collections.namedtuple makes __new__ of.
             let expected = if python.minor() < (3, 11) { notice::NAME_UNSURE } else { 0 };
             assert_eq!(control.notices() & !expected, 0, "{python}");

@@ -95,7 +95,7 @@ fn lock(folder: &Path) -> Result<File> {
 }
 
 /// Fetches these versions, unless they are there; with `update` in any case.
-pub(crate) fn fetch(versions: &[&str], update: bool) -> Result<()> {
+fn fetch(versions: &[&str], update: bool) -> Result<()> {
     let folder = places::fetched_pythons();
     let _lock = lock(&folder)?;
     let is_wanted = |version: &&&str| update || !unpack::is_complete(&folder.join(version), ALSO);

@@ -69,21 +69,18 @@ pub fn prepare(
     };
     let (resolver, mut notices) = prepare_resolver(select, environment, &is_elf)?;
     let mut planned = Vec::with_capacity(processes.len());
-    let mut all_loaded = Vec::with_capacity(processes.len());
     for process in processes {
-        let mut plan = resolver.plan(&process)?;
-        let mut names = Vec::new();
-        if purpose == Purpose::List && plan.wants_helper() {
-            let (told, loaded) = look_inside(select, &resolver, &process, &mut plan)?;
-            notices.extend(told);
-            names = loaded;
+        let plan = resolver.plan(&process)?;
+        let mut process = Planned { process, plan, loaded: Loaded::new() };
+        if purpose == Purpose::List && process.plan.wants_helper() {
+            notices.extend(look_inside(select, &resolver, &mut process)?);
         }
-        planned.push((process, plan));
-        all_loaded.push(names);
+        planned.push(process);
     }
-    notices.extend(unmatched(named.strict, &resolver, &planned, &all_loaded, purpose)?);
+    notices.extend(unmatched(named.strict, &resolver, &planned, purpose)?);
     notices.extend(unusual_delays(&resolver, &planned, delay(select, environment)));
-    Ok(Prepared { resolver, processes: planned, notices })
+    let processes = planned.into_iter().map(|planned| (planned.process, planned.plan)).collect();
+    Ok(Prepared { resolver, processes, notices })
 }
 
 /// The same for a command that is yet to be started: what can be known without a process, and what to tell.
@@ -113,14 +110,22 @@ fn prepare_resolver(
 /// Names of Python functions that a process has loaded: file and qualified name.
 type Loaded = Vec<(String, String)>;
 
+/// A process with what is selected in it.
+struct Planned {
+    process: Process,
+    plan: Plan,
+    /// What targets that select nothing could have meant; empty where nobody looked.
+    loaded: Loaded,
+}
+
 /// Brings the helper into a process for a look at what is loaded, and says so. Where a target selects nothing, also says
 /// what there is to choose from.
 fn look_inside(
     select: &SelectArgs,
     resolver: &Resolver,
-    process: &Process,
-    plan: &mut Plan,
-) -> Result<(Vec<String>, Loaded), Failure> {
+    planned: &mut Planned,
+) -> Result<Vec<String>, Failure> {
+    let Planned { process, plan, loaded: names } = planned;
     let pid = process.pid();
     let interpreters = resolver.interpreter_files(process)?;
     let looked = Terms::new(resolver, select.inject_timeout)
@@ -130,7 +135,7 @@ fn look_inside(
         Err(error) => {
             plan.python = PythonPlan::NotAsked;
             plan.add(resolver.plan_without_helper(process, &error.to_string())?);
-            return Ok((vec![format!("process {pid}: {error}")], Loaded::new()));
+            return Ok(vec![format!("process {pid}: {error}")]);
         }
     };
     let mut notices = vec![format!(
@@ -162,15 +167,14 @@ fn look_inside(
     // After the others: sites name their functions by position.
     plan.functions.extend(found_inside);
     let is_found = |index| {
-        let is_its = |function: &PlannedFunction| {
-            function.selected.target == index || function.shadowed.contains(&index)
-        };
-        plan.functions.iter().any(is_its)
+        plan.selects(index) || plan.functions.iter().any(|function| function.shadowed.contains(&index))
     };
     let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
-    let names = python.any(|(index, _)| !is_found(index)).then(|| loaded(process, &interpreters, &terms));
-    // Without names it is told all the same that something selects nothing.
-    Ok((notices, names.and_then(Result::ok).unwrap_or_default()))
+    if python.any(|(index, _)| !is_found(index)) {
+        // Without names it is told all the same that something selects nothing.
+        *names = loaded(process, &interpreters, &terms).unwrap_or_default();
+    }
+    Ok(notices)
 }
 
 /// The delay where a target gives none.
@@ -214,8 +218,7 @@ fn read_targets(
 fn unmatched(
     strict: bool,
     resolver: &Resolver,
-    planned: &[(Process, Plan)],
-    loaded: &[Loaded],
+    planned: &[Planned],
     purpose: Purpose,
 ) -> Result<Vec<String>, Failure> {
     let is_known = |plan: &Plan| match plan.python {
@@ -225,11 +228,12 @@ fn unmatched(
     };
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {
-        let selected = planned.iter().any(|(_, plan)| plan.selects(index));
+        let selected = planned.iter().any(|planned| planned.plan.selects(index));
         // Without a list of its functions, what a process will call is not known before it does.
-        let unknown = target.kind == TargetKind::Python && planned.iter().any(|(_, plan)| !is_known(plan));
+        let unknown =
+            target.kind == TargetKind::Python && planned.iter().any(|planned| !is_known(&planned.plan));
         if !selected && !unknown {
-            notices.push(why_nothing(index, resolver, planned, loaded));
+            notices.push(why_nothing(index, resolver, planned));
         }
     }
     if strict && !notices.is_empty() {
@@ -240,8 +244,11 @@ fn unmatched(
         PythonPlan::Impossible(why) => Some(why.clone()),
         PythonPlan::NotAsked | PythonPlan::Source { .. } => None,
     };
-    if python_alone && !planned.is_empty() && planned.iter().all(|(_, plan)| impossible(plan).is_some()) {
-        let why = planned.iter().find_map(|(process, plan)| {
+    if python_alone
+        && !planned.is_empty()
+        && planned.iter().all(|planned| impossible(&planned.plan).is_some())
+    {
+        let why = planned.iter().find_map(|Planned { process, plan, .. }| {
             let mut text = format!("process {}: {}", process.pid(), impossible(plan)?);
             for remark in plan.remarks_on_process().take(3) {
                 // Writing to a string cannot fail.
@@ -254,15 +261,10 @@ fn unmatched(
     Ok(notices.into_iter().map(|notice| format!("warning: {notice}")).collect())
 }
 
-fn why_nothing(
-    index: TargetIndex,
-    resolver: &Resolver,
-    planned: &[(Process, Plan)],
-    loaded: &[Loaded],
-) -> String {
+fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[Planned]) -> String {
     let Some(target) = resolver.targets().get(index) else { return String::new() };
     let mut text = format!("line {}: `{}` selects nothing", target.line, target.text);
-    for ((process, plan), loaded) in planned.iter().zip(loaded) {
+    for Planned { process, plan, loaded } in planned {
         let mut reasons: Vec<&str> = plan
             .remarks
             .iter()
@@ -298,13 +300,13 @@ fn why_nothing(
 
 /// A line for each target whose delay is below what can be delivered at its sites, or long enough to hold
 /// up others.
-fn unusual_delays(resolver: &Resolver, planned: &[(Process, Plan)], default: Nanos) -> Vec<String> {
+fn unusual_delays(resolver: &Resolver, planned: &[Planned], default: Nanos) -> Vec<String> {
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {
         let delay = target.delay.unwrap_or(default);
         let floor = planned
             .iter()
-            .flat_map(|(_, plan)| plan.kinds_of(index, target.kind))
+            .flat_map(|planned| planned.plan.kinds_of(index, target.kind))
             .map(|kind| resolver.calibration().cost(kind).floor)
             .max();
         if let Some(floor) = floor.filter(|floor| delay < *floor && delay > Nanos(0)) {

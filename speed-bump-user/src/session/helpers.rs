@@ -1,9 +1,10 @@
-//! Helpers in covered processes: brought in, listened to, sent away.
+//! Helpers in covered processes: brought in, and listened to.
 //!
 //! A helper serves the process that it was brought into and those forked from it, which share its block and its numbers:
 //! each helper has a range of the session's function indices.
 
 mod late;
+mod leaving;
 
 use std::{
     collections::BTreeMap,
@@ -360,85 +361,6 @@ impl Session {
             let (name, file) = (found.name.clone(), found.file.clone().into());
             (found.number, SelectedFunction { target, name, file, line })
         })
-    }
-
-    /// Without the process that a helper was brought into, nobody tells those forked from it that the session is over.
-    fn end_for_orphans(&mut self, id: HelperId) {
-        let Some(at_work) = self.helpers.at_work.get(&id) else { return };
-        let owner = self.covered.get(&at_work.owner);
-        if !owner.is_some_and(|owner| owner.helper == Some(id) && owner.process.is_alive())
-            && let Err(error) = at_work.presence.block.end()
-        {
-            tracing::debug!("children of process {} are not told of the end: {error}", at_work.owner);
-        }
-    }
-
-    /// A process with this helper was let go. With the last one it goes.
-    pub(super) fn release_helper(&mut self, id: HelperId) {
-        if self.covered.values().any(|covered| covered.helper == Some(id)) {
-            return;
-        }
-        self.listen_to(id);
-        self.end_for_orphans(id);
-        if let Some(at_work) = self.helpers.at_work.remove(&id) {
-            self.functions_of_nobody(at_work.range);
-        }
-    }
-
-    /// Gives back a range of functions; what was counted stays in the report.
-    pub(super) fn functions_of_nobody(&mut self, range: FunctionRange) {
-        let engine = &self.engine;
-        self.functions.give_back(range, |index| engine.stats(index).unwrap_or_default());
-        for index in range.first..range.first + range.count {
-            if let Err(error) = self.engine.clear_stats(index) {
-                tracing::debug!("cannot clear the counters of function {index}: {error}");
-            }
-        }
-    }
-
-    /// Sends all helpers away and waits for them a little: while they undo what they did, the probes count on. Another
-    /// signal ends the wait.
-    pub(super) fn send_helpers_away(&mut self, stopper: Option<&Stopper>) {
-        // On their way in, they must arrive before they can leave.
-        self.helpers.joining.clear();
-        for at_work in self.helpers.at_work.values() {
-            at_work.presence.leave();
-        }
-        for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
-            self.end_for_orphans(id);
-        }
-        let heard = || stopper.map_or(0, Stopper::heard);
-        let (before, began) = (heard(), Instant::now());
-        let late = |session: &Self| {
-            let still_there = |at_work: &&AtWork| {
-                let owner = session.covered.get(&at_work.owner);
-                !at_work.presence.has_left() && owner.is_some_and(|owner| owner.process.is_alive())
-            };
-            session
-                .helpers
-                .at_work
-                .values()
-                .filter(still_there)
-                .map(|at_work| at_work.owner)
-                .collect::<Vec<_>>()
-        };
-        while !late(self).is_empty()
-            && began.elapsed() < crate::presence::LEAVING_PATIENCE
-            && heard() == before
-        {
-            thread::sleep(LOOK_EVERY);
-        }
-        for owner in late(self) {
-            self.warn(format!(
-                "process {owner}: the helper had not left after {:?}, as the interpreter did not let it run; it \
-                 leaves as soon as it can",
-                began.elapsed()
-            ));
-        }
-        for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
-            self.listen_to(id);
-        }
-        tracing::info!("helpers left in {:?}", began.elapsed());
     }
 
     /// The Python targets that select nothing among what the helpers have found in the processes named on the command

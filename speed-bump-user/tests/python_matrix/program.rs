@@ -1,15 +1,14 @@
 //! `tests/fixtures/matrix`: a program that calls functions of every shape, and knows how often.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, ensure};
 use serde_json::Value;
-use speed_bump_testing::{Service, session::Ended};
+use speed_bump_testing::{
+    Service,
+    matrix::{Calls, Report},
+    session::Ended,
+};
 
 use crate::interpreters::Interpreter;
-
-/// Calls that were started, by file and qualified name.
-pub(crate) type Calls = BTreeMap<(String, String), u64>;
 
 /// The running program.
 pub(crate) struct Program {
@@ -44,8 +43,7 @@ impl Program {
         let mut report = Report::default();
         for event in self.service.ask("report")? {
             let function = (text(&event, "file"), text(&event, "name"));
-            report.cases.entry(function.clone()).or_default().push(text(&event, "case"));
-            *report.calls.entry(function).or_default() += event["calls"].as_u64().unwrap_or_default();
+            report.add(function, text(&event, "case"), count(&event));
         }
         Ok(report)
     }
@@ -67,35 +65,6 @@ impl Program {
         let status = self.service.quit()?;
         ensure!(status.success(), "the program ended with {status}");
         Ok(())
-    }
-}
-
-/// What the program called.
-#[derive(Default)]
-pub(crate) struct Report {
-    /// How often.
-    pub(crate) calls: Calls,
-    cases: BTreeMap<(String, String), Vec<String>>,
-}
-
-impl Report {
-    /// How another count differs from the program's own: a line for each function. Empty when it does not.
-    pub(crate) fn differences(&self, counted: &Calls) -> Vec<String> {
-        let mut lines = Vec::new();
-        for function in self.calls.keys().chain(counted.keys().filter(|f| !self.calls.contains_key(*f))) {
-            let of = |calls: &Calls| calls.get(function).copied().unwrap_or(0);
-            if of(&self.calls) != of(counted) {
-                let (file, name) = function;
-                let file = file.rsplit('/').next().unwrap_or(file);
-                lines.push(format!(
-                    "{name} in {file}: {} calls, {} counted (cases: {})",
-                    of(&self.calls),
-                    of(counted),
-                    self.cases.get(function).map_or_else(|| "none".to_owned(), |cases| cases.join(", ")),
-                ));
-            }
-        }
-        lines
     }
 }
 

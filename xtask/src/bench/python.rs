@@ -1,11 +1,12 @@
 //! `cargo xtask bench python`: what the tool costs Python programs whose functions it does not slow.
 //!
-//! Two processes run the same program in turns: one that the tool never touches, and one to which it attaches with
-//! targets that nothing matches, and from which it then detaches. So a drift of the machine falls on both. A
-//! program of nothing but calls is attached to as well with its function selected and a delay of 0: what a matched
-//! call costs.
+//! Two processes run the same program in turns, a round each: one that the tool never touches, and one to which it
+//! attaches with targets that nothing matches, and from which it then detaches. Only neighbouring rounds are compared,
+//! so a drift of the machine, or its being busy for a while, falls on both. How much the two differ by themselves shows
+//! before the first attach. A program of nothing but calls is attached to as well with its function selected and a
+//! delay of 0: what a matched call costs.
 
-use std::{path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
@@ -30,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 7)]
     turns: usize,
     /// Rounds of a program each time.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 20)]
     rounds: usize,
     /// Measure only Pythons whose description contains this, such as `3.12`.
     #[arg(long, default_value = "")]
@@ -40,13 +41,21 @@ pub(crate) struct Options {
     entry: String,
 }
 
+/// How long is waited after attaching and detaching: what the tool and the kernel still do then takes processor time
+/// from both programs, and may not take it from both alike.
+const SETTLING: Duration = Duration::from_millis(200);
+
 /// Prints a line for each Python and program.
 pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     println!(
-        "{} turns of {} rounds; times are lower quartiles of a round's; 1.000 is a process that was never attached to",
+        "{} turns of {} rounds, in processor time; a round of the process that is attached to, divided by one of \
+         another process\nthat never is: medians and their standard errors",
         options.turns, options.rounds
     );
-    println!("{:<32} {:<12} {:>9} {:>22} {:>9}", "", "program", "round", "attached, no matches", "detached");
+    println!(
+        "{:<32} {:<12} {:>9} {:>15} {:>21} {:>15}",
+        "", "program", "round", "before", "attached, no matches", "detached"
+    );
     for python in pythons() {
         let name = python.to_string();
         if python.form == Form::Container || !name.contains(&options.only) {
@@ -54,42 +63,45 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
         }
         for program in PROGRAMS {
             let mut pair = Pair::start(python, program)?;
-            let (mut untouched, mut attached, mut detached) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut before, mut attached, mut detached) = (Rounds::new(), Rounds::new(), Rounds::new());
+            for _ in 0..options.turns.max(1) {
+                before.extend(pair.take(options)?);
+            }
             for _ in 0..options.turns.max(1) {
                 let session = pair.attach(tool, options, NOTHING)?;
-                pair.take(options, &mut untouched, &mut attached)?;
+                attached.extend(pair.take(options)?);
                 session.stop()?;
-                pair.take(options, &mut untouched, &mut detached)?;
+                thread::sleep(SETTLING);
+                detached.extend(pair.take(options)?);
             }
-            let base = lower_quartile(untouched);
             println!(
-                "{name:<32} {program:<12} {:>6.2} ms {:>22.3} {:>9.3}",
-                base / 1e6,
-                lower_quartile(attached) / base,
-                lower_quartile(detached) / base
+                "{name:<32} {program:<12} {:>6.2} ms {:>15} {:>21} {:>15}",
+                Spread::of(before.iter().map(|round| round.untouched)).median / 1e6,
+                ratio(&before),
+                ratio(&attached),
+                ratio(&detached)
             );
         }
         let (matched, counted) = matched_call(tool, options, python)?;
-        println!(
-            "{name:<32} a matched call that is not delayed costs {matched:.0} ns more ({counted} counted)"
-        );
+        println!("{name:<32} a matched call that is not delayed costs {matched} ns more ({counted} counted)");
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What a matched call costs, in ns, and how many calls the tool counted.
-fn matched_call(tool: &Path, options: &Options, python: &PythonBuild) -> Result<(f64, u64)> {
+fn matched_call(tool: &Path, options: &Options, python: &PythonBuild) -> Result<(String, u64)> {
     let mut pair = Pair::start(python, CALLS.0)?;
-    let (mut untouched, mut attached, mut counted) = (Vec::new(), Vec::new(), 0);
+    let (mut attached, mut counted) = (Rounds::new(), 0);
     for _ in 0..options.turns.max(1) {
         let session = pair.attach(tool, options, CALLED)?;
-        pair.take(options, &mut untouched, &mut attached)?;
+        attached.extend(pair.take(options)?);
         let report = session.stop()?.report;
         let calls = report["targets"][0]["calls"].as_u64().context("the report has no calls")?;
         ensure!(calls > 0, "{python}: the tool counted no call");
         counted += calls;
     }
-    Ok(((lower_quartile(attached) - lower_quartile(untouched)) / CALLS.1, counted))
+    let more = Spread::of(attached.iter().map(|round| (round.touched - round.untouched) / CALLS.1));
+    Ok((format!("{:.0} ±{:.0}", more.median, more.error), counted))
 }
 
 /// A process that is never touched and one that is, which run the same program in turns.
@@ -97,6 +109,15 @@ struct Pair {
     untouched: Service,
     touched: Service,
 }
+
+/// What a round took in either process, in ns of processor time.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    untouched: f64,
+    touched: f64,
+}
+
+type Rounds = Vec<Round>;
 
 impl Pair {
     fn start(python: &PythonBuild, program: &str) -> Result<Self> {
@@ -111,29 +132,56 @@ impl Pair {
 
     fn attach(&self, tool: &Path, options: &Options, targets: &str) -> Result<Attached> {
         let flags = ["--delay", "0", "--entry", &options.entry];
-        Attached::start_tool(tool, self.touched.pid(), targets, &flags, |_| ())
+        let attached = Attached::start_tool(tool, self.touched.pid(), targets, &flags, |_| ())?;
+        thread::sleep(SETTLING);
+        Ok(attached)
     }
 
-    /// Has each run some rounds, one after the other, and takes down how long each round took, in ns.
-    fn take(&mut self, options: &Options, untouched: &mut Vec<f64>, touched: &mut Vec<f64>) -> Result<()> {
-        for (service, times) in [(&mut self.untouched, untouched), (&mut self.touched, touched)] {
-            let answer = service.ask(&format!("rounds {}", options.rounds.max(1)))?;
-            let taken = answer.iter().find_map(|event| event["taken_ns"].as_array());
-            times.extend(
-                taken
-                    .context("the program did not say how long it took")?
-                    .iter()
-                    .filter_map(|time| time.as_f64()),
-            );
+    /// Has each run some rounds, in turns. Which is first changes, as the first finds the caches colder.
+    fn take(&mut self, options: &Options) -> Result<Rounds> {
+        let mut rounds = Rounds::new();
+        for number in 0..options.rounds.max(1) {
+            rounds.push(if number % 2 == 0 {
+                let untouched = round(&mut self.untouched)?;
+                Round { untouched, touched: round(&mut self.touched)? }
+            } else {
+                let touched = round(&mut self.touched)?;
+                Round { untouched: round(&mut self.untouched)?, touched }
+            });
         }
-        Ok(())
+        Ok(rounds)
     }
 }
 
-/// The time that three quarters of the rounds exceed: what a round takes where nothing disturbs it.
-fn lower_quartile(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 4).copied().unwrap_or(f64::NAN)
+fn round(service: &mut Service) -> Result<f64> {
+    let answer = service.ask("round")?;
+    let taken = answer.iter().find_map(|event| event["taken_ns"].as_f64());
+    taken.context("the program did not say how long it took")
+}
+
+/// How much longer a round takes in the process that is touched, for people.
+fn ratio(rounds: &Rounds) -> String {
+    let spread = Spread::of(rounds.iter().map(|round| round.touched / round.untouched));
+    format!("{:.3} ±{:.3}", spread.median, spread.error)
+}
+
+/// A median and its standard error.
+#[derive(Clone, Copy, Debug)]
+struct Spread {
+    median: f64,
+    error: f64,
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut values: Vec<_> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let quarter = |number: usize| values.get(values.len() * number / 4).copied().unwrap_or(f64::NAN);
+        // For normal errors: the quartiles are 1.349 standard deviations apart, and the median's error is 1.253 times
+        // the mean's. Quartiles, since a busy machine adds rounds that are far out.
+        let deviation = (quarter(3) - quarter(1)) / 1.349;
+        Self { median: quarter(2), error: 1.253 * deviation / (values.len() as f64).sqrt() }
+    }
 }
 
 #[cfg(test)]
@@ -141,9 +189,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quarter_of_the_rounds_is_quicker() {
-        assert_eq!(lower_quartile((1..=100).rev().map(f64::from).collect()), 26.0);
-        assert_eq!(lower_quartile(vec![7.0]), 7.0);
-        assert!(lower_quartile(Vec::new()).is_nan());
+    fn few_rounds_that_are_far_out_change_nothing() {
+        let mut values: Vec<_> = (1..=99).rev().map(f64::from).collect();
+        let quiet = Spread::of(values.iter().copied());
+        assert_eq!(quiet.median, 50.0);
+        assert!((4.0..5.0).contains(&quiet.error), "{}", quiet.error);
+        values[0] = 1e9;
+        assert_eq!(Spread::of(values.into_iter()).median, quiet.median);
+        assert_eq!(Spread::of([7.0].into_iter()).error, 0.0);
+        assert!(Spread::of(std::iter::empty()).median.is_nan());
+    }
+
+    #[test]
+    fn a_ratio_is_of_neighbours() {
+        let rounds = [1.0, 100.0, 10.0].map(|untouched| Round { untouched, touched: 2.0 * untouched });
+        assert_eq!(ratio(&rounds.to_vec()), "2.000 ±0.000");
     }
 }

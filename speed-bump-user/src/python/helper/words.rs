@@ -2,6 +2,7 @@
 
 use speed_bump_abi::control_block::{Failure, notice};
 
+use super::block;
 use crate::python::version::PythonVersion;
 
 /// What a call of a function costs that no target selects, as docs/internals.md has it.
@@ -50,6 +51,13 @@ pub fn failure(reason: Option<Failure>, words: &str) -> String {
         }
     };
     if words.is_empty() { what.to_owned() } else { format!("{what} ({words})") }
+}
+
+/// Why a helper that was called refused to start, by the number that it returned.
+pub fn refusal(number: u32) -> String {
+    let reason = block::failure(number);
+    let words = if reason.is_none() { format!("failure {number}") } else { String::new() };
+    failure(reason, &words)
 }
 
 /// A sentence for each bit; bits without a meaning here are passed over.
@@ -101,11 +109,13 @@ mod tests {
     fn every_failure_and_notice_has_words_of_its_own() {
         let mut seen = std::collections::HashSet::new();
         for number in 1..=10 {
-            let reason = super::super::block::failure(number);
+            let reason = block::failure(number);
             assert!(reason.is_some() && seen.insert(failure(reason, "")), "{number}");
         }
         assert!(failure(Some(Failure::Python), "PyList_New").contains("(PyList_New)"));
         assert!(failure(None, "").contains("another version"));
+        assert!(refusal(Failure::NoThread as u32).contains("ulimit -u"));
+        assert!(refusal(4711).ends_with("(failure 4711)"));
         assert_eq!(notices(u32::MAX).len(), 7);
         assert_eq!(notices(0).len(), 0);
         assert!(notices(notice::TABLE_FULL)[0].contains("narrow"));

@@ -1,0 +1,78 @@
+//! A memory file that a borrowed thread makes, open in its process and here: for the helper's image, and for its
+//! control block.
+
+use std::{ffi::CStr, fs::File, io};
+
+use rustix::fs::OFlags;
+
+use super::{InjectError, arch::number, remote_call::Borrowed, system};
+use crate::process::Process;
+
+/// `memfd_create` (include/uapi/linux/memfd.h); the last two are known from Linux 6.3 on.
+const MFD_CLOEXEC: u64 = libc::MFD_CLOEXEC as u64;
+const MFD_ALLOW_SEALING: u64 = libc::MFD_ALLOW_SEALING as u64;
+const MFD_NOEXEC_SEAL: u64 = 8;
+const MFD_EXEC: u64 = 16;
+
+/// Whether the file may be executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Execution {
+    Allowed,
+    Never,
+}
+
+/// The file.
+pub(super) struct MemoryFile {
+    /// Its descriptor in the process.
+    pub(super) in_process: u64,
+    pub(super) here: File,
+}
+
+impl MemoryFile {
+    /// Has the thread make one, and opens it here.
+    pub(super) fn make(
+        process: &Process,
+        thread: &mut Borrowed<'_>,
+        name: &CStr,
+        execution: Execution,
+    ) -> Result<Self, InjectError> {
+        let (call, pid) = ("memfd_create", process.pid());
+        let address = thread.text(name)?;
+        let flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+        let execution = match execution {
+            Execution::Allowed => MFD_EXEC,
+            Execution::Never => MFD_NOEXEC_SEAL,
+        };
+        let mut create = |flags| thread.system_call(call, number::MEMFD_CREATE, [address, flags, 0, 0, 0, 0]);
+        let mut result = create(flags | execution)?;
+        if result == i64::from(-libc::EINVAL) {
+            result = create(flags)?;
+        }
+        if result == i64::from(-libc::EACCES) {
+            return Err(InjectError::NoExecutableMemfd { pid });
+        }
+        let in_process = u64::try_from(result).map_err(|_| InjectError::RemoteCall {
+            pid,
+            call,
+            source: io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(0)),
+        })?;
+        let entry = format!("task/{}/fd/{in_process}", thread.thread());
+        match process.open_entry(&entry, OFlags::RDWR) {
+            Ok(here) => Ok(Self { in_process, here }),
+            Err(source) => {
+                // The first failure is the one to tell.
+                let _ = close(thread, in_process);
+                Err(system(process, "opening a memory file", source))
+            }
+        }
+    }
+
+    /// Has the thread close it in the process.
+    pub(super) fn close(&self, thread: &mut Borrowed<'_>) -> Result<(), InjectError> {
+        if thread.is_ours() { close(thread, self.in_process) } else { Ok(()) }
+    }
+}
+
+fn close(thread: &mut Borrowed<'_>, descriptor: u64) -> Result<(), InjectError> {
+    thread.checked_system_call("close", number::CLOSE, [descriptor, 0, 0, 0, 0, 0]).map(|_| ())
+}
