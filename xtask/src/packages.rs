@@ -14,13 +14,19 @@ use crate::{
     system::{self, Need},
 };
 
-/// What is fetched together, and for which Pythons: each alone, so that one that cannot be had is no reason to do
-/// without the others. PyTorch is not among them: PyPI has it for CUDA only, which is several gigabytes.
-const WANTED: [(&[&str], &[(u8, u8)]); 4] = [
-    (&["numpy"], &EACH_WAY),
-    (&["fastapi", "uvicorn"], &EACH_WAY),
-    (&["transformers"], &EACH_WAY),
-    (&["greenlet"], &HOOKED),
+/// Packages that are fetched together.
+struct Wanted {
+    packages: &'static [&'static str],
+    versions: &'static [(u8, u8)],
+}
+
+/// What is fetched: each alone, so that one that cannot be had is no reason to do without the others. PyTorch is not
+/// among them: PyPI has it for CUDA only, which is several gigabytes.
+const WANTED: [Wanted; 4] = [
+    Wanted { packages: &["numpy"], versions: &EACH_WAY },
+    Wanted { packages: &["fastapi", "uvicorn"], versions: &EACH_WAY },
+    Wanted { packages: &["transformers"], versions: &EACH_WAY },
+    Wanted { packages: &["greenlet"], versions: &HOOKED },
 ];
 
 /// One without `sys.monitoring` and one with it, that every machine for tests has.
@@ -55,7 +61,7 @@ fn fetch(update: bool) -> Result<()> {
     let lock = File::create(all.join("lock")).context("cannot make the lock file")?;
     lock.lock().context("cannot take the lock")?;
     let mut failures = Vec::new();
-    for (packages, versions) in WANTED {
+    for Wanted { packages, versions } in WANTED {
         for version in versions {
             let folder = places::python_packages(*version);
             let is_there = packages.iter().all(|package| folder.join(package).is_dir());
