@@ -10,7 +10,7 @@ mod helper;
 use std::fs;
 
 use calls::{counts, script, start};
-use helper::{attach, on_each};
+use helper::{GETPPID, attach, on_each};
 use serde_json::json;
 
 /// What is run, and which functions it calls how often.
@@ -119,9 +119,10 @@ fn lines_options_and_exclusions_mean_what_they_say() {
                        */calls.py:other frequency=7\n\
                        */calls.py:K.* delay=0\n\
                        !*/calls.py:K.static_*\n\
-                       json.decoder:*\n\
-                       native:*/libc.so.6:getppid\n";
-        let session = attach(&service, targets, &["--delay", "5us"]);
+                       json.decoder:*\n"
+            .to_owned()
+            + GETPPID;
+        let session = attach(&service, &targets, &["--delay", "5us"]);
         service.ask("times(70, plain, 1); times(70, other, 1); times(70, INSTANCE.m)").unwrap();
         service
             .ask("times(70, K.static_method); times(20, json.loads, '[1]'); times(7, os.getppid)")

@@ -8,7 +8,7 @@ mod calls;
 mod helper;
 
 use calls::{code, list, run, start};
-use helper::{images, on_each, threads, tools};
+use helper::{GETPPID, images, on_each, threads, tools};
 
 #[test]
 fn loaded_functions_are_named_before_anything_is_slowed() {
@@ -47,7 +47,7 @@ fn loaded_functions_are_named_before_anything_is_slowed() {
 fn a_site_is_listed_with_its_own_function() {
     on_each(|python| {
         let service = start(python, &[]);
-        let run = list(service.pid(), "*/calls.py:plain\nnative:*/libc.so.6:getppid\n", &[]);
+        let run = list(service.pid(), &format!("*/calls.py:plain\n{GETPPID}"), &[]);
         assert!(run.status.success(), "{python}: {}", run.stderr);
         let lines = run.stdout.split_once("\nline 1: ").unwrap().1;
         let (of_python, of_native) = lines.split_once("\nline 2: ").unwrap();
@@ -107,9 +107,9 @@ fn strictly_a_target_that_selects_nothing_is_an_error() {
         let mut service = start(python, &[]);
         let pid = service.pid();
         let before = code(pid, python);
-        let targets = "*/calls.py:plain\n*:no_such\nnative:*/libc.so.6:getppid\n";
+        let targets = format!("*/calls.py:plain\n*:no_such\n{GETPPID}");
         for verb in [list, run] {
-            let run = verb(pid, targets, &["--strict"]);
+            let run = verb(pid, &targets, &["--strict"]);
             assert_eq!(run.status.code(), Some(3), "{python}: {}", run.stderr);
             assert!(run.stderr.contains("line 2: `*:no_such` selects nothing"), "{python}: {}", run.stderr);
             assert!(run.stderr.matches("selects nothing").count() == 1, "{python}: {}", run.stderr);

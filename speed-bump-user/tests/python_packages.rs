@@ -43,7 +43,8 @@ const PACKAGES: [Package; 3] = [
 fn with_packages() -> Vec<(&'static PythonBuild, PathBuf)> {
     let builds = pythons().iter().filter(|build| build.form != Form::Container && !build.free_threaded);
     let folders = builds.map(|build| (build, places::python_packages(build.minor())));
-    folders.filter(|(_, folder)| folder.is_dir()).collect()
+    let is_for_us = |folder: &Path| PACKAGES.iter().any(|package| folder.join(package.installed).is_dir());
+    folders.filter(|(_, folder)| is_for_us(folder)).collect()
 }
 
 /// Runs a case for each package of each interpreter that it is possible on. A macro, so that what is skipped goes by

@@ -65,15 +65,15 @@ fn what_the_probe_cannot_tell_apart_is_said() {
     on_each(|python| {
         let mut service = start(python, &[]);
         let session = attach(&service, "*/calls.py:K.m\n");
-        // The probe gives no line for a function that begins with a closure's variables, as super() makes it.
+        // From 3.11 on the probe gives no line for a function that begins with a closure's variables, as super()
+        // makes it: they have an instruction of their own, which has none. Before, it always gives the first.
+        let told_apart = python.minor() < (3, 11);
         service.ask("times(7, Sub(1).m); times(5, OTHER.m)").unwrap();
         let ended = session.stop().unwrap();
-        assert_eq!(ended.counts(0).0, 14, "{python}: {}", ended.report);
+        assert_eq!(ended.counts(0).0, if told_apart { 7 } else { 14 }, "{python}: {}", ended.report);
         let warnings = ended.report["warnings"].to_string();
-        assert!(
-            warnings.contains("cannot be told apart") && warnings.contains("Sub.m"),
-            "{python}: {warnings}"
-        );
+        let is_said = warnings.contains("cannot be told apart") && warnings.contains("Sub.m");
+        assert_eq!(is_said, !told_apart, "{python}: {warnings}");
     });
 }
 

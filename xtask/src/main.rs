@@ -35,9 +35,9 @@ enum Command {
     Demo(demo::Options),
     /// Build the BPF objects that the loader embeds, or check that they are what the source says.
     Ebpf(ebpf::Options),
-    /// Fetch large Python packages from PyPI into target/python-packages, for tests.
+    /// Fetch Python packages from PyPI into target/python-packages, for tests.
     Packages(packages::Options),
-    /// Fetch Debian's newer Pythons into target/pythons, for tests.
+    /// Fetch Debian's newer Pythons, and an old one, into target/pythons, for tests.
     Pythons(pythons::Options),
     /// Attach to live Python servers and leave them, hundreds of times. Needs root.
     Soak(soak::Options),

@@ -1,4 +1,4 @@
-//! `cargo xtask packages`: large packages from PyPI, for tests that have them in a process.
+//! `cargo xtask packages`: packages from PyPI, for tests that have them in a process.
 //!
 //! They lie in target/python-packages, a folder for each version of Python, which tests put on PYTHONPATH. Nothing
 //! is installed for anything else.
@@ -14,12 +14,26 @@ use crate::{
     system::{self, Need},
 };
 
+/// Packages that are fetched together.
+struct Wanted {
+    packages: &'static [&'static str],
+    versions: &'static [(u8, u8)],
+}
+
 /// What is fetched: each alone, so that one that cannot be had is no reason to do without the others. PyTorch is not
 /// among them: PyPI has it for CUDA only, which is several gigabytes.
-const PACKAGES: [&[&str]; 3] = [&["numpy"], &["fastapi", "uvicorn"], &["transformers"]];
+const WANTED: [Wanted; 4] = [
+    Wanted { packages: &["numpy"], versions: &EACH_WAY },
+    Wanted { packages: &["fastapi", "uvicorn"], versions: &EACH_WAY },
+    Wanted { packages: &["transformers"], versions: &EACH_WAY },
+    Wanted { packages: &["greenlet"], versions: &HOOKED },
+];
 
-/// For which Pythons: one without `sys.monitoring` and one with it, that every machine for tests has.
-const VERSIONS: [(u8, u8); 2] = [(3, 11), (3, 14)];
+/// One without `sys.monitoring` and one with it, that every machine for tests has.
+const EACH_WAY: [(u8, u8); 2] = [(3, 11), (3, 14)];
+
+/// Those with a frame evaluation hook, which what switches stacks could confuse.
+const HOOKED: [(u8, u8); 4] = [(3, 8), (3, 9), (3, 10), (3, 11)];
 
 const PIP: Need = Need { program: "pip3", package: "python3-pip", purpose: "to fetch packages from PyPI" };
 
@@ -47,12 +61,12 @@ fn fetch(update: bool) -> Result<()> {
     let lock = File::create(all.join("lock")).context("cannot make the lock file")?;
     lock.lock().context("cannot take the lock")?;
     let mut failures = Vec::new();
-    for version in VERSIONS {
-        let folder = places::python_packages(version);
-        for packages in PACKAGES {
+    for Wanted { packages, versions } in WANTED {
+        for version in versions {
+            let folder = places::python_packages(*version);
             let is_there = packages.iter().all(|package| folder.join(package).is_dir());
             if !is_there || update {
-                failures.extend(install(version, packages).err().map(|error| format!("{error:#}")));
+                failures.extend(install(*version, packages).err().map(|error| format!("{error:#}")));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask pythons`: Debian's newer Pythons, for tests on a machine whose own Debian is older.
+//! `cargo xtask pythons`: the Pythons of newer Debians and of an older one, for tests on a machine that has another.
 //!
 //! They come through an apt of their own (`archive`) and are unpacked with all libraries, the C library too, into
 //! a folder each (`unpack`). What Debian does not package is built from its sources, if that is asked for (`source`).
@@ -17,10 +17,13 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use speed_bump_testing::{places, pythons::pythons};
 
-use archive::Archive;
+use archive::{Archive, NEWER, OLDER};
 
-/// The versions that tests want: those with perf trampolines, and 3.15 with USDT.
-const VERSIONS: [&str; 3] = ["3.13", "3.14", "3.15"];
+/// The versions that tests want: those with perf trampolines, 3.15 with USDT, and Debian 11's with its C library.
+const VERSIONS: [&str; 4] = [OLD, "3.13", "3.14", "3.15"];
+
+/// The version that Debian 11 has.
+const OLD: &str = "3.9";
 
 /// What packages from PyPI expect of every system, and Debian's Python does without.
 const ALSO: &str = "libstdc++6";
@@ -75,8 +78,7 @@ fn build(update: bool) -> Result<()> {
     let mut failures = Vec::new();
     for build in &source::BUILDS {
         if update || !source::is_complete(&folder, build) {
-            let built =
-                Archive::open(&folder.join("apt")).and_then(|apt| source::build(&folder, build, &apt));
+            let built = Archive::open(&folder, &NEWER).and_then(|apt| source::build(&folder, build, &apt));
             failures.extend(built.err().map(|error| format!("Python {}: {error:#}", build.name)));
         }
     }
@@ -98,26 +100,32 @@ fn lock(folder: &Path) -> Result<File> {
 fn fetch(versions: &[&str], update: bool) -> Result<()> {
     let folder = places::fetched_pythons();
     let _lock = lock(&folder)?;
-    let is_wanted = |version: &&&str| update || !unpack::is_complete(&folder.join(version), ALSO);
-    let wanted: Vec<_> = versions.iter().filter(is_wanted).collect();
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let archive = Archive::open(&folder.join("apt"))?;
+    let is_wanted = |version: &str| update || !unpack::is_complete(&folder.join(version), ALSO);
+    let wanted = versions.iter().copied().filter(|version| is_wanted(version));
+    let (old, new): (Vec<_>, Vec<_>) = wanted.partition(|version| *version == OLD);
     // One that cannot be had is no reason to do without the others.
     let mut failures = Vec::new();
-    for version in wanted {
-        let fetched =
-            archive.download(&[&format!("python{version}"), ALSO]).and_then(|packages| match packages {
-                Some(packages) => unpack::unpack(&folder, version, &packages),
-                None => bail!("Debian has none at present"),
-            });
-        if let Err(error) = fetched {
-            failures.push(format!("Python {version}: {error:#}"));
+    for (suites, versions) in [(&NEWER, new), (&OLDER, old)] {
+        if versions.is_empty() {
+            continue;
+        }
+        match Archive::open(&folder, suites) {
+            Ok(archive) => failures.extend(versions.into_iter().filter_map(|version| {
+                let error = fetch_from(&archive, &folder, version).err()?;
+                Some(format!("Python {version}: {error:#}"))
+            })),
+            Err(error) => failures.push(format!("Python {}: {error:#}", versions.join(", "))),
         }
     }
     if !failures.is_empty() {
         bail!("{}", failures.join("\n"));
     }
     Ok(())
+}
+
+fn fetch_from(archive: &Archive, folder: &Path, version: &str) -> Result<()> {
+    match archive.download(&[&format!("python{version}"), ALSO])? {
+        Some(packages) => unpack::unpack(folder, version, &packages),
+        None => bail!("Debian has none at present"),
+    }
 }

@@ -43,6 +43,13 @@ const NEEDS: [Need; 6] = [
     },
 ];
 
+/// What a single test runs, and is skipped without.
+const OPTIONAL: [Need; 1] = [Need {
+    program: "musl-gcc",
+    package: "musl-tools",
+    purpose: "to compile a program with another C library",
+}];
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// Install and fetch nothing: what is missing is skipped, or fails.
@@ -57,12 +64,15 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if !options.offline {
         system::ensure(&NEEDS)?;
+        if let Err(error) = system::ensure(&OPTIONAL) {
+            eprintln!("warning: no musl for the tests: {error:#}");
+        }
         // Tests of a Python that cannot be had are skipped, and say so.
         if let Err(error) = pythons::ensure() {
-            eprintln!("warning: no newer Pythons for the tests: {error:#}");
+            eprintln!("warning: not all Pythons for the tests: {error:#}");
         }
         if let Err(error) = packages::ensure() {
-            eprintln!("warning: no large packages for the tests: {error:#}");
+            eprintln!("warning: not all Python packages for the tests: {error:#}");
         }
     }
     let skips = places::target().join("test-skips.txt");

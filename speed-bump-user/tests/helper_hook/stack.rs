@@ -1,7 +1,7 @@
 //! The C stack, of which 3.11 takes more with a hook than without.
 
 use speed_bump_abi::control_block::notice;
-use speed_bump_testing::{places, skip};
+use speed_bump_testing::{places, skip_case};
 
 use crate::program::{Program, TARGETS, counts, on_each, prepared};
 
@@ -65,10 +65,9 @@ fn deep_recursion_never_overflows_the_stack_for_a_hook() {
 fn greenlets_switch_stacks_below_the_hook() {
     on_each(|python| {
         let mut program = prepared(python);
-        let (major, minor) = python.minor();
-        let folder = places::target().join(format!("tools/greenlet-{major}.{minor}"));
-        if !folder.is_dir() {
-            return skip!("no greenlet: pip{major}.{minor} install --target {} greenlet", folder.display());
+        let folder = places::python_packages(python.minor());
+        if !folder.join("greenlet").is_dir() {
+            return skip_case!(python, "no greenlet is here: run `cargo xtask packages`, which needs PyPI");
         }
         program.ask(&format!("sys.path.append('{}')", folder.display()));
         assert_eq!(program.evaluate("switched(200)"), 200, "{python}");

@@ -1,4 +1,4 @@
-//! An apt of our own: Debian's newer suites, from the mirror that this system uses, beside the system's apt
+//! An apt of our own: other suites of Debian, from the mirror that this system uses, beside the system's apt
 //! and without its knowledge. apt verifies signatures and checksums.
 
 use std::{
@@ -14,9 +14,21 @@ use crate::{
     system::{self, Need},
 };
 
+/// Suites that are read together. Others have a folder of their own: a suite that leaves the mirror, as old ones do
+/// one day, takes nothing else with it, and libraries come from where the Python comes from.
+#[derive(Debug)]
+pub(super) struct Suites {
+    /// The folder in target/pythons.
+    folder: &'static str,
+    names: &'static [&'static str],
+}
+
 /// Where newer Pythons are, the steadiest first. apt takes the newest version that it finds; experimental only
 /// counts for what is nowhere else.
-const SUITES: [&str; 4] = ["trixie", "forky", "sid", "experimental"];
+pub(super) const NEWER: Suites = Suites { folder: "apt", names: &["trixie", "forky", "sid", "experimental"] };
+
+/// Debian 11: the last with a glibc of several libraries (2.31).
+pub(super) const OLDER: Suites = Suites { folder: "apt-bullseye", names: &["bullseye"] };
 
 /// What every signature is checked against.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -31,8 +43,9 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Sets the folder up and reads the package lists.
-    pub(super) fn open(folder: &Path) -> Result<Self> {
+    /// Sets its folder up, in this one, and reads the package lists.
+    pub(super) fn open(folder: &Path, suites: &Suites) -> Result<Self> {
+        let folder = &folder.join(suites.folder);
         if !system::is_debian() {
             bail!("Debian's Pythons are fetched with apt, which this system does not have");
         }
@@ -59,7 +72,7 @@ impl Archive {
         };
         // Nothing is installed: apt shall name every library, the C library too.
         write("state/status", "")?;
-        let suites = SUITES.join(" ");
+        let suites = suites.names.join(" ");
         let sources = |types: &str| {
             format!(
                 "Types: {types}\nURIs: {mirror}\nSuites: {suites}\nComponents: main\nSigned-By: {KEYRING}\n"
@@ -183,7 +196,7 @@ fn mirror() -> Result<String> {
         .lines()
         .find_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
             // Suite or codename; a third party's repository has another component, or fails the signature.
-            [uri, release, "main"] if release == codename || SUITES.contains(&release) => {
+            [uri, release, "main"] if release == codename || NEWER.names.contains(&release) => {
                 Some(uri.to_owned())
             }
             _ => None,

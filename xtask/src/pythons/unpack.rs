@@ -4,12 +4,10 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context as _, Result, bail};
-
-use crate::shell;
 
 /// The file that says that all else is there; it lists the packages.
 const STAMP: &str = "packages.txt";
@@ -59,14 +57,15 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
     let root = fresh.join("root");
     prepare(&root)?;
     for package in packages {
-        shell::run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&root))?;
+        extract(package, &root)?;
     }
     let python = format!("python{version}");
     if !root.join("usr/bin").join(&python).is_file() {
         bail!("the packages of {python} bring no usr/bin/{python}");
     }
-    let loader = first_match(&root, &["usr/lib64", "usr/lib"], "ld-linux")?;
     let libraries = folder_of(&root, "libc.so.6")?;
+    // Not the one in lib64: in older Debians that is a link to an absolute path, which means another root here.
+    let loader = first_match(&root, &libraries, "ld-linux")?;
     for (name, text) in [("python", LAUNCH_WITH_LOADER), ("container", LAUNCH_IN_CONTAINER)] {
         let text =
             text.replace("@PYTHON@", &python).replace("@LOADER@", &loader).replace("@LIBRARIES@", &libraries);
@@ -91,17 +90,39 @@ fn prepare(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The first file in these folders of the root whose name begins so, relative to the root.
-fn first_match(root: &Path, folders: &[&str], prefix: &str) -> Result<String> {
-    for folder in folders {
-        for entry in fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with(prefix) {
-                return Ok(format!("{folder}/{name}"));
-            }
+/// Unpacks one package. `dpkg-deb --extract` would put folders in place of the links into /usr, where a package has
+/// files in /lib as Debian 11's do.
+fn extract(package: &Path, root: &Path) -> Result<()> {
+    let mut reader = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(package)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run dpkg-deb")?;
+    let files = reader.stdout.take().context("dpkg-deb has no standard output")?;
+    let unpacked = Command::new("tar")
+        .args(["--extract", "--keep-directory-symlink", "--warning=no-timestamp", "--directory"])
+        .arg(root)
+        .stdin(files)
+        .status();
+    let read = reader.wait().context("cannot wait for dpkg-deb")?;
+    let unpacked = unpacked.context("cannot run tar")?;
+    if !read.success() || !unpacked.success() {
+        bail!("cannot unpack {}: dpkg-deb: {read}, tar: {unpacked}", package.display());
+    }
+    Ok(())
+}
+
+/// The file in this folder of the root whose name begins so, relative to the root.
+fn first_match(root: &Path, folder: &str, prefix: &str) -> Result<String> {
+    for entry in fs::read_dir(root.join(folder))?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(prefix) {
+            return Ok(format!("{folder}/{name}"));
         }
     }
-    bail!("no {prefix}… in {}", root.display())
+    bail!("no {prefix}… in {}", root.join(folder).display())
 }
 
 /// The folder below usr/lib that holds this library, relative to the root: usr/lib/x86_64-linux-gnu.
