@@ -5,6 +5,8 @@
 //! so a drift of the machine, or its being busy for a while, falls on both. How much the two differ by themselves shows
 //! before the first attach. A program of nothing but calls is attached to as well with its function selected and a
 //! delay of 0: what a matched call costs.
+//!
+//! On a busy machine it helps to keep all of it on one processor, before everything else: `taskset -c 1 chrt -f 1`.
 
 use std::{path::Path, process::ExitCode, thread, time::Duration};
 
