@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// What the first eight bytes of a block are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// How often the loader increments [`ControlBlock::heartbeat`].
 pub const HEARTBEAT_EVERY_MS: u32 = 100;
@@ -35,6 +35,8 @@ pub enum Command {
     /// As [`Command::Run`], in a program that has not reached its first instruction yet: there is no thread until Python
     /// is initialised, and calls are visible from that very moment on.
     RunFromStart = 3,
+    /// Handle the signals of [`ControlBlock::signals`], and nothing else: the program need not have a Python.
+    HandleSignals = 4,
 }
 
 /// How far the helper is.
@@ -110,6 +112,36 @@ pub mod notice {
     pub const STACK_SHORT: u32 = 64;
 }
 
+/// How many signals a session can use, each for one delay.
+pub const SIGNALS: usize = 16;
+
+/// A signal, and what the helper does on it.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct SignalSlot {
+    /// Its number; 0: the slot is free.
+    pub number: AtomicU32,
+    /// Written by the helper: a [`Handling`].
+    pub handling: AtomicU32,
+    /// How long it spins, in ns of `CLOCK_MONOTONIC`.
+    pub spin_ns: AtomicU64,
+}
+
+/// Whether a signal is handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Handling {
+    /// The helper has not looked yet.
+    Unknown = 0,
+    /// By the helper.
+    Ours = 1,
+    /// The program handles or ignores it itself; it was left alone.
+    Theirs = 2,
+}
+
+/// How long a heartbeat may stand still until a spin in flight ends, in ns: the loader is gone.
+pub const SPIN_WITHOUT_LOADER_NS: u64 = 1_000_000_000;
+
 /// Bytes of [`ControlBlock::failure_text`].
 pub const FAILURE_TEXT_BYTES: usize = 192;
 
@@ -172,6 +204,16 @@ pub struct ControlBlock {
     pub surveyed: AtomicU64,
     /// Written by the helper: NUL-padded UTF-8.
     pub failure_text: FailureText,
+
+    /// What the session's signals mean. In use while the command is not [`Command::Leave`]: then a spin in flight ends.
+    pub signals: [SignalSlot; SIGNALS],
+    /// Written by the helper: the address of its signal handler, when it has looked at all of [`ControlBlock::signals`].
+    pub handler: AtomicU64,
+    /// 1: no signal of the session is on its way, and none will be sent: the helper gives them back when it leaves. As long as it
+    /// is 0 its handlers stay, since a signal without one ends the process.
+    pub signals_over: AtomicU32,
+    /// Reserved, 0.
+    pub reserved: AtomicU32,
 }
 
 /// A text that is written once, before the state says that it is there.

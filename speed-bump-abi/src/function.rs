@@ -29,6 +29,8 @@ pub struct FunctionStats {
     /// Not a sum: what the [`Telltale`](crate::Telltale) said after the last spins, in ns, by [`running_median`](crate::policy::running_median).
     /// 0 before the first.
     pub telltale_ns: u64,
+    /// Calls that should have been delayed by a signal and were not, as it could not be sent safely.
+    pub missed: u64,
 }
 
 /// A trampoline of CPython's perf support (3.12+): one per code object and process.

@@ -20,7 +20,7 @@ pub mod site;
 
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, PythonKey, TrampolineKey, Verdict};
-pub use policy::{ColdSegment, Coldness, Control, Policy, Telltale};
+pub use policy::{ColdSegment, Coldness, Control, Handshake, Policy, Telltale};
 pub use site::{ArgumentSpec, Cookie, SiteArguments};
 
 #[cfg(feature = "user")]
@@ -39,6 +39,7 @@ mod pod {
         Event,
         FunctionEntry,
         FunctionStats,
+        Handshake,
         Policy,
         PythonCodeEvent,
         PythonKey,
@@ -56,12 +57,13 @@ mod tests {
     fn records_have_no_padding_and_keep_their_layout() {
         assert_eq!(size_of::<Control>(), 3 * 8);
         assert_eq!(size_of::<Coldness>(), 8 + 3 * 8);
-        assert_eq!(size_of::<Policy>(), 2 * 8);
+        assert_eq!(size_of::<Policy>(), 4 * 8);
         assert_eq!(size_of::<ArgumentSpec>(), 1 + 1 + 2 + 2 + 2 + 8);
         assert_eq!(size_of::<SiteArguments>(), 6 * 4 + 3 * size_of::<ArgumentSpec>());
         assert_eq!(offset_of!(SiteArguments, arguments), 24);
         assert_eq!(size_of::<FunctionEntry>(), 4);
-        assert_eq!(size_of::<FunctionStats>(), 5 * 8);
+        assert_eq!(size_of::<FunctionStats>(), 6 * 8);
+        assert_eq!(size_of::<Handshake>(), 2 * 8);
         assert_eq!(size_of::<Telltale>(), 16 * 64);
         assert_eq!(size_of::<TrampolineKey>(), 2 * 8);
         assert_eq!(size_of::<PythonKey>(), function::FILE_BYTES + function::NAME_BYTES + 4);
@@ -71,8 +73,10 @@ mod tests {
 
     #[test]
     fn the_control_block_keeps_its_layout() {
-        use control_block::{ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord};
-        assert_eq!(size_of::<ControlBlock>(), 136 + FAILURE_TEXT_BYTES);
+        use control_block::{ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot};
+        assert_eq!(size_of::<ControlBlock>(), 136 + FAILURE_TEXT_BYTES + 16 * SIGNALS + 16);
+        assert_eq!(size_of::<SignalSlot>(), 16);
+        assert_eq!(offset_of!(ControlBlock, signals), 136 + FAILURE_TEXT_BYTES);
         assert_eq!(offset_of!(ControlBlock, generation), 40);
         assert_eq!(offset_of!(ControlBlock, functions_offset), 56);
         assert_eq!(offset_of!(ControlBlock, state), 96);

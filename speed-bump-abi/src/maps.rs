@@ -34,6 +34,8 @@ pub const EVENTS: &str = "EVENTS";
 pub const HELD: &str = "HELD";
 /// One `u64`: how many of them wait.
 pub const HOLDERS: &str = "HOLDERS";
+/// [`Handshake`](crate::Handshake) by thread-group id as the initial PID namespace numbers it.
+pub const HANDSHAKES: &str = "HANDSHAKES";
 /// `u64` by [`Fault`] position: things that went wrong, for the loader to report.
 pub const FAULTS: &str = "FAULTS";
 

@@ -106,4 +106,42 @@ pub struct Policy {
     pub delay_ns: u64,
     /// Every `frequency`-th matching call is a trigger; 0 and 1 both mean every call.
     pub frequency: u64,
+    /// The signal on which the helper spins, 1 to 64; 0: the program spins.
+    pub signal: u32,
+    /// Where the helper cannot be sent its signal: 1, the program spins; 0, the call is not delayed, and counted as missed.
+    pub or_spin: u32,
+    /// What delivering the signal and returning from its handler take, in ns.
+    pub signal_ns: u64,
+}
+
+impl Policy {
+    /// What the program spins of a delay that the helper is signalled for, in ns: long enough to make up for what the site and
+    /// the signal cost, whatever that is, and too short to hold anything up. The helper spins the rest.
+    pub const PROGRAMS_SHARE_NS: u64 = 25_000;
+
+    /// What the helper spins of a delay.
+    #[inline(always)]
+    pub const fn helpers_share_ns(delay_ns: u64) -> u64 {
+        delay_ns.saturating_sub(Self::PROGRAMS_SHARE_NS)
+    }
+}
+
+/// A process whose helper has answered that it handles the signals of the session.
+///
+/// The program sends a signal only if this is the very process, and the kernel has this handler for the signal at that
+/// moment: an exec, or a program that takes the signal for itself, ends that by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Handshake {
+    /// When the process started, in ticks since boot, as in /proc/PID/stat.
+    pub started: u64,
+    /// Address of the helper's handler.
+    pub handler: u64,
+}
+
+impl Handshake {
+    /// `USER_HZ`, the ticks of a second in /proc/PID/stat on all 64-bit architectures.
+    pub const TICKS_PER_SECOND: u64 = 100;
+    /// Length of a tick in ns.
+    pub const TICK_NS: u64 = 1_000_000_000 / Self::TICKS_PER_SECOND;
 }

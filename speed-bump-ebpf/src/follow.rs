@@ -8,11 +8,12 @@ use aya_ebpf::{
     macros::raw_tracepoint,
     programs::RawTracePointContext,
 };
-use speed_bump_abi::{Event, EventKind, maps::Fault};
+use speed_bump_abi::{Event, EventKind, Handshake, maps::Fault};
 
 use crate::{
     hold,
-    maps::{EVENTS, TRACKED, fault},
+    maps::{EVENTS, HANDSHAKES, TRACKED, fault},
+    signal,
 };
 
 /// Offset of `task_struct.pid`: the thread's id.
@@ -58,6 +59,14 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
     if pid != tgid {
         return 0; // a thread: covered with its process
     }
+    // The child has the helper's handler, until it executes.
+    // SAFETY: the value is copied at once.
+    if let Some(handshake) = unsafe { HANDSHAKES.get(parent_tgid).copied() }
+        && let Some(started) = signal::started(child)
+        && HANDSHAKES.insert(tgid, Handshake { started, ..handshake }, 0).is_err()
+    {
+        fault(Fault::NoRoom);
+    }
     let shares_memory = field::<u64>(child, &TASK_MM_OFFSET) == field::<u64>(parent, &TASK_MM_OFFSET);
     if TRACKED.insert(tgid, 1, 0).is_err() {
         fault(Fault::NoRoom);
@@ -75,6 +84,7 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn process_exec(_context: RawTracePointContext) -> i32 {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    let _ = HANDSHAKES.remove(tgid);
     // SAFETY: as above.
     if unsafe { TRACKED.get(tgid) }.is_some() {
         let event = Event { kind: EventKind::Exec as u32, pid: tgid, detail: 0, parent: 0 };

@@ -13,6 +13,7 @@ mod hold;
 mod maps;
 mod python_helper;
 mod python_usdt;
+mod signal;
 mod spin;
 mod telltale;
 mod visit;

@@ -5,7 +5,7 @@ use aya_ebpf::{
     maps::{Array, HashMap, PerCpuArray, RingBuf},
 };
 use speed_bump_abi::{
-    Coldness, Control, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, Telltale,
+    Coldness, Control, FunctionEntry, FunctionStats, Handshake, Policy, PythonKey, SiteArguments, Telltale,
     TrampolineKey,
     maps::{EVENTS_BYTES, FAULT_COUNT, Fault, HELD_BYTES, PYTHON_CAPACITY, TRACKED_CAPACITY},
 };
@@ -39,6 +39,8 @@ pub static PYTHON_VERDICTS: Array<u32> = Array::with_max_entries(PYTHON_CAPACITY
 pub static PYTHON_PENDING: Array<u64> = Array::with_max_entries(PYTHON_CAPACITY, 0);
 #[map]
 pub static TRACKED: HashMap<u32, u8> = HashMap::with_max_entries(TRACKED_CAPACITY, 0);
+#[map]
+pub static HANDSHAKES: HashMap<u32, Handshake> = HashMap::with_max_entries(TRACKED_CAPACITY, 0);
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(EVENTS_BYTES, 0);
 #[map]

@@ -1,12 +1,12 @@
 //! What happens at every probe site once the function is known: count, ask the policy, delay.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use speed_bump_abi::{Coldness, FunctionEntry};
+use speed_bump_abi::{Coldness, FunctionEntry, FunctionStats, Policy};
 
 use crate::{
     count,
     maps::{COLDNESS, CONTROL, COUNTERS, FUNCTIONS, POLICIES, STATS},
-    spin, telltale,
+    signal, spin, telltale,
 };
 
 /// Counts a call of `function` and delays it if its target's policy says so.
@@ -54,19 +54,48 @@ pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64, 
         overhead_ns += coldness.more_ns(now_ns - entered_ns);
     }
     overhead_ns += telltale::more_ns(stats);
-    let spent_ns = if delay_ns > overhead_ns {
-        let deadline_ns = entered_ns + (delay_ns - overhead_ns);
-        telltale::walk();
-        let ended_ns = spin::until(deadline_ns, now_ns);
-        telltale::observe(stats, ended_ns);
-        ended_ns - entered_ns
-    } else {
-        0
-    };
+    let mut helpers_ns = if policy.signal == 0 { 0 } else { Policy::helpers_share_ns(delay_ns) };
+    if helpers_ns != 0 {
+        if signal::may_send(policy.signal) {
+            overhead_ns += policy.signal_ns;
+        } else if policy.or_spin != 0 {
+            helpers_ns = 0;
+        } else {
+            return missed(stats);
+        }
+    }
+    let mut spent_ns = spin_for(stats, delay_ns - helpers_ns, overhead_ns, entered_ns, now_ns);
+    // Last of all, as what was found out before may have changed meanwhile.
+    if helpers_ns != 0 && !signal::send(policy.signal) {
+        if policy.or_spin == 0 {
+            return missed(stats);
+        }
+        spent_ns = spin_for(stats, delay_ns, overhead_ns, entered_ns, entered_ns + spent_ns);
+        helpers_ns = 0;
+    }
     // SAFETY: as above.
     unsafe {
         count::add(&raw mut (*stats).delayed, 1);
         count::add(&raw mut (*stats).requested_ns, delay_ns);
-        count::add(&raw mut (*stats).delivered_ns, spent_ns + overhead_ns);
+        count::add(&raw mut (*stats).delivered_ns, spent_ns + overhead_ns + helpers_ns);
     }
+}
+
+/// Spins so long, counted from `entered_ns` on and less the overhead; what has passed since then. A function of its own in BPF
+/// too, which is there once.
+#[inline(never)]
+fn spin_for(stats: *mut FunctionStats, ns: u64, overhead_ns: u64, entered_ns: u64, now_ns: u64) -> u64 {
+    if ns <= overhead_ns {
+        return 0;
+    }
+    telltale::walk();
+    let ended_ns = spin::until(entered_ns + (ns - overhead_ns), now_ns);
+    telltale::observe(stats, ended_ns);
+    ended_ns - entered_ns
+}
+
+#[inline(always)]
+fn missed(stats: *mut FunctionStats) {
+    // SAFETY: `stats` points to a live per-CPU map value.
+    unsafe { count::add(&raw mut (*stats).missed, 1) };
 }

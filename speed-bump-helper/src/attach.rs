@@ -4,7 +4,7 @@ use core::{ffi::c_void, ptr};
 
 use speed_bump_abi::control_block::{Failure, State};
 
-use crate::{block::Block, from_start, host, life, session, sys};
+use crate::{block::Block, from_start, host, life, session, signals, sys};
 
 /// Begins a session with the control block in this file.
 ///
@@ -27,6 +27,7 @@ fn attach(control_fd: i32) -> Result<(), Failure> {
         return Err(Failure::Busy);
     }
     let begun = Block::map(control_fd).and_then(|block| {
+        signals::install(block);
         if block.waits_for_python() && from_start::arm(block)? {
             return Ok(());
         }
@@ -53,6 +54,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     match Block::current() {
         Some(block) => {
             let state = session::serve(block, from_start::take());
+            signals::give_back(block);
             block.leave(state, life::release);
         }
         None => life::release(),

@@ -131,6 +131,7 @@ impl Block {
         match self.head().command.load(Ordering::Acquire) {
             run if run == Command::Run as u32 || run == Command::RunFromStart as u32 => Command::Run,
             survey if survey == Command::Survey as u32 => Command::Survey,
+            signals if signals == Command::HandleSignals as u32 => Command::HandleSignals,
             // Also what no loader of this version says.
             _ => Command::Leave,
         }

@@ -36,6 +36,7 @@ mod list;
 mod monitoring;
 mod python;
 mod session;
+mod signals;
 mod stub;
 mod survey;
 mod sys;

@@ -13,6 +13,7 @@ use crate::{
         api::Api,
         gil::{Gil, Python},
     },
+    signals,
     survey::survey,
     watch::Watch,
 };
@@ -52,6 +53,9 @@ pub(crate) fn serve(block: Block, begun: Option<Session>) -> State {
         block.set_state(State::Waiting);
         Session::new(block)
     });
+    if block.command() == Command::HandleSignals {
+        return session.handle_signals();
+    }
     let ended = Api::look_up().and_then(|api| {
         block.head().python_version.store(api.version.hex, Ordering::Release);
         let ended = session.run(api);
@@ -116,12 +120,26 @@ impl Session {
         Wanted { command: self.block.command(), generation }
     }
 
-    fn is_over(&self) -> bool {
-        if self.watch.loader_is_gone() {
-            self.block.notice(notice::LOADER_GONE);
-            return true;
+    /// Waits for the end of a session that wants nothing of Python.
+    fn handle_signals(&mut self) -> State {
+        self.block.set_state(State::Active);
+        while !self.is_over() {
+            self.watch.wait(self.block);
         }
-        self.block.command() == Command::Leave
+        State::Left
+    }
+
+    fn is_over(&self) -> bool {
+        let is_gone = self.watch.loader_is_gone();
+        if is_gone {
+            self.block.notice(notice::LOADER_GONE);
+        }
+        let is_over = is_gone || self.block.command() == Command::Leave;
+        if is_over {
+            // First, as a thread that spins may hold the interpreter's lock.
+            signals::end();
+        }
+        is_over
     }
 
     fn apply(&mut self, api: &'static Api, wanted: Wanted) -> Result<Done, Fault> {

@@ -6,7 +6,7 @@ use core::{
     sync::atomic::AtomicU32,
 };
 
-use crate::arch::{STAT_SIZE_OFFSET, number, syscall};
+use crate::arch::{SIGNAL_RETURN, STAT_SIZE_OFFSET, number, syscall};
 
 // include/uapi/asm-generic/mman-common.h and include/uapi/linux/mman.h
 const PROT_NONE: usize = 0;
@@ -24,6 +24,10 @@ const FUTEX_WAIT: usize = 0;
 const FUTEX_WAKE: usize = 1;
 // include/uapi/asm-generic/signal-defs.h
 const SIG_SETMASK: usize = 2;
+const SA_SIGINFO: u64 = 4;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SA_ONSTACK: u64 = 0x0800_0000;
+const SA_RESTART: u64 = 0x1000_0000;
 /// Bytes of the kernel's `sigset_t`.
 const SIGNAL_SET_BYTES: usize = 8;
 // include/uapi/linux/prctl.h
@@ -191,4 +195,55 @@ pub(crate) fn name_thread(name: &CStr) {
 pub(crate) fn thread_number() -> u64 {
     // SAFETY: takes nothing and changes nothing.
     unsafe { syscall(number::GETTID, [0; 6]) as u64 }
+}
+
+/// A handler of signals, as the kernel calls it with `SA_SIGINFO`.
+pub(crate) type SignalHandler = extern "C" fn(i32, *mut c_void, *mut c_void);
+
+/// `struct sigaction` of the kernel, on x86-64 and aarch64.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct SignalAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+impl SignalAction {
+    /// Calls the handler on the alternative stack where there is one, and has interrupted system calls go on. Other signals stay
+    /// as they are meanwhile, and the signal itself is blocked.
+    pub(crate) fn of(handler: SignalHandler) -> Self {
+        let restorer = SIGNAL_RETURN.map_or(0, |function| function as usize);
+        let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | if restorer == 0 { 0 } else { SA_RESTORER };
+        Self { handler: handler as usize, flags, restorer, mask: 0 }
+    }
+
+    /// Whether nobody has ever wanted the signal: `SIG_DFL`.
+    pub(crate) fn is_default(&self) -> bool {
+        self.handler == 0
+    }
+
+    /// Whether the handler is this one.
+    pub(crate) fn is(&self, handler: SignalHandler) -> bool {
+        self.handler == handler as usize
+    }
+}
+
+/// What the process does on a signal.
+pub(crate) fn signal_action(signal: u32) -> Result<SignalAction, Errno> {
+    let mut action = SignalAction::default();
+    let place = ptr::from_mut(&mut action) as usize;
+    // SAFETY: the place has the size of a `struct sigaction`, with the set that the call is told.
+    unsafe { call(number::RT_SIGACTION, [signal as usize, 0, place, SIGNAL_SET_BYTES, 0, 0]) }?;
+    Ok(action)
+}
+
+/// Changes what the process does on a signal; what it did before.
+pub(crate) fn set_signal_action(signal: u32, action: &SignalAction) -> Result<SignalAction, Errno> {
+    let mut before = SignalAction::default();
+    let (new, old) = (ptr::from_ref(action) as usize, ptr::from_mut(&mut before) as usize);
+    // SAFETY: as above; the handlers that are set are async-signal-safe and never go away.
+    unsafe { call(number::RT_SIGACTION, [signal as usize, new, old, SIGNAL_SET_BYTES, 0, 0]) }?;
+    Ok(before)
 }

@@ -5,6 +5,7 @@
 
 mod counter;
 mod line;
+mod signal;
 pub mod stubs;
 mod way_back;
 mod way_in;
@@ -13,10 +14,11 @@ use std::{fs::File, io, sync::Arc, thread, time::Instant};
 
 use aya::maps::MapError;
 use serde::Serialize;
-use speed_bump_abi::{Coldness, Control, FunctionEntry, SiteArguments};
+use speed_bump_abi::{Coldness, Control, FunctionEntry, Policy, SiteArguments};
 
 use crate::{
     engine::bpf::{BpfEngine, Capacity, EngineError, Hold, UprobeProgram},
+    kernel::TaskOffsets,
     probe::{
         attach::{self, AttachError, AttachSite, SiteGroup},
         file::ProbeFile,
@@ -67,6 +69,7 @@ pub struct Calibration {
     coldness: [Coldness; Coldness::WAYS],
     nop5_survives_forks: bool,
     tick_ns: u32,
+    signal: Option<Nanos>,
 }
 
 /// Why the machine could not be calibrated.
@@ -89,6 +92,9 @@ pub enum CalibrateError {
     /// The stubs could not be found in our own image.
     #[error("cannot find our own calibration stubs in /proc/self/maps: {0}")]
     Stubs(io::Error),
+    /// Signals could not be tried.
+    #[error("the engine `signal` does not work here: {0}; use `--engine bpf`")]
+    Signal(io::Error),
     /// A map could not be written.
     #[error("cannot set a BPF map: {0}")]
     Map(#[from] MapError),
@@ -108,7 +114,7 @@ impl Calibration {
     /// # Errors
     /// Missing privilege, or a kernel on which uprobes do not work.
     pub fn measure() -> Result<Self, CalibrateError> {
-        match Bench::new(UprobeAttachType::Multi).and_then(|bench| {
+        match Bench::new(UprobeAttachType::Multi, None).and_then(|bench| {
             // Up to 6.9 the link's process filter took the process for its main thread.
             Ok(bench.covers_threads()?.then_some(bench))
         }) {
@@ -116,7 +122,7 @@ impl Calibration {
             Ok(None) => tracing::debug!("uprobe_multi links miss threads on this kernel"),
             Err(error) => tracing::debug!("no uprobe_multi links on this kernel: {error}"),
         }
-        Bench::new(UprobeAttachType::PerfEvent)?.measure()
+        Bench::new(UprobeAttachType::PerfEvent, None)?.measure()
     }
 
     /// How this kernel attaches best.
@@ -132,6 +138,12 @@ impl Calibration {
     /// How fast the processor counts, for [`SiteArguments::tick_ns`].
     pub fn tick_ns(&self) -> u32 {
         self.tick_ns
+    }
+
+    /// What delivering a signal and returning from its handler take; absent until it was
+    /// [measured](Self::measure_signal).
+    pub fn signal(&self) -> Option<Nanos> {
+        self.signal
     }
 
     /// The helper's stub that costs less here. The nop of five bytes is optimised from Linux 6.18 on, and
@@ -178,6 +190,11 @@ impl Calibration {
     }
 }
 
+/// A policy of delaying every call in the program.
+fn spun(delay: Nanos) -> Policy {
+    Policy { delay_ns: delay.0, frequency: 1, ..Policy::default() }
+}
+
 /// The stubs with probes on them.
 struct Bench {
     engine: BpfEngine,
@@ -187,13 +204,13 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(attach_type: UprobeAttachType) -> Result<Self, CalibrateError> {
+    fn new(attach_type: UprobeAttachType, offsets: Option<TaskOffsets>) -> Result<Self, CalibrateError> {
         let stubs = Stub::all();
         let unprobed = costs_ns(&stubs);
         let count = u32::try_from(stubs.len()).unwrap_or(u32::MAX);
         let functions = count.saturating_add(1);
         let capacity = Capacity { targets: 1, sites: count, functions, trampolines: 0, python_usdt: false };
-        let mut engine = BpfEngine::load(capacity, attach_type, None, Hold::default())?;
+        let mut engine = BpfEngine::load(capacity, attach_type, offsets, Hold::default())?;
         engine.set_control(Control { start_ns: 0, end_ns: u64::MAX, stop: 0 })?;
         let mut sites = Vec::new();
         for (index, stub) in (0_u32..).zip(&stubs) {
@@ -261,7 +278,14 @@ impl Bench {
             })
             .collect();
         let attach_type = self.engine.attach_type();
-        Ok(Calibration { attach_type, costs, coldness, nop5_survives_forks, tick_ns: started.tick_ns() })
+        Ok(Calibration {
+            attach_type,
+            costs,
+            coldness,
+            nop5_survives_forks,
+            tick_ns: started.tick_ns(),
+            signal: None,
+        })
     }
 
     /// Tried with the stub, which the kernel has rewritten by now if it does that. In doubt it is taken for deadly.
@@ -289,7 +313,7 @@ impl Bench {
 
     /// What each stub's call costs more than without a probe, in ns.
     fn sweep(&mut self, target: u32, delay: Nanos) -> Result<Vec<u64>, CalibrateError> {
-        self.engine.set_policy(0, delay, 1)?;
+        self.engine.set_policy(0, spun(delay))?;
         for (index, _) in (0_u32..).zip(&self.stubs) {
             self.engine.set_function(index, target)?;
         }

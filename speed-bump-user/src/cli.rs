@@ -6,6 +6,7 @@ pub mod args;
 pub mod attach;
 pub mod calibrate;
 pub mod doctor;
+mod engine;
 pub mod environment;
 pub mod exit;
 pub mod generate;

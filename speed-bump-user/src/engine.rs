@@ -1,10 +1,13 @@
-//! Engines: who spins. `bpf` is the only one yet; an engine knows nothing of targets or of Python.
+//! Engines: who spins. An engine knows nothing of targets or of Python.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use serde::Serialize;
 
+use crate::units::Nanos;
+
 pub mod bpf;
+pub mod signal;
 
 /// Who spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -12,12 +15,55 @@ pub mod bpf;
 pub enum EngineKind {
     /// The BPF program itself, in the kernel, on the thread that made the call.
     Bpf,
+    /// The helper in the process, in user mode, on a signal that the BPF program sends to that thread.
+    Signal,
 }
 
 impl fmt::Display for EngineKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Bpf => "bpf",
+            Self::Signal => "signal",
         })
+    }
+}
+
+/// Which engine the user wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// `signal` for delays above [`signal::AUTOMATIC_ABOVE`] in processes that the helper is in, else `bpf`.
+    #[default]
+    Auto,
+    /// This one alone.
+    Only(EngineKind),
+}
+
+impl EngineChoice {
+    /// The engine for a delay, in a process that the helper is in.
+    pub fn engine(self, delay: Nanos) -> EngineKind {
+        match self {
+            Self::Auto if delay > signal::AUTOMATIC_ABOVE => EngineKind::Signal,
+            // Nothing to spin.
+            Self::Only(EngineKind::Signal) if delay > Nanos(0) => EngineKind::Signal,
+            Self::Auto | Self::Only(_) => EngineKind::Bpf,
+        }
+    }
+
+    /// Whether the helper is wanted for its signals alone.
+    pub fn wants_helper(self) -> bool {
+        self == Self::Only(EngineKind::Signal)
+    }
+}
+
+impl FromStr for EngineChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "bpf" => Ok(Self::Only(EngineKind::Bpf)),
+            "signal" => Ok(Self::Only(EngineKind::Signal)),
+            _ => Err(format!("`{text}` is no engine: expected bpf, signal or auto")),
+        }
     }
 }

@@ -25,6 +25,7 @@ use std::sync::{
     mpsc,
 };
 
+use speed_bump_abi::control_block::Command;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::{
@@ -72,7 +73,7 @@ pub struct Standing {
 #[derive(Debug)]
 enum Order {
     /// Bring the helper in.
-    BringIn { terms: Box<Terms>, room: Room, outcome: mpsc::Sender<Outcome> },
+    BringIn { terms: Box<Terms>, room: Room, command: Command, outcome: mpsc::Sender<Outcome> },
 }
 
 /// What came of it.
@@ -92,10 +93,15 @@ impl Standing {
     ///
     /// # Errors
     /// The program goes on without, and is not followed.
-    pub fn bring_in(self, terms: &Terms, room: Room) -> Result<(Presence, Held), PresenceError> {
+    pub fn bring_in(
+        self,
+        terms: &Terms,
+        room: Room,
+        command: Command,
+    ) -> Result<(Presence, Held), PresenceError> {
         let gone = || PresenceError::Gone { pid: self.process.pid() };
         let (outcome, result) = mpsc::channel();
-        let order = Order::BringIn { terms: Box::new(terms.clone()), room, outcome };
+        let order = Order::BringIn { terms: Box::new(terms.clone()), room, command, outcome };
         self.orders.send(order).map_err(|_| gone())?;
         let Outcome { presence, held } = result.recv().map_err(|_| gone())?;
         Ok((presence?, Held(held)))

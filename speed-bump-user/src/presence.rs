@@ -98,6 +98,8 @@ pub struct Terms {
     pub timeout: Duration,
     /// What keeps the helpers from leaving.
     pub heartbeat: Arc<Heartbeat>,
+    /// Signals that they handle, and how long they spin on each.
+    pub signals: Arc<[(u32, Nanos)]>,
 }
 
 impl Terms {
@@ -108,7 +110,8 @@ impl Terms {
     pub fn new(resolver: &Resolver, timeout: Duration) -> Result<Self, PresenceError> {
         let selector = selector::compile(resolver.targets())?;
         let heartbeat = Arc::new(Heartbeat::start().map_err(PresenceError::Thread)?);
-        Ok(Self { selector: selector.into(), stub: resolver.stub(), timeout, heartbeat })
+        let signals = Arc::default();
+        Ok(Self { selector: selector.into(), stub: resolver.stub(), timeout, heartbeat, signals })
     }
 
     /// Brings the helper into a process, whose `interpreters` are the files with the interpreter's code. It does not
@@ -148,9 +151,10 @@ impl Terms {
         process: &Process,
         tracee: Tracee,
         room: Room,
+        command: Command,
         ready: impl FnOnce(Result<Presence, PresenceError>),
     ) -> Result<(), PresenceError> {
-        let contents = self.contents(room, Command::RunFromStart);
+        let contents = self.contents(room, command);
         let mut fill = |file: &File| contents.write(file);
         let mut ready = Some(ready);
         let mut loaded = |injected| {
@@ -166,7 +170,8 @@ impl Terms {
     /// What a new control block is filled with.
     fn contents(&self, room: Room, command: Command) -> Contents<'_> {
         let stub_form = if self.stub == SiteKind::Nop5 { StubForm::Nop5 } else { StubForm::Nop };
-        Contents { room, selector: &self.selector, stub_form, command }
+        let signals = if command == Command::Survey { &[] } else { &*self.signals };
+        Contents { room, selector: &self.selector, stub_form, command, signals }
     }
 
     fn presence(

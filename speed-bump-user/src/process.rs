@@ -22,6 +22,7 @@ pub use mapped_file::{MappedFile, MappedFileError, OpenFile};
 pub use mappings::{AnonymousMapping, MappedRange, Mappings};
 pub use memory::{Memory, MemoryError};
 pub use region::Region;
+pub use status::SignalMasks;
 
 use std::{
     ffi::OsString,

@@ -13,6 +13,7 @@ pub mod processes;
 pub mod python;
 pub mod report;
 pub mod run;
+mod signals;
 pub mod sites;
 mod stopper;
 mod tick;
@@ -28,7 +29,10 @@ use rustix::time::{ClockId, clock_gettime};
 use speed_bump_abi::{Control, FunctionStats};
 
 use crate::{
-    engine::bpf::{BpfEngine, Capacity, EngineError, Hold},
+    engine::{
+        EngineChoice,
+        bpf::{BpfEngine, Capacity, EngineError, Hold},
+    },
     kernel::TaskOffsets,
     presence::Terms,
     probe::{
@@ -73,6 +77,8 @@ pub struct Settings {
     pub strict: bool,
     /// How long a thread of a Python process may take to come to a point where it can be borrowed.
     pub inject_timeout: Duration,
+    /// Who spins.
+    pub engine: EngineChoice,
 }
 
 /// Why a session could not start or go on.
@@ -93,6 +99,9 @@ pub enum SessionError {
     /// Python functions cannot be covered.
     #[error("{0}")]
     Python(String),
+    /// The engine `signal` cannot be used.
+    #[error("{0}")]
+    Signal(String),
     /// Under `strict`: a Python target selects nothing among what is loaded.
     #[error("{0}")]
     NothingSelected(String),
@@ -134,6 +143,7 @@ pub struct Session {
     pub(crate) warnings: Vec<String>,
     pub(crate) python: python::Locations,
     pub(crate) helpers: Helpers,
+    signals: signals::Signals,
     stopper: Option<Stopper>,
     pub(crate) ways: BTreeMap<TargetIndex, Way>,
     pub(crate) looked: tick::Looked,
@@ -163,7 +173,7 @@ impl Session {
         follow: Option<TaskOffsets>,
     ) -> Result<Self, SessionError> {
         let capacity = capacity(&resolver, &roots, settings.children);
-        let mut session = Self::load(resolver, settings, capacity, follow, Hold::default())?;
+        let mut session = Self::load(resolver, settings, capacity, follow, Hold::default(), &roots)?;
         let control = session.engine.second_control().map_err(SessionError::Thread)?;
         let stopper = Stopper::start(control).map_err(SessionError::Thread)?;
         session.root = roots.first().map_or_else(Pid::own, |(process, _)| process.pid());
@@ -192,18 +202,24 @@ impl Session {
         capacity: Capacity,
         follow: Option<TaskOffsets>,
         hold: Hold,
+        roots: &[(Process, Plan)],
     ) -> Result<Self, SessionError> {
+        let signals = signals::Signals::choose(&resolver, &settings, roots)?;
         let mut engine = BpfEngine::load(capacity, resolver.calibration().attach_type(), follow, hold)?;
         for (index, target) in resolver.targets().iter() {
             let delay = target.delay.unwrap_or(settings.delay);
             let frequency = target.frequency.map_or(settings.frequency, u64::from);
-            engine.set_policy(index.0, delay, frequency)?;
+            engine.set_policy(index.0, signals.policy(delay, frequency))?;
         }
         engine.set_coldness(resolver.calibration().coldness())?;
         // Closed until everything is attached, so that the window counts from there.
         engine.set_control(Control { start_ns: u64::MAX, end_ns: u64::MAX, stop: 0 })?;
-        let terms = resolver.may_inject().then(|| Terms::new(&resolver, settings.inject_timeout)).transpose();
-        let terms = terms.map_err(|error| SessionError::Python(error.to_string()))?;
+        let may_inject = resolver.may_inject() || settings.engine.wants_helper();
+        let terms = may_inject.then(|| Terms::new(&resolver, settings.inject_timeout)).transpose();
+        let mut terms = terms.map_err(|error| SessionError::Python(error.to_string()))?;
+        if let Some(terms) = &mut terms {
+            terms.signals = signals.for_helpers().into();
+        }
         Ok(Self {
             engine,
             resolver,
@@ -221,6 +237,7 @@ impl Session {
             warnings: Vec::new(),
             python: python::Locations::default(),
             helpers: Helpers::new(terms),
+            signals,
             stopper: None,
             ways: BTreeMap::new(),
             looked: tick::Looked::new(),
@@ -263,6 +280,7 @@ impl Session {
         self.catching = None;
         let began = Instant::now();
         let stopper = self.stopper.take();
+        self.end_signals();
         self.send_helpers_away(stopper.as_ref());
         for (_, covered) in std::mem::take(&mut self.covered) {
             self.untrack(covered.process.pid());

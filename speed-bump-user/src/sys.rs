@@ -7,6 +7,7 @@ pub mod below;
 pub mod bpf;
 pub mod breakpoint;
 pub mod fork;
+pub mod own_handler;
 pub mod perf_event;
 pub mod priority;
 pub mod ptrace;

@@ -69,6 +69,7 @@ fn the_report_has_the_fields_of_its_schema() {
         "frequency",
         "calls",
         "delayed",
+        "missed",
         "delivered_ns",
         "functions",
     ];
@@ -85,7 +86,7 @@ fn the_report_has_the_fields_of_its_schema() {
     assert_eq!(json!(values(2, &names)), json!(["native:*/service:no_such", "native", null, 1000, 2, 0, 0]));
     assert_eq!(ended.target(2)["functions"], json!([]));
     let hot = &ended.target(0)["functions"][0];
-    let expected = ["name", "file", "line", "calls", "delayed", "requested_ns", "delivered_ns"];
+    let expected = ["name", "file", "line", "calls", "delayed", "missed", "requested_ns", "delivered_ns"];
     assert_eq!(fields(hot), expected.into());
     assert_eq!(hot["file"], json!(fixture.program()));
     assert_eq!((&hot["line"], &hot["requested_ns"]), (&json!(null), &json!(10_000)));

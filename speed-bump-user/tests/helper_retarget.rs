@@ -37,6 +37,7 @@ fn bring_in(python: &PythonBuild, process: &Process, targets: &str) -> Presence 
         stub: SiteKind::Nop,
         timeout: Duration::from_secs(10),
         heartbeat: Arc::new(Heartbeat::start().unwrap()),
+        signals: Arc::default(),
     };
     let library = python.library.file_name().unwrap();
     let files = process.mappings().unwrap().files;

@@ -7,6 +7,7 @@ use std::{process::Command, sync::Arc, time::Duration};
 use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, text};
 use speed_bump_user::{
     calibrate::Calibration,
+    engine::EngineChoice,
     kernel::TaskOffsets,
     probe::resolve::Resolver,
     process::Process,
@@ -69,6 +70,7 @@ fn two_hundred_sessions_on_a_busy_process() {
         children: true,
         strict: false,
         inject_timeout: Duration::from_secs(2),
+        engine: EngineChoice::Auto,
     };
     let pid = Pid::new(service.pid()).unwrap();
     let offsets = TaskOffsets::read().ok();

@@ -10,6 +10,7 @@ pub(crate) mod number {
     pub(crate) const CLOSE: usize = 57;
     pub(crate) const FSTAT: usize = 80;
     pub(crate) const FUTEX: usize = 98;
+    pub(crate) const RT_SIGACTION: usize = 134;
     pub(crate) const RT_SIGPROCMASK: usize = 135;
     pub(crate) const PRCTL: usize = 167;
     pub(crate) const GETTID: usize = 178;
@@ -44,6 +45,9 @@ pub(crate) unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
     }
     result
 }
+
+/// Where a signal handler returns to: the kernel has a place of its own, in the vDSO.
+pub(crate) const SIGNAL_RETURN: Option<unsafe extern "C" fn()> = None;
 
 /// Where the calling thread's stack ends for now.
 #[inline]

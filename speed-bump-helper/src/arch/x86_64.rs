@@ -11,6 +11,7 @@ pub(crate) mod number {
     pub(crate) const FSTAT: usize = 5;
     pub(crate) const MMAP: usize = 9;
     pub(crate) const MUNMAP: usize = 11;
+    pub(crate) const RT_SIGACTION: usize = 13;
     pub(crate) const RT_SIGPROCMASK: usize = 14;
     pub(crate) const MREMAP: usize = 25;
     pub(crate) const MADVISE: usize = 28;
@@ -109,6 +110,27 @@ global_asm!(
     ".size _.stapsdt.base, 1",
     ".popsection",
 );
+
+// The kernel has a handler return here, and finds the frame that it made by the stack pointer.
+global_asm!(
+    ".pushsection .text.speed_bump_signal_return, \"ax\", @progbits",
+    ".globl speed_bump_signal_return",
+    ".hidden speed_bump_signal_return",
+    ".type speed_bump_signal_return, @function",
+    // Unwinders look at the byte before.
+    "nop",
+    "speed_bump_signal_return: mov eax, 15",
+    "syscall",
+    ".size speed_bump_signal_return, .-speed_bump_signal_return",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn speed_bump_signal_return();
+}
+
+/// Where a signal handler returns to (`SA_RESTORER`), which x86-64 demands.
+pub(crate) const SIGNAL_RETURN: Option<unsafe extern "C" fn()> = Some(speed_bump_signal_return);
 
 unsafe extern "C" {
     /// A nop of one byte, and back.

@@ -5,7 +5,7 @@ use speed_bump_abi::{Coldness, SiteArguments};
 use super::{
     Bench, CalibrateError, TRIAL_DELAY,
     line::{GROUPS, Group, line},
-    median, timed, touch,
+    median, spun, timed, touch,
 };
 use crate::units::Nanos;
 
@@ -24,7 +24,7 @@ impl Bench {
         let mut working_set = Vec::new();
         let mut groups = [Group::default(); GROUPS];
         for (group, (delay, calls)) in groups.iter_mut().zip(DELAYS) {
-            self.engine.set_policy(0, delay, 1)?;
+            self.engine.set_policy(0, spun(delay))?;
             let mut taken: Vec<u64> = (0..calls)
                 .map(|_| {
                     touch(&mut working_set);

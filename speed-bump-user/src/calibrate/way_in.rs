@@ -14,7 +14,7 @@ use speed_bump_abi::{ColdSegment, Coldness, SiteArguments};
 use super::{
     Bench, CalibrateError,
     line::{GROUPS, Group, line},
-    median,
+    median, spun,
     stubs::Stub,
     timed, touch,
 };
@@ -36,7 +36,7 @@ impl Bench {
     pub(super) fn way_in(&mut self) -> Result<Coldness, CalibrateError> {
         let Some((site, stub, _)) = self.everyday() else { return Ok(Coldness::default()) };
         // So that nothing is left to spin, and what the look-ups took is what is reported as delivered.
-        self.engine.set_policy(0, Nanos(1), 1)?;
+        self.engine.set_policy(0, spun(Nanos(1)))?;
         let mut identity = Coldness::default();
         if let Some(segment) = identity.segments.first_mut() {
             *segment = ColdSegment { length_ns: LONGEST_LOOKUPS_NS as u32, factor: Coldness::ONE };

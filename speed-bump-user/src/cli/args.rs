@@ -5,6 +5,7 @@ use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
+    engine::EngineChoice,
     python::entry_source::EntryChoice,
     units::{Nanos, Pid},
 };
@@ -137,6 +138,11 @@ pub struct SelectArgs {
     /// How Python calls become visible: `helper`, `perf-map`, `usdt`, or `auto`: the first of these that works
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub entry: EntryChoice,
+
+    /// Who spins: `bpf`, in the kernel; `signal`, the helper in the process, in user mode; or `auto`: `signal` for delays
+    /// above 1ms where the helper is in, else `bpf`
+    #[arg(long, value_name = "ENGINE", default_value = "auto")]
+    pub engine: EngineChoice,
 
     /// Never inject the helper into a Python process
     #[arg(long)]

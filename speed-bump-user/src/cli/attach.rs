@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
     args::{AttachArgs, SelectArgs, SessionArgs},
+    engine,
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
     prepare::{self, Prepared, Purpose},
@@ -51,8 +52,10 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
         tell(format_args!("speed-bump-ebpf: {notice}"));
     }
     if watched {
+        let delays = engine::delays(resolver.targets(), prepare::delay(&arguments.select, &environment));
         for (process, plan) in &processes {
-            tell(prepare::header(process, plan, resolver.calibration()));
+            let engine = engine::in_words(arguments.select.engine, &delays, plan, resolver.calibration());
+            tell(prepare::header(process, plan, resolver.calibration(), &engine));
         }
     }
 
@@ -124,6 +127,7 @@ pub(super) fn settings(select: &SelectArgs, flags: &SessionArgs, environment: &E
         children: !flags.no_children,
         strict: false,
         inject_timeout: select.inject_timeout,
+        engine: select.engine,
     }
 }
 

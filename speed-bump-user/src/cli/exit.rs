@@ -73,6 +73,7 @@ impl From<SessionError> for Failure {
             | SessionError::Attach(_)
             | SessionError::Map(_)
             | SessionError::Python(_)
+            | SessionError::Signal(_)
             | SessionError::Stopped
             | SessionError::Thread(_) => SYSTEM,
         };

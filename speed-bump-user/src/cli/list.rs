@@ -4,6 +4,7 @@ use std::{collections::HashMap, process::ExitCode};
 
 use super::{
     args::ListArgs,
+    engine,
     environment::Environment,
     exit::{Failure, USAGE},
     prepare::{self, Prepared, Purpose},
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     calibrate::Calibration,
-    engine::EngineKind,
+    engine::EngineChoice,
     probe::{
         plan::{Plan, PlannedFunction, PlannedSite, PythonPlan},
         site::SiteKind,
@@ -33,13 +34,16 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let shown = if arguments.all { usize::MAX } else { SHOWN };
     let delay = prepare::delay(&arguments.select, &environment);
     for (process, plan) in &processes {
-        print(prepare::header(process, plan, calibration));
+        let choice = arguments.select.engine;
+        let delays = engine::delays(resolver.targets(), delay);
+        let engine = engine::in_words(choice, &delays, plan, calibration);
+        print(prepare::header(process, plan, calibration, &engine));
         // Those of the interpreter, which stand for all Python functions.
         for site in plan.sites.iter().filter(|site| site.function.is_none()) {
             print_site(site, calibration);
         }
         for (index, target) in resolver.targets().iter() {
-            let listing = Listing { process, plan, calibration, shown };
+            let listing = Listing { process, plan, calibration, shown, choice };
             listing.print(index, target, target.delay.unwrap_or(delay));
         }
     }
@@ -54,6 +58,7 @@ struct Listing<'a> {
     plan: &'a Plan,
     calibration: &'a Calibration,
     shown: usize,
+    choice: EngineChoice,
 }
 
 impl Listing<'_> {
@@ -69,7 +74,7 @@ impl Listing<'_> {
         print(format_args!(
             "  read as {}; engine {}, delay {delay}; selects {} in process {}",
             target.kind,
-            EngineKind::Bpf,
+            engine::of(self.choice, delay, self.plan, self.calibration),
             match selected.len() {
                 1 => "1 function".to_owned(),
                 count => format!("{count} functions"),

@@ -6,6 +6,7 @@ use anyhow::anyhow;
 
 use super::{
     args::{ProcessArgs, SelectArgs},
+    engine,
     environment::Environment,
     exit::{Failure, NOTHING_MATCHED, SYSTEM, USAGE},
 };
@@ -30,9 +31,6 @@ use crate::{
 
 /// The delay of a trigger where neither flag nor environment says one; upstream's.
 const DEFAULT_DELAY: Nanos = Nanos(1_000);
-
-/// The longest delay that is spun in the kernel without a word.
-const LONG_DELAY: Nanos = Nanos(1_000_000);
 
 /// Everything that is known before anything is attached.
 pub struct Prepared {
@@ -79,6 +77,7 @@ pub fn prepare(
     }
     notices.extend(unmatched(named.strict, &resolver, &planned, purpose)?);
     notices.extend(unusual_delays(&resolver, &planned, delay(select, environment)));
+    notices.extend(engine::long_delays(select, &resolver, &planned, delay(select, environment)));
     let processes = planned.into_iter().map(|planned| (planned.process, planned.plan)).collect();
     Ok(Prepared { resolver, processes, notices })
 }
@@ -92,6 +91,7 @@ pub fn prepare_for_command(
     let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
     let (resolver, mut notices) = prepare_resolver(select, environment, &is_elf)?;
     notices.extend(unusual_delays(&resolver, &[], delay(select, environment)));
+    notices.extend(engine::long_delays(select, &resolver, &[], delay(select, environment)));
     Ok((resolver, notices))
 }
 
@@ -102,7 +102,9 @@ fn prepare_resolver(
 ) -> Result<(Resolver, Vec<String>), Failure> {
     let targets = Arc::new(read_targets(select, environment, is_elf)?);
     check_privileges()?;
-    let calibration = Arc::new(Calibration::measure()?);
+    let mut calibration = Calibration::measure()?;
+    engine::prepare(select, &targets, delay(select, environment), &mut calibration)?;
+    let calibration = Arc::new(calibration);
     let notices = targets.no_target().iter().map(ToString::to_string).collect();
     Ok((Resolver::new(targets, calibration, select.entry, !select.no_inject), notices))
 }
@@ -111,9 +113,9 @@ fn prepare_resolver(
 type Loaded = Vec<(String, String)>;
 
 /// A process with what is selected in it.
-struct Planned {
+pub(super) struct Planned {
     process: Process,
-    plan: Plan,
+    pub(super) plan: Plan,
     /// What targets that select nothing could have meant; empty where nobody looked.
     loaded: Loaded,
 }
@@ -298,8 +300,7 @@ fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[Planned]) -> 
     text
 }
 
-/// A line for each target whose delay is below what can be delivered at its sites, or long enough to hold
-/// up others.
+/// A line for each target whose delay is below what can be delivered at its sites.
 fn unusual_delays(resolver: &Resolver, planned: &[Planned], default: Nanos) -> Vec<String> {
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {
@@ -316,20 +317,12 @@ fn unusual_delays(resolver: &Resolver, planned: &[Planned], default: Nanos) -> V
                 target.line
             ));
         }
-        if delay > LONG_DELAY {
-            notices.push(format!(
-                "warning: line {}: a delay of {delay} is spun in the kernel, where nothing else runs on that \
-                 CPU meanwhile unless the kernel is fully preemptible; as many threads as there are CPUs can \
-                 hold up the whole machine",
-                target.line
-            ));
-        }
     }
     notices
 }
 
 /// What the session is about, in a few lines.
-pub fn header(process: &Process, plan: &Plan, calibration: &Calibration) -> String {
+pub fn header(process: &Process, plan: &Plan, calibration: &Calibration, engine: &str) -> String {
     let comm = process.comm().unwrap_or_default();
     let mut text = format!("process {} ({comm}): ", process.pid());
     // The helper's functions and its site show only once it is in.
@@ -337,7 +330,7 @@ pub fn header(process: &Process, plan: &Plan, calibration: &Calibration) -> Stri
         let (functions, sites) = (plan.functions.len(), plan.sites.len());
         let _ = write!(text, "{} at {}, ", counted(functions, "function"), counted(sites, "probe site"));
     }
-    text.push_str("engine bpf");
+    let _ = write!(text, "engine {engine}");
     let kinds: Vec<_> = plan.sites.iter().map(|site| calibration.cost(site.kind)).collect();
     if let (Some(least), Some(most)) =
         (kinds.iter().map(|cost| cost.unselected).min(), kinds.iter().map(|cost| cost.floor).max())

@@ -266,7 +266,7 @@ mod tests {
                 ..KernelFacts::default()
             },
             privileges: Ok(holding(u64::MAX)),
-            task_offsets: Ok(TaskOffsets { pid: 8, tgid: 12, mm: 16, ptrace: 24 }),
+            task_offsets: Ok(TaskOffsets { pid: 8, tgid: 12, mm: 16, ptrace: 24, ..TaskOffsets::default() }),
             open_files: Limit { soft: Some(1024), hard: Some(1 << 20) },
             locked_bytes: Limit { soft: Some(65536), hard: Some(65536) },
         }

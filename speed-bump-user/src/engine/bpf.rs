@@ -16,8 +16,8 @@ use aya::{
     programs::RawTracePoint,
 };
 use speed_bump_abi::{
-    Coldness, Control, FunctionEntry, FunctionStats, Policy, PythonKey, SiteArguments, TrampolineKey,
-    Verdict,
+    Coldness, Control, FunctionEntry, FunctionStats, Handshake, Policy, PythonKey, SiteArguments,
+    TrampolineKey, Verdict,
     maps::{self, FAULT_COUNT, PYTHON_CAPACITY},
 };
 
@@ -85,6 +85,7 @@ pub struct BpfEngine {
     python_verdicts: Array<MapData, u32>,
     python_pending: Array<MapData, u64>,
     tracked: HashMap<MapData, u32, u8>,
+    handshakes: HashMap<MapData, u32, Handshake>,
     faults: Array<MapData, u64>,
     events: Option<RingBuf<MapData>>,
     held: Option<RingBuf<MapData>>,
@@ -125,6 +126,7 @@ impl BpfEngine {
         let python_verdicts = take(maps::PYTHON_VERDICTS)?;
         let python_pending = take(maps::PYTHON_PENDING)?;
         let tracked = take(maps::TRACKED)?;
+        let handshakes = take(maps::HANDSHAKES)?;
         let faults = take(maps::FAULTS)?;
         let events = take(maps::EVENTS)?;
         let held = take(maps::HELD)?;
@@ -146,6 +148,7 @@ impl BpfEngine {
             python_verdicts: python_verdicts.try_into()?,
             python_pending: python_pending.try_into()?,
             tracked: tracked.try_into()?,
+            handshakes: handshakes.try_into()?,
             faults: faults.try_into()?,
             events: Some(events.try_into()?),
             held: Some(held.try_into()?),
@@ -197,8 +200,16 @@ impl BpfEngine {
     ///
     /// # Errors
     /// `OutOfBounds` beyond the capacity.
-    pub fn set_policy(&mut self, target: u32, delay: Nanos, frequency: u64) -> Result<(), MapError> {
-        self.policies.set(target, Policy { delay_ns: delay.0, frequency }, 0)
+    pub fn set_policy(&mut self, target: u32, policy: Policy) -> Result<(), MapError> {
+        self.policies.set(target, policy, 0)
+    }
+
+    /// From now on a process may be sent the signals of the session: its helper has answered.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn set_handshake(&mut self, pid: Pid, handshake: Handshake) -> Result<(), MapError> {
+        self.handshakes.insert(pid.get().unsigned_abs(), handshake, 0)
     }
 
     /// Describes a site before it is attached.
@@ -233,6 +244,7 @@ impl BpfEngine {
             sum.delayed += cpu.delayed;
             sum.requested_ns += cpu.requested_ns;
             sum.delivered_ns += cpu.delivered_ns;
+            sum.missed += cpu.missed;
         }
         Ok(sum)
     }
@@ -336,7 +348,10 @@ impl BpfEngine {
     /// # Errors
     /// What the map update returns, except that the process was not tracked.
     pub fn untrack(&mut self, pid: Pid) -> Result<(), MapError> {
-        match self.tracked.remove(&pid.get().unsigned_abs()) {
+        let pid = pid.get().unsigned_abs();
+        // Absent unless the session signals.
+        let _ = self.handshakes.remove(&pid);
+        match self.tracked.remove(&pid) {
             Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(error),

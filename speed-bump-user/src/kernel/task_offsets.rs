@@ -1,4 +1,4 @@
-//! Where `task_struct` keeps what the BPF programs read of a process that forks.
+//! Where the kernel keeps what the BPF programs read of a process: in `task_struct`, and what that leads to.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use super::btf::{Btf, BtfError};
 /// Where the kernel publishes its type information.
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// Offsets in `task_struct`, in bytes.
+/// Offsets in `task_struct` and its relatives, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TaskOffsets {
     /// Of `pid`: the thread's id in the initial PID namespace (4 bytes).
@@ -18,6 +18,18 @@ pub struct TaskOffsets {
     pub mm: u32,
     /// Of `ptrace`: flags that are not zero while the thread is traced (4 bytes).
     pub ptrace: u32,
+    /// Of `group_leader`: the process's first thread (a pointer).
+    pub leader: u32,
+    /// Of `start_boottime`: when the thread started, in ns (8 bytes; since Linux 5.5).
+    pub start: u32,
+    /// Of `blocked`: signals, a bit each (8 bytes).
+    pub blocked: u32,
+    /// Of `sighand`: what the process does on signals (a pointer).
+    pub sighand: u32,
+    /// Of `sighand_struct.action`: an array.
+    pub actions: u32,
+    /// Bytes of an element of that: `k_sigaction`.
+    pub action_bytes: u32,
 }
 
 /// Why the offsets are not known.
@@ -67,6 +79,12 @@ impl TaskOffsets {
             tgid: offset("tgid", 4)?,
             mm: offset("mm", 8)?,
             ptrace: offset("ptrace", 4)?,
+            leader: offset("group_leader", 8)?,
+            start: offset("start_boottime", 8)?,
+            blocked: offset("blocked", 8)?,
+            sighand: offset("sighand", 8)?,
+            actions: btf.member_offset(btf.structure("sighand_struct")?, "action")?,
+            action_bytes: btf.structure("k_sigaction")?.size,
         })
     }
 }
@@ -82,7 +100,8 @@ mod tests {
             speed_bump_testing::skip!("{VMLINUX_BTF} does not exist (CONFIG_DEBUG_INFO_BTF)");
             return;
         }
-        let TaskOffsets { pid, tgid, mm, ptrace } = TaskOffsets::read().unwrap();
+        let TaskOffsets { pid, tgid, mm, ptrace, action_bytes, .. } = TaskOffsets::read().unwrap();
+        assert_eq!(action_bytes, 32, "handler, flags, restorer, mask");
         assert!(pid != tgid && pid != mm && tgid != mm, "{pid} {tgid} {mm}");
         assert!(![pid, tgid, mm].contains(&ptrace), "{ptrace}");
         assert!(pid > 0 && tgid > 0 && mm > 0 && ptrace > 0, "thread_info comes first");

@@ -30,7 +30,7 @@ impl Approach {
     /// It cannot be made to; it has ended; it is not known where it begins.
     pub(super) fn begin(tracee: &Tracee) -> io::Result<Self> {
         let process = Process::open(tracee.thread()).map_err(io::Error::other)?;
-        let blocked = process.status().map_err(io::Error::other)?.blocked_signals;
+        let blocked = process.status().map_err(io::Error::other)?.signals.blocked;
         let signal = breakpoint::harmless_signal(blocked).ok_or_else(|| {
             io::Error::other("it was started with all of the signals blocked that could stop it")
         })?;

@@ -1,8 +1,8 @@
 //! Processes that the command starts: each is caught when it executes a program.
 //!
-//! The BPF program at the exec tells of it and holds the process for at most [`HOLD`]. Threads of ours wait for that, seize the
+//! The BPF program at the exec tells of it and holds the process for a few milliseconds at most. Threads of ours wait for that, seize the
 //! process, and so end the hold: it then stands still in the kernel's stop at an exec. Whoever has seized a process is the only one
-//! that can follow it ([`caught`](super::caught)), so it does that, and a new thread waits in its place.
+//! that can follow it (`caught`), so it does that, and a new thread waits in its place.
 //!
 //! A held process takes a processor, with whatever is about to run there. So the waiting threads are on processors of their
 //! own, and there is one more of them than processes that are held at once. What is not caught in time runs on, and is

@@ -123,10 +123,10 @@ pub(super) fn at_entry(
     if !tell(Standing { process: own, orders }) {
         return Some(tracee);
     }
-    let Ok(Order::BringIn { terms, room, outcome }) = order.recv() else { return Some(tracee) };
+    let Ok(Order::BringIn { terms, room, command, outcome }) = order.recv() else { return Some(tracee) };
     let (held, released) = mpsc::sync_channel::<()>(0);
     let told = outcome.clone();
-    let brought = terms.bring_in_at_start(&process, tracee, room, move |presence| {
+    let brought = terms.bring_in_at_start(&process, tracee, room, command, move |presence| {
         if told.send(Outcome { presence, held: Some(held) }).is_ok() {
             // Ends when the other side is dropped.
             let _ = released.recv();

@@ -17,8 +17,8 @@ pub struct Status {
     pub credentials: Credentials,
     /// Number of threads.
     pub threads: u32,
-    /// Signals that the main thread blocks, a bit each.
-    pub blocked_signals: u64,
+    /// What the thread's signals are up to.
+    pub signals: SignalMasks,
     /// PIDs by namespace, from ours inwards (since Linux 4.1; else empty).
     pub namespace_pids: Vec<Pid>,
     /// Seccomp mode: 0 none, 1 strict, 2 filter (absent if the kernel has none).
@@ -41,6 +41,41 @@ pub struct Credentials {
     pub effective: u64,
 }
 
+/// Sets of signals of a thread: bit N is signal N + 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SignalMasks {
+    /// Waiting to be delivered, to the thread or to its process.
+    pub pending: u64,
+    /// Blocked by the thread.
+    pub blocked: u64,
+    /// Ignored by the process.
+    pub ignored: u64,
+    /// Handled by the process.
+    pub caught: u64,
+}
+
+impl SignalMasks {
+    /// Those of the thread whose /proc/PID/task/TID/status this is; `None` if it is cut short.
+    pub fn parse(status: &[u8]) -> Option<Self> {
+        Fields(status).signals().ok()
+    }
+
+    /// What is in either.
+    pub fn union(self, other: Self) -> Self {
+        Self {
+            pending: self.pending | other.pending,
+            blocked: self.blocked | other.blocked,
+            ignored: self.ignored | other.ignored,
+            caught: self.caught | other.caught,
+        }
+    }
+
+    /// Signals that the program uses, or may be about to.
+    pub fn used(self) -> u64 {
+        self.pending | self.blocked | self.ignored | self.caught
+    }
+}
+
 /// A line that is missing or cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadField(pub String);
@@ -60,7 +95,7 @@ impl Status {
                 effective: fields.mask("CapEff")?,
             },
             threads: fields.required("Threads", |text| text.parse().ok())?,
-            blocked_signals: fields.mask("SigBlk")?,
+            signals: fields.signals()?,
             namespace_pids: fields
                 .text("NSpid")
                 .map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
@@ -103,6 +138,15 @@ impl<'a> Fields<'a> {
         self.required(name, |text| u64::from_str_radix(text, 16).ok())
     }
 
+    fn signals(&self) -> Result<SignalMasks, BadField> {
+        Ok(SignalMasks {
+            pending: self.mask("SigPnd")? | self.mask("ShdPnd")?,
+            blocked: self.mask("SigBlk")?,
+            ignored: self.mask("SigIgn")?,
+            caught: self.mask("SigCgt")?,
+        })
+    }
+
     fn ids(&self, name: &str) -> Result<[u32; 4], BadField> {
         self.required(name, |text| {
             let ids: Option<Vec<u32>> = text.split_whitespace().map(|id| id.parse().ok()).collect();
@@ -118,7 +162,7 @@ mod tests {
 
     const TEXT: &[u8] =
         b"Name:\t\xff\xfe:\\nTgid\nUmask:\t0022\nTgid:\t7\nPid:\t9\nPPid:\t0\nTracerPid:\t41\n\
-        Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t9\t12\t1\nThreads:\t3\nSigBlk:\t0000000000010001\nCapPrm:\t00000000a80425fb\n\
+        Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t9\t12\t1\nThreads:\t3\nSigPnd:\t1\nShdPnd:\t2\nSigBlk:\t0000000000010001\nSigIgn:\t4\nSigCgt:\t8\nCapPrm:\t00000000a80425fb\n\
         CapEff:\t0000000000000000\nSeccomp:\t2\nSeccomp_filters:\t1\n";
 
     #[test]
@@ -130,7 +174,8 @@ mod tests {
         assert_eq!(status.credentials.users, [1, 2, 3, 4]);
         assert_eq!(status.credentials.groups, [5, 6, 7, 8]);
         assert_eq!((status.credentials.permitted, status.credentials.effective), (0xa804_25fb, 0));
-        assert_eq!((status.threads, status.blocked_signals), (3, 0x1_0001));
+        assert_eq!(status.threads, 3);
+        assert_eq!(status.signals, SignalMasks { pending: 3, blocked: 0x1_0001, ignored: 4, caught: 8 });
         assert_eq!(status.namespace_pids.last().copied(), Pid::new(1));
         assert_eq!(status.seccomp, Some(2));
     }

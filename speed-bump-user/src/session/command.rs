@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use speed_bump_abi::control_block::Command as HelperCommand;
+
 use crate::{
     engine::bpf::Hold,
     kernel::TaskOffsets,
@@ -14,7 +16,7 @@ use crate::{
     python::helper::Room,
     session::{
         Capacity, LATE_FUNCTIONS, Session, SessionError, Settings, capacity,
-        helpers::{CHILD_ROOMS, HelperId},
+        helpers::{CHILD_ROOMS, HelperId, NO_PYTHON},
     },
     targets::TargetKind,
     units::Pid,
@@ -53,9 +55,11 @@ impl Session {
         let named = if resolver.may_inject() { Room::NAMED.functions } else { 0 };
         let functions = capacity.functions.saturating_add(FUNCTIONS).saturating_add(named);
         // What is no CPython is not worth to be held.
-        let catches = follow.is_some() && settings.children && resolver.may_inject();
+        let may_inject = resolver.may_inject() || settings.engine.wants_helper();
+        let catches = follow.is_some() && settings.children && may_inject;
         let hold = if catches { execs::hold() } else { Hold::default() };
-        let mut session = Self::load(resolver, settings, Capacity { functions, ..capacity }, follow, hold)?;
+        let mut session =
+            Self::load(resolver, settings, Capacity { functions, ..capacity }, follow, hold, &[])?;
         if catches {
             session.catch_execs()?;
         }
@@ -142,7 +146,8 @@ impl Session {
         let of_relatives = if is_command { None } else { self.entry_source() };
         let plan = self.resolver.plan_at_start(process, of_relatives)?;
         let own = Process::open(pid)?;
-        if !plan.wants_helper() {
+        let for_python = plan.wants_helper();
+        if !for_python && !self.settings.engine.wants_helper() {
             self.cover(own, &plan, None)?;
             return Ok(At::Followed(standing));
         }
@@ -160,11 +165,17 @@ impl Session {
             }
             return Ok(At::Followed(standing));
         }
-        let (range, room) = self.reserve(if is_command { &[Room::NAMED] } else { &CHILD_ROOMS })?;
+        let rooms: &[Room] = match (for_python, is_command) {
+            (false, _) => &NO_PYTHON,
+            (true, true) => &[Room::NAMED],
+            (true, false) => &CHILD_ROOMS,
+        };
+        let (range, room) = self.reserve(rooms)?;
         if is_command {
             self.not_followed();
         }
-        match standing.bring_in(&terms, room) {
+        let first = if for_python { HelperCommand::RunFromStart } else { HelperCommand::HandleSignals };
+        match standing.bring_in(&terms, room, first) {
             Ok((presence, held)) => {
                 let id: HelperId = self.take_in(presence, range);
                 self.cover(own, &plan, Some(id))?;
@@ -173,6 +184,12 @@ impl Session {
             Err(error) => {
                 self.functions_of_nobody(range);
                 self.cover(own, &plan, None)?;
+                if !for_python {
+                    self.warn(format!(
+                        "process {pid}: {error}; its calls are not delayed, but counted as missed"
+                    ));
+                    return Ok(At::Runs);
+                }
                 self.warn(format!(
                     "process {pid}: the helper could not be brought in before Python began: {error}; it is brought in as \
                      soon as it can be, and calls until then are not seen"

@@ -8,6 +8,7 @@ mod leaving;
 
 use std::{
     collections::BTreeMap,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -25,7 +26,7 @@ use crate::{
         plan::{Entry, Plan, PythonPlan, SelectedFunction},
     },
     process::Process,
-    python::helper::{FoundFunction, NewFunctions, Room, words},
+    python::helper::{Block, FoundFunction, NewFunctions, Room, words},
     session::{Session, SessionError, functions::FunctionRange, sites::SiteKey, stopper::Stopper},
     targets::{TargetIndex, TargetKind},
     units::Pid,
@@ -35,6 +36,9 @@ use late::LateJoin;
 
 /// How often a wait asks whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Room for a helper that handles signals and nothing else.
+pub(super) const NO_PYTHON: [Room; 1] = [Room { functions: 1 }];
+
 /// Which helper, in the order of their coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HelperId(u32);
@@ -52,6 +56,16 @@ pub(crate) struct Helpers {
 impl Helpers {
     pub(super) fn new(terms: Option<Terms>) -> Self {
         Self { terms, ..Self::default() }
+    }
+
+    /// The processes that helpers were brought into, and what is shared with those.
+    pub(super) fn blocks(&self) -> Vec<(Pid, Arc<Block>)> {
+        self.at_work.keys().filter_map(|id| self.block(*id)).collect()
+    }
+
+    /// The same of one helper.
+    pub(super) fn block(&self, id: HelperId) -> Option<(Pid, Arc<Block>)> {
+        self.at_work.get(&id).map(|at_work| (at_work.owner, Arc::clone(&at_work.presence.block)))
     }
 
     /// What each is given; absent where none may be brought in.
@@ -88,7 +102,7 @@ impl Session {
     ) -> Result<Vec<Option<HelperId>>, SessionError> {
         let mut ways = Vec::new();
         for (process, plan) in roots.iter() {
-            let wanted = plan.wants_helper();
+            let wanted = plan.wants_helper() || self.settings.engine.wants_helper();
             ways.push(wanted.then(|| self.begin_join(process, &[Room::NAMED])).transpose()?);
         }
         let mut ids = Vec::new();
@@ -144,9 +158,11 @@ impl Session {
     ) -> Result<(Joining, FunctionRange), SessionError> {
         let terms = self.helpers.terms.clone();
         let terms = terms.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
-        let (range, taken) = self.reserve(rooms)?;
         let interpreters = self.resolver.interpreter_files(process)?;
-        match terms.begin(process, interpreters, taken, Command::Run) {
+        let for_python = !interpreters.is_empty() && self.resolver.may_inject();
+        let first = if for_python { Command::Run } else { Command::HandleSignals };
+        let (range, taken) = self.reserve(if for_python { rooms } else { &NO_PYTHON })?;
+        match terms.begin(process, interpreters, taken, first) {
             Ok(joining) => Ok((joining, range)),
             Err(error) => {
                 self.functions_of_nobody(range);
@@ -182,6 +198,7 @@ impl Session {
             is_over: false,
         };
         self.helpers.at_work.insert(id, at_work);
+        self.shake_hands(id);
         id
     }
 
@@ -196,6 +213,11 @@ impl Session {
             return Err(self.session_error(process, &error));
         }
         let pid = process.pid();
+        if self.settings.engine.wants_helper() {
+            return Err(SessionError::Signal(format!(
+                "process {pid}: {error}. The engine `signal` needs the helper in the process: use `--engine bpf`"
+            )));
+        }
         let other = self.resolver.plan_without_helper(process, &error.to_string())?;
         plan.python = PythonPlan::NotAsked;
         plan.add(other);

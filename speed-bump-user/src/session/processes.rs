@@ -222,7 +222,7 @@ impl Session {
         let pid = process.pid();
         match self.resolver.plan_at_start(&process, self.entry_source()) {
             Ok(plan) => {
-                let wants_helper = plan.wants_helper();
+                let wants_helper = plan.wants_helper() || self.settings.engine.wants_helper();
                 self.settle(pid, |session| session.cover(process, &plan, None));
                 if wants_helper && self.covered.contains_key(&pid) {
                     self.join_later(pid);

@@ -23,6 +23,7 @@ impl Session {
             sum.delayed += stats.delayed;
             sum.requested_ns += stats.requested_ns;
             sum.delivered_ns += stats.delivered_ns;
+            sum.missed += stats.missed;
         };
         let pending = self.python.pending_calls(&self.engine);
         for (index, function) in self.functions.iter() {
@@ -52,29 +53,40 @@ impl Session {
                     id: target.id.clone(),
                     kind: target.kind,
                     pattern: target.pattern.clone(),
-                    engine: EngineKind::Bpf,
+                    engine: self.signals.engine(target.delay.unwrap_or(self.settings.delay)),
                     entry: way.map(|way| way.entry),
                     floor_ns: way.map_or(Nanos(0), |way| way.floor),
                     requested_ns: target.delay.unwrap_or(self.settings.delay),
                     frequency: target.frequency.map_or(self.settings.frequency, u64::from),
                     calls: 0,
                     delayed: 0,
+                    missed: 0,
                     delivered_ns: Nanos(0),
                     functions: Vec::new(),
                 };
                 report.set_functions(by_target.remove(&index).unwrap_or_default());
                 report
             })
-            .collect();
+            .collect::<Vec<_>>();
+        let mut warnings = self.warnings.clone();
+        let missed: u64 = targets.iter().map(|target| target.missed).sum();
+        if missed > 0 {
+            warnings.push(format!(
+                "{missed} calls were to be delayed and were not, as their threads could not be sent the signal safely: they block it, \
+                 the program handles it itself, or the helper was not in; `--engine bpf` delays them"
+            ));
+        }
+        // Of several the one that does most.
+        let by_signal = targets.iter().any(|target| target.engine == EngineKind::Signal);
         SessionReport {
             schema: SCHEMA,
             pid: self.root,
             pids: self.roots.clone(),
             processes: self.pids_seen.len(),
-            engine: EngineKind::Bpf,
+            engine: if by_signal { EngineKind::Signal } else { EngineKind::Bpf },
             duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),
             targets,
-            warnings: self.warnings.clone(),
+            warnings,
         }
     }
 }

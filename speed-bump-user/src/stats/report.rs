@@ -60,6 +60,8 @@ pub struct TargetReport {
     pub calls: u64,
     /// Calls delayed.
     pub delayed: u64,
+    /// Calls that the engine `signal` should have delayed and could not, safely.
+    pub missed: u64,
     /// Sum of the delays as they were.
     pub delivered_ns: Nanos,
     /// The functions, most delayed first, then most called, then by name.
@@ -79,6 +81,8 @@ pub struct FunctionReport {
     pub calls: u64,
     /// Calls delayed.
     pub delayed: u64,
+    /// Calls that the engine `signal` should have delayed and could not, safely.
+    pub missed: u64,
     /// Sum of the delays asked for.
     pub requested_ns: Nanos,
     /// Sum of the delays as they were.
@@ -94,6 +98,7 @@ impl FunctionReport {
             line,
             calls: stats.calls,
             delayed: stats.delayed,
+            missed: stats.missed,
             requested_ns: Nanos(stats.requested_ns),
             delivered_ns: Nanos(stats.delivered_ns),
         }
@@ -108,6 +113,7 @@ impl TargetReport {
         });
         self.calls = functions.iter().map(|function| function.calls).sum();
         self.delayed = functions.iter().map(|function| function.delayed).sum();
+        self.missed = functions.iter().map(|function| function.missed).sum();
         self.delivered_ns = Nanos(functions.iter().map(|function| function.delivered_ns.0).sum());
         self.functions = functions;
     }

@@ -115,6 +115,7 @@ mod tests {
             line: Some(7),
             calls,
             delayed: calls,
+            missed: 0,
             requested_ns: Nanos(delivered_ns),
             delivered_ns: Nanos(delivered_ns),
         }
@@ -132,6 +133,7 @@ mod tests {
             frequency: 1,
             calls: 0,
             delayed: 0,
+            missed: 0,
             delivered_ns: Nanos(0),
             functions: Vec::new(),
         };

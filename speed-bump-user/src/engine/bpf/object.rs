@@ -164,7 +164,8 @@ pub(super) fn load(
 }
 
 fn create_maps(capacity: Capacity, offsets: Option<TaskOffsets>, hold: Hold) -> Result<Ebpf, EngineError> {
-    let TaskOffsets { pid, tgid, mm, ptrace } = offsets.unwrap_or_default();
+    let TaskOffsets { pid, tgid, mm, ptrace, leader, start, blocked, sighand, actions, action_bytes } =
+        offsets.unwrap_or_default();
     let Capacity { targets, sites, functions, trampolines, python_usdt } = capacity;
     let mut loader = EbpfLoader::new();
     loader
@@ -172,6 +173,12 @@ fn create_maps(capacity: Capacity, offsets: Option<TaskOffsets>, hold: Hold) -> 
         .override_global("TASK_TGID_OFFSET", &tgid, true)
         .override_global("TASK_MM_OFFSET", &mm, true)
         .override_global("TASK_PTRACE_OFFSET", &ptrace, true)
+        .override_global("TASK_LEADER_OFFSET", &leader, true)
+        .override_global("TASK_START_OFFSET", &start, true)
+        .override_global("TASK_BLOCKED_OFFSET", &blocked, true)
+        .override_global("TASK_SIGHAND_OFFSET", &sighand, true)
+        .override_global("SIGHAND_ACTION_OFFSET", &actions, true)
+        .override_global("ACTION_BYTES", &action_bytes, true)
         .override_global("HOLD_NS", &hold.limit.0, true)
         .override_global("HOLD_TASKS", &hold.tasks, true)
         .map_max_entries(maps::POLICIES, targets.max(1))

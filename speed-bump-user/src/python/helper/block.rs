@@ -3,6 +3,10 @@
 //! The block is read and written as a file, never through a mapping: the process has it mapped and may do with it what it
 //! likes, and a file that was cut short gives an error where memory would give SIGBUS.
 
+mod signals;
+
+pub use signals::SignalAnswer;
+
 use std::{
     fs::File,
     io,
@@ -19,7 +23,7 @@ use speed_bump_abi::control_block::{
 };
 
 use super::layout::{Layout, Room};
-use crate::{python::version::PythonVersion, sys::shared_futex::FutexPage};
+use crate::{python::version::PythonVersion, sys::shared_futex::FutexPage, units::Nanos};
 
 /// Why a block could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +86,8 @@ pub struct Contents<'a> {
     pub stub_form: StubForm,
     /// What the helper is to do first.
     pub command: Command,
+    /// The session's signals, and how long the helper spins on each.
+    pub signals: &'a [(u32, Nanos)],
 }
 
 impl Contents<'_> {
@@ -108,6 +114,7 @@ impl Contents<'_> {
         put_u64(offset_of!(ControlBlock, index_offset), layout.index)?;
         put_u64(offset_of!(ControlBlock, names_offset), layout.names)?;
         put_u64(offset_of!(ControlBlock, names_capacity), layout.names_capacity)?;
+        signals::write(self.signals, put_u32, put_u64)?;
         put_u64(offset_of!(ControlBlock, magic), MAGIC)
     }
 
@@ -317,12 +324,8 @@ mod tests {
     use super::*;
 
     pub(in crate::python::helper) fn block(functions: u32, selector: &[u8]) -> Block {
-        let contents = Contents {
-            room: Room { functions },
-            selector,
-            stub_form: StubForm::Nop5,
-            command: Command::Survey,
-        };
+        let (room, stub_form) = (Room { functions }, StubForm::Nop5);
+        let contents = Contents { room, selector, stub_form, command: Command::Survey, signals: &[] };
         let file = tempfile::tempfile().unwrap();
         contents.write(&file).unwrap();
         Block::new(file, &contents).unwrap()

@@ -73,6 +73,7 @@ mod tests {
             selector: b"",
             stub_form: StubForm::Nop,
             command: Command::Run,
+            signals: &[],
         };
         let file = tempfile::tempfile().unwrap();
         contents.write(&file).unwrap();

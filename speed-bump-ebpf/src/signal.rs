@@ -1,0 +1,75 @@
+//! The engine `signal`: has the helper spin, in user mode, on a signal to the calling thread.
+//!
+//! An unhandled signal of this kind ends a process. So what is asked is not what the loader was told some time ago, but what the
+//! kernel would do at this moment: the signal goes out only if its handler is the helper's and the thread does not block it. It is
+//! delivered on the way back from the trap, before the function's first instruction.
+
+use aya_ebpf::helpers::{
+    bpf_get_current_pid_tgid, bpf_get_current_task, bpf_probe_read_kernel, generated::bpf_send_signal_thread,
+};
+use speed_bump_abi::Handshake;
+
+use crate::{follow::field, maps::HANDSHAKES};
+
+/// Offset of `task_struct.group_leader`.
+#[unsafe(no_mangle)]
+static TASK_LEADER_OFFSET: u32 = 0;
+/// Offset of `task_struct.start_boottime`: nanoseconds since boot.
+#[unsafe(no_mangle)]
+static TASK_START_OFFSET: u32 = 0;
+/// Offset of `task_struct.blocked`: signals, a bit each.
+#[unsafe(no_mangle)]
+static TASK_BLOCKED_OFFSET: u32 = 0;
+/// Offset of `task_struct.sighand`.
+#[unsafe(no_mangle)]
+static TASK_SIGHAND_OFFSET: u32 = 0;
+/// Offset of `sighand_struct.action`: an array of `k_sigaction`, each of which begins with the handler's address.
+#[unsafe(no_mangle)]
+static SIGHAND_ACTION_OFFSET: u32 = 0;
+/// Bytes of a `k_sigaction`.
+#[unsafe(no_mangle)]
+static ACTION_BYTES: u32 = 0;
+
+/// Sends the calling thread this signal, 1 to 64, if it is safe to. Whether it was sent.
+#[inline(always)]
+pub fn send(signal: u32) -> bool {
+    // SAFETY: the helper takes a number.
+    may_send(signal) && unsafe { bpf_send_signal_thread(signal) == 0 }
+}
+
+/// Whether it is safe at this moment to send the calling thread this signal.
+#[inline(always)]
+pub fn may_send(signal: u32) -> bool {
+    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    // SAFETY: the value is copied at once.
+    let Some(handshake) = (unsafe { HANDSHAKES.get(tgid).copied() }) else { return false };
+    // SAFETY: the helper has no preconditions.
+    let task = unsafe { bpf_get_current_task() };
+    if handshake.handler == 0 || started(task) != Some(handshake.started) {
+        return false;
+    }
+    let bit = u64::from(signal.wrapping_sub(1)) & 63;
+    let Some(blocked) = field::<u64>(task, &TASK_BLOCKED_OFFSET) else { return false };
+    blocked >> bit & 1 == 0 && handler(task, bit) == Some(handshake.handler)
+}
+
+/// When the process of a thread started, in the ticks of a [`Handshake`].
+#[inline(always)]
+pub fn started(task: u64) -> Option<u64> {
+    let leader = field::<u64>(task, &TASK_LEADER_OFFSET)?;
+    Some(field::<u64>(leader, &TASK_START_OFFSET)? / Handshake::TICK_NS)
+}
+
+#[inline(always)]
+fn handler(task: u64, bit: u64) -> Option<u64> {
+    // SAFETY: constants of this object; the loader may have replaced their values.
+    let (actions, bytes) = unsafe {
+        (
+            core::ptr::read_volatile(&raw const SIGHAND_ACTION_OFFSET),
+            core::ptr::read_volatile(&raw const ACTION_BYTES),
+        )
+    };
+    let table = field::<u64>(task, &TASK_SIGHAND_OFFSET)? + u64::from(actions);
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel((table + bit * u64::from(bytes)) as *const u64) }.ok()
+}

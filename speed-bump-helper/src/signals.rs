@@ -1,0 +1,117 @@
+//! The engine `signal`: a delay is spun in user mode, by a signal handler on the thread that made the call.
+//!
+//! The loader chooses signals that the program does not use, one for each delay, and its BPF program sends one to the thread that
+//! calls a function. The handler makes no call but for the time, which is read without entering the kernel; it changes
+//! neither `errno` nor, as the kernel saves them, vector registers.
+//!
+//! A signal may be on its way when a session ends, and without a handler it would end the process. So handlers go only when the
+//! loader has seen that there is none; after its death, and in forked children, they stay, and return at once.
+
+use core::{
+    ffi::{c_int, c_void},
+    hint,
+    mem::transmute,
+    ptr,
+    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
+};
+
+use speed_bump_abi::control_block::{Command, Handling, SPIN_WITHOUT_LOADER_NS};
+
+use crate::{
+    block::Block,
+    host,
+    sys::{self, SignalAction},
+};
+
+const CLOCK_MONOTONIC: c_int = 1;
+
+/// `clock_gettime` of the process, which POSIX lets signal handlers call.
+static CLOCK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+/// Whether spins end at once: the session is over, as far as this process knows.
+static IS_OVER: AtomicBool = AtomicBool::new(true);
+
+/// Takes the signals of the session, as far as the program does not use them.
+pub(crate) fn install(block: Block) {
+    let wanted = || block.head().signals.iter().filter(|slot| slot.number.load(Ordering::Acquire) != 0);
+    if wanted().next().is_none() {
+        return;
+    }
+    let Some(clock) = host::symbol(c"clock_gettime") else { return };
+    CLOCK.store(clock.as_ptr(), Ordering::Release);
+    IS_OVER.store(false, Ordering::Release);
+    for slot in wanted() {
+        let handling =
+            if take(slot.number.load(Ordering::Acquire)) { Handling::Ours } else { Handling::Theirs };
+        slot.handling.store(handling as u32, Ordering::Release);
+    }
+    block.head().handler.store(on_signal as *const () as u64, Ordering::Release);
+}
+
+/// Ends spins in flight, and those to come.
+pub(crate) fn end() {
+    IS_OVER.store(true, Ordering::Release);
+}
+
+/// Gives back what was taken, if no signal is on its way any more.
+pub(crate) fn give_back(block: Block) {
+    end();
+    if block.head().signals_over.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    for slot in &block.head().signals {
+        let signal = slot.number.load(Ordering::Acquire);
+        if signal != 0 && sys::signal_action(signal).is_ok_and(|action| action.is(on_signal)) {
+            let _ = sys::set_signal_action(signal, &SignalAction::default());
+        }
+    }
+}
+
+/// Whether the signal is ours from here on.
+fn take(signal: u32) -> bool {
+    let is_free = |action: &SignalAction| action.is_default() || action.is(on_signal);
+    if !sys::signal_action(signal).is_ok_and(|action| is_free(&action)) {
+        return false;
+    }
+    let Ok(before) = sys::set_signal_action(signal, &SignalAction::of(on_signal)) else { return false };
+    // The program may have taken it at this very moment.
+    is_free(&before) || sys::set_signal_action(signal, &before).is_err()
+}
+
+extern "C" fn on_signal(signal: i32, _: *mut c_void, _: *mut c_void) {
+    let Some(head) = Block::current().map(Block::head) else { return };
+    let slot = head.signals.iter().find(|slot| slot.number.load(Ordering::Relaxed) == signal.cast_unsigned());
+    let Some(slot) = slot else { return };
+    let spin_ns = slot.spin_ns.load(Ordering::Relaxed);
+    let began = now_ns();
+    let (mut heartbeat, mut heard) = (head.heartbeat.load(Ordering::Relaxed), began);
+    loop {
+        let now = now_ns();
+        // Between sessions there are zeros, which are no command to leave: but no signal either.
+        let is_over = IS_OVER.load(Ordering::Relaxed)
+            || head.command.load(Ordering::Relaxed) == Command::Leave as u32
+            || slot.number.load(Ordering::Relaxed) != signal.cast_unsigned();
+        if is_over || now.saturating_sub(began) >= spin_ns {
+            return;
+        }
+        let beat = head.heartbeat.load(Ordering::Relaxed);
+        if beat != heartbeat {
+            (heartbeat, heard) = (beat, now);
+        } else if now.saturating_sub(heard) >= SPIN_WITHOUT_LOADER_NS {
+            return;
+        }
+        hint::spin_loop();
+    }
+}
+
+/// Monotonic time. Without a clock it stands at the end of time, where no spin lasts.
+fn now_ns() -> u64 {
+    type Clock = unsafe extern "C" fn(c_int, *mut [i64; 2]) -> c_int;
+    let mut time = [0_i64; 2];
+    // SAFETY: null, or `clock_gettime`, with its signature on 64-bit systems.
+    let clock = unsafe { transmute::<*mut c_void, Option<Clock>>(CLOCK.load(Ordering::Relaxed)) };
+    // SAFETY: as above; `time` is a `struct timespec`.
+    match clock.map(|clock| unsafe { clock(CLOCK_MONOTONIC, &raw mut time) }) {
+        Some(0) => time[0].cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(time[1].cast_unsigned()),
+        _ => u64::MAX,
+    }
+}

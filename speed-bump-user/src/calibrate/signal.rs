@@ -1,0 +1,64 @@
+//! What a signal costs beyond the trap that it is sent from: its delivery, and the return from its handler.
+
+use std::io;
+
+use speed_bump_abi::{Coldness, Handshake, Policy, SiteArguments};
+
+use super::{Bench, CALLS, CalibrateError, Calibration, FIRST_CALLS, median, timed, touch};
+use crate::{
+    engine::signal::PREFERRED,
+    kernel::TaskOffsets,
+    sys::own_handler::OwnHandler,
+    units::{Nanos, Pid},
+};
+
+/// The delay of the trial: the program's share, and as little for the helper as makes a signal.
+const TRIAL_DELAY: Nanos = Nanos(Policy::PROGRAMS_SHARE_NS + 1);
+
+impl Calibration {
+    /// Measures what a signal costs, by signals to ourselves. Takes some tens of milliseconds.
+    ///
+    /// # Errors
+    /// As [`Calibration::measure`]; or our own process cannot be signalled.
+    pub fn measure_signal(&mut self, offsets: TaskOffsets) -> Result<(), CalibrateError> {
+        let mut bench = Bench::new(self.attach_type, Some(offsets))?;
+        let Some((site, stub, unprobed)) = bench.everyday() else { return Ok(()) };
+        bench.engine.set_coldness([self.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;
+        let overhead_ns = u32::try_from(self.cost(stub.kind).overhead.0).unwrap_or(u32::MAX);
+        bench
+            .engine
+            .set_site(site, SiteArguments { function: site, overhead_ns, ..SiteArguments::default() })?;
+        bench.engine.set_function(site, 0)?;
+        let signal = PREFERRED;
+        let handler = OwnHandler::install(signal).map_err(CalibrateError::Signal)?;
+        let started = own_start().map_err(CalibrateError::Signal)?;
+        bench.engine.set_handshake(Pid::own(), Handshake { started, handler: handler.address() })?;
+        let policy = Policy { delay_ns: TRIAL_DELAY.0, frequency: 1, signal, or_spin: 0, signal_ns: 0 };
+        bench.engine.set_policy(0, policy)?;
+        let mut working_set = Vec::new();
+        let mut taken: Vec<u64> = (0..FIRST_CALLS + CALLS)
+            .map(|_| {
+                touch(&mut working_set);
+                timed(stub)
+            })
+            .collect();
+        let stats = bench.engine.stats(site)?;
+        if stats.missed > 0 || stats.delayed == 0 {
+            let text =
+                format!("{} of {} signals to our own process were not sent", stats.missed, stats.calls);
+            return Err(CalibrateError::Signal(io::Error::other(text)));
+        }
+        let taken = median(taken.get_mut(FIRST_CALLS..).unwrap_or_default());
+        self.signal = Some(Nanos(taken.saturating_sub(unprobed + TRIAL_DELAY.0)));
+        Ok(())
+    }
+}
+
+/// When our own process started, in ticks since boot.
+fn own_start() -> io::Result<u64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The 22nd field; the second, a name in parentheses, may have anything in it (proc(5)).
+    let after = stat.rsplit_once(") ").map(|(_, after)| after);
+    let ticks = after.and_then(|fields| fields.split_ascii_whitespace().nth(19)?.parse().ok());
+    ticks.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}

@@ -1,0 +1,141 @@
+//! The engine `signal`: which signals stand for which delays.
+//!
+//! A real-time signal for each delay that a session asks for. What spins on it is the helper in the process; what sends it, and when
+//! it does not, is in the BPF program.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Read as _},
+};
+
+use rustix::fs::OFlags;
+
+use speed_bump_abi::control_block::SIGNALS;
+
+use crate::{
+    process::{Process, SignalMasks},
+    units::Nanos,
+};
+
+/// Delays longer than this are spun by the helper where it is in, as the kernel's would hold up whatever else is to run
+/// on the processor.
+pub const AUTOMATIC_ABOVE: Nanos = Nanos(1_000_000);
+/// The signal that is taken first: programs that use real-time signals begin at either end.
+pub const PREFERRED: u32 = 50;
+/// glibc and musl keep those below for themselves, or give them out as the first (pthreads(7)).
+const FIRST: u32 = 36;
+/// The last real-time signal on all architectures that the tool runs on.
+const LAST: u32 = 64;
+
+/// A signal, and the delay that it stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelaySignal {
+    /// Its number.
+    pub number: u32,
+    /// The whole delay.
+    pub delay: Nanos,
+}
+
+/// Why no signals could be chosen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignalError {
+    /// More delays than a session can have signals.
+    #[error(
+        "{delays} different delays need a signal each, and a session has {SIGNALS} at most: use fewer different \
+         delays, or `--engine bpf`"
+    )]
+    TooMany {
+        /// Different delays.
+        delays: usize,
+    },
+    /// The processes use too many signals themselves.
+    #[error(
+        "{delays} different delays need a signal each, and the processes leave {left} of the real-time signals {FIRST} to {LAST} \
+         unused: use fewer different delays, or `--engine bpf`"
+    )]
+    Used {
+        /// Different delays.
+        delays: usize,
+        /// Signals left.
+        left: usize,
+    },
+}
+
+/// Chooses a signal for each delay, of those that no process uses; bit N of `used` is signal N + 1.
+///
+/// # Errors
+/// There are too few.
+pub fn choose(delays: &BTreeSet<Nanos>, used: u64) -> Result<Vec<DelaySignal>, SignalError> {
+    if delays.len() > SIGNALS {
+        return Err(SignalError::TooMany { delays: delays.len() });
+    }
+    let candidates = (PREFERRED..=LAST).chain((FIRST..PREFERRED).rev());
+    let free: Vec<u32> = candidates.filter(|signal| used & (1 << (signal - 1)) == 0).collect();
+    if free.len() < delays.len() {
+        return Err(SignalError::Used { delays: delays.len(), left: free.len() });
+    }
+    Ok(free.into_iter().zip(delays).map(|(number, delay)| DelaySignal { number, delay: *delay }).collect())
+}
+
+/// What the signals of a process are up to, over all of its threads.
+///
+/// # Errors
+/// It has ended.
+pub fn masks(process: &Process) -> io::Result<SignalMasks> {
+    let mut all = process.status().map_err(io::Error::other)?.signals;
+    for thread in process.thread_ids().map_err(io::Error::other)? {
+        let mut status = Vec::new();
+        let file = process.open_entry(&format!("task/{thread}/status"), OFlags::RDONLY);
+        // A thread may have ended meanwhile.
+        if file.is_ok_and(|mut file| file.read_to_end(&mut status).is_ok())
+            && let Some(masks) = SignalMasks::parse(&status)
+        {
+            all = all.union(masks);
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn delays(count: u64) -> BTreeSet<Nanos> {
+        (1..=count).map(|number| Nanos(number * 1_000_000)).collect()
+    }
+
+    #[test]
+    fn each_delay_has_a_signal_that_nobody_uses() {
+        let used = 1 << (PREFERRED - 1) | 1 << (PREFERRED + 1);
+        let chosen = choose(&delays(SIGNALS as u64), used).unwrap();
+        let numbers: BTreeSet<u32> = chosen.iter().map(|signal| signal.number).collect();
+        assert_eq!(numbers.len(), SIGNALS);
+        assert!(!numbers.contains(&PREFERRED) && !numbers.contains(&(PREFERRED + 2)));
+        assert!(numbers.iter().all(|number| (FIRST..=LAST).contains(number)));
+        assert_eq!(chosen.iter().map(|signal| signal.delay).collect::<BTreeSet<_>>(), delays(SIGNALS as u64));
+        assert!(choose(&delays(0), u64::MAX).unwrap().is_empty());
+    }
+
+    #[test]
+    fn too_few_signals_are_an_error() {
+        assert_eq!(choose(&delays(17), 0), Err(SignalError::TooMany { delays: 17 }));
+        assert_eq!(choose(&delays(1), u64::MAX), Err(SignalError::Used { delays: 1, left: 0 }));
+    }
+
+    #[test]
+    fn a_process_says_what_it_does_with_its_signals() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "trap '' URG; echo; read x"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let process = Process::open(crate::units::Pid::new(child.id().cast_signed()).unwrap()).unwrap();
+        let ignored = masks(&process).unwrap().ignored;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(ignored & (1 << (libc::SIGURG - 1)) != 0, "{ignored:x}");
+    }
+}

@@ -1,0 +1,99 @@
+//! The part of the block that is about signals.
+
+use std::{
+    io,
+    mem::{offset_of, size_of},
+};
+
+use speed_bump_abi::control_block::{ControlBlock, Handling, SIGNALS, SignalSlot};
+
+use super::{Block, BlockError};
+use crate::units::Nanos;
+
+/// What a helper says of the session's signals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignalAnswer {
+    /// The address of its handler.
+    pub handler: u64,
+    /// Signals that the program has taken itself.
+    pub taken: Vec<u32>,
+}
+
+/// Writes signals, and how long the helper spins on each.
+pub(super) fn write(
+    signals: &[(u32, Nanos)],
+    put_u32: impl Fn(usize, u32) -> io::Result<()>,
+    put_u64: impl Fn(usize, u64) -> io::Result<()>,
+) -> io::Result<()> {
+    for (number, (signal, spin)) in signals.iter().take(SIGNALS).enumerate() {
+        put_u64(slot(number) + offset_of!(SignalSlot, spin_ns), spin.0)?;
+        put_u32(slot(number) + offset_of!(SignalSlot, number), *signal)?;
+    }
+    Ok(())
+}
+
+/// Where a slot lies.
+fn slot(number: usize) -> usize {
+    offset_of!(ControlBlock, signals) + number * size_of::<SignalSlot>()
+}
+
+impl Block {
+    /// What the helper says of the session's signals; `None` if it handles none.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn signal_answer(&self) -> Result<Option<SignalAnswer>, BlockError> {
+        let handler = self.get_u64(offset_of!(ControlBlock, handler))?;
+        let mut taken = Vec::new();
+        for place in (0..SIGNALS).map(slot) {
+            let number = self.get_u32(place + offset_of!(SignalSlot, number))?;
+            let handling = self.get_u32(place + offset_of!(SignalSlot, handling))?;
+            if number != 0 && handling != Handling::Ours as u32 {
+                taken.push(number);
+            }
+        }
+        Ok((handler != 0).then_some(SignalAnswer { handler, taken }))
+    }
+
+    /// Says that none of the session's signals is on its way any more, and none will come: the helper gives them back when it
+    /// leaves.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn signals_are_over(&self) -> Result<(), BlockError> {
+        self.put_u32(offset_of!(ControlBlock, signals_over), 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use speed_bump_abi::control_block::{Command, StubForm};
+
+    use super::*;
+    use crate::python::helper::{Room, block::Contents};
+
+    #[test]
+    fn the_helpers_answer_is_read_as_it_is() {
+        let signals = [(50, Nanos(7)), (51, Nanos(8))];
+        let contents = Contents {
+            room: Room { functions: 1 },
+            selector: b"",
+            stub_form: StubForm::Nop,
+            command: Command::HandleSignals,
+            signals: &signals,
+        };
+        let file = tempfile::tempfile().unwrap();
+        contents.write(&file).unwrap();
+        let block = Block::new(file, &contents).unwrap();
+        assert_eq!(block.signal_answer().unwrap(), None);
+        assert_eq!(block.get_u64(slot(1) + offset_of!(SignalSlot, spin_ns)).unwrap(), 8);
+        block.put_u64(offset_of!(ControlBlock, handler), 0x1234).unwrap();
+        block.put_u32(slot(0) + offset_of!(SignalSlot, handling), Handling::Ours as u32).unwrap();
+        block.put_u32(slot(1) + offset_of!(SignalSlot, handling), Handling::Theirs as u32).unwrap();
+        let answer = SignalAnswer { handler: 0x1234, taken: vec![51] };
+        assert_eq!(block.signal_answer().unwrap(), Some(answer));
+        block.signals_are_over().unwrap();
+        assert_eq!(block.get_u32(offset_of!(ControlBlock, signals_over)).unwrap(), 1);
+    }
+}

@@ -1,0 +1,150 @@
+//! The engine `signal` in a session: which delays it has, which processes may be sent signals, and the end of that.
+
+use std::{
+    collections::BTreeSet,
+    thread,
+    time::{Duration, Instant},
+};
+
+use speed_bump_abi::{Handshake, Policy};
+
+use crate::{
+    engine::{
+        EngineChoice, EngineKind,
+        signal::{self, DelaySignal},
+    },
+    probe::{plan::Plan, resolve::Resolver},
+    process::Process,
+    python::helper::block::SignalAnswer,
+    session::{Session, SessionError, Settings, helpers::HelperId},
+    units::Nanos,
+};
+
+/// How long the last signals may be on their way.
+const ON_THEIR_WAY: Duration = Duration::from_millis(500);
+/// How often it is looked whether they are.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// The signals of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    choice: EngineChoice,
+    assigned: Vec<DelaySignal>,
+    cost: Nanos,
+    /// Whether any helper has answered.
+    any_answered: bool,
+}
+
+impl Signals {
+    /// Chooses a signal for each delay that the engine is to spin; none if it cannot be used here.
+    pub(super) fn choose(
+        resolver: &Resolver,
+        settings: &Settings,
+        roots: &[(Process, Plan)],
+    ) -> Result<Self, SessionError> {
+        let choice = settings.engine;
+        let Some(cost) = resolver.calibration().signal() else {
+            return Ok(Self { choice, ..Self::default() });
+        };
+        let delays: BTreeSet<Nanos> = resolver
+            .targets()
+            .iter()
+            .map(|(_, target)| target.delay.unwrap_or(settings.delay))
+            .filter(|delay| choice.engine(*delay) == EngineKind::Signal)
+            .collect();
+        // One that has ended is told of later.
+        let masks = roots.iter().filter_map(|(process, _)| signal::masks(process).ok());
+        let used = masks.fold(0, |used, masks| used | masks.used());
+        let assigned = match signal::choose(&delays, used) {
+            Ok(assigned) => assigned,
+            Err(error) if choice == EngineChoice::Auto => {
+                tracing::warn!("long delays are spun in the kernel: {error}");
+                Vec::new()
+            }
+            Err(error) => return Err(SessionError::Signal(error.to_string())),
+        };
+        Ok(Self { choice, assigned, cost, any_answered: false })
+    }
+
+    /// What the BPF program does on a call with this delay.
+    pub(super) fn policy(&self, delay: Nanos, frequency: u64) -> Policy {
+        let plain = Policy { delay_ns: delay.0, frequency, ..Policy::default() };
+        match self.assigned.iter().find(|signal| signal.delay == delay) {
+            Some(signal) => Policy {
+                signal: signal.number,
+                or_spin: u32::from(self.choice == EngineChoice::Auto),
+                signal_ns: self.cost.0,
+                ..plain
+            },
+            None => plain,
+        }
+    }
+
+    /// What the helpers are told: signals, and how long they spin on each.
+    pub(super) fn for_helpers(&self) -> Vec<(u32, Nanos)> {
+        let share = |delay: Nanos| Nanos(Policy::helpers_share_ns(delay.0));
+        self.assigned.iter().map(|signal| (signal.number, share(signal.delay))).collect()
+    }
+
+    /// Who has spun delays of this length.
+    pub(super) fn engine(&self, delay: Nanos) -> EngineKind {
+        let is_assigned = self.assigned.iter().any(|signal| signal.delay == delay);
+        let has_answered = self.any_answered || self.choice != EngineChoice::Auto;
+        if is_assigned && has_answered { EngineKind::Signal } else { EngineKind::Bpf }
+    }
+}
+
+impl Session {
+    /// A helper is in, and handles its signals: from now on they are sent to its process.
+    pub(super) fn shake_hands(&mut self, id: HelperId) {
+        if self.signals.assigned.is_empty() {
+            return;
+        }
+        let Some((owner, block)) = self.helpers.block(id) else { return };
+        let SignalAnswer { handler, taken } = match block.signal_answer() {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return self.warn(format!("process {owner}: its helper handles no signals")),
+            Err(error) => {
+                return self.warn(format!("process {owner}: its helper's signals are not known: {error}"));
+            }
+        };
+        for number in taken {
+            self.warn(format!(
+                "process {owner}: it uses signal {number} itself, which stands for a delay here; calls with that delay are not \
+                 delayed there, but counted as missed"
+            ));
+        }
+        let Ok(process) = Process::open(owner) else { return };
+        let handshake = Handshake { started: process.started().0, handler };
+        match self.engine.set_handshake(owner, handshake) {
+            Ok(()) => self.signals.any_answered = true,
+            Err(error) => self.warn(format!("process {owner}: it cannot be sent signals: {error}")),
+        }
+    }
+
+    /// No more signals are sent, and where none is on its way, helpers may give them back.
+    pub(super) fn end_signals(&mut self) {
+        if !self.signals.any_answered {
+            return;
+        }
+        // With the links the programs go, and whoever was in one has left it.
+        for covered in self.covered.values_mut() {
+            covered.attachments.clear();
+        }
+        self.leave_stubs();
+        let ours = self.signals.assigned.iter().fold(0, |ours, signal| ours | 1_u64 << (signal.number - 1));
+        let until = Instant::now() + ON_THEIR_WAY;
+        for (owner, block) in self.helpers.blocks() {
+            let Ok(process) = Process::open(owner) else { continue };
+            let is_clear = || signal::masks(&process).is_ok_and(|masks| masks.pending & ours == 0);
+            while !is_clear() && Instant::now() < until {
+                thread::sleep(LOOK_EVERY);
+            }
+            if is_clear()
+                && let Err(error) = block.signals_are_over()
+            {
+                tracing::debug!("the helper in process {owner} keeps its signals: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A C program that answers lines.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+/// The program. Dropping it kills it.
+pub(crate) struct Asked {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Asked {
+    /// Starts it, and waits until it is ready.
+    pub(crate) fn start(program: &Path) -> Self {
+        let mut command = Command::new(program);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut asked = Self { child, input, output: BufReader::new(output) };
+        assert_eq!(asked.line(), "ready");
+        asked
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// The next line; empty at its end.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Sends a line.
+    pub(crate) fn say(&mut self, text: &str) {
+        writeln!(self.input, "{text}").unwrap();
+    }
+
+    /// Signals that it handles, by /proc/PID/status.
+    pub(crate) fn caught(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,308 @@
+//! The engine `signal`: the helper spins, in user mode, and no process dies or is disturbed by the signals.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "signal/asked.rs"]
+mod asked;
+#[path = "python/calls.rs"]
+mod calls;
+#[path = "python/helper.rs"]
+mod helper;
+
+use std::{fs, path::Path, process::Command, time::Duration};
+
+use asked::Asked;
+use calls::start;
+use helper::{attach, on_each};
+use serde_json::Value;
+use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, tool};
+
+/// The signal that a session takes first.
+const FIRST: u32 = 50;
+const SIGNAL: [&str; 2] = ["--engine", "signal"];
+/// Calls a function and says how long each call took.
+const TIMED: &str = "\
+import time; TOOK = []
+for _ in range(20): began = time.monotonic_ns(); plain(1); TOOK.append(time.monotonic_ns() - began)
+say(took=TOOK)";
+
+fn with<'a>(flags: &[&'a str]) -> Vec<&'a str> {
+    SIGNAL.into_iter().chain(flags.iter().copied()).collect()
+}
+
+/// Runs statements that take several lines.
+fn run(service: &mut Service, text: &str) -> Vec<Value> {
+    let text = serde_json::to_string(text).unwrap();
+    service.ask(&format!("exec({text}, globals())")).unwrap()
+}
+
+/// Signals that the process handles, but for those that the C library keeps for itself: the first thread makes it handle them.
+fn caught(service: &mut Service) -> u64 {
+    const C_LIBRARYS: u64 = 0b11 << 31;
+    let status = fs::read_to_string(format!("/proc/{}/status", service.pid())).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() & !C_LIBRARYS
+}
+
+/// What a target's report says of its calls: seen, delayed, missed.
+fn counts(ended: &speed_bump_testing::session::Ended) -> [u64; 3] {
+    ["calls", "delayed", "missed"].map(|name| ended.target(0)[name].as_u64().unwrap())
+}
+
+#[test]
+fn the_helper_spins_for_the_program_and_gives_its_signal_back() {
+    const DELAY_NS: i64 = 2_000_000;
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let before = caught(&mut service);
+        let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "2ms"]));
+        assert_ne!(caught(&mut service) & (1 << (FIRST - 1)), 0, "{python}");
+        let said = run(&mut service, TIMED);
+        let took = said[0]["took"].as_array().unwrap();
+        // Never less than was asked for, but for what calibration may be wrong by.
+        let shortest = took.iter().filter_map(Value::as_i64).min().unwrap();
+        assert!(shortest > DELAY_NS - DELAY_NS / 20, "{python}: {took:?}");
+        let ended = session.stop().unwrap();
+        assert_eq!(counts(&ended), [20, 20, 0], "{python}: {}", ended.run.stderr);
+        assert_eq!(ended.target(0)["engine"], "signal", "{python}");
+        assert_eq!(caught(&mut service), before, "{python}");
+    });
+}
+
+#[test]
+fn long_delays_take_it_by_themselves_and_short_ones_do_not() {
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let session =
+            attach(&service, "*calls.py:plain\n*calls.py:other delay=1us\n", &["--delay", "1500us"]);
+        service.ask("times(3, plain, 1); times(3, other, 1)").unwrap();
+        let ended = session.stop().unwrap();
+        let engines = [0, 1].map(|target| ended.target(target)["engine"].clone());
+        assert_eq!(engines, ["signal", "bpf"], "{python}: {}", ended.run.stderr);
+        assert_eq!((ended.counts(0), ended.counts(1)), ((3, 3), (3, 3)), "{python}");
+        assert!(!ended.run.stderr.contains("spun in the kernel"), "{python}: {}", ended.run.stderr);
+    });
+}
+
+#[test]
+fn a_program_that_takes_the_signal_for_itself_is_left_alone() {
+    const TAKE: &str = "import signal; SEEN = []; signal.signal(50, lambda *_: SEEN.append(1))";
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "200us"]));
+        service.ask("times(5, plain, 1)").unwrap();
+        run(&mut service, TAKE);
+        let said = service.ask("times(7, plain, 1); say(seen=len(SEEN))").unwrap();
+        assert_eq!(said[0]["seen"], 0, "{python}");
+        run(&mut service, "signal.signal(50, signal.SIG_DFL)");
+        service.ask("times(9, plain, 1)").unwrap();
+        let ended = session.stop().unwrap();
+        assert_eq!(counts(&ended), [21, 5, 16], "{python}: {}", ended.run.stderr);
+        assert!(
+            ended.run.stderr.contains("16 calls were to be delayed and were not"),
+            "{}",
+            ended.run.stderr
+        );
+        service.ask("times(3, plain, 1)").unwrap();
+    });
+}
+
+#[test]
+fn signals_in_use_are_not_chosen() {
+    const USE: &str = "\
+import signal; SEEN = []
+signal.signal(50, lambda *_: SEEN.append(1)); signal.signal(51, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [52])";
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        run(&mut service, USE);
+        let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "200us"]));
+        assert_ne!(caught(&mut service) & (1 << 52), 0, "{python}: 53 is the first that is free");
+        let said = service.ask("times(5, plain, 1); say(seen=len(SEEN))").unwrap();
+        assert_eq!(said[0]["seen"], 0, "{python}");
+        assert_eq!(counts(&session.stop().unwrap()), [5, 5, 0], "{python}");
+        let said = service.ask("signal.raise_signal(50); say(seen=len(SEEN))").unwrap();
+        assert_eq!(said[0]["seen"], 1, "{python}");
+    });
+}
+
+#[test]
+fn a_program_that_uses_all_signals_is_delayed_by_the_kernel_or_refused() {
+    const USE: &str = "import signal\nfor number in range(36, 65): signal.signal(number, signal.SIG_IGN)";
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        run(&mut service, USE);
+        let session = attach(&service, "*calls.py:plain\n", &["--delay", "2ms"]);
+        service.ask("times(3, plain, 1)").unwrap();
+        let ended = session.stop().unwrap();
+        assert_eq!(counts(&ended), [3, 3, 0], "{python}: {}", ended.run.stderr);
+        assert_eq!(ended.target(0)["engine"], "bpf", "{python}");
+        let refused = Attached::start(service.pid(), "*calls.py:plain\n", &with(&["--delay", "2ms"]));
+        let said = format!("{:#}", refused.unwrap_err());
+        assert!(said.contains("leave 0 of the real-time signals"), "{python}: {said}");
+    });
+}
+
+#[test]
+fn threads_that_block_the_signal_are_missed_and_live() {
+    const BLOCK: &str = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 65))";
+    const UNBLOCK: &str = "signal.pthread_sigmask(signal.SIG_UNBLOCK, range(34, 65))";
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "200us"]));
+        run(&mut service, BLOCK);
+        service.ask("times(6, plain, 1)").unwrap();
+        run(&mut service, UNBLOCK);
+        service.ask("times(4, plain, 1)").unwrap();
+        assert_eq!(counts(&session.stop().unwrap()), [10, 4, 6], "{python}");
+    });
+}
+
+#[test]
+fn forked_children_are_signalled_from_their_first_call_on() {
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "200us"]));
+        let text = "\
+import os
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        times(10, plain, 1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0";
+        run(&mut service, text);
+        assert_eq!(counts(&session.stop().unwrap()), [50, 50, 0], "{python}");
+    });
+}
+
+#[test]
+fn a_spin_of_seconds_ends_with_the_session_and_with_us() {
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        for killed in [false, true] {
+            let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "10s"]));
+            // Answers when the spin is over: without an end, that is after the patience of the test.
+            let asked = std::thread::scope(|scope| {
+                let asking = scope.spawn(|| service.ask("times(1, plain, 1)").map(drop));
+                std::thread::sleep(Duration::from_millis(300));
+                if killed {
+                    session.kill().unwrap()
+                } else {
+                    drop(session.stop().unwrap())
+                }
+                asking.join().unwrap()
+            });
+            asked.unwrap_or_else(|error| panic!("{python}: killed {killed}: {error}"));
+            service.ask("times(3, plain, 1)").unwrap();
+        }
+    });
+}
+
+/// A program of this folder's, unless it cannot be compiled here.
+fn compile(name: &str, flags: &[&str]) -> Option<Fixture> {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/signal").join(name);
+    match Fixture::compile(&source, flags) {
+        Ok(fixture) => Some(fixture),
+        // A C library for static programs may not be there; all else is.
+        Err(error) if flags.contains(&"-static") => {
+            skip!("it cannot be linked: {error}");
+            None
+        }
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+#[test]
+fn no_wait_of_64_native_threads_is_interrupted() {
+    let Some(fixture) = compile("threads.c", &["-O1", "-pthread"]) else { return };
+    let mut program = Asked::start(fixture.program());
+    let before = program.caught();
+    let session =
+        Attached::start(program.pid(), "native:*:work\n", &with(&["--delay", "100us", "-v"])).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let ended = session.stop().unwrap();
+    let [calls, delayed, missed] = counts(&ended);
+    // Calls while it detaches are counted and not delayed.
+    assert!(delayed > 500 && delayed <= calls, "{}", ended.run.stderr);
+    assert_eq!(missed, 0, "{}", ended.run.stderr);
+    program.say("");
+    let line = program.line();
+    assert!(line.ends_with(" 0"), "calls, and interrupted waits: {line}");
+    assert_eq!(program.caught(), before);
+}
+
+#[test]
+fn no_random_sequence_ends_in_a_death() {
+    // More by hand: SPEED_BUMP_SEQUENCES=10000.
+    let sequences: usize =
+        std::env::var("SPEED_BUMP_SEQUENCES").ok().and_then(|count| count.parse().ok()).unwrap_or(400);
+    const PER_SESSION: usize = 100;
+    let Some(fixture) = compile("sequences.c", &["-O1", "-pthread"]) else { return };
+    let mut program = Asked::start(fixture.program());
+    let mut delayed = 0;
+    for round in 0..sequences.div_ceil(PER_SESSION) {
+        let session = Attached::start(program.pid(), "native:*:work\n", &with(&["--delay", "60us"])).unwrap();
+        program.say(&PER_SESSION.to_string());
+        // Half of the sessions end in the middle, by one way or another.
+        match round % 4 {
+            0 => {
+                std::thread::sleep(Duration::from_millis(100));
+                delayed += counts(&session.stop().unwrap())[1];
+                assert_eq!(program.line(), format!("{PER_SESSION} done, 0 deaths"), "round {round}");
+            }
+            1 => {
+                std::thread::sleep(Duration::from_millis(100));
+                session.kill().unwrap();
+                assert_eq!(program.line(), format!("{PER_SESSION} done, 0 deaths"), "round {round}");
+            }
+            _ => {
+                assert_eq!(program.line(), format!("{PER_SESSION} done, 0 deaths"), "round {round}");
+                delayed += counts(&session.stop().unwrap())[1];
+            }
+        }
+        assert!(program.is_running(), "round {round}");
+    }
+    assert!(delayed > 0, "no call was delayed at all");
+}
+
+#[test]
+fn a_program_that_executes_others_all_the_time_lives_under_run() {
+    let Some(fixture) = compile("sequences.c", &["-O1", "-pthread"]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let targets = folder.path().join("targets.txt");
+    fs::write(&targets, "native:*:work\n").unwrap();
+    let mut command = Command::new(tool::path().unwrap());
+    let text =
+        "i=0; while [ $i -lt 40 ]; do \"$0\" again $i || exit 9; i=$((i+1)); done; exec \"$0\" again 77";
+    command.arg("run").arg("--targets").arg(&targets).args(SIGNAL).args(["--delay", "200us", "--"]);
+    command.args(["sh", "-c", text]).arg(fixture.program());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}\n{said}", output.status);
+    assert!(said.contains("work"), "{said}");
+}
+
+#[test]
+fn what_cannot_take_the_helper_is_refused() {
+    let Some(fixture) = compile("threads.c", &["-O1", "-pthread", "-static"]) else { return };
+    let program = Asked::start(fixture.program());
+    let folder = tempfile::tempdir().unwrap();
+    let flags = with(&["--delay", "1ms"]);
+    let mut command =
+        speed_bump_testing::session::command(folder.path(), program.pid(), "native:*:work\n", &flags)
+            .unwrap();
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(
+        said.contains("The engine `signal` needs the helper in the process: use `--engine bpf`"),
+        "{said}"
+    );
+    let output = command.arg("--no-inject").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
