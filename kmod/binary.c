@@ -38,7 +38,7 @@ static int find_in_file(struct sb_target *target, struct file *file)
  * sb_binary_find - finds a target's file, and its function in there
  * @target: a target with a path and a symbol
  *
- * Sets the target's file, which is given back with path_put(), its inode and its offset.
+ * Sets the target's file and its inode, which sb_binary_put() gives back, and its offset.
  *
  * Return: 0; -ENOENT without such a file or function; -ENOEXEC if the file is no ELF file that this machine
  * runs; -EBUSY while it is open for writing; or what looking it up and reading it failed with.
@@ -56,6 +56,7 @@ int sb_binary_find(struct sb_target *target)
 	if (!d_is_reg(target->file.dentry))
 		goto put;
 	target->inode = d_real_inode(target->file.dentry);
+	ihold(target->inode);
 	file = dentry_open(&target->file, O_RDONLY | O_LARGEFILE, current_cred());
 	err = PTR_ERR_OR_ZERO(file);
 	if (err)
@@ -65,9 +66,17 @@ int sb_binary_find(struct sb_target *target)
 	if (!err)
 		return 0;
 put:
+	sb_binary_put(target);
+	return err;
+}
+
+/** sb_binary_put - gives back what sb_binary_find() has found, if anything. */
+void sb_binary_put(struct sb_target *target)
+{
+	iput(target->inode);
+	target->inode = NULL;
 	path_put(&target->file);
 	target->file = (struct path){};
-	return err;
 }
 
 /**

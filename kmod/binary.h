@@ -5,6 +5,7 @@
 struct sb_target;
 
 int sb_binary_find(struct sb_target *target);
+void sb_binary_put(struct sb_target *target);
 const char *sb_binary_state(const struct sb_target *target);
 
 #endif

@@ -33,8 +33,7 @@ static void release(struct kref *references)
 {
 	struct sb_target *target = container_of(references, struct sb_target, references);
 
-	if (target->file.dentry)
-		path_put(&target->file);
+	sb_binary_put(target);
 	put_pid(target->process);
 	free_percpu(target->counts);
 	kfree(target);

@@ -29,7 +29,7 @@ struct sb_target {
 	char path[SB_PATH_SIZE];
 	char symbol[SB_SYMBOL_SIZE];
 
-	/* Keeps the inode, and what it is mounted from. */
+	/* Keeps what it is on mounted. */
 	struct path file;
 	/* Where the breakpoint is: on overlayfs, not the inode that the path leads to. */
 	struct inode *inode;
