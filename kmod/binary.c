@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The file that a target is in: finds it, finds the function in it, and tells later whether its path still leads
- * there. A breakpoint belongs to a file, not to a path: after an upgrade, new processes run another file.
+ * The file that a target is in: finds it, finds the function in it, and tells later whether its
+ * path still leads there. A breakpoint belongs to a file, not to a path: after an upgrade, new
+ * processes run another file.
  */
 #include <linux/cred.h>
 #include <linux/dcache.h>
@@ -40,8 +41,9 @@ static int find_in_file(struct sb_target *target, struct file *file)
  *
  * Sets the target's file and its inode, which sb_binary_put() gives back, and its offset.
  *
- * Return: 0; -ENOENT without such a file or function; -ENOEXEC if the file is no ELF file that this machine
- * runs; -EBUSY while it is open for writing; or what looking it up and reading it failed with.
+ * Return: 0; -ENOENT without such a file or function; -ENOEXEC if the file is no ELF file that this
+ * machine runs; -EBUSY while it is open for writing; or what looking it up and reading it failed
+ * with.
  */
 int sb_binary_find(struct sb_target *target)
 {
@@ -83,10 +85,11 @@ void sb_binary_put(struct sb_target *target)
  * sb_binary_state - tells what has become of a target's file
  * @target: the target
  *
- * The path is looked up as the caller sees it, who may be in another mount namespace than who added the target.
+ * The path is looked up as the caller sees it, who may be in another mount namespace than who added
+ * the target.
  *
- * Return: "current"; "missing" if the path leads nowhere; "replaced" if it leads to another file; "modified" if
- * the file was written to.
+ * Return: "current"; "missing" if the path leads nowhere; "replaced" if it leads to another file;
+ * "modified" if the file was written to.
  */
 const char *sb_binary_state(const struct sb_target *target)
 {

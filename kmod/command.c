@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Parses one command. Words are separated by exactly one space; a single newline may end the line. Whatever is
- * not exactly a command is refused rather than guessed at.
+ * Parses one command. Words are separated by exactly one space; a single newline may end the line.
+ * Whatever is not exactly a command is refused rather than guessed at.
  */
 #ifdef __KERNEL__
 #include <linux/errno.h>
@@ -20,7 +20,10 @@ struct span {
 	size_t length;
 };
 
-/* Takes the first word off @rest, and the space behind it. Fails on an empty word: two spaces, or one at an end. */
+/*
+ * Takes the first word off @rest, and the space behind it. Fails on an empty word: two spaces, or
+ * one at an end.
+ */
 static int next_word(struct span *rest, struct span *word)
 {
 	const char *space = memchr(rest->start, ' ', rest->length);
@@ -68,7 +71,7 @@ static int parse_number(struct span text, u64 max, u64 *number)
 
 		if (digit > 9)
 			return -EINVAL;
-		/* max is far below what a u64 holds, so that value cannot wrap before this is seen. */
+		/* max is far below what a u64 holds: value cannot wrap before this is seen. */
 		value = too_large ? value : value * 10 + digit;
 		too_large = too_large || value > max;
 	}

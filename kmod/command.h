@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The commands that are written to /sys/kernel/speed_bump/targets. The parser touches no state, and builds in
- * user space too, where it is tested.
+ * The commands that are written to /sys/kernel/speed_bump/targets. The parser touches no state, and
+ * builds in user space too, where it is tested.
  */
 #ifndef SPEED_BUMP_COMMAND_H
 #define SPEED_BUMP_COMMAND_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a target has counted: one set for each CPU, so that a hit writes to no line that another CPU writes to.
+ * What a target has counted: one set for each CPU, so that a hit writes to no line that another CPU
+ * writes to.
  */
 #ifndef SPEED_BUMP_COUNTS_H
 #define SPEED_BUMP_COUNTS_H
@@ -13,7 +14,7 @@ struct sb_counts {
 	u64 hits;
 	/* Time spun, as measured. */
 	u64 injected_ns;
-	/* Spins that ended early: the process was killed, the target removed, or the module disabled. */
+	/* Spins that ended early: process killed, target removed, or module disabled. */
 	u64 interrupted;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The text of targets_list. All targets take more than the page that one read can have, and the counts change
- * between one read and the next: who reads gets the rest of the text that was made when the reading began.
+ * The text of targets_list. All targets take more than the page that one read can have, and the
+ * counts change between one read and the next: who reads gets the rest of the text that was made
+ * when the reading began.
  */
 #include <linux/fs.h>
 #include <linux/mm.h>
@@ -21,6 +22,7 @@
 struct text {
 	/* Whose it is. Never followed: the file may be gone. */
 	const struct file *reader;
+	/* NULL once its end has been read. */
 	char *text;
 	size_t length;
 	/* Larger is newer. */
@@ -41,8 +43,9 @@ static size_t print(char *to, size_t size, const struct sb_target *target)
 			   READ_ONCE(target->delay_ns), counts.hits);
 	if (target->pid)
 		length += scnprintf(to + length, size - length, " pid=%d", target->pid);
-	length += scnprintf(to + length, size - length, " injected_ns=%llu interrupted=%llu file=%s\n",
-			    counts.injected_ns, counts.interrupted, sb_binary_state(target));
+	length += scnprintf(to + length, size - length,
+			    " injected_ns=%llu interrupted=%llu file=%s\n", counts.injected_ns,
+			    counts.interrupted, sb_binary_state(target));
 	return length;
 }
 
@@ -73,7 +76,7 @@ static struct text *find(const struct file *reader)
 	unsigned int i;
 
 	for (i = 0; i < READERS; i++) {
-		if (texts[i].text && texts[i].reader == reader)
+		if (texts[i].reader == reader)
 			return &texts[i];
 	}
 	return NULL;
@@ -85,7 +88,9 @@ static void drop(struct text *text)
 	*text = (struct text){};
 }
 
-/* Keeps a text in the place of the reader's last one, or of the one that was used the longest ago. */
+/*
+ * Keeps a text in the place of the reader's last one, or of the one that was used the longest ago.
+ */
 static void keep(const struct text *new)
 {
 	struct text *place = find(new->reader);
@@ -102,6 +107,14 @@ static void keep(const struct text *new)
 	*place = *new;
 }
 
+/* Can the reader go on from there in the text that it has begun? */
+static bool can_go_on(const struct file *reader, loff_t offset)
+{
+	const struct text *text = offset ? find(reader) : NULL;
+
+	return text && (text->text || offset >= text->length);
+}
+
 /**
  * sb_listing_read - reads a part of the listing
  * @reader: who reads
@@ -115,13 +128,13 @@ ssize_t sb_listing_read(const struct file *reader, char *to, loff_t offset, size
 {
 	struct text new = { .reader = reader };
 	struct text *text;
-	bool has_text;
+	bool goes_on;
 	ssize_t length;
 
 	mutex_lock(&lock);
-	has_text = offset && find(reader);
+	goes_on = can_go_on(reader, offset);
 	mutex_unlock(&lock);
-	if (!has_text) {
+	if (!goes_on) {
 		/* Not under the lock: looks paths up. */
 		length = make(&new);
 		if (length)
@@ -132,12 +145,16 @@ ssize_t sb_listing_read(const struct file *reader, char *to, loff_t offset, size
 	if (new.text)
 		keep(&new);
 	text = find(reader);
-	/* Another reader's may have taken its place in between; then this reading has been cut off. */
-	length = text ? memory_read_from_buffer(to, size, &offset, text->text, text->length) : -EAGAIN;
-	if (text)
+	/* Another reader's may have taken its place in between; then this one starts anew. */
+	length = -EAGAIN;
+	if (text) {
+		length = memory_read_from_buffer(to, size, &offset, text->text, text->length);
 		text->used = ++uses;
-	if (text && !length)
-		drop(text);
+	}
+	if (!length) {
+		kvfree(text->text);
+		text->text = NULL;
+	}
 	mutex_unlock(&lock);
 	return length;
 }

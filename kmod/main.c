@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * speed_bump: slows functions of programs down, by a breakpoint whose handler spins. This file is the module's
- * beginning and end, and its files in /sys/kernel/speed_bump.
+ * speed_bump: slows functions of programs down, by a breakpoint whose handler spins. This file is
+ * the module's beginning and end, and its files in /sys/kernel/speed_bump.
  */
 #include <linux/kobject.h>
 #include <linux/module.h>
@@ -29,8 +29,8 @@ static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attribu
 	return sysfs_emit(text, "%d\n", READ_ONCE(sb_enabled));
 }
 
-static ssize_t enabled_store(struct kobject *kobj, struct kobj_attribute *attribute, const char *text,
-			     size_t length)
+static ssize_t enabled_store(struct kobject *kobj, struct kobj_attribute *attribute,
+			     const char *text, size_t length)
 {
 	if (without_newline(text, length) != 1 || (text[0] != '0' && text[0] != '1'))
 		return -EINVAL;
@@ -38,7 +38,8 @@ static ssize_t enabled_store(struct kobject *kobj, struct kobj_attribute *attrib
 	return length;
 }
 
-static ssize_t default_delay_ns_show(struct kobject *kobj, struct kobj_attribute *attribute, char *text)
+static ssize_t default_delay_ns_show(struct kobject *kobj, struct kobj_attribute *attribute,
+				     char *text)
 {
 	return sysfs_emit(text, "%llu\n", READ_ONCE(sb_default_delay_ns));
 }
@@ -55,8 +56,8 @@ static ssize_t default_delay_ns_store(struct kobject *kobj, struct kobj_attribut
 	return length;
 }
 
-static ssize_t targets_store(struct kobject *kobj, struct kobj_attribute *attribute, const char *text,
-			     size_t length)
+static ssize_t targets_store(struct kobject *kobj, struct kobj_attribute *attribute,
+			     const char *text, size_t length)
 {
 	struct sb_command command;
 	int err = sb_parse_command(text, length, &command);
@@ -72,17 +73,23 @@ static ssize_t stats_show(struct kobject *kobj, struct kobj_attribute *attribute
 
 	sb_targets_summarize(&summary);
 	return sysfs_emit(text,
-			  "enabled: %d\ntargets: %u\ntotal_hits: %llu\ntotal_delay_ns: %llu\ntotal_interrupted: %llu\n",
+			  "enabled: %d\n"
+			  "targets: %u\n"
+			  "total_hits: %llu\n"
+			  "total_delay_ns: %llu\n"
+			  "total_interrupted: %llu\n",
 			  READ_ONCE(sb_enabled), summary.targets, summary.counts.hits,
 			  summary.counts.injected_ns, summary.counts.interrupted);
 }
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 16, 0)
 static ssize_t targets_list_read(struct file *file, struct kobject *kobj,
-				 const struct bin_attribute *attribute, char *to, loff_t offset, size_t size)
+				 const struct bin_attribute *attribute, char *to, loff_t offset,
+				 size_t size)
 #else
-static ssize_t targets_list_read(struct file *file, struct kobject *kobj, struct bin_attribute *attribute,
-				 char *to, loff_t offset, size_t size)
+static ssize_t targets_list_read(struct file *file, struct kobject *kobj,
+				 struct bin_attribute *attribute, char *to, loff_t offset,
+				 size_t size)
 #endif
 {
 	return sb_listing_read(file, to, offset, size);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The uprobe of a target: what a hit does, and the differences between kernels. All of them are in here.
+ * The uprobe of a target: what a hit does, and the differences between kernels. All of them are in
+ * here.
  */
 #include <linux/err.h>
 #include <linux/errno.h>
@@ -81,8 +82,9 @@ static void wait(void)
  * sb_probe_attach - puts the breakpoint of a target in place
  * @target: a target whose inode and offset are known
  *
- * Return: 0; -EOPNOTSUPP if the kernel cannot step over the instruction; -EBUSY if another tracer has a
- * semaphore there; or what the kernel says, such as -EIO for a file system that cannot have uprobes.
+ * Return: 0; -EOPNOTSUPP if the kernel cannot step over the instruction; -EBUSY if another tracer
+ * has a semaphore there; or what the kernel says, such as -EIO for a file system that cannot have
+ * uprobes.
  */
 int sb_probe_attach(struct sb_target *target)
 {

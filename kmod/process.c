@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The filter by process. A struct pid rather than a number is kept and compared: a number that the kernel hands
- * out again is another process.
+ * The filter by process. A struct pid rather than a number is kept and compared: a number that the
+ * kernel hands out again is another process.
  */
 #include <linux/pid.h>
 #include <linux/rcupdate.h>
@@ -45,8 +45,8 @@ static int walk(const struct pid *process)
 		if (task_tgid((struct task_struct *)task) == process)
 			return 1;
 		/*
-		 * PID 0 is where every chain ends, and its own parent. Not every one passes by PID 1:
-		 * what the kernel starts descends from kthreadd.
+		 * PID 0 is where every chain ends, and its own parent. Not every chain has PID 1
+		 * in it: what the kernel starts descends from kthreadd.
 		 */
 		if (!task_pid_nr((struct task_struct *)task))
 			return 0;

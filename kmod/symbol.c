@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Where a function begins in an ELF file. The file is read in pieces of a few KiB, however large its tables are,
- * and nothing in it is believed. Only functions count: a breakpoint in data would corrupt it. What .dynsym
- * exports is preferred to .symtab, and a global symbol to a local one.
+ * Where a function begins in an ELF file. The file is read in pieces of a few KiB, however large
+ * its tables are, and nothing in it is believed. Only functions count: a breakpoint in data would
+ * corrupt it. What .dynsym exports is preferred to .symtab, and a global symbol to a local one.
  *
  * Builds in user space too, where it is tested with damaged files.
  */
@@ -87,7 +87,8 @@ static int read_record(struct file *file, void *to, size_t size, u64 start, u64 
 {
 	u64 position;
 
-	if (check_mul_overflow(index, (u64)size, &position) || check_add_overflow(position, start, &position))
+	if (check_mul_overflow(index, (u64)size, &position) ||
+	    check_add_overflow(position, start, &position))
 		return -ENOEXEC;
 	return read_exactly(file, to, size, position);
 }
@@ -139,10 +140,12 @@ static int has_name(struct search *search, const Elf64_Shdr *strings, u32 offset
 		search->names_start = start;
 		search->names_length = length;
 	}
-	return !memcmp(search->names + (start - search->names_start), search->name, search->name_size);
+	return !memcmp(search->names + (start - search->names_start), search->name,
+		       search->name_size);
 }
 
-static int rank(struct search *search, const struct table *table, const Elf64_Sym *symbol, u64 index)
+static int rank(struct search *search, const struct table *table, const Elf64_Sym *symbol,
+		u64 index)
 {
 	u16 version;
 	int err;
@@ -151,19 +154,22 @@ static int rank(struct search *search, const struct table *table, const Elf64_Sy
 		return RANK_LOCAL;
 	if (!table->has_versions)
 		return RANK_GLOBAL;
-	err = read_record(search->file, &version, sizeof(version), table->versions.sh_offset, index);
+	err = read_record(search->file, &version, sizeof(version), table->versions.sh_offset,
+			  index);
 	if (err)
 		return err;
 	return version & VERSION_IS_HIDDEN ? RANK_OLD_VERSION : RANK_GLOBAL;
 }
 
 /* Weighs one symbol against what has been found. */
-static int consider(struct search *search, const struct table *table, const Elf64_Sym *symbol, u64 index)
+static int consider(struct search *search, const struct table *table, const Elf64_Sym *symbol,
+		    u64 index)
 {
 	int found;
 
 	/* An undefined one is imported: its code is in another file. */
-	if (ELF64_ST_TYPE(symbol->st_info) != STT_FUNC || symbol->st_shndx == SHN_UNDEF || !symbol->st_value)
+	if (ELF64_ST_TYPE(symbol->st_info) != STT_FUNC || symbol->st_shndx == SHN_UNDEF ||
+	    !symbol->st_value)
 		return 0;
 	found = has_name(search, &table->strings, symbol->st_name);
 	if (found <= 0)
@@ -188,9 +194,11 @@ static int search_table(struct search *search, const struct table *table)
 	search->names_length = 0;
 	for (start = 0; start < count; start += length) {
 		length = min_t(u64, SYMBOLS_AT_ONCE, count - start);
-		if (check_add_overflow(table->symbols.sh_offset, start * sizeof(Elf64_Sym), &position))
+		if (check_add_overflow(table->symbols.sh_offset, start * sizeof(Elf64_Sym),
+				       &position))
 			return -ENOEXEC;
-		err = read_exactly(search->file, search->symbols, length * sizeof(Elf64_Sym), position);
+		err = read_exactly(search->file, search->symbols, length * sizeof(Elf64_Sym),
+				   position);
 		if (err)
 			return err;
 		for (i = 0; i < length; i++) {
@@ -261,10 +269,12 @@ static int locate(struct search *search, loff_t *offset)
 	int err;
 
 	for (i = 0; i < search->header.e_phnum; i++) {
-		err = read_record(search->file, &segment, sizeof(segment), search->header.e_phoff, i);
+		err = read_record(search->file, &segment, sizeof(segment), search->header.e_phoff,
+				  i);
 		if (err)
 			return err;
-		if (segment.p_type != PT_LOAD || !(segment.p_flags & PF_X) || search->address < segment.p_vaddr)
+		if (segment.p_type != PT_LOAD || !(segment.p_flags & PF_X) ||
+		    search->address < segment.p_vaddr)
 			continue;
 		inside = search->address - segment.p_vaddr;
 		if (inside >= segment.p_filesz)
@@ -284,8 +294,9 @@ static int locate(struct search *search, loff_t *offset)
  * @name: the function's symbol
  * @offset: where in the file its first instruction is
  *
- * Return: 0; -ENOEXEC if this is no ELF file of this kind of machine, or a damaged one; -ENOENT if it has no such
- * function; -EINTR if the task is being killed; -ENOMEM; or what reading failed with.
+ * Return: 0; -ENOEXEC if this is no ELF file of this kind of machine, or a damaged one; -ENOENT if
+ * it has no such function; -EINTR if the task is being killed; -ENOMEM; or what reading failed
+ * with.
  */
 int sb_find_function(struct file *file, const char *name, loff_t *offset)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The list of targets. Looking a file up may wait for a file system that never answers, so that it happens before
- * the lock is taken; under the lock, nothing waits for longer than a spin takes to notice that it must end.
+ * The list of targets. Looking a file up may wait for a file system that never answers, so that it
+ * happens before the lock is taken; under the lock, nothing waits for longer than a spin takes to
+ * notice that it must end.
  */
 #include <linux/mutex.h>
 #include <linux/pid.h>
@@ -157,7 +158,10 @@ static int update(const struct sb_command *command)
 	return 0;
 }
 
-/* Ends the spins, takes the breakpoint away, and leaves the rest to the reaper: a removal waits for nobody. */
+/*
+ * Ends the spins, takes the breakpoint away, and leaves the rest to the reaper: a removal waits for
+ * nobody.
+ */
 static void remove(struct sb_target *target)
 {
 	WRITE_ONCE(target->stopped, true);
@@ -171,7 +175,7 @@ static void remove_all(void)
 {
 	struct sb_target *target, *next;
 
-	/* All of them first, so that the spins of the last need not be waited for after those of the first. */
+	/* All of them first, so that all spins end while the first is taken away. */
 	list_for_each_entry(target, &targets, node)
 		WRITE_ONCE(target->stopped, true);
 	list_for_each_entry_safe(target, next, &targets, node)
@@ -263,8 +267,9 @@ static void reap(struct work_struct *work)
 	LIST_HEAD(done);
 
 	/*
-	 * They stay where they are counted until nothing is added to their counts any more. What is removed during
-	 * the wait was not waited for, and comes behind what was: it has scheduled this work anew.
+	 * They stay where they are counted until nothing is added to their counts any more. What is
+	 * removed during the wait was not waited for, and comes behind what was: it has scheduled
+	 * this work anew.
 	 */
 	mutex_lock(&lock);
 	target = list_empty(&removed) ? NULL : list_last_entry(&removed, struct sb_target, node);

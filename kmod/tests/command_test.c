@@ -62,17 +62,21 @@ static void table(void)
 	accepts("+/a:b", (struct sb_command){ SB_ADD, "/a", "b", false, 0, 0 });
 	accepts("+/a:b\n", (struct sb_command){ SB_ADD, "/a", "b", false, 0, 0 });
 	accepts("+/a:b 0", (struct sb_command){ SB_ADD, "/a", "b", true, 0, 0 });
-	accepts("+/a:b 10000000000", (struct sb_command){ SB_ADD, "/a", "b", true, SB_DELAY_MAX_NS, 0 });
+	accepts("+/a:b 10000000000",
+		(struct sb_command){ SB_ADD, "/a", "b", true, SB_DELAY_MAX_NS, 0 });
 	accepts("+/a:b 007", (struct sb_command){ SB_ADD, "/a", "b", true, 7, 0 });
 	accepts("+/a:b pid=1", (struct sb_command){ SB_ADD, "/a", "b", false, 0, 1 });
-	accepts("+/a:b 5 pid=2147483647\n", (struct sb_command){ SB_ADD, "/a", "b", true, 5, 2147483647 });
+	accepts("+/a:b 5 pid=2147483647\n",
+		(struct sb_command){ SB_ADD, "/a", "b", true, 5, 2147483647 });
 	accepts("=/a:b", (struct sb_command){ SB_UPDATE, "/a", "b", false, 0, 0 });
 	accepts("=/a:b 3", (struct sb_command){ SB_UPDATE, "/a", "b", true, 3, 0 });
 	accepts("-/a:b", (struct sb_command){ SB_REMOVE, "/a", "b", false, 0, 0 });
 	accepts("-*\n", (struct sb_command){ SB_REMOVE_ALL, "", "", false, 0, 0 });
 	accepts("+/a:b:c", (struct sb_command){ SB_ADD, "/a:b", "c", false, 0, 0 });
-	accepts("+/a:_ZN1a1bE.llvm.1$x", (struct sb_command){ SB_ADD, "/a", "_ZN1a1bE.llvm.1$x", false, 0, 0 });
-	accepts("+/\xc3\xa4:\xc3\xb6", (struct sb_command){ SB_ADD, "/\xc3\xa4", "\xc3\xb6", false, 0, 0 });
+	accepts("+/a:_ZN1a1bE.llvm.1$x",
+		(struct sb_command){ SB_ADD, "/a", "_ZN1a1bE.llvm.1$x", false, 0, 0 });
+	accepts("+/\xc3\xa4:\xc3\xb6",
+		(struct sb_command){ SB_ADD, "/\xc3\xa4", "\xc3\xb6", false, 0, 0 });
 	/* Whether such a symbol is in the file is another question. */
 	accepts("+/a:pid=1", (struct sb_command){ SB_ADD, "/a", "pid=1", false, 0, 0 });
 	accepts("+/a:*", (struct sb_command){ SB_ADD, "/a", "*", false, 0, 0 });
@@ -124,20 +128,24 @@ static void table(void)
 	snprintf(line, sizeof(line), "+/a:b %0*d", SB_LINE_MAX - 6, 1);
 	expect(strlen(line) == SB_LINE_MAX, "the longest line", "length");
 	expect(!parse(line, strlen(line), &(struct sb_command){}), "the longest line", "refused");
-	expect(parse(line, SB_LINE_MAX + 1, &(struct sb_command){}) == -EINVAL, "a longer line", "accepted");
+	expect(parse(line, SB_LINE_MAX + 1, &(struct sb_command){}) == -EINVAL, "a longer line",
+	       "accepted");
 	expect(parse("+/a:b\0c", 7, &(struct sb_command){}) == -EINVAL, "a NUL", "accepted");
 }
 
 /* As the command is written. */
 static size_t print(const struct sb_command *command, char *to, size_t size)
 {
+	static const char verbs[] = { [SB_ADD] = '+', [SB_UPDATE] = '=', [SB_REMOVE] = '-' };
 	size_t length;
 
 	if (command->verb == SB_REMOVE_ALL)
 		return snprintf(to, size, "-*");
-	length = snprintf(to, size, "%c%s:%s", "+=-"[command->verb], command->path, command->symbol);
+	length = snprintf(to, size, "%c%s:%s", verbs[command->verb], command->path,
+			  command->symbol);
 	if (command->has_delay)
-		length += snprintf(to + length, size - length, " %llu", (unsigned long long)command->delay_ns);
+		length += snprintf(to + length, size - length, " %llu",
+				   (unsigned long long)command->delay_ns);
 	if (command->pid)
 		length += snprintf(to + length, size - length, " pid=%d", command->pid);
 	return length;
@@ -152,8 +160,10 @@ static void check_accepted(const char *line, const struct sb_command *command)
 
 	expect(command->delay_ns <= SB_DELAY_MAX_NS, line, "delay");
 	expect(command->pid >= 0, line, "process");
-	expect(strlen(command->path) < SB_PATH_SIZE && strlen(command->symbol) < SB_SYMBOL_SIZE, line, "length");
-	expect(!strpbrk(command->path, " \n\t") && !strpbrk(command->symbol, " \n\t:"), line, "separators");
+	expect(strlen(command->path) < SB_PATH_SIZE && strlen(command->symbol) < SB_SYMBOL_SIZE,
+	       line, "length");
+	expect(!strpbrk(command->path, " \n\t") && !strpbrk(command->symbol, " \n\t:"), line,
+	       "separators");
 	if (length <= SB_LINE_MAX) {
 		expect(!parse(text, length, &again), line, "not accepted again");
 		expect(!memcmp(&again, command, sizeof(again)), line, "another command");
@@ -163,8 +173,9 @@ static void check_accepted(const char *line, const struct sb_command *command)
 static void random_lines(unsigned int count)
 {
 	static const char *const pieces[] = {
-		"+", "-", "=", "*", "/", ":", " ", "\n", "pid=", "0", "1", "10000000000", "99999999999999999999",
-		"/bin/true", "main", "/a:b", " pid=7", " 5", "+/a:b", "\t", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+		"+", "-", "=", "*", "/", ":", " ", "\n", "pid=", "0", "1", "10000000000",
+		"/bin/true", "99999999999999999999", "main", "/a:b", " pid=7", " 5", "+/a:b", "\t",
+		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 	};
 	struct sb_command command;
 	unsigned int accepted = 0;

@@ -132,6 +132,31 @@ writes "a file that is open for writing" EBUSY "+$W/written:work"
 exec 3>&-
 writes "once it is closed" ok "+$W/written:work"
 
+tracing=/sys/kernel/tracing
+if [ -w $tracing/uprobe_events ]; then
+	writes "without what has been there" ok "-$T:work"
+	echo "p:speed_bump_test/work $T:$("$T" place work 1)" >> $tracing/uprobe_events
+	echo 1 > $tracing/events/speed_bump_test/work/enable
+	writes "where another tracer has a semaphore" EBUSY "+$T:work"
+	echo 0 > $tracing/events/speed_bump_test/work/enable
+	echo "-:speed_bump_test/work" >> $tracing/uprobe_events
+	writes "once it has not" ok "+$T:work"
+else
+	skip "where another tracer has a semaphore" "there is no tracefs"
+fi
+
+# EOPNOTSUPP
+if [ "$(uname -m)" = x86_64 ]; then
+	"$T" calls work 1 wait < "$W/pipe" &
+	prey=$!
+	exec 4> "$W/pipe"
+	writes "an instruction that cannot be stepped over" EOPNOTSUPP "+$T:locked"
+	exec 4>&-
+	wait $prey
+else
+	skip "an instruction that cannot be stepped over" "the test has one for x86-64 only"
+fi
+
 # EACCES: the files are root's.
 is "who may read" "-rw-r--r-- -rw-r--r-- -r--r--r-- --w------- -r--r--r--" \
 	"$(cd $S && ls -ld default_delay_ns enabled stats targets targets_list | cut -c1-10 | tr '\n' ' ' | sed 's/ $//')"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Writes random commands, sound and damaged ones, and knows of the sound ones what must come of them: a model of
- * the module's targets runs along, and is compared with the listing.
+ * Writes random commands, sound and damaged ones, and knows of the sound ones what must come of
+ * them: a model of the module's targets runs along, and is compared with the listing.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -99,7 +99,8 @@ static int add(const char *name, const struct binary *binary, const char *symbol
 {
 	if (binary->err)
 		return binary->err;
-	if (!binary->is_many && strcmp(symbol, "work") && strcmp(symbol, "rest") && strcmp(symbol, "local"))
+	if (!binary->is_many && strcmp(symbol, "work") && strcmp(symbol, "rest") &&
+	    strcmp(symbol, "local"))
 		return ENOENT;
 	if (binary->is_many && strncmp(symbol, "function", 8))
 		return ENOENT;
@@ -147,8 +148,12 @@ static void check_listing(bool adopt)
 				fail("more than %d targets", TARGETS_MAX);
 			snprintf(targets[count].name, sizeof(targets[count].name), "%s", line);
 			*colon = '\0';
-			snprintf(targets[count].symbol, sizeof(targets[count].symbol), "%s", colon + 1);
-			/* A path that damage has made, such as one with two slashes, may lead to a known file. */
+			snprintf(targets[count].symbol, sizeof(targets[count].symbol), "%s",
+				 colon + 1);
+			/*
+			 * A path that damage has made, such as one with two slashes, may lead to a
+			 * known file.
+			 */
 			binary = binary_of(line);
 			targets[count].identity = binary ? binary->identity : -1;
 			if (!binary) {
@@ -160,7 +165,8 @@ static void check_listing(bool adopt)
 			}
 			count++;
 		} else if (lines >= count || strcmp(targets[lines].name, line)) {
-			fail("line %d is '%s', not '%s'", lines, line, lines < count ? targets[lines].name : "");
+			fail("line %d is '%s', not '%s'", lines, line,
+			     lines < count ? targets[lines].name : "");
 		}
 	}
 	if (lines != count)
@@ -205,8 +211,8 @@ static size_t damage(char *text, size_t length)
 /* Any of those that README.md has. */
 static bool is_known(int err)
 {
-	static const int known[] = { 0, EINVAL, ENAMETOOLONG, ERANGE, ENOENT, ENOEXEC, EEXIST, ENOSPC, ESRCH, ENOTDIR,
-				     EISDIR };
+	static const int known[] = { 0,	     EINVAL, ENAMETOOLONG, ERANGE,  ENOENT, ENOEXEC,
+				     EEXIST, ENOSPC, ESRCH,	   ENOTDIR, EISDIR };
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
 		if (known[i] == err)
@@ -243,9 +249,11 @@ static void step(void)
 	snprintf(name, sizeof(name), "%s:%s", binary->path, symbol);
 	length = snprintf(text, sizeof(text), "%c%s", verb, name);
 	if (verb != '-' && random_below(2))
-		length += snprintf(text + length, sizeof(text) - length, " %llu", delays[random_below(5)]);
+		length += snprintf(text + length, sizeof(text) - length, " %llu",
+				   delays[random_below(5)]);
 	if (verb == '+' && !random_below(4))
-		length += snprintf(text + length, sizeof(text) - length, " pid=%d", random_below(2) ? 1 : getpid());
+		length += snprintf(text + length, sizeof(text) - length, " pid=%d",
+				   random_below(2) ? 1 : getpid());
 	if (random_below(2))
 		text[length++] = '\n';
 

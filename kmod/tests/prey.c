@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the tests slow down: calls a function so many times, in this process or in others. With a fourth
- * argument, it first waits for a line on its standard input, so that a test can act before the first call.
+ * What the tests slow down: calls a function so many times, in this process or in others. With a
+ * fourth argument, it first waits for a line on its standard input, so that a test can act before
+ * the first call.
  */
 #define _GNU_SOURCE
+#include <elf.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +45,16 @@ static void (*choose(void))(void)
 
 void chosen(void) __attribute__((ifunc("choose")));
 
+#ifdef __x86_64__
+/* The kernel cannot step over a first instruction with this prefix. */
+void locked(void);
+__asm__(".text\n"
+	".globl locked\n"
+	".type locked, @function\n"
+	"locked: lock incq sink(%rip)\n"
+	"ret\n");
+#endif
+
 #ifdef LARGE
 /* The last of 200,000. */
 void large_199999(void);
@@ -53,6 +67,9 @@ static const struct {
 	{ "work", work },
 	{ "rest", rest },
 	{ "local", local },
+#ifdef __x86_64__
+	{ "locked", locked },
+#endif
 #ifdef LARGE
 	{ "large_199999", large_199999 },
 #endif
@@ -106,6 +123,19 @@ static void leave(struct calls *calls)
 	exit(0);
 }
 
+/* Where in its file an address of a program that is not relocated is. */
+static unsigned long offset_of(const void *address)
+{
+	const Elf64_Phdr *segment = (void *)getauxval(AT_PHDR);
+
+	for (unsigned long i = 0; i < getauxval(AT_PHNUM); i++, segment++) {
+		if (segment->p_type == PT_LOAD &&
+		    (uintptr_t)address - segment->p_vaddr < segment->p_filesz)
+			return (uintptr_t)address - segment->p_vaddr + segment->p_offset;
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct calls calls = { work, 1 };
@@ -116,7 +146,9 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (argc < 4) {
-		fprintf(stderr, "usage: %s calls|descendants|threads|leaves FUNCTION COUNT [wait]\n", argv[0]);
+		fprintf(stderr,
+			"usage: %s calls|descendants|threads|leaves|place FUNCTION COUNT [wait]\n",
+			argv[0]);
 		return 2;
 	}
 	calls.call = NULL;
@@ -137,6 +169,9 @@ int main(int argc, char **argv)
 		threads(&calls, 8);
 	else if (!strcmp(argv[1], "leaves"))
 		leave(&calls);
+	/* For a tracer: the function, and a counter. */
+	else if (!strcmp(argv[1], "place"))
+		printf("0x%lx(0x%lx)\n", offset_of(calls.call), offset_of(&some_data));
 	else
 		return 2;
 	return 0;

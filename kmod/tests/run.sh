@@ -5,7 +5,7 @@
 here=${0%/*}
 export MODULE BUILD
 status=0
-[ $# -gt 0 ] || set -- basic errors processes spins listing files fuzz
+[ $# -gt 0 ] || set -- basic errors processes spins listing files fuzz races
 for name; do
 	echo "# $name"
 	sh "$here/${name}_test.sh" || { status=1; echo "# $name failed"; }

@@ -79,6 +79,12 @@ struct small {
 /* Where the code is in memory. */
 #define ADDRESS(index) (0x1000 + AT(code) + (index))
 
+#define SYMBOL(name, binding, type, section, address)                                      \
+	{                                                                                  \
+		.st_name = (name), .st_info = ELF64_ST_INFO(binding, type),                \
+		.st_shndx = (section), .st_value = (address),                              \
+	}
+
 static const struct small sound = {
 	.header = {
 		.e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT },
@@ -94,35 +100,38 @@ static const struct small sound = {
 		.e_shnum = 6,
 	},
 	.segments = {
-		{ .p_type = PT_LOAD, .p_flags = PF_R, .p_vaddr = 0, .p_filesz = 0x100, .p_memsz = 0x100 },
-		{ .p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_offset = AT(code), .p_vaddr = ADDRESS(0),
-		  .p_filesz = 64, .p_memsz = 64 },
+		{ .p_type = PT_LOAD, .p_flags = PF_R, .p_filesz = 0x100, .p_memsz = 0x100 },
+		{ .p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_offset = AT(code),
+		  .p_vaddr = ADDRESS(0), .p_filesz = 64, .p_memsz = 64 },
 	},
 	.sections = {
 		{ .sh_type = SHT_NULL },
-		{ .sh_type = SHT_DYNSYM, .sh_offset = AT(dynamic), .sh_size = sizeof(sound.dynamic), .sh_link = 3,
-		  .sh_entsize = sizeof(Elf64_Sym) },
-		{ .sh_type = SHT_SYMTAB, .sh_offset = AT(symbols), .sh_size = sizeof(sound.symbols), .sh_link = 3,
-		  .sh_entsize = sizeof(Elf64_Sym) },
-		{ .sh_type = SHT_STRTAB, .sh_offset = AT(strings), .sh_size = sizeof(sound.strings) },
-		{ .sh_type = SHT_GNU_versym, .sh_offset = AT(versions), .sh_size = sizeof(sound.versions), .sh_link = 1 },
+		{ .sh_type = SHT_DYNSYM, .sh_offset = AT(dynamic), .sh_size = sizeof(sound.dynamic),
+		  .sh_link = 3, .sh_entsize = sizeof(Elf64_Sym) },
+		{ .sh_type = SHT_SYMTAB, .sh_offset = AT(symbols), .sh_size = sizeof(sound.symbols),
+		  .sh_link = 3, .sh_entsize = sizeof(Elf64_Sym) },
+		{ .sh_type = SHT_STRTAB, .sh_offset = AT(strings),
+		  .sh_size = sizeof(sound.strings) },
+		{ .sh_type = SHT_GNU_versym, .sh_offset = AT(versions),
+		  .sh_size = sizeof(sound.versions), .sh_link = 1 },
 		{ .sh_type = SHT_PROGBITS },
 	},
 	/* The strings are: 1 "twice", 7 "local", 13 "data", 18 "absent", 25 "header". */
 	.strings = "\0twice\0local\0data\0absent\0header",
 	.dynamic = {
 		{},
-		{ .st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = 5, .st_value = ADDRESS(8) },
-		{ .st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = 5, .st_value = ADDRESS(16) },
-		{ .st_name = 18, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = SHN_UNDEF },
+		SYMBOL(1, STB_GLOBAL, STT_FUNC, 5, ADDRESS(8)),
+		SYMBOL(1, STB_GLOBAL, STT_FUNC, 5, ADDRESS(16)),
+		/* Imported, with an address: where programs call it through. */
+		SYMBOL(18, STB_GLOBAL, STT_FUNC, SHN_UNDEF, ADDRESS(48)),
 	},
 	.versions = { 0, 2 | 0x8000, 3, 2 },
 	.symbols = {
 		{},
-		{ .st_name = 7, .st_info = ELF64_ST_INFO(STB_LOCAL, STT_FUNC), .st_shndx = 5, .st_value = ADDRESS(24) },
-		{ .st_name = 7, .st_info = ELF64_ST_INFO(STB_WEAK, STT_FUNC), .st_shndx = 5, .st_value = ADDRESS(32) },
-		{ .st_name = 13, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT), .st_shndx = 5, .st_value = ADDRESS(40) },
-		{ .st_name = 25, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = 5, .st_value = 0x20 },
+		SYMBOL(7, STB_LOCAL, STT_FUNC, 5, ADDRESS(24)),
+		SYMBOL(7, STB_WEAK, STT_FUNC, 5, ADDRESS(32)),
+		SYMBOL(13, STB_GLOBAL, STT_OBJECT, 5, ADDRESS(40)),
+		SYMBOL(25, STB_GLOBAL, STT_FUNC, 5, 0x20),
 	},
 };
 
@@ -136,8 +145,10 @@ static void small_file(void)
 	struct small changed;
 	loff_t offset;
 
-	expect(!find_in(&sound, "twice", &offset) && offset == AT(code) + 16, "the default version of a symbol");
-	expect(!find_in(&sound, "local", &offset) && offset == AT(code) + 32, "a global symbol before a local one");
+	expect(!find_in(&sound, "twice", &offset) && offset == AT(code) + 16,
+	       "the default version of a symbol");
+	expect(!find_in(&sound, "local", &offset) && offset == AT(code) + 32,
+	       "a global symbol before a local one");
 	expect(find_in(&sound, "data", &offset) == -ENOENT, "data");
 	expect(find_in(&sound, "absent", &offset) == -ENOENT, "an imported function");
 	expect(find_in(&sound, "header", &offset) == -ENOENT, "a function that is not in code");
@@ -145,7 +156,8 @@ static void small_file(void)
 
 	changed = sound;
 	changed.versions[2] |= 0x8000;
-	expect(!find_in(&changed, "twice", &offset) && offset == AT(code) + 8, "only old versions: the first");
+	expect(!find_in(&changed, "twice", &offset) && offset == AT(code) + 8,
+	       "only old versions: the first");
 	changed = sound;
 	changed.header.e_shnum = 0;
 	expect(find_in(&changed, "twice", &offset) == -ENOENT, "no sections");
@@ -169,7 +181,8 @@ static void small_file(void)
 	expect(find_in(&changed, "twice", &offset) == -ENOEXEC, "strings in no section");
 	changed = sound;
 	changed.dynamic[2].st_name = 0xffffffff;
-	expect(!find_in(&changed, "twice", &offset) && offset == AT(code) + 8, "a name beyond the strings");
+	expect(!find_in(&changed, "twice", &offset) && offset == AT(code) + 8,
+	       "a name beyond the strings");
 	changed = sound;
 	changed.segments[1].p_offset = ~0ULL;
 	expect(find_in(&changed, "twice", &offset) == -ENOEXEC, "code beyond the file");
@@ -209,7 +222,8 @@ static void damaged_files(unsigned int count)
 			expect(false, "an error that is not documented");
 		if (!err) {
 			found++;
-			expect(offset >= 0 && offset < (loff_t)sizeof(changed), "an offset in the file");
+			expect(offset >= 0 && offset < (loff_t)sizeof(changed),
+			       "an offset in the file");
 		}
 	}
 	expect(found > 1000, "some damaged files still have their functions");
