@@ -122,9 +122,15 @@ static int insert(struct sb_target *target)
 		return -EEXIST;
 	if (count == SB_TARGETS_MAX)
 		return -ENOSPC;
+	/*
+	 * Until all of its breakpoints are in place, it does nothing: if one cannot be, the kernel
+	 * waits for handlers of the others before it says so.
+	 */
+	target->stopped = true;
 	err = sb_probe_attach(target);
 	if (err)
 		return err;
+	WRITE_ONCE(target->stopped, false);
 	list_add_tail(&target->node, &targets);
 	count++;
 	return 0;

@@ -43,7 +43,7 @@ struct sb_target {
 	int pid;
 
 	u64 delay_ns;
-	/* Ends spins in flight. */
+	/* It delays nothing, and spins in flight end. */
 	bool stopped;
 	struct sb_counts __percpu *counts;
 
