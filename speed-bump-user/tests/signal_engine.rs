@@ -13,9 +13,9 @@ use std::{fs, path::Path, process::Command, time::Duration};
 
 use asked::Asked;
 use calls::start;
-use helper::{attach, on_each};
+use helper::{attach, on_each, threads};
 use serde_json::Value;
-use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, tool};
+use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, tool, wait::wait_until};
 
 /// The signal that a session takes first.
 const FIRST: u32 = 50;
@@ -259,6 +259,7 @@ fn no_random_sequence_ends_in_a_death() {
                 std::thread::sleep(Duration::from_millis(100));
                 session.kill().unwrap();
                 assert_eq!(program.line(), format!("{PER_SESSION} done, 0 deaths"), "round {round}");
+                wait_until("the helper has left", || Ok(threads(program.pid()) == 0)).unwrap();
             }
             _ => {
                 assert_eq!(program.line(), format!("{PER_SESSION} done, 0 deaths"), "round {round}");
