@@ -1,10 +1,9 @@
 //! `cargo xtask pythons`: Debian's newer Pythons, for tests on a machine whose own Debian is older.
 //!
-//! They come through an apt of their own (`archive`) and are unpacked with all libraries, the C library too, into
+//! They come through an apt of their own (`debian`) and are unpacked with all libraries, the C library too, into
 //! a folder each (`unpack`). What Debian does not package is built from its sources, if that is asked for (`source`).
 //! Nothing outside target/ is touched. What they can do is found out by running them: `speed_bump_testing::pythons`.
 
-mod archive;
 mod source;
 mod unpack;
 
@@ -17,7 +16,11 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use speed_bump_testing::{places, pythons::pythons};
 
-use archive::Archive;
+use crate::debian::Archive;
+
+/// Where newer Pythons are, the steadiest first. apt takes the newest version that it finds; experimental only
+/// counts for what is nowhere else.
+const SUITES: [&str; 4] = ["trixie", "forky", "sid", "experimental"];
 
 /// The versions that tests want: those with perf trampolines, and 3.15 with USDT.
 const VERSIONS: [&str; 3] = ["3.13", "3.14", "3.15"];
@@ -76,7 +79,7 @@ fn build(update: bool) -> Result<()> {
     for build in &source::BUILDS {
         if update || !source::is_complete(&folder, build) {
             let built =
-                Archive::open(&folder.join("apt")).and_then(|apt| source::build(&folder, build, &apt));
+                Archive::open(&folder.join("apt"), &SUITES).and_then(|apt| source::build(&folder, build, &apt));
             failures.extend(built.err().map(|error| format!("Python {}: {error:#}", build.name)));
         }
     }
@@ -103,7 +106,7 @@ pub(crate) fn fetch(versions: &[&str], update: bool) -> Result<()> {
     if wanted.is_empty() {
         return Ok(());
     }
-    let archive = Archive::open(&folder.join("apt"))?;
+    let archive = Archive::open(&folder.join("apt"), &SUITES)?;
     // One that cannot be had is no reason to do without the others.
     let mut failures = Vec::new();
     for version in wanted {

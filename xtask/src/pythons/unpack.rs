@@ -2,14 +2,13 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell;
+use crate::debian;
 
 /// The file that says that all else is there; it lists the packages.
 const STAMP: &str = "packages.txt";
@@ -57,10 +56,8 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
     let fresh = folder.join(format!(".new-{version}"));
     remove(&fresh)?;
     let root = fresh.join("root");
-    prepare(&root)?;
-    for package in packages {
-        shell::run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&root))?;
-    }
+    debian::prepare(&root, &["proc", "dev", "sys", "tmp", "host"])?;
+    debian::extract(packages, &root)?;
     let python = format!("python{version}");
     if !root.join("usr/bin").join(&python).is_file() {
         bail!("the packages of {python} bring no usr/bin/{python}");
@@ -77,18 +74,6 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
     fs::write(fresh.join(STAMP), stamp)?;
     remove(&finished)?;
     fs::rename(&fresh, &finished).with_context(|| format!("cannot move to {}", finished.display()))
-}
-
-/// The parts of a root that no Python package brings: Debian's links into /usr, and the mount points.
-fn prepare(root: &Path) -> Result<()> {
-    for folder in ["usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "proc", "dev", "sys", "tmp", "host"] {
-        fs::create_dir_all(root.join(folder)).with_context(|| format!("cannot make {folder}"))?;
-    }
-    for folder in ["bin", "lib", "lib64", "sbin"] {
-        symlink(format!("usr/{folder}"), root.join(folder))
-            .with_context(|| format!("cannot link {folder}"))?;
-    }
-    Ok(())
 }
 
 /// The first file in these folders of the root whose name begins so, relative to the root.

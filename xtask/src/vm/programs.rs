@@ -1,0 +1,145 @@
+//! The test programs that run in guests: built here, put where they look for things there.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use speed_bump_testing::{places as tree, skip};
+
+use super::{files::Files, places, root};
+use crate::shell;
+
+/// A test program, and how long it may take in a guest.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    /// The file in speed-bump-user/tests.
+    pub(super) name: &'static str,
+    limit_s: u32,
+}
+
+/// What runs: the main paths of the tool, each against the real kernel. What tests its own code runs on the host.
+pub(super) const PROGRAMS: [Program; 9] = [
+    Program { name: "native_functions", limit_s: 300 },
+    Program { name: "session_usdt", limit_s: 300 },
+    Program { name: "session_policy", limit_s: 300 },
+    Program { name: "session_leaving", limit_s: 300 },
+    Program { name: "session_children", limit_s: 300 },
+    Program { name: "helper_calls", limit_s: 300 },
+    Program { name: "python_perf_map", limit_s: 300 },
+    Program { name: "run_command", limit_s: 300 },
+    Program { name: "run_python", limit_s: 300 },
+];
+
+/// The package whose tests they are.
+const PACKAGE: &str = "speed-bump-user";
+/// The job that runs them.
+const JOB: &str = include_str!("tests.sh");
+const GCC: &str = include_str!("gcc.sh");
+/// Where the job has what was compiled in earlier guests.
+const COMPILED: &str = "/guest/compiled";
+
+/// Built programs, by name, and the tool.
+#[derive(Debug)]
+pub(super) struct Built {
+    tests: BTreeMap<String, PathBuf>,
+    tool: PathBuf,
+}
+
+/// Builds these programs and the tool.
+pub(super) fn build(programs: &[&Program]) -> Result<Built> {
+    let mut command = shell::cargo();
+    command.args(["test", "--no-run", "--message-format=json-render-diagnostics", "--package", PACKAGE]);
+    for program in programs {
+        command.args(["--test", program.name]);
+    }
+    let messages = shell::output_shown(&mut command)?;
+    let tests = executables(&messages, "test");
+    let tool = executables(&messages, "bin").remove("speed-bump-ebpf").context("cargo built no speed-bump-ebpf")?;
+    Ok(Built { tests, tool })
+}
+
+/// The executables of a kind among cargo's messages, by the names of their targets.
+fn executables(messages: &str, kind: &str) -> BTreeMap<String, PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    messages
+        .filter(|message| message["target"]["kind"][0] == kind)
+        .filter_map(|message| {
+            let name = message["target"]["name"].as_str()?.to_owned();
+            Some((name, PathBuf::from(message["executable"].as_str()?)))
+        })
+        .collect()
+}
+
+/// The job that runs these programs, with all that it needs.
+pub(super) fn job(programs: &[&Program], built: &Built) -> Result<Files> {
+    let files = Files::new(&places::all())?;
+    let (root, target) = (tree::root(), tree::target());
+    // Programs find the tool beside themselves, and the tree by its lock file.
+    files.copy_stripped(&built.tool, &built.tool)?;
+    let mut list = String::new();
+    for program in programs {
+        let path = built.tests.get(program.name).with_context(|| format!("cargo built no {}", program.name))?;
+        files.copy_stripped(path, path)?;
+        let _ = writeln!(list, "{} {} {}", program.name, program.limit_s, path.display());
+    }
+    let package = root.join(PACKAGE);
+    for part in [root.join("Cargo.lock"), root.join("Cargo.toml"), tree::fixtures(), package.join("tests")] {
+        files.copy(&part, &part)?;
+    }
+    files.copy(&package.join("Cargo.toml"), &package.join("Cargo.toml"))?;
+    files.folder(&target.join("tmp"))?;
+    if places::compiled().is_dir() {
+        files.copy(&places::compiled(), Path::new(COMPILED))?;
+    }
+    let tool_folder = built.tool.parent().unwrap_or(Path::new("/"));
+    let environment = [
+        ("CARGO_MANIFEST_DIR", package.display().to_string()),
+        ("PATH", format!("$PATH:{}", tool_folder.display())),
+        (skip::FILE_VARIABLE, "/results/skips.txt".to_owned()),
+        ("SPEED_BUMP_PYTHONS", root::PYTHONS.to_owned()),
+        ("RUST_BACKTRACE", "1".to_owned()),
+    ];
+    let mut text = format!("cd \"{}\"\n", package.display());
+    for (name, value) in environment {
+        let _ = writeln!(text, "export {name}=\"{value}\"");
+    }
+    files.write(Path::new("/guest/environment"), &text, 0o644)?;
+    files.write(Path::new("/guest/programs"), &list, 0o644)?;
+    for (command, text) in [("job", JOB), ("bin/gcc", GCC), ("bin/cc", GCC)] {
+        files.write(&Path::new("/guest").join(command), text, 0o755)?;
+    }
+    Ok(files)
+}
+
+/// Keeps what a guest compiled, for the next.
+pub(super) fn keep_compiled(results: &Path) -> Result<()> {
+    let compiled = results.join("compiled");
+    if compiled.is_dir() {
+        let kept = places::compiled();
+        shell::output(Command::new("cp").args(["--archive", "--no-target-directory"]).arg(compiled).arg(kept))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executables_are_told_by_kind_and_name() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"speed_bump_user"},"executable":null}
+{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"speed-bump-ebpf"},"executable":"/t/debug/speed-bump-ebpf"}
+{"reason":"compiler-artifact","target":{"kind":["test"],"name":"session_usdt"},"executable":"/t/debug/deps/session_usdt-1"}
+{"reason":"build-finished","success":true}
+"#;
+        let found = |kind| executables(messages, kind).into_iter().collect::<Vec<_>>();
+        assert_eq!(found("test"), [("session_usdt".to_owned(), PathBuf::from("/t/debug/deps/session_usdt-1"))]);
+        assert_eq!(found("bin"), [("speed-bump-ebpf".to_owned(), PathBuf::from("/t/debug/speed-bump-ebpf"))]);
+        assert_eq!(found("lib"), []);
+    }
+}
