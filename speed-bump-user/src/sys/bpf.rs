@@ -74,11 +74,13 @@ pub fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
         size: u32,
         log_size: u32,
         log_level: u32,
+        /// Written by the kernel since 6.4. Before, it knows no such field, and refuses anything but 0 there.
+        log_true_size: u32,
     }
     let size = u32::try_from(btf.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let attributes = Attributes { btf: btf.as_ptr() as u64, size, ..Default::default() };
+    let mut attributes = Attributes { btf: btf.as_ptr() as u64, size, ..Default::default() };
     // SAFETY: the structure is laid out as BPF_BTF_LOAD's, and its pointer outlives the call.
-    unsafe { bpf_fd(BPF_BTF_LOAD, &attributes) }
+    unsafe { bpf_fd(BPF_BTF_LOAD, &mut attributes) }
 }
 
 /// Loads a program for uprobes.
@@ -113,7 +115,7 @@ pub fn load_uprobe_program(program: &UprobeProgram<'_>) -> Result<OwnedFd, LoadE
     let (function_info, record_size) = program.function_info;
     let mut log = Vec::new();
     let load = |log: &mut Vec<u8>| {
-        let attributes = Attributes {
+        let mut attributes = Attributes {
             prog_type: BPF_PROG_TYPE_KPROBE,
             insn_cnt: u32::try_from(program.instructions.len()).unwrap_or(u32::MAX),
             insns: program.instructions.as_ptr() as u64,
@@ -137,7 +139,7 @@ pub fn load_uprobe_program(program: &UprobeProgram<'_>) -> Result<OwnedFd, LoadE
         };
         // SAFETY: the structure is laid out as BPF_PROG_LOAD's up to `func_info_cnt`; all pointers
         // outlive the call, and the log is as long as it says.
-        unsafe { bpf_fd(BPF_PROG_LOAD, &attributes) }
+        unsafe { bpf_fd(BPF_PROG_LOAD, &mut attributes) }
     };
     let first = match load(&mut log) {
         Ok(program) => return Ok(program),
@@ -202,7 +204,7 @@ pub fn link_uprobe_multi(
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let has_semaphores = sites.semaphores.iter().any(|semaphore| *semaphore != 0);
-    let attributes = Attributes {
+    let mut attributes = Attributes {
         prog_fd: program.as_raw_fd().unsigned_abs(),
         target_fd: 0,
         attach_type: BPF_TRACE_UPROBE_MULTI,
@@ -218,7 +220,7 @@ pub fn link_uprobe_multi(
     };
     // SAFETY: the structure is laid out as BPF_LINK_CREATE's `uprobe_multi`; the three arrays are as long
     // as `cnt` says and outlive the call.
-    unsafe { bpf_fd(BPF_LINK_CREATE, &attributes) }
+    unsafe { bpf_fd(BPF_LINK_CREATE, &mut attributes) }
 }
 
 /// Attaches a program to a perf event.
@@ -234,7 +236,7 @@ pub fn link_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u
         flags: u32,
         bpf_cookie: u64,
     }
-    let attributes = Attributes {
+    let mut attributes = Attributes {
         prog_fd: program.as_raw_fd().unsigned_abs(),
         target_fd: event.as_raw_fd().unsigned_abs(),
         attach_type: BPF_PERF_EVENT,
@@ -242,7 +244,7 @@ pub fn link_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u
         bpf_cookie: cookie,
     };
     // SAFETY: the structure is laid out as BPF_LINK_CREATE's `perf_event`.
-    unsafe { bpf_fd(BPF_LINK_CREATE, &attributes) }
+    unsafe { bpf_fd(BPF_LINK_CREATE, &mut attributes) }
 }
 
 /// A `bpf(2)` command that returns a file descriptor.
@@ -250,10 +252,10 @@ pub fn link_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u
 /// # Safety
 /// `attributes` is laid out as the command's part of `union bpf_attr`, without uninitialised padding, and
 /// every pointer in it is valid for what the command does with it.
-unsafe fn bpf_fd<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
+unsafe fn bpf_fd<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
     let size = size_of::<T>();
-    // SAFETY: the kernel reads `size` bytes at `attributes`; the rest is the caller's promise.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size) };
+    // SAFETY: the kernel reads and writes within `size` bytes at `attributes`; the rest is the caller's promise.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size) };
     match i32::try_from(fd) {
         // SAFETY: these commands return a new descriptor that nobody else owns.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),

@@ -19,12 +19,13 @@ use crate::{
 };
 
 /// What is installed in the guest, without recommendations: what tests run, and what the first process runs.
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 13] = [
     "binutils",
     "busybox-static",
     "coreutils",
     "dash",
     "gcc",
+    "grep",
     "libc6-dev",
     "mount",
     "procps",
