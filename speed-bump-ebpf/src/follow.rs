@@ -58,7 +58,10 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
     if pid != tgid {
         return 0; // a thread: covered with its process
     }
-    let shares_memory = field::<u64>(child, &TASK_MM_OFFSET) == field::<u64>(parent, &TASK_MM_OFFSET);
+    // Not a comparison of two options: LLVM makes of it a branch that is never taken and reads what was never set, and
+    // the verifier of 6.1 does not know that it is never taken.
+    let memory = |task: u64| field::<u64>(task, &TASK_MM_OFFSET).unwrap_or(0);
+    let shares_memory = memory(child) == memory(parent);
     if TRACKED.insert(tgid, 1, 0).is_err() {
         fault(Fault::NoRoom);
     }
