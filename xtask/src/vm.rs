@@ -22,7 +22,7 @@ use kernel::{SERIES, Series};
 use programs::{PROGRAMS, Program};
 
 /// How long a guest may take in all.
-const LIMIT: Duration = Duration::from_secs(30 * 60);
+const LIMIT: Duration = Duration::from_secs(120 * 60);
 
 /// The kernels that were asked for.
 #[derive(Clone, Debug)]

@@ -9,10 +9,10 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use speed_bump_testing::{places as tree, skip};
+use speed_bump_testing::{places as tree, skip, wait};
 
 use super::{files::Files, places, root};
-use crate::shell;
+use crate::{release, shell};
 
 /// A test program, and how long it may take in a guest.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,15 +24,15 @@ pub(super) struct Program {
 
 /// What runs: the main paths of the tool, each against the real kernel. What tests its own code runs on the host.
 pub(super) const PROGRAMS: [Program; 9] = [
-    Program { name: "native_functions", limit_s: 300 },
-    Program { name: "session_usdt", limit_s: 300 },
-    Program { name: "session_policy", limit_s: 300 },
-    Program { name: "session_leaving", limit_s: 300 },
-    Program { name: "session_children", limit_s: 300 },
-    Program { name: "helper_calls", limit_s: 300 },
-    Program { name: "python_perf_map", limit_s: 300 },
-    Program { name: "run_command", limit_s: 300 },
-    Program { name: "run_python", limit_s: 300 },
+    Program { name: "native_functions", limit_s: 900 },
+    Program { name: "session_usdt", limit_s: 900 },
+    Program { name: "session_policy", limit_s: 900 },
+    Program { name: "session_leaving", limit_s: 900 },
+    Program { name: "session_children", limit_s: 900 },
+    Program { name: "helper_calls", limit_s: 900 },
+    Program { name: "python_perf_map", limit_s: 900 },
+    Program { name: "run_command", limit_s: 900 },
+    Program { name: "run_python", limit_s: 900 },
 ];
 
 /// The package whose tests they are.
@@ -40,6 +40,8 @@ const PACKAGE: &str = "speed-bump-user";
 /// The job that runs them.
 const JOB: &str = include_str!("tests.sh");
 const GCC: &str = include_str!("gcc.sh");
+/// How many times slower than an ordinary machine a guest is that is translated on a busy host.
+const SLOWNESS: u32 = 5;
 /// Where the job has what was compiled in earlier guests.
 const COMPILED: &str = "/guest/compiled";
 
@@ -58,16 +60,17 @@ pub(super) fn build(programs: &[&Program]) -> Result<Built> {
         command.args(["--test", program.name]);
     }
     let messages = shell::output_shown(&mut command)?;
-    let tests = executables(&messages, "test");
-    let tool = executables(&messages, "bin").remove("speed-bump-ebpf").context("cargo built no speed-bump-ebpf")?;
+    let tests = executables(&messages);
+    // Its optimised build: here it starts in seconds otherwise.
+    let tool = release::build()?;
     Ok(Built { tests, tool })
 }
 
-/// The executables of a kind among cargo's messages, by the names of their targets.
-fn executables(messages: &str, kind: &str) -> BTreeMap<String, PathBuf> {
+/// The test programs among cargo's messages, by the names of their targets.
+fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     messages
-        .filter(|message| message["target"]["kind"][0] == kind)
+        .filter(|message| message["target"]["kind"][0] == "test")
         .filter_map(|message| {
             let name = message["target"]["name"].as_str()?.to_owned();
             Some((name, PathBuf::from(message["executable"].as_str()?)))
@@ -79,7 +82,7 @@ fn executables(messages: &str, kind: &str) -> BTreeMap<String, PathBuf> {
 pub(super) fn job(programs: &[&Program], built: &Built) -> Result<Files> {
     let files = Files::new(&places::all())?;
     let (root, target) = (tree::root(), tree::target());
-    // Programs find the tool beside themselves, and the tree by its lock file.
+    // Programs find the tree by its lock file.
     files.copy_stripped(&built.tool, &built.tool)?;
     let mut list = String::new();
     for program in programs {
@@ -100,8 +103,10 @@ pub(super) fn job(programs: &[&Program], built: &Built) -> Result<Files> {
     let environment = [
         ("CARGO_MANIFEST_DIR", package.display().to_string()),
         ("PATH", format!("$PATH:{}", tool_folder.display())),
+        ("SPEED_BUMP_TOOL", built.tool.display().to_string()),
         (skip::FILE_VARIABLE, "/results/skips.txt".to_owned()),
         ("SPEED_BUMP_PYTHONS", root::PYTHONS.to_owned()),
+        (wait::SLOWNESS_VARIABLE, SLOWNESS.to_string()),
         ("RUST_BACKTRACE", "1".to_owned()),
     ];
     let mut text = format!("cd \"{}\"\n", package.display());
@@ -131,15 +136,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn executables_are_told_by_kind_and_name() {
+    fn test_programs_are_told_by_name() {
         let messages = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"speed_bump_user"},"executable":null}
 {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"speed-bump-ebpf"},"executable":"/t/debug/speed-bump-ebpf"}
 {"reason":"compiler-artifact","target":{"kind":["test"],"name":"session_usdt"},"executable":"/t/debug/deps/session_usdt-1"}
 {"reason":"build-finished","success":true}
 "#;
-        let found = |kind| executables(messages, kind).into_iter().collect::<Vec<_>>();
-        assert_eq!(found("test"), [("session_usdt".to_owned(), PathBuf::from("/t/debug/deps/session_usdt-1"))]);
-        assert_eq!(found("bin"), [("speed-bump-ebpf".to_owned(), PathBuf::from("/t/debug/speed-bump-ebpf"))]);
-        assert_eq!(found("lib"), []);
+        let found: Vec<_> = executables(messages).into_iter().collect();
+        assert_eq!(found, [("session_usdt".to_owned(), PathBuf::from("/t/debug/deps/session_usdt-1"))]);
     }
 }

@@ -120,7 +120,8 @@ fn arguments(machine: &Machine) -> Vec<String> {
     .map(str::to_owned)
     .to_vec();
     let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-    add("-smp", machine.processors.to_string());
+    if let Ok(x) = std::env::var("VM_ICOUNT") { add("-icount", x); }
+    add("-smp", std::env::var("VM_SMP").unwrap_or(machine.processors.to_string()));
     add("-m", format!("{}M", machine.memory_mib));
     add("-kernel", machine.kernel.display().to_string());
     add("-append", format!("{KERNEL_ARGUMENTS} {}", machine.arguments));
