@@ -78,8 +78,8 @@ fn build(update: bool) -> Result<()> {
     let mut failures = Vec::new();
     for build in &source::BUILDS {
         if update || !source::is_complete(&folder, build) {
-            let built =
-                Archive::open(&folder.join("apt"), &SUITES).and_then(|apt| source::build(&folder, build, &apt));
+            let built = Archive::open(&folder.join("apt"), &SUITES)
+                .and_then(|apt| source::build(&folder, build, &apt));
             failures.extend(built.err().map(|error| format!("Python {}: {error:#}", build.name)));
         }
     }

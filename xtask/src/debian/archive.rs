@@ -114,7 +114,8 @@ impl Archive {
         let mut next = 0;
         while let Some(name) = names.get(next) {
             let list = shell::output(self.apt("apt-cache").args(["depends", name]))?;
-            let more: Vec<_> = dependencies(&list).filter(|name| is_wanted(name)).map(str::to_owned).collect();
+            let more: Vec<_> =
+                dependencies(&list).filter(|name| is_wanted(name)).map(str::to_owned).collect();
             for name in more {
                 if !names.contains(&name) {
                     names.push(name);

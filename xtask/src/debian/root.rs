@@ -69,7 +69,8 @@ mod tests {
             fs::create_dir_all(tree.join(part)).unwrap();
         }
         fs::write(tree.join("bin/example"), "text").unwrap();
-        let control = "Package: example\nVersion: 1\nArchitecture: all\nMaintainer: none\nDescription: none\n";
+        let control =
+            "Package: example\nVersion: 1\nArchitecture: all\nMaintainer: none\nDescription: none\n";
         fs::write(tree.join("DEBIAN/control"), control).unwrap();
         let package = folder.path().join("example.deb");
         let built = Command::new("dpkg-deb").arg("--build").arg(&tree).arg(&package).output().unwrap();

@@ -69,6 +69,11 @@ impl Tally {
         [self.passed, self.failed, self.skips.len() + self.ignored_count]
     }
 
+    /// Why tests were skipped, each reason once.
+    pub(crate) fn skip_reasons(&self) -> impl Iterator<Item = &str> {
+        self.skips.iter().map(|skip| skip.reason.as_str()).collect::<BTreeSet<_>>().into_iter()
+    }
+
     /// Reads what tests wrote about what they skipped.
     pub(crate) fn read_skips(&mut self, text: &str) {
         self.skips.extend(text.lines().filter_map(Skip::parse));

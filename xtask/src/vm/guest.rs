@@ -81,9 +81,8 @@ impl Guest<'_> {
         let console = self.folder.join("console.log");
         let mut log =
             File::create(&console).with_context(|| format!("cannot write {}", console.display()))?;
-        let mut child = Running(
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot run QEMU")?,
-        );
+        let mut child =
+            Running(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot run QEMU")?);
         let output = child.0.stdout.take().context("QEMU has no standard output")?;
         // A thread reads, so that waiting for a line can end.
         let (sender, lines) = channel();
@@ -142,8 +141,7 @@ impl Guest<'_> {
             fs::remove_dir_all(self.folder)
                 .with_context(|| format!("cannot remove {}", self.folder.display()))?;
         }
-        fs::create_dir_all(self.folder)
-            .with_context(|| format!("cannot make {}", self.folder.display()))?;
+        fs::create_dir_all(self.folder).with_context(|| format!("cannot make {}", self.folder.display()))?;
         let (files, results) = (self.folder.join("files.img"), self.results_image());
         self.files.pack(&files)?;
         File::create(&results)
@@ -154,10 +152,8 @@ impl Guest<'_> {
             Disk { name: "files", image: &files, is_written: false },
             Disk { name: "results", image: &results, is_written: true },
         ];
-        let arguments = format!(
-            "root={} rootfstype=ext4 rootwait rw init=/guest/init {}",
-            root::DEVICE, self.arguments
-        );
+        let arguments =
+            format!("root={} rootfstype=ext4 rootwait rw init=/guest/init {}", root::DEVICE, self.arguments);
         Ok(self.qemu.command(&Machine {
             kernel: &self.kernel.image,
             arguments: &arguments,

@@ -56,7 +56,9 @@ fn fetch(series: &Series, folder: &Path) -> Result<Kernel> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let archive = Archive::open(&folder.join("apt"), &[series.suite])?;
     let names = archive.names(IMAGE)?;
-    let Some(package) = newest(names.lines(), series.name) else { bail!("it has no {IMAGE}{}…", series.name) };
+    let Some(package) = newest(names.lines(), series.name) else {
+        bail!("it has no {IMAGE}{}…", series.name)
+    };
     let Some(packages) = archive.download_some(package, is_part)? else { bail!("it has no {package}") };
     // Aside first: what is interrupted leaves nothing that looks whole.
     let work = tempfile::Builder::new().prefix(".new-").tempdir_in(folder)?;
@@ -124,7 +126,8 @@ mod tests {
         ] {
             assert!(is_part(part), "{part}");
         }
-        for other in ["linux-base", "kmod", "initramfs-tools", "<linux-initramfs-tool>", "linux-headers-6.1"] {
+        for other in ["linux-base", "kmod", "initramfs-tools", "<linux-initramfs-tool>", "linux-headers-6.1"]
+        {
             assert!(!is_part(other), "{other}");
         }
     }

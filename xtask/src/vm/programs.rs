@@ -12,7 +12,10 @@ use serde_json::Value;
 use speed_bump_testing::{places as tree, skip, wait};
 
 use super::{files::Files, places, root};
-use crate::{release, shell};
+use crate::{
+    release, shell,
+    system::{self, Need},
+};
 
 /// A test program, and how long it may take in a guest.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,8 +40,9 @@ pub(super) const PROGRAMS: [Program; 9] = [
 
 /// The package whose tests they are.
 const PACKAGE: &str = "speed-bump-user";
-/// The job that runs them.
-const JOB: &str = include_str!("tests.sh");
+/// The job that runs them, and one that lets a person do it.
+const TESTS: &str = include_str!("tests.sh");
+const SHELL: &str = include_str!("shell.sh");
 const GCC: &str = include_str!("gcc.sh");
 /// How many times slower than an ordinary machine a guest is that is translated on a busy host.
 const SLOWNESS: u32 = 5;
@@ -52,8 +56,12 @@ pub(super) struct Built {
     tool: PathBuf,
 }
 
+const STRIP: Need =
+    Need { program: "strip", package: "binutils", purpose: "to leave debugging information out of guests" };
+
 /// Builds these programs and the tool.
 pub(super) fn build(programs: &[&Program]) -> Result<Built> {
+    system::ensure(&[STRIP])?;
     let mut command = shell::cargo();
     command.args(["test", "--no-run", "--message-format=json-render-diagnostics", "--package", PACKAGE]);
     for program in programs {
@@ -78,15 +86,16 @@ fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
         .collect()
 }
 
-/// The job that runs these programs, with all that it needs.
-pub(super) fn job(programs: &[&Program], built: &Built) -> Result<Files> {
+/// The job that runs these programs, or a shell, with all that they need.
+pub(super) fn job(programs: &[&Program], built: &Built, shell: bool) -> Result<Files> {
     let files = Files::new(&places::all())?;
     let (root, target) = (tree::root(), tree::target());
     // Programs find the tree by its lock file.
     files.copy_stripped(&built.tool, &built.tool)?;
     let mut list = String::new();
     for program in programs {
-        let path = built.tests.get(program.name).with_context(|| format!("cargo built no {}", program.name))?;
+        let path =
+            built.tests.get(program.name).with_context(|| format!("cargo built no {}", program.name))?;
         files.copy_stripped(path, path)?;
         let _ = writeln!(list, "{} {} {}", program.name, program.limit_s, path.display());
     }
@@ -99,10 +108,8 @@ pub(super) fn job(programs: &[&Program], built: &Built) -> Result<Files> {
     if places::compiled().is_dir() {
         files.copy(&places::compiled(), Path::new(COMPILED))?;
     }
-    let tool_folder = built.tool.parent().unwrap_or(Path::new("/"));
     let environment = [
         ("CARGO_MANIFEST_DIR", package.display().to_string()),
-        ("PATH", format!("$PATH:{}", tool_folder.display())),
         ("SPEED_BUMP_TOOL", built.tool.display().to_string()),
         (skip::FILE_VARIABLE, "/results/skips.txt".to_owned()),
         ("SPEED_BUMP_PYTHONS", root::PYTHONS.to_owned()),
@@ -115,7 +122,8 @@ pub(super) fn job(programs: &[&Program], built: &Built) -> Result<Files> {
     }
     files.write(Path::new("/guest/environment"), &text, 0o644)?;
     files.write(Path::new("/guest/programs"), &list, 0o644)?;
-    for (command, text) in [("job", JOB), ("bin/gcc", GCC), ("bin/cc", GCC)] {
+    let job = if shell { SHELL } else { TESTS };
+    for (command, text) in [("job", job), ("tests", TESTS), ("bin/gcc", GCC), ("bin/cc", GCC)] {
         files.write(&Path::new("/guest").join(command), text, 0o755)?;
     }
     Ok(files)
@@ -126,7 +134,9 @@ pub(super) fn keep_compiled(results: &Path) -> Result<()> {
     let compiled = results.join("compiled");
     if compiled.is_dir() {
         let kept = places::compiled();
-        shell::output(Command::new("cp").args(["--archive", "--no-target-directory"]).arg(compiled).arg(kept))?;
+        shell::output(
+            Command::new("cp").args(["--archive", "--no-target-directory"]).arg(compiled).arg(kept),
+        )?;
     }
     Ok(())
 }

@@ -86,10 +86,11 @@ impl Qemu {
     /// The command that runs a machine, with its console on standard input and output.
     pub(crate) fn command(&self, machine: &Machine) -> Command {
         let at = |path: &str| self.root.join(path);
-        // Through its own loader: the system's C library may be older.
-        let mut command = Command::new("nice");
+        // It ends with us, however we end.
+        let mut command = Command::new("setpriv");
         command
-            .args(["-n", "10"])
+            .args(["--pdeathsig", "KILL", "nice", "-n", "10"])
+            // Through its own loader: the system's C library may be older.
             .arg(at("usr/lib64/ld-linux-x86-64.so.2"))
             .arg("--library-path")
             .arg(at(LIBRARIES))
@@ -114,14 +115,16 @@ fn arguments(machine: &Machine) -> Vec<String> {
         "-no-reboot",
         "-display",
         "none",
+        // On a terminal, Ctrl-C is for the guest.
+        "-chardev",
+        "stdio,id=console,signal=off",
         "-serial",
-        "stdio",
+        "chardev:console",
     ]
     .map(str::to_owned)
     .to_vec();
     let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-    if let Ok(x) = std::env::var("VM_ICOUNT") { add("-icount", x); }
-    add("-smp", std::env::var("VM_SMP").unwrap_or(machine.processors.to_string()));
+    add("-smp", machine.processors.to_string());
     add("-m", format!("{}M", machine.memory_mib));
     add("-kernel", machine.kernel.display().to_string());
     add("-append", format!("{KERNEL_ARGUMENTS} {}", machine.arguments));

@@ -61,7 +61,8 @@ mod tests {
     use super::*;
     use crate::vm::programs::PROGRAMS;
 
-    const PASSED: &str = "test a ... ok\ntest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+    const PASSED: &str =
+        "test a ... ok\ntest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
     const FAILED: &str =
         "test a ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out";
 
@@ -87,13 +88,18 @@ mod tests {
         let left = |second, status| {
             [(&*names[0], PASSED), (&names[1], "0\n"), (&names[2], second), (&names[3], status)]
         };
-        assert_eq!(report(End::Finished(0), &left(PASSED, "0\n")), (true, "4 passed, 0 failed, 0 skipped\n".into()));
-        let skipped = [&left(PASSED, "0\n")[..], &[("skips.txt", "SKIPPED x::a: because no Python\n")]].concat();
+        assert_eq!(
+            report(End::Finished(0), &left(PASSED, "0\n")),
+            (true, "4 passed, 0 failed, 0 skipped\n".into())
+        );
+        let skipped =
+            [&left(PASSED, "0\n")[..], &[("skips.txt", "SKIPPED x::a: because no Python\n")]].concat();
         assert!(report(End::Finished(0), &skipped).1.ends_with("3 passed, 0 failed, 1 skipped\n"));
         let expected = "FAILED second::a\n3 passed, 1 failed, 0 skipped\n";
         assert_eq!(report(End::Finished(0), &left(FAILED, "101\n")), (false, expected.into()));
         // By a signal, after some lines or none.
-        let expected = "FAILED second: ended with exit code 139 and no result\n2 passed, 1 failed, 0 skipped\n";
+        let expected =
+            "FAILED second: ended with exit code 139 and no result\n2 passed, 1 failed, 0 skipped\n";
         assert_eq!(report(End::Finished(0), &left("test a ... ", "139\n")), (false, expected.into()));
         let expected = "FAILED second: its time was over\n2 passed, 1 failed, 0 skipped\n";
         assert_eq!(report(End::Finished(0), &left("test a ... ", "124\n")), (false, expected.into()));
@@ -107,7 +113,10 @@ mod tests {
         assert_eq!(report(End::Panicked, &one), (false, expected.into()));
         let (success, text) = report(End::TimedOut, &[]);
         assert!(!success);
-        assert!(text.starts_with("FAILED first: the guest's time was over\nFAILED second: did not run\n"), "{text}");
+        assert!(
+            text.starts_with("FAILED first: the guest's time was over\nFAILED second: did not run\n"),
+            "{text}"
+        );
         let both = [&one[..], &[(&names[2], PASSED), (&names[3], "0\n")]].concat();
         let expected = "FAILED after all programs: the guest ended, and its job had not\n4 passed, 1 failed, 0 skipped\n";
         assert_eq!(report(End::Lost, &both), (false, expected.into()));

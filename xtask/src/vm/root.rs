@@ -81,7 +81,15 @@ pub(crate) fn ensure(update: bool) -> Result<PathBuf> {
     let _ = fs::remove_file(&image);
     shell::output(
         Command::new(MKFS.program)
-            .args(["-q", "-F", "-O", "^has_journal", "-E", &format!("root_owner=0:0,offset={FIRST_BYTE}"), "-d"])
+            .args([
+                "-q",
+                "-F",
+                "-O",
+                "^has_journal",
+                "-E",
+                &format!("root_owner=0:0,offset={FIRST_BYTE}"),
+                "-d",
+            ])
             .arg(root)
             .arg(&image)
             .arg(SIZE),
