@@ -4,6 +4,7 @@
 //! `speed_bump_testing`.
 
 mod bench;
+mod debian;
 mod demo;
 mod ebpf;
 mod packages;
@@ -13,6 +14,7 @@ mod shell;
 mod soak;
 mod system;
 mod test;
+mod vm;
 
 use std::process::ExitCode;
 

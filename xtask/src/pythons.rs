@@ -1,10 +1,9 @@
 //! `cargo xtask pythons`: the Pythons of newer Debians and of an older one, for tests on a machine that has another.
 //!
-//! They come through an apt of their own (`archive`) and are unpacked with all libraries, the C library too, into
+//! They come through an apt of their own (`debian`) and are unpacked with all libraries, the C library too, into
 //! a folder each (`unpack`). What Debian does not package is built from its sources, if that is asked for (`source`).
 //! Nothing outside target/ is touched. What they can do is found out by running them: `speed_bump_testing::pythons`.
 
-mod archive;
 mod source;
 mod unpack;
 
@@ -17,7 +16,22 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use speed_bump_testing::{places, pythons::pythons};
 
-use archive::{Archive, NEWER, OLDER};
+use crate::debian::Archive;
+
+/// Suites that are read together. Others have a folder of their own: a suite that leaves the mirror, as old ones do
+/// one day, takes nothing else with it, and libraries come from where the Python comes from.
+struct Suites {
+    /// The folder in target/pythons.
+    folder: &'static str,
+    names: &'static [&'static str],
+}
+
+/// Where newer Pythons are, the steadiest first. apt takes the newest version that it finds; experimental only
+/// counts for what is nowhere else.
+const NEWER: Suites = Suites { folder: "apt", names: &["trixie", "forky", "sid", "experimental"] };
+
+/// Debian 11: the last with a glibc of several libraries (2.31).
+const OLDER: Suites = Suites { folder: "apt-bullseye", names: &["bullseye"] };
 
 /// The versions that tests want: those with perf trampolines, 3.15 with USDT, and Debian 11's with its C library.
 const VERSIONS: [&str; 4] = [OLD, "3.13", "3.14", "3.15"];
@@ -78,7 +92,7 @@ fn build(update: bool) -> Result<()> {
     let mut failures = Vec::new();
     for build in &source::BUILDS {
         if update || !source::is_complete(&folder, build) {
-            let built = Archive::open(&folder, &NEWER).and_then(|apt| source::build(&folder, build, &apt));
+            let built = open(&folder, &NEWER).and_then(|apt| source::build(&folder, build, &apt));
             failures.extend(built.err().map(|error| format!("Python {}: {error:#}", build.name)));
         }
     }
@@ -86,6 +100,10 @@ fn build(update: bool) -> Result<()> {
         bail!("{}", failures.join("\n"));
     }
     Ok(())
+}
+
+fn open(folder: &Path, suites: &Suites) -> Result<Archive> {
+    Archive::open(&folder.join(suites.folder), suites.names)
 }
 
 /// One at a time: two would unpack into the same folders. Released when the file is closed.
@@ -97,7 +115,7 @@ fn lock(folder: &Path) -> Result<File> {
 }
 
 /// Fetches these versions, unless they are there; with `update` in any case.
-fn fetch(versions: &[&str], update: bool) -> Result<()> {
+pub(crate) fn fetch(versions: &[&str], update: bool) -> Result<()> {
     let folder = places::fetched_pythons();
     let _lock = lock(&folder)?;
     let is_wanted = |version: &str| update || !unpack::is_complete(&folder.join(version), ALSO);
@@ -109,7 +127,7 @@ fn fetch(versions: &[&str], update: bool) -> Result<()> {
         if versions.is_empty() {
             continue;
         }
-        match Archive::open(&folder, suites) {
+        match open(&folder, suites) {
             Ok(archive) => failures.extend(versions.into_iter().filter_map(|version| {
                 let error = fetch_from(&archive, &folder, version).err()?;
                 Some(format!("Python {version}: {error:#}"))

@@ -36,6 +36,11 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(stdout).with_context(|| format!("`{}` printed what is not UTF-8", line(command)))
 }
 
+/// Runs a command to its end and returns its standard output; its standard error is shown.
+pub(crate) fn output_shown(command: &mut Command) -> Result<String> {
+    output(command.stderr(Stdio::inherit()))
+}
+
 /// The command as a person would type it.
 fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());

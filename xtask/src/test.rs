@@ -3,7 +3,7 @@
 //! A test that this machine cannot run says so through `speed_bump_testing::skip`; libtest counts it as passed,
 //! and this command takes it out again.
 
-mod tally;
+pub(crate) mod tally;
 
 use std::{
     fs,
@@ -18,6 +18,7 @@ use speed_bump_testing::{places, skip};
 use crate::{
     packages, pythons, shell,
     system::{self, Need},
+    vm,
 };
 use tally::Tally;
 
@@ -55,13 +56,35 @@ pub(crate) struct Options {
     /// Install and fetch nothing: what is missing is skipped, or fails.
     #[arg(long)]
     offline: bool,
-    /// Arguments for `cargo test`, such as `-p speed-bump-user targets::`. Default: the whole workspace.
+    /// Run end-to-end tests in virtual machines with Debian's kernels instead: all, 6.1, 6.12, 7.2.
+    #[arg(long, value_name = "KERNEL", value_parser = vm::parse_selection)]
+    vm: Option<vm::Selection>,
+    /// With --vm: fetch newer kernels and packages, even where some are there.
+    #[arg(long, requires = "vm")]
+    update: bool,
+    /// With --vm and one kernel: a shell in the guest, with the tests beside it, instead of running them.
+    #[arg(long, requires = "vm", conflicts_with = "write_table")]
+    shell: bool,
+    /// With --vm: write the results into README.md.
+    #[arg(long, requires = "vm")]
+    write_table: bool,
+    /// Arguments for `cargo test`, such as `-p speed-bump-user targets::`. Default: the whole workspace. With --vm:
+    /// the test programs to run, such as `native_functions`. Default: all that run there.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     cargo: Vec<String>,
 }
 
 /// Runs the tests; fails when one fails. The summary's last line is `N passed, N failed, N skipped`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if let Some(selection) = &options.vm {
+        return vm::run(&vm::Options {
+            selection,
+            programs: &options.cargo,
+            update: options.update,
+            shell: options.shell,
+            write_table: options.write_table,
+        });
+    }
     if !options.offline {
         system::ensure(&NEEDS)?;
         if let Err(error) = system::ensure(&OPTIONAL) {

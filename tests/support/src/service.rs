@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
-use crate::wait::{PATIENCE, look_for};
+use crate::wait::{PATIENCE, deadline, look_for};
 
 /// A running fixture. Dropping it kills its process, and the fixture's own children follow it.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Service {
             }
         });
         let mut service = Self { child, input, lines, ready: Value::Null };
-        let first = service.next_event(Instant::now() + PATIENCE).context("waiting for `ready`")?;
+        let first = service.next_event(deadline(PATIENCE)).context("waiting for `ready`")?;
         if first["event"] != "ready" {
             bail!("{command:?} began with {first} instead of its `ready`");
         }
@@ -73,7 +73,7 @@ impl Service {
         writeln!(input, "{command}")
             .and_then(|()| input.flush())
             .with_context(|| format!("cannot send `{command}`"))?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = deadline(PATIENCE);
         let mut answer = Vec::new();
         loop {
             let event = self.next_event(deadline).with_context(|| format!("waiting for `{command}`"))?;
@@ -120,7 +120,7 @@ impl Service {
     fn next_event(&mut self, deadline: Instant) -> Result<Value> {
         match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => serde_json::from_str(&line).with_context(|| format!("not JSON: {line}")),
-            Err(RecvTimeoutError::Timeout) => bail!("the fixture says nothing for {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => bail!("the fixture says nothing for {PATIENCE:?} or longer"),
             Err(RecvTimeoutError::Disconnected) => {
                 let end = match wait(&mut self.child, Duration::from_secs(5))? {
                     Some(status) => match status.signal() {

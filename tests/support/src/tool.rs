@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal};
 
-use crate::service::wait;
+use crate::{service::wait, wait::deadline};
 
 /// What a run of the loader left.
 #[derive(Clone, Debug)]
@@ -161,7 +161,7 @@ impl Output {
     }
 
     fn wait_for(&self, text: &str, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
+        let deadline = deadline(limit);
         let mut so_far = self.so_far.0.lock().unwrap_or_else(PoisonError::into_inner);
         while !so_far.text().contains(text) {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -1,7 +1,7 @@
 //! Waiting for what other processes bring about: looking again and again, and not for ever.
 
 use std::{
-    thread,
+    env, thread,
     time::{Duration, Instant},
 };
 
@@ -9,6 +9,15 @@ use anyhow::{Context as _, Result};
 
 /// How long anything that a test waits for may take before it counts as hung.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Names how many times slower than an ordinary machine this one is: where the processor is emulated.
+pub const SLOWNESS_VARIABLE: &str = "SPEED_BUMP_SLOWNESS";
+
+/// When something that may take so long on an ordinary machine counts as hung on this one.
+pub(crate) fn deadline(patience: Duration) -> Instant {
+    let slowness = env::var(SLOWNESS_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    Instant::now() + patience * slowness
+}
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -32,7 +41,7 @@ pub(crate) fn look_for<T>(
     patience: Duration,
     mut look: impl FnMut() -> Result<Option<T>>,
 ) -> Result<Option<T>> {
-    let deadline = Instant::now() + patience;
+    let deadline = deadline(patience);
     loop {
         let found = look()?;
         if found.is_some() || Instant::now() >= deadline {

@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::archive::Archive;
 use crate::{
+    debian::Archive,
     shell,
     system::{self, Need},
 };

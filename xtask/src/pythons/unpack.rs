@@ -2,12 +2,13 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
 };
 
 use anyhow::{Context as _, Result, bail};
+
+use crate::debian;
 
 /// The file that says that all else is there; it lists the packages.
 const STAMP: &str = "packages.txt";
@@ -55,10 +56,8 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
     let fresh = folder.join(format!(".new-{version}"));
     remove(&fresh)?;
     let root = fresh.join("root");
-    prepare(&root)?;
-    for package in packages {
-        extract(package, &root)?;
-    }
+    debian::prepare(&root, &["proc", "dev", "sys", "tmp", "host"])?;
+    debian::extract(packages, &root)?;
     let python = format!("python{version}");
     if !root.join("usr/bin").join(&python).is_file() {
         bail!("the packages of {python} bring no usr/bin/{python}");
@@ -76,42 +75,6 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
     fs::write(fresh.join(STAMP), stamp)?;
     remove(&finished)?;
     fs::rename(&fresh, &finished).with_context(|| format!("cannot move to {}", finished.display()))
-}
-
-/// The parts of a root that no Python package brings: Debian's links into /usr, and the mount points.
-fn prepare(root: &Path) -> Result<()> {
-    for folder in ["usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "proc", "dev", "sys", "tmp", "host"] {
-        fs::create_dir_all(root.join(folder)).with_context(|| format!("cannot make {folder}"))?;
-    }
-    for folder in ["bin", "lib", "lib64", "sbin"] {
-        symlink(format!("usr/{folder}"), root.join(folder))
-            .with_context(|| format!("cannot link {folder}"))?;
-    }
-    Ok(())
-}
-
-/// Unpacks one package. `dpkg-deb --extract` would put folders in place of the links into /usr, where a package has
-/// files in /lib as Debian 11's do.
-fn extract(package: &Path, root: &Path) -> Result<()> {
-    let mut reader = Command::new("dpkg-deb")
-        .arg("--fsys-tarfile")
-        .arg(package)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot run dpkg-deb")?;
-    let files = reader.stdout.take().context("dpkg-deb has no standard output")?;
-    let unpacked = Command::new("tar")
-        .args(["--extract", "--keep-directory-symlink", "--warning=no-timestamp", "--directory"])
-        .arg(root)
-        .stdin(files)
-        .status();
-    let read = reader.wait().context("cannot wait for dpkg-deb")?;
-    let unpacked = unpacked.context("cannot run tar")?;
-    if !read.success() || !unpacked.success() {
-        bail!("cannot unpack {}: dpkg-deb: {read}, tar: {unpacked}", package.display());
-    }
-    Ok(())
 }
 
 /// The file in this folder of the root whose name begins so, relative to the root.

@@ -9,7 +9,7 @@ use speed_bump_testing::skip::Skip;
 
 /// How the tests went.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     passed: usize,
     failed: usize,
     /// Tests that libtest was told to ignore, with their reasons.
@@ -22,7 +22,7 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Reads a line of `cargo test`.
-    pub(super) fn read_line(&mut self, line: &str) {
+    pub(crate) fn read_line(&mut self, line: &str) {
         if let Some(counts) = line.strip_prefix("test result: ") {
             self.passed += count(counts, "passed");
             self.failed += count(counts, "failed");
@@ -38,13 +38,49 @@ impl Tally {
         }
     }
 
+    /// Reads all that one test program printed, which ended with this exit code (as a shell has it). Its name is
+    /// put before those of its tests.
+    pub(crate) fn read_program(&mut self, name: &str, output: &str, status: i32) {
+        let mut own = Self::default();
+        output.lines().for_each(|line| own.read_line(line));
+        self.passed += own.passed;
+        self.failed += own.failed;
+        self.ignored_count += own.ignored_count;
+        self.ignored.extend(own.ignored.into_iter().map(|test| format!("{name}::{test}")));
+        self.failures.extend(own.failures.into_iter().map(|test| format!("{name}::{test}")));
+        match status {
+            // Libtest's own: all passed, and some failed.
+            0 => (),
+            101 if own.failed > 0 => (),
+            // The exit code of timeout(1), which ran it.
+            124 => self.fail(format!("{name}: its time was over")),
+            _ => self.fail(format!("{name}: ended with exit code {status} and no result")),
+        }
+    }
+
+    /// Counts something that is no test of its own as failed.
+    pub(crate) fn fail(&mut self, what: String) {
+        self.failed += 1;
+        self.failures.insert(what);
+    }
+
+    /// Passed, failed and skipped.
+    pub(crate) fn counts(&self) -> [usize; 3] {
+        [self.passed, self.failed, self.skips.len() + self.ignored_count]
+    }
+
+    /// Why tests were skipped, each reason once.
+    pub(crate) fn skip_reasons(&self) -> impl Iterator<Item = &str> {
+        self.skips.iter().map(|skip| skip.reason.as_str()).collect::<BTreeSet<_>>().into_iter()
+    }
+
     /// Reads what tests wrote about what they skipped.
-    pub(super) fn read_skips(&mut self, text: &str) {
+    pub(crate) fn read_skips(&mut self, text: &str) {
         self.skips.extend(text.lines().filter_map(Skip::parse));
     }
 
     /// Takes in how `cargo test` ended, and takes skipped tests out of those that passed.
-    pub(super) fn finish(&mut self, success: bool) {
+    pub(crate) fn finish(&mut self, success: bool) {
         let whole = self.skips.iter().filter(|skip| skip.case.is_none()).map(|skip| skip.test.as_str());
         self.passed = self.passed.saturating_sub(whole.collect::<BTreeSet<_>>().len());
         if !success && self.failed == 0 {
@@ -55,7 +91,7 @@ impl Tally {
     }
 
     /// Whether nothing failed and something ran.
-    pub(super) fn is_success(&self) -> bool {
+    pub(crate) fn is_success(&self) -> bool {
         self.failed == 0 && self.passed > 0
     }
 }
@@ -86,8 +122,8 @@ impl fmt::Display for Tally {
         for name in &self.ignored {
             writeln!(f, "SKIPPED because it is marked so: {name}")?;
         }
-        let skipped = self.skips.len() + self.ignored_count;
-        writeln!(f, "{} passed, {} failed, {skipped} skipped", self.passed, self.failed)
+        let [passed, failed, skipped] = self.counts();
+        writeln!(f, "{passed} passed, {failed} failed, {skipped} skipped")
     }
 }
 

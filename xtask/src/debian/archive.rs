@@ -1,5 +1,5 @@
-//! An apt of our own: other suites of Debian, from the mirror that this system uses, beside the system's apt
-//! and without its knowledge. apt verifies signatures and checksums.
+//! An apt of our own: other Debian suites than the system's, from the mirror that this system uses, beside the
+//! system's apt and without its knowledge. apt verifies signatures and checksums.
 
 use std::{
     fs,
@@ -14,28 +14,12 @@ use crate::{
     system::{self, Need},
 };
 
-/// Suites that are read together. Others have a folder of their own: a suite that leaves the mirror, as old ones do
-/// one day, takes nothing else with it, and libraries come from where the Python comes from.
-#[derive(Debug)]
-pub(super) struct Suites {
-    /// The folder in target/pythons.
-    folder: &'static str,
-    names: &'static [&'static str],
-}
-
-/// Where newer Pythons are, the steadiest first. apt takes the newest version that it finds; experimental only
-/// counts for what is nowhere else.
-pub(super) const NEWER: Suites = Suites { folder: "apt", names: &["trixie", "forky", "sid", "experimental"] };
-
-/// Debian 11: the last with a glibc of several libraries (2.31).
-pub(super) const OLDER: Suites = Suites { folder: "apt-bullseye", names: &["bullseye"] };
-
 /// What every signature is checked against.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A private apt folder with fresh package lists.
 #[derive(Debug)]
-pub(super) struct Archive {
+pub(crate) struct Archive {
     configuration: PathBuf,
     packages: PathBuf,
     empty: PathBuf,
@@ -43,12 +27,14 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Sets its folder up, in this one, and reads the package lists.
-    pub(super) fn open(folder: &Path, suites: &Suites) -> Result<Self> {
-        let folder = &folder.join(suites.folder);
+    /// Sets the folder up for these suites, and reads their package lists. apt takes the newest version that it finds
+    /// in any of them.
+    pub(crate) fn open(folder: &Path, suites: &[&str]) -> Result<Self> {
         if !system::is_debian() {
-            bail!("Debian's Pythons are fetched with apt, which this system does not have");
+            bail!("Debian's packages are fetched with apt, which this system does not have");
         }
+        // apt takes folders that are not absolute for its own.
+        let folder = &std::path::absolute(folder).with_context(|| format!("no {}", folder.display()))?;
         system::ensure(&[Need {
             program: KEYRING,
             package: "debian-archive-keyring",
@@ -65,14 +51,14 @@ impl Archive {
             let part = folder.join(part);
             fs::create_dir_all(&part).with_context(|| format!("cannot make {}", part.display()))?;
         }
-        let mirror = mirror()?;
+        let mirror = mirror(suites)?;
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
         };
         // Nothing is installed: apt shall name every library, the C library too.
         write("state/status", "")?;
-        let suites = suites.names.join(" ");
+        let suites = suites.join(" ");
         let sources = |types: &str| {
             format!(
                 "Types: {types}\nURIs: {mirror}\nSuites: {suites}\nComponents: main\nSigned-By: {KEYRING}\n"
@@ -94,10 +80,9 @@ impl Archive {
     }
 
     /// Downloads packages and all that they depend on. `None` if the archive does not have the first.
-    pub(super) fn download(&self, packages: &[&str]) -> Result<Option<Vec<PathBuf>>> {
+    pub(crate) fn download(&self, packages: &[&str]) -> Result<Option<Vec<PathBuf>>> {
         let Some(package) = packages.first() else { return Ok(None) };
-        let policy = shell::output(self.apt("apt-cache").args(["policy", package]))?;
-        if !policy.lines().any(|line| line.trim().starts_with("Candidate: ") && !line.contains("(none)")) {
+        if !self.has(package)? {
             return Ok(None);
         }
         let install = ["install", "--yes", "--quiet=2", "--no-install-recommends"];
@@ -106,13 +91,7 @@ impl Archive {
         let list = shell::output(
             self.apt("apt-get").args(["-o", &empty]).args(install).arg("--print-uris").args(packages),
         )?;
-        // 'URI' FILE SIZE HASH
-        let files: Vec<_> = list
-            .lines()
-            .filter(|line| line.starts_with('\''))
-            .filter_map(|line| line.split(' ').nth(1))
-            .map(|file| self.packages.join(file))
-            .collect();
+        let files: Vec<_> = files_of(&list).map(|file| self.packages.join(file)).collect();
         eprintln!("fetching {package}: {} packages", files.len());
         shell::output(self.apt("apt-get").args(install).arg("--download-only").args(packages))?;
         match files.iter().find(|file| !file.is_file()) {
@@ -121,8 +100,65 @@ impl Archive {
         }
     }
 
+    /// Downloads a package, and of those that it depends on the ones that are wanted, and so on. `None` if the archive
+    /// does not have the first.
+    pub(crate) fn download_some(
+        &self,
+        package: &str,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Option<Vec<PathBuf>>> {
+        if !self.has(package)? {
+            return Ok(None);
+        }
+        let mut names = vec![package.to_owned()];
+        let mut next = 0;
+        while let Some(name) = names.get(next) {
+            let list = shell::output(self.apt("apt-cache").args(["depends", name]))?;
+            let more: Vec<_> =
+                dependencies(&list).filter(|name| is_wanted(name)).map(str::to_owned).collect();
+            for name in more {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            next += 1;
+        }
+        let download = ["download", "--quiet=2"];
+        let in_packages = |command: &mut Command| {
+            command.args(download).args(&names).current_dir(&self.packages);
+        };
+        let mut list = self.apt("apt-get");
+        in_packages(list.arg("--print-uris"));
+        let files: Vec<_> =
+            files_of(&shell::output(&mut list)?).map(|file| self.packages.join(file)).collect();
+        eprintln!("fetching {}", names.join(", "));
+        let mut fetch = self.apt("apt-get");
+        in_packages(&mut fetch);
+        shell::output(&mut fetch)?;
+        match files.iter().find(|file| !file.is_file()) {
+            Some(file) => bail!("apt-get did not download {}", file.display()),
+            None => Ok(Some(files)),
+        }
+    }
+
+    /// The names of all packages that begin so, a line each.
+    pub(crate) fn names(&self, prefix: &str) -> Result<String> {
+        shell::output(self.apt("apt-cache").args(["pkgnames", prefix]))
+    }
+
+    /// Removes the downloaded packages, where they have been unpacked and only the lists are wanted.
+    pub(crate) fn clean(&self) -> Result<()> {
+        shell::output(self.apt("apt-get").arg("clean")).map(drop)
+    }
+
+    /// Whether a package can be had.
+    fn has(&self, package: &str) -> Result<bool> {
+        let policy = shell::output(self.apt("apt-cache").args(["policy", package]))?;
+        Ok(policy.lines().any(|line| line.trim().starts_with("Candidate: ") && !line.contains("(none)")))
+    }
+
     /// Downloads the upstream part of a source package, as a suite has it, and returns the archive's path.
-    pub(super) fn source(&self, package: &str, suite: &str, into: &Path) -> Result<PathBuf> {
+    pub(crate) fn source(&self, package: &str, suite: &str, into: &Path) -> Result<PathBuf> {
         let with_sources = |command: &mut Command| {
             let list = format!("Dir::Etc::sourcelist={}", self.sources.display());
             command.args(["-o", &list, "-o", "Dir::Etc::sourceparts=-"]).current_dir(into);
@@ -150,6 +186,19 @@ impl Archive {
     }
 }
 
+/// The files in a list by `--print-uris`: 'URI' FILE SIZE HASH.
+fn files_of(list: &str) -> impl Iterator<Item = &str> {
+    list.lines().filter(|line| line.starts_with('\'')).filter_map(|line| line.split(' ').nth(1))
+}
+
+/// The packages that must be there too, in what `apt-cache depends` prints.
+fn dependencies(list: &str) -> impl Iterator<Item = &str> {
+    list.lines().filter_map(|line| {
+        let (kind, name) = line.trim_start_matches([' ', '|']).split_once(": ")?;
+        matches!(kind, "Depends" | "PreDepends").then_some(name)
+    })
+}
+
 /// apt's settings: our folders, and the system's ways to reach the network.
 fn configuration(folder: &Path) -> Result<String> {
     let system = shell::output(Command::new("apt-config").args(["dump", "Acquire"]))?;
@@ -175,17 +224,22 @@ fn configuration(folder: &Path) -> Result<String> {
     ))
 }
 
-/// The mirror that this system takes Debian itself from.
-fn mirror() -> Result<String> {
+/// The name of this system's Debian release, such as `bookworm`.
+pub(crate) fn codename() -> Result<String> {
     let os_release = fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
     let field = |name: &str| {
         let value = os_release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
         value.map(|value| value.trim_matches('"').to_owned())
     };
     if field("ID").as_deref() != Some("debian") {
-        bail!("this system is not Debian, so that its mirror has no newer Debian suites");
+        bail!("this system is not Debian, so that its mirror has no other Debian suites");
     }
-    let codename = field("VERSION_CODENAME").context("/etc/os-release names no VERSION_CODENAME")?;
+    field("VERSION_CODENAME").context("/etc/os-release names no VERSION_CODENAME")
+}
+
+/// The mirror that this system takes Debian itself from.
+fn mirror(suites: &[&str]) -> Result<String> {
+    let codename = codename()?;
     let targets = shell::output(Command::new("apt-get").args([
         "indextargets",
         "--format",
@@ -196,10 +250,31 @@ fn mirror() -> Result<String> {
         .lines()
         .find_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
             // Suite or codename; a third party's repository has another component, or fails the signature.
-            [uri, release, "main"] if release == codename || NEWER.names.contains(&release) => {
+            [uri, release, "main"] if release == codename || suites.contains(&release) => {
                 Some(uri.to_owned())
             }
             _ => None,
         })
         .with_context(|| format!("no apt source of this system is Debian {codename}, component main"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_files_are_read() {
+        let list = "Reading package lists...\n\
+                    'http://mirror/pool/l/linux_6.1.deb' linux_6.1.deb 30000 SHA256:ab\n\
+                    'http://mirror/pool/k/kmod_30%2b1.deb' kmod_30%2b1.deb 90 SHA256:cd\n";
+        assert_eq!(files_of(list).collect::<Vec<_>>(), ["linux_6.1.deb", "kmod_30%2b1.deb"]);
+    }
+
+    #[test]
+    fn dependencies_are_told_from_what_is_recommended() {
+        let list = "linux-image-6.1.0-40-cloud-amd64\n  PreDepends: dpkg\n  Depends: kmod\n |Depends: initramfs-tools\n  \
+                    Depends: <linux-initramfs-tool>\n    dracut\n  Breaks: fwupdate\n  Recommends: firmware\n";
+        let found: Vec<_> = dependencies(list).collect();
+        assert_eq!(found, ["dpkg", "kmod", "initramfs-tools", "<linux-initramfs-tool>"]);
+    }
 }

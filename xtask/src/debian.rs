@@ -1,0 +1,7 @@
+//! Debian's packages, fetched (`archive`) and unpacked (`root`) beside the system and without its knowledge.
+
+mod archive;
+mod root;
+
+pub(crate) use archive::{Archive, codename};
+pub(crate) use root::{extract, prepare};

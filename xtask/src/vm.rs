@@ -1,0 +1,185 @@
+//! `cargo xtask test --vm`: end-to-end tests on other kernels than this machine's.
+//!
+//! A *guest* boots a *kernel* with a *root* file system that is made once, and unpacks over it the *files* of one run,
+//! which bring the *job* that it runs. Here that job is test *programs*; their results come back and become a *report*.
+//! All of it comes from Debian's packages, lies below target/vm, and changes nothing in this system.
+//!
+//! Another job, such as one with a module, is other files with another `/guest/job`: see [`Host::guest`].
+
+mod files;
+mod guest;
+mod kernel;
+mod places;
+mod programs;
+mod qemu;
+mod report;
+mod root;
+mod table;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::test::tally::Tally;
+use files::Files;
+use guest::{End, Guest};
+use kernel::{Kernel, SERIES, Series};
+use programs::{Built, PROGRAMS, Program};
+use qemu::Qemu;
+use table::Row;
+
+/// How long a guest may take in all.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// The kernels that were asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection(Vec<&'static Series>);
+
+/// What is wanted.
+#[derive(Debug)]
+pub(crate) struct Options<'a> {
+    /// On which kernels.
+    pub(crate) selection: &'a Selection,
+    /// Names of test programs; none means all.
+    pub(crate) programs: &'a [String],
+    /// Whether to fetch what is there already.
+    pub(crate) update: bool,
+    /// Whether to open a shell instead of running them.
+    pub(crate) shell: bool,
+    /// Whether to write the results into the README.
+    pub(crate) write_table: bool,
+}
+
+/// Reads the name of a kernel, or `all`.
+pub(crate) fn parse_selection(name: &str) -> Result<Selection, String> {
+    let selected: Vec<_> = SERIES.iter().filter(|series| name == "all" || name == series.name).collect();
+    if selected.is_empty() {
+        let names: Vec<_> = SERIES.iter().map(|series| series.name).collect();
+        return Err(format!("all, {}", names.join(", ")));
+    }
+    Ok(Selection(selected))
+}
+
+/// What all guests share.
+#[derive(Debug)]
+pub(crate) struct Host {
+    qemu: Qemu,
+    root: PathBuf,
+}
+
+impl Host {
+    /// Fetches and makes what is not there; with `update` all of it anew.
+    pub(crate) fn ensure(update: bool) -> Result<Self> {
+        Ok(Self { qemu: qemu::ensure(update)?, root: root::ensure(update)? })
+    }
+
+    /// A guest with this kernel, which runs the executable file `/guest/job` among these files. What it leaves comes
+    /// into the folder.
+    pub(crate) fn guest<'a>(&'a self, kernel: &'a Kernel, files: &'a Files, folder: &'a Path) -> Guest<'a> {
+        Guest { qemu: &self.qemu, kernel, root: &self.root, files, folder, arguments: "" }
+    }
+}
+
+/// Runs the tests on each kernel; fails when one fails.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let selected = &options.selection.0;
+    if options.write_table && (selected.len() < SERIES.len() || !options.programs.is_empty()) {
+        bail!("the table is about all programs on all kernels: --vm all --write-table, and nothing else");
+    }
+    if options.shell && selected.len() > 1 {
+        bail!("a shell wants one kernel: --vm {} --shell", selected[0].name);
+    }
+    let programs = select(options.programs)?;
+    let built = programs::build(&programs)?;
+    let host = Host::ensure(options.update)?;
+    let (mut success, mut rows) = (true, Vec::new());
+    for series in selected {
+        let kernel = kernel::ensure(series, options.update)?;
+        let folder = places::run(series.name);
+        if options.shell {
+            let files = programs::job(&programs, &built, true)?;
+            let results = host.guest(&kernel, &files, &folder).run_here()?;
+            println!("results: {}", results.display());
+            break;
+        }
+        let (tally, row) = test(&host, &kernel, &programs, &built, &folder)?;
+        success &= tally.is_success();
+        rows.push(row);
+    }
+    if options.write_table {
+        table::write(&rows)?;
+    }
+    Ok(if success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the programs on one kernel, and prints what came of them.
+fn test(
+    host: &Host,
+    kernel: &Kernel,
+    programs: &[&Program],
+    built: &Built,
+    folder: &Path,
+) -> Result<(Tally, Row)> {
+    let release = &kernel.release;
+    println!("\nLinux {release}");
+    let files = programs::job(programs, built, false)?;
+    let left = host.guest(kernel, &files, folder).run(LIMIT, |line| println!("  {line}"))?;
+    programs::keep_compiled(&left.results)?;
+    let tally = report::tally(programs, &left)?;
+    for program in programs {
+        if let Some((output, status)) = report::ended(&left.results, program.name)?
+            && status != 0
+        {
+            println!("\n{} on Linux {release}:\n{output}", program.name);
+        }
+    }
+    if !matches!(left.end, End::Finished(_)) {
+        println!("\n{}; its console ends with\n{}", report::death(left.end), left.tail());
+    }
+    println!("\nLinux {release}; console and results are in {}\n{tally}", folder.display());
+    let doctor = fs::read_to_string(left.results.join("doctor.txt")).unwrap_or_default();
+    let row = Row::new(release, &tally, &doctor);
+    Ok((tally, row))
+}
+
+fn select(names: &[String]) -> Result<Vec<&'static Program>> {
+    if names.is_empty() {
+        return Ok(PROGRAMS.iter().collect());
+    }
+    let find = |name: &String| {
+        PROGRAMS.iter().find(|program| program.name == name).with_context(|| {
+            let known: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
+            format!("no program {name} runs in virtual machines, but {}", known.join(", "))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn kernels_are_named_by_version_or_all_at_once() {
+        let names = |selection: Selection| selection.0.iter().map(|series| series.name).collect::<Vec<_>>();
+        assert_eq!(names(parse_selection("6.12").unwrap()), ["6.12"]);
+        assert_eq!(names(parse_selection("all").unwrap()).len(), SERIES.len());
+        let error = parse_selection("5.10").unwrap_err();
+        assert!(error.starts_with("all, 6.1, "), "{error}");
+    }
+
+    #[test]
+    fn programs_are_named_or_all() {
+        assert_eq!(select(&[]).unwrap().len(), PROGRAMS.len());
+        let name = PROGRAMS[1].name.to_owned();
+        assert_eq!(select(std::slice::from_ref(&name)).unwrap(), [&PROGRAMS[1]]);
+        let error = select(&["no_such".to_owned()]).unwrap_err();
+        assert!(error.to_string().contains(&name), "{error}");
+    }
+}

@@ -1,0 +1,17 @@
+#!/bin/dash
+# The job that runs test programs: a line each of /guest/programs has a name, a limit in seconds, and the command.
+. /guest/environment
+for command in doctor calibrate; do
+    "$SPEED_BUMP_TOOL" $command > /results/$command.txt 2>&1
+done
+while read -r name limit command; do
+    begin=$(date +%s)
+    # Without quotes: the command is words.
+    timeout -k 10 "$limit" $command > "/results/$name.out" 2>&1 < /dev/null
+    status=$?
+    echo $status > "/results/$name.status"
+    # What fails by a fault of the kernel, it may have written there.
+    dmesg > /results/dmesg.txt
+    keep-results
+    echo "guest: $name: $(grep '^test result: ' "/results/$name.out" || echo "exit code $status"), $(($(date +%s) - begin)) s in all"
+done < /guest/programs
