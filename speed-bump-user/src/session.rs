@@ -178,9 +178,17 @@ impl Session {
         let stopper = Stopper::start(control).map_err(SessionError::Thread)?;
         session.root = roots.first().map_or_else(Pid::own, |(process, _)| process.pid());
         session.roots = roots.iter().map(|(process, _)| process.pid()).collect();
-        let helpers = session.bring_helpers_in(&mut roots, &stopper)?;
-        session.check_selections(&helpers)?;
+        let helpers = session.bring_helpers_in(&mut roots, &stopper);
+        let selected = helpers.and_then(|helpers| session.check_selections(&helpers).map(|()| helpers));
         session.stopper = Some(stopper);
+        let helpers = match selected {
+            Ok(helpers) => helpers,
+            Err(error) => {
+                // So that nothing is left when we say so.
+                session.detach();
+                return Err(error);
+            }
+        };
         if follow.is_some() {
             session.engine.follow_processes()?;
             session.follows = true;

@@ -5,6 +5,7 @@ use std::{thread, time::Instant};
 use super::{AtWork, HelperId, LOOK_EVERY};
 use crate::{
     presence::LEAVING_PATIENCE,
+    process::Process,
     session::{Session, functions::FunctionRange, stopper::Stopper},
 };
 
@@ -58,8 +59,12 @@ impl Session {
         let (before, began) = (heard(), Instant::now());
         let late = |session: &Self| {
             let still_there = |at_work: &&AtWork| {
-                let owner = session.covered.get(&at_work.owner);
-                !at_work.presence.has_left() && owner.is_some_and(|owner| owner.process.is_alive())
+                // It may not have been covered yet.
+                let is_alive = match session.covered.get(&at_work.owner) {
+                    Some(owner) => owner.process.is_alive(),
+                    None => Process::open(at_work.owner).is_ok_and(|owner| owner.is_alive()),
+                };
+                !at_work.presence.has_left() && is_alive
             };
             session
                 .helpers
