@@ -23,15 +23,16 @@ fn child(service: &mut Service, command: &str) -> i32 {
     i32::try_from(answer[0]["pid"].as_i64().unwrap()).unwrap()
 }
 
-/// Waits until a child is covered. One that has executed a program has a probe in its code then. One that has
-/// only forked has its parent's from the start, and the loader's log tells when they count.
+/// Waits until a child is covered. One that has executed a program has a probe in its code then, but also when the loader
+/// hears of the fork after the exec; one that has only forked has its parent's from the start. So the loader's log
+/// tells when they count.
 fn wait_covered(session: &Attached, fixture: &Fixture, pid: i32, way: &str) {
     if way.ends_with("fork") {
         session.wait_for(&format!("child {pid} is covered")).unwrap();
     } else {
         let probed = || Ok(!text::differences(pid, fixture.program())?.is_empty());
         wait_until(&format!("child {pid} has a probe"), probed).unwrap();
-        session.wait_for(&format!("child {pid} is covered")).unwrap();
+        session.wait_for(&format!("child {pid} is covered anew")).unwrap();
     }
 }
 

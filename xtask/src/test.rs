@@ -69,7 +69,7 @@ pub(crate) struct Options {
     #[arg(long, requires = "vm")]
     write_table: bool,
     /// Arguments for `cargo test`, such as `-p speed-bump-user targets::`. Default: the whole workspace. With --vm:
-    /// the test programs to run, such as `native_functions`. Default: all that run there.
+    /// test programs to run whole, such as `native_functions`. Default: chosen tests of all that run there.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     cargo: Vec<String>,
 }

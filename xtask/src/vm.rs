@@ -29,7 +29,7 @@ use crate::test::tally::Tally;
 use files::Files;
 use guest::{End, Guest};
 use kernel::{Kernel, SERIES, Series};
-use programs::{Built, PROGRAMS, Program};
+use programs::{Job, PROGRAMS, Program};
 use qemu::Qemu;
 use table::Row;
 
@@ -45,7 +45,7 @@ pub(crate) struct Selection(Vec<&'static Series>);
 pub(crate) struct Options<'a> {
     /// On which kernels.
     pub(crate) selection: &'a Selection,
-    /// Names of test programs; none means all.
+    /// Names of test programs, which run whole; none means the chosen tests of all.
     pub(crate) programs: &'a [String],
     /// Whether to fetch what is there already.
     pub(crate) update: bool,
@@ -97,17 +97,25 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let programs = select(options.programs)?;
     let built = programs::build(&programs)?;
     let host = Host::ensure(options.update)?;
+    let job = if options.shell {
+        Job::Shell
+    } else if options.programs.is_empty() {
+        Job::Chosen
+    } else {
+        Job::Whole
+    };
     let (mut success, mut rows) = (true, Vec::new());
     for series in selected {
         let kernel = kernel::ensure(series, options.update)?;
         let folder = places::run(series.name);
+        let files = programs::files(&programs, &built, job)?;
+        let guest = host.guest(&kernel, &files, &folder);
         if options.shell {
-            let files = programs::job(&programs, &built, true)?;
-            let results = host.guest(&kernel, &files, &folder).run_here()?;
+            let results = guest.run_here()?;
             println!("results: {}", results.display());
             break;
         }
-        let (tally, row) = test(&host, &kernel, &programs, &built, &folder)?;
+        let (tally, row) = test(&guest, &programs)?;
         success &= tally.is_success();
         rows.push(row);
     }
@@ -117,18 +125,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs the programs on one kernel, and prints what came of them.
-fn test(
-    host: &Host,
-    kernel: &Kernel,
-    programs: &[&Program],
-    built: &Built,
-    folder: &Path,
-) -> Result<(Tally, Row)> {
-    let release = &kernel.release;
+/// Runs the programs in a guest, and prints what came of them.
+fn test(guest: &Guest, programs: &[&Program]) -> Result<(Tally, Row)> {
+    let release = &guest.kernel.release;
     println!("\nLinux {release}");
-    let files = programs::job(programs, built, false)?;
-    let left = host.guest(kernel, &files, folder).run(LIMIT, |line| println!("  {line}"))?;
+    let left = guest.run(LIMIT, |line| println!("  {line}"))?;
     programs::keep_compiled(&left.results)?;
     let tally = report::tally(programs, &left)?;
     for program in programs {
@@ -141,7 +142,7 @@ fn test(
     if !matches!(left.end, End::Finished(_)) {
         println!("\n{}; its console ends with\n{}", report::death(left.end), left.tail());
     }
-    println!("\nLinux {release}; console and results are in {}\n{tally}", folder.display());
+    println!("\nLinux {release}; console and results are in {}\n{tally}", guest.folder.display());
     let doctor = fs::read_to_string(left.results.join("doctor.txt")).unwrap_or_default();
     let row = Row::new(release, &tally, &doctor);
     Ok((tally, row))

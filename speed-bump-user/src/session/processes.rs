@@ -215,6 +215,9 @@ impl Session {
             }
         };
         self.cover_found(process);
+        if self.covered.contains_key(&pid) {
+            tracing::debug!("child {pid} is covered anew: it has replaced its image");
+        }
     }
 
     /// Covers a child whose image is not known yet.

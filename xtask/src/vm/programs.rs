@@ -17,27 +17,80 @@ use crate::{
     system::{self, Need},
 };
 
-/// A test program, and how long it may take in a guest.
+/// A test program of speed-bump-user/tests that runs in guests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    /// The file in speed-bump-user/tests.
+    /// Its file's name.
     pub(super) name: &'static str,
-    limit_s: u32,
+    /// The tests of it that run unless it is asked for by name: then all do.
+    tests: &'static [&'static str],
 }
 
-/// What runs: the main paths of the tool, each against the real kernel. What tests its own code runs on the host.
+/// The main paths of the tool, each against the real kernel, in the time that there is: a session takes seconds here. What
+/// tests the tool's own code runs on the host.
 pub(super) const PROGRAMS: [Program; 9] = [
-    Program { name: "native_functions", limit_s: 900 },
-    Program { name: "session_usdt", limit_s: 900 },
-    Program { name: "session_policy", limit_s: 900 },
-    Program { name: "session_leaving", limit_s: 900 },
-    Program { name: "session_children", limit_s: 900 },
-    Program { name: "helper_calls", limit_s: 900 },
-    Program { name: "python_perf_map", limit_s: 900 },
-    Program { name: "run_command", limit_s: 900 },
-    Program { name: "run_python", limit_s: 900 },
+    Program {
+        name: "native_functions",
+        tests: &[
+            "functions_of_the_executable_and_of_a_library_are_counted_exactly",
+            "calls_of_many_threads_are_counted_exactly",
+            "workers_that_run_before_during_and_after_are_counted_as_they_count_themselves",
+            "functions_of_libc_that_python_calls",
+        ],
+    },
+    Program {
+        name: "session_usdt",
+        tests: &[
+            "all_locations_of_a_probe_count_while_attached_and_only_then",
+            "frequency_counts_over_the_locations",
+            "the_semaphore_is_down_in_children_too",
+        ],
+    },
+    Program {
+        name: "session_policy",
+        tests: &[
+            "a_delay_of_zero_counts_and_delays_nothing",
+            "the_window_opens_and_closes_and_ends_the_session",
+            "frequency_counts_calls_inside_the_window_alone",
+        ],
+    },
+    Program {
+        name: "session_leaving",
+        tests: &[
+            "the_exec_of_the_target_ends_the_session",
+            "the_process_runs_on_when_the_loader_is_killed",
+            "a_long_spin_in_flight_does_not_hold_up_detaching",
+        ],
+    },
+    Program { name: "session_children", tests: &["children_are_covered_however_they_start"] },
+    Program {
+        name: "helper_calls",
+        tests: &["every_shape_of_function_is_counted_exactly", "the_delay_is_seen_from_inside"],
+    },
+    Program {
+        name: "python_perf_map",
+        tests: &["every_shape_of_function_is_counted_exactly", "calls_from_c_are_counted_exactly"],
+    },
+    Program {
+        name: "run_command",
+        tests: &[
+            "native_functions_are_counted_from_the_first_call_on",
+            "our_death_leaves_the_command_alone",
+            "signals_are_passed_on_once",
+        ],
+    },
+    Program {
+        name: "run_python",
+        tests: &[
+            "calls_at_import_time_are_counted_exactly",
+            "programs_that_execute_others_are_followed",
+            "forked_workers_are_covered_from_their_first_call_on",
+        ],
+    },
 ];
 
+/// How long a program may take in a guest, in seconds.
+const LIMIT_S: u32 = 15 * 60;
 /// The package whose tests they are.
 const PACKAGE: &str = "speed-bump-user";
 /// The job that runs them, and one that lets a person do it.
@@ -86,8 +139,19 @@ fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
         .collect()
 }
 
-/// The job that runs these programs, or a shell, with all that they need.
-pub(super) fn job(programs: &[&Program], built: &Built, shell: bool) -> Result<Files> {
+/// What the job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Job {
+    /// The programs' chosen tests.
+    Chosen,
+    /// All of their tests.
+    Whole,
+    /// A shell.
+    Shell,
+}
+
+/// A job with these programs, and with all that they need.
+pub(super) fn files(programs: &[&Program], built: &Built, job: Job) -> Result<Files> {
     let files = Files::new(&places::all())?;
     let (root, target) = (tree::root(), tree::target());
     // Programs find the tree by its lock file.
@@ -97,7 +161,9 @@ pub(super) fn job(programs: &[&Program], built: &Built, shell: bool) -> Result<F
         let path =
             built.tests.get(program.name).with_context(|| format!("cargo built no {}", program.name))?;
         files.copy_stripped(path, path)?;
-        let _ = writeln!(list, "{} {} {}", program.name, program.limit_s, path.display());
+        let tests =
+            if job == Job::Whole { String::new() } else { format!(" --exact {}", program.tests.join(" ")) };
+        let _ = writeln!(list, "{} {LIMIT_S} {}{tests}", program.name, path.display());
     }
     let package = root.join(PACKAGE);
     for part in [root.join("Cargo.lock"), root.join("Cargo.toml"), tree::fixtures(), package.join("tests")] {
@@ -122,7 +188,7 @@ pub(super) fn job(programs: &[&Program], built: &Built, shell: bool) -> Result<F
     }
     files.write(Path::new("/guest/environment"), &text, 0o644)?;
     files.write(Path::new("/guest/programs"), &list, 0o644)?;
-    let job = if shell { SHELL } else { TESTS };
+    let job = if job == Job::Shell { SHELL } else { TESTS };
     for (command, text) in [("job", job), ("tests", TESTS), ("bin/gcc", GCC), ("bin/cc", GCC)] {
         files.write(&Path::new("/guest").join(command), text, 0o755)?;
     }
@@ -143,7 +209,22 @@ pub(super) fn keep_compiled(results: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn chosen_tests_exist() {
+        for program in &PROGRAMS {
+            let path = tree::root().join(PACKAGE).join("tests").join(format!("{}.rs", program.name));
+            let source = fs::read_to_string(&path).unwrap();
+            assert!(!program.tests.is_empty(), "{}", program.name);
+            for test in program.tests {
+                assert!(source.contains(&format!("#[test]\nfn {test}() {{")), "{}: {test}", program.name);
+            }
+        }
+    }
 
     #[test]
     fn test_programs_are_told_by_name() {
