@@ -15,6 +15,7 @@ use std::{
 use speed_bump_abi::control_block::HEARTBEAT_EVERY_MS;
 
 use super::block::Block;
+use crate::sys::priority;
 
 /// The thread; dropping this ends it.
 #[derive(Debug)]
@@ -42,6 +43,11 @@ impl Heartbeat {
 }
 
 fn beat(new: &mpsc::Receiver<Weak<Block>>) {
+    // A helper that does not hear us for 0.8 s takes us for dead: on a machine with much to do that is not long. Where it
+    // is not allowed, we beat as we can.
+    if let Err(error) = priority::urgent() {
+        tracing::debug!("the heartbeat has no real-time priority: {error}");
+    }
     let mut blocks: Vec<Weak<Block>> = Vec::new();
     loop {
         match new.recv_timeout(Duration::from_millis(u64::from(HEARTBEAT_EVERY_MS))) {
