@@ -50,6 +50,12 @@ impl Approach {
         Ok(stop == Stop::Signal(self.signal) && !tracee.signal_was_sent()?)
     }
 
+    /// What to deliver of a signal on the way there: not a SIGTRAP that nobody sent, which no program raises before its
+    /// first instruction, but our breakpoint might, and which would end it.
+    pub(super) fn passes(signal: i32, tracee: &Tracee) -> i32 {
+        if signal == libc::SIGTRAP && !tracee.signal_was_sent().unwrap_or(true) { 0 } else { signal }
+    }
+
     /// It is there.
     pub(super) fn arrive(self) -> Process {
         self.process

@@ -100,7 +100,7 @@ pub(super) fn to_entry(
                 aim = Aim::at_entry(&tracee, true, &wanted);
                 0
             }
-            Stop::Signal(signal) => signal,
+            Stop::Signal(signal) => Approach::passes(signal, &tracee),
             Stop::Group | Stop::Interrupted | Stop::SystemCall => 0,
         };
         aim = match aim {

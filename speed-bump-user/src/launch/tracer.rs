@@ -85,6 +85,10 @@ fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io:
                 tracee.stay_stopped()?;
                 continue;
             }
+            (Stop::Signal(signal), Progress::Starts(approach)) => {
+                progress = Progress::Starts(approach);
+                Approach::passes(signal, &tracee)
+            }
             (Stop::Signal(signal), before) => {
                 progress = before;
                 signal
