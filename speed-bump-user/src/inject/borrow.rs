@@ -256,8 +256,5 @@ fn is_our_child(process: &Process) -> bool {
 
 /// The signals that the process has handlers for, a bit each.
 fn handled(process: &Process) -> u64 {
-    let text = super::task::file(process, process.pid(), "status").unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(u64::MAX)
+    process.status().map_or(u64::MAX, |status| status.signals.caught)
 }
