@@ -179,28 +179,36 @@ impl Session {
         session.root = roots.first().map_or_else(Pid::own, |(process, _)| process.pid());
         session.roots = roots.iter().map(|(process, _)| process.pid()).collect();
         let helpers = session.bring_helpers_in(&mut roots, &stopper);
-        let selected = helpers.and_then(|helpers| session.check_selections(&helpers).map(|()| helpers));
         session.stopper = Some(stopper);
-        let helpers = match selected {
-            Ok(helpers) => helpers,
-            Err(error) => {
-                // So that nothing is left when we say so.
-                session.detach();
-                return Err(error);
-            }
-        };
-        if follow.is_some() {
-            session.engine.follow_processes()?;
-            session.follows = true;
+        let begun = helpers.and_then(|helpers| session.begin(roots, helpers, follow.is_some()));
+        if let Err(error) = begun {
+            // So that nothing is left when we say so.
+            session.detach();
+            return Err(error);
+        }
+        Ok(session)
+    }
+
+    /// Covers processes that have their helpers.
+    fn begin(
+        &mut self,
+        roots: Vec<(Process, Plan)>,
+        helpers: Vec<Option<HelperId>>,
+        follows: bool,
+    ) -> Result<(), SessionError> {
+        self.check_selections(&helpers)?;
+        if follows {
+            self.engine.follow_processes()?;
+            self.follows = true;
         }
         for ((process, plan), helper) in roots.into_iter().zip(helpers) {
-            session.cover(process, &plan, helper)?;
+            self.cover(process, &plan, helper)?;
         }
-        if settings.children {
-            session.look_for_children();
+        if self.settings.children {
+            self.look_for_children();
         }
-        session.open_window()?;
-        Ok(session)
+        self.open_window()?;
+        Ok(())
     }
 
     /// Loads the engine, and covers nothing yet.

@@ -14,4 +14,5 @@ pub mod ptrace;
 pub mod record;
 pub mod shared_futex;
 pub mod signals;
+pub mod stray_trap;
 pub mod watch;

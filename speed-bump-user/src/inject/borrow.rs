@@ -150,6 +150,7 @@ fn attempt<'p>(
     let mut point = found.judge(ground);
     if let (Some(wait), Err(unfit)) = (wait, &point)
         && unfit.may_return()
+        && found.takes_traps()
     {
         let (_, stack) = arch::position(&found.registers);
         let unusable = found.mask | found.handled;
@@ -206,12 +207,22 @@ struct Look {
     mask: u64,
     /// The signals that the process has handlers for.
     handled: u64,
+    /// The signals that the process ignores.
+    ignored: u64,
 }
 
 impl Look {
     fn at(process: &Process, tracee: &Tracee) -> io::Result<Self> {
         let (registers, mask) = (tracee.registers()?, tracee.signal_mask()?);
-        Ok(Self { registers, mask, handled: handled(process) })
+        let signals = process.status().map(|status| status.signals);
+        let (handled, ignored) = signals.map_or((u64::MAX, u64::MAX), |known| (known.caught, known.ignored));
+        Ok(Self { registers, mask, handled, ignored })
+    }
+
+    /// Whether a SIGTRAP of the kernel's, which is not delivered, leaves no trace: forced on a thread that blocks it, or
+    /// a process that ignores it, it ends that (kernel/signal.c, `force_sig_info_to_task`).
+    fn takes_traps(&self) -> bool {
+        (self.mask | self.ignored) & (1 << (libc::SIGTRAP - 1)) == 0
     }
 
     fn judge(&self, ground: &Ground<'_>) -> Result<SafePoint, Unfit> {
@@ -252,9 +263,4 @@ fn is_traced_by_us(process: &Process) -> bool {
 fn is_our_child(process: &Process) -> bool {
     let own = crate::units::Pid::own();
     process.status().is_ok_and(|status: Status| status.parent == Some(own))
-}
-
-/// The signals that the process has handlers for, a bit each.
-fn handled(process: &Process) -> u64 {
-    process.status().map_or(u64::MAX, |status| status.signals.caught)
 }

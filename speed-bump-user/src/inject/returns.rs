@@ -15,6 +15,7 @@ use crate::{
     sys::{
         breakpoint,
         ptrace::{Resume, Stop, Tracee},
+        stray_trap,
     },
     units::VirtualAddress,
 };
@@ -63,24 +64,34 @@ pub(super) fn wait(
         return Ok(Waited::Late(0));
     }
     tracee.resume(Resume::Freely, 0)?;
-    loop {
+    let deliver =
+        |other| Ok::<_, io::Error>(if stray_trap::is_stray(other, tracee, &places)? { 0 } else { other });
+    let mut stop = loop {
         match tracee.wait(deadline)? {
-            Some(Stop::Signal(stopped)) if stopped == signal => return Ok(Waited::Stopped(Instant::now())),
-            Some(Stop::Signal(other)) => tracee.resume(Resume::Freely, other)?,
-            Some(Stop::Group) => return Ok(Waited::Group),
-            Some(Stop::Ended) => return Ok(Waited::Gone),
+            Some(Stop::Signal(other)) if other != signal => tracee.resume(Resume::Freely, deliver(other)?)?,
             Some(Stop::Interrupted | Stop::SystemCall | Stop::Exec) => tracee.resume(Resume::Freely, 0)?,
-            None => break,
+            stop => break stop,
         }
+    };
+    if stop.is_none() {
+        if tracee.interrupt().is_err() {
+            return Ok(Waited::Gone);
+        }
+        stop = tracee.wait(Instant::now() + STOP_LIMIT)?;
     }
-    if tracee.interrupt().is_err() {
-        return Ok(Waited::Gone);
-    }
-    Ok(match tracee.wait(Instant::now() + STOP_LIMIT)? {
+    drop(breakpoints);
+    let settled = || stray_trap::drop_pending(tracee, &places, Instant::now() + STOP_LIMIT);
+    Ok(match stop {
         Some(Stop::Signal(stopped)) if stopped == signal => Waited::Stopped(Instant::now()),
-        Some(Stop::Signal(other)) => Waited::Late(other),
-        Some(Stop::Interrupted | Stop::SystemCall | Stop::Exec) => Waited::Late(0),
-        Some(Stop::Group) => Waited::Group,
+        Some(Stop::Signal(other)) => Waited::Late(deliver(other)?),
+        Some(Stop::Interrupted | Stop::SystemCall | Stop::Exec) => {
+            settled()?.map_or(Waited::Stuck, Waited::Late)
+        }
+        Some(Stop::Group) => match settled()? {
+            Some(0) => Waited::Group,
+            Some(other) => Waited::Late(other),
+            None => Waited::Stuck,
+        },
         Some(Stop::Ended) => Waited::Gone,
         None => Waited::Stuck,
     })

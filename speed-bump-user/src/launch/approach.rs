@@ -4,7 +4,11 @@
 //! programs ignore, and after an exec none has a handler yet: if the program is no longer traced when the signal comes,
 //! as we were killed or let it go, nothing comes of it.
 
-use std::{io, os::fd::OwnedFd};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
 
 use super::entry;
 use crate::{
@@ -12,15 +16,21 @@ use crate::{
     sys::{
         breakpoint,
         ptrace::{Stop, Tracee},
+        stray_trap,
     },
+    units::VirtualAddress,
 };
+
+/// How long a signal may take that waits for a process which stands still.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A process between its exec and its entry point. Dropping this takes the breakpoint away.
 #[derive(Debug)]
 pub(super) struct Approach {
     process: Process,
     signal: i32,
-    _breakpoint: OwnedFd,
+    entry: VirtualAddress,
+    breakpoint: OwnedFd,
 }
 
 impl Approach {
@@ -39,7 +49,7 @@ impl Approach {
         let breakpoint = set.map_err(|error| {
             io::Error::other(format!("no breakpoint of the processor can be set at its entry point: {error}"))
         })?;
-        Ok(Self { process, signal, _breakpoint: breakpoint })
+        Ok(Self { process, signal, entry, breakpoint })
     }
 
     /// Whether this stop is the one at the entry point.
@@ -50,10 +60,25 @@ impl Approach {
         Ok(stop == Stop::Signal(self.signal) && !tracee.signal_was_sent()?)
     }
 
-    /// What to deliver of a signal on the way there: not a SIGTRAP that nobody sent, which no program raises before its
-    /// first instruction, but our breakpoint might, and which would end it.
-    pub(super) fn passes(signal: i32, tracee: &Tracee) -> i32 {
-        if signal == libc::SIGTRAP && !tracee.signal_was_sent().unwrap_or(true) { 0 } else { signal }
+    /// What to deliver of a signal on the way there.
+    ///
+    /// # Errors
+    /// It does not stand still any more.
+    pub(super) fn passes(&self, signal: i32, tracee: &Tracee) -> io::Result<i32> {
+        Ok(if stray_trap::is_stray(signal, tracee, &[self.entry])? { 0 } else { signal })
+    }
+
+    /// Gives up, where it stands still: what to deliver when it is let go.
+    ///
+    /// # Errors
+    /// It does not stand still any more.
+    pub(super) fn abandon(self, stop: Stop, tracee: &Tracee) -> io::Result<i32> {
+        if let Stop::Signal(signal) = stop {
+            return self.passes(signal, tracee);
+        }
+        drop(self.breakpoint);
+        let settled = stray_trap::drop_pending(tracee, &[self.entry], Instant::now() + AT_ONCE)?;
+        settled.ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
 
     /// It is there.

@@ -39,23 +39,30 @@ pub(super) enum Came {
 enum Aim {
     /// The entry point, and whether it is certain to be met.
     Entry { approach: Approach, is_certain: bool, since: Instant },
-    /// To stop the process anywhere and to let it go.
-    Leave(Came),
+    /// To stop the process anywhere and to let it go, and what was aimed at before.
+    Leave(Came, Option<Approach>),
 }
 
 impl Aim {
     fn at_entry(tracee: &Tracee, is_certain: bool, wanted: &impl Fn(Pid) -> bool) -> Self {
         if !wanted(tracee.thread()) {
-            return Self::Leave(Came::Left);
+            return Self::Leave(Came::Left, None);
         }
         match Approach::begin(tracee) {
             Ok(approach) => Self::Entry { approach, is_certain, since: Instant::now() },
-            Err(error) => Self::Leave(Came::Past(error.to_string())),
+            Err(error) => Self::Leave(Came::Past(error.to_string()), None),
         }
     }
 
     fn is_certain(&self) -> bool {
-        matches!(self, Self::Entry { is_certain: true, .. } | Self::Leave(Came::Left))
+        matches!(self, Self::Entry { is_certain: true, .. } | Self::Leave(Came::Left, _))
+    }
+
+    fn leave(self, came: Came) -> Self {
+        match self {
+            Self::Entry { approach, .. } => Self::Leave(came, Some(approach)),
+            Self::Leave(..) => self,
+        }
     }
 
     fn is_late(&self) -> bool {
@@ -73,19 +80,17 @@ pub(super) fn to_entry(
     let mut first = tracee.wait(Instant::now() + HELD)?;
     let mut aim = match first {
         // Taken up at once, below.
-        Some(Stop::Exec) => Aim::Leave(Came::Left),
+        Some(Stop::Exec) => Aim::Leave(Came::Left, None),
         _ => Aim::at_entry(&tracee, false, &wanted),
     };
     let mut is_interrupted = false;
     loop {
-        let is_over = || !is_interrupted && (matches!(aim, Aim::Leave(_)) || aim.is_late() || given_up());
+        let is_over = || !is_interrupted && (matches!(aim, Aim::Leave(..)) || aim.is_late() || given_up());
         let stop = if let Some(stop) = first.take() { Some(stop) } else { tracee.wait_long(is_over)? };
         let Some(stop) = stop else {
-            if aim.is_late() {
-                aim = Aim::Leave(Came::Past("it had begun when it could be stopped".to_owned()));
-            } else if !matches!(aim, Aim::Leave(_)) {
-                aim = Aim::Leave(Came::Left);
-            }
+            let late = || Came::Past("it had begun when it could be stopped".to_owned());
+            let came = if aim.is_late() { late() } else { Came::Left };
+            aim = aim.leave(came);
             is_interrupted = true;
             match tracee.interrupt() {
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
@@ -93,25 +98,31 @@ pub(super) fn to_entry(
             }
             continue;
         };
-        let signal = match stop {
+        match stop {
             Stop::Ended => return Ok(Came::ToItsEnd { is_certain: aim.is_certain() }),
-            Stop::Exec => {
-                // Whatever was aimed at before went with the image.
-                aim = Aim::at_entry(&tracee, true, &wanted);
-                0
-            }
-            Stop::Signal(signal) => Approach::passes(signal, &tracee),
-            Stop::Group | Stop::Interrupted | Stop::SystemCall => 0,
-        };
-        aim = match aim {
-            Aim::Entry { approach, .. } if approach.ends_with(stop, &tracee)? => {
+            // Whatever was aimed at before went with the image.
+            Stop::Exec => aim = Aim::at_entry(&tracee, true, &wanted),
+            Stop::Signal(_) | Stop::Group | Stop::Interrupted | Stop::SystemCall => {}
+        }
+        let signal;
+        (aim, signal) = match (aim, stop) {
+            (Aim::Entry { approach, .. }, _) if approach.ends_with(stop, &tracee)? => {
                 return Ok(Came::ToEntry(approach.arrive(), tracee));
             }
-            Aim::Leave(came) => {
+            (Aim::Leave(came, approach), _) => {
+                let signal = match (approach, stop) {
+                    (Some(approach), _) => approach.abandon(stop, &tracee)?,
+                    (None, Stop::Signal(signal)) => signal,
+                    (None, _) => 0,
+                };
                 tracee.detach(signal)?;
                 return Ok(came);
             }
-            aim @ Aim::Entry { .. } => aim,
+            (Aim::Entry { approach, is_certain, since }, Stop::Signal(signal)) => {
+                let passed = approach.passes(signal, &tracee)?;
+                (Aim::Entry { approach, is_certain, since }, passed)
+            }
+            (aim @ Aim::Entry { .. }, _) => (aim, 0),
         };
         let resumed = match stop {
             Stop::Group => tracee.stay_stopped(),

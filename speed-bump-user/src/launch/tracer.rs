@@ -57,7 +57,7 @@ enum Progress {
 fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io::Result<()> {
     let mut progress = Progress::Runs;
     loop {
-        let Some(stop) = tracee.wait_long(|| leash.is_let_go())? else { return let_go(tracee) };
+        let Some(stop) = tracee.wait_long(|| leash.is_let_go())? else { return let_go(tracee, progress) };
         let signal = match (stop, progress) {
             (Stop::Ended, _) => return Ok(()),
             (Stop::Exec, _) => {
@@ -86,8 +86,9 @@ fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io:
                 continue;
             }
             (Stop::Signal(signal), Progress::Starts(approach)) => {
+                let passed = approach.passes(signal, &tracee)?;
                 progress = Progress::Starts(approach);
-                Approach::passes(signal, &tracee)
+                passed
             }
             (Stop::Signal(signal), before) => {
                 progress = before;
@@ -107,13 +108,16 @@ fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io:
 }
 
 /// Lets a command go that runs.
-fn let_go(tracee: Tracee) -> io::Result<()> {
+fn let_go(tracee: Tracee, progress: Progress) -> io::Result<()> {
     tracee.interrupt()?;
-    match tracee.wait_long(|| false)? {
-        Some(Stop::Signal(signal)) => tracee.detach(signal),
-        Some(Stop::Ended) | None => Ok(()),
-        Some(Stop::Interrupted | Stop::Group | Stop::SystemCall | Stop::Exec) => tracee.detach(0),
-    }
+    let Some(stop) = tracee.wait_long(|| false)? else { return Ok(()) };
+    let signal = match (stop, progress) {
+        (Stop::Ended, _) => return Ok(()),
+        (stop, Progress::Starts(approach)) => approach.abandon(stop, &tracee)?,
+        (Stop::Signal(signal), Progress::Runs) => signal,
+        (Stop::Interrupted | Stop::Group | Stop::SystemCall | Stop::Exec, Progress::Runs) => 0,
+    };
+    tracee.detach(signal)
 }
 
 /// Tells that the program stands at its entry point, and does what is ordered. `None`: it is traced no more.

@@ -88,6 +88,8 @@ struct AtWork {
     told: u32,
     /// Whether it has looked at everything that was loaded.
     is_active: bool,
+    /// Whether its process was ever covered.
+    is_covered: bool,
     /// What it says is of no more interest.
     is_over: bool,
 }
@@ -195,6 +197,7 @@ impl Session {
             owner,
             told: 0,
             is_active: false,
+            is_covered: false,
             is_over: false,
         };
         self.helpers.at_work.insert(id, at_work);
@@ -250,13 +253,14 @@ impl Session {
         }
     }
 
-    /// The probe on a helper's stub, where it is still to be attached to the process.
+    /// The probe on a helper's stub, where it is still to be attached to the process that is about to be covered.
     ///
     /// With children, it is attached to all processes that map the helper: the one that it was brought into, and those
     /// forked from it, which then miss no call.
     pub(super) fn stub_of(&mut self, id: HelperId) -> Result<Option<SiteGroup>, SessionError> {
         let Some(group) = self.stub_group(id)? else { return Ok(None) };
         let Some(at_work) = self.helpers.at_work.get_mut(&id) else { return Ok(None) };
+        at_work.is_covered = true;
         if self.settings.children && at_work.of_family.is_none() {
             at_work.of_family = attach::attach_to_family(&self.engine, at_work.owner, &group)?;
         }

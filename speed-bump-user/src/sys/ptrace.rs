@@ -3,6 +3,8 @@
 //! The kernel takes these calls only from the thread that seized, and lets the traced thread go when that thread
 //! ends, wherever it is. So whoever traces does it in a thread of its own, which ends with the work.
 
+mod signals;
+
 use std::{
     io,
     mem::MaybeUninit,
@@ -273,37 +275,6 @@ impl Tracee {
         let mut program = vec![FilterInstruction::default(); length];
         count(PTRACE_SECCOMP_GET_FILTER, self.thread, index, program.as_mut_ptr() as usize)?;
         Ok(program)
-    }
-
-    /// Whether the signal that it stopped for was sent by a process, not raised by what the thread did.
-    ///
-    /// # Errors
-    /// As [`Tracee::registers`]; `EINVAL` if it did not stop for a signal.
-    pub fn signal_was_sent(&self) -> io::Result<bool> {
-        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-        request(libc::PTRACE_GETSIGINFO, self.thread, 0, info.as_mut_ptr() as usize)?;
-        // SAFETY: plain integers, zeroed or filled in.
-        let info = unsafe { info.assume_init() };
-        // SI_USER, SI_QUEUE, SI_TKILL and their like are not positive (include/uapi/asm-generic/siginfo.h).
-        Ok(info.si_code <= 0)
-    }
-
-    /// The signals that it blocks, a bit each; inside of `sigsuspend` and the like, those it blocked before.
-    ///
-    /// # Errors
-    /// As [`Tracee::registers`].
-    pub fn signal_mask(&self) -> io::Result<u64> {
-        let mut mask = 0_u64;
-        request(libc::PTRACE_GETSIGMASK, self.thread, size_of::<u64>(), &raw mut mask as usize)?;
-        Ok(mask)
-    }
-
-    /// Changes the signals that it blocks.
-    ///
-    /// # Errors
-    /// As [`Tracee::registers`].
-    pub fn set_signal_mask(&self, mask: u64) -> io::Result<()> {
-        request(libc::PTRACE_SETSIGMASK, self.thread, size_of::<u64>(), &raw const mask as usize)
     }
 }
 

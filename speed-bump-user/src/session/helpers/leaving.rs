@@ -14,7 +14,9 @@ impl Session {
     fn end_for_orphans(&mut self, id: HelperId) {
         let Some(at_work) = self.helpers.at_work.get(&id) else { return };
         let owner = self.covered.get(&at_work.owner);
-        if !owner.is_some_and(|owner| owner.helper == Some(id) && owner.process.is_alive())
+        let is_there = owner.is_some_and(|owner| owner.helper == Some(id) && owner.process.is_alive());
+        if at_work.is_covered
+            && !is_there
             && let Err(error) = at_work.presence.block.end()
         {
             tracing::debug!("children of process {} are not told of the end: {error}", at_work.owner);

@@ -1,0 +1,117 @@
+//! SIGTRAPs that breakpoints of the processor may cause, and that must not be delivered: they end most programs.
+//!
+//! A register of the processor, DR6, says which breakpoint was hit. On virtual machines that is sometimes lost: KVM
+//! before Linux 6.14 loads an old value where it handles an exit on its fast path (its change "KVM: x86: Load DR6 with
+//! guest value only before entering .vcpu_run() loop"). Without a cause, the kernel takes the exception for the instruction
+//! `int1` (arch/x86/kernel/traps.c, `exc_debug_user`: `icebp`), and sends a SIGTRAP. Seen about once in five thousand hits.
+//!
+//! So breakpoints are set only in threads that are traced, which stop before a signal is delivered. Without the signal the
+//! thread executes the same instruction again, and with it hits the breakpoint again.
+
+use std::{io, time::Instant};
+
+use super::ptrace::{Resume, Stop, Tracee};
+use crate::units::VirtualAddress;
+
+/// Whether the signal for which the thread stopped comes from a breakpoint at one of these places.
+///
+/// # Errors
+/// The thread does not stand still for a signal.
+pub fn is_stray(signal: i32, tracee: &Tracee, places: &[VirtualAddress]) -> io::Result<bool> {
+    Ok(signal == libc::SIGTRAP && tracee.trapped_at()?.is_some_and(|place| places.contains(&place)))
+}
+
+/// Has a thread that stands still, but not for a signal, drop such a signal that it would get when it runs on. Breakpoints at
+/// these places must be gone. A signal to deliver, or 0; `None` if the thread does not stop any more until then.
+///
+/// # Errors
+/// The thread does not stand still.
+pub fn drop_pending(
+    tracee: &Tracee,
+    places: &[VirtualAddress],
+    deadline: Instant,
+) -> io::Result<Option<i32>> {
+    if !tracee.is_pending(libc::SIGTRAP)? {
+        return Ok(Some(0));
+    }
+    // The kernel delivers what the thread itself has raised before anything else, and at once.
+    tracee.resume(Resume::Freely, 0)?;
+    let Some(Stop::Signal(signal)) = tracee.wait(deadline)? else { return Ok(None) };
+    Ok(Some(if is_stray(signal, tracee, places)? { 0 } else { signal }))
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{
+        io::{PipeWriter, Read as _, Write as _},
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::units::Pid;
+
+    // What the kernel takes an exception without a cause for.
+    std::arch::global_asm!(
+        ".globl speed_bump_test_int1",
+        "speed_bump_test_int1: .byte 0xf1",
+        ".globl speed_bump_test_behind_int1",
+        "speed_bump_test_behind_int1: ret",
+    );
+    unsafe extern "C" {
+        fn speed_bump_test_int1();
+        fn speed_bump_test_behind_int1();
+    }
+
+    /// A traced child that waits for a byte, does something, and ends when the pipe does.
+    fn traced(act: impl Fn()) -> (Tracee, PipeWriter) {
+        let (mut wait, go) = io::pipe().unwrap();
+        // SAFETY: the child reads from a pipe, does what the test says, and ends without cleaning up.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(go);
+            let mut byte = [0];
+            let began = wait.read_exact(&mut byte).is_ok();
+            act();
+            let ended = wait.read(&mut byte).is_ok();
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!began || !ended)) }
+        }
+        (Tracee::seize(Pid::new(child).unwrap(), true).unwrap(), go)
+    }
+
+    fn next(tracee: &Tracee) -> Stop {
+        tracee.wait(Instant::now() + Duration::from_secs(30)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn it_is_known_by_its_place() {
+        // SAFETY: raises SIGTRAP, which the parent does not let through, and returns.
+        let (tracee, mut go) = traced(|| unsafe { speed_bump_test_int1() });
+        go.write_all(&[1]).unwrap();
+        assert_eq!(next(&tracee), Stop::Signal(libc::SIGTRAP));
+        let places = [speed_bump_test_int1, speed_bump_test_behind_int1]
+            .map(|place: unsafe extern "C" fn()| VirtualAddress(place as usize as u64));
+        assert!(is_stray(libc::SIGTRAP, &tracee, &places).unwrap());
+        assert!(!is_stray(libc::SIGTRAP, &tracee, &places[..1]).unwrap());
+        assert!(!is_stray(libc::SIGTRAP, &tracee, &[]).unwrap());
+        tracee.resume(Resume::Freely, 0).unwrap();
+        drop(go);
+    }
+
+    #[test]
+    fn one_that_somebody_sent_is_kept() {
+        let (tracee, go) = traced(|| ());
+        tracee.interrupt().unwrap();
+        assert_eq!(next(&tracee), Stop::Interrupted);
+        let soon = || Instant::now() + Duration::from_secs(30);
+        assert_eq!(drop_pending(&tracee, &[], soon()).unwrap(), Some(0));
+        let pid = tracee.thread().get();
+        // SAFETY: sends our child a signal.
+        unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, libc::SIGTRAP) };
+        assert_eq!(drop_pending(&tracee, &[VirtualAddress(0)], soon()).unwrap(), Some(libc::SIGTRAP));
+        tracee.resume(Resume::Freely, 0).unwrap();
+        drop(go);
+    }
+}
