@@ -2,6 +2,7 @@
 //!
 //! Checks are data; printing them is the command line's. Nothing is attached, and nothing is changed.
 
+mod engines;
 pub mod machine;
 mod privileges;
 pub mod python;

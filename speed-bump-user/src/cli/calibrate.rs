@@ -14,6 +14,7 @@ use super::{
 use crate::{
     calibrate::{Calibration, SiteCost},
     kernel::KernelFacts,
+    probe::site::SiteKind,
     sys::bpf::UprobeAttachType,
     units::Nanos,
 };
@@ -23,6 +24,8 @@ struct Table<'a> {
     kernel: String,
     links: &'static str,
     costs: &'a [SiteCost],
+    /// Kinds that are not probed here, as forked children die of it.
+    deadly_in_children: Vec<SiteKind>,
 }
 
 /// Measures and prints.
@@ -36,6 +39,12 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
             UprobeAttachType::PerfEvent => "perf events: one for each site",
         },
         costs: calibration.costs(),
+        deadly_in_children: calibration
+            .costs()
+            .iter()
+            .map(|cost| cost.kind)
+            .filter(|kind| !calibration.survives_forks(*kind))
+            .collect(),
     };
     if arguments.json {
         let text = serde_json::to_string_pretty(&table)
@@ -55,6 +64,11 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
                 unselected.0,
                 floor.0,
                 overhead.0
+            ));
+        }
+        for kind in &table.deadly_in_children {
+            print(format_args!(
+                "{kind}: left alone here, as children that were forked meanwhile would die of a probe there (tried)"
             ));
         }
         print(format_args!("unselected: what a call that is only counted costs the target"));

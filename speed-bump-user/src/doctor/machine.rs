@@ -3,10 +3,13 @@
 
 use rustix::process::{Resource, getrlimit};
 
-use super::{Check, privileges};
-use crate::kernel::{
-    Capability, KernelFacts, KernelVersion, Lack, Lockdown, PrivilegeError, Privileges, Support, TaskOffsets,
-    TaskOffsetsError,
+use super::{Check, engines, privileges};
+use crate::{
+    kernel::{
+        Capability, KernelFacts, KernelVersion, Lack, Lockdown, PrivilegeError, Privileges, Support,
+        TaskOffsets, TaskOffsetsError,
+    },
+    sys::breakpoint,
 };
 
 /// Everything that the checks of the machine go by.
@@ -18,6 +21,8 @@ pub struct Machine {
     pub privileges: Result<Privileges, PrivilegeError>,
     /// Where `task_struct` keeps what following children needs.
     pub task_offsets: Result<TaskOffsets, TaskOffsetsError>,
+    /// Whether a breakpoint of the processor can be had, and if not, why.
+    pub breakpoints: Result<(), String>,
     /// Open files allowed: now, and at most.
     pub open_files: Limit,
     /// Locked bytes allowed: now, and at most.
@@ -47,6 +52,7 @@ impl Machine {
             kernel: KernelFacts::read(),
             privileges: Privileges::read(),
             task_offsets: TaskOffsets::read(),
+            breakpoints: breakpoint::try_one().map_err(|error| error.to_string()),
             open_files: Limit::read(Resource::Nofile),
             locked_bytes: Limit::read(Resource::Memlock),
         }
@@ -58,6 +64,7 @@ pub fn checks(machine: &Machine) -> Vec<Check> {
     let kernel = &machine.kernel;
     let mut checks = vec![kernel_version(kernel), bpf(kernel), uprobes(kernel), semaphores(kernel)];
     checks.extend([bpf_loop(kernel), cookies(kernel), uprobe_multi(kernel), btf(machine)]);
+    checks.extend(engines::checks(machine));
     checks.extend(privileges::checks(kernel, &machine.privileges));
     checks.extend([lockdown(kernel), pid_namespace(kernel)]);
     checks.extend([open_files(machine.open_files), locked_memory(machine)]);
@@ -259,6 +266,7 @@ mod tests {
                 cookies: Support::Yes,
                 bpf_loop: Support::Yes,
                 kernel_reads: Support::Yes,
+                send_signal: Support::Yes,
                 uprobe_multi: Support::Yes,
                 uprobe_multi_pid: Support::Yes,
                 perf_event_paranoid: Some(2),
@@ -267,6 +275,7 @@ mod tests {
             },
             privileges: Ok(holding(u64::MAX)),
             task_offsets: Ok(TaskOffsets { pid: 8, tgid: 12, mm: 16, ptrace: 24, ..TaskOffsets::default() }),
+            breakpoints: Ok(()),
             open_files: Limit { soft: Some(1024), hard: Some(1 << 20) },
             locked_bytes: Limit { soft: Some(65536), hard: Some(65536) },
         }
@@ -286,7 +295,7 @@ mod tests {
     #[test]
     fn each_lack_shows_in_its_own_line() {
         type Break = fn(&mut Machine);
-        let cases: [(&str, CheckStatus, Break); 26] = [
+        let cases: [(&str, CheckStatus, Break); 31] = [
             ("kernel", Fail, |m| m.kernel.machine = "pdp11".to_owned()),
             ("kernel", Fail, |m| {
                 m.kernel.version = KernelVersion::new(5, 10);
@@ -322,6 +331,11 @@ mod tests {
             ("PID namespace", Warn, |m| m.kernel.initial_pid_namespace = Some(false)),
             ("yama/ptrace_scope", Warn, |m| m.kernel.ptrace_scope = Some(3)),
             ("open files", Warn, |m| m.open_files = Limit { soft: Some(256), hard: Some(1024) }),
+            ("engine signal", Warn, |m| m.kernel.send_signal = Support::No),
+            ("engine signal", Warn, |m| m.kernel.initial_pid_namespace = Some(false)),
+            ("engine signal", Warn, |m| m.task_offsets = TaskOffsets::from_btf(b"")),
+            ("engine signal", Skip, |m| m.kernel.send_signal = Support::Unknown("EPERM".to_owned())),
+            ("processor breakpoints", Warn, |m| m.breakpoints = Err("ENOSPC".to_owned())),
             ("locked memory", Warn, |m| {
                 m.kernel.version = KernelVersion::new(5, 10);
                 m.privileges = Ok(holding(0));

@@ -33,6 +33,8 @@ pub struct KernelFacts {
     pub cookies: Support,
     /// `bpf_loop` (5.17).
     pub bpf_loop: Support,
+    /// `bpf_send_signal_thread` (5.5).
+    pub send_signal: Support,
     /// Whether BPF programs may read kernel memory, which lockdown can forbid.
     pub kernel_reads: Support,
     /// One link for many uprobes (6.6).
@@ -95,6 +97,7 @@ impl KernelFacts {
             probe_programs: probes.programs,
             cookies: probes.cookies,
             bpf_loop: probes.bpf_loop,
+            send_signal: probes.send_signal,
             kernel_reads: probes.kernel_reads,
             uprobe_multi: probes.uprobe_multi,
             uprobe_multi_pid: probes.uprobe_multi_pid,

@@ -88,6 +88,14 @@ pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> io::R
     Ok(event)
 }
 
+/// Tries whether one can be had, in our first thread, where it is never switched on.
+///
+/// # Errors
+/// As [`announce_once`].
+pub fn try_one() -> io::Result<()> {
+    open(Pid::own(), VirtualAddress(0)).map(drop)
+}
+
 fn open(thread: Pid, address: VirtualAddress) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: PERF_TYPE_BREAKPOINT,
