@@ -15,7 +15,7 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use speed_bump_abi::{
-    ArgumentSpec, Event, EventKind, PythonCodeEvent, PythonKey, Verdict,
+    ArgumentSpec, Event, EventKind, PythonCodeEvent, PythonKey, SiteArguments, Verdict,
     maps::{Fault, PYTHON_CAPACITY},
 };
 
@@ -33,9 +33,32 @@ pub fn python_usdt(context: ProbeContext) -> u32 {
     let cookie = crate::cookie(&context);
     let Some(site) = SITES.get(cookie.site) else { return 0 };
 
+    let index = index(&context, site, cookie.process);
+    let Some(verdict) = PYTHON_VERDICTS.get(index) else { return 0 };
+    match Verdict::from_bits(*verdict) {
+        Verdict::Function(function) => visit(function, site.overhead_ns, entered_ns, false),
+        Verdict::Ignored => {}
+        Verdict::Pending => {
+            if let Some(pending) = PYTHON_PENDING.get_ptr_mut(index) {
+                count::add(pending, 1);
+            }
+        }
+    }
+    0
+}
+
+/// No index of a code location.
+const UNKNOWN: u32 = u32::MAX;
+
+/// The index of the code location that the probe tells of, or [`UNKNOWN`].
+///
+/// A function of its own in BPF too: kernels before 6.13 allow a program and whatever it calls 512 bytes of stack, and
+/// the key takes most of that. This way it is gone when the delay is spun.
+#[inline(never)]
+fn index(context: &ProbeContext, site: &SiteArguments, process: u32) -> u32 {
     let [file, name, line] = &site.arguments;
-    let (file, name) = (argument(&context, file), argument(&context, name));
-    let line = argument(&context, line) as u32;
+    let (file, name) = (argument(context, file), argument(context, name));
+    let line = argument(context, line) as u32;
 
     let mut key = MaybeUninit::<PythonKey>::zeroed();
     let key_pointer = key.as_mut_ptr();
@@ -52,25 +75,13 @@ pub fn python_usdt(context: ProbeContext) -> u32 {
             ) < 0
         {
             fault(Fault::Unreadable);
-            return 0;
+            return UNKNOWN;
         }
         (*key_pointer).line = line;
     }
     // SAFETY: zeroed first, and every field is valid for any bits.
     let key = unsafe { key.assume_init_ref() };
-
-    let Some(index) = location(key, cookie.process) else { return 0 };
-    let Some(verdict) = PYTHON_VERDICTS.get(index) else { return 0 };
-    match Verdict::from_bits(*verdict) {
-        Verdict::Function(function) => visit(function, site.overhead_ns, entered_ns, false),
-        Verdict::Ignored => {}
-        Verdict::Pending => {
-            if let Some(pending) = PYTHON_PENDING.get_ptr_mut(index) {
-                count::add(pending, 1);
-            }
-        }
-    }
-    0
+    location(key, process).unwrap_or(UNKNOWN)
 }
 
 /// The index of a code location; a new one is entered and announced.

@@ -205,3 +205,6 @@ fn descriptor(map: &Map) -> Option<i32> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

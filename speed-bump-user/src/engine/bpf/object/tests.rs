@@ -1,0 +1,76 @@
+#![allow(clippy::unwrap_used)]
+//! What kernels refuse that are older than the one the tests run on.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use aya_obj::{Object, generated::bpf_insn};
+
+use super::OBJECT;
+
+/// `MAX_BPF_STACK` (include/linux/filter.h): what a program and all that it calls may use together. Since 6.13 some programs
+/// have more.
+const STACK_BYTES: i32 = 512;
+
+/// Opcodes (Documentation/bpf/standardization/instruction-set.rst).
+const MOVE: u8 = 0xbf;
+const ADD_CONSTANT: u8 = 0x07;
+const CALL: u8 = 0x85;
+const LOAD_WIDE: u8 = 0x18;
+/// `BPF_PSEUDO_CALL` and `BPF_PSEUDO_FUNC` (include/uapi/linux/bpf.h): a call of a function of the object, and its address.
+const PSEUDO_CALL: u8 = 1;
+const PSEUDO_FUNCTION: u8 = 4;
+const FRAME_POINTER: u8 = 10;
+
+/// The functions of a linked program, each with the stack that it uses itself and what it calls, by position.
+fn functions(program: &[bpf_insn]) -> BTreeMap<usize, (i32, BTreeSet<usize>)> {
+    let target = |at: usize, instruction: &bpf_insn| {
+        let own = (instruction.code == CALL && instruction.src_reg() == PSEUDO_CALL)
+            || (instruction.code == LOAD_WIDE && instruction.src_reg() == PSEUDO_FUNCTION);
+        own.then(|| (at + 1).checked_add_signed(instruction.imm as isize).unwrap())
+    };
+    let called = program.iter().enumerate().filter_map(|(at, instruction)| target(at, instruction));
+    let starts: BTreeSet<usize> = called.chain([0]).collect();
+    let mut functions: BTreeMap<usize, (i32, BTreeSet<usize>)> = BTreeMap::new();
+    for (at, instruction) in program.iter().enumerate() {
+        let start = *starts.range(..=at).next_back().unwrap();
+        let (stack, calls) = functions.entry(start).or_default();
+        calls.extend(target(at, instruction));
+        let address = match instruction.code & 7 {
+            // Loads, and stores of constants and registers.
+            1 if instruction.src_reg() == FRAME_POINTER => i32::from(instruction.off),
+            2 | 3 if instruction.dst_reg() == FRAME_POINTER => i32::from(instruction.off),
+            7 if instruction.code == MOVE && instruction.src_reg() == FRAME_POINTER => {
+                let next = program.get(at + 1).unwrap();
+                let adds = next.code == ADD_CONSTANT && next.dst_reg() == instruction.dst_reg();
+                if adds { next.imm } else { 0 }
+            }
+            _ => 0,
+        };
+        *stack = (*stack).max(-address);
+    }
+    functions
+}
+
+/// The deepest stack from a function on, each frame rounded up as kernel/bpf/verifier.c does (`check_max_stack_depth`).
+fn depth(functions: &BTreeMap<usize, (i32, BTreeSet<usize>)>, at: usize) -> i32 {
+    let (own, calls) = &functions[&at];
+    let below = calls.iter().map(|called| depth(functions, *called)).max().unwrap_or(0);
+    ((*own).max(1) as u32).next_multiple_of(32).cast_signed() + below
+}
+
+#[test]
+fn no_program_needs_more_stack_than_older_kernels_give() {
+    let mut object = Object::parse(OBJECT).unwrap();
+    let text_sections: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
+    object.relocate_calls(&text_sections).unwrap();
+    let mut calls = 0;
+    for (name, program) in &object.programs {
+        let functions = functions(&object.functions[&program.function_key()].instructions);
+        calls += functions.len() - 1;
+        let depth = depth(&functions, 0);
+        assert!(depth <= STACK_BYTES, "{name}: {depth} bytes");
+        assert!(depth >= 32, "{name}: {depth} bytes");
+    }
+    // Or nothing was understood.
+    assert!(object.programs.len() >= 4 && calls >= 8, "{calls} calls");
+}
