@@ -8,8 +8,7 @@ use std::time::Instant;
 use super::{Session, SessionError, command::AHEAD};
 use crate::{
     launch::execs::{Execs, Executed, Executions},
-    process::MemoryError,
-    units::{Pid, VirtualAddress},
+    units::Pid,
 };
 
 /// Whoever catches them.
@@ -54,9 +53,7 @@ impl Session {
 
     /// Whether a process is covered with the image that it has now.
     pub(super) fn has_current_image(&self, pid: Pid) -> bool {
-        let image = self.covered.get(&pid).and_then(|covered| covered.image.as_ref());
-        // Nothing is mapped at 0: an image that is there refuses.
-        image.is_some_and(|image| !matches!(image.read_u64(VirtualAddress(0)), Err(MemoryError::Gone { .. })))
+        self.covered.get(&pid).is_some_and(|covered| covered.image.is_some() && !covered.is_replaced())
     }
 
     /// Takes up what became of a process that executed a program.

@@ -72,6 +72,10 @@ impl Session {
         let Some(covered) = self.covered.get(&pid) else { return Ok(()) };
         let of_relatives = if self.roots.contains(&pid) { None } else { self.entry_source() };
         let mut plan = self.resolver.plan_at_start(&covered.process, of_relatives)?;
+        if covered.is_replaced() {
+            // All this was of a program that it executes by now. Whoever tells of that covers it, and before it begins.
+            return Ok(());
+        }
         if covered.python.is_some() || self.has_helper(pid) {
             // Another way to Python functions beside the one taken would count their calls twice.
             plan.keep_symbols();

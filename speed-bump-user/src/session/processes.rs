@@ -41,6 +41,16 @@ pub struct Covered {
     pub(super) helper: Option<HelperId>,
 }
 
+impl Covered {
+    /// Whether another image has replaced the one that was planned for.
+    pub(super) fn is_replaced(&self) -> bool {
+        // Nothing is mapped at 0: an image that is there refuses.
+        let is_gone =
+            |image: &Memory| matches!(image.read_u64(VirtualAddress(0)), Err(MemoryError::Gone { .. }));
+        self.image.as_ref().is_some_and(is_gone)
+    }
+}
+
 impl Session {
     /// Attaches to a process what the plan for it says, and to the stub of the helper that is in it already.
     pub(crate) fn cover(
@@ -242,12 +252,8 @@ impl Session {
 
     /// The covered processes whose image is another one than that which was planned for.
     pub(super) fn replaced(&self) -> Vec<Pid> {
-        let is_gone = |image: &Memory| {
-            // Nothing is mapped at 0: an image that is there refuses.
-            matches!(image.read_u64(VirtualAddress(0)), Err(MemoryError::Gone { .. }))
-        };
-        let replaced = |covered: &&Covered| covered.image.as_ref().is_some_and(is_gone);
-        self.covered.values().filter(replaced).map(|covered| covered.process.pid()).collect()
+        let replaced = self.covered.values().filter(|covered| covered.is_replaced());
+        replaced.map(|covered| covered.process.pid()).collect()
     }
 
     /// A process ended.
