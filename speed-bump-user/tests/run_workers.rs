@@ -155,7 +155,7 @@ for _ in range(5): subprocess.run([sys.executable, sys.argv[1]], check=True)
         );
         // An executable has other names than the one that it is started by: `python3.13t` and `python3.13`.
         let library = python.library.file_name().unwrap().to_string_lossy();
-        let text = format!("native:*/{library}*:Py_RunMain\n{EARLY}");
+        let text = format!("native:*/{library}*:Py_InitializeFromConfig\n{EARLY}");
         let ended = run(
             &text,
             &["--delay", "0"],
