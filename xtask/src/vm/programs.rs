@@ -28,7 +28,7 @@ pub(super) struct Program {
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes seconds here. What
 /// tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 9] = [
+pub(super) const PROGRAMS: [Program; 10] = [
     Program {
         name: "native_functions",
         tests: &[
@@ -66,6 +66,15 @@ pub(super) const PROGRAMS: [Program; 9] = [
     Program {
         name: "helper_calls",
         tests: &["every_shape_of_function_is_counted_exactly", "the_delay_is_seen_from_inside"],
+    },
+    Program {
+        name: "signal_engine",
+        tests: &[
+            "the_helper_spins_for_the_program_and_gives_its_signal_back",
+            "a_program_that_takes_the_signal_for_itself_is_left_alone",
+            "threads_that_block_the_signal_are_missed_and_live",
+            "no_wait_of_64_native_threads_is_interrupted",
+        ],
     },
     Program {
         name: "python_perf_map",
