@@ -9,6 +9,7 @@
 mod files;
 mod guest;
 mod kernel;
+mod module;
 mod places;
 mod programs;
 mod qemu;
@@ -109,6 +110,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let kernel = kernel::ensure(series, options.update)?;
         let folder = places::run(series.name);
         let files = programs::files(&programs, &built, job)?;
+        if programs.iter().any(|program| program.needs_module) {
+            match module::ensure(series, &kernel, options.update) {
+                Ok(module) => programs::add_module(&files, &module)?,
+                // Their tests say that they are skipped.
+                Err(error) => eprintln!("warning: no kernel module for Linux {}: {error:#}", kernel.release),
+            }
+        }
         let guest = host.guest(&kernel, &files, &folder);
         if options.shell {
             let results = guest.run_here()?;

@@ -24,11 +24,13 @@ pub(super) struct Program {
     pub(super) name: &'static str,
     /// The tests of it that run unless it is asked for by name: then all do.
     tests: &'static [&'static str],
+    /// Whether it wants the kernel module in kmod/, which it loads itself.
+    pub(super) needs_module: bool,
 }
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes seconds here. What
 /// tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 9] = [
+pub(super) const PROGRAMS: [Program; 11] = [
     Program {
         name: "native_functions",
         tests: &[
@@ -37,6 +39,7 @@ pub(super) const PROGRAMS: [Program; 9] = [
             "workers_that_run_before_during_and_after_are_counted_as_they_count_themselves",
             "functions_of_libc_that_python_calls",
         ],
+        needs_module: false,
     },
     Program {
         name: "session_usdt",
@@ -45,6 +48,7 @@ pub(super) const PROGRAMS: [Program; 9] = [
             "frequency_counts_over_the_locations",
             "the_semaphore_is_down_in_children_too",
         ],
+        needs_module: false,
     },
     Program {
         name: "session_policy",
@@ -53,6 +57,7 @@ pub(super) const PROGRAMS: [Program; 9] = [
             "the_window_opens_and_closes_and_ends_the_session",
             "frequency_counts_calls_inside_the_window_alone",
         ],
+        needs_module: false,
     },
     Program {
         name: "session_leaving",
@@ -61,15 +66,22 @@ pub(super) const PROGRAMS: [Program; 9] = [
             "the_process_runs_on_when_the_loader_is_killed",
             "a_long_spin_in_flight_does_not_hold_up_detaching",
         ],
+        needs_module: false,
     },
-    Program { name: "session_children", tests: &["children_are_covered_however_they_start"] },
+    Program {
+        name: "session_children",
+        tests: &["children_are_covered_however_they_start"],
+        needs_module: false,
+    },
     Program {
         name: "helper_calls",
         tests: &["every_shape_of_function_is_counted_exactly", "the_delay_is_seen_from_inside"],
+        needs_module: false,
     },
     Program {
         name: "python_perf_map",
         tests: &["every_shape_of_function_is_counted_exactly", "calls_from_c_are_counted_exactly"],
+        needs_module: false,
     },
     Program {
         name: "run_command",
@@ -78,6 +90,7 @@ pub(super) const PROGRAMS: [Program; 9] = [
             "our_death_leaves_the_command_alone",
             "signals_are_passed_on_once",
         ],
+        needs_module: false,
     },
     Program {
         name: "run_python",
@@ -86,7 +99,10 @@ pub(super) const PROGRAMS: [Program; 9] = [
             "programs_that_execute_others_are_followed",
             "forked_workers_are_covered_from_their_first_call_on",
         ],
+        needs_module: false,
     },
+    Program { name: "kmod_engine", tests: &[], needs_module: true },
+    Program { name: "kernel_module", tests: &[], needs_module: true },
 ];
 
 /// How long a program may take in a guest, in seconds.
@@ -101,6 +117,9 @@ const GCC: &str = include_str!("gcc.sh");
 const SLOWNESS: u32 = 5;
 /// Where the job has what was compiled in earlier guests.
 const COMPILED: &str = "/guest/compiled";
+
+/// Where guests have the kernel module, if one could be built for them.
+const MODULE: &str = "/guest/speed_bump.ko";
 
 /// Built programs, by name, and the tool.
 #[derive(Debug)]
@@ -180,6 +199,7 @@ pub(super) fn files(programs: &[&Program], built: &Built, job: Job) -> Result<Fi
         (skip::FILE_VARIABLE, "/results/skips.txt".to_owned()),
         ("SPEED_BUMP_PYTHONS", root::PYTHONS.to_owned()),
         (wait::SLOWNESS_VARIABLE, SLOWNESS.to_string()),
+        ("SPEED_BUMP_MODULE", MODULE.to_owned()),
         ("RUST_BACKTRACE", "1".to_owned()),
     ];
     let mut text = format!("cd \"{}\"\n", package.display());
@@ -193,6 +213,14 @@ pub(super) fn files(programs: &[&Program], built: &Built, job: Job) -> Result<Fi
         files.write(&Path::new("/guest").join(command), text, 0o755)?;
     }
     Ok(files)
+}
+
+/// Adds the kernel module, and what its own tests need.
+pub(super) fn add_module(files: &Files, module: &Path) -> Result<()> {
+    let tests = tree::root().join("kmod/tests");
+    shell::output(Command::new("make").arg("-C").arg(&tests).arg("guest"))?;
+    files.copy(module, Path::new(MODULE))?;
+    files.copy(&tests, &tests)
 }
 
 /// Keeps what a guest compiled, for the next.
