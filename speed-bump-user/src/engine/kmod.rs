@@ -17,7 +17,7 @@ pub use error::{KmodError, Refusal};
 pub use listing::{FileState, Listed, Listing};
 pub use module::{FOLDER, Module};
 pub use name::{NameError, PATH_BYTES, SYMBOL_BYTES, TargetName};
-pub use records::{RECORDS, Record, Records};
+pub use records::{Holder, RECORDS, Record, Records};
 pub use release::recover;
 
 /// Targets that the module holds, those of all its users together.

@@ -101,8 +101,41 @@ pub(super) const PROGRAMS: [Program; 11] = [
         ],
         needs_module: false,
     },
-    Program { name: "kmod_engine", tests: &[], needs_module: true },
-    Program { name: "kernel_module", tests: &[], needs_module: true },
+    Program {
+        name: "kmod_engine",
+        tests: &[
+            "without_the_module_the_error_says_what_to_do",
+            "what_the_module_cannot_do_is_refused_whether_it_is_there_or_not",
+            "calls_are_counted_exactly_and_delayed_as_seen_from_inside",
+            "children_are_slowed_down_too",
+            "the_window_is_made_by_rewriting_delays",
+            "whatever_ends_a_run_but_a_kill_leaves_nothing",
+            "what_a_killed_run_left_goes_with_the_next_and_a_live_one_stays",
+            "two_runs_at_once_share_the_module",
+            "other_peoples_targets_are_left_alone",
+            "what_is_too_much_is_refused_and_nothing_is_touched",
+            "every_error_of_the_module_is_a_sentence",
+            "what_cannot_be_stepped_over_is_left_out_before_the_module_is_asked",
+            "who_may_not_write_is_told_so",
+            "a_library_that_is_opened_later_is_taken_up",
+            "doctor_tells_of_the_module_and_of_what_is_left_there",
+        ],
+        needs_module: true,
+    },
+    Program {
+        name: "kernel_module",
+        tests: &[
+            "targets_come_count_and_go",
+            "every_error_is_the_documented_one",
+            "processes_are_told_apart",
+            "spins_last_and_end",
+            "the_listing_is_whole",
+            "files_are_found_whatever_becomes_of_them",
+            "random_commands_do_no_harm",
+            "what_happens_at_once_does_no_harm",
+        ],
+        needs_module: true,
+    },
 ];
 
 /// How long a program may take in a guest, in seconds.

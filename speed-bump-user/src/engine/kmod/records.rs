@@ -16,7 +16,7 @@ use procfs::{FromRead as _, process::Stat};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::{KmodError, TargetName};
+use super::{KmodError, Listed, Listing, TargetName};
 use crate::units::Pid;
 
 /// Where the notes are: gone with a reboot, as what they are about.
@@ -66,6 +66,17 @@ pub struct Records {
     folder: PathBuf,
 }
 
+/// A tool that has noted targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its PID.
+    pub tool: i32,
+    /// How many of its targets are in the module.
+    pub targets: usize,
+    /// Whether it ended and has not removed them.
+    pub was_killed: bool,
+}
+
 /// The right to change notes and module; others wait for its end.
 #[derive(Debug)]
 pub(super) struct Lock(#[allow(dead_code, reason = "closing it ends the lock")] File);
@@ -83,6 +94,11 @@ impl Record {
             targets: Vec::new(),
             enabled_before,
         })
+    }
+
+    /// Whether a target in the module is this tool's. Whoever has put another one in its place has another process, or none.
+    pub(super) fn has(&self, listed: &Listed) -> bool {
+        listed.process == Some(self.process) && self.targets.iter().any(|name| name.as_str() == listed.name)
     }
 
     /// What became of its tool.
@@ -148,6 +164,17 @@ impl Records {
             }
         };
         paths.filter_map(read).collect()
+    }
+
+    /// Which tools have targets in the module, as far as they have noted it.
+    pub fn holders(&self, listing: &Listing) -> Vec<Holder> {
+        let of_this_boot = |record: &Record| !matches!(record.life(), Ok(Life::Before));
+        let holder = |record: Record| Holder {
+            tool: record.tool,
+            targets: listing.targets.iter().filter(|listed| record.has(listed)).count(),
+            was_killed: matches!(record.life(), Ok(Life::Died)),
+        };
+        self.all().into_iter().filter(of_this_boot).map(holder).collect()
     }
 
     /// The record of a tool, as it is now: another one may have changed it.

@@ -1,7 +1,7 @@
 //! Taking away what a tool has set in the module: its own when it leaves, another's that was killed.
 
 use super::{
-    KmodError, Listing, Module, Record, Records, Refusal, TARGETS, TargetName,
+    KmodError, Listing, Module, Record, Records, Refusal, TARGETS,
     records::{Life, Lock},
 };
 
@@ -63,9 +63,6 @@ pub(super) fn release(
     record: &Record,
     _lock: &Lock,
 ) -> Result<Released, KmodError> {
-    let names: Vec<&str> = record.targets.iter().map(TargetName::as_str).collect();
-    // Whoever has put another target in its place has another process, or none.
-    let is_ours = |name: &str, process: Option<i32>| process == Some(record.process) && names.contains(&name);
     let before = match module.listing() {
         // Unloaded, and all targets with it.
         Err(error @ KmodError::Absent { .. }) => {
@@ -74,7 +71,7 @@ pub(super) fn release(
         }
         listing => listing?,
     };
-    let others = before.targets.iter().filter(|listed| !is_ours(&listed.name, listed.process)).count();
+    let others = before.targets.iter().filter(|listed| !record.has(listed)).count();
     let heir = records
         .all()
         .into_iter()
@@ -101,7 +98,7 @@ pub(super) fn release(
     }
     released.last = module.listing()?;
     let mut failed = None;
-    for listed in released.last.targets.iter().filter(|listed| is_ours(&listed.name, listed.process)) {
+    for listed in released.last.targets.iter().filter(|listed| record.has(listed)) {
         let Some(name) = record.targets.iter().find(|name| name.as_str() == listed.name) else { continue };
         match module.remove(name) {
             Ok(()) => released.removed += 1,
@@ -126,7 +123,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::units::Pid;
+    use crate::{engine::kmod::TargetName, units::Pid};
 
     const LISTED: &str = "/lib/a.so:f delay_ns=5 hits=1 pid=77\n\
                           /lib/a.so:g delay_ns=5 hits=1 pid=78\n\
