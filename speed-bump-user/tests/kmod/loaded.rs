@@ -26,14 +26,19 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// The kernel without the module, if it may be loaded here; else the test is skipped.
     pub(crate) fn take() -> Option<Self> {
-        let alone = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
-        let module = env::var_os("SPEED_BUMP_MODULE").map(PathBuf::from).filter(|path| path.is_file());
-        let Some(module) = module else {
+        let kernel = Self::find();
+        if kernel.is_none() {
             skip!(
                 "no kernel module may be loaded here (SPEED_BUMP_MODULE names none; `cargo xtask test --vm all` builds it)"
             );
-            return None;
-        };
+        }
+        kernel
+    }
+
+    /// The same for a test that goes on without.
+    pub(crate) fn find() -> Option<Self> {
+        let alone = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
+        let module = env::var_os("SPEED_BUMP_MODULE").map(PathBuf::from).filter(|path| path.is_file())?;
         let kernel = Self { _alone: alone, module };
         kernel.unload();
         Some(kernel)

@@ -30,7 +30,7 @@ pub(super) struct Program {
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes seconds here. What
 /// tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 11] = [
+pub(super) const PROGRAMS: [Program; 12] = [
     Program {
         name: "native_functions",
         tests: &[
@@ -104,21 +104,28 @@ pub(super) const PROGRAMS: [Program; 11] = [
     Program {
         name: "kmod_engine",
         tests: &[
-            "without_the_module_the_error_says_what_to_do",
-            "what_the_module_cannot_do_is_refused_whether_it_is_there_or_not",
             "calls_are_counted_exactly_and_delayed_as_seen_from_inside",
             "children_are_slowed_down_too",
             "the_window_is_made_by_rewriting_delays",
             "whatever_ends_a_run_but_a_kill_leaves_nothing",
+            "delays_that_end_early_are_told_of",
             "what_a_killed_run_left_goes_with_the_next_and_a_live_one_stays",
             "two_runs_at_once_share_the_module",
             "other_peoples_targets_are_left_alone",
+            "a_library_that_is_opened_later_is_taken_up",
+            "doctor_tells_of_the_module_and_of_what_is_left_there",
+        ],
+        needs_module: true,
+    },
+    Program {
+        name: "kmod_refusals",
+        tests: &[
+            "without_the_module_the_error_says_what_to_do",
+            "what_the_module_cannot_do_is_refused_whether_it_is_there_or_not",
             "what_is_too_much_is_refused_and_nothing_is_touched",
             "every_error_of_the_module_is_a_sentence",
             "what_cannot_be_stepped_over_is_left_out_before_the_module_is_asked",
             "who_may_not_write_is_told_so",
-            "a_library_that_is_opened_later_is_taken_up",
-            "doctor_tells_of_the_module_and_of_what_is_left_there",
         ],
         needs_module: true,
     },

@@ -1,9 +1,15 @@
 //! Taking away what a tool has set in the module: its own when it leaves, another's that was killed.
 
+use std::{thread, time::Duration};
+
 use super::{
     KmodError, Listing, Module, Record, Records, Refusal, TARGETS,
     records::{Life, Lock},
 };
+
+/// How often it is looked at most whether counts stand, and how long after each other.
+const LOOKS: u32 = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// What was taken away.
 #[derive(Debug)]
@@ -56,6 +62,21 @@ pub(super) fn recover_locked(
     Ok(told)
 }
 
+/// What the module has counted once the spins that have just been ended are in it; it does not say when that is, and a
+/// thread that does not run at the moment adds its own later.
+fn settled(module: &Module) -> Result<Listing, KmodError> {
+    let mut last = module.listing()?;
+    for _ in 0..LOOKS {
+        thread::sleep(BETWEEN_LOOKS);
+        let now = module.listing()?;
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    Ok(last)
+}
+
 /// Takes away what a record tells of, and the record.
 pub(super) fn release(
     module: &Module,
@@ -96,7 +117,7 @@ pub(super) fn release(
             )),
         }
     }
-    released.last = module.listing()?;
+    released.last = settled(module)?;
     let mut failed = None;
     for listed in released.last.targets.iter().filter(|listed| record.has(listed)) {
         let Some(name) = record.targets.iter().find(|name| name.as_str() == listed.name) else { continue };
