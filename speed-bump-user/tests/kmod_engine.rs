@@ -267,6 +267,26 @@ fn a_library_that_is_opened_later_is_taken_up() {
 }
 
 #[test]
+fn a_process_with_another_root_is_reached_through_it() {
+    const CALLS: &str = "#include <stdio.h>\n\
+        __attribute__((noipa)) int hot(int x) { return x + 1; }\n\
+        int main(void) { puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout); getchar(); int sum = 0;\n\
+        for (int i = 0; i < 8; i++) sum = hot(sum);\n\
+        puts(\"{\\\"event\\\":\\\"done\\\"}\"); fflush(stdout); return getchar() == sum; }\n";
+    let Some((_kernel, module)) = loaded() else { return };
+    let fixture = Fixture::compile_text(CALLS, &["-O1", "-static"]).unwrap();
+    let mut command = Command::new("chroot");
+    let mut service = Service::start(command.arg(fixture.folder()).arg("/program")).unwrap();
+    let session = attach(&service, "native:/program:hot\n", &["--delay", "100us"]);
+    assert_eq!(names(&module), [format!("/proc/{}/root/program:hot", service.pid())]);
+    service.ask("").unwrap();
+    let ended = session.stop().unwrap();
+    assert_eq!(ended.counts(0), (8, 8), "{}", ended.run.stderr);
+    assert_eq!(ended.target(0)["functions"][0]["file"], "/program");
+    assert_empty(&module);
+}
+
+#[test]
 fn doctor_tells_of_the_module_and_of_what_is_left_there() {
     let doctor = || {
         let output = Command::new(tool::path().unwrap()).arg("doctor").output().unwrap();

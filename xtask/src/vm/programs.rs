@@ -113,6 +113,7 @@ pub(super) const PROGRAMS: [Program; 12] = [
             "two_runs_at_once_share_the_module",
             "other_peoples_targets_are_left_alone",
             "a_library_that_is_opened_later_is_taken_up",
+            "a_process_with_another_root_is_reached_through_it",
             "doctor_tells_of_the_module_and_of_what_is_left_there",
         ],
         needs_module: true,

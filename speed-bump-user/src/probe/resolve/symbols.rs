@@ -21,7 +21,7 @@ use crate::{
         code::CodeFile,
         file::{FileId, ProbeFile},
         plan::{Remark, SelectedFunction},
-        site::{self, Analysis, CodeMap, FunctionCode, SiteKind},
+        site::{self, Analysis, CodeMap, Exactness, FunctionCode, SiteKind},
     },
     process::{MappedFile, Mappings, Process, ProcessError},
     targets::{TargetIndex, TargetKind, Targets},
@@ -165,11 +165,15 @@ impl SymbolResolver {
         for function in tables.functions() {
             let Some(target) = select(function.names.candidates().collect()).winner else { continue };
             let named = leads.name_of(function).and_then(|symbol| {
-                self.check_entry(&code, function, shadow_stack)?;
-                Ok(symbol)
+                let exactness = self.check_entry(&code, function, shadow_stack)?;
+                Ok((symbol, exactness))
             });
             match named {
-                Ok(symbol) => {
+                Ok((symbol, exactness)) => {
+                    if exactness == Exactness::Repeats {
+                        let text = format!("{symbol} in {path} is slowed down {exactness}");
+                        of_file.remarks.push(Remark { target: Some(target), text });
+                    }
                     let name = symbol.to_owned();
                     let file = file.path().to_owned();
                     let selected = SelectedFunction { target, name, file, line: None };
@@ -190,17 +194,18 @@ impl SymbolResolver {
         Ok(of_file)
     }
 
-    /// Refuses a function whose first instruction is no place for a breakpoint, as the module knows no other.
+    /// Refuses a function whose first instruction is no place for a breakpoint, as the module knows no other. Returns how
+    /// often a call comes there.
     fn check_entry(
         &self,
         code: &CodeMap<'_>,
         function: &FunctionSymbol,
         shadow_stack: bool,
-    ) -> Result<(), String> {
+    ) -> Result<Exactness, String> {
         let here =
             FunctionCode { map: code, entry: function.address, size: Some(function.size), shadow_stack };
         let Analysis { candidates, .. } = site::analyse(&here).map_err(|refusal| refusal.to_string())?;
-        let Some(entry) = candidates.first() else { return Ok(()) };
+        let Some(entry) = candidates.first() else { return Err("it has no instructions".to_owned()) };
         if let Some(exclusion) = &entry.excluded {
             return Err(format!("its first instruction is `{}`, and {exclusion}", entry.instruction));
         }
@@ -210,7 +215,7 @@ impl SymbolResolver {
                     .to_owned(),
             );
         }
-        Ok(())
+        Ok(entry.exactness)
     }
 }
 
