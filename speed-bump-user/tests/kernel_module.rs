@@ -13,7 +13,7 @@ use std::{
 };
 
 use loaded::Kernel;
-use speed_bump_testing::{skip, skip_case};
+use speed_bump_testing::{skip, skip_case, wait::SLOWNESS_VARIABLE};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../kmod")
@@ -35,6 +35,13 @@ fn commands_and_symbols_are_read_whatever_they_are() {
     }
 }
 
+/// How many random commands there are: fewer where each takes longer, and as many as `FUZZ_COUNT` says.
+fn fuzz_count() -> u32 {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    let slowness = number(SLOWNESS_VARIABLE).unwrap_or(1).max(1);
+    number("FUZZ_COUNT").unwrap_or(12_000 / slowness)
+}
+
 /// Runs a part of kmod/tests against the loaded module.
 fn part(name: &str) {
     let Some(kernel) = Kernel::take() else { return };
@@ -49,6 +56,7 @@ fn part(name: &str) {
         .envs([("PATH", path.into()), ("MODULE", kernel.module().as_os_str().to_owned())])
         .env("BUILD", tests.join("build"))
         .env("W", tools.path().join("work"))
+        .env("FUZZ_COUNT", fuzz_count().to_string())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

@@ -147,12 +147,10 @@ impl KmodEngine {
     /// Changes the delays of all targets, by their positions.
     ///
     /// # Errors
-    /// One of them is not there any more, or the module is not.
+    /// One of them is not there any more, or the module is not; the others have theirs.
     pub fn set_delays(&self, delays: impl Fn(usize) -> Nanos) -> Result<(), KmodError> {
-        for (position, name) in self.names.iter().enumerate() {
-            self.module.set_delay(name, delays(position))?;
-        }
-        Ok(())
+        let set = |(position, name)| self.module.set_delay(name, delays(position));
+        self.names.iter().enumerate().map(set).fold(Ok(()), Result::and)
     }
 
     /// What was counted so far, by position; `None` where a target is not there any more.
@@ -179,8 +177,18 @@ impl KmodEngine {
         if std::mem::replace(&mut self.has_left, true) {
             return Ok(Left::default());
         }
-        let lock = self.records.lock()?;
-        self.leave_locked(&lock)
+        match self.records.lock() {
+            Ok(lock) => self.leave_locked(&lock),
+            Err(error) => {
+                // Without it `enabled` and the note stay, for the next run. Nobody stays slowed down.
+                for name in &self.names {
+                    if let Err(error) = self.module.remove(name) {
+                        tracing::debug!("{error}");
+                    }
+                }
+                Err(error)
+            }
+        }
     }
 
     fn leave_locked(&mut self, lock: &Lock) -> Result<Left, KmodError> {
