@@ -62,7 +62,7 @@ fn part(name: &str) {
     let said = String::from_utf8_lossy(&output.stdout);
     for line in said.lines().filter_map(|line| line.strip_prefix("ok - ")) {
         if let Some((what, why)) = line.split_once(" # SKIP because ") {
-            skip_case!(what, "{why}");
+            skip_case!(what, "{what}: {why}");
         }
     }
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -7,12 +7,16 @@ mod loaded;
 #[path = "kmod/session.rs"]
 mod session;
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command, time::Duration};
 
 use loaded::{FOLDER, Kernel};
 use rustix::process::Signal;
 use session::{HOT, KMOD, assert_empty, attach, list, load, loaded, names, notes, refused, start};
-use speed_bump_testing::{Fixture, Service, tool, wait::wait_until};
+use speed_bump_testing::{
+    Fixture, Service,
+    tool::{self, Running},
+    wait::{PATIENCE, wait_until},
+};
 use speed_bump_user::{engine::kmod::Module, units::Nanos};
 
 #[test]
@@ -174,6 +178,38 @@ fn what_a_killed_run_left_goes_with_the_next_and_a_live_one_stays() {
     let text = list(service.pid(), HOT);
     assert!(text.contains("removed 0 targets"), "{text}");
     assert_empty(&module);
+}
+
+#[test]
+fn the_end_may_come_at_any_moment() {
+    const ROUNDS: u64 = 8;
+    let Some((_kernel, module)) = loaded() else { return };
+    let mut source = String::from("#include <stdio.h>\n");
+    for number in 0..40 {
+        source += &format!("__attribute__((noipa)) int many{number}(int x) {{ return x + {number}; }}\n");
+    }
+    source += "int main(void) { puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout); return getchar() == 0; }\n";
+    let fixture = Fixture::compile_text(&source, &["-O1"]).unwrap();
+    let service = Service::start(&mut Command::new(fixture.program())).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut seen = Vec::new();
+    for (round, signal) in (0..ROUNDS).flat_map(|round| [(round, Signal::KILL), (round, Signal::INT)]) {
+        let targets = "native:*/program:many*\n";
+        let mut command =
+            speed_bump_testing::session::command(folder.path(), service.pid(), targets, &KMOD).unwrap();
+        let mut running = Running::start(&mut command).unwrap();
+        // In the middle of adding, as a rule.
+        wait_until("it begins", || Ok(notes() > 0)).unwrap();
+        std::thread::sleep(Duration::from_millis(round * round));
+        running.signal(signal).unwrap();
+        running.finish(PATIENCE).unwrap();
+        if signal == Signal::KILL {
+            seen.push((names(&module).len(), module.is_enabled().unwrap()));
+            list(service.pid(), HOT);
+        }
+        assert_empty(&module);
+    }
+    println!("targets that a kill left, and whether the module was enabled: {seen:?}");
 }
 
 #[test]

@@ -110,6 +110,7 @@ pub(super) const PROGRAMS: [Program; 12] = [
             "whatever_ends_a_run_but_a_kill_leaves_nothing",
             "delays_that_end_early_are_told_of",
             "what_a_killed_run_left_goes_with_the_next_and_a_live_one_stays",
+            "the_end_may_come_at_any_moment",
             "two_runs_at_once_share_the_module",
             "other_peoples_targets_are_left_alone",
             "a_library_that_is_opened_later_is_taken_up",
