@@ -64,6 +64,7 @@ impl From<KmodError> for Failure {
             KmodError::Absent { .. }
             | KmodError::Denied { .. }
             | KmodError::Unexpected { .. }
+            | KmodError::Other { .. }
             | KmodError::Io { .. }
             | KmodError::Refused { .. }
             | KmodError::Taken { .. }

@@ -7,13 +7,16 @@ const NAME: &str = "kernel module";
 
 /// Looks at the module, and at what tools have noted of it. Changes nothing.
 pub fn check(module: Result<Module, KmodError>, records: &Records) -> Check {
-    let looked = module.and_then(|module| Ok((module.is_enabled()?, module.listing()?)));
+    let looked = module.and_then(|module| {
+        module.check()?;
+        Ok((module.is_enabled()?, module.listing()?))
+    });
     let (is_enabled, listing) = match looked {
         Err(KmodError::Absent { .. }) => {
             return Check::skip(NAME, "speed_bump is not loaded; only --engine kmod needs it");
         }
         Err(error) => {
-            return Check::warn(NAME, error.to_string(), "use --engine bpf, or look who has loaded what");
+            return Check::warn(NAME, error.to_string(), "use --engine bpf, or load the module in kmod/");
         }
         Ok(looked) => looked,
     };
@@ -66,6 +69,13 @@ mod tests {
         let module = folder.path().join("speed_bump");
         fs::create_dir(&module).unwrap();
         fs::write(module.join("enabled"), "1\n").unwrap();
+        fs::write(module.join("stats"), "").unwrap();
+        let other = look();
+        assert!(
+            other.status == CheckStatus::Warn && other.detail.contains("not this project's"),
+            "{other:?}"
+        );
+        fs::write(module.join("stats"), "total_interrupted: 0\n").unwrap();
         fs::write(module.join("targets_list"), "/a:f delay_ns=1 hits=0\n/a:g delay_ns=1 hits=0\n").unwrap();
         let found = look();
         assert_eq!(

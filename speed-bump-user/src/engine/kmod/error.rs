@@ -35,6 +35,17 @@ pub enum KmodError {
         /// What it says.
         text: String,
     },
+    /// It is the module that this one has its files from. There, a process that the kernel itself has started is searched
+    /// for ever for the one that `pid=` names.
+    #[error(
+        "the loaded module speed_bump is not this project's ({} has no total_interrupted), and can hang programs that the kernel \
+         starts for ever when a target is for one process: unload it (`rmmod speed_bump`) and load kmod/speed_bump.ko, or use \
+         --engine bpf", .file.display()
+    )]
+    Other {
+        /// What tells.
+        file: PathBuf,
+    },
     /// Reading or writing a file of its failed.
     #[error("cannot {action} {}: {error}", .file.display())]
     Io {

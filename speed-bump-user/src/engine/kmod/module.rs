@@ -24,7 +24,7 @@ impl Module {
     /// The module whose files are in this folder, [`FOLDER`] but for tests.
     ///
     /// # Errors
-    /// It is not loaded, or its files are not ours to write.
+    /// It is not loaded, is another one of its name, or its files are not ours to write.
     pub fn open(folder: &Path) -> Result<Self, KmodError> {
         let module = Self { folder: folder.to_owned() };
         if !folder.is_dir() {
@@ -37,8 +37,8 @@ impl Module {
                 .open(&file)
                 .map_err(|error| KmodError::file("write", file, error))?;
         }
+        module.check()?;
         module.listing()?;
-        module.is_enabled()?;
         Ok(module)
     }
 
@@ -51,6 +51,19 @@ impl Module {
             Ok(Self { folder: folder.to_owned() })
         } else {
             Err(KmodError::Absent { folder: folder.to_owned() })
+        }
+    }
+
+    /// Looks whether it is the module in kmod/.
+    ///
+    /// # Errors
+    /// It is another one, or is gone.
+    pub fn check(&self) -> Result<(), KmodError> {
+        self.is_enabled()?;
+        if self.read("stats")?.lines().any(|line| line.starts_with("total_interrupted: ")) {
+            Ok(())
+        } else {
+            Err(KmodError::Other { file: self.file("stats") })
         }
     }
 
@@ -157,9 +170,12 @@ mod tests {
     /// Files like the module's, which take what is written and do nothing.
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        for (name, text) in
-            [("enabled", "0\n"), ("targets", ""), ("targets_list", "/a:f delay_ns=5 hits=1\n")]
-        {
+        for (name, text) in [
+            ("enabled", "0\n"),
+            ("targets", ""),
+            ("targets_list", "/a:f delay_ns=5 hits=1\n"),
+            ("stats", "total_interrupted: 0\n"),
+        ] {
             fs::write(folder.path().join(name), text).unwrap();
         }
         folder
@@ -198,6 +214,10 @@ mod tests {
         fs::write(folder.path().join("enabled"), "maybe\n").unwrap();
         let unexpected = Module::open(folder.path()).unwrap_err();
         assert!(matches!(unexpected, KmodError::Unexpected { .. }), "{unexpected}");
+        fs::write(folder.path().join("enabled"), "1\n").unwrap();
+        fs::write(folder.path().join("stats"), "enabled: 1\ntotal_hits: 0\n").unwrap();
+        let other = Module::open(folder.path()).unwrap_err();
+        assert!(matches!(other, KmodError::Other { .. }), "{other}");
         // It went while we had it.
         let module = Module::look(folder.path()).unwrap();
         fs::remove_file(folder.path().join("targets_list")).unwrap();

@@ -153,7 +153,12 @@ mod tests {
     /// A folder with files like the module's, and one with notes.
     fn set_up(enabled: &str, listed: &str) -> (TempDir, Module, Records) {
         let folder = tempfile::tempdir().unwrap();
-        for (name, text) in [("enabled", enabled), ("targets", ""), ("targets_list", listed)] {
+        for (name, text) in [
+            ("enabled", enabled),
+            ("targets", ""),
+            ("targets_list", listed),
+            ("stats", "total_interrupted: 0\n"),
+        ] {
             fs::write(folder.path().join(name), text).unwrap();
         }
         let module = Module::open(folder.path()).unwrap();
