@@ -141,7 +141,6 @@ pub(super) const PROGRAMS: [Program; 12] = [
             "the_listing_is_whole",
             "files_are_found_whatever_becomes_of_them",
             "random_commands_do_no_harm",
-            "what_happens_at_once_does_no_harm",
         ],
         needs_module: true,
     },
