@@ -10,6 +10,7 @@ mod engine;
 pub mod environment;
 pub mod exit;
 pub mod generate;
+mod kmod;
 pub mod list;
 pub mod prepare;
 pub mod run;

@@ -3,14 +3,20 @@
 //! Checks are data; printing them is the command line's. Nothing is attached, and nothing is changed.
 
 mod engines;
+pub mod kmod;
 pub mod machine;
 mod privileges;
 pub mod python;
 pub mod target;
 
+use std::path::Path;
+
 use serde::Serialize;
 
-use crate::units::Pid;
+use crate::{
+    engine::kmod::{FOLDER, Module, RECORDS, Records},
+    units::Pid,
+};
 
 /// One line of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -66,6 +72,7 @@ impl Check {
 /// Looks at the machine, and at a process if one is given.
 pub fn checks(pid: Option<Pid>) -> Vec<Check> {
     let mut checks = machine::checks(&machine::Machine::read());
+    checks.push(kmod::check(Module::look(Path::new(FOLDER)), &Records::look(Path::new(RECORDS))));
     if let Some(pid) = pid {
         checks.extend(target::checks(pid));
     }

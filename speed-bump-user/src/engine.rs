@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::units::Nanos;
 
 pub mod bpf;
+pub mod kmod;
 pub mod signal;
 
 /// Who spins.
@@ -17,6 +18,8 @@ pub enum EngineKind {
     Bpf,
     /// The helper in the process, in user mode, on a signal that the BPF program sends to that thread.
     Signal,
+    /// The kernel module speed_bump, in the kernel, on that thread.
+    Kmod,
 }
 
 impl fmt::Display for EngineKind {
@@ -24,6 +27,7 @@ impl fmt::Display for EngineKind {
         f.pad(match self {
             Self::Bpf => "bpf",
             Self::Signal => "signal",
+            Self::Kmod => "kmod",
         })
     }
 }
@@ -45,6 +49,7 @@ impl EngineChoice {
             Self::Auto if delay > signal::AUTOMATIC_ABOVE => EngineKind::Signal,
             // Nothing to spin.
             Self::Only(EngineKind::Signal) if delay > Nanos(0) => EngineKind::Signal,
+            Self::Only(EngineKind::Kmod) => EngineKind::Kmod,
             Self::Auto | Self::Only(_) => EngineKind::Bpf,
         }
     }
@@ -52,6 +57,11 @@ impl EngineChoice {
     /// Whether the helper is wanted for its signals alone.
     pub fn wants_helper(self) -> bool {
         self == Self::Only(EngineKind::Signal)
+    }
+
+    /// Whether the kernel module is to do it, with nothing of BPF.
+    pub fn is_kmod(self) -> bool {
+        self == Self::Only(EngineKind::Kmod)
     }
 }
 
@@ -63,7 +73,8 @@ impl FromStr for EngineChoice {
             "auto" => Ok(Self::Auto),
             "bpf" => Ok(Self::Only(EngineKind::Bpf)),
             "signal" => Ok(Self::Only(EngineKind::Signal)),
-            _ => Err(format!("`{text}` is no engine: expected bpf, signal or auto")),
+            "kmod" => Ok(Self::Only(EngineKind::Kmod)),
+            _ => Err(format!("`{text}` is no engine: expected bpf, signal, kmod or auto")),
         }
     }
 }

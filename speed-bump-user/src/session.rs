@@ -8,6 +8,7 @@ mod command;
 mod executed;
 pub mod functions;
 mod helpers;
+pub mod kmod;
 mod late_files;
 pub mod processes;
 pub mod python;

@@ -9,6 +9,7 @@
 mod files;
 mod guest;
 mod kernel;
+mod module;
 mod places;
 mod programs;
 mod qemu;
@@ -29,7 +30,7 @@ use crate::test::tally::Tally;
 use files::Files;
 use guest::{End, Guest};
 use kernel::{Kernel, SERIES, Series};
-use programs::{Job, PROGRAMS, Program};
+use programs::{Engine, Job, PROGRAMS, Program};
 use qemu::Qemu;
 use table::Row;
 
@@ -109,6 +110,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let kernel = kernel::ensure(series, options.update)?;
         let folder = places::run(series.name);
         let files = programs::files(&programs, &built, job)?;
+        if programs.iter().any(|program| program.engine == Engine::Kmod) {
+            match module::ensure(series, &kernel, options.update) {
+                Ok(module) => programs::add_module(&files, &module)?,
+                // Their tests say that they are skipped.
+                Err(error) => eprintln!("warning: no kernel module for Linux {}: {error:#}", kernel.release),
+            }
+        }
         let guest = host.guest(&kernel, &files, &folder);
         if options.shell {
             let results = guest.run_here()?;
@@ -144,7 +152,8 @@ fn test(guest: &Guest, programs: &[&Program]) -> Result<(Tally, Row)> {
     }
     println!("\nLinux {release}; console and results are in {}\n{tally}", guest.folder.display());
     let doctor = fs::read_to_string(left.results.join("doctor.txt")).unwrap_or_default();
-    let row = Row::new(release, &tally, &doctor);
+    let by_engine = Engine::ALL.map(|engine| report::of_engine(engine, programs, &left));
+    let row = Row::new(release, by_engine.into_iter().collect::<Result<_>>()?, &tally, &doctor);
     Ok((tally, row))
 }
 

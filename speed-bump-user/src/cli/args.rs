@@ -139,8 +139,9 @@ pub struct SelectArgs {
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub entry: EntryChoice,
 
-    /// Who spins: `bpf`, in the kernel; `signal`, the helper in the process, in user mode; or `auto`: `signal` for delays
-    /// above 1ms where the helper is in, else `bpf`
+    /// Who spins: `bpf`, in the kernel; `signal`, the helper in the process, in user mode; `kmod`, the kernel module
+    /// speed_bump, which has to be loaded, for native functions alone; or `auto`: `signal` for delays above 1ms where the
+    /// helper is in, else `bpf`
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub engine: EngineChoice,
 

@@ -14,6 +14,7 @@ use super::{
     engine,
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
+    kmod,
     prepare::{self, Prepared, Purpose},
     terminal::tell,
 };
@@ -25,13 +26,14 @@ use crate::{
     },
     stats::{
         json::JsonOutput,
+        report::SessionReport,
         table::{self, FUNCTIONS_SHOWN},
     },
     units::Nanos,
 };
 
 /// How often the live table is drawn: 2 Hz.
-const REFRESH: Duration = Duration::from_millis(500);
+pub(super) const REFRESH: Duration = Duration::from_millis(500);
 
 /// Attaches and stays until something ends the session.
 pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
@@ -40,6 +42,9 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let json = flags.json.clone().map(JsonOutput::from);
     if let Some(json) = &json {
         json.check().map_err(|error| Failure::new(USAGE, error))?;
+    }
+    if arguments.select.engine.is_kmod() {
+        return kmod::attach(arguments, &environment, json.as_ref(), verbose);
     }
     let settings =
         Settings { strict: arguments.processes.strict, ..settings(&arguments.select, flags, &environment) };
@@ -95,25 +100,37 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     }
 
     let report = session.report();
+    tell_report(flags, &report, json.as_ref())?;
+    let ended = ended?;
+    if watched {
+        tell_end(ended, &report);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the report, and writes it where it was asked for.
+pub(super) fn tell_report(
+    flags: &SessionArgs,
+    report: &SessionReport,
+    json: Option<&JsonOutput>,
+) -> Result<(), Failure> {
     if !flags.quiet {
-        tell(table::render(&report, FUNCTIONS_SHOWN).trim_end());
+        tell(table::render(report, FUNCTIONS_SHOWN).trim_end());
     }
     for warning in &report.warnings {
         tell(format_args!("speed-bump-ebpf: warning: {warning}"));
     }
-    if let Some(json) = &json {
-        json.write(&report).map_err(|error| Failure::new(SYSTEM, error))?;
-    }
-    let ended = ended?;
-    if watched {
-        let why = match ended {
-            Ended::Elapsed => "the window closed".to_owned(),
-            Ended::Signal(name) => format!("stopped by {name}"),
-            Ended::TargetGone => "the target ended".to_owned(),
-        };
-        tell(format_args!("detached after {}: {why}", Nanos::from(report.duration)));
-    }
-    Ok(ExitCode::SUCCESS)
+    json.map_or(Ok(()), |json| json.write(report)).map_err(|error| Failure::new(SYSTEM, error))
+}
+
+/// Says why a session ended.
+pub(super) fn tell_end(ended: Ended, report: &SessionReport) {
+    let why = match ended {
+        Ended::Elapsed => "the window closed".to_owned(),
+        Ended::Signal(name) => format!("stopped by {name}"),
+        Ended::TargetGone => "the target ended".to_owned(),
+    };
+    tell(format_args!("detached after {}: {why}", Nanos::from(report.duration)));
 }
 
 /// What flags and environment say of a session.
@@ -132,12 +149,12 @@ pub(super) fn settings(select: &SelectArgs, flags: &SessionArgs, environment: &E
 }
 
 /// Lines that a table may take without scrolling.
-fn terminal_lines() -> usize {
+pub(super) fn terminal_lines() -> usize {
     let lines = rustix::termios::tcgetwinsize(stderr()).map_or(24, |size| usize::from(size.ws_row));
     lines.saturating_sub(2)
 }
 
-fn live_table() -> ProgressBar {
+pub(super) fn live_table() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{msg}") {
         bar.set_style(style);

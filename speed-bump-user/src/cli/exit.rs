@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::{
     calibrate::CalibrateError,
-    engine::bpf::EngineError,
+    engine::{bpf::EngineError, kmod::KmodError},
     probe::attach::AttachError,
     process::{ProcessError, RefusalKind},
     session::SessionError,
@@ -53,6 +53,25 @@ impl Failure {
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         Self::new(SYSTEM, error)
+    }
+}
+
+impl From<KmodError> for Failure {
+    fn from(error: KmodError) -> Self {
+        let code = match &error {
+            KmodError::Name(_) | KmodError::TooMany { .. } => USAGE,
+            KmodError::Gone { .. } => TARGET_GONE,
+            KmodError::Absent { .. }
+            | KmodError::Denied { .. }
+            | KmodError::Unexpected { .. }
+            | KmodError::Other { .. }
+            | KmodError::Io { .. }
+            | KmodError::Refused { .. }
+            | KmodError::Taken { .. }
+            | KmodError::OthersWait { .. }
+            | KmodError::Record { .. } => SYSTEM,
+        };
+        Self::new(code, error)
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
     engine,
     environment::Environment,
     exit::{Failure, USAGE},
+    kmod,
     prepare::{self, Prepared, Purpose},
     terminal::{print, tell},
 };
@@ -23,11 +24,14 @@ use crate::{
 };
 
 /// Functions shown of each target without `--all`.
-const SHOWN: usize = 10;
+pub(super) const SHOWN: usize = 10;
 
 /// Resolves and prints.
 pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
+    if arguments.select.engine.is_kmod() {
+        return kmod::list(arguments, &environment);
+    }
     let Prepared { resolver, processes, notices } =
         prepare::prepare(&arguments.processes, &arguments.select, &environment, Purpose::List)?;
     let calibration = resolver.calibration();

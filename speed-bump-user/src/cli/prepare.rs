@@ -193,7 +193,7 @@ pub fn check_privileges() -> Result<(), Failure> {
     facts.require().map_err(|error| Failure::new(SYSTEM, error))
 }
 
-fn open_processes(named: &ProcessArgs) -> Result<Vec<Process>, Failure> {
+pub(super) fn open_processes(named: &ProcessArgs) -> Result<Vec<Process>, Failure> {
     let mut pids = named.pids.clone();
     pids.sort_unstable();
     pids.dedup();
@@ -202,7 +202,7 @@ fn open_processes(named: &ProcessArgs) -> Result<Vec<Process>, Failure> {
     pids.into_iter().map(|pid| Process::open(pid).map_err(Failure::from)).collect()
 }
 
-fn read_targets(
+pub(super) fn read_targets(
     select: &SelectArgs,
     environment: &Environment,
     is_elf: &dyn Fn(&str) -> bool,
@@ -358,7 +358,7 @@ pub fn header(process: &Process, plan: &Plan, calibration: &Calibration, engine:
 }
 
 /// `1 function`, `2 functions`.
-fn counted(count: usize, thing: &str) -> String {
+pub(super) fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -12,7 +12,7 @@ use super::{
     attach::{follow_offsets, settings},
     environment::Environment,
     exit::{self, Failure, SYSTEM, USAGE},
-    prepare,
+    kmod, prepare,
     terminal::tell,
 };
 use crate::{
@@ -33,6 +33,7 @@ use crate::{
 pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     // Before there are other threads, which would get the signals.
     let signals = Signals::hold();
+    kmod::refuse_commands(&arguments.select)?;
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
     let json = flags.json.clone().map(JsonOutput::from);

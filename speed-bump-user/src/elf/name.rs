@@ -68,6 +68,12 @@ impl SymbolName {
         Self { text, version, binding, table, demangled: OnceLock::new() }
     }
 
+    /// A global name for tests elsewhere.
+    #[cfg(test)]
+    pub(crate) fn for_tests(text: &str, table: TableKind) -> Self {
+        Self::new(text.as_bytes(), None, Binding::Global, table)
+    }
+
     /// As the symbol table writes it, without a version. Characters that would control a terminal, and
     /// bytes that are not UTF-8, are replaced.
     pub fn as_str(&self) -> &str {

@@ -7,6 +7,9 @@ mod indirect;
 mod native;
 mod nearest;
 pub mod python;
+pub mod symbols;
+
+pub use nearest::nearest;
 
 use std::{cell::RefCell, collections::HashMap, io, sync::Arc};
 

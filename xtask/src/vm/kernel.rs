@@ -23,14 +23,23 @@ pub(crate) struct Series {
     /// The version, without the number that changes with each correction.
     pub(crate) name: &'static str,
     suite: &'static str,
+    /// The release whose compiler and C library that suite goes with.
+    pub(super) release: &'static str,
+}
+
+impl Series {
+    /// The suites that its packages, and what they need, come from.
+    pub(super) fn suites(&self) -> Vec<&'static str> {
+        if self.suite == self.release { vec![self.suite] } else { vec![self.release, self.suite] }
+    }
 }
 
 /// The kernels that the tests run on, oldest first: two that Debian supports for years, one before and one after
 /// `uprobe_multi` links are used (6.10), and a late one.
 pub(crate) const SERIES: [Series; 3] = [
-    Series { name: "6.1", suite: "bookworm" },
-    Series { name: "6.12", suite: "bookworm-backports" },
-    Series { name: "7.2", suite: "trixie-backports" },
+    Series { name: "6.1", suite: "bookworm", release: "bookworm" },
+    Series { name: "6.12", suite: "bookworm-backports", release: "bookworm" },
+    Series { name: "7.2", suite: "trixie-backports", release: "trixie" },
 ];
 
 /// A kernel that can be booted.

@@ -16,6 +16,11 @@ pub(super) fn kernel(series: &Series) -> PathBuf {
     all().join("kernels").join(series.name)
 }
 
+/// What kmod/ is built in for a series' kernel.
+pub(super) fn module(series: &Series) -> PathBuf {
+    kernel(series).join("module")
+}
+
 /// QEMU with its libraries.
 pub(super) fn qemu() -> PathBuf {
     all().join("qemu")

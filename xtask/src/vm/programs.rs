@@ -17,6 +17,22 @@ use crate::{
     system::{self, Need},
 };
 
+/// An engine of the tool, by which tests are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Engine {
+    /// The BPF program.
+    Bpf,
+    /// The helper, on a signal.
+    Signal,
+    /// The kernel module in kmod/, which these tests load themselves.
+    Kmod,
+}
+
+impl Engine {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Bpf, Self::Signal, Self::Kmod];
+}
+
 /// A test program of speed-bump-user/tests that runs in guests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Program {
@@ -24,11 +40,13 @@ pub(super) struct Program {
     pub(super) name: &'static str,
     /// The tests of it that run unless it is asked for by name: then all do.
     tests: &'static [&'static str],
+    /// What it has spin.
+    pub(super) engine: Engine,
 }
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes seconds here. What
 /// tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 10] = [
+pub(super) const PROGRAMS: [Program; 13] = [
     Program {
         name: "native_functions",
         tests: &[
@@ -37,6 +55,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
             "workers_that_run_before_during_and_after_are_counted_as_they_count_themselves",
             "functions_of_libc_that_python_calls",
         ],
+        engine: Engine::Bpf,
     },
     Program {
         name: "session_usdt",
@@ -45,6 +64,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
             "frequency_counts_over_the_locations",
             "the_semaphore_is_down_in_children_too",
         ],
+        engine: Engine::Bpf,
     },
     Program {
         name: "session_policy",
@@ -53,6 +73,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
             "the_window_opens_and_closes_and_ends_the_session",
             "frequency_counts_calls_inside_the_window_alone",
         ],
+        engine: Engine::Bpf,
     },
     Program {
         name: "session_leaving",
@@ -61,11 +82,17 @@ pub(super) const PROGRAMS: [Program; 10] = [
             "the_process_runs_on_when_the_loader_is_killed",
             "a_long_spin_in_flight_does_not_hold_up_detaching",
         ],
+        engine: Engine::Bpf,
     },
-    Program { name: "session_children", tests: &["children_are_covered_however_they_start"] },
+    Program {
+        name: "session_children",
+        tests: &["children_are_covered_however_they_start"],
+        engine: Engine::Bpf,
+    },
     Program {
         name: "helper_calls",
         tests: &["every_shape_of_function_is_counted_exactly", "the_delay_is_seen_from_inside"],
+        engine: Engine::Bpf,
     },
     Program {
         name: "signal_engine",
@@ -75,10 +102,12 @@ pub(super) const PROGRAMS: [Program; 10] = [
             "threads_that_block_the_signal_are_missed_and_live",
             "no_wait_of_64_native_threads_is_interrupted",
         ],
+        engine: Engine::Signal,
     },
     Program {
         name: "python_perf_map",
         tests: &["every_shape_of_function_is_counted_exactly", "calls_from_c_are_counted_exactly"],
+        engine: Engine::Bpf,
     },
     Program {
         name: "run_command",
@@ -87,6 +116,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
             "our_death_leaves_the_command_alone",
             "signals_are_passed_on_once",
         ],
+        engine: Engine::Bpf,
     },
     Program {
         name: "run_python",
@@ -95,6 +125,50 @@ pub(super) const PROGRAMS: [Program; 10] = [
             "programs_that_execute_others_are_followed",
             "forked_workers_are_covered_from_their_first_call_on",
         ],
+        engine: Engine::Bpf,
+    },
+    Program {
+        name: "kmod_engine",
+        tests: &[
+            "calls_are_counted_exactly_and_delayed_as_seen_from_inside",
+            "children_are_slowed_down_too",
+            "the_window_is_made_by_rewriting_delays",
+            "whatever_ends_a_run_but_a_kill_leaves_nothing",
+            "delays_that_end_early_are_told_of",
+            "what_a_killed_run_left_goes_with_the_next_and_a_live_one_stays",
+            "the_end_may_come_at_any_moment",
+            "two_runs_at_once_share_the_module",
+            "other_peoples_targets_are_left_alone",
+            "a_library_that_is_opened_later_is_taken_up",
+            "a_process_with_another_root_is_reached_through_it",
+            "doctor_tells_of_the_module_and_of_what_is_left_there",
+        ],
+        engine: Engine::Kmod,
+    },
+    Program {
+        name: "kmod_refusals",
+        tests: &[
+            "without_the_module_the_error_says_what_to_do",
+            "what_the_module_cannot_do_is_refused_whether_it_is_there_or_not",
+            "what_is_too_much_is_refused_and_nothing_is_touched",
+            "every_error_of_the_module_is_a_sentence",
+            "what_cannot_be_stepped_over_is_left_out_before_the_module_is_asked",
+            "who_may_not_write_is_told_so",
+        ],
+        engine: Engine::Kmod,
+    },
+    Program {
+        name: "kernel_module",
+        tests: &[
+            "targets_come_count_and_go",
+            "every_error_is_the_documented_one",
+            "processes_are_told_apart",
+            "spins_last_and_end",
+            "the_listing_is_whole",
+            "files_are_found_whatever_becomes_of_them",
+            "random_commands_do_no_harm",
+        ],
+        engine: Engine::Kmod,
     },
 ];
 
@@ -110,6 +184,9 @@ const GCC: &str = include_str!("gcc.sh");
 const SLOWNESS: u32 = 5;
 /// Where the job has what was compiled in earlier guests.
 const COMPILED: &str = "/guest/compiled";
+
+/// Where guests have the kernel module, if one could be built for them.
+const MODULE: &str = "/guest/speed_bump.ko";
 
 /// Built programs, by name, and the tool.
 #[derive(Debug)]
@@ -189,6 +266,7 @@ pub(super) fn files(programs: &[&Program], built: &Built, job: Job) -> Result<Fi
         (skip::FILE_VARIABLE, "/results/skips.txt".to_owned()),
         ("SPEED_BUMP_PYTHONS", root::PYTHONS.to_owned()),
         (wait::SLOWNESS_VARIABLE, SLOWNESS.to_string()),
+        ("SPEED_BUMP_MODULE", MODULE.to_owned()),
         ("RUST_BACKTRACE", "1".to_owned()),
     ];
     let mut text = format!("cd \"{}\"\n", package.display());
@@ -202,6 +280,14 @@ pub(super) fn files(programs: &[&Program], built: &Built, job: Job) -> Result<Fi
         files.write(&Path::new("/guest").join(command), text, 0o755)?;
     }
     Ok(files)
+}
+
+/// Adds the kernel module, and what its own tests need.
+pub(super) fn add_module(files: &Files, module: &Path) -> Result<()> {
+    let tests = tree::root().join("kmod/tests");
+    shell::output(Command::new("make").arg("-C").arg(&tests).arg("guest"))?;
+    files.copy(module, Path::new(MODULE))?;
+    files.copy(&tests, &tests)
 }
 
 /// Keeps what a guest compiled, for the next.

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::{
     guest::{End, Left},
-    programs::Program,
+    programs::{Engine, Program},
 };
 use crate::test::tally::Tally;
 
@@ -30,6 +30,27 @@ pub(super) fn tally(programs: &[&Program], left: &Left) -> Result<Tally> {
     }
     // No test skipped anything where there is no such file.
     tally.read_skips(&fs::read_to_string(left.results.join("skips.txt")).unwrap_or_default());
+    tally.finish(true);
+    Ok(tally)
+}
+
+/// The same of the programs that have this engine spin.
+pub(super) fn of_engine(engine: Engine, programs: &[&Program], left: &Left) -> Result<Tally> {
+    let of_engine: Vec<&Program> =
+        programs.iter().copied().filter(|program| program.engine == engine).collect();
+    let mut tally = Tally::default();
+    for program in &of_engine {
+        match ended(&left.results, program.name)? {
+            Some((output, status)) => tally.read_program(program.name, &output, status),
+            None => tally.fail(format!("{}: did not run to its end", program.name)),
+        }
+    }
+    let skips = fs::read_to_string(left.results.join("skips.txt")).unwrap_or_default();
+    let is_own = |line: &&str| {
+        let of = |program: &&Program| line.contains(&format!(" {}::", program.name));
+        of_engine.iter().any(of)
+    };
+    tally.read_skips(&skips.lines().filter(is_own).collect::<Vec<_>>().join("\n"));
     tally.finish(true);
     Ok(tally)
 }
@@ -103,6 +124,22 @@ mod tests {
         assert_eq!(report(End::Finished(0), &left("test a ... ", "139\n")), (false, expected.into()));
         let expected = "FAILED second: its time was over\n2 passed, 1 failed, 0 skipped\n";
         assert_eq!(report(End::Finished(0), &left("test a ... ", "124\n")), (false, expected.into()));
+    }
+
+    #[test]
+    fn tests_are_counted_by_engine() {
+        let folder = tempfile::tempdir().unwrap();
+        let signal = PROGRAMS.iter().find(|program| program.engine == Engine::Signal).unwrap();
+        let programs = [&PROGRAMS[0], signal];
+        for program in programs {
+            fs::write(folder.path().join(format!("{}.out", program.name)), PASSED).unwrap();
+            fs::write(folder.path().join(format!("{}.status", program.name)), "0\n").unwrap();
+        }
+        let skip = format!("SKIPPED {}::a: because no Python\n", signal.name);
+        fs::write(folder.path().join("skips.txt"), skip).unwrap();
+        let left = Left { end: End::Finished(0), results: folder.path().to_owned(), console: PathBuf::new() };
+        let counts = Engine::ALL.map(|engine| of_engine(engine, &programs, &left).unwrap().counts());
+        assert_eq!(counts, [[2, 0, 0], [1, 0, 1], [0, 0, 0]]);
     }
 
     #[test]

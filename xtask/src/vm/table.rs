@@ -18,17 +18,18 @@ const SETTINGS: [&str; 2] = ["open files", "locked memory"];
 #[derive(Debug)]
 pub(super) struct Row {
     release: String,
-    counts: [usize; 3],
+    /// Passed, failed and skipped, by engine.
+    counts: Vec<[usize; 3]>,
     lacks: Vec<String>,
     skips: Vec<String>,
 }
 
 impl Row {
-    /// What came of a kernel: how the tests went, and what `doctor` printed there.
-    pub(super) fn new(release: &str, tally: &Tally, doctor: &str) -> Self {
+    /// What came of a kernel: how the tests of each engine went, and all of them, and what `doctor` printed there.
+    pub(super) fn new(release: &str, by_engine: Vec<Tally>, tally: &Tally, doctor: &str) -> Self {
         Self {
             release: release.to_owned(),
-            counts: tally.counts(),
+            counts: by_engine.iter().map(Tally::counts).collect(),
             lacks: lacks(doctor),
             skips: tally.skip_reasons().map(str::to_owned).collect(),
         }
@@ -54,14 +55,22 @@ fn replaced(text: &str, table: &str) -> Option<String> {
 
 fn table(rows: &[Row]) -> String {
     let mut text =
-        "\n| Linux | passed | failed | skipped | what is different there |\n|---|---:|---:|---:|---|\n"
+        "\n| Linux | `bpf` | `signal` | `kmod` | what is different there |\n|---|---|---|---|---|\n"
             .to_owned();
-    for Row { release, counts: [passed, failed, skipped], lacks, skips } in rows {
+    for Row { release, counts, lacks, skips } in rows {
+        let cells: Vec<_> = counts.iter().map(cell).collect();
         let skips = skips.iter().map(|reason| format!("skipped because {reason}"));
         let notes: Vec<_> = lacks.iter().cloned().chain(skips).map(|note| note.replace('|', "\\|")).collect();
-        let _ = writeln!(text, "| {release} | {passed} | {failed} | {skipped} | {} |", notes.join("; "));
+        let _ = writeln!(text, "| {release} | {} | {} |", cells.join(" | "), notes.join("; "));
     }
     text + "\n"
+}
+
+/// How the tests of an engine went.
+fn cell([passed, failed, skipped]: &[usize; 3]) -> String {
+    let rest = [(*failed, "failed"), (*skipped, "skipped")];
+    let rest = rest.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}"));
+    format!("{passed} passed{}", rest.collect::<String>())
 }
 
 /// What `doctor` warns of and fails on.
@@ -96,8 +105,10 @@ mod tests {
         tally.read_program("program", passed, 0);
         tally.read_skips("SKIPPED program::a: because no a|b\nSKIPPED program::b: because no a|b\n");
         tally.finish(true);
-        let table = table(&[Row::new("6.1.0-50", &tally, DOCTOR)]);
-        let row = "| 6.1.0-50 | 7 | 0 | 2 | uprobe_multi: absent: one link per probe site; bpf_loop: absent; \
+        let mut of_signal = Tally::default();
+        of_signal.read_program("program", "test result: ok. 3 passed; 1 failed; 0 ignored", 101);
+        let table = table(&[Row::new("6.1.0-50", vec![Tally::default(), of_signal], &tally, DOCTOR)]);
+        let row = "| 6.1.0-50 | 0 passed | 3 passed, 1 failed | uprobe_multi: absent: one link per probe site; bpf_loop: absent; \
                    skipped because no a\\|b |\n\n";
         assert!(table.ends_with(row), "{table}");
     }

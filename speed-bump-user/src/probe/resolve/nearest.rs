@@ -7,7 +7,7 @@ use super::{
 use crate::{
     elf::ElfFile,
     process::Process,
-    targets::{TargetIndex, TargetKind},
+    targets::{TargetIndex, TargetKind, Targets},
 };
 
 /// How many are told.
@@ -22,26 +22,36 @@ impl Resolver {
         target: TargetIndex,
         loaded: &[(String, String)],
     ) -> Vec<String> {
-        let Some(target) = self.targets.get(target) else { return Vec::new() };
-        let candidates = match target.kind {
-            TargetKind::Python if !loaded.is_empty() => {
-                let pairs = loaded.iter().map(|(module, name)| (module.as_str(), name.as_str()));
-                return target.nearest(pairs, TOLD);
-            }
-            TargetKind::Python => python_names(process),
-            TargetKind::Native => names(process, |elf| {
-                let functions = elf.functions().ok()?;
-                let names = functions.functions().iter().map(|function| &function.names);
-                Some(names.map(|names| names.canonical().as_str().to_owned()).collect())
-            }),
-            TargetKind::Usdt => names(process, |elf| {
-                let probes = elf.usdt_probes().ok()?.probes;
-                Some(probes.iter().map(|probe| format!("{}:{}", probe.provider, probe.name)).collect())
-            }),
-        };
-        let pairs = candidates.iter().map(|(module, name)| (module.as_str(), name.as_str()));
-        target.nearest(pairs, TOLD)
+        nearest(&self.targets, process, target, loaded)
     }
+}
+
+/// As [`Resolver::nearest`], without a resolver.
+pub fn nearest(
+    targets: &Targets,
+    process: &Process,
+    target: TargetIndex,
+    loaded: &[(String, String)],
+) -> Vec<String> {
+    let Some(target) = targets.get(target) else { return Vec::new() };
+    let candidates = match target.kind {
+        TargetKind::Python if !loaded.is_empty() => {
+            let pairs = loaded.iter().map(|(module, name)| (module.as_str(), name.as_str()));
+            return target.nearest(pairs, TOLD);
+        }
+        TargetKind::Python => python_names(process),
+        TargetKind::Native => names(process, |elf| {
+            let functions = elf.functions().ok()?;
+            let names = functions.functions().iter().map(|function| &function.names);
+            Some(names.map(|names| names.canonical().as_str().to_owned()).collect())
+        }),
+        TargetKind::Usdt => names(process, |elf| {
+            let probes = elf.usdt_probes().ok()?.probes;
+            Some(probes.iter().map(|probe| format!("{}:{}", probe.provider, probe.name)).collect())
+        }),
+    };
+    let pairs = candidates.iter().map(|(module, name)| (module.as_str(), name.as_str()));
+    target.nearest(pairs, TOLD)
 }
 
 /// The Python functions that a perf map lists; without one, none are known.

@@ -1,0 +1,277 @@
+//! `--engine kmod`: the same commands with the kernel module, and without BPF.
+//!
+//! What the module cannot do is refused here, before anything is touched.
+
+use std::{
+    io::{IsTerminal as _, stderr},
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+};
+
+use anyhow::{Context as _, anyhow};
+
+use super::{
+    args::{AttachArgs, ListArgs, ProcessArgs, SelectArgs},
+    attach::{self, REFRESH, tell_end, tell_report, terminal_lines},
+    environment::Environment,
+    exit::{Failure, NOTHING_MATCHED, SYSTEM, USAGE},
+    list::SHOWN,
+    prepare::{self, counted},
+    terminal::{print, tell},
+};
+use crate::{
+    elf::ElfFile,
+    engine::kmod::{FOLDER, KmodError, Module, RECORDS, Records, TARGETS, recover},
+    probe::resolve::{
+        nearest,
+        symbols::{NamedFunctions, SymbolResolver},
+    },
+    process::Process,
+    python::entry_source::EntryChoice,
+    session::{
+        kmod::{KmodSession, KmodSettings, wanted},
+        run::Signals,
+    },
+    stats::{json::JsonOutput, table},
+    targets::{TargetKind, Targets},
+};
+
+/// Attaches and stays until something ends the session.
+pub(super) fn attach(
+    arguments: &AttachArgs,
+    environment: &Environment,
+    json: Option<&JsonOutput>,
+    verbose: bool,
+) -> Result<ExitCode, Failure> {
+    let (select, flags) = (&arguments.select, &arguments.session);
+    let settings = attach::settings(select, flags, environment);
+    if settings.frequency != 1 {
+        return Err(refusal("delay every Nth call (--frequency, SPEED_BUMP_FREQUENCY), but only every call"));
+    }
+    if flags.no_children {
+        return Err(refusal(
+            "leave children out (--no-children): it slows the process with all its descendants",
+        ));
+    }
+    let Prepared { process, resolver, found } = prepare(&arguments.processes, select, environment)?;
+    let module = Module::open(Path::new(FOLDER))?;
+    let records = Records::open(Path::new(RECORDS))?;
+    check(&module, &resolver, &found, settings.delay)?;
+    for notice in unselected(arguments.processes.strict, &process, &resolver, &found)? {
+        tell(format_args!("speed-bump-ebpf: warning: {notice}"));
+    }
+    let on_terminal = stderr().is_terminal();
+    let watched = !flags.quiet && (on_terminal || verbose);
+    if watched {
+        tell(header(&process, &found));
+    }
+
+    let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot set up the event loop")
+        .map_err(system)?;
+    // Signals are handled from before the first target on: what is in the module stays there when we die.
+    let entered = runtime.enter();
+    let signals = Signals::new().context("cannot listen for signals").map_err(system)?;
+    let settings = KmodSettings {
+        delay: settings.delay,
+        start_after: settings.start_after,
+        duration: settings.duration,
+    };
+    let mut session = KmodSession::start(module, records, resolver, settings, process, &found)?;
+    drop(entered);
+    if watched {
+        tell(format_args!("attached; Ctrl-C detaches"));
+    }
+
+    let live = (!flags.quiet && on_terminal).then(attach::live_table);
+    let ended = runtime.block_on(session.run(signals, live.as_ref().map(|_| REFRESH), |session| {
+        if let Some(live) = &live {
+            live.set_message(table::render_live(&session.report(), terminal_lines()));
+        }
+    }));
+    session.leave();
+    if let Some(live) = live {
+        live.finish_and_clear();
+    }
+    let report = session.report();
+    tell_report(flags, &report, json)?;
+    let ended = ended.context("the event loop failed").map_err(system)?;
+    if watched {
+        tell_end(ended, &report);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what an attach would tell the module.
+pub(super) fn list(arguments: &ListArgs, environment: &Environment) -> Result<ExitCode, Failure> {
+    let select = &arguments.select;
+    let Prepared { process, resolver, found } = prepare(&arguments.processes, select, environment)?;
+    let notices = unselected(arguments.processes.strict, &process, &resolver, &found)?;
+    print(header(&process, &found));
+    let default = prepare::delay(select, environment);
+    let shown = if arguments.all { usize::MAX } else { SHOWN };
+    for (index, target) in resolver.targets().iter() {
+        let delay = target.delay.unwrap_or(default);
+        let functions: Vec<_> =
+            found.functions.iter().filter(|function| function.selected.target == index).collect();
+        print(format_args!("\nline {}: {}", target.line, target.text));
+        print(format_args!(
+            "  read as {}; engine kmod, delay {delay}; selects {} in process {}",
+            target.kind,
+            counted(functions.len(), "function"),
+            process.pid()
+        ));
+        for function in functions.iter().take(shown) {
+            let (path, pid) = (function.path.display(), process.pid());
+            print(format_args!("  +{path}:{} {} pid={pid}", function.symbol, delay.0));
+        }
+        if functions.len() > shown {
+            print(format_args!("  … {} more (--all shows them)", functions.len() - shown));
+        }
+        for remark in found.remarks.iter().filter(|remark| remark.target == Some(index)) {
+            print(format_args!("  {}", remark.text));
+        }
+    }
+    for notice in notices {
+        tell(format_args!("speed-bump-ebpf: warning: {notice}"));
+    }
+    let module = Module::open(Path::new(FOLDER));
+    let looked = module.and_then(|module| {
+        let records = Records::open(Path::new(RECORDS))?;
+        recover(&module, &records)?.iter().for_each(|told| tell(format_args!("speed-bump-ebpf: {told}")));
+        check(&module, &resolver, &found, default)
+    });
+    if let Err(error) = looked {
+        tell(format_args!("speed-bump-ebpf: warning: an attach would fail: {error}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses `run`: the module is told of a process, and of files that it runs.
+pub(super) fn refuse_commands(select: &SelectArgs) -> Result<(), Failure> {
+    if select.engine.is_kmod() {
+        return Err(refusal(
+            "be told of a command that is not started yet: start it, and attach to it with --pid",
+        ));
+    }
+    Ok(())
+}
+
+/// What is known before the module is asked.
+struct Prepared {
+    process: Process,
+    resolver: SymbolResolver,
+    found: NamedFunctions,
+}
+
+fn prepare(named: &ProcessArgs, select: &SelectArgs, environment: &Environment) -> Result<Prepared, Failure> {
+    if select.entry != EntryChoice::Auto {
+        return Err(refusal("reach Python functions (--entry)"));
+    }
+    let mut pids = named.pids.clone();
+    pids.sort_unstable();
+    pids.dedup();
+    if pids.len() > 1 {
+        return Err(refusal(
+            "slow one function for several processes (--pid twice), but only for one and its descendants",
+        ));
+    }
+    let Some(process) = prepare::open_processes(named)?.into_iter().next() else {
+        return Err(Failure::new(USAGE, anyhow!("no process: name one with --pid PID")));
+    };
+    let is_elf = |path: &str| {
+        process.open_file(Path::new(path)).is_ok_and(|file| ElfFile::from_file(file, path).is_ok())
+    };
+    let targets = prepare::read_targets(select, environment, &is_elf)?;
+    refuse_targets(&targets)?;
+    if let Some(notice) = targets.no_target() {
+        tell(format_args!("speed-bump-ebpf: {notice}"));
+    }
+    let resolver = SymbolResolver::new(Arc::new(targets));
+    let found = resolver.resolve(&process)?;
+    Ok(Prepared { process, resolver, found })
+}
+
+/// Refuses lines that the module cannot do, all at once.
+fn refuse_targets(targets: &Targets) -> Result<(), Failure> {
+    let cannot = targets.iter().filter_map(|(_, target)| {
+        let why = match target.kind {
+            TargetKind::Python => "reach Python functions",
+            TargetKind::Usdt => "reach USDT probes",
+            TargetKind::Native if target.frequency.is_some_and(|every| every.get() > 1) => {
+                "delay every Nth call (frequency=), but only every call"
+            }
+            TargetKind::Native => return None,
+        };
+        Some(format!("line {}: `{}`: the kernel module cannot {why}", target.line, target.text))
+    });
+    let mut cannot: Vec<_> = cannot.collect();
+    if cannot.is_empty() {
+        return Ok(());
+    }
+    cannot.push("leave these out, or use --engine bpf".to_owned());
+    Err(Failure::new(USAGE, anyhow!("{}", cannot.join("\n"))))
+}
+
+fn refusal(what: &str) -> Failure {
+    Failure::new(USAGE, anyhow!("the kernel module (--engine kmod) cannot {what}; or use --engine bpf"))
+}
+
+/// Looks whether the module has a name and a place for each function.
+fn check(
+    module: &Module,
+    resolver: &SymbolResolver,
+    found: &NamedFunctions,
+    default: crate::units::Nanos,
+) -> Result<(), KmodError> {
+    let delay = |index| resolver.targets().get(index).and_then(|target| target.delay).unwrap_or(default);
+    let wanted = wanted(&found.functions, delay)?.len();
+    if wanted > TARGETS {
+        return Err(KmodError::TooMany { wanted, others: module.listing()?.targets.len() });
+    }
+    Ok(())
+}
+
+/// A line for each target that selects nothing; under `--strict` a failure.
+fn unselected(
+    strict: bool,
+    process: &Process,
+    resolver: &SymbolResolver,
+    found: &NamedFunctions,
+) -> Result<Vec<String>, Failure> {
+    let mut notices = Vec::new();
+    for (index, target) in resolver.targets().iter() {
+        if found.functions.iter().any(|function| function.selected.target == index) {
+            continue;
+        }
+        let mut text = format!("line {}: `{}` selects nothing", target.line, target.text);
+        let remarks = found.remarks.iter().filter(|remark| remark.target == Some(index));
+        let mut reasons: Vec<_> = remarks.take(3).map(|remark| remark.text.clone()).collect();
+        if reasons.is_empty() {
+            let near = nearest(resolver.targets(), process, index, &[]);
+            reasons.extend((!near.is_empty()).then(|| format!("nearest are {}", near.join(", "))));
+        }
+        for reason in reasons {
+            text.push_str(&format!("\n  process {}: {reason}", process.pid()));
+        }
+        notices.push(text);
+    }
+    if strict && !notices.is_empty() {
+        return Err(Failure::new(NOTHING_MATCHED, anyhow!("{}", notices.join("\n"))));
+    }
+    Ok(notices)
+}
+
+/// What the session is about, in a line.
+fn header(process: &Process, found: &NamedFunctions) -> String {
+    let comm = process.comm().unwrap_or_default();
+    format!(
+        "process {} ({comm}): {}, engine kmod; each call costs a trap on top of its delay, in every process that runs the file",
+        process.pid(),
+        counted(found.functions.len(), "function")
+    )
+}

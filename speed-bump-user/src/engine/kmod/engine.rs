@@ -1,0 +1,230 @@
+//! What one session has set in the module.
+
+use super::{
+    FileState, KmodError, Listed, Listing, Module, Record, Records, Refusal, TARGETS, TargetName,
+    records::Lock,
+    release::{Released, recover_locked, release},
+};
+use crate::units::{Nanos, Pid};
+
+/// A function to slow down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What the module calls it.
+    pub name: TargetName,
+    /// The delay of each call.
+    pub delay: Nanos,
+}
+
+/// What the module counted for a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls of the process and its descendants.
+    pub hits: u64,
+    /// Time spun.
+    pub injected: Nanos,
+    /// Delays that ended early.
+    pub interrupted: u64,
+}
+
+/// How a session's targets were left.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// What the module counted, by the position of the target; `None` if somebody else has removed it.
+    pub counts: Vec<Option<Counts>>,
+    /// What is not as it should be.
+    pub warnings: Vec<String>,
+}
+
+/// Targets in the module, until they are left or this is dropped.
+#[derive(Debug)]
+pub struct KmodEngine {
+    module: Module,
+    records: Records,
+    process: Pid,
+    /// As we last wrote it.
+    record: Record,
+    /// Those that were added, in the order of their positions.
+    names: Vec<TargetName>,
+    has_left: bool,
+}
+
+impl KmodEngine {
+    /// Adds targets for a process and its descendants, and enables the module. What killed tools have left goes first;
+    /// `tell` hears of it.
+    ///
+    /// # Errors
+    /// Nothing is left in the module.
+    pub fn start(
+        module: Module,
+        records: Records,
+        process: Pid,
+        wanted: &[Wanted],
+        tell: &mut dyn FnMut(String),
+    ) -> Result<Self, KmodError> {
+        let lock = records.lock()?;
+        recover_locked(&module, &records, &lock)?.into_iter().for_each(&mut *tell);
+        let enabled_before = module.is_enabled()?;
+        let listing = module.listing()?;
+        if let Some(other) = listing.targets.first().filter(|_| !enabled_before) {
+            return Err(KmodError::OthersWait {
+                others: listing.targets.len(),
+                first: other.name.clone(),
+                file: module.file("enabled"),
+            });
+        }
+        let record = Record::own(process, enabled_before)
+            .map_err(|error| KmodError::Record { file: super::RECORDS.into(), error })?;
+        records.write(&record)?;
+        let mut engine = Self { module, records, process, record, names: Vec::new(), has_left: false };
+        let set = engine
+            .add_locked(wanted, &listing, &lock)
+            .and_then(|()| if enabled_before { Ok(()) } else { engine.module.enable(true) });
+        if let Err(error) = set {
+            if let Err(another) = engine.leave_locked(&lock) {
+                tell(format!("the kernel module may keep some of our targets until the next run: {another}"));
+            }
+            return Err(error);
+        }
+        Ok(engine)
+    }
+
+    /// Adds more targets.
+    ///
+    /// # Errors
+    /// Those before the one that failed are in the module.
+    pub fn add(&mut self, wanted: &[Wanted]) -> Result<(), KmodError> {
+        let lock = self.records.lock()?;
+        let listing = self.module.listing()?;
+        self.add_locked(wanted, &listing, &lock)
+    }
+
+    fn add_locked(&mut self, wanted: &[Wanted], listing: &Listing, _lock: &Lock) -> Result<(), KmodError> {
+        for Wanted { name, .. } in wanted {
+            if let Some(other) = listing.find(name.as_str()) {
+                return Err(self.taken(name, other));
+            }
+        }
+        let others = listing.targets.len();
+        if others + wanted.len() > TARGETS {
+            let own = self.names.len();
+            return Err(KmodError::TooMany {
+                wanted: wanted.len() + own,
+                others: others.saturating_sub(own),
+            });
+        }
+        // Before they are added: we may be killed at any moment.
+        self.read_record();
+        self.record.targets.extend(wanted.iter().map(|wanted| wanted.name.clone()));
+        self.records.write(&self.record)?;
+        for Wanted { name, delay } in wanted {
+            self.module.add(name, *delay, Some(self.process)).map_err(|error| match error {
+                KmodError::Refused { why: Refusal::NoProcess, .. } => KmodError::Gone { pid: self.process },
+                error => error,
+            })?;
+            self.names.push(name.clone());
+        }
+        Ok(())
+    }
+
+    /// Takes up what a tool that has left before us may have left to us: to disable the module.
+    fn read_record(&mut self) {
+        if let Some(record) = self.records.of(self.record.tool) {
+            self.record.enabled_before = record.enabled_before;
+        }
+    }
+
+    fn taken(&self, name: &TargetName, other: &Listed) -> KmodError {
+        let process =
+            other.process.map_or_else(|| "all processes".to_owned(), |pid| format!("process {pid}"));
+        KmodError::Taken {
+            name: name.to_string(),
+            terms: format!("{} for {process}", other.delay),
+            file: self.module.file("targets"),
+        }
+    }
+
+    /// Changes the delays of all targets, by their positions.
+    ///
+    /// # Errors
+    /// One of them is not there any more, or the module is not; the others have theirs.
+    pub fn set_delays(&self, delays: impl Fn(usize) -> Nanos) -> Result<(), KmodError> {
+        let set = |(position, name)| self.module.set_delay(name, delays(position));
+        self.names.iter().enumerate().map(set).fold(Ok(()), Result::and)
+    }
+
+    /// What was counted so far, by position; `None` where a target is not there any more.
+    ///
+    /// # Errors
+    /// The module is not there any more.
+    pub fn counts(&self) -> Result<Vec<Option<Counts>>, KmodError> {
+        Ok(self.counts_in(&self.module.listing()?))
+    }
+
+    /// Whether the module counts and delays.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn is_enabled(&self) -> Result<bool, KmodError> {
+        self.module.is_enabled()
+    }
+
+    /// Removes what was added, and puts `enabled` back as it was.
+    ///
+    /// # Errors
+    /// The module does not do as it is told.
+    pub fn leave(&mut self) -> Result<Left, KmodError> {
+        if std::mem::replace(&mut self.has_left, true) {
+            return Ok(Left::default());
+        }
+        match self.records.lock() {
+            Ok(lock) => self.leave_locked(&lock),
+            Err(error) => {
+                // Without it `enabled` and the note stay, for the next run. Nobody stays slowed down.
+                for name in &self.names {
+                    if let Err(error) = self.module.remove(name) {
+                        tracing::debug!("{error}");
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn leave_locked(&mut self, lock: &Lock) -> Result<Left, KmodError> {
+        self.has_left = true;
+        self.read_record();
+        let Released { last, mut warnings, .. } = release(&self.module, &self.records, &self.record, lock)?;
+        let counts = self.counts_in(&last);
+        for (name, counts) in self.names.iter().zip(&counts) {
+            let file = last.find(name.as_str()).and_then(|listed| listed.file);
+            if counts.is_none() {
+                warnings.push(format!("{name}: somebody else has removed it from the kernel module; its calls are not in the report"));
+            } else if matches!(file, Some(FileState::Replaced | FileState::Modified)) {
+                let path = name.path().display();
+                warnings.push(format!("{path} is another file than when the session began: calls in what is there now were not delayed"));
+            }
+        }
+        Ok(Left { counts, warnings })
+    }
+
+    fn counts_in(&self, listing: &Listing) -> Vec<Option<Counts>> {
+        let of = |name: &TargetName| {
+            let listed = listing.find(name.as_str())?;
+            (listed.process == Some(self.process.get())).then_some(Counts {
+                hits: listed.hits,
+                injected: listed.injected,
+                interrupted: listed.interrupted,
+            })
+        };
+        self.names.iter().map(of).collect()
+    }
+}
+
+impl Drop for KmodEngine {
+    fn drop(&mut self) {
+        if let Err(error) = self.leave() {
+            tracing::warn!("the kernel module may keep some of our targets until the next run: {error}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Why the kernel module cannot be used, or does not do what it is told.
+
+use std::{io, path::PathBuf};
+
+use rustix::io::Errno;
+
+use super::{NameError, TARGETS};
+use crate::units::Pid;
+
+/// Why the engine cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum KmodError {
+    /// Its files are not there.
+    #[error(
+        "the kernel module speed_bump is not loaded ({} is missing): build it with `make -C kmod`, load it with \
+         `insmod kmod/speed_bump.ko`, or use --engine bpf", .folder.display()
+    )]
+    Absent {
+        /// Where its files would be.
+        folder: PathBuf,
+    },
+    /// A file of its may not be opened.
+    #[error("not permitted to {action} {}: the kernel module's files are root's; use sudo", .file.display())]
+    Denied {
+        /// `read` or `write`.
+        action: &'static str,
+        /// The file.
+        file: PathBuf,
+    },
+    /// A file of its says what it never says.
+    #[error("{} says `{text}`, which is not what the kernel module speed_bump writes there: another module has its name", .file.display())]
+    Unexpected {
+        /// The file.
+        file: PathBuf,
+        /// What it says.
+        text: String,
+    },
+    /// It is the module that this one has its files from. There, a process that the kernel itself has started is searched
+    /// for ever for the one that `pid=` names.
+    #[error(
+        "the loaded module speed_bump is not this project's ({} has no total_interrupted), and can hang programs that the kernel \
+         starts for ever when a target is for one process: unload it (`rmmod speed_bump`) and load kmod/speed_bump.ko, or use \
+         --engine bpf", .file.display()
+    )]
+    Other {
+        /// What tells.
+        file: PathBuf,
+    },
+    /// Reading or writing a file of its failed.
+    #[error("cannot {action} {}: {error}", .file.display())]
+    Io {
+        /// `read` or `write`.
+        action: &'static str,
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It does not do what it was told.
+    #[error("the kernel module refuses `{command}`: {why}")]
+    Refused {
+        /// The command.
+        command: String,
+        /// What it said.
+        why: Refusal,
+    },
+    /// Its commands cannot say what is to be slowed.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Somebody else has the target.
+    #[error(
+        "{name} is a target of somebody else in the kernel module already ({terms}), and is left alone: leave it out with a \
+         line `!…` in the targets file, or remove it there (echo '-{name}' > {})", .file.display()
+    )]
+    Taken {
+        /// The target.
+        name: String,
+        /// Its delay, and whose it is.
+        terms: String,
+        /// Where commands go.
+        file: PathBuf,
+    },
+    /// More functions than there is room for.
+    #[error(
+        "{wanted} functions are selected, and the kernel module has room for {TARGETS} targets, of which {others} are somebody \
+         else's: select fewer, or use --engine bpf"
+    )]
+    TooMany {
+        /// Functions that are selected.
+        wanted: usize,
+        /// Targets of others.
+        others: usize,
+    },
+    /// Enabling the module would begin somebody else's delays.
+    #[error(
+        "the kernel module is disabled and has {others} targets of somebody else ({first}): enabling it would begin their delays \
+         too; enable it yourself (echo 1 > {}) if they may begin, or remove them", .file.display()
+    )]
+    OthersWait {
+        /// How many.
+        others: usize,
+        /// One of them.
+        first: String,
+        /// Where it is enabled.
+        file: PathBuf,
+    },
+    /// The process that is to be slowed has ended.
+    #[error("process {pid} has ended")]
+    Gone {
+        /// Its PID.
+        pid: Pid,
+    },
+    /// What is set in the module could not be noted, so that nobody could clean up after us.
+    #[error("cannot keep {}, by which a later run takes away what a killed one has left in the kernel module: {error}", .file.display())]
+    Record {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// What the module says to a command (kmod/README.md has all of it).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// `EINVAL`
+    #[error("it does not understand it; is it another version of the module than this tool knows?")]
+    Malformed,
+    /// `ENAMETOOLONG`
+    #[error("the path has 256 bytes or more, or the symbol 128 or more; move the file, or use --engine bpf")]
+    NameTooLong,
+    /// `ERANGE`
+    #[error("the delay is over 10s, or no process can have that PID; ask for less")]
+    OutOfRange,
+    /// `ENOENT`
+    #[error(
+        "there is no such target, no such file, or no such function in it; look with `list`, and whether the file has been \
+         replaced"
+    )]
+    NotThere,
+    /// `ENOEXEC`
+    #[error("the file is no 64-bit ELF program or library of this machine, or is damaged; name another file")]
+    NotElf,
+    /// `EEXIST`
+    #[error(
+        "somebody else has a target at that place, by this name or by another one of the same file; leave it out with a \
+         line `!…` in the targets file, or remove the other (targets_list shows it)"
+    )]
+    Exists,
+    /// `ENOSPC`
+    #[error("it has {TARGETS} targets already; remove some, select fewer, or use --engine bpf")]
+    Full,
+    /// `ESRCH`
+    #[error("there is no such process; it may have ended")]
+    NoProcess,
+    /// `EBUSY`
+    #[error(
+        "somebody has the file open for writing, another tracer has that place with a semaphore, or the module is being \
+         unloaded; try again when they are done"
+    )]
+    Busy,
+    /// `EOPNOTSUPP`
+    #[error(
+        "the kernel cannot step over the function's first instruction; leave it out, or use --engine bpf, which may find another place"
+    )]
+    NoStep,
+    /// `EIO`
+    #[error(
+        "the file cannot be read, or its file system cannot have breakpoints; copy the program to another one"
+    )]
+    FileSystem,
+    /// `EACCES`, `EPERM`
+    #[error("not permitted: the module's files are root's, and the file must be readable; use sudo")]
+    Denied,
+    /// Any other error.
+    #[error("{0}")]
+    Other(Errno),
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::INVAL => Self::Malformed,
+            Errno::NAMETOOLONG => Self::NameTooLong,
+            Errno::RANGE => Self::OutOfRange,
+            Errno::NOENT => Self::NotThere,
+            Errno::NOEXEC => Self::NotElf,
+            Errno::EXIST => Self::Exists,
+            Errno::NOSPC => Self::Full,
+            Errno::SRCH => Self::NoProcess,
+            Errno::BUSY => Self::Busy,
+            Errno::OPNOTSUPP => Self::NoStep,
+            Errno::IO => Self::FileSystem,
+            Errno::ACCESS | Errno::PERM => Self::Denied,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl KmodError {
+    /// A file of the module's could not be read or written.
+    pub(super) fn file(action: &'static str, file: PathBuf, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => {
+                Self::Absent { folder: file.parent().map(PathBuf::from).unwrap_or_default() }
+            }
+            io::ErrorKind::PermissionDenied => Self::Denied { action, file },
+            _ => Self::Io { action, file, error },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_says_what_to_do() {
+        let all = [
+            Errno::INVAL,
+            Errno::NAMETOOLONG,
+            Errno::RANGE,
+            Errno::NOENT,
+            Errno::NOEXEC,
+            Errno::EXIST,
+            Errno::NOSPC,
+            Errno::SRCH,
+            Errno::BUSY,
+            Errno::OPNOTSUPP,
+            Errno::IO,
+            Errno::ACCESS,
+        ];
+        let mut texts: Vec<_> = all.map(|errno| Refusal::from(errno).to_string()).into();
+        assert!(texts.iter().all(|text| text.contains(';') || text.contains(": ")), "{texts:?}");
+        texts.sort_unstable();
+        texts.dedup();
+        assert_eq!(texts.len(), all.len());
+        assert_eq!(Refusal::from(Errno::LOOP), Refusal::Other(Errno::LOOP));
+    }
+}

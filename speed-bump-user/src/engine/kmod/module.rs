@@ -1,0 +1,226 @@
+//! The module's files in sysfs.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use rustix::io::Errno;
+
+use super::{KmodError, Listing, Refusal, TargetName};
+use crate::units::{Nanos, Pid};
+
+/// Where the module's files are.
+pub const FOLDER: &str = "/sys/kernel/speed_bump";
+
+/// The loaded module.
+#[derive(Clone, Debug)]
+pub struct Module {
+    folder: PathBuf,
+}
+
+impl Module {
+    /// The module whose files are in this folder, [`FOLDER`] but for tests.
+    ///
+    /// # Errors
+    /// It is not loaded, is another one of its name, or its files are not ours to write.
+    pub fn open(folder: &Path) -> Result<Self, KmodError> {
+        let module = Self { folder: folder.to_owned() };
+        if !folder.is_dir() {
+            return Err(KmodError::Absent { folder: module.folder });
+        }
+        for name in ["targets", "enabled"] {
+            let file = module.file(name);
+            OpenOptions::new()
+                .write(true)
+                .open(&file)
+                .map_err(|error| KmodError::file("write", file, error))?;
+        }
+        module.check()?;
+        module.listing()?;
+        Ok(module)
+    }
+
+    /// As [`open`](Self::open), for who only looks.
+    ///
+    /// # Errors
+    /// It is not loaded.
+    pub fn look(folder: &Path) -> Result<Self, KmodError> {
+        if folder.is_dir() {
+            Ok(Self { folder: folder.to_owned() })
+        } else {
+            Err(KmodError::Absent { folder: folder.to_owned() })
+        }
+    }
+
+    /// Looks whether it is the module in kmod/.
+    ///
+    /// # Errors
+    /// It is another one, or is gone.
+    pub fn check(&self) -> Result<(), KmodError> {
+        self.is_enabled()?;
+        if self.read("stats")?.lines().any(|line| line.starts_with("total_interrupted: ")) {
+            Ok(())
+        } else {
+            Err(KmodError::Other { file: self.file("stats") })
+        }
+    }
+
+    /// The path of a file of its.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Whether calls are counted and delayed.
+    ///
+    /// # Errors
+    /// The module is gone, or is another one.
+    pub fn is_enabled(&self) -> Result<bool, KmodError> {
+        let text = self.read("enabled")?;
+        match text.trim_end() {
+            "0" => Ok(false),
+            "1" => Ok(true),
+            other => Err(KmodError::Unexpected { file: self.file("enabled"), text: other.to_owned() }),
+        }
+    }
+
+    /// Begins or ends counting and delaying, for all targets.
+    ///
+    /// # Errors
+    /// The module is gone.
+    pub fn enable(&self, enabled: bool) -> Result<(), KmodError> {
+        let file = self.file("enabled");
+        let text: &[u8] = if enabled { b"1" } else { b"0" };
+        let written = OpenOptions::new().write(true).open(&file).and_then(|mut to| to.write_all(text));
+        written.map_err(|error| KmodError::file("write", file, error))
+    }
+
+    /// All targets, with their counts.
+    ///
+    /// # Errors
+    /// The module is gone.
+    pub fn listing(&self) -> Result<Listing, KmodError> {
+        Ok(Listing::parse(&self.read("targets_list")?))
+    }
+
+    /// Adds a target, for a process and its descendants or for all.
+    ///
+    /// # Errors
+    /// [`KmodError::Refused`] says why not.
+    pub fn add(&self, name: &TargetName, delay: Nanos, process: Option<Pid>) -> Result<(), KmodError> {
+        let process = process.map(|pid| format!(" pid={pid}")).unwrap_or_default();
+        self.command(&format!("+{name} {}{process}", delay.0))
+    }
+
+    /// Changes a target's delay.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn set_delay(&self, name: &TargetName, delay: Nanos) -> Result<(), KmodError> {
+        self.command(&format!("={name} {}", delay.0))
+    }
+
+    /// Removes a target; its spins in flight end.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn remove(&self, name: &TargetName) -> Result<(), KmodError> {
+        self.command(&format!("-{name}"))
+    }
+
+    /// Writes one command, whatever it is.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn command(&self, command: &str) -> Result<(), KmodError> {
+        let path = self.file("targets");
+        let file: File = OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .map_err(|error| KmodError::file("write", path, error))?;
+        // One write is one command: a part of it must not be tried again as another.
+        match rustix::io::write(&file, command.as_bytes()) {
+            Ok(length) if length == command.len() => Ok(()),
+            Ok(_) => Err(KmodError::Refused { command: command.to_owned(), why: Refusal::Malformed }),
+            Err(errno) => Err(self.refused(command, errno)),
+        }
+    }
+
+    fn refused(&self, command: &str, errno: Errno) -> KmodError {
+        // Unloaded since the file was opened.
+        if errno == Errno::NODEV {
+            return KmodError::Absent { folder: self.folder.clone() };
+        }
+        KmodError::Refused { command: command.to_owned(), why: errno.into() }
+    }
+
+    fn read(&self, name: &str) -> Result<String, KmodError> {
+        let file = self.file(name);
+        let text = fs::read(&file).map_err(|error| KmodError::file("read", file, error))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Files like the module's, which take what is written and do nothing.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("enabled", "0\n"),
+            ("targets", ""),
+            ("targets_list", "/a:f delay_ns=5 hits=1\n"),
+            ("stats", "total_interrupted: 0\n"),
+        ] {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn commands_are_what_the_module_documents() {
+        let folder = folder();
+        let module = Module::open(folder.path()).unwrap();
+        let name = TargetName::new(Path::new("/usr/lib/a.so"), "f").unwrap();
+        let written = || {
+            let text = fs::read_to_string(folder.path().join("targets")).unwrap();
+            fs::write(folder.path().join("targets"), "").unwrap();
+            text
+        };
+        module.add(&name, Nanos(1500), Pid::new(77)).unwrap();
+        assert_eq!(written(), "+/usr/lib/a.so:f 1500 pid=77");
+        module.add(&name, Nanos(0), None).unwrap();
+        assert_eq!(written(), "+/usr/lib/a.so:f 0");
+        module.set_delay(&name, Nanos(7)).unwrap();
+        assert_eq!(written(), "=/usr/lib/a.so:f 7");
+        module.remove(&name).unwrap();
+        assert_eq!(written(), "-/usr/lib/a.so:f");
+        assert!(!module.is_enabled().unwrap());
+        module.enable(true).unwrap();
+        assert!(module.is_enabled().unwrap());
+        assert_eq!(module.listing().unwrap().targets[0].delay, Nanos(5));
+    }
+
+    #[test]
+    fn what_is_no_such_module_is_told() {
+        let folder = folder();
+        let absent = Module::open(&folder.path().join("none")).unwrap_err();
+        assert!(matches!(absent, KmodError::Absent { .. }), "{absent}");
+        assert!(absent.to_string().contains("insmod"), "{absent}");
+        fs::write(folder.path().join("enabled"), "maybe\n").unwrap();
+        let unexpected = Module::open(folder.path()).unwrap_err();
+        assert!(matches!(unexpected, KmodError::Unexpected { .. }), "{unexpected}");
+        fs::write(folder.path().join("enabled"), "1\n").unwrap();
+        fs::write(folder.path().join("stats"), "enabled: 1\ntotal_hits: 0\n").unwrap();
+        let other = Module::open(folder.path()).unwrap_err();
+        assert!(matches!(other, KmodError::Other { .. }), "{other}");
+        // It went while we had it.
+        let module = Module::look(folder.path()).unwrap();
+        fs::remove_file(folder.path().join("targets_list")).unwrap();
+        assert!(matches!(module.listing(), Err(KmodError::Absent { .. })));
+    }
+}

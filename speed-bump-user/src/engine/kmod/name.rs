@@ -1,0 +1,136 @@
+//! What a target is called: the path of a file and a symbol in it, as the module's commands can say them.
+
+use std::{fmt, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+/// A path has fewer bytes than this.
+pub const PATH_BYTES: usize = 256;
+/// A symbol has fewer bytes than this.
+pub const SYMBOL_BYTES: usize = 128;
+
+/// `PATH:SYMBOL`, within the limits of the module's commands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TargetName(String);
+
+/// Why the module cannot be told of a function.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Of 256 bytes or more.
+    #[error("the kernel module takes paths of fewer than {PATH_BYTES} bytes, and `{path}` has {}: move the file, or use --engine bpf", .path.len())]
+    PathTooLong {
+        /// The path.
+        path: String,
+    },
+    /// Of 128 bytes or more.
+    #[error("the kernel module takes symbols of fewer than {SYMBOL_BYTES} bytes, and `{symbol}` has {}: use --engine bpf", .symbol.len())]
+    SymbolTooLong {
+        /// The symbol.
+        symbol: String,
+    },
+    /// A space would end the name, and a control character the command.
+    #[error("the kernel module's commands cannot say `{text}`, which has {what}: use --engine bpf")]
+    Unspeakable {
+        /// The path or the symbol.
+        text: String,
+        /// What of it cannot be said.
+        what: &'static str,
+    },
+}
+
+impl TargetName {
+    /// The name of a function.
+    ///
+    /// # Errors
+    /// The module's commands cannot express it.
+    pub fn new(path: &Path, symbol: &str) -> Result<Self, NameError> {
+        let unspeakable = |text: &str, what| NameError::Unspeakable { text: text.to_owned(), what };
+        let Some(path) = path.to_str() else {
+            return Err(unspeakable(&path.to_string_lossy(), "bytes that are not UTF-8"));
+        };
+        for text in [path, symbol] {
+            if text.contains(' ') {
+                return Err(unspeakable(text, "a space"));
+            }
+            // What a symbol table has in place of text comes as the replacement character.
+            if text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
+                return Err(unspeakable(&text.escape_debug().to_string(), "control characters"));
+            }
+        }
+        if !path.starts_with('/') {
+            return Err(unspeakable(path, "no / at its beginning"));
+        }
+        if symbol.is_empty() || symbol.contains(':') {
+            // The last colon separates.
+            return Err(unspeakable(symbol, if symbol.is_empty() { "no characters" } else { "a colon" }));
+        }
+        if path.len() >= PATH_BYTES {
+            return Err(NameError::PathTooLong { path: path.to_owned() });
+        }
+        if symbol.len() >= SYMBOL_BYTES {
+            return Err(NameError::SymbolTooLong { symbol: symbol.to_owned() });
+        }
+        Ok(Self(format!("{path}:{symbol}")))
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        Path::new(self.0.rsplit_once(':').map_or("", |(path, _)| path))
+    }
+
+    /// As commands and listings have it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TargetName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_are_bounded_as_the_module_bounds_them() {
+        let path = |length: usize| format!("/{}", "p".repeat(length - 1));
+        let new = |path: &str, symbol: &str| TargetName::new(Path::new(path), symbol);
+        assert_eq!(new("/bin/a:b", "f").unwrap().as_str(), "/bin/a:b:f");
+        assert_eq!(new("/bin/a:b", "f").unwrap().path(), Path::new("/bin/a:b"));
+        assert!(new(&path(255), &"s".repeat(127)).is_ok());
+        assert!(matches!(new(&path(256), "f"), Err(NameError::PathTooLong { .. })));
+        assert!(matches!(new("/a", &"s".repeat(128)), Err(NameError::SymbolTooLong { .. })));
+        let wrong = [
+            ("/a b", "f"),
+            ("/a", "f g"),
+            ("/a\t", "f"),
+            ("/a", "f\n"),
+            ("a", "f"),
+            ("/a", ""),
+            ("/a", "a:b"),
+        ];
+        for (path, symbol) in wrong {
+            assert!(matches!(new(path, symbol), Err(NameError::Unspeakable { .. })), "{path:?} {symbol:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_accepted_is_one_word_within_the_limits(path in ".{0,300}", symbol in ".{0,150}") {
+            if let Ok(name) = TargetName::new(Path::new(&path), &symbol) {
+                let text = name.as_str();
+                prop_assert!(!text.chars().any(|c| c == ' ' || c.is_control()));
+                let (before, after) = text.rsplit_once(':').unwrap();
+                prop_assert_eq!((before, after), (path.as_str(), symbol.as_str()));
+                prop_assert!(before.starts_with('/') && before.len() < PATH_BYTES && after.len() < SYMBOL_BYTES);
+            }
+        }
+    }
+}

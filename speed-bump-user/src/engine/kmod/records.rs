@@ -1,0 +1,284 @@
+//! Notes of what each running tool has set in the module, so that a later one can take away what a killed one has left.
+//!
+//! A file for each tool, written before what it tells of is done: what is in the module and ours is always noted, if not
+//! the other way round. Whoever changes anything holds the lock.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use procfs::{FromRead as _, process::Stat};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::{KmodError, Listed, Listing, TargetName};
+use crate::units::Pid;
+
+/// Where the notes are: gone with a reboot, as what they are about.
+pub const RECORDS: &str = "/run/speed-bump-ebpf";
+/// How the notes' names begin and end; the tool's PID is between.
+const PREFIX: &str = "kmod-";
+const SUFFIX: &str = ".json";
+/// How long another tool may take to set or remove its targets: old kernels take long for each.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a tool has set in the module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The tool's PID.
+    pub tool: i32,
+    /// When it started, in clock ticks since boot.
+    pub started: u64,
+    /// Which boot of the machine that was.
+    pub boot_id: String,
+    /// In which PID namespace the PIDs count: the inode of its file in /proc.
+    pub pid_namespace: u64,
+    /// The process that its targets are for.
+    pub process: i32,
+    /// Its targets.
+    pub targets: Vec<TargetName>,
+    /// Whether the module was enabled before.
+    pub enabled_before: bool,
+}
+
+/// What became of the tool that a record is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// It runs.
+    Lives,
+    /// It ended and has not removed what it set.
+    Died,
+    /// The machine has been booted since, and the module is empty.
+    Before,
+    /// Its PID counts in another namespace than ours, so that we cannot know.
+    Elsewhere,
+}
+
+/// The folder with the notes.
+#[derive(Clone, Debug)]
+pub struct Records {
+    folder: PathBuf,
+}
+
+/// A tool that has noted targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its PID.
+    pub tool: i32,
+    /// How many of its targets are in the module.
+    pub targets: usize,
+    /// Whether it ended and has not removed them.
+    pub was_killed: bool,
+}
+
+/// The right to change notes and module; others wait for its end.
+#[derive(Debug)]
+pub(super) struct Lock(#[allow(dead_code, reason = "closing it ends the lock")] File);
+
+impl Record {
+    /// A record of our own, with nothing set.
+    pub(super) fn own(process: Pid, enabled_before: bool) -> io::Result<Self> {
+        let tool = Pid::own().get();
+        Ok(Self {
+            tool,
+            started: started(tool)?,
+            boot_id: boot_id()?,
+            pid_namespace: pid_namespace()?,
+            process: process.get(),
+            targets: Vec::new(),
+            enabled_before,
+        })
+    }
+
+    /// Whether a target in the module is this tool's. Whoever has put another one in its place has another process, or none.
+    pub(super) fn has(&self, listed: &Listed) -> bool {
+        listed.process == Some(self.process) && self.targets.iter().any(|name| name.as_str() == listed.name)
+    }
+
+    /// What became of its tool.
+    pub(super) fn life(&self) -> io::Result<Life> {
+        if self.boot_id != boot_id()? {
+            return Ok(Life::Before);
+        }
+        if self.pid_namespace != pid_namespace()? {
+            return Ok(Life::Elsewhere);
+        }
+        // A later process of that number started later.
+        let lives = started(self.tool).is_ok_and(|started| started == self.started);
+        Ok(if lives { Life::Lives } else { Life::Died })
+    }
+}
+
+impl Records {
+    /// The notes in this folder, [`RECORDS`] but for tests. It is made if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be.
+    pub fn open(folder: &Path) -> Result<Self, KmodError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| KmodError::Record { file: folder.to_owned(), error })?;
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// The same for who only looks: there may be none.
+    pub fn look(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    /// Waits until nobody else changes anything.
+    pub(super) fn lock(&self) -> Result<Lock, KmodError> {
+        let path = self.folder.join("kmod.lock");
+        let failed = |error| KmodError::Record { file: path.clone(), error };
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
+        let deadline = Instant::now() + PATIENCE;
+        // Not a wait without end: whoever has it may have been stopped.
+        while let Err(errno) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if errno != rustix::io::Errno::WOULDBLOCK || Instant::now() >= deadline {
+                return Err(failed(errno.into()));
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        Ok(Lock(file))
+    }
+
+    /// All records that can be read, our own among them. What cannot be is told of.
+    pub(super) fn all(&self) -> Vec<Record> {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
+        let is_record = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX))
+        };
+        let paths = entries.flatten().map(|entry| entry.path()).filter(is_record);
+        let read = |path: PathBuf| match read(&path) {
+            Ok(record) => Some(record),
+            Err(error) => {
+                tracing::warn!("{} is no note of ours and is left out: {error}", path.display());
+                None
+            }
+        };
+        paths.filter_map(read).collect()
+    }
+
+    /// Which tools have targets in the module, as far as they have noted it.
+    pub fn holders(&self, listing: &Listing) -> Vec<Holder> {
+        let of_this_boot = |record: &Record| !matches!(record.life(), Ok(Life::Before));
+        let holder = |record: Record| Holder {
+            tool: record.tool,
+            targets: listing.targets.iter().filter(|listed| record.has(listed)).count(),
+            was_killed: matches!(record.life(), Ok(Life::Died)),
+        };
+        self.all().into_iter().filter(of_this_boot).map(holder).collect()
+    }
+
+    /// The record of a tool, as it is now: another one may have changed it.
+    pub(super) fn of(&self, tool: i32) -> Option<Record> {
+        read(&self.path(tool)).ok()
+    }
+
+    /// Writes a record in place of the one that is there, whole or not at all.
+    pub(super) fn write(&self, record: &Record) -> Result<(), KmodError> {
+        let path = self.path(record.tool);
+        let failed = |error| KmodError::Record { file: path.clone(), error };
+        let text = serde_json::to_vec_pretty(record).map_err(|error| failed(error.into()))?;
+        let mut file = tempfile::Builder::new().prefix(".kmod-").tempfile_in(&self.folder).map_err(failed)?;
+        file.write_all(&text).map_err(failed)?;
+        file.persist(&path).map_err(|error| failed(error.error))?;
+        Ok(())
+    }
+
+    /// Removes the record of a tool.
+    pub(super) fn remove(&self, tool: i32) -> Result<(), KmodError> {
+        let path = self.path(tool);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(KmodError::Record { file: path, error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn path(&self, tool: i32) -> PathBuf {
+        self.folder.join(format!("{PREFIX}{tool}{SUFFIX}"))
+    }
+}
+
+fn read(path: &Path) -> io::Result<Record> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+/// When a process started.
+fn started(pid: i32) -> io::Result<u64> {
+    let stat = Stat::from_file(format!("/proc/{pid}/stat")).map_err(io::Error::other)?;
+    // A zombie does nothing more.
+    if matches!(stat.state, 'Z' | 'X' | 'x') {
+        Err(io::ErrorKind::NotFound.into())
+    } else {
+        Ok(stat.starttime)
+    }
+}
+
+fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+fn pid_namespace() -> io::Result<u64> {
+    Ok(fs::metadata("/proc/self/ns/pid")?.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn record() -> Record {
+        let mut record = Record::own(Pid::own(), false).unwrap();
+        record.targets.push(TargetName::new(Path::new("/usr/lib/a.so"), "f").unwrap());
+        record
+    }
+
+    #[test]
+    fn records_come_back_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = Records::open(&folder.path().join("made")).unwrap();
+        assert!(records.all().is_empty());
+        let mut record = record();
+        records.write(&record).unwrap();
+        record.enabled_before = true;
+        records.write(&record).unwrap();
+        fs::write(folder.path().join("made/kmod-1.json"), "rubbish").unwrap();
+        fs::write(folder.path().join("made/other"), "").unwrap();
+        assert_eq!(records.all(), [record.clone()]);
+        assert_eq!(records.of(record.tool), Some(record.clone()));
+        records.remove(record.tool).unwrap();
+        records.remove(record.tool).unwrap();
+        assert!(records.all().is_empty());
+    }
+
+    #[test]
+    fn a_tool_is_told_from_others_of_its_number() {
+        let own = record();
+        assert_eq!(own.life().unwrap(), Life::Lives);
+        assert_eq!(Record { started: own.started + 1, ..own.clone() }.life().unwrap(), Life::Died);
+        assert_eq!(Record { tool: i32::MAX, ..own.clone() }.life().unwrap(), Life::Died);
+        assert_eq!(Record { boot_id: "another".into(), ..own.clone() }.life().unwrap(), Life::Before);
+        assert_eq!(Record { pid_namespace: 1, ..own }.life().unwrap(), Life::Elsewhere);
+    }
+
+    #[test]
+    fn one_at_a_time_has_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = Records::open(folder.path()).unwrap();
+        let lock = records.lock().unwrap();
+        let other = File::open(folder.path().join("kmod.lock")).unwrap();
+        assert!(flock(&other, FlockOperation::NonBlockingLockExclusive).is_err());
+        drop(lock);
+        flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+    }
+}

@@ -1,0 +1,229 @@
+//! Taking away what a tool has set in the module: its own when it leaves, another's that was killed.
+
+use std::{thread, time::Duration};
+
+use super::{
+    KmodError, Listing, Module, Record, Records, Refusal, TARGETS,
+    records::{Life, Lock},
+};
+
+/// How often it is looked at most whether counts stand, and how long after each other.
+const LOOKS: u32 = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+
+/// What was taken away.
+#[derive(Debug)]
+pub(super) struct Released {
+    /// The module's targets before they went.
+    pub(super) last: Listing,
+    /// How many went.
+    pub(super) removed: usize,
+    /// Whether the module is disabled again.
+    pub(super) disabled: bool,
+    /// What is not as it was before.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Takes away what tools have left that were killed; a line for each.
+///
+/// # Errors
+/// The module does not do as it is told.
+pub fn recover(module: &Module, records: &Records) -> Result<Vec<String>, KmodError> {
+    let lock = records.lock()?;
+    recover_locked(module, records, &lock)
+}
+
+pub(super) fn recover_locked(
+    module: &Module,
+    records: &Records,
+    lock: &Lock,
+) -> Result<Vec<String>, KmodError> {
+    let mut told = Vec::new();
+    for record in records.all() {
+        let tool = record.tool;
+        match record.life() {
+            Ok(Life::Before) => records.remove(tool)?,
+            Ok(Life::Died) => {
+                let released = release(module, records, &record, lock)?;
+                let back = if released.disabled { ", and disabled it again" } else { "" };
+                told.push(format!(
+                    "process {tool} of this tool was killed; removed {} targets of its from the kernel module{back}",
+                    released.removed
+                ));
+                told.extend(released.warnings);
+            }
+            Ok(Life::Elsewhere) => told.push(format!(
+                "a tool in another PID namespace has set targets in the kernel module, and is left alone (its PID there is {tool})"
+            )),
+            // It lives, or nobody knows.
+            Ok(Life::Lives) | Err(_) => {}
+        }
+    }
+    Ok(told)
+}
+
+/// What the module has counted once the spins that have just been ended are in it; it does not say when that is, and a
+/// thread that does not run at the moment adds its own later.
+fn settled(module: &Module) -> Result<Listing, KmodError> {
+    let mut last = module.listing()?;
+    for _ in 0..LOOKS {
+        thread::sleep(BETWEEN_LOOKS);
+        let now = module.listing()?;
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    Ok(last)
+}
+
+/// Takes away what a record tells of, and the record.
+pub(super) fn release(
+    module: &Module,
+    records: &Records,
+    record: &Record,
+    _lock: &Lock,
+) -> Result<Released, KmodError> {
+    let before = match module.listing() {
+        // Unloaded, and all targets with it.
+        Err(error @ KmodError::Absent { .. }) => {
+            records.remove(record.tool)?;
+            return Err(error);
+        }
+        listing => listing?,
+    };
+    let others = before.targets.iter().filter(|listed| !record.has(listed)).count();
+    let heir = records
+        .all()
+        .into_iter()
+        .find(|other| other.tool != record.tool && matches!(other.life(), Ok(Life::Lives | Life::Elsewhere)));
+    let mut released =
+        Released { last: Listing::default(), removed: 0, disabled: false, warnings: Vec::new() };
+    if !record.enabled_before && module.is_enabled()? {
+        match heir {
+            // It needs the module enabled, and disables it in our place.
+            Some(mut heir) => {
+                heir.enabled_before = false;
+                records.write(&heir)?;
+            }
+            None if others == 0 => {
+                // First of all: spins end, and the counts stand.
+                module.enable(false)?;
+                released.disabled = true;
+            }
+            None => released.warnings.push(format!(
+                "the kernel module was disabled before, and stays enabled: it has targets that somebody else has added since \
+                 ({others} of {TARGETS})"
+            )),
+        }
+    }
+    released.last = settled(module)?;
+    let mut failed = None;
+    for listed in released.last.targets.iter().filter(|listed| record.has(listed)) {
+        let Some(name) = record.targets.iter().find(|name| name.as_str() == listed.name) else { continue };
+        match module.remove(name) {
+            Ok(()) => released.removed += 1,
+            // Somebody was faster.
+            Err(KmodError::Refused { why: Refusal::NotThere, .. }) => {}
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    if let Some(error) = failed {
+        // Noted still: the next run tries again.
+        return Err(error);
+    }
+    records.remove(record.tool)?;
+    Ok(released)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::{fs, path::Path};
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{engine::kmod::TargetName, units::Pid};
+
+    const LISTED: &str = "/lib/a.so:f delay_ns=5 hits=1 pid=77\n\
+                          /lib/a.so:g delay_ns=5 hits=1 pid=78\n\
+                          /lib/a.so:h delay_ns=5 hits=1\n";
+
+    /// A folder with files like the module's, and one with notes.
+    fn set_up(enabled: &str, listed: &str) -> (TempDir, Module, Records) {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("enabled", enabled),
+            ("targets", ""),
+            ("targets_list", listed),
+            ("stats", "total_interrupted: 0\n"),
+        ] {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let module = Module::open(folder.path()).unwrap();
+        let records = Records::open(&folder.path().join("records")).unwrap();
+        (folder, module, records)
+    }
+
+    fn dead(names: &[&str], enabled_before: bool) -> Record {
+        let mut record = Record::own(Pid::new(77).unwrap(), enabled_before).unwrap();
+        record.targets =
+            names.iter().map(|name| TargetName::new(Path::new("/lib/a.so"), name).unwrap()).collect();
+        Record { tool: i32::MAX, ..record }
+    }
+
+    fn written(folder: &TempDir) -> String {
+        fs::read_to_string(folder.path().join("targets")).unwrap()
+    }
+
+    #[test]
+    fn what_the_dead_have_left_goes_and_nothing_else() {
+        let (folder, module, records) = set_up("1\n", LISTED);
+        // The second and the third are somebody else's by now, the fourth is gone.
+        records.write(&dead(&["f", "g", "h", "i"], true)).unwrap();
+        let told = recover(&module, &records).unwrap();
+        assert!(told.len() == 1 && told[0].contains("removed 1 targets"), "{told:?}");
+        assert_eq!(written(&folder), "-/lib/a.so:f");
+        assert!(module.is_enabled().unwrap() && records.all().is_empty());
+        assert!(recover(&module, &records).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_module_is_disabled_again_if_nobody_else_has_targets() {
+        let (_folder, module, records) = set_up("1\n", "/lib/a.so:f delay_ns=5 pid=77\n");
+        records.write(&dead(&["f"], false)).unwrap();
+        let told = recover(&module, &records).unwrap();
+        assert!(told[0].ends_with("and disabled it again"), "{told:?}");
+        assert!(!module.is_enabled().unwrap());
+
+        let (_folder, module, records) = set_up("1\n", LISTED);
+        records.write(&dead(&["f"], false)).unwrap();
+        let told = recover(&module, &records).unwrap();
+        assert!(told[1].contains("stays enabled"), "{told:?}");
+        assert!(module.is_enabled().unwrap());
+    }
+
+    #[test]
+    fn the_living_are_left_alone_and_inherit() {
+        let (folder, module, records) = set_up("1\n", LISTED);
+        let living = Record { tool: Pid::own().get(), ..dead(&["f"], true) };
+        records.write(&living).unwrap();
+        assert!(recover(&module, &records).unwrap().is_empty());
+        assert_eq!((written(&folder).as_str(), records.all().len()), ("", 1));
+
+        records.write(&dead(&["i"], false)).unwrap();
+        recover(&module, &records).unwrap();
+        assert!(module.is_enabled().unwrap());
+        assert_eq!(records.of(living.tool), Some(Record { enabled_before: false, ..living }));
+    }
+
+    #[test]
+    fn what_was_before_a_reboot_is_forgotten() {
+        let (folder, module, records) = set_up("1\n", LISTED);
+        records.write(&Record { boot_id: "another".into(), ..dead(&["f"], false) }).unwrap();
+        assert!(recover(&module, &records).unwrap().is_empty());
+        assert!(records.all().is_empty() && module.is_enabled().unwrap());
+        assert_eq!(written(&folder), "");
+    }
+}

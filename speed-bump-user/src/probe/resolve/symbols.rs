@@ -1,0 +1,374 @@
+//! Functions by file and symbol, for who finds their places by himself: the kernel module.
+//!
+//! It looks a path up where we are, and a symbol in the file's own tables, and takes the first that fits. So a function
+//! counts only if this leads to it: the path to the file that the process maps, and the symbol to the function that
+//! the target selected.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use super::{FileError, elf_of, indirect, probe_file};
+use crate::{
+    elf::{Binding, ElfFile, FunctionSymbol, Functions, IndirectFunction, SymbolName, TableKind},
+    kernel::KernelVersion,
+    probe::{
+        code::CodeFile,
+        file::{FileId, ProbeFile},
+        plan::{Remark, SelectedFunction},
+        site::{self, Analysis, CodeMap, Exactness, FunctionCode, SiteKind},
+    },
+    process::{MappedFile, Mappings, Process, ProcessError},
+    targets::{TargetIndex, TargetKind, Targets},
+    units::VirtualAddress,
+};
+
+/// Kernels from this one on rewrite a probed 5-byte nop to a call, which forked children may die of.
+const REWRITES_NOP5: KernelVersion = KernelVersion::new(6, 18);
+
+/// A function that a file and a symbol lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFunction {
+    /// The function as reports name it.
+    pub selected: SelectedFunction,
+    /// The file, as we reach it.
+    pub path: PathBuf,
+    /// The symbol that leads to it.
+    pub symbol: String,
+}
+
+/// What the targets select in one process.
+#[derive(Clone, Debug, Default)]
+pub struct NamedFunctions {
+    /// The functions.
+    pub functions: Vec<NamedFunction>,
+    /// What else there is to say.
+    pub remarks: Vec<Remark>,
+}
+
+/// Resolves processes against one set of targets, of which those for native functions count.
+#[derive(Debug)]
+pub struct SymbolResolver {
+    targets: Arc<Targets>,
+    avoids_nop5: bool,
+    /// By file, and by whether the process has a shadow stack, which forbids some sites.
+    files: RefCell<HashMap<(FileId, bool), Arc<OfFile>>>,
+}
+
+/// What the targets select in one file; the same in every process that maps it.
+#[derive(Debug)]
+struct OfFile {
+    elf: ElfFile,
+    functions: Vec<(SelectedFunction, String)>,
+    indirect: Vec<(TargetIndex, IndirectFunction)>,
+    remarks: Vec<Remark>,
+}
+
+impl SymbolResolver {
+    /// A resolver for this machine.
+    pub fn new(targets: Arc<Targets>) -> Self {
+        Self { targets, avoids_nop5: KernelVersion::running() >= REWRITES_NOP5, files: RefCell::default() }
+    }
+
+    /// The targets.
+    pub fn targets(&self) -> &Targets {
+        &self.targets
+    }
+
+    /// Works out what the targets select in a process.
+    ///
+    /// # Errors
+    /// The process cannot be looked into. What is wrong with one file is a remark.
+    pub fn resolve(&self, process: &Process) -> Result<NamedFunctions, ProcessError> {
+        let mut found = NamedFunctions::default();
+        let mappings = process.mappings()?;
+        let shadow_stack = process.status()?.shadow_stack;
+        for mapped in &mappings.files {
+            let path = mapped.path_in_process.to_string_lossy();
+            if self.targets.native_in(&path).is_empty() {
+                continue;
+            }
+            if let Err(why) = self.add_file(process, &mappings, mapped, shadow_stack, &mut found) {
+                let targets = self
+                    .targets
+                    .iter()
+                    .filter(|(_, target)| target.kind == TargetKind::Native && target.module.matches(&path));
+                found.remarks.extend(targets.map(|(index, _)| Remark {
+                    target: Some(index),
+                    text: format!("nothing can be selected in {path}: {why}"),
+                }));
+            }
+        }
+        Ok(found)
+    }
+
+    fn add_file(
+        &self,
+        process: &Process,
+        mappings: &Mappings,
+        mapped: &MappedFile,
+        shadow_stack: bool,
+        found: &mut NamedFunctions,
+    ) -> Result<(), FileError> {
+        let file = probe_file(process, mapped)?;
+        let key = (file.id(), shadow_stack);
+        let known = self.files.borrow().get(&key).cloned();
+        let of_file = match known {
+            Some(known) => known,
+            None => {
+                let of_file = Arc::new(self.look_into(&file, shadow_stack)?);
+                self.files.borrow_mut().insert(key, Arc::clone(&of_file));
+                of_file
+            }
+        };
+        found.remarks.extend(of_file.remarks.iter().cloned());
+        let indirect = indirect::explain(&of_file.elf, file.path(), &of_file.indirect, process, mappings);
+        found
+            .remarks
+            .extend(indirect.into_iter().map(|(target, text)| Remark { target: Some(target), text }));
+        let Some(path) = reached(process, &file) else {
+            let path = file.path().display();
+            let text = format!(
+                "{path} is not the file any more that process {} runs, or has no name: restart the process, or use --engine bpf",
+                process.pid()
+            );
+            let mut targets: Vec<_> = of_file.functions.iter().map(|(selected, _)| selected.target).collect();
+            targets.dedup();
+            found.remarks.extend(
+                targets.into_iter().map(|target| Remark { target: Some(target), text: text.clone() }),
+            );
+            return Ok(());
+        };
+        found.functions.extend(of_file.functions.iter().map(|(selected, symbol)| NamedFunction {
+            selected: selected.clone(),
+            path: path.clone(),
+            symbol: symbol.clone(),
+        }));
+        Ok(())
+    }
+
+    fn look_into(&self, file: &ProbeFile, shadow_stack: bool) -> Result<OfFile, FileError> {
+        let elf = elf_of(file)?;
+        let tables = elf.functions()?;
+        let code_file = CodeFile::map(file.file())?;
+        let code = code_file.code()?;
+        let path = file.path().to_string_lossy().into_owned();
+        let matcher = self.targets.native_in(&path);
+        let select = |names: Vec<std::borrow::Cow<'_, str>>| matcher.select(names.iter().map(AsRef::as_ref));
+        let mut of_file = OfFile { elf, functions: Vec::new(), indirect: Vec::new(), remarks: Vec::new() };
+        let leads = Leads::new(&tables);
+        for function in tables.functions() {
+            let Some(target) = select(function.names.candidates().collect()).winner else { continue };
+            let named = leads.name_of(function).and_then(|symbol| {
+                let exactness = self.check_entry(&code, function, shadow_stack)?;
+                Ok((symbol, exactness))
+            });
+            match named {
+                Ok((symbol, exactness)) => {
+                    if exactness == Exactness::Repeats {
+                        let text = format!("{symbol} in {path} is slowed down {exactness}");
+                        of_file.remarks.push(Remark { target: Some(target), text });
+                    }
+                    let name = symbol.to_owned();
+                    let file = file.path().to_owned();
+                    let selected = SelectedFunction { target, name, file, line: None };
+                    of_file.functions.push((selected, symbol.to_owned()));
+                }
+                Err(why) => {
+                    let name = function.names.canonical().as_str();
+                    let text = format!("{name} in {path} is left out: {why}");
+                    of_file.remarks.push(Remark { target: Some(target), text });
+                }
+            }
+        }
+        for function in tables.indirect() {
+            if let Some(target) = select(function.names.candidates().collect()).winner {
+                of_file.indirect.push((target, function.clone()));
+            }
+        }
+        Ok(of_file)
+    }
+
+    /// Refuses a function whose first instruction is no place for a breakpoint, as the module knows no other. Returns how
+    /// often a call comes there.
+    fn check_entry(
+        &self,
+        code: &CodeMap<'_>,
+        function: &FunctionSymbol,
+        shadow_stack: bool,
+    ) -> Result<Exactness, String> {
+        let here =
+            FunctionCode { map: code, entry: function.address, size: Some(function.size), shadow_stack };
+        let Analysis { candidates, .. } = site::analyse(&here).map_err(|refusal| refusal.to_string())?;
+        let Some(entry) = candidates.first() else { return Err("it has no instructions".to_owned()) };
+        if let Some(exclusion) = &entry.excluded {
+            return Err(format!("its first instruction is `{}`, and {exclusion}", entry.instruction));
+        }
+        if self.avoids_nop5 && entry.kind == SiteKind::Nop5 {
+            return Err(
+                "its first instruction is a 5-byte nop, which this kernel rewrites to a call that forked children may die of"
+                    .to_owned(),
+            );
+        }
+        Ok(entry.exactness)
+    }
+}
+
+/// A path that leads us to this very file: the one that the process sees, or the same below its root.
+fn reached(process: &Process, file: &ProbeFile) -> Option<PathBuf> {
+    let wanted = file.file().metadata().ok()?;
+    let leads_there = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()))
+    };
+    let below_root = file.path().strip_prefix("/").ok().map(|path| process.root().join(path));
+    [Some(file.path().to_owned()), below_root].into_iter().flatten().find(leads_there)
+}
+
+/// Where the module gets to by a symbol. Of several with one name it takes the exported one, then that of the default
+/// version, then the first.
+struct Leads<'t>(BTreeMap<&'t str, (Rank, Vec<VirtualAddress>)>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Local,
+    OldVersion,
+    Exported,
+}
+
+impl<'t> Leads<'t> {
+    fn new(tables: &'t Functions) -> Self {
+        let mut leads: BTreeMap<&str, (Rank, Vec<VirtualAddress>)> = BTreeMap::new();
+        for function in tables.functions() {
+            for name in function.names.iter().filter(|name| is_in_file(name)) {
+                let rank = rank(name);
+                let (best, places) = leads.entry(name.as_str()).or_insert((rank, Vec::new()));
+                if rank > *best {
+                    *best = rank;
+                    places.clear();
+                }
+                if rank == *best && !places.contains(&function.address) {
+                    places.push(function.address);
+                }
+            }
+        }
+        Self(leads)
+    }
+
+    /// A symbol that leads to this function and to no other.
+    fn name_of(&self, function: &FunctionSymbol) -> Result<&'t str, String> {
+        let leads_here = |name: &&SymbolName| {
+            self.0.get(name.as_str()).is_some_and(|(_, places)| places.as_slice() == [function.address])
+        };
+        let mut own = function.names.iter().filter(|name| is_in_file(name)).peekable();
+        if own.peek().is_none() {
+            return Err("only debugging information names it, which the kernel module does not read; use --engine bpf".to_owned());
+        }
+        let name = own.find(leads_here).and_then(|name| self.0.get_key_value(name.as_str()));
+        name.map(|(name, _)| *name).ok_or_else(|| {
+            "the file has several functions of this name, and the kernel module cannot be told which; use --engine bpf".to_owned()
+        })
+    }
+}
+
+fn rank(name: &SymbolName) -> Rank {
+    match (name.binding(), name.version()) {
+        (Binding::Local, _) => Rank::Local,
+        (_, Some(version)) if !version.default => Rank::OldVersion,
+        _ => Rank::Exported,
+    }
+}
+
+/// Whether the file's own tables have the name as it is: `.symtab` writes versions into it.
+fn is_in_file(name: &SymbolName) -> bool {
+    match name.table() {
+        TableKind::Dynamic => true,
+        TableKind::Symbols => name.version().is_none(),
+        TableKind::MiniDebugInfo | TableKind::DebugFile => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::{
+        path::Path,
+        process::{Child, Command, Stdio},
+    };
+
+    use speed_bump_testing::Fixture;
+
+    use super::*;
+    use crate::{targets::Reading, units::Pid};
+
+    const PROGRAM: &str = "#include <stdio.h>\n\
+        #define FUNCTION __attribute__((noipa, noinline, noclone))\n\
+        FUNCTION int named(int x) { return x + 1; }\n\
+        static FUNCTION int twin_a(int x) { return x + 2; }\n\
+        static FUNCTION int twin_b(int x) { return x + 3; }\n\
+        static FUNCTION int own(int x) { return x + 4; }\n\
+        int main(void) { puts(\"ready\"); fflush(stdout); getchar(); return own(named(twin_a(twin_b(0)))); }\n";
+
+    fn start(program: &Path) -> (Child, Process) {
+        let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let process = Process::open(Pid::new(child.id().cast_signed()).unwrap()).unwrap();
+        (child, process)
+    }
+
+    fn resolver(lines: &str) -> SymbolResolver {
+        let reading = Reading { is_elf: &|_| false, allow_empty: false };
+        SymbolResolver::new(Arc::new(Targets::parse("targets", lines.as_bytes(), reading).unwrap()))
+    }
+
+    fn texts(found: &NamedFunctions) -> String {
+        found.remarks.iter().map(|remark| remark.text.as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_function_counts_if_path_and_symbol_lead_to_it() {
+        let fixture = Fixture::compile_text(PROGRAM, &["-O1"]).unwrap();
+        let program = fixture.folder().join("twins");
+        let renamed = Command::new("objcopy")
+            .args(["--redefine-sym", "twin_b=twin_a"])
+            .args([fixture.program(), &program])
+            .status();
+        assert!(renamed.unwrap().success());
+        let (mut child, process) = start(&program);
+
+        let resolver = resolver("native:*/twins:named\nnative:*/twins:twin_*\nnative:*/twins:own\n");
+        let found = resolver.resolve(&process).unwrap();
+        let names: Vec<_> = found
+            .functions
+            .iter()
+            .map(|function| (function.selected.target.0, function.symbol.as_str(), function.path.as_path()))
+            .collect();
+        let mut sorted = names.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [(0, "named", program.as_path()), (2, "own", program.as_path())]);
+        assert!(texts(&found).contains("several functions of this name"), "{}", texts(&found));
+
+        // What the process runs keeps its inode, and loses the name.
+        let other = fixture.folder().join("other");
+        fs::copy(fixture.program(), &other).unwrap();
+        fs::rename(&other, &program).unwrap();
+        let found = resolver.resolve(&process).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found.functions, []);
+        assert!(texts(&found).contains("not the file any more"), "{}", texts(&found));
+    }
+
+    #[test]
+    fn what_only_debugging_information_names_is_left_out() {
+        let table = |text: &str, table| SymbolName::for_tests(text, table);
+        assert!(is_in_file(&table("f", TableKind::Dynamic)) && is_in_file(&table("f", TableKind::Symbols)));
+        assert!(is_in_file(&table("f@@V1", TableKind::Dynamic)));
+        assert!(!is_in_file(&table("f@@V1", TableKind::Symbols)));
+        assert!(!is_in_file(&table("f", TableKind::MiniDebugInfo)));
+    }
+}

@@ -1,0 +1,364 @@
+//! A session with the kernel module: its targets in place of BPF programs, from the first to the report.
+//!
+//! The module counts and spins; this adds targets, rewrites their delays where the window opens, takes up files that the
+//! process maps later, and leaves.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    future::pending,
+    os::fd::AsFd as _,
+    time::{Duration, Instant},
+};
+
+use speed_bump_abi::FunctionStats;
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
+
+use super::run::{Ended, Signals};
+use crate::{
+    engine::{
+        EngineKind,
+        kmod::{Counts, KmodEngine, KmodError, Module, NameError, Records, TargetName, Wanted},
+    },
+    probe::{
+        plan::{Entry, SelectedFunction},
+        resolve::symbols::{NamedFunction, NamedFunctions, SymbolResolver},
+    },
+    process::{Memory, MemoryError, Process, ProcessError, mapped_file::FileIdentity},
+    stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
+    sys::watch::watch_pidfd,
+    targets::{Target, TargetIndex},
+    units::{Nanos, VirtualAddress},
+};
+
+/// How often it is looked whether the process has replaced its image, and what it maps.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// When and how long to delay, where a target does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KmodSettings {
+    /// Spin per call.
+    pub delay: Nanos,
+    /// From the attach to the first delay.
+    pub start_after: Duration,
+    /// From there to the last; `None` is until stopped.
+    pub duration: Option<Duration>,
+}
+
+/// A session in force.
+#[derive(Debug)]
+pub struct KmodSession {
+    engine: KmodEngine,
+    resolver: SymbolResolver,
+    settings: KmodSettings,
+    process: Process,
+    /// The memory of the image that was resolved; gone when another replaced it.
+    image: Option<Memory>,
+    files: HashSet<FileIdentity>,
+    /// In the order of the engine's targets.
+    functions: Vec<Function>,
+    counts: Vec<Option<Counts>>,
+    is_open: bool,
+    is_enabled: bool,
+    warnings: Vec<String>,
+    started: Instant,
+    ended: Option<Instant>,
+}
+
+/// A function that is slowed down.
+#[derive(Clone, Debug)]
+struct Function {
+    selected: SelectedFunction,
+    delay: Nanos,
+    /// What was counted when the window opened: these calls were not delayed.
+    before: u64,
+}
+
+/// Turns functions into what the module is told.
+///
+/// # Errors
+/// The module cannot be told of one.
+pub fn wanted(
+    functions: &[NamedFunction],
+    delay: impl Fn(TargetIndex) -> Nanos,
+) -> Result<Vec<Wanted>, NameError> {
+    let wanted = |function: &NamedFunction| {
+        let name = TargetName::new(&function.path, &function.symbol)?;
+        Ok(Wanted { name, delay: delay(function.selected.target) })
+    };
+    functions.iter().map(wanted).collect()
+}
+
+impl KmodSession {
+    /// Slows these functions of a process down. When this returns every call is counted, and delayed from `start_after` on.
+    ///
+    /// # Errors
+    /// Nothing is left in the module.
+    pub fn start(
+        module: Module,
+        records: Records,
+        resolver: SymbolResolver,
+        settings: KmodSettings,
+        process: Process,
+        found: &NamedFunctions,
+    ) -> Result<Self, KmodError> {
+        let image = process.memory().ok();
+        let mut warnings = Vec::new();
+        let is_open = settings.start_after.is_zero();
+        let delay = |target| if is_open { delay_of(&resolver, &settings, target) } else { Nanos(0) };
+        let wanted = wanted(&found.functions, delay)?;
+        let engine =
+            KmodEngine::start(module, records, process.pid(), &wanted, &mut |text| warnings.push(text))?;
+        let mut session = Self {
+            engine,
+            settings,
+            image,
+            files: files(&process),
+            process,
+            functions: Vec::new(),
+            counts: Vec::new(),
+            is_open,
+            is_enabled: true,
+            warnings: Vec::new(),
+            started: Instant::now(),
+            ended: None,
+            resolver,
+        };
+        session.enter(&found.functions);
+        warnings.into_iter().for_each(|warning| session.warn(warning));
+        // The module keeps the process that had the number then: it has to be this one.
+        if session.process.is_alive() {
+            Ok(session)
+        } else {
+            Err(KmodError::Gone { pid: session.process.pid() })
+        }
+    }
+
+    fn enter(&mut self, functions: &[NamedFunction]) {
+        for function in functions {
+            let delay = delay_of(&self.resolver, &self.settings, function.selected.target);
+            self.functions.push(Function { selected: function.selected.clone(), delay, before: 0 });
+        }
+    }
+
+    /// Runs the session until something ends it. `show` is called every `show_every`, to refresh what people see.
+    ///
+    /// # Errors
+    /// The event loop itself could not be set up.
+    pub async fn run(
+        &mut self,
+        mut signals: Signals,
+        show_every: Option<Duration>,
+        mut show: impl FnMut(&mut Self),
+    ) -> std::io::Result<Ended> {
+        let pidfd = watch_pidfd(self.process.as_fd().try_clone_to_owned()?)?;
+        let opens = (!self.is_open).then(|| self.started + self.settings.start_after);
+        let closes = self
+            .settings
+            .duration
+            .and_then(|after| (self.started + self.settings.start_after).checked_add(after));
+        let mut look = interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut refresh = show_every.map(interval);
+        loop {
+            tokio::select! {
+                name = signals.next() => return Ok(Ended::Signal(name)),
+                () = until(closes) => return Ok(Ended::Elapsed),
+                () = until(opens.filter(|_| !self.is_open)) => self.open_window(),
+                ended = pidfd.readable() => {
+                    drop(ended?);
+                    return Ok(Ended::TargetGone);
+                }
+                _ = look.tick() => {
+                    if self.has_replaced_its_image() {
+                        return Ok(Ended::TargetGone);
+                    }
+                    self.look();
+                }
+                () = next(&mut refresh) => show(self),
+            }
+        }
+    }
+
+    /// From here on calls are delayed. Those that come at this very moment may count on either side.
+    fn open_window(&mut self) {
+        self.is_open = true;
+        self.read_counts();
+        for (function, counts) in self.functions.iter_mut().zip(&self.counts) {
+            function.before = counts.map_or(0, |counts| counts.hits);
+        }
+        let functions = &self.functions;
+        if let Err(error) =
+            self.engine.set_delays(|at| functions.get(at).map_or(Nanos(0), |function| function.delay))
+        {
+            self.warn(format!("not all delays have begun: {error}"));
+        }
+    }
+
+    fn has_replaced_its_image(&self) -> bool {
+        // Nothing is mapped at 0: an image that is there refuses.
+        let is_gone =
+            |image: &Memory| matches!(image.read_u64(VirtualAddress(0)), Err(MemoryError::Gone { .. }));
+        self.image.as_ref().is_some_and(is_gone)
+    }
+
+    /// Looks what the process has mapped since, and whether somebody has disabled the module.
+    fn look(&mut self) {
+        if self.is_enabled && matches!(self.engine.is_enabled(), Ok(false)) {
+            self.is_enabled = false;
+            self.warn("somebody has disabled the kernel module: calls are neither counted nor delayed until it is enabled again".to_owned());
+        }
+        let files = files(&self.process);
+        if files.is_subset(&self.files) {
+            return;
+        }
+        self.files = files;
+        match self.resolver.resolve(&self.process) {
+            Ok(found) => self.add_new(found),
+            Err(ProcessError::Gone { .. }) => {}
+            Err(error) => {
+                self.warn(format!("functions in files that the process maps now are not covered: {error}"))
+            }
+        }
+    }
+
+    fn add_new(&mut self, found: NamedFunctions) {
+        let is_new = |function: &NamedFunction| {
+            !self.functions.iter().any(|known| known.selected == function.selected)
+        };
+        let new: Vec<_> = found.functions.into_iter().filter(is_new).collect();
+        for function in new {
+            let delay = delay_of(&self.resolver, &self.settings, function.selected.target);
+            let now = if self.is_open { delay } else { Nanos(0) };
+            let added = wanted(std::slice::from_ref(&function), |_| now)
+                .map_err(KmodError::from)
+                .and_then(|wanted| self.engine.add(&wanted));
+            if let Err(error) = added {
+                let name = &function.selected.name;
+                self.warn(format!("{name} was mapped after the attach and is not covered: {error}"));
+                // The rest would fail as this did.
+                return;
+            }
+            self.functions.push(Function { selected: function.selected, delay, before: 0 });
+        }
+    }
+
+    fn read_counts(&mut self) {
+        match self.engine.counts() {
+            Ok(counts) => self.counts = counts,
+            Err(error) => tracing::debug!("no counts: {error}"),
+        }
+    }
+
+    /// Removes what was added, and puts `enabled` back as it was.
+    pub fn leave(&mut self) {
+        self.ended = Some(Instant::now());
+        match self.engine.leave() {
+            Ok(left) => {
+                self.counts = left.counts;
+                left.warnings.into_iter().for_each(|warning| self.warn(warning));
+            }
+            Err(error) => self
+                .warn(format!("the kernel module may keep some of our targets until the next run: {error}")),
+        }
+        let interrupted: u64 = self.counts.iter().flatten().map(|counts| counts.interrupted).sum();
+        if interrupted > 0 {
+            self.warn(format!("delays that ended early, with the session, with their processes or as somebody disabled the module: {interrupted}"));
+        }
+    }
+
+    /// What was counted so far.
+    pub fn report(&mut self) -> SessionReport {
+        if self.ended.is_none() {
+            self.read_counts();
+        }
+        let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
+        for (function, counts) in self.functions.iter().zip(&self.counts) {
+            let report = function.report(counts.unwrap_or_default(), self.is_open);
+            by_target.entry(function.selected.target).or_default().push(report);
+        }
+        let targets = self.resolver.targets().iter().map(|(index, target)| {
+            let mut report = target_report(target, target.delay.unwrap_or(self.settings.delay));
+            let functions = by_target.remove(&index).unwrap_or_default();
+            report.entry = (!functions.is_empty()).then_some(Entry::Symbol);
+            report.set_functions(functions);
+            report
+        });
+        SessionReport {
+            schema: SCHEMA,
+            pid: self.process.pid(),
+            pids: vec![self.process.pid()],
+            processes: 1,
+            engine: EngineKind::Kmod,
+            targets: targets.collect(),
+            duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),
+            warnings: self.warnings.clone(),
+        }
+    }
+
+    fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            tracing::warn!("{warning}");
+            self.warnings.push(warning);
+        }
+    }
+}
+
+impl Function {
+    fn report(&self, counts: Counts, is_open: bool) -> FunctionReport {
+        let delayed =
+            if is_open && self.delay > Nanos(0) { counts.hits.saturating_sub(self.before) } else { 0 };
+        let stats = FunctionStats {
+            calls: counts.hits,
+            delayed,
+            requested_ns: delayed.saturating_mul(self.delay.0),
+            delivered_ns: counts.injected.0,
+            ..FunctionStats::default()
+        };
+        FunctionReport::new(self.selected.name.clone(), self.selected.file.clone(), None, stats)
+    }
+}
+
+fn target_report(target: &Target, delay: Nanos) -> TargetReport {
+    TargetReport {
+        id: target.id.clone(),
+        kind: target.kind,
+        pattern: target.pattern.clone(),
+        engine: EngineKind::Kmod,
+        entry: None,
+        floor_ns: Nanos(0),
+        requested_ns: delay,
+        frequency: 1,
+        calls: 0,
+        delayed: 0,
+        missed: 0,
+        delivered_ns: Nanos(0),
+        functions: Vec::new(),
+    }
+}
+
+fn delay_of(resolver: &SymbolResolver, settings: &KmodSettings, target: TargetIndex) -> Nanos {
+    resolver.targets().get(target).and_then(|target| target.delay).unwrap_or(settings.delay)
+}
+
+fn files(process: &Process) -> HashSet<FileIdentity> {
+    process
+        .mappings()
+        .map(|mappings| mappings.files.iter().map(|file| file.identity).collect())
+        .unwrap_or_default()
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment.into()).await,
+        None => pending().await,
+    }
+}
+
+async fn next(interval: &mut Option<tokio::time::Interval>) {
+    match interval {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => pending().await,
+    }
+}
