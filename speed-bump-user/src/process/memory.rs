@@ -79,6 +79,12 @@ impl Memory {
         self.read_exact(address, &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
     }
+
+    /// Whether it is no more: the process has ended, or executed another program.
+    pub fn is_gone(&self) -> bool {
+        // Nothing is mapped at 0: memory that is there refuses.
+        matches!(self.read_exact(VirtualAddress(0), &mut [0]), Err(MemoryError::Gone { .. }))
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +102,17 @@ mod tests {
         let value = 0x0123_4567_89ab_cdef_u64;
         let address = VirtualAddress(&raw const value as u64);
         assert_eq!(own().read_u64(address).unwrap(), value);
+    }
+
+    #[test]
+    fn it_is_gone_with_the_program() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::new(child.id().cast_signed()).unwrap();
+        let memory = Memory::new(pid, File::open(format!("/proc/{pid}/mem")).unwrap());
+        assert!(!memory.is_gone());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(memory.is_gone());
     }
 
     #[test]

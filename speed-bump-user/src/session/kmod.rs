@@ -23,11 +23,11 @@ use crate::{
         plan::{Entry, SelectedFunction},
         resolve::symbols::{NamedFunction, NamedFunctions, SymbolResolver},
     },
-    process::{Memory, MemoryError, Process, ProcessError, mapped_file::FileIdentity},
+    process::{Memory, Process, ProcessError, mapped_file::FileIdentity},
     stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
     sys::watch::watch_pidfd,
     targets::{Target, TargetIndex},
-    units::{Nanos, VirtualAddress},
+    units::Nanos,
 };
 
 /// How often it is looked whether the process has replaced its image, and what it maps.
@@ -195,10 +195,7 @@ impl KmodSession {
     }
 
     fn has_replaced_its_image(&self) -> bool {
-        // Nothing is mapped at 0: an image that is there refuses.
-        let is_gone =
-            |image: &Memory| matches!(image.read_u64(VirtualAddress(0)), Err(MemoryError::Gone { .. }));
-        self.image.as_ref().is_some_and(is_gone)
+        self.image.as_ref().is_some_and(Memory::is_gone)
     }
 
     /// Looks what the process has mapped since, and whether somebody has disabled the module.
@@ -213,6 +210,8 @@ impl KmodSession {
         }
         self.files = files;
         match self.resolver.resolve(&self.process) {
+            // What was found may be of the program that has replaced it.
+            Ok(_) if self.has_replaced_its_image() => {}
             Ok(found) => self.add_new(found),
             Err(ProcessError::Gone { .. }) => {}
             Err(error) => {

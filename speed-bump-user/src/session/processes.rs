@@ -12,11 +12,11 @@ use crate::{
         plan::{Entry, Plan},
         site::SiteKind,
     },
-    process::{Memory, MemoryError, Process},
+    process::{Memory, Process},
     python::entry_source::EntrySource,
     session::{Session, SessionError, Way, helpers::HelperId, late_files::LateFiles, python::PythonFollower},
     targets::TargetIndex,
-    units::{Nanos, Pid, VirtualAddress},
+    units::{Nanos, Pid},
 };
 
 /// A process with probes in it.
@@ -44,10 +44,7 @@ pub struct Covered {
 impl Covered {
     /// Whether another image has replaced the one that was planned for.
     pub(super) fn is_replaced(&self) -> bool {
-        // Nothing is mapped at 0: an image that is there refuses.
-        let is_gone =
-            |image: &Memory| matches!(image.read_u64(VirtualAddress(0)), Err(MemoryError::Gone { .. }));
-        self.image.as_ref().is_some_and(is_gone)
+        self.image.as_ref().is_some_and(Memory::is_gone)
     }
 }
 
