@@ -42,6 +42,14 @@ impl Asked {
         writeln!(self.input, "{text}").unwrap();
     }
 
+    /// What it answers to an empty line.
+    pub(crate) fn two_numbers(&mut self) -> [u64; 2] {
+        self.say("");
+        let line = self.line();
+        let (first, second) = line.split_once(' ').unwrap();
+        [first, second].map(|number| number.parse().unwrap())
+    }
+
     /// Signals that it handles, by /proc/PID/status.
     pub(crate) fn caught(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
