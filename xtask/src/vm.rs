@@ -21,6 +21,8 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
     time::Duration,
 };
 
@@ -28,9 +30,9 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::test::tally::Tally;
 use files::Files;
-use guest::{End, Guest};
+use guest::{End, Guest, Left};
 use kernel::{Kernel, SERIES, Series};
-use programs::{Engine, Job, PROGRAMS, Program};
+use programs::{Built, Engine, Job, PROGRAMS, Program};
 use qemu::Qemu;
 use table::Row;
 
@@ -105,25 +107,23 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     } else {
         Job::Whole
     };
-    let (mut success, mut rows) = (true, Vec::new());
+    let mut trials = Vec::new();
     for series in selected {
-        let kernel = kernel::ensure(series, options.update)?;
-        let folder = places::run(series.name);
-        let files = programs::files(&programs, &built, job)?;
-        if programs.iter().any(|program| program.engine == Engine::Kmod) {
-            match module::ensure(series, &kernel, options.update) {
-                Ok(module) => programs::add_module(&files, &module)?,
-                // Their tests say that they are skipped.
-                Err(error) => eprintln!("warning: no kernel module for Linux {}: {error:#}", kernel.release),
-            }
-        }
-        let guest = host.guest(&kernel, &files, &folder);
-        if options.shell {
-            let results = guest.run_here()?;
-            println!("results: {}", results.display());
-            break;
-        }
-        let (tally, row) = test(&guest, &programs)?;
+        trials.push(Trial::prepare(series, &programs, &built, job, options.update)?);
+    }
+    if let (true, Some(trial)) = (options.shell, trials.first()) {
+        let results = trial.guest(&host).run_here()?;
+        println!("results: {}", results.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let left = side_by_side(&trials, |trial| {
+        let (name, release) = (trial.series.name, &trial.kernel.release);
+        println!("  {name}: Linux {release} boots");
+        trial.guest(&host).run(LIMIT, |line| println!("  {name}: {line}"))
+    });
+    let (mut success, mut rows) = (true, Vec::new());
+    for (trial, left) in trials.iter().zip(left) {
+        let (tally, row) = report(trial, &programs, &left?)?;
         success &= tally.is_success();
         rows.push(row);
     }
@@ -133,13 +133,71 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs the programs in a guest, and prints what came of them.
-fn test(guest: &Guest, programs: &[&Program]) -> Result<(Tally, Row)> {
-    let release = &guest.kernel.release;
-    println!("\nLinux {release}");
-    let left = guest.run(LIMIT, |line| println!("  {line}"))?;
+/// A kernel, and what is to run on it.
+struct Trial {
+    series: &'static Series,
+    kernel: Kernel,
+    files: Files,
+    folder: PathBuf,
+}
+
+impl Trial {
+    fn prepare(
+        series: &'static Series,
+        programs: &[&Program],
+        built: &Built,
+        job: Job,
+        update: bool,
+    ) -> Result<Self> {
+        let kernel = kernel::ensure(series, update)?;
+        let files = programs::files(programs, built, job)?;
+        if programs.iter().any(|program| program.engine == Engine::Kmod) {
+            match module::ensure(series, &kernel, update) {
+                Ok(module) => programs::add_module(&files, &module)?,
+                // Their tests say that they are skipped.
+                Err(error) => eprintln!("warning: no kernel module for Linux {}: {error:#}", kernel.release),
+            }
+        }
+        Ok(Self { series, kernel, files, folder: places::run(series.name) })
+    }
+
+    fn guest<'a>(&'a self, host: &'a Host) -> Guest<'a> {
+        host.guest(&self.kernel, &self.files, &self.folder)
+    }
+}
+
+/// Does this with each, as many at a time as there are processors: an emulated machine takes one. What came of them is in their order.
+fn side_by_side<T: Sync, R: Send>(of: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut done = Vec::new();
+        loop {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            let Some(one) = of.get(turn) else { return done };
+            done.push((turn, work(one)));
+        }
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(of.len());
+    let mut done: Vec<(usize, R)> = thread::scope(|scope| {
+        let started: Vec<_> = (1..workers).map(|_| scope.spawn(worker)).collect();
+        let mut done = worker();
+        for other in started {
+            match other.join() {
+                Ok(others) => done.extend(others),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_by_key(|(turn, _)| *turn);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Prints what came of the programs in a guest.
+fn report(trial: &Trial, programs: &[&Program], left: &Left) -> Result<(Tally, Row)> {
+    let release = &trial.kernel.release;
     programs::keep_compiled(&left.results)?;
-    let tally = report::tally(programs, &left)?;
+    let tally = report::tally(programs, left)?;
     for program in programs {
         if let Some((output, status)) = report::ended(&left.results, program.name)?
             && status != 0
@@ -150,9 +208,9 @@ fn test(guest: &Guest, programs: &[&Program]) -> Result<(Tally, Row)> {
     if !matches!(left.end, End::Finished(_)) {
         println!("\n{}; its console ends with\n{}", report::death(left.end), left.tail());
     }
-    println!("\nLinux {release}; console and results are in {}\n{tally}", guest.folder.display());
+    println!("\nLinux {release}; console and results are in {}\n{tally}", trial.folder.display());
     let doctor = fs::read_to_string(left.results.join("doctor.txt")).unwrap_or_default();
-    let by_engine = Engine::ALL.map(|engine| report::of_engine(engine, programs, &left));
+    let by_engine = Engine::ALL.map(|engine| report::of_engine(engine, programs, left));
     let row = Row::new(release, by_engine.into_iter().collect::<Result<_>>()?, &tally, &doctor);
     Ok((tally, row))
 }
@@ -182,6 +240,17 @@ mod tests {
         assert_eq!(names(parse_selection("all").unwrap()).len(), SERIES.len());
         let error = parse_selection("5.10").unwrap_err();
         assert!(error.starts_with("all, 6.1, "), "{error}");
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_what_was_asked() {
+        let of: Vec<u64> = (0..9).collect();
+        let done = side_by_side(&of, |number| {
+            thread::sleep(Duration::from_millis(9 - number));
+            number * 2
+        });
+        assert_eq!(done, (0..9).map(|number| number * 2).collect::<Vec<_>>());
+        assert_eq!(side_by_side(&[(); 0], |()| ()), []);
     }
 
     #[test]
