@@ -9,6 +9,7 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <time.h>
@@ -17,6 +18,8 @@
 #define THREADS 64
 
 static atomic_long calls, interrupted;
+/* Of each wait: longer on a slow machine, which would do nothing but enter system calls otherwise. */
+static long wait_us = 2000;
 
 __attribute__((noinline)) int work(int n)
 {
@@ -26,24 +29,24 @@ __attribute__((noinline)) int work(int n)
 
 static int wait_somehow(int how, int epoll, sem_t *semaphore)
 {
-	struct timespec short_time = { 0, 2000000 }, until;
-	struct timeval time = { 0, 2000 };
+	struct timespec short_time = { 0, wait_us * 1000 }, until;
+	struct timeval time = { 0, wait_us };
 	struct epoll_event event;
 
 	switch (how % 6) {
 	case 0:
 		return nanosleep(&short_time, NULL);
 	case 1:
-		return epoll_wait(epoll, &event, 1, 2);
+		return epoll_wait(epoll, &event, 1, wait_us / 1000);
 	case 2:
-		return poll(NULL, 0, 2);
+		return poll(NULL, 0, wait_us / 1000);
 	case 3:
 		return select(0, NULL, NULL, NULL, &time);
 	case 4:
-		return usleep(2000);
+		return usleep(wait_us);
 	default:
 		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_nsec += 2000000;
+		until.tv_nsec += wait_us * 1000;
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;
 		return sem_timedwait(semaphore, &until) < 0 && errno == EINTR ? -1 : 0;
@@ -68,6 +71,10 @@ static void *thread(void *argument)
 
 int main(void)
 {
+	const char *slowness = getenv("SPEED_BUMP_SLOWNESS");
+
+	if (slowness && atoi(slowness) > 0 && atoi(slowness) < 100)
+		wait_us *= atoi(slowness);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (long i = 0; i < THREADS; i++) {
 		pthread_t one;
