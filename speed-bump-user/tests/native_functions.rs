@@ -68,7 +68,7 @@ fn workers_that_run_before_during_and_after_are_counted_as_they_count_themselves
     let ended = session.stop().unwrap();
     for (target, name) in ["hot", "work_outer"].into_iter().enumerate() {
         let calls = service.function(name).unwrap().calls;
-        assert_eq!(ended.counts(target), (calls, calls), "{name}");
+        assert_eq!(ended.counts(target), (calls, calls), "{name}: {}", ended.target(target));
     }
     service.ask("resume").unwrap();
     assert!(service.quit().unwrap().success());
