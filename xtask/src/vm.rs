@@ -21,12 +21,12 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
+    sync::OnceLock,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
+use speed_bump_testing::side_by_side;
 
 use crate::test::tally::Tally;
 use files::Files;
@@ -116,14 +116,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         println!("results: {}", results.display());
         return Ok(ExitCode::SUCCESS);
     }
-    let left = side_by_side(&trials, |trial| {
+    let trials: Vec<_> = trials.into_iter().map(|trial| (trial, OnceLock::new())).collect();
+    // An emulated machine takes a processor.
+    side_by_side::on_each(&trials, |(trial, left)| {
         let (name, release) = (trial.series.name, &trial.kernel.release);
         println!("  {name}: Linux {release} boots");
-        trial.guest(&host).run(LIMIT, |line| println!("  {name}: {line}"))
+        left.get_or_init(|| trial.guest(&host).run(LIMIT, |line| println!("  {name}: {line}")));
     });
     let (mut success, mut rows) = (true, Vec::new());
-    for (trial, left) in trials.iter().zip(left) {
-        let (tally, row) = report(trial, &programs, &left?)?;
+    for (trial, left) in trials {
+        let left = left.into_inner().context("a guest was never started")??;
+        let (tally, row) = report(&trial, &programs, &left)?;
         success &= tally.is_success();
         rows.push(row);
     }
@@ -164,33 +167,6 @@ impl Trial {
     fn guest<'a>(&'a self, host: &'a Host) -> Guest<'a> {
         host.guest(&self.kernel, &self.files, &self.folder)
     }
-}
-
-/// Does this with each, as many at a time as there are processors: an emulated machine takes one. What came of them is in their order.
-fn side_by_side<T: Sync, R: Send>(of: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let worker = || {
-        let mut done = Vec::new();
-        loop {
-            let turn = next.fetch_add(1, Ordering::Relaxed);
-            let Some(one) = of.get(turn) else { return done };
-            done.push((turn, work(one)));
-        }
-    };
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(of.len());
-    let mut done: Vec<(usize, R)> = thread::scope(|scope| {
-        let started: Vec<_> = (1..workers).map(|_| scope.spawn(worker)).collect();
-        let mut done = worker();
-        for other in started {
-            match other.join() {
-                Ok(others) => done.extend(others),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        done
-    });
-    done.sort_by_key(|(turn, _)| *turn);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Prints what came of the programs in a guest.
@@ -240,17 +216,6 @@ mod tests {
         assert_eq!(names(parse_selection("all").unwrap()).len(), SERIES.len());
         let error = parse_selection("5.10").unwrap_err();
         assert!(error.starts_with("all, 6.1, "), "{error}");
-    }
-
-    #[test]
-    fn results_come_in_the_order_of_what_was_asked() {
-        let of: Vec<u64> = (0..9).collect();
-        let done = side_by_side(&of, |number| {
-            thread::sleep(Duration::from_millis(9 - number));
-            number * 2
-        });
-        assert_eq!(done, (0..9).map(|number| number * 2).collect::<Vec<_>>());
-        assert_eq!(side_by_side(&[(); 0], |()| ()), []);
     }
 
     #[test]

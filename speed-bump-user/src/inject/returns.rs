@@ -64,8 +64,7 @@ pub(super) fn wait(
         return Ok(Waited::Late(0));
     }
     tracee.resume(Resume::Freely, 0)?;
-    let deliver =
-        |other| Ok::<_, io::Error>(if stray_trap::is_stray(other, tracee, &places)? { 0 } else { other });
+    let deliver = |other| stray_trap::to_deliver(other, tracee, &places);
     let mut stop = loop {
         match tracee.wait(deadline)? {
             Some(Stop::Signal(other)) if other != signal => tracee.resume(Resume::Freely, deliver(other)?)?,

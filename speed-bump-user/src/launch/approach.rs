@@ -65,7 +65,7 @@ impl Approach {
     /// # Errors
     /// It does not stand still any more.
     pub(super) fn passes(&self, signal: i32, tracee: &Tracee) -> io::Result<i32> {
-        Ok(if stray_trap::is_stray(signal, tracee, &[self.entry])? { 0 } else { signal })
+        stray_trap::to_deliver(signal, tracee, &[self.entry])
     }
 
     /// Gives up, where it stands still: what to deliver when it is let go.

@@ -5,15 +5,14 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    future::pending,
     os::fd::AsFd as _,
     time::{Duration, Instant},
 };
 
 use speed_bump_abi::FunctionStats;
-use tokio::time::{MissedTickBehavior, interval, sleep_until};
+use tokio::time::{MissedTickBehavior, interval};
 
-use super::run::{Ended, Signals};
+use super::run::{Ended, Signals, tick, until};
 use crate::{
     engine::{
         EngineKind,
@@ -26,7 +25,7 @@ use crate::{
     process::{Memory, Process, ProcessError, mapped_file::FileIdentity},
     stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
     sys::watch::watch_pidfd,
-    targets::{Target, TargetIndex},
+    targets::TargetIndex,
     units::Nanos,
 };
 
@@ -174,7 +173,7 @@ impl KmodSession {
                     }
                     self.look();
                 }
-                () = next(&mut refresh) => show(self),
+                () = tick(&mut refresh) => show(self),
             }
         }
     }
@@ -276,11 +275,10 @@ impl KmodSession {
             by_target.entry(function.selected.target).or_default().push(report);
         }
         let targets = self.resolver.targets().iter().map(|(index, target)| {
-            let mut report = target_report(target, target.delay.unwrap_or(self.settings.delay));
             let functions = by_target.remove(&index).unwrap_or_default();
-            report.entry = (!functions.is_empty()).then_some(Entry::Symbol);
-            report.set_functions(functions);
-            report
+            let entry = (!functions.is_empty()).then_some(Entry::Symbol);
+            let delay = target.delay.unwrap_or(self.settings.delay);
+            TargetReport { entry, ..TargetReport::new(target, EngineKind::Kmod, delay, functions) }
         });
         SessionReport {
             schema: SCHEMA,
@@ -317,24 +315,6 @@ impl Function {
     }
 }
 
-fn target_report(target: &Target, delay: Nanos) -> TargetReport {
-    TargetReport {
-        id: target.id.clone(),
-        kind: target.kind,
-        pattern: target.pattern.clone(),
-        engine: EngineKind::Kmod,
-        entry: None,
-        floor_ns: Nanos(0),
-        requested_ns: delay,
-        frequency: 1,
-        calls: 0,
-        delayed: 0,
-        missed: 0,
-        delivered_ns: Nanos(0),
-        functions: Vec::new(),
-    }
-}
-
 fn delay_of(resolver: &SymbolResolver, settings: &KmodSettings, target: TargetIndex) -> Nanos {
     resolver.targets().get(target).and_then(|target| target.delay).unwrap_or(settings.delay)
 }
@@ -344,20 +324,4 @@ fn files(process: &Process) -> HashSet<FileIdentity> {
         .mappings()
         .map(|mappings| mappings.files.iter().map(|file| file.identity).collect())
         .unwrap_or_default()
-}
-
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment.into()).await,
-        None => pending().await,
-    }
-}
-
-async fn next(interval: &mut Option<tokio::time::Interval>) {
-    match interval {
-        Some(interval) => {
-            interval.tick().await;
-        }
-        None => pending().await,
-    }
 }

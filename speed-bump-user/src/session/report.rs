@@ -49,23 +49,14 @@ impl Session {
             .iter()
             .map(|(index, target)| {
                 let way = self.ways.get(&index).copied();
-                let mut report = TargetReport {
-                    id: target.id.clone(),
-                    kind: target.kind,
-                    pattern: target.pattern.clone(),
-                    engine: self.signals.engine(target.delay.unwrap_or(self.settings.delay)),
+                let delay = target.delay.unwrap_or(self.settings.delay);
+                let functions = by_target.remove(&index).unwrap_or_default();
+                TargetReport {
                     entry: way.map(|way| way.entry),
                     floor_ns: way.map_or(Nanos(0), |way| way.floor),
-                    requested_ns: target.delay.unwrap_or(self.settings.delay),
                     frequency: target.frequency.map_or(self.settings.frequency, u64::from),
-                    calls: 0,
-                    delayed: 0,
-                    missed: 0,
-                    delivered_ns: Nanos(0),
-                    functions: Vec::new(),
-                };
-                report.set_functions(by_target.remove(&index).unwrap_or_default());
-                report
+                    ..TargetReport::new(target, self.signals.engine(delay), delay, functions)
+                }
             })
             .collect::<Vec<_>>();
         let mut warnings = self.warnings.clone();

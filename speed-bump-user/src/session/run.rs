@@ -166,14 +166,16 @@ async fn next_execution(executions: &mut Option<Executions>) -> Executed {
     pending().await
 }
 
-async fn until(end: Option<Instant>) {
+/// Waits for that moment, for ever without one.
+pub(super) async fn until(end: Option<Instant>) {
     match end {
         Some(end) => sleep_until(end.into()).await,
         None => pending().await,
     }
 }
 
-async fn tick(interval: &mut Option<tokio::time::Interval>) {
+/// Waits for the next turn, for ever without an interval.
+pub(super) async fn tick(interval: &mut Option<tokio::time::Interval>) {
     match interval {
         Some(interval) => {
             interval.tick().await;

@@ -8,7 +8,7 @@ use speed_bump_abi::FunctionStats;
 use crate::{
     engine::EngineKind,
     probe::plan::Entry,
-    targets::TargetKind,
+    targets::{Target, TargetKind},
     units::{Nanos, Pid},
 };
 
@@ -106,6 +106,33 @@ impl FunctionReport {
 }
 
 impl TargetReport {
+    /// A target with its functions, of which every call was to be delayed. How they became visible, and what that cost, is
+    /// not said.
+    pub fn new(
+        target: &Target,
+        engine: EngineKind,
+        requested_ns: Nanos,
+        functions: Vec<FunctionReport>,
+    ) -> Self {
+        let mut report = Self {
+            id: target.id.clone(),
+            kind: target.kind,
+            pattern: target.pattern.clone(),
+            engine,
+            entry: None,
+            floor_ns: Nanos(0),
+            requested_ns,
+            frequency: 1,
+            calls: 0,
+            delayed: 0,
+            missed: 0,
+            delivered_ns: Nanos(0),
+            functions: Vec::new(),
+        };
+        report.set_functions(functions);
+        report
+    }
+
     /// Fills in the functions, their order and the sums over them.
     pub fn set_functions(&mut self, mut functions: Vec<FunctionReport>) {
         functions.sort_by(|a, b| {

@@ -13,11 +13,15 @@ use std::{io, time::Instant};
 use super::ptrace::{Resume, Stop, Tracee};
 use crate::units::VirtualAddress;
 
-/// Whether the signal for which the thread stopped comes from a breakpoint at one of these places.
+/// What to deliver of the signal for which the thread stopped: nothing if it comes from a breakpoint at one of these places.
 ///
 /// # Errors
 /// The thread does not stand still for a signal.
-pub fn is_stray(signal: i32, tracee: &Tracee, places: &[VirtualAddress]) -> io::Result<bool> {
+pub fn to_deliver(signal: i32, tracee: &Tracee, places: &[VirtualAddress]) -> io::Result<i32> {
+    Ok(if is_stray(signal, tracee, places)? { 0 } else { signal })
+}
+
+fn is_stray(signal: i32, tracee: &Tracee, places: &[VirtualAddress]) -> io::Result<bool> {
     Ok(signal == libc::SIGTRAP && tracee.trapped_at()?.is_some_and(|place| places.contains(&place)))
 }
 
@@ -37,7 +41,7 @@ pub fn drop_pending(
     // The kernel delivers what the thread itself has raised before anything else, and at once.
     tracee.resume(Resume::Freely, 0)?;
     let Some(Stop::Signal(signal)) = tracee.wait(deadline)? else { return Ok(None) };
-    Ok(Some(if is_stray(signal, tracee, places)? { 0 } else { signal }))
+    to_deliver(signal, tracee, places).map(Some)
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
