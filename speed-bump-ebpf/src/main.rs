@@ -11,6 +11,7 @@ mod count;
 mod follow;
 mod hold;
 mod maps;
+mod own_stack;
 mod python_helper;
 mod python_usdt;
 mod signal;
@@ -41,6 +42,7 @@ fn cookie(context: &ProbeContext) -> Cookie {
 /// Native functions and USDT probes: the site is the function.
 #[uprobe]
 pub fn site(context: ProbeContext) -> u32 {
+    own_stack::insist(&context);
     // SAFETY: the helper has no preconditions.
     let entered_ns = unsafe { bpf_ktime_get_ns() };
     if let Some(site) = SITES.get(cookie(&context).site) {
@@ -52,6 +54,7 @@ pub fn site(context: ProbeContext) -> u32 {
 /// `_PyEval_EvalFrameDefault` under `-X perf`: the return address lies in the function's trampoline.
 #[uprobe]
 pub fn trampoline(context: ProbeContext) -> u32 {
+    own_stack::insist(&context);
     // SAFETY: the helper has no preconditions.
     let entered_ns = unsafe { bpf_ktime_get_ns() };
     let cookie = cookie(&context);

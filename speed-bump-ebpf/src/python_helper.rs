@@ -6,11 +6,12 @@
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
 
-use crate::{arch, maps::SITES, visit::visit_for};
+use crate::{arch, maps::SITES, own_stack, visit::visit_for};
 
 /// `speed_bump:python_entry(function, target, qualname, file, line, ticks)`.
 #[uprobe]
 pub fn python_helper(context: ProbeContext) -> u32 {
+    own_stack::insist(&context);
     // SAFETY: the helper has no preconditions.
     let entered_ns = unsafe { bpf_ktime_get_ns() };
     let Some(site) = SITES.get(crate::cookie(&context).site) else { return 0 };

@@ -22,12 +22,14 @@ use speed_bump_abi::{
 use crate::{
     count,
     maps::{EVENTS, PYTHON_KEYS, PYTHON_PENDING, PYTHON_VERDICTS, SITES, fault},
+    own_stack,
     visit::visit,
 };
 
 /// `function__entry(filename, name, line)`.
 #[uprobe]
 pub fn python_usdt(context: ProbeContext) -> u32 {
+    own_stack::insist(&context);
     // SAFETY: the helper has no preconditions.
     let entered_ns = unsafe { bpf_ktime_get_ns() };
     let cookie = crate::cookie(&context);

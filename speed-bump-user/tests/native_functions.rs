@@ -75,6 +75,37 @@ fn workers_that_run_before_during_and_after_are_counted_as_they_count_themselves
 }
 
 #[test]
+fn threads_that_preempt_one_another_in_delays_are_told_apart() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    // More of them than processors, and delays in which a preemptible kernel changes over to another one. The targets ask for
+    // different things, so that a mixture of two calls shows.
+    let (_fixture, mut service) = start(8);
+    let targets = "native:*/service:hot delay=3ms\n\
+                   native:*/service:leaf delay=2ms frequency=3\n\
+                   native:*/*:work_outer delay=5ms\n";
+    service.ask("pause").unwrap();
+    let session = Attached::start(service.pid(), targets, &[]).unwrap();
+    service.ask("reset").unwrap();
+    service.ask("resume").unwrap();
+    while service.function("hot").unwrap().calls < 400 {}
+    service.ask("pause").unwrap();
+    let ended = session.stop().unwrap();
+    for (target, (name, frequency, delay_ns)) in
+        [("hot", 1, 3_000_000), ("leaf", 3, 2_000_000), ("work_outer", 1, 5_000_000)].into_iter().enumerate()
+    {
+        let calls = service.function(name).unwrap().calls;
+        let told = ended.target(target);
+        assert_eq!(ended.counts(target), (calls, calls / frequency), "{name}: {told}");
+        let requested_ns = told["functions"][0]["requested_ns"].as_u64().unwrap();
+        assert_eq!(requested_ns, calls / frequency * delay_ns, "{name}: {told}");
+        assert!(told["delivered_ns"].as_u64().unwrap() >= requested_ns, "{name}: {told}");
+    }
+    assert!(service.quit().unwrap().success());
+}
+
+#[test]
 fn aliases_are_one_function_with_all_its_names() {
     if let Some(why) = obstacle() {
         return skip!("{why}");

@@ -128,6 +128,10 @@ pub(super) fn load(
     let descriptors: HashMap<&str, i32> =
         ebpf.maps().filter_map(|(name, map)| Some((name, descriptor(map)?))).collect();
     let object_maps = std::mem::take(&mut object.maps);
+    // aya-obj would put another map in the place of one that it is not given.
+    if let Some(name) = object_maps.keys().find(|name| !descriptors.contains_key(name.as_str())) {
+        return Err(EngineError::Object(format!("map `{name}` is of a kind that the loader does not use")));
+    }
     let text_sections: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
     object
         .relocate_maps(
@@ -199,9 +203,11 @@ fn create_maps(capacity: Capacity, offsets: Option<TaskOffsets>, hold: Hold) -> 
 /// The descriptor of a map of one of the kinds that the object uses.
 fn descriptor(map: &Map) -> Option<i32> {
     match map {
-        Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data) | Map::RingBuf(data) => {
-            Some(data.fd().as_fd().as_raw_fd())
-        }
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::ProgramArray(data)
+        | Map::RingBuf(data) => Some(data.fd().as_fd().as_raw_fd()),
         _ => None,
     }
 }

@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used)]
-//! What kernels refuse that are older than the one the tests run on.
+//! What other kernels make of the object than the one that the tests run on.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use aya_obj::{Object, generated::bpf_insn};
+use aya_obj::{Object, ProgramSection, generated::bpf_insn};
 
 use super::OBJECT;
 
@@ -20,6 +20,17 @@ const LOAD_WIDE: u8 = 0x18;
 const PSEUDO_CALL: u8 = 1;
 const PSEUDO_FUNCTION: u8 = 4;
 const FRAME_POINTER: u8 = 10;
+
+/// `BPF_FUNC_tail_call` (include/uapi/linux/bpf.h).
+const TAIL_CALL: i32 = 12;
+
+/// The object with each program's functions behind it.
+fn linked() -> Object {
+    let mut object = Object::parse(OBJECT).unwrap();
+    let text_sections: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
+    object.relocate_calls(&text_sections).unwrap();
+    object
+}
 
 /// The functions of a linked program, each with the stack that it uses itself and what it calls, by position.
 fn functions(program: &[bpf_insn]) -> BTreeMap<usize, (i32, BTreeSet<usize>)> {
@@ -60,9 +71,7 @@ fn depth(functions: &BTreeMap<usize, (i32, BTreeSet<usize>)>, at: usize) -> i32 
 
 #[test]
 fn no_program_needs_more_stack_than_older_kernels_give() {
-    let mut object = Object::parse(OBJECT).unwrap();
-    let text_sections: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
-    object.relocate_calls(&text_sections).unwrap();
+    let object = linked();
     let mut calls = 0;
     for (name, program) in &object.programs {
         let functions = functions(&object.functions[&program.function_key()].instructions);
@@ -73,4 +82,24 @@ fn no_program_needs_more_stack_than_older_kernels_give() {
     }
     // Or nothing was understood.
     assert!(object.programs.len() >= 4 && calls >= 8, "{calls} calls");
+}
+
+#[test]
+fn programs_that_can_be_preempted_are_given_no_stack_to_share() {
+    let object = linked();
+    let uprobes = object
+        .programs
+        .iter()
+        .filter(|(_, program)| matches!(program.section, ProgramSection::UProbe { .. }));
+    let without: Vec<_> = uprobes
+        .clone()
+        .filter(|(_, program)| {
+            let instructions = &object.functions[&program.function_key()].instructions;
+            let is_tail_call = |it: &bpf_insn| it.code == CALL && it.src_reg() == 0 && it.imm == TAIL_CALL;
+            !instructions.iter().any(is_tail_call)
+        })
+        .map(|(name, _)| name)
+        .collect();
+    assert!(without.is_empty(), "no tail call in {without:?}");
+    assert!(uprobes.count() >= 4);
 }
