@@ -47,10 +47,16 @@ pub const PROGRAM_TRAMPOLINE: &str = "trampoline";
 pub const PROGRAM_PYTHON_USDT: &str = "python_usdt";
 /// Program for the helper's stub: the registers hold the numbers of the function and of its target.
 pub const PROGRAM_PYTHON_HELPER: &str = "python_helper";
+/// [`PROGRAM_SITE`] for kernels before 5.17.
+pub const PROGRAM_SITE_BOUNDED: &str = "site_bounded";
+/// [`PROGRAM_PYTHON_HELPER`] for kernels before 5.17.
+pub const PROGRAM_PYTHON_BOUNDED: &str = "python_bounded";
 /// Program at `sched_process_fork`.
 pub const PROGRAM_FORK: &str = "process_fork";
 /// Program at `sched_process_exec`.
 pub const PROGRAM_EXEC: &str = "process_exec";
+/// [`PROGRAM_EXEC`] for kernels before 5.17.
+pub const PROGRAM_EXEC_BOUNDED: &str = "exec_bounded";
 
 /// Positions in [`FAULTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -86,13 +86,27 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
 /// `sched_process_exec`: runs in the process that has just replaced its image.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn process_exec(_context: RawTracePointContext) -> i32 {
-    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
-    let _ = HANDSHAKES.remove(tgid);
-    // SAFETY: as above.
-    if unsafe { TRACKED.get(tgid) }.is_some() {
-        let event = Event { kind: EventKind::Exec as u32, pid: tgid, detail: 0, parent: 0 };
-        announce(event);
+    if let Some(event) = exec() {
         hold::until_traced(event);
     }
     0
+}
+
+/// The same, for kernels before 5.17: nothing is held.
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+pub fn exec_bounded(_context: RawTracePointContext) -> i32 {
+    exec();
+    0
+}
+
+/// Announces an exec. Returns what it announced.
+#[inline(always)]
+fn exec() -> Option<Event> {
+    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    let _ = HANDSHAKES.remove(tgid);
+    // SAFETY: as above.
+    unsafe { TRACKED.get(tgid) }?;
+    let event = Event { kind: EventKind::Exec as u32, pid: tgid, detail: 0, parent: 0 };
+    announce(event);
+    Some(event)
 }

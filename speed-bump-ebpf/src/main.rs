@@ -29,6 +29,7 @@ use speed_bump_abi::{Cookie, TrampolineKey};
 
 use crate::{
     maps::{SITES, TRAMPOLINES},
+    spin::{Bounded, Looping, Spin},
     visit::visit,
 };
 
@@ -42,11 +43,22 @@ fn cookie(context: &ProbeContext) -> Cookie {
 /// Native functions and USDT probes: the site is the function.
 #[uprobe]
 pub fn site(context: ProbeContext) -> u32 {
-    own_stack::insist(&context);
+    at_site::<Looping>(&context)
+}
+
+/// The same, for kernels before 5.17.
+#[uprobe]
+pub fn site_bounded(context: ProbeContext) -> u32 {
+    at_site::<Bounded>(&context)
+}
+
+#[inline(always)]
+fn at_site<S: Spin>(context: &ProbeContext) -> u32 {
+    own_stack::insist(context);
     // SAFETY: the helper has no preconditions.
     let entered_ns = unsafe { bpf_ktime_get_ns() };
-    if let Some(site) = SITES.get(cookie(&context).site) {
-        visit(site.function, site.overhead_ns, entered_ns, true);
+    if let Some(site) = SITES.get(cookie(context).site) {
+        visit::<S>(site.function, site.overhead_ns, entered_ns, true);
     }
     0
 }
@@ -66,7 +78,7 @@ pub fn trampoline(context: ProbeContext) -> u32 {
     let key = TrampolineKey { return_address, process: u64::from(cookie.process) };
     // SAFETY: the value is copied at once; the loader overwrites it only with another function index.
     if let Some(function) = unsafe { TRAMPOLINES.get(&key) } {
-        visit(*function, site.overhead_ns, entered_ns, false);
+        visit::<Looping>(*function, site.overhead_ns, entered_ns, false);
     }
     0
 }

@@ -23,6 +23,7 @@ use crate::{
     count,
     maps::{EVENTS, PYTHON_KEYS, PYTHON_PENDING, PYTHON_VERDICTS, SITES, fault},
     own_stack,
+    spin::Looping,
     visit::visit,
 };
 
@@ -38,7 +39,7 @@ pub fn python_usdt(context: ProbeContext) -> u32 {
     let index = index(&context, site, cookie.process);
     let Some(verdict) = PYTHON_VERDICTS.get(index) else { return 0 };
     match Verdict::from_bits(*verdict) {
-        Verdict::Function(function) => visit(function, site.overhead_ns, entered_ns, false),
+        Verdict::Function(function) => visit::<Looping>(function, site.overhead_ns, entered_ns, false),
         Verdict::Ignored => {}
         Verdict::Pending => {
             if let Some(pending) = PYTHON_PENDING.get_ptr_mut(index) {

@@ -6,14 +6,16 @@ use speed_bump_abi::{Coldness, FunctionEntry, FunctionStats, Policy};
 use crate::{
     count,
     maps::{COLDNESS, CONTROL, COUNTERS, FUNCTIONS, POLICIES, STATS},
-    signal, spin, telltale,
+    signal,
+    spin::Spin,
+    telltale,
 };
 
 /// Counts a call of `function` and delays it if its target's policy says so.
 #[inline(always)]
-pub fn visit(function: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
+pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
     let Some(entry) = FUNCTIONS.get(function) else { return };
-    visit_for(function, entry.target, overhead_ns, entered_ns, lookups_only);
+    visit_for::<S>(function, entry.target, overhead_ns, entered_ns, lookups_only);
 }
 
 /// The same where the call itself says which target selected the function.
@@ -23,7 +25,7 @@ pub fn visit(function: u32, overhead_ns: u32, entered_ns: u64, lookups_only: boo
 /// loses what was asked for. `lookups_only` says that nothing but look-ups in arrays lies between that reading and
 /// this call, as where coldness was measured.
 #[inline(always)]
-pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
+pub fn visit_for<S: Spin>(function: u32, target: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
     let Some(stats) = STATS.get_ptr_mut(function) else { return };
     // SAFETY: `stats` points to a live per-CPU map value.
     unsafe { count::add(&raw mut (*stats).calls, 1) };
@@ -64,13 +66,13 @@ pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64, 
             return missed(stats);
         }
     }
-    let mut spent_ns = spin_for(stats, delay_ns - helpers_ns, overhead_ns, entered_ns, now_ns);
+    let mut spent_ns = spin_for::<S>(stats, delay_ns - helpers_ns, overhead_ns, entered_ns, now_ns);
     // Last of all, as what was found out before may have changed meanwhile.
     if helpers_ns != 0 && !signal::send(policy.signal) {
         if policy.or_spin == 0 {
             return missed(stats);
         }
-        spent_ns = spin_for(stats, delay_ns, overhead_ns, entered_ns, entered_ns + spent_ns);
+        spent_ns = spin_for::<S>(stats, delay_ns, overhead_ns, entered_ns, entered_ns + spent_ns);
         helpers_ns = 0;
     }
     // SAFETY: as above.
@@ -84,12 +86,18 @@ pub fn visit_for(function: u32, target: u32, overhead_ns: u32, entered_ns: u64, 
 /// Spins so long, counted from `entered_ns` on and less the overhead; what has passed since then. A function of its own in BPF
 /// too, which is there once.
 #[inline(never)]
-fn spin_for(stats: *mut FunctionStats, ns: u64, overhead_ns: u64, entered_ns: u64, now_ns: u64) -> u64 {
+fn spin_for<S: Spin>(
+    stats: *mut FunctionStats,
+    ns: u64,
+    overhead_ns: u64,
+    entered_ns: u64,
+    now_ns: u64,
+) -> u64 {
     if ns <= overhead_ns {
         return 0;
     }
     telltale::walk();
-    let ended_ns = spin::until(entered_ns + (ns - overhead_ns), now_ns);
+    let ended_ns = S::until(entered_ns + (ns - overhead_ns), now_ns);
     telltale::observe(stats, ended_ns);
     ended_ns - entered_ns
 }

@@ -17,14 +17,13 @@ use serde::Serialize;
 use speed_bump_abi::{Coldness, Control, FunctionEntry, Policy, SiteArguments};
 
 use crate::{
-    engine::bpf::{BpfEngine, Capacity, EngineError, Hold, UprobeProgram},
-    kernel::TaskOffsets,
+    engine::bpf::{BpfEngine, Capacity, EngineError, Form, Hold, UprobeProgram},
+    kernel::{KernelFacts, TaskOffsets},
     probe::{
         attach::{self, AttachError, AttachSite, SiteGroup},
         file::ProbeFile,
         site::SiteKind,
     },
-    sys::bpf::UprobeAttachType,
     units::{Nanos, Pid},
 };
 use counter::Reading;
@@ -64,7 +63,7 @@ pub struct SiteCost {
 /// The machine's table of costs, and how this kernel attaches.
 #[derive(Clone, Debug)]
 pub struct Calibration {
-    attach_type: UprobeAttachType,
+    form: Form,
     costs: Vec<SiteCost>,
     coldness: [Coldness; Coldness::WAYS],
     nop5_survives_forks: bool,
@@ -114,7 +113,7 @@ impl Calibration {
     /// # Errors
     /// Missing privilege, or a kernel on which uprobes do not work.
     pub fn measure() -> Result<Self, CalibrateError> {
-        match Bench::new(UprobeAttachType::Multi, None).and_then(|bench| {
+        match Bench::new(Form::Multi, None).and_then(|bench| {
             // Up to 6.9 the link's process filter took the process for its main thread.
             Ok(bench.covers_threads()?.then_some(bench))
         }) {
@@ -122,12 +121,12 @@ impl Calibration {
             Ok(None) => tracing::debug!("uprobe_multi links miss threads on this kernel"),
             Err(error) => tracing::debug!("no uprobe_multi links on this kernel: {error}"),
         }
-        Bench::new(UprobeAttachType::PerfEvent, None)?.measure()
+        Bench::new(Form::single(&KernelFacts::read()), None)?.measure()
     }
 
-    /// How this kernel attaches best.
-    pub fn attach_type(&self) -> UprobeAttachType {
-        self.attach_type
+    /// In which form the programs work here.
+    pub fn form(&self) -> Form {
+        self.form
     }
 
     /// How a trap that finds the caches cold is told, and what it costs more, on the way in and on the way back.
@@ -204,13 +203,13 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(attach_type: UprobeAttachType, offsets: Option<TaskOffsets>) -> Result<Self, CalibrateError> {
+    fn new(form: Form, offsets: Option<TaskOffsets>) -> Result<Self, CalibrateError> {
         let stubs = Stub::all();
         let unprobed = costs_ns(&stubs);
         let count = u32::try_from(stubs.len()).unwrap_or(u32::MAX);
         let functions = count.saturating_add(1);
         let capacity = Capacity { targets: 1, sites: count, functions, trampolines: 0, python_usdt: false };
-        let mut engine = BpfEngine::load(capacity, attach_type, offsets, Hold::default())?;
+        let mut engine = BpfEngine::load(capacity, form, offsets, Hold::default())?;
         engine.set_control(Control { start_ns: 0, end_ns: u64::MAX, stop: 0 })?;
         let mut sites = Vec::new();
         for (index, stub) in (0_u32..).zip(&stubs) {
@@ -264,7 +263,10 @@ impl Bench {
         if made.calls < expected || made.delayed != 2 * sweep {
             return Err(CalibrateError::Miscounted { counted: made.calls, made: expected });
         }
-        let coldness = [way_in, self.way_back()?];
+        // Long spins are what it is about.
+        let has_long_spins = self.engine.form().longest_spin().is_none();
+        let way_back = if has_long_spins { self.way_back()? } else { Coldness::default() };
+        let coldness = [way_in, way_back];
         let nop5_survives_forks = self.nop5_survives_forks();
         let costs = self
             .stubs
@@ -277,9 +279,9 @@ impl Bench {
                 overhead: Nanos(delayed.saturating_sub(TRIAL_DELAY.0)),
             })
             .collect();
-        let attach_type = self.engine.attach_type();
+        let form = self.engine.form();
         Ok(Calibration {
-            attach_type,
+            form,
             costs,
             coldness,
             nop5_survives_forks,
@@ -372,3 +374,6 @@ fn touch(working_set: &mut Vec<u8>) {
     }
     std::hint::black_box(working_set);
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::Serialize;
 
 use crate::units::Nanos;
+use bpf::Form;
 
 pub mod bpf;
 pub mod kmod;
@@ -35,7 +36,7 @@ impl fmt::Display for EngineKind {
 /// Which engine the user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// `signal` for delays above [`signal::AUTOMATIC_ABOVE`] in processes that the helper is in, else `bpf`.
+    /// `signal` for delays above [`signal::automatic_above`] in processes that the helper is in, else `bpf`.
     #[default]
     Auto,
     /// This one alone.
@@ -44,9 +45,9 @@ pub enum EngineChoice {
 
 impl EngineChoice {
     /// The engine for a delay, in a process that the helper is in.
-    pub fn engine(self, delay: Nanos) -> EngineKind {
+    pub fn engine(self, delay: Nanos, form: Form) -> EngineKind {
         match self {
-            Self::Auto if delay > signal::AUTOMATIC_ABOVE => EngineKind::Signal,
+            Self::Auto if delay > signal::automatic_above(form) => EngineKind::Signal,
             // Nothing to spin.
             Self::Only(EngineKind::Signal) if delay > Nanos(0) => EngineKind::Signal,
             Self::Only(EngineKind::Kmod) => EngineKind::Kmod,

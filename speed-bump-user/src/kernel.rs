@@ -46,12 +46,9 @@ pub enum Lack {
     /// BPF programs at probes.
     #[error("no BPF programs at probes")]
     BpfEvents,
-    /// Cookies, which tell probe sites apart.
-    #[error("no BPF cookies (bpf_get_attach_cookie), which tell probe sites apart")]
-    Cookies,
-    /// `bpf_loop`, which spins the delay.
-    #[error("no bpf_loop, which spins the delays")]
-    BpfLoop,
+    /// Ring buffers, by which the programs tell of what happens.
+    #[error("no BPF ring buffers, by which the programs tell of forks and execs")]
+    RingBuffers,
     /// BPF programs may not read kernel memory.
     #[error("the kernel is locked down (confidentiality): BPF programs may not read its memory")]
     KernelReads,
@@ -64,7 +61,7 @@ impl Lack {
             Self::Bpf => Some("CONFIG_BPF_SYSCALL"),
             Self::Uprobes => Some("CONFIG_UPROBE_EVENTS"),
             Self::BpfEvents => Some("CONFIG_BPF_EVENTS"),
-            Self::Sysfs | Self::Cookies | Self::BpfLoop | Self::KernelReads => None,
+            Self::Sysfs | Self::RingBuffers | Self::KernelReads => None,
         }
     }
 }
@@ -81,7 +78,7 @@ impl KernelError {
             (_, Some(option)) => format!("use a kernel built with {option}=y"),
             (Lack::Sysfs, _) => "mount sysfs on /sys (in a container: the host's)".to_owned(),
             (Lack::KernelReads, _) => "boot with lockdown=integrity, or without Secure Boot".to_owned(),
-            _ => "use Linux 5.17 or later (5.15 brought cookies, 5.17 bpf_loop)".to_owned(),
+            _ => "use Linux 5.8 or later; all delays and sources are there from 5.17 on".to_owned(),
         }
     }
 
@@ -111,8 +108,7 @@ impl KernelFacts {
             (self.bpf == Support::No, Lack::Bpf),
             (self.uprobe_pmu.is_none(), no_uprobes),
             (self.probe_programs == Support::No, Lack::BpfEvents),
-            (!self.has_cookies(), Lack::Cookies),
-            (!self.has_bpf_loop(), Lack::BpfLoop),
+            (!self.has_ring_buffers(), Lack::RingBuffers),
             (!self.has_kernel_reads(), Lack::KernelReads),
         ]
         .into_iter()
@@ -135,8 +131,13 @@ impl KernelFacts {
         }
     }
 
+    /// Whether programs can write to ring buffers: asked, or by version (5.8).
+    fn has_ring_buffers(&self) -> bool {
+        self.ring_buffers.or_since(self.version, KernelVersion::new(5, 8))
+    }
+
     /// Whether a probe can carry a cookie: asked, or by version (5.15).
-    fn has_cookies(&self) -> bool {
+    pub fn has_cookies(&self) -> bool {
         self.cookies.or_since(self.version, KernelVersion::new(5, 15))
     }
 
@@ -170,6 +171,7 @@ mod tests {
             event_sources: true,
             uprobe_pmu: Some(8),
             probe_programs: Support::Yes,
+            ring_buffers: Support::Yes,
             cookies: Support::Yes,
             bpf_loop: Support::Yes,
             kernel_reads: Support::Yes,
@@ -208,8 +210,7 @@ mod tests {
             ),
             (KernelFacts { uprobe_pmu: None, event_sources: false, ..good() }, ["/sys", "mount"]),
             (KernelFacts { probe_programs: Support::No, ..good() }, ["6.1.0", "CONFIG_BPF_EVENTS"]),
-            (KernelFacts { cookies: Support::No, ..good() }, ["6.1.0", "5.15"]),
-            (KernelFacts { bpf_loop: Support::No, ..good() }, ["6.1.0", "5.17"]),
+            (KernelFacts { ring_buffers: Support::No, ..good() }, ["6.1.0", "5.8"]),
             (KernelFacts { kernel_reads: Support::No, ..good() }, ["locked down", "lockdown=integrity"]),
             (
                 KernelFacts { kernel_reads: unknown(), lockdown: Some(Lockdown::Confidentiality), ..good() },

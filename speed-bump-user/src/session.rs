@@ -10,6 +10,7 @@ pub mod functions;
 mod helpers;
 pub mod kmod;
 mod late_files;
+mod limits;
 pub mod processes;
 pub mod python;
 pub mod report;
@@ -103,6 +104,14 @@ pub enum SessionError {
     /// The engine `signal` cannot be used.
     #[error("{0}")]
     Signal(String),
+    /// The kernel is too old for what a line of the targets file, or a flag, asks for.
+    #[error("line {line}: {lack}")]
+    OldKernel {
+        /// The line.
+        line: usize,
+        /// Why, and the way out.
+        lack: String,
+    },
     /// Under `strict`: a Python target selects nothing among what is loaded.
     #[error("{0}")]
     NothingSelected(String),
@@ -221,8 +230,9 @@ impl Session {
         hold: Hold,
         roots: &[(Process, Plan)],
     ) -> Result<Self, SessionError> {
+        limits::check(&resolver, &settings, roots)?;
         let signals = signals::Signals::choose(&resolver, &settings, roots)?;
-        let mut engine = BpfEngine::load(capacity, resolver.calibration().attach_type(), follow, hold)?;
+        let mut engine = BpfEngine::load(capacity, resolver.calibration().form(), follow, hold)?;
         for (index, target) in resolver.targets().iter() {
             let delay = target.delay.unwrap_or(settings.delay);
             let frequency = target.frequency.map_or(settings.frequency, u64::from);

@@ -5,7 +5,11 @@
 use std::process::Command;
 
 use serde_json::json;
-use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, tool};
+use speed_bump_testing::{
+    Attached, Fixture, Service,
+    session::{obstacle, obstacle_to_frequency, obstacle_to_long_spins},
+    skip, tool,
+};
 
 fn start(threads: u32) -> (Fixture, Service) {
     let fixture = Fixture::service().unwrap();
@@ -40,7 +44,7 @@ fn functions_of_the_executable_and_of_a_library_are_counted_exactly() {
 
 #[test]
 fn calls_of_many_threads_are_counted_exactly() {
-    if let Some(why) = obstacle() {
+    if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");
     }
     let (_fixture, mut service) = start(0);
@@ -76,7 +80,7 @@ fn workers_that_run_before_during_and_after_are_counted_as_they_count_themselves
 
 #[test]
 fn threads_that_preempt_one_another_in_delays_are_told_apart() {
-    if let Some(why) = obstacle() {
+    if let Some(why) = obstacle().or_else(obstacle_to_long_spins) {
         return skip!("{why}");
     }
     // More of them than processors, and delays in which a preemptible kernel changes over to another one. The targets ask for
@@ -136,7 +140,7 @@ fn aliases_are_one_function_with_all_its_names() {
 
 #[test]
 fn frequency_counts_per_target_over_its_functions() {
-    if let Some(why) = obstacle() {
+    if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");
     }
     let (_fixture, mut service) = start(0);
@@ -160,7 +164,7 @@ fn frequency_counts_per_target_over_its_functions() {
 
 #[test]
 fn options_of_a_line_win_over_the_flags() {
-    if let Some(why) = obstacle() {
+    if let Some(why) = obstacle().or_else(obstacle_to_long_spins) {
         return skip!("{why}");
     }
     let (fixture, mut service) = start(0);
@@ -241,7 +245,7 @@ fn an_indirect_function_is_told_and_not_probed() {
 
 #[test]
 fn functions_of_libc_that_python_calls() {
-    if let Some(why) = obstacle() {
+    if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");
     }
     let Some(python) = speed_bump_testing::pythons().first() else { return skip!("no Python") };

@@ -21,7 +21,7 @@ impl Calibration {
     /// # Errors
     /// As [`Calibration::measure`]; or our own process cannot be signalled.
     pub fn measure_signal(&mut self, offsets: TaskOffsets) -> Result<(), CalibrateError> {
-        let mut bench = Bench::new(self.attach_type, Some(offsets))?;
+        let mut bench = Bench::new(self.form, Some(offsets))?;
         let Some((site, stub, unprobed)) = bench.everyday() else { return Ok(()) };
         bench.engine.set_coldness([self.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;
         let overhead_ns = u32::try_from(self.cost(stub.kind).overhead.0).unwrap_or(u32::MAX);

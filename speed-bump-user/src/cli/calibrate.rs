@@ -13,9 +13,9 @@ use super::{
 };
 use crate::{
     calibrate::{Calibration, SiteCost},
+    engine::bpf::Form,
     kernel::KernelFacts,
     probe::site::SiteKind,
-    sys::bpf::UprobeAttachType,
     units::Nanos,
 };
 
@@ -34,9 +34,11 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
     let calibration = Calibration::measure()?;
     let table = Table {
         kernel: KernelFacts::read().release,
-        links: match calibration.attach_type() {
-            UprobeAttachType::Multi => "uprobe_multi: one link for all sites of a file",
-            UprobeAttachType::PerfEvent => "perf events: one for each site",
+        links: match calibration.form() {
+            Form::Multi => "uprobe_multi: one link for all sites of a file",
+            Form::Single => "perf events: one for each site",
+            Form::Bounded => "perf events: one for each site; programs without bpf_loop",
+            Form::Copied => "perf events: one for each site; programs without bpf_loop and cookies",
         },
         costs: calibration.costs(),
         deadly_in_children: calibration

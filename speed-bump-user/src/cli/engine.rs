@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     calibrate::Calibration,
-    engine::{EngineChoice, EngineKind, signal::AUTOMATIC_ABOVE},
+    engine::{EngineChoice, EngineKind, signal::automatic_above},
     kernel::{TaskOffsets, namespace::Namespace},
     probe::{plan::Plan, resolve::Resolver},
     targets::{TargetKind, Targets},
@@ -29,9 +29,10 @@ pub(super) fn prepare(
             "--engine signal needs the helper in the process: leave out --no-inject, or use --engine bpf";
         return Err(Failure::new(USAGE, anyhow!(text)));
     }
+    let form = calibration.form();
     let is_wanted = targets
         .iter()
-        .any(|(_, target)| select.engine.engine(target.delay.unwrap_or(default)) == EngineKind::Signal);
+        .any(|(_, target)| select.engine.engine(target.delay.unwrap_or(default), form) == EngineKind::Signal);
     if !is_wanted || select.no_inject || !(is_asked_for || targets.has_kind(TargetKind::Python)) {
         return Ok(());
     }
@@ -64,7 +65,11 @@ fn offsets() -> Result<TaskOffsets, String> {
 /// Who will spin a delay in a process.
 pub(super) fn of(choice: EngineChoice, delay: Nanos, plan: &Plan, calibration: &Calibration) -> EngineKind {
     let helper_is_in = plan.wants_helper() || choice.wants_helper();
-    if helper_is_in && calibration.signal().is_some() { choice.engine(delay) } else { EngineKind::Bpf }
+    if helper_is_in && calibration.signal().is_some() {
+        choice.engine(delay, calibration.form())
+    } else {
+        EngineKind::Bpf
+    }
 }
 
 /// The engines for a process, in words.
@@ -79,7 +84,9 @@ pub(super) fn in_words(
     kinds.sort_unstable_by_key(|kind| *kind == EngineKind::Signal);
     kinds.dedup();
     match kinds.as_slice() {
-        [EngineKind::Bpf, EngineKind::Signal] => format!("bpf, and signal above {AUTOMATIC_ABOVE}"),
+        [EngineKind::Bpf, EngineKind::Signal] => {
+            format!("bpf, and signal above {}", automatic_above(calibration.form()))
+        }
         [kind, ..] => kind.to_string(),
         [] => EngineKind::Bpf.to_string(),
     }
@@ -97,19 +104,24 @@ pub(super) fn long_delays(
     planned: &[Planned],
     default: Nanos,
 ) -> Vec<String> {
+    let form = resolver.calibration().form();
+    if form.longest_spin().is_some() {
+        return Vec::new(); // such a delay is refused, or the helper's
+    }
     let in_kernel = |delay| {
         let is_bpf = |planned: &Planned| {
             of(select.engine, delay, &planned.plan, resolver.calibration()) == EngineKind::Bpf
         };
         // Of a command nothing is known but whether the helper may come.
         let any = planned.is_empty()
-            && (resolver.calibration().signal().is_none() || select.engine.engine(delay) == EngineKind::Bpf);
+            && (resolver.calibration().signal().is_none()
+                || select.engine.engine(delay, form) == EngineKind::Bpf);
         any || planned.iter().any(is_bpf)
     };
     let mut notices = Vec::new();
     for (_, target) in resolver.targets().iter() {
         let delay = target.delay.unwrap_or(default);
-        if delay > AUTOMATIC_ABOVE && in_kernel(delay) {
+        if delay > automatic_above(form) && in_kernel(delay) {
             notices.push(format!(
                 "warning: line {}: a delay of {delay} is spun in the kernel, where nothing else runs on that \
                  CPU meanwhile unless the kernel is fully preemptible; as many threads as there are CPUs can \

@@ -93,6 +93,7 @@ impl From<SessionError> for Failure {
             | SessionError::Map(_)
             | SessionError::Python(_)
             | SessionError::Signal(_)
+            | SessionError::OldKernel { .. }
             | SessionError::Stopped
             | SessionError::Thread(_) => SYSTEM,
         };

@@ -3,6 +3,8 @@
 
 use rustix::process::{Resource, getrlimit};
 
+use speed_bump_abi::Policy;
+
 use super::{Check, engines, privileges};
 use crate::{
     kernel::{
@@ -10,6 +12,7 @@ use crate::{
         TaskOffsets, TaskOffsetsError,
     },
     sys::breakpoint,
+    units::Nanos,
 };
 
 /// Everything that the checks of the machine go by.
@@ -71,9 +74,6 @@ pub fn checks(machine: &Machine) -> Vec<Check> {
     checks
 }
 
-/// The oldest kernel that can do everything: `bpf_loop`.
-const OLDEST: KernelVersion = KernelVersion::new(5, 17);
-
 fn kernel_version(kernel: &KernelFacts) -> Check {
     let detail = format!("Linux {} on {}", kernel.release, kernel.machine);
     if kernel.machine != std::env::consts::ARCH {
@@ -85,8 +85,8 @@ fn kernel_version(kernel: &KernelFacts) -> Check {
         );
     }
     // A distribution may have brought the features to an older kernel: the checks of the features decide.
-    if !kernel.has_bpf_loop() {
-        return Check::fail("kernel", detail, format!("use Linux {OLDEST} or later"));
+    if let Some(check) = lack(kernel, "kernel", &[Lack::RingBuffers]) {
+        return Check { detail: format!("{detail}: {}", check.detail), ..check };
     }
     Check::pass("kernel", detail)
 }
@@ -131,22 +131,30 @@ fn semaphores(kernel: &KernelFacts) -> Check {
     }
 }
 
-fn feature(kernel: &KernelFacts, name: &str, missing: Lack, answer: &Support) -> Check {
-    lack(kernel, name, &[missing]).unwrap_or_else(|| match answer {
+/// A feature that kernels may lack, with what cannot be had then.
+fn feature(kernel: &KernelFacts, name: &str, has: bool, answer: &Support, without: &str) -> Check {
+    match answer {
+        _ if !has => Check::warn(name, format!("absent: {without}"), "use Linux 5.17 or later"),
         Support::Unknown(reason) => Check::skip(
             name,
             format!("cannot be tried ({reason}), but is expected of Linux {}", kernel.version),
         ),
         _ => Check::pass(name, "tried, works"),
-    })
+    }
 }
 
 fn bpf_loop(kernel: &KernelFacts) -> Check {
-    feature(kernel, "bpf_loop", Lack::BpfLoop, &kernel.bpf_loop)
+    let longest = Nanos(Policy::PROGRAMS_SHARE_NS);
+    let without = format!(
+        "delays above {longest} are the helper's (`--engine signal`), Python functions are seen through the helper alone, and \
+         what starts under `run` is not held until the tool is ready"
+    );
+    feature(kernel, "bpf_loop", kernel.has_bpf_loop(), &kernel.bpf_loop, &without)
 }
 
 fn cookies(kernel: &KernelFacts) -> Check {
-    feature(kernel, "BPF cookies", Lack::Cookies, &kernel.cookies)
+    let without = "each probe site gets a BPF program of its own, and `frequency` cannot be used";
+    feature(kernel, "BPF cookies", kernel.has_cookies(), &kernel.cookies, without)
 }
 
 fn uprobe_multi(kernel: &KernelFacts) -> Check {
@@ -263,6 +271,7 @@ mod tests {
                 semaphores: true,
                 bpf: Support::Yes,
                 probe_programs: Support::Yes,
+                ring_buffers: Support::Yes,
                 cookies: Support::Yes,
                 bpf_loop: Support::Yes,
                 kernel_reads: Support::Yes,
@@ -298,16 +307,16 @@ mod tests {
         let cases: [(&str, CheckStatus, Break); 31] = [
             ("kernel", Fail, |m| m.kernel.machine = "pdp11".to_owned()),
             ("kernel", Fail, |m| {
-                m.kernel.version = KernelVersion::new(5, 10);
-                m.kernel.bpf_loop = Support::No;
+                m.kernel.version = KernelVersion::new(5, 7);
+                m.kernel.ring_buffers = Support::No;
             }),
             ("BPF", Fail, |m| m.kernel.bpf = Support::No),
             ("BPF", Fail, |m| m.kernel.probe_programs = Support::No),
             ("BPF", Skip, |m| m.kernel.bpf = Support::Unknown("EPERM".to_owned())),
             ("uprobes", Fail, |m| m.kernel.uprobe_pmu = None),
             ("USDT semaphores", Warn, |m| m.kernel.semaphores = false),
-            ("bpf_loop", Fail, |m| m.kernel.bpf_loop = Support::No),
-            ("BPF cookies", Fail, |m| m.kernel.cookies = Support::No),
+            ("bpf_loop", Warn, |m| m.kernel.bpf_loop = Support::No),
+            ("BPF cookies", Warn, |m| m.kernel.cookies = Support::No),
             ("uprobe_multi", Warn, |m| m.kernel.uprobe_multi = Support::No),
             ("uprobe_multi", Warn, |m| m.kernel.uprobe_multi_pid = Support::No),
             ("BTF", Warn, |m| m.task_offsets = TaskOffsets::from_btf(b"")),

@@ -5,7 +5,9 @@ use std::cell::LazyCell;
 use super::Check;
 use crate::{
     calibrate::Calibration,
+    engine::bpf::Form,
     inject,
+    kernel::KernelFacts,
     probe::{
         resolve::python::{anonymous, perf_map_of},
         site::SiteKind,
@@ -54,7 +56,8 @@ fn check<'c>(
     let Interpreter { version, has_function_entry, has_jit, .. } = interpreter;
     let refusal = inject::would_try(process).err().map(|error| error.to_string());
     let injection = refusal.as_deref().map_or(Injection::Allowed, Injection::Refused);
-    let facts = Facts { injection, version, has_trampolines, has_function_entry, has_jit };
+    let kernel_tells = Form::single(&KernelFacts::read()).has_python_programs();
+    let facts = Facts { injection, version, has_trampolines, has_function_entry, has_jit, kernel_tells };
     Some(match entry_source::choose(&facts) {
         Ok(EntrySource::Helper) => Check::pass(
             name,

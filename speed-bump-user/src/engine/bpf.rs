@@ -3,11 +3,14 @@
 //! All policy is data in maps: changing a delay is one map update, without a new attachment. Nothing here
 //! attaches to a process; see [`probe::attach`](crate::probe::attach).
 
+mod copies;
+mod form;
 mod object;
+mod programs;
 
 use std::{
     io,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
 };
 
 use aya::{
@@ -23,11 +26,14 @@ use speed_bump_abi::{
 
 use crate::{
     kernel::TaskOffsets,
-    sys::bpf::UprobeAttachType,
     units::{Nanos, Pid},
 };
 
+pub use form::Form;
 pub use object::EngineError;
+pub use programs::{SiteProgram, UprobeProgram};
+
+use programs::Programs;
 
 /// How many of each the session needs; the maps are created with these sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,26 +59,10 @@ pub struct Hold {
     pub tasks: u64,
 }
 
-/// The programs that are attached to uprobes, by how a hit names its function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum UprobeProgram {
-    /// The site is the function: native functions and USDT probes.
-    Site,
-    /// The return address is in the function's trampoline: CPython with `-X perf`.
-    Trampoline,
-    /// The probe's arguments name the function: CPython's `function__entry`.
-    PythonUsdt,
-    /// The registers name the function: the stub of the helper in a Python process.
-    PythonHelper,
-}
-
 /// The loaded BPF object.
 pub struct BpfEngine {
-    attach_type: UprobeAttachType,
-    site: OwnedFd,
-    trampoline: OwnedFd,
-    python_usdt: OwnedFd,
-    python_helper: OwnedFd,
+    form: Form,
+    programs: Programs,
     control: Array<MapData, Control>,
     control_fd: OwnedFd,
     coldness: Array<MapData, Coldness>,
@@ -102,12 +92,11 @@ impl BpfEngine {
     /// Missing privilege, a kernel without what the programs need, or not enough memory.
     pub fn load(
         capacity: Capacity,
-        attach_type: UprobeAttachType,
+        form: Form,
         offsets: Option<TaskOffsets>,
         hold: Hold,
     ) -> Result<Self, EngineError> {
-        let object::Loaded { mut ebpf, site, trampoline, python_usdt, python_helper } =
-            object::load(capacity, attach_type, offsets, hold)?;
+        let object::Loaded { mut ebpf, programs } = object::load(capacity, form, offsets, hold)?;
         let control_fd = match ebpf.map(maps::CONTROL) {
             Some(Map::Array(map)) => {
                 map.fd().as_fd().try_clone_to_owned().map_err(EngineError::Descriptor)?
@@ -131,11 +120,8 @@ impl BpfEngine {
         let events = take(maps::EVENTS)?;
         let held = take(maps::HELD)?;
         Ok(Self {
-            attach_type,
-            site,
-            trampoline,
-            python_usdt,
-            python_helper,
+            form,
+            programs,
             control: control.try_into()?,
             control_fd,
             coldness: coldness.try_into()?,
@@ -156,19 +142,17 @@ impl BpfEngine {
         })
     }
 
-    /// How the programs were loaded to be attached.
-    pub fn attach_type(&self) -> UprobeAttachType {
-        self.attach_type
+    /// In which form the programs are.
+    pub fn form(&self) -> Form {
+        self.form
     }
 
-    /// The program to link.
-    pub fn program(&self, program: UprobeProgram) -> BorrowedFd<'_> {
-        match program {
-            UprobeProgram::Site => self.site.as_fd(),
-            UprobeProgram::Trampoline => self.trampoline.as_fd(),
-            UprobeProgram::PythonUsdt => self.python_usdt.as_fd(),
-            UprobeProgram::PythonHelper => self.python_helper.as_fd(),
-        }
+    /// The program to attach to a site.
+    ///
+    /// # Errors
+    /// `Unsupported` for a program that this form lacks; what `BPF_PROG_LOAD` returns where each site has its own.
+    pub fn program(&self, program: UprobeProgram, site: u32) -> io::Result<SiteProgram<'_>> {
+        self.programs.program(program, site)
     }
 
     /// Sets the window in which calls are delayed, or stops the session.
@@ -320,9 +304,9 @@ impl BpfEngine {
     /// # Errors
     /// Missing privilege, or a kernel without these tracepoints.
     pub fn follow_processes(&mut self) -> Result<(), EngineError> {
-        for (name, tracepoint) in
-            [(maps::PROGRAM_FORK, "sched_process_fork"), (maps::PROGRAM_EXEC, "sched_process_exec")]
-        {
+        let exec =
+            if self.form.longest_spin().is_some() { maps::PROGRAM_EXEC_BOUNDED } else { maps::PROGRAM_EXEC };
+        for (name, tracepoint) in [(maps::PROGRAM_FORK, "sched_process_fork"), (exec, "sched_process_exec")] {
             let program: &mut RawTracePoint = self
                 .follow
                 .program_mut(name)

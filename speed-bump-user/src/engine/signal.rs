@@ -12,6 +12,7 @@ use rustix::fs::OFlags;
 
 use speed_bump_abi::control_block::SIGNALS;
 
+use super::bpf::Form;
 use crate::{
     process::{Process, SignalMasks},
     units::Nanos,
@@ -19,7 +20,13 @@ use crate::{
 
 /// Delays longer than this are spun by the helper where it is in, as the kernel's would hold up whatever else is to run
 /// on the processor.
-pub const AUTOMATIC_ABOVE: Nanos = Nanos(1_000_000);
+const AUTOMATIC_ABOVE: Nanos = Nanos(1_000_000);
+
+/// From where on the helper spins, where it is in: 1 ms, or what the programs can spin at all.
+pub fn automatic_above(form: Form) -> Nanos {
+    form.longest_spin().unwrap_or(AUTOMATIC_ABOVE)
+}
+
 /// The signal that is taken first: programs that use real-time signals begin at either end.
 pub const PREFERRED: u32 = 50;
 /// glibc and musl keep those below for themselves, or give them out as the first (pthreads(7)).

@@ -29,6 +29,8 @@ pub struct KernelFacts {
     pub bpf: Support,
     /// BPF programs at probes (CONFIG_BPF_EVENTS).
     pub probe_programs: Support,
+    /// Ring buffers between BPF programs and us (5.8).
+    pub ring_buffers: Support,
     /// `bpf_get_attach_cookie` (5.15).
     pub cookies: Support,
     /// `bpf_loop` (5.17).
@@ -95,6 +97,7 @@ impl KernelFacts {
             semaphores: std::path::Path::new(support::UPROBE_PMU).join("format/ref_ctr_offset").exists(),
             bpf,
             probe_programs: probes.programs,
+            ring_buffers: probes.ring_buffers,
             cookies: probes.cookies,
             bpf_loop: probes.bpf_loop,
             send_signal: probes.send_signal,

@@ -9,8 +9,9 @@ use std::{
 };
 
 use aya::{
+    maps::MapType,
     programs::{ProgramError, ProgramType},
-    sys::{BpfHelper, is_helper_supported, is_program_supported},
+    sys::{BpfHelper, is_helper_supported, is_map_supported, is_program_supported},
 };
 
 use super::KernelVersion;
@@ -55,6 +56,7 @@ impl Support {
 /// Answers that need a loaded program.
 pub(super) struct Probes {
     pub(super) programs: Support,
+    pub(super) ring_buffers: Support,
     pub(super) cookies: Support,
     pub(super) bpf_loop: Support,
     pub(super) send_signal: Support,
@@ -68,6 +70,7 @@ impl Probes {
     pub(super) fn same(answer: &Support) -> Self {
         Self {
             programs: answer.clone(),
+            ring_buffers: answer.clone(),
             cookies: answer.clone(),
             bpf_loop: answer.clone(),
             send_signal: answer.clone(),
@@ -134,6 +137,7 @@ pub(super) fn probes() -> Probes {
     let (uprobe_multi, uprobe_multi_pid) = uprobe_multi();
     Probes {
         programs: Support::from_aya(is_program_supported(ProgramType::KProbe)),
+        ring_buffers: Support::from_aya(is_map_supported(MapType::RingBuf).map_err(ProgramError::from)),
         cookies: helper(BpfHelper::BPF_FUNC_get_attach_cookie),
         bpf_loop: helper(BpfHelper::BPF_FUNC_loop),
         send_signal: helper(BpfHelper::BPF_FUNC_send_signal_thread),
@@ -278,6 +282,7 @@ mod tests {
             return;
         }
         // Later features never come without earlier ones.
+        assert!(probes.cookies == Support::No || probes.ring_buffers == Support::Yes);
         assert!(probes.bpf_loop == Support::No || probes.cookies == Support::Yes);
         assert!(probes.uprobe_multi == Support::No || probes.bpf_loop == Support::Yes);
         assert!(probes.uprobe_multi_pid == Support::No || probes.uprobe_multi == Support::Yes);

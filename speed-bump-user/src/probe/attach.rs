@@ -14,10 +14,10 @@ use speed_bump_abi::Cookie;
 
 use super::file::ProbeFile;
 use crate::{
-    engine::bpf::{BpfEngine, UprobeProgram},
+    engine::bpf::{BpfEngine, Form, SiteProgram, UprobeProgram},
     sys::{
-        bpf::{self, MultiSites, UprobeAttachType},
-        perf_event::UprobeSource,
+        bpf::{self, MultiSites},
+        perf_event::{self, UprobeSource},
     },
     units::{FileOffset, Pid},
 };
@@ -103,10 +103,10 @@ pub struct Attachment {
     sites: usize,
 }
 
-/// A site's link, and the event that it hangs on.
+/// A site's event, and the link of a program that is not its own.
 #[derive(Debug)]
 struct SingleLink {
-    _link: OwnedFd,
+    _link: Option<OwnedFd>,
     _event: OwnedFd,
 }
 
@@ -152,9 +152,9 @@ pub fn attach(
         refused: Vec::new(),
     };
     for group in groups {
-        match engine.attach_type() {
-            UprobeAttachType::Multi => attaching.multi(group, &group.sites)?,
-            UprobeAttachType::PerfEvent => attaching.single(group)?,
+        match engine.form() {
+            Form::Multi => attaching.multi(group, &group.sites)?,
+            Form::Single | Form::Bounded | Form::Copied => attaching.single(group)?,
         }
     }
     Ok((attaching.attachment, attaching.refused))
@@ -170,7 +170,7 @@ pub fn attach_to_family(
     pid: Pid,
     group: &SiteGroup,
 ) -> Result<Option<Attachment>, AttachError> {
-    if engine.attach_type() != UprobeAttachType::Multi {
+    if engine.form() != Form::Multi {
         return Ok(None);
     }
     let mut attaching = Attaching {
@@ -215,7 +215,13 @@ impl Attaching<'_> {
             semaphores: &semaphores,
             cookies: &cookies,
         };
-        match bpf::link_uprobe_multi(self.engine.program(group.program), &arrays, only) {
+        // One program for all of them, whichever site is named.
+        let linked = match self.engine.program(group.program, 0) {
+            Ok(SiteProgram::Shared(program)) => bpf::link_uprobe_multi(program, &arrays, only),
+            Ok(SiteProgram::Own(_)) => Err(io::ErrorKind::Unsupported.into()),
+            Err(error) => Err(error),
+        };
+        match linked {
             Ok(link) => {
                 self.attachment.multi.push(link);
                 self.attachment.sites += sites.len();
@@ -245,8 +251,15 @@ impl Attaching<'_> {
             let linked = source
                 .open(group.file.attach_path(), site.offset, site.semaphore, self.pid)
                 .and_then(|event| {
-                    let program = self.engine.program(group.program);
-                    let link = bpf::link_perf_event(program, event.as_fd(), self.cookie(site))?;
+                    let link = match self.engine.program(group.program, site.site)? {
+                        SiteProgram::Shared(program) => {
+                            Some(bpf::link_perf_event(program, event.as_fd(), self.cookie(site))?)
+                        }
+                        SiteProgram::Own(program) => {
+                            perf_event::set_program(event.as_fd(), program.as_fd())?;
+                            None
+                        }
+                    };
                     Ok(SingleLink { _link: link, _event: event })
                 });
             match linked {

@@ -97,6 +97,9 @@ pub struct Facts<'a> {
     /// The interpreter can compile at run time, as [`Interpreter::has_jit`](super::interpreter::Interpreter)
     /// says; perf trampolines and the JIT exclude each other.
     pub has_jit: bool,
+    /// The kernel runs the programs that tell Python functions apart without the helper
+    /// ([`Form::has_python_programs`](crate::engine::bpf::Form::has_python_programs)).
+    pub kernel_tells: bool,
 }
 
 /// Why a source shows no calls, and what would.
@@ -166,6 +169,9 @@ pub enum NoEntries {
         /// The interpreter's version.
         version: PythonVersion,
     },
+    /// The kernel does not run the programs of the other sources.
+    #[error("on kernels before Linux 5.17 Python functions are told apart by the helper alone")]
+    OldKernel,
     /// The probe was asked for, and this build does not hold it, or not one that fires.
     #[error(
         "CPython {version} has no probe function__entry here: it needs --with-dtrace and a release up to 3.10 \
@@ -190,7 +196,7 @@ pub fn choose(facts: &Facts<'_>) -> Result<EntrySource, NoEntries> {
     let version = facts.version;
     let other = match (&perf_map, &usdt) {
         (NoEntries::NoTrampolines { .. }, _) => perf_map,
-        (_, NoEntries::GeneratorsOnly { .. }) => usdt,
+        (_, NoEntries::GeneratorsOnly { .. } | NoEntries::OldKernel) => usdt,
         _ => NoEntries::NotInThisBuild { version },
     };
     Err(NoEntries::NorHelper { helper: Box::new(helper), other: Box::new(other) })
@@ -220,6 +226,7 @@ pub fn check(source: EntrySource, facts: &Facts<'_>) -> Result<(), NoEntries> {
             Injection::Forbidden => Err(NoEntries::InjectionForbidden),
             Injection::Refused(why) => Err(NoEntries::HelperRefused { why: why.to_owned() }),
         },
+        EntrySource::PerfMap | EntrySource::Usdt if !facts.kernel_tells => Err(NoEntries::OldKernel),
         EntrySource::PerfMap if !version.is_at_least(3, 12) => Err(NoEntries::BeforeTrampolines { version }),
         EntrySource::PerfMap if !facts.has_trampolines => {
             Err(NoEntries::NoTrampolines { version, has_jit: facts.has_jit })
@@ -239,7 +246,7 @@ mod tests {
     fn facts(minor: u8, has_trampolines: bool, has_function_entry: bool) -> Facts<'static> {
         let injection = Injection::Forbidden;
         let version = PythonVersion::new(3, minor);
-        Facts { injection, version, has_trampolines, has_function_entry, has_jit: false }
+        Facts { injection, version, has_trampolines, has_function_entry, has_jit: false, kernel_tells: true }
     }
 
     #[test]
@@ -262,6 +269,14 @@ mod tests {
         assert!(may && text.contains("a debugger holds it") && text.contains("-X perf"), "{text}");
         let (_, text) = why(Injection::Forbidden).unwrap_or_default();
         assert!(text.contains("--no-inject") && text.contains("-X perf"), "{text}");
+    }
+
+    #[test]
+    fn on_an_old_kernel_the_helper_is_all_there_is() {
+        let with = |injection| choose(&Facts { injection, kernel_tells: false, ..facts(13, true, true) });
+        assert_eq!(with(Injection::Allowed), Ok(EntrySource::Helper));
+        let why = with(Injection::Forbidden).err().map(|why| why.to_string()).unwrap_or_default();
+        assert!(why.contains("--no-inject") && why.contains("5.17"), "{why}");
     }
 
     #[test]

@@ -28,7 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// The signals of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
-    choice: EngineChoice,
+    /// Whether the program may spin where no signal may be sent.
+    or_spin: bool,
     assigned: Vec<DelaySignal>,
     cost: Nanos,
     /// Whether any helper has answered.
@@ -43,27 +44,29 @@ impl Signals {
         roots: &[(Process, Plan)],
     ) -> Result<Self, SessionError> {
         let choice = settings.engine;
+        let form = resolver.calibration().form();
+        let or_spin = choice == EngineChoice::Auto && form.longest_spin().is_none();
         let Some(cost) = resolver.calibration().signal() else {
-            return Ok(Self { choice, ..Self::default() });
+            return Ok(Self { or_spin, ..Self::default() });
         };
         let delays: BTreeSet<Nanos> = resolver
             .targets()
             .iter()
             .map(|(_, target)| target.delay.unwrap_or(settings.delay))
-            .filter(|delay| choice.engine(*delay) == EngineKind::Signal)
+            .filter(|delay| choice.engine(*delay, form) == EngineKind::Signal)
             .collect();
         // One that has ended is told of later.
         let masks = roots.iter().filter_map(|(process, _)| signal::masks(process).ok());
         let used = masks.fold(0, |used, masks| used | masks.used());
         let assigned = match signal::choose(&delays, used) {
             Ok(assigned) => assigned,
-            Err(error) if choice == EngineChoice::Auto => {
+            Err(error) if or_spin => {
                 tracing::warn!("long delays are spun in the kernel: {error}");
                 Vec::new()
             }
             Err(error) => return Err(SessionError::Signal(error.to_string())),
         };
-        Ok(Self { choice, assigned, cost, any_answered: false })
+        Ok(Self { or_spin, assigned, cost, any_answered: false })
     }
 
     /// What the BPF program does on a call with this delay.
@@ -72,7 +75,7 @@ impl Signals {
         match self.assigned.iter().find(|signal| signal.delay == delay) {
             Some(signal) => Policy {
                 signal: signal.number,
-                or_spin: u32::from(self.choice == EngineChoice::Auto),
+                or_spin: u32::from(self.or_spin),
                 signal_ns: self.cost.0,
                 ..plain
             },
@@ -89,7 +92,7 @@ impl Signals {
     /// Who has spun delays of this length.
     pub(super) fn engine(&self, delay: Nanos) -> EngineKind {
         let is_assigned = self.assigned.iter().any(|signal| signal.delay == delay);
-        let has_answered = self.any_answered || self.choice != EngineChoice::Auto;
+        let has_answered = self.any_answered || !self.or_spin;
         if is_assigned && has_answered { EngineKind::Signal } else { EngineKind::Bpf }
     }
 }

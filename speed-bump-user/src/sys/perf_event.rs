@@ -3,7 +3,7 @@
 use std::{
     ffi::CStr,
     fs, io,
-    os::fd::{FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
 use crate::units::{FileOffset, Pid};
@@ -71,6 +71,19 @@ impl UprobeSource {
         // SAFETY: the structure is as long as it says, and the path outlives the call.
         unsafe { open_event(&raw const attributes, pid) }
     }
+}
+
+/// `PERF_EVENT_IOC_SET_BPF` (include/uapi/linux/perf_event.h).
+const SET_BPF: libc::Ioctl = 0x4004_2408_u32 as libc::Ioctl;
+
+/// Has an event run a program, until it is closed: without a link, as kernels before 5.15 know none here.
+///
+/// # Errors
+/// What the kernel returns: `EACCES` for a program that it will not run at a uprobe.
+pub fn set_program(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the request takes the program's descriptor as a number.
+    let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_BPF, program.as_raw_fd()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Opens an event of one thread, on any CPU and in no group.

@@ -28,6 +28,24 @@ pub fn obstacle() -> Option<&'static str> {
     None
 }
 
+/// Says why calls cannot be delayed by `frequency` here, where that is so.
+pub fn obstacle_to_frequency() -> Option<&'static str> {
+    is_before(5, 15).then_some("before Linux 5.15 every n-th call cannot be told")
+}
+
+/// Says why the BPF program cannot spin long delays here, where that is so.
+pub fn obstacle_to_long_spins() -> Option<&'static str> {
+    is_before(5, 17).then_some("before Linux 5.17 the BPF program spins short delays alone")
+}
+
+/// Whether the running kernel is older than a version.
+fn is_before(major: u32, minor: u32) -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    numbers.next().zip(numbers.next()).is_some_and(|version: (u32, u32)| version < (major, minor))
+}
+
 /// The command that attaches to a process; a targets file of this text is made in `folder`.
 pub fn command(folder: &Path, pid: i32, targets: &str, flags: &[&str]) -> Result<Command> {
     command_of(&tool::path()?, folder, pid, targets, flags)

@@ -6,7 +6,8 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
-    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _},
+    sync::Arc,
 };
 
 use aya::{
@@ -17,10 +18,10 @@ use aya::{
 use aya_obj::Object;
 use speed_bump_abi::maps;
 
-use super::{Capacity, Hold};
+use super::{Capacity, Form, Hold, copies::Original, programs::Programs};
 use crate::{
     kernel::TaskOffsets,
-    sys::bpf::{self, LoadError, UprobeAttachType},
+    sys::bpf::{self, LoadError},
 };
 
 /// The object, built by `cargo xtask ebpf`.
@@ -101,16 +102,13 @@ fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 /// What [`load`] made.
 pub(super) struct Loaded {
     pub(super) ebpf: Ebpf,
-    pub(super) site: OwnedFd,
-    pub(super) trampoline: OwnedFd,
-    pub(super) python_usdt: OwnedFd,
-    pub(super) python_helper: OwnedFd,
+    pub(super) programs: Programs,
 }
 
 /// Creates the maps and loads the uprobe programs.
 pub(super) fn load(
     capacity: Capacity,
-    attach_type: UprobeAttachType,
+    form: Form,
     offsets: Option<TaskOffsets>,
     hold: Hold,
 ) -> Result<Loaded, EngineError> {
@@ -123,7 +121,7 @@ pub(super) fn load(
         .fixup_and_sanitize_btf(btf_features)
         .map_err(|error| unfit(&error))?
         .ok_or(EngineError::NoBtf)?;
-    let btf = bpf::load_btf(&btf.to_bytes()).map_err(EngineError::Btf)?;
+    let btf = Arc::new(bpf::load_btf(&btf.to_bytes()).map_err(EngineError::Btf)?);
 
     let descriptors: HashMap<&str, i32> =
         ebpf.maps().filter_map(|(name, map)| Some((name, descriptor(map)?))).collect();
@@ -144,27 +142,40 @@ pub(super) fn load(
     object.relocate_calls(&text_sections).map_err(|error| unfit(&error))?;
     object.sanitize_functions(features());
 
-    let program = |name: &'static str| {
+    let original = |name: &'static str| {
         let program = object.programs.get(name).ok_or(EngineError::NoProgram { name })?;
         let function =
             object.functions.get(&program.function_key()).ok_or(EngineError::NoProgram { name })?;
-        bpf::load_uprobe_program(&bpf::UprobeProgram {
+        Ok::<_, EngineError>(Original {
             name,
-            instructions: &function.instructions,
-            license: &program.license,
-            btf: btf.as_fd(),
-            function_info: (&function.func_info.func_info_bytes(), function.func_info_rec_size),
-            attach_type,
+            instructions: function.instructions.clone(),
+            license: program.license.clone(),
+            btf: Arc::clone(&btf),
+            function_info: (function.func_info.func_info_bytes(), function.func_info_rec_size),
         })
-        .map_err(|error| EngineError::Load { name, error })
     };
-    Ok(Loaded {
-        site: program(maps::PROGRAM_SITE)?,
-        trampoline: program(maps::PROGRAM_TRAMPOLINE)?,
-        python_usdt: program(maps::PROGRAM_PYTHON_USDT)?,
-        python_helper: program(maps::PROGRAM_PYTHON_HELPER)?,
-        ebpf,
-    })
+    let program = |name: &'static str| {
+        original(name)?.load(form.attach_type()).map_err(|error| EngineError::Load { name, error })
+    };
+    let programs = match form {
+        Form::Multi | Form::Single => Programs::Shared {
+            site: program(maps::PROGRAM_SITE)?,
+            trampoline: Some(program(maps::PROGRAM_TRAMPOLINE)?),
+            python_usdt: Some(program(maps::PROGRAM_PYTHON_USDT)?),
+            python_helper: program(maps::PROGRAM_PYTHON_HELPER)?,
+        },
+        Form::Bounded => Programs::Shared {
+            site: program(maps::PROGRAM_SITE_BOUNDED)?,
+            trampoline: None,
+            python_usdt: None,
+            python_helper: program(maps::PROGRAM_PYTHON_BOUNDED)?,
+        },
+        Form::Copied => Programs::Copied {
+            site: original(maps::PROGRAM_SITE_BOUNDED)?,
+            python_helper: original(maps::PROGRAM_PYTHON_BOUNDED)?,
+        },
+    };
+    Ok(Loaded { ebpf, programs })
 }
 
 fn create_maps(capacity: Capacity, offsets: Option<TaskOffsets>, hold: Hold) -> Result<Ebpf, EngineError> {

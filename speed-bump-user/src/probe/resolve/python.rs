@@ -64,6 +64,7 @@ impl Resolver {
                 has_trampolines: !listed.is_empty(),
                 has_function_entry: interpreter.has_function_entry,
                 has_jit: interpreter.has_jit,
+                kernel_tells: self.calibration().form().has_python_programs(),
             };
             let planned =
                 self.entry_source(&facts, of_relatives).map_err(|why| why.to_string()).and_then(|source| {

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use aya_obj::{Object, ProgramSection, generated::bpf_insn};
 
+use speed_bump_abi::maps;
+
 use super::OBJECT;
 
 /// `MAX_BPF_STACK` (include/linux/filter.h): what a program and all that it calls may use together. Since 6.13 some programs
@@ -102,4 +104,21 @@ fn programs_that_can_be_preempted_are_given_no_stack_to_share() {
         .collect();
     assert!(without.is_empty(), "no tail call in {without:?}");
     assert!(uprobes.count() >= 4);
+}
+
+#[test]
+fn programs_for_older_kernels_hold_nothing_that_came_later() {
+    /// `BPF_FUNC_loop`, and what comes after (include/uapi/linux/bpf.h).
+    const LATER: std::ops::RangeFrom<i32> = 181..;
+    let object = linked();
+    let bounded = [maps::PROGRAM_SITE_BOUNDED, maps::PROGRAM_PYTHON_BOUNDED, maps::PROGRAM_EXEC_BOUNDED];
+    for name in bounded.into_iter().chain([maps::PROGRAM_FORK]) {
+        let program = &object.programs[name];
+        let instructions = &object.functions[&program.function_key()].instructions;
+        for it in instructions {
+            let is_helper = it.code == CALL && it.src_reg() == 0;
+            assert!(!(is_helper && LATER.contains(&it.imm)), "{name}: helper {}", it.imm);
+            assert!(!(it.code == LOAD_WIDE && it.src_reg() == PSEUDO_FUNCTION), "{name}: a callback");
+        }
+    }
 }

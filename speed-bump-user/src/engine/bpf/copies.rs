@@ -1,0 +1,111 @@
+//! Programs for kernels that give them no cookie: a copy for each site, which has the site's number in it.
+
+use std::{
+    ffi::CString,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
+};
+
+use aya_obj::generated::bpf_insn;
+
+use crate::sys::bpf::{self, LoadError, UprobeAttachType};
+
+/// `BPF_JMP | BPF_CALL`, `BPF_ALU64 | BPF_MOV | BPF_K`, and `BPF_STX | BPF_ATOMIC` with its two sizes
+/// (Documentation/bpf/standardization/instruction-set.rst).
+const CALL: u8 = 0x85;
+const MOVE_CONSTANT: u8 = 0xb7;
+const ATOMIC: [u8; 2] = [0xc3, 0xdb];
+/// `BPF_FETCH`: the atomic operation returns what was there.
+const FETCH: i32 = 1;
+/// `BPF_FUNC_get_attach_cookie` (include/uapi/linux/bpf.h).
+const GET_COOKIE: i32 = 174;
+
+/// A program that is not loaded yet.
+pub(super) struct Original {
+    pub(super) name: &'static str,
+    pub(super) instructions: Vec<bpf_insn>,
+    pub(super) license: CString,
+    pub(super) btf: Arc<OwnedFd>,
+    pub(super) function_info: (Vec<u8>, usize),
+}
+
+impl Original {
+    /// Loads it as it is.
+    pub(super) fn load(&self, attach_type: UprobeAttachType) -> Result<OwnedFd, LoadError> {
+        self.load_instructions(&self.instructions, attach_type)
+    }
+
+    /// Loads a copy for one site.
+    pub(super) fn load_for(&self, site: u32) -> Result<OwnedFd, LoadError> {
+        self.load_instructions(&for_site(&self.instructions, site), UprobeAttachType::PerfEvent)
+    }
+
+    fn load_instructions(
+        &self,
+        instructions: &[bpf_insn],
+        attach_type: UprobeAttachType,
+    ) -> Result<OwnedFd, LoadError> {
+        let (records, size) = &self.function_info;
+        bpf::load_uprobe_program(&bpf::UprobeProgram {
+            name: self.name,
+            instructions,
+            license: &self.license,
+            btf: self.btf.as_fd(),
+            function_info: (records, *size),
+            attach_type,
+        })
+    }
+}
+
+/// The program with a site's number where it asks for its cookie, and without what came later than cookies did.
+fn for_site(instructions: &[bpf_insn], site: u32) -> Vec<bpf_insn> {
+    let mut copy = instructions.to_vec();
+    for instruction in &mut copy {
+        if instruction.code == CALL && instruction.src_reg() == 0 && instruction.imm == GET_COOKIE {
+            // The cookie of this site of the first process: its upper half is for programs that are not copied. As the
+            // helper's result, it is in register 0.
+            instruction.code = MOVE_CONSTANT;
+            instruction.set_dst_reg(0);
+            instruction.imm = site.cast_signed();
+        }
+        if ATOMIC.contains(&instruction.code) {
+            // What it fetches is for `frequency`, which is refused where this is done.
+            instruction.imm &= !FETCH;
+        }
+    }
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instruction(code: u8, source: u8, imm: i32) -> bpf_insn {
+        let mut instruction =
+            bpf_insn { code, imm, off: 0, _bitfield_align_1: [], _bitfield_1: Default::default() };
+        instruction.set_src_reg(source);
+        instruction
+    }
+
+    #[test]
+    fn a_copy_has_its_sites_number_and_fetches_nothing() {
+        const PSEUDO_CALL: u8 = 1;
+        let original = [
+            instruction(CALL, 0, GET_COOKIE),
+            instruction(CALL, PSEUDO_CALL, GET_COOKIE),
+            instruction(CALL, 0, 5),
+            instruction(ATOMIC[1], 2, FETCH),
+            instruction(ATOMIC[0], 2, 0),
+        ];
+        let copy: Vec<_> =
+            for_site(&original, 70_000).iter().map(|it| (it.code, it.src_reg(), it.imm)).collect();
+        let expected = [
+            (MOVE_CONSTANT, 0, 70_000),
+            (CALL, PSEUDO_CALL, GET_COOKIE),
+            (CALL, 0, 5),
+            (ATOMIC[1], 2, 0),
+            (ATOMIC[0], 2, 0),
+        ];
+        assert_eq!(copy, expected);
+    }
+}

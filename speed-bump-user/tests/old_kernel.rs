@@ -1,0 +1,124 @@
+//! Kernels before 5.17, whose BPF programs spin short delays alone: what works there, and what is refused with the way out.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+
+use speed_bump_testing::{
+    Attached, Fixture, Service,
+    session::{self, obstacle},
+    skip, tool,
+    wait::PATIENCE,
+};
+use speed_bump_user::{engine::bpf::Form, kernel::KernelFacts};
+
+/// The form of this kernel's programs, if it is an old one.
+fn old_form() -> Result<Form, String> {
+    if let Some(why) = obstacle() {
+        return Err(why.to_owned());
+    }
+    let facts = KernelFacts::read();
+    let form = Form::single(&facts);
+    match form.longest_spin() {
+        Some(_) => Ok(form),
+        None => Err(format!("Linux {} has all that the programs need", facts.release)),
+    }
+}
+
+fn start() -> (Fixture, Service) {
+    let fixture = Fixture::service().unwrap();
+    let service = Service::start(Command::new(fixture.program()).args(["2", "5000"])).unwrap();
+    (fixture, service)
+}
+
+/// What is said where a session is refused.
+fn refusal(service: &Service, targets: &str, flags: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let output = session::command(folder.path(), service.pid(), targets, flags).unwrap().output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    said
+}
+
+#[test]
+fn long_delays_of_native_functions_are_the_helpers() {
+    const DELAY_NS: u64 = 2_000_000;
+    if let Err(why) = old_form() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = start();
+    let flags = ["--engine", "signal", "--delay", "2ms"];
+    let session = Attached::start(service.pid(), "native:*/service:hot\n", &flags).unwrap();
+    service.ask("pause").unwrap();
+    service.ask("reset").unwrap();
+    service.ask("call hot 20").unwrap();
+    let hot = service.function("hot").unwrap();
+    let ended = session.stop().unwrap();
+    let target = ended.target(0);
+    assert_eq!((hot.calls, &target["missed"]), (20, &0.into()), "{target}");
+    assert!(hot.median_ns >= DELAY_NS, "{} ns, {target}", hot.median_ns);
+    let [calls, delayed] = ["calls", "delayed"].map(|name| target[name].as_u64().unwrap());
+    assert!(delayed >= 20 && delayed <= calls, "{target}");
+    assert!(service.quit().unwrap().success());
+}
+
+#[test]
+fn short_delays_are_spun_by_the_program() {
+    const DELAY_NS: u64 = 20_000;
+    if let Err(why) = old_form() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = start();
+    service.ask("pause").unwrap();
+    let session = Attached::start(service.pid(), "native:*/service:hot\n", &["--delay", "20us"]).unwrap();
+    service.ask("reset").unwrap();
+    service.ask("call hot 100").unwrap();
+    let hot = service.function("hot").unwrap();
+    let ended = session.stop().unwrap();
+    let target = ended.target(0);
+    assert_eq!((ended.counts(0), &target["engine"]), ((100, 100), &"bpf".into()), "{target}");
+    assert!(target["delivered_ns"].as_u64().unwrap() >= 100 * DELAY_NS, "{target}");
+    assert!(hot.median_ns >= DELAY_NS, "{} ns, {target}", hot.median_ns);
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_with_the_way_out() {
+    let form = match old_form() {
+        Ok(form) => form,
+        Err(why) => return skip!("{why}"),
+    };
+    let (_fixture, mut service) = start();
+    for flags in [&["--delay", "26us"][..], &["--delay", "1ms", "--engine", "bpf"]] {
+        let said = refusal(&service, "native:*/service:hot delay=1us\nnative:*/service:cold\n", flags);
+        for words in ["line 2: a delay of", "at most 25us", "`--engine signal`", "Linux 5.17"] {
+            assert!(said.contains(words), "{said}");
+        }
+    }
+    if !form.counts_for_frequency() {
+        let said = refusal(&service, "native:*/service:hot frequency=2\n", &["--delay", "10us"]);
+        for words in ["line 1: every n-th call cannot be told", "frequency=1", "Linux 5.15"] {
+            assert!(said.contains(words), "{said}");
+        }
+    }
+    // Nothing is left of it.
+    service.ask("call hot 1").unwrap();
+    assert!(service.quit().unwrap().success());
+}
+
+#[test]
+fn doctor_and_calibrate_tell_of_it() {
+    let form = match old_form() {
+        Ok(form) => form,
+        Err(why) => return skip!("{why}"),
+    };
+    let doctor = tool::run(&["doctor"], PATIENCE).unwrap();
+    let mut words = vec!["warn  bpf_loop: absent: delays above 25us are the helper's"];
+    if form == Form::Copied {
+        words.push("warn  BPF cookies: absent: each probe site gets a BPF program of its own");
+    }
+    for words in words {
+        assert!(doctor.stdout.contains(words), "{}", doctor.stdout);
+    }
+    let calibrated = tool::run(&["calibrate"], PATIENCE).unwrap();
+    assert!(calibrated.stdout.contains("programs without bpf_loop"), "{}", calibrated.stdout);
+}
