@@ -109,7 +109,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     let mut trials = Vec::new();
     for series in selected {
-        trials.push(Trial::prepare(series, &programs, &built, job, options.update)?);
+        let is_named = !options.programs.is_empty();
+        let programs = programs.iter().copied().filter(|program| is_named || series.runs(program.name));
+        trials.push(Trial::prepare(series, programs.collect(), &built, job, options.update)?);
     }
     if let (true, Some(trial)) = (options.shell, trials.first()) {
         let results = trial.guest(&host).run_here()?;
@@ -126,7 +128,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let (mut success, mut rows) = (true, Vec::new());
     for (trial, left) in trials {
         let left = left.into_inner().context("a guest was never started")??;
-        let (tally, row) = report(&trial, &programs, &left)?;
+        let (tally, row) = report(&trial, &left)?;
         success &= tally.is_success();
         rows.push(row);
     }
@@ -139,6 +141,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 /// A kernel, and what is to run on it.
 struct Trial {
     series: &'static Series,
+    programs: Vec<&'static Program>,
     kernel: Kernel,
     files: Files,
     folder: PathBuf,
@@ -147,13 +150,13 @@ struct Trial {
 impl Trial {
     fn prepare(
         series: &'static Series,
-        programs: &[&Program],
+        programs: Vec<&'static Program>,
         built: &Built,
         job: Job,
         update: bool,
     ) -> Result<Self> {
         let kernel = kernel::ensure(series, update)?;
-        let files = programs::files(programs, built, job)?;
+        let files = programs::files(&programs, built, job)?;
         if programs.iter().any(|program| program.engine == Engine::Kmod) {
             match module::ensure(series, &kernel, update) {
                 Ok(module) => programs::add_module(&files, &module)?,
@@ -161,7 +164,7 @@ impl Trial {
                 Err(error) => eprintln!("warning: no kernel module for Linux {}: {error:#}", kernel.release),
             }
         }
-        Ok(Self { series, kernel, files, folder: places::run(series.name) })
+        Ok(Self { series, programs, kernel, files, folder: places::run(series.name) })
     }
 
     fn guest<'a>(&'a self, host: &'a Host) -> Guest<'a> {
@@ -170,7 +173,8 @@ impl Trial {
 }
 
 /// Prints what came of the programs in a guest.
-fn report(trial: &Trial, programs: &[&Program], left: &Left) -> Result<(Tally, Row)> {
+fn report(trial: &Trial, left: &Left) -> Result<(Tally, Row)> {
+    let programs = &trial.programs;
     let release = &trial.kernel.release;
     programs::keep_compiled(&left.results)?;
     let tally = report::tally(programs, left)?;

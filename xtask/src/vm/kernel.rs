@@ -25,21 +25,34 @@ pub(crate) struct Series {
     suite: &'static str,
     /// The release whose compiler and C library that suite goes with.
     pub(super) release: &'static str,
+    /// The programs that run there unless others are named; none: all.
+    only: &'static [&'static str],
 }
 
 impl Series {
+    /// Whether a program runs there when none is named.
+    pub(super) fn runs(&self, program: &str) -> bool {
+        self.only.is_empty() || self.only.contains(&program)
+    }
+
     /// The suites that its packages, and what they need, come from.
     pub(super) fn suites(&self) -> Vec<&'static str> {
         if self.suite == self.release { vec![self.suite] } else { vec![self.release, self.suite] }
     }
 }
 
-/// The kernels that the tests run on, oldest first: two that Debian supports for years, one before and one after
-/// `uprobe_multi` links are used (6.10), and a late one.
-pub(crate) const SERIES: [Series; 3] = [
-    Series { name: "6.1", suite: "bookworm", release: "bookworm" },
-    Series { name: "6.12", suite: "bookworm-backports", release: "bookworm" },
-    Series { name: "7.2", suite: "trixie-backports", release: "trixie" },
+/// The kernels that the tests run on, oldest first: one without `bpf_loop`, where the tool can do less; two that Debian supports for
+/// years, one before and one after `uprobe_multi` links are used (6.10); and a late one.
+pub(crate) const SERIES: [Series; 4] = [
+    Series {
+        name: "5.10",
+        suite: "bullseye",
+        release: "bullseye",
+        only: &["native_functions", "signal_engine", "old_kernel"],
+    },
+    Series { name: "6.1", suite: "bookworm", release: "bookworm", only: &[] },
+    Series { name: "6.12", suite: "bookworm-backports", release: "bookworm", only: &[] },
+    Series { name: "7.2", suite: "trixie-backports", release: "trixie", only: &[] },
 ];
 
 /// A kernel that can be booted.

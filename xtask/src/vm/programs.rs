@@ -46,7 +46,7 @@ pub(super) struct Program {
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes seconds here. What
 /// tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 13] = [
+pub(super) const PROGRAMS: [Program; 14] = [
     Program {
         name: "native_functions",
         tests: &[
@@ -101,6 +101,16 @@ pub(super) const PROGRAMS: [Program; 13] = [
             "a_program_that_takes_the_signal_for_itself_is_left_alone",
             "threads_that_block_the_signal_are_missed_and_live",
             "no_wait_of_64_native_threads_is_interrupted",
+        ],
+        engine: Engine::Signal,
+    },
+    Program {
+        name: "old_kernel",
+        tests: &[
+            "long_delays_of_native_functions_are_the_helpers",
+            "short_delays_are_spun_by_the_program",
+            "what_cannot_be_had_is_refused_with_the_way_out",
+            "doctor_and_calibrate_tell_of_it",
         ],
         engine: Engine::Signal,
     },

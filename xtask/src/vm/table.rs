@@ -68,6 +68,9 @@ fn table(rows: &[Row]) -> String {
 
 /// How the tests of an engine went.
 fn cell([passed, failed, skipped]: &[usize; 3]) -> String {
+    if passed + failed + skipped == 0 {
+        return "not run".to_owned();
+    }
     let rest = [(*failed, "failed"), (*skipped, "skipped")];
     let rest = rest.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}"));
     format!("{passed} passed{}", rest.collect::<String>())
@@ -108,7 +111,7 @@ mod tests {
         let mut of_signal = Tally::default();
         of_signal.read_program("program", "test result: ok. 3 passed; 1 failed; 0 ignored", 101);
         let table = table(&[Row::new("6.1.0-50", vec![Tally::default(), of_signal], &tally, DOCTOR)]);
-        let row = "| 6.1.0-50 | 0 passed | 3 passed, 1 failed | uprobe_multi: absent: one link per probe site; bpf_loop: absent; \
+        let row = "| 6.1.0-50 | not run | 3 passed, 1 failed | uprobe_multi: absent: one link per probe site; bpf_loop: absent; \
                    skipped because no a\\|b |\n\n";
         assert!(table.ends_with(row), "{table}");
     }
