@@ -12,6 +12,9 @@ use crate::maps::CONTROL;
 
 /// How a program spins.
 pub trait Spin {
+    /// Whether a call that the helper could not be signalled for may be spun after all.
+    const SPINS_AGAIN: bool;
+
     /// Spins until `deadline_ns`, or until the loader stops the session; returns the time when it ended.
     fn until(deadline_ns: u64, now_ns: u64) -> u64;
 }
@@ -20,25 +23,46 @@ pub trait Spin {
 pub struct Looping;
 
 /// For [`Policy::PROGRAMS_SHARE_NS`](speed_bump_abi::Policy::PROGRAMS_SHARE_NS) at least, wherever a clock reading takes 7 ns or more.
+///
+/// The verifier walks through each turn of a loop. So most of the time passes in turns of several readings, whose own length tells
+/// when another one would be too long.
 pub struct Bounded;
 
+/// Turns of eight readings each, and of one.
+const LONG_TURNS: u32 = 512;
+const SHORT_TURNS: u32 = 128;
+/// What is left to spin where turns of eight readings begin, in ns.
+const LONG_NS: u64 = 1_000;
+
 impl Spin for Bounded {
+    const SPINS_AGAIN: bool = false;
+
     #[inline(always)]
     fn until(deadline_ns: u64, now_ns: u64) -> u64 {
+        // SAFETY: the helper has no preconditions.
+        let read = || unsafe { bpf_ktime_get_ns() };
         let mut now_ns = now_ns;
-        for _ in 0..READINGS {
+        if now_ns + LONG_NS < deadline_ns {
+            for _ in 0..LONG_TURNS {
+                let began_ns = now_ns;
+                for _ in 0..7 {
+                    read();
+                }
+                now_ns = read();
+                if now_ns + (now_ns - began_ns) >= deadline_ns {
+                    break;
+                }
+            }
+        }
+        for _ in 0..SHORT_TURNS {
             if now_ns >= deadline_ns {
                 break;
             }
-            // SAFETY: the helper has no preconditions.
-            now_ns = unsafe { bpf_ktime_get_ns() };
+            now_ns = read();
         }
         now_ns
     }
 }
-
-/// Readings of the clock in a bounded spin.
-const READINGS: u32 = 4096;
 
 /// The most iterations that `bpf_loop` accepts (`BPF_MAX_LOOPS`, kernel/bpf/bpf_iter.c).
 const INNER: u32 = 1 << 23;
@@ -51,6 +75,8 @@ struct Times {
 }
 
 impl Spin for Looping {
+    const SPINS_AGAIN: bool = true;
+
     #[inline(always)]
     fn until(deadline_ns: u64, now_ns: u64) -> u64 {
         let mut times = Times { deadline_ns, now_ns };

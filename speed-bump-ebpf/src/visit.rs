@@ -60,7 +60,7 @@ pub fn visit_for<S: Spin>(function: u32, target: u32, overhead_ns: u32, entered_
     if helpers_ns != 0 {
         if signal::may_send(policy.signal) {
             overhead_ns += policy.signal_ns;
-        } else if policy.or_spin != 0 {
+        } else if S::SPINS_AGAIN && policy.or_spin != 0 {
             helpers_ns = 0;
         } else {
             return missed(stats);
@@ -69,7 +69,7 @@ pub fn visit_for<S: Spin>(function: u32, target: u32, overhead_ns: u32, entered_
     let mut spent_ns = spin_for::<S>(stats, delay_ns - helpers_ns, overhead_ns, entered_ns, now_ns);
     // Last of all, as what was found out before may have changed meanwhile.
     if helpers_ns != 0 && !signal::send(policy.signal) {
-        if policy.or_spin == 0 {
+        if !S::SPINS_AGAIN || policy.or_spin == 0 {
             return missed(stats);
         }
         spent_ns = spin_for::<S>(stats, delay_ns, overhead_ns, entered_ns, entered_ns + spent_ns);

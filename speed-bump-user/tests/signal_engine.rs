@@ -15,7 +15,12 @@ use asked::Asked;
 use calls::start;
 use helper::{attach, on_each, threads};
 use serde_json::Value;
-use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, tool, wait::wait_until};
+use speed_bump_testing::{
+    Attached, Fixture, Service,
+    session::{obstacle, obstacle_to_long_spins},
+    skip, tool,
+    wait::wait_until,
+};
 use speed_bump_user::kernel::KernelFacts;
 
 /// The signal that a session takes first.
@@ -129,6 +134,9 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [52])";
 
 #[test]
 fn a_program_that_uses_all_signals_is_delayed_by_the_kernel_or_refused() {
+    if let Some(why) = obstacle_to_long_spins() {
+        return skip!("{why}");
+    }
     const USE: &str = "import signal\nfor number in range(36, 65): signal.signal(number, signal.SIG_IGN)";
     on_each(|python| {
         let mut service = start(python, &[]);
