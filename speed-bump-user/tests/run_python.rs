@@ -11,7 +11,7 @@ use command::{run, script, start};
 use speed_bump_testing::{
     PythonBuild, pythons,
     pythons::Form,
-    session::{Ended, obstacle},
+    session::{Ended, obstacle, obstacle_to_holding},
     skip, skip_case,
     wait::wait_until,
 };
@@ -102,6 +102,9 @@ fn programs_that_execute_others_are_followed() {
 
 #[test]
 fn a_program_that_executes_itself_anew_is_covered_again() {
+    if let Some(why) = obstacle_to_holding() {
+        return skip!("{why}");
+    }
     const TEXT: &str = "\
 import os, sys, time
 def first(): pass

@@ -70,7 +70,7 @@ pub fn harmless_signal(unusable: u64) -> Option<i32> {
 ///
 /// # Errors
 /// What `perf_event_open` returns: `ENOSPC` where all of the processor's breakpoints are taken, `EOPNOTSUPP` or
-/// `EINVAL` where it has none or the kernel is older than 5.13, `EACCES` without `CAP_PERFMON`; `EPERM` if we may not send the
+/// `EINVAL` where it has none, `EACCES` without `CAP_PERFMON`; `EPERM` if we may not send the
 /// thread signals.
 pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> io::Result<OwnedFd> {
     let event = open(thread, address)?;
@@ -97,11 +97,21 @@ pub fn try_one() -> io::Result<()> {
 }
 
 fn open(thread: Pid, address: VirtualAddress) -> io::Result<OwnedFd> {
+    let flags = DISABLED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
+    match open_with(thread, address, flags | REMOVE_ON_EXEC) {
+        // Before 5.13 it outlives an exec: then the address is another program's, which gets the signal, and by then no
+        // handler is left for it.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open_with(thread, address, flags),
+        opened => opened,
+    }
+}
+
+fn open_with(thread: Pid, address: VirtualAddress, flags: u64) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: PERF_TYPE_BREAKPOINT,
         size: size_of::<Attributes>() as u32,
         sample_period: 1,
-        flags: DISABLED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR | REMOVE_ON_EXEC,
+        flags,
         bp_type: EXECUTE,
         bp_addr: address.0,
         bp_len: LENGTH,

@@ -38,6 +38,12 @@ pub fn obstacle_to_long_spins() -> Option<&'static str> {
     is_before(5, 17).then_some("before Linux 5.17 the BPF program spins short delays alone")
 }
 
+/// Says why what is executed under `run` is not held until it is covered, where that is so.
+pub fn obstacle_to_holding() -> Option<&'static str> {
+    is_before(5, 17)
+        .then_some("before Linux 5.17 programs that are executed are not held until they are covered")
+}
+
 /// Whether the running kernel is older than a version.
 fn is_before(major: u32, minor: u32) -> bool {
     let uname = rustix::system::uname();
