@@ -73,12 +73,10 @@ fn short_delays_are_spun_by_the_program() {
     let session = Attached::start(service.pid(), "native:*/service:hot\n", &["--delay", "20us"]).unwrap();
     service.ask("reset").unwrap();
     service.ask("call hot 100").unwrap();
-    let hot = service.function("hot").unwrap();
     let ended = session.stop().unwrap();
     let target = ended.target(0);
     assert_eq!((ended.counts(0), &target["engine"]), ((100, 100), &"bpf".into()), "{target}");
     assert!(target["delivered_ns"].as_u64().unwrap() >= 100 * DELAY_NS, "{target}");
-    assert!(hot.median_ns >= DELAY_NS, "{} ns, {target}", hot.median_ns);
 }
 
 #[test]

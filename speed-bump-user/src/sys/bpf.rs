@@ -28,7 +28,7 @@ const LOG_BYTES: usize = 1 << 20;
 /// How a uprobe program will be attached; the kernel wants to know when it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UprobeAttachType {
-    /// One perf event and one link for each site (kernel 5.15, for the cookie).
+    /// One perf event for each site.
     PerfEvent,
     /// One link for all sites of a file (kernel 6.6).
     Multi,
