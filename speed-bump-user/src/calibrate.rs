@@ -108,11 +108,11 @@ pub enum CalibrateError {
 }
 
 impl Calibration {
-    /// Measures this machine. Takes some tens of milliseconds.
+    /// Measures this machine, which has this kernel. Takes some tens of milliseconds.
     ///
     /// # Errors
     /// Missing privilege, or a kernel on which uprobes do not work.
-    pub fn measure() -> Result<Self, CalibrateError> {
+    pub fn measure(kernel: &KernelFacts) -> Result<Self, CalibrateError> {
         match Bench::new(Form::Multi, None).and_then(|bench| {
             // Up to 6.9 the link's process filter took the process for its main thread.
             Ok(bench.covers_threads()?.then_some(bench))
@@ -121,7 +121,7 @@ impl Calibration {
             Ok(None) => tracing::debug!("uprobe_multi links miss threads on this kernel"),
             Err(error) => tracing::debug!("no uprobe_multi links on this kernel: {error}"),
         }
-        Bench::new(Form::single(&KernelFacts::read()), None)?.measure()
+        Bench::new(Form::single(kernel), None)?.measure()
     }
 
     /// In which form the programs work here.

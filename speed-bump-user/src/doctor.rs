@@ -71,10 +71,11 @@ impl Check {
 
 /// Looks at the machine, and at a process if one is given.
 pub fn checks(pid: Option<Pid>) -> Vec<Check> {
-    let mut checks = machine::checks(&machine::Machine::read());
+    let machine = machine::Machine::read();
+    let mut checks = machine::checks(&machine);
     checks.push(kmod::check(Module::look(Path::new(FOLDER)), &Records::look(Path::new(RECORDS))));
     if let Some(pid) = pid {
-        checks.extend(target::checks(pid));
+        checks.extend(target::checks(pid, &machine.kernel));
     }
     checks
 }

@@ -8,7 +8,7 @@ use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, te
 use speed_bump_user::{
     calibrate::Calibration,
     engine::EngineChoice,
-    kernel::TaskOffsets,
+    kernel::{KernelFacts, TaskOffsets},
     probe::resolve::Resolver,
     process::Process,
     python::entry_source::EntryChoice,
@@ -61,7 +61,7 @@ fn two_hundred_sessions_on_a_busy_process() {
     let file = fixture.folder().join("targets.txt");
     std::fs::write(&file, TARGETS).unwrap();
     let targets = Arc::new(Targets::load(&file, Reading { is_elf: &|_| false, allow_empty: false }).unwrap());
-    let calibration = Arc::new(Calibration::measure().unwrap());
+    let calibration = Arc::new(Calibration::measure(&KernelFacts::read()).unwrap());
     let settings = Settings {
         delay: Nanos(1_000),
         frequency: 1,

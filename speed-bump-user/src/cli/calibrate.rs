@@ -14,7 +14,6 @@ use super::{
 use crate::{
     calibrate::{Calibration, SiteCost},
     engine::bpf::Form,
-    kernel::KernelFacts,
     probe::site::SiteKind,
     units::Nanos,
 };
@@ -30,10 +29,10 @@ struct Table<'a> {
 
 /// Measures and prints.
 pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
-    super::prepare::check_privileges()?;
-    let calibration = Calibration::measure()?;
+    let kernel = super::prepare::check_privileges()?;
+    let calibration = Calibration::measure(&kernel)?;
     let table = Table {
-        kernel: KernelFacts::read().release,
+        kernel: kernel.release,
         links: match calibration.form() {
             Form::Multi => "uprobe_multi: one link for all sites of a file",
             Form::Single => "perf events: one for each site",

@@ -101,8 +101,8 @@ fn prepare_resolver(
     is_elf: &dyn Fn(&str) -> bool,
 ) -> Result<(Resolver, Vec<String>), Failure> {
     let targets = Arc::new(read_targets(select, environment, is_elf)?);
-    check_privileges()?;
-    let mut calibration = Calibration::measure()?;
+    let kernel = check_privileges()?;
+    let mut calibration = Calibration::measure(&kernel)?;
     engine::prepare(select, &targets, delay(select, environment), &mut calibration)?;
     let calibration = Arc::new(calibration);
     let notices = targets.no_target().iter().map(ToString::to_string).collect();
@@ -184,13 +184,14 @@ pub fn delay(select: &SelectArgs, environment: &Environment) -> Nanos {
     select.delay.or(environment.delay).unwrap_or(DEFAULT_DELAY)
 }
 
-/// Refuses to go on without what every attach needs.
-pub fn check_privileges() -> Result<(), Failure> {
+/// Refuses to go on without what every attach needs. Returns what is known of the kernel.
+pub fn check_privileges() -> Result<KernelFacts, Failure> {
     let privileges = Privileges::read().map_err(|error| Failure::new(SYSTEM, error))?;
     let facts = KernelFacts::read();
     let by = if facts.has_uprobe_multi_pid() { AttachBy::UprobeMulti } else { AttachBy::PerfEvent };
     privileges.require(by).map_err(|error| Failure::new(SYSTEM, error))?;
-    facts.require().map_err(|error| Failure::new(SYSTEM, error))
+    facts.require().map_err(|error| Failure::new(SYSTEM, error))?;
+    Ok(facts)
 }
 
 pub(super) fn open_processes(named: &ProcessArgs) -> Result<Vec<Process>, Failure> {

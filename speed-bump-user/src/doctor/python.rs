@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// A check for each interpreter; one that is skipped if there is none.
-pub fn checks(process: &Process) -> Vec<Check> {
+pub fn checks(process: &Process, kernel: &KernelFacts) -> Vec<Check> {
     let mappings = match process.mappings() {
         Ok(mappings) => mappings,
         Err(error) => return vec![Check::skip("Python", error.to_string())],
@@ -31,8 +31,11 @@ pub fn checks(process: &Process) -> Vec<Check> {
         .and_then(|mut map| map.poll(|| anonymous(process)).ok())
         .is_some_and(|entries| !entries.is_empty());
     // Measured when there is an interpreter to measure for; without the privilege only the costs are not said.
-    let calibration = LazyCell::new(|| Calibration::measure().ok());
-    let check = |mapped| check(process, mapped, has_trampolines, &|| LazyCell::force(&calibration).as_ref());
+    let calibration = LazyCell::new(|| Calibration::measure(kernel).ok());
+    let kernel_tells = Form::single(kernel).has_python_programs();
+    let check = |mapped| {
+        check(process, mapped, has_trampolines, kernel_tells, &|| LazyCell::force(&calibration).as_ref())
+    };
     let checks: Vec<Check> = mappings.files.iter().filter_map(check).collect();
     if checks.is_empty() {
         return vec![Check::skip("Python", "the process runs no CPython")];
@@ -44,6 +47,7 @@ fn check<'c>(
     process: &Process,
     mapped: &MappedFile,
     has_trampolines: bool,
+    kernel_tells: bool,
     calibration: &dyn Fn() -> Option<&'c Calibration>,
 ) -> Option<Check> {
     let open = mapped.open(process).ok()?;
@@ -56,7 +60,6 @@ fn check<'c>(
     let Interpreter { version, has_function_entry, has_jit, .. } = interpreter;
     let refusal = inject::would_try(process).err().map(|error| error.to_string());
     let injection = refusal.as_deref().map_or(Injection::Allowed, Injection::Refused);
-    let kernel_tells = Form::single(&KernelFacts::read()).has_python_programs();
     let facts = Facts { injection, version, has_trampolines, has_function_entry, has_jit, kernel_tells };
     Some(match entry_source::choose(&facts) {
         Ok(EntrySource::Helper) => Check::pass(

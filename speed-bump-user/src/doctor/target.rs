@@ -4,19 +4,20 @@ use std::fs;
 
 use super::{Check, python};
 use crate::{
+    kernel::KernelFacts,
     process::{Mappings, Process, ProcessError, RefusalKind},
     units::Pid,
 };
 
 /// Looks at a process. When it cannot be attached to, the first check says so and is the only one.
-pub fn checks(pid: Pid) -> Vec<Check> {
+pub fn checks(pid: Pid, kernel: &KernelFacts) -> Vec<Check> {
     let process = match Process::open(pid) {
         Ok(process) => process,
         Err(error) => return vec![refused(pid, &error)],
     };
     let mut checks = vec![kind(&process), namespaces(&process), tracer(&process), seccomp(&process)];
     checks.extend([memory(&process), files(&process)]);
-    checks.extend(python::checks(&process));
+    checks.extend(python::checks(&process, kernel));
     checks
 }
 
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn a_process_that_is_refused_gets_one_line() {
         let own = Pid::new(std::process::id().cast_signed()).unwrap();
-        let checks = checks(own);
+        let checks = checks(own, &KernelFacts::read());
         assert_eq!(checks.len(), 1);
         assert_eq!(checks[0].status, CheckStatus::Fail);
         assert!(checks[0].way_out.as_ref().unwrap().contains("pass the PID"), "{checks:?}");
