@@ -115,6 +115,10 @@ pub mod notice {
 /// How many signals a session can use, each for one delay.
 pub const SIGNALS: usize = 16;
 
+/// `SIGURG`, on all architectures that the tool runs on (include/uapi/asm-generic/signal.h): unlike real-time signals, nothing
+/// comes of it where it has no handler (any more).
+pub const HARMLESS_SIGNAL: u32 = 23;
+
 /// A signal, and what the helper does on it.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -210,7 +214,7 @@ pub struct ControlBlock {
     /// Written by the helper: the address of its signal handler, when it has looked at all of [`ControlBlock::signals`].
     pub handler: AtomicU64,
     /// 1: no signal of the session is on its way, and none will be sent: the helper gives them back when it leaves. As long as it
-    /// is 0 its handlers stay, since a signal without one ends the process.
+    /// is 0 its handlers stay, since a signal without one ends the process; but for [`HARMLESS_SIGNAL`].
     pub signals_over: AtomicU32,
     /// Reserved, 0.
     pub reserved: AtomicU32,

@@ -1,6 +1,6 @@
 //! The engine `signal`: has the helper spin, in user mode, on a signal to the calling thread.
 //!
-//! An unhandled signal of this kind ends a process. So what is asked is not what the loader was told some time ago, but what the
+//! A real-time signal without a handler ends a process. So what is asked is not what the loader was told some time ago, but what the
 //! kernel would do at this moment: the signal goes out only if its handler is the helper's and the thread does not block it. It is
 //! delivered on the way back from the trap, before the function's first instruction.
 

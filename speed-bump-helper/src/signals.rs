@@ -4,8 +4,8 @@
 //! calls a function. The handler makes no call but for the time, which is read without entering the kernel; it changes
 //! neither `errno` nor, as the kernel saves them, vector registers.
 //!
-//! A signal may be on its way when a session ends, and without a handler it would end the process. So handlers go only when the
-//! loader has seen that there is none; after its death, and in forked children, they stay, and return at once.
+//! A signal may be on its way when a session ends, and without a handler a real-time one would end the process. So their handlers go
+//! only when the loader has seen that there is none; after its death, and in forked children, they stay, and return at once.
 
 use core::{
     ffi::{c_int, c_void},
@@ -15,7 +15,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
-use speed_bump_abi::control_block::{Command, Handling, SPIN_WITHOUT_LOADER_NS};
+use speed_bump_abi::control_block::{Command, HARMLESS_SIGNAL, Handling, SPIN_WITHOUT_LOADER_NS};
 
 use crate::{
     block::Block,
@@ -52,15 +52,14 @@ pub(crate) fn end() {
     IS_OVER.store(true, Ordering::Release);
 }
 
-/// Gives back what was taken, if no signal is on its way any more.
+/// Gives back what was taken, if no signal is on its way any more or nothing would come of it.
 pub(crate) fn give_back(block: Block) {
     end();
-    if block.head().signals_over.load(Ordering::Acquire) == 0 {
-        return;
-    }
+    let are_over = block.head().signals_over.load(Ordering::Acquire) != 0;
     for slot in &block.head().signals {
         let signal = slot.number.load(Ordering::Acquire);
-        if signal != 0 && sys::signal_action(signal).is_ok_and(|action| action.is(on_signal)) {
+        let may_go = signal != 0 && (are_over || signal == HARMLESS_SIGNAL);
+        if may_go && sys::signal_action(signal).is_ok_and(|action| action.is(on_signal)) {
             let _ = sys::set_signal_action(signal, &SignalAction::default());
         }
     }
@@ -77,7 +76,11 @@ fn take(signal: u32) -> bool {
     is_free(&before) || sys::set_signal_action(signal, &before).is_err()
 }
 
-extern "C" fn on_signal(signal: i32, _: *mut c_void, _: *mut c_void) {
+extern "C" fn on_signal(signal: i32, information: *mut c_void, _: *mut c_void) {
+    // SAFETY: the kernel's, as the handler was asked for with `SA_SIGINFO`.
+    if !unsafe { sys::is_from_kernel(information) } {
+        return;
+    }
     let Some(head) = Block::current().map(Block::head) else { return };
     let slot = head.signals.iter().find(|slot| slot.number.load(Ordering::Relaxed) == signal.cast_unsigned());
     let Some(slot) = slot else { return };

@@ -230,6 +230,20 @@ impl SignalAction {
     }
 }
 
+/// Whether it was the kernel by itself that sent a signal, as BPF programs have it do, and no process and no file.
+///
+/// # Safety
+/// What a handler was given as its second argument.
+pub(crate) unsafe fn is_from_kernel(information: *const c_void) -> bool {
+    // include/uapi/asm-generic/siginfo.h
+    const SI_USER: i32 = 0;
+    const SI_KERNEL: i32 = 0x80;
+    // SAFETY: a `siginfo_t`, on 64-bit systems; `si_pid` is there for all signals that have `SI_USER`.
+    let [_signal, _error, code, _, pid] = unsafe { *information.cast::<[i32; 5]>() };
+    // The latter is left of real-time signals where the user's queue is full (`collect_signal` in kernel/signal.c).
+    code == SI_KERNEL || (code == SI_USER && pid == 0)
+}
+
 /// What the process does on a signal.
 pub(crate) fn signal_action(signal: u32) -> Result<SignalAction, Errno> {
     let mut action = SignalAction::default();

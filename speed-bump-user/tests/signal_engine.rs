@@ -24,7 +24,7 @@ use speed_bump_testing::{
 use speed_bump_user::kernel::KernelFacts;
 
 /// The signal that a session takes first.
-const FIRST: u32 = 50;
+const FIRST: u32 = libc::SIGURG.cast_unsigned();
 const SIGNAL: [&str; 2] = ["--engine", "signal"];
 /// Calls a function and says how long each call took.
 const TIMED: &str = "\
@@ -91,8 +91,26 @@ fn long_delays_take_it_by_themselves_and_short_ones_do_not() {
 }
 
 #[test]
+fn of_several_long_delays_the_longest_takes_it_by_itself() {
+    if let Some(why) = obstacle_to_long_spins() {
+        return skip!("{why}");
+    }
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let session =
+            attach(&service, "*calls.py:plain delay=2ms\n*calls.py:other delay=3ms\n", &["--delay", "1us"]);
+        service.ask("times(3, plain, 1); times(4, other, 1)").unwrap();
+        let ended = session.stop().unwrap();
+        let engines = [0, 1].map(|target| ended.target(target)["engine"].clone());
+        assert_eq!(engines, ["bpf", "signal"], "{python}: {}", ended.run.stderr);
+        assert_eq!((ended.counts(0), ended.counts(1)), ((3, 3), (4, 4)), "{python}");
+        assert!(ended.run.stderr.contains("delays of 2ms are spun in the kernel"), "{}", ended.run.stderr);
+    });
+}
+
+#[test]
 fn a_program_that_takes_the_signal_for_itself_is_left_alone() {
-    const TAKE: &str = "import signal; SEEN = []; signal.signal(50, lambda *_: SEEN.append(1))";
+    const TAKE: &str = "import signal; SEEN = []; signal.signal(signal.SIGURG, lambda *_: SEEN.append(1))";
     on_each(|python| {
         let mut service = start(python, &[]);
         let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "200us"]));
@@ -100,7 +118,7 @@ fn a_program_that_takes_the_signal_for_itself_is_left_alone() {
         run(&mut service, TAKE);
         let said = service.ask("times(7, plain, 1); say(seen=len(SEEN))").unwrap();
         assert_eq!(said[0]["seen"], 0, "{python}");
-        run(&mut service, "signal.signal(50, signal.SIG_DFL)");
+        run(&mut service, "signal.signal(signal.SIGURG, signal.SIG_DFL)");
         service.ask("times(9, plain, 1)").unwrap();
         let ended = session.stop().unwrap();
         assert_eq!(counts(&ended), [21, 5, 16], "{python}: {}", ended.run.stderr);
@@ -117,6 +135,7 @@ fn a_program_that_takes_the_signal_for_itself_is_left_alone() {
 fn signals_in_use_are_not_chosen() {
     const USE: &str = "\
 import signal; SEEN = []
+signal.signal(signal.SIGURG, lambda *_: SEEN.append(1))
 signal.signal(50, lambda *_: SEEN.append(1)); signal.signal(51, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, [52])";
     on_each(|python| {
@@ -137,7 +156,8 @@ fn a_program_that_uses_all_signals_is_delayed_by_the_kernel_or_refused() {
     if let Some(why) = obstacle_to_long_spins() {
         return skip!("{why}");
     }
-    const USE: &str = "import signal\nfor number in range(36, 65): signal.signal(number, signal.SIG_IGN)";
+    const USE: &str =
+        "import signal\nfor number in [signal.SIGURG, *range(36, 65)]: signal.signal(number, signal.SIG_IGN)";
     on_each(|python| {
         let mut service = start(python, &[]);
         run(&mut service, USE);
@@ -148,14 +168,14 @@ fn a_program_that_uses_all_signals_is_delayed_by_the_kernel_or_refused() {
         assert_eq!(ended.target(0)["engine"], "bpf", "{python}");
         let refused = Attached::start(service.pid(), "*calls.py:plain\n", &with(&["--delay", "2ms"]));
         let said = format!("{:#}", refused.unwrap_err());
-        assert!(said.contains("leave 0 of the real-time signals"), "{python}: {said}");
+        assert!(said.contains("leave 0 of SIGURG and the real-time signals"), "{python}: {said}");
     });
 }
 
 #[test]
 fn threads_that_block_the_signal_are_missed_and_live() {
-    const BLOCK: &str = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 65))";
-    const UNBLOCK: &str = "signal.pthread_sigmask(signal.SIG_UNBLOCK, range(34, 65))";
+    const BLOCK: &str = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGURG])";
+    const UNBLOCK: &str = "signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGURG])";
     on_each(|python| {
         let mut service = start(python, &[]);
         let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "200us"]));
@@ -248,6 +268,55 @@ fn no_wait_of_64_native_threads_is_interrupted() {
     let [calls, interrupted] = program.two_numbers();
     assert_eq!(interrupted, by_the_helper, "waits of {calls} were interrupted");
     assert_eq!(program.caught(), before);
+}
+
+#[test]
+fn several_delays_have_a_signal_each() {
+    const BLOCK: &str = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [50])";
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let before = caught(&mut service);
+        let targets = "*calls.py:plain delay=200us\n*calls.py:other delay=300us\n";
+        let session = attach(&service, targets, &SIGNAL);
+        assert_eq!(caught(&mut service) & !before, 1 << (FIRST - 1) | 1 << (50 - 1), "{python}");
+        service.ask("times(3, plain, 1); times(4, other, 1)").unwrap();
+        run(&mut service, BLOCK);
+        service.ask("times(5, plain, 1); times(6, other, 1)").unwrap();
+        let ended = session.stop().unwrap();
+        // The longest takes the first.
+        assert_eq!((ended.counts(0), ended.counts(1)), ((8, 3), (10, 10)), "{python}: {}", ended.run.stderr);
+        assert!(ended.run.stderr.contains("delays of 200us need real-time signals"), "{}", ended.run.stderr);
+        assert_eq!(caught(&mut service), before, "{python}");
+    });
+}
+
+#[test]
+fn signals_that_others_send_are_no_delays() {
+    // Ten seconds each, if they were, which is beyond the patience of the test.
+    const SEND: &str = "\
+import signal, threading
+for _ in range(10): signal.pthread_kill(threading.get_ident(), signal.SIGURG)
+say(lives=1)";
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "10s"]));
+        assert_eq!(run(&mut service, SEND)[0]["lives"], 1, "{python}");
+        assert_eq!(counts(&session.stop().unwrap()), [0, 0, 0], "{python}");
+    });
+}
+
+/// The race that no look before sending can win: the signal is on its way when another thread gives up its handler.
+#[test]
+fn a_handler_that_goes_while_the_signal_is_on_its_way_is_no_death() {
+    const TIMES: usize = 20_000;
+    let Some(fixture) = compile("resets.c", &["-O1", "-pthread"]) else { return };
+    let mut program = Asked::start(fixture.program());
+    let session = Attached::start(program.pid(), "native:*:work\n", &with(&["--delay", "30us"])).unwrap();
+    program.say(&TIMES.to_string());
+    assert_eq!(program.line(), format!("{TIMES} done"));
+    assert!(program.is_running());
+    let [_, delayed, missed] = counts(&session.stop().unwrap());
+    assert!(delayed > 0 && missed > 0, "{delayed} calls were delayed and {missed} were missed");
 }
 
 #[test]

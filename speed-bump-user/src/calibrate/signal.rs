@@ -2,11 +2,10 @@
 
 use std::io;
 
-use speed_bump_abi::{Coldness, Handshake, Policy, SiteArguments};
+use speed_bump_abi::{Coldness, Handshake, Policy, SiteArguments, control_block::HARMLESS_SIGNAL};
 
 use super::{Bench, CALLS, CalibrateError, Calibration, FIRST_CALLS, median, timed, touch};
 use crate::{
-    engine::signal::PREFERRED,
     kernel::TaskOffsets,
     sys::own_handler::OwnHandler,
     units::{Nanos, Pid},
@@ -29,7 +28,7 @@ impl Calibration {
             .engine
             .set_site(site, SiteArguments { function: site, overhead_ns, ..SiteArguments::default() })?;
         bench.engine.set_function(site, 0)?;
-        let signal = PREFERRED;
+        let signal = HARMLESS_SIGNAL;
         let handler = OwnHandler::install(signal).map_err(CalibrateError::Signal)?;
         let started = own_start().map_err(CalibrateError::Signal)?;
         bench.engine.set_handshake(Pid::own(), Handshake { started, handler: handler.address() })?;

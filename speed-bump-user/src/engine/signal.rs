@@ -1,16 +1,17 @@
 //! The engine `signal`: which signals stand for which delays.
 //!
-//! A real-time signal for each delay that a session asks for. What spins on it is the helper in the process; what sends it, and when
-//! it does not, is in the BPF program.
+//! A signal for each delay that a session asks for. What spins on it is the helper in the process; what sends it, and when it does
+//! not, is in the BPF program.
 
 use std::{
     collections::BTreeSet,
     io::{self, Read as _},
+    iter,
 };
 
 use rustix::fs::OFlags;
 
-use speed_bump_abi::control_block::SIGNALS;
+use speed_bump_abi::control_block::{HARMLESS_SIGNAL, SIGNALS};
 
 use super::bpf::Form;
 use crate::{
@@ -27,8 +28,8 @@ pub fn automatic_above(form: Form) -> Nanos {
     form.longest_spin().unwrap_or(AUTOMATIC_ABOVE)
 }
 
-/// The signal that is taken first: programs that use real-time signals begin at either end.
-pub const PREFERRED: u32 = 50;
+/// The real-time signal that is taken first: programs that use them begin at either end.
+const PREFERRED: u32 = 50;
 /// glibc and musl keep those below for themselves, or give them out as the first (pthreads(7)).
 const FIRST: u32 = 36;
 /// The last real-time signal on all architectures that the tool runs on.
@@ -41,6 +42,13 @@ pub struct DelaySignal {
     pub number: u32,
     /// The whole delay.
     pub delay: Nanos,
+}
+
+impl DelaySignal {
+    /// Whether a process would die of it that gave up its handler while it is on its way.
+    pub fn is_deadly(self) -> bool {
+        self.number != HARMLESS_SIGNAL
+    }
 }
 
 /// Why no signals could be chosen.
@@ -57,8 +65,8 @@ pub enum SignalError {
     },
     /// The processes use too many signals themselves.
     #[error(
-        "{delays} different delays need a signal each, and the processes leave {left} of the real-time signals {FIRST} to {LAST} \
-         unused: use fewer different delays, or `--engine bpf`"
+        "{delays} different delays need a signal each, and the processes leave {left} of SIGURG and the real-time signals {FIRST} \
+         to {LAST} unused: use fewer different delays, or `--engine bpf`"
     )]
     Used {
         /// Different delays.
@@ -68,7 +76,13 @@ pub enum SignalError {
     },
 }
 
-/// Chooses a signal for each delay, of those that no process uses; bit N of `used` is signal N + 1.
+/// The signal that is safe whatever the processes do, for the longest delay, unless they use it; bit N of `used` is signal N + 1.
+pub fn choose_harmless(delays: &BTreeSet<Nanos>, used: u64) -> Option<DelaySignal> {
+    let is_free = is_free(HARMLESS_SIGNAL, used);
+    delays.last().filter(|_| is_free).map(|delay| DelaySignal { number: HARMLESS_SIGNAL, delay: *delay })
+}
+
+/// Chooses a signal for each delay, of those that no process uses: first the one of [`choose_harmless`], then real-time ones.
 ///
 /// # Errors
 /// There are too few.
@@ -76,12 +90,21 @@ pub fn choose(delays: &BTreeSet<Nanos>, used: u64) -> Result<Vec<DelaySignal>, S
     if delays.len() > SIGNALS {
         return Err(SignalError::TooMany { delays: delays.len() });
     }
-    let candidates = (PREFERRED..=LAST).chain((FIRST..PREFERRED).rev());
-    let free: Vec<u32> = candidates.filter(|signal| used & (1 << (signal - 1)) == 0).collect();
+    let candidates = iter::once(HARMLESS_SIGNAL).chain(PREFERRED..=LAST).chain((FIRST..PREFERRED).rev());
+    let free: Vec<u32> = candidates.filter(|signal| is_free(*signal, used)).collect();
     if free.len() < delays.len() {
         return Err(SignalError::Used { delays: delays.len(), left: free.len() });
     }
-    Ok(free.into_iter().zip(delays).map(|(number, delay)| DelaySignal { number, delay: *delay }).collect())
+    let longest_first = delays.iter().rev();
+    Ok(free
+        .into_iter()
+        .zip(longest_first)
+        .map(|(number, delay)| DelaySignal { number, delay: *delay })
+        .collect())
+}
+
+fn is_free(signal: u32, used: u64) -> bool {
+    used & (1 << (signal - 1)) == 0
 }
 
 /// What the signals of a process are up to, over all of its threads.
@@ -114,14 +137,27 @@ mod tests {
 
     #[test]
     fn each_delay_has_a_signal_that_nobody_uses() {
-        let used = 1 << (PREFERRED - 1) | 1 << (PREFERRED + 1);
+        let used = 1 << (HARMLESS_SIGNAL - 1) | 1 << (PREFERRED - 1) | 1 << (PREFERRED + 1);
         let chosen = choose(&delays(SIGNALS as u64), used).unwrap();
         let numbers: BTreeSet<u32> = chosen.iter().map(|signal| signal.number).collect();
         assert_eq!(numbers.len(), SIGNALS);
         assert!(!numbers.contains(&PREFERRED) && !numbers.contains(&(PREFERRED + 2)));
         assert!(numbers.iter().all(|number| (FIRST..=LAST).contains(number)));
+        assert!(chosen.iter().all(|signal| signal.is_deadly()));
         assert_eq!(chosen.iter().map(|signal| signal.delay).collect::<BTreeSet<_>>(), delays(SIGNALS as u64));
         assert!(choose(&delays(0), u64::MAX).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_signal_that_cannot_kill_comes_first() {
+        assert_eq!(HARMLESS_SIGNAL, libc::SIGURG.cast_unsigned());
+        let chosen = choose(&delays(3), 0).unwrap();
+        assert_eq!(chosen.iter().map(|signal| signal.is_deadly()).collect::<Vec<_>>(), [false, true, true]);
+        assert_eq!(chosen[1].number, PREFERRED);
+        assert_eq!(choose_harmless(&delays(3), 0), Some(chosen[0]));
+        assert_eq!(chosen[0].delay, Nanos(3_000_000));
+        assert_eq!(choose_harmless(&delays(3), 1 << (HARMLESS_SIGNAL - 1)), None);
+        assert_eq!(choose_harmless(&delays(0), 0), None);
     }
 
     #[test]

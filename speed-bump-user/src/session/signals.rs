@@ -58,15 +58,37 @@ impl Signals {
         // One that has ended is told of later.
         let masks = roots.iter().filter_map(|(process, _)| signal::masks(process).ok());
         let used = masks.fold(0, |used, masks| used | masks.used());
-        let assigned = match signal::choose(&delays, used) {
-            Ok(assigned) => assigned,
-            Err(error) if or_spin => {
-                tracing::warn!("long delays are spun in the kernel: {error}");
-                Vec::new()
-            }
-            Err(error) => return Err(SessionError::Signal(error.to_string())),
+        let assigned: Vec<DelaySignal> = if or_spin {
+            signal::choose_harmless(&delays, used).into_iter().collect()
+        } else {
+            signal::choose(&delays, used).map_err(|error| SessionError::Signal(error.to_string()))?
         };
-        Ok(Self { or_spin, assigned, cost, any_answered: false })
+        let signals = Self { or_spin, assigned, cost, any_answered: false };
+        signals.warn_of_limits(&delays);
+        Ok(signals)
+    }
+
+    /// Warns of delays for which SIGURG is not to be had.
+    fn warn_of_limits(&self, delays: &BTreeSet<Nanos>) {
+        let list = |delays: &mut dyn Iterator<Item = Nanos>| {
+            delays.map(|delay| delay.to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let deadly =
+            list(&mut self.assigned.iter().filter(|signal| signal.is_deadly()).map(|signal| signal.delay));
+        if !deadly.is_empty() {
+            tracing::warn!(
+                "delays of {deadly} need real-time signals, as SIGURG is for one delay, in processes that do not use it: a process \
+                 that gives up the handler of such a signal at the very moment when one is on its way dies of it"
+            );
+        }
+        let is_assigned = |delay: &Nanos| self.assigned.iter().any(|signal| signal.delay == *delay);
+        let spun = list(&mut delays.iter().copied().filter(|delay| !is_assigned(delay)));
+        if !spun.is_empty() {
+            tracing::warn!(
+                "delays of {spun} are spun in the kernel and hold up what else is to run on the processor, as SIGURG is for one \
+                 delay, in processes that do not use it; `--engine signal` takes real-time signals as well"
+            );
+        }
     }
 
     /// What the BPF program does on a call with this delay.

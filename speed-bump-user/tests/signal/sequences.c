@@ -47,7 +47,7 @@ static int a_signal(unsigned *seed)
 /* Mostly the one that the session has. */
 static int the_signal(unsigned *seed)
 {
-	return next(seed) % 2 ? 50 : a_signal(seed);
+	return next(seed) % 2 ? SIGURG : a_signal(seed);
 }
 
 static void handle(unsigned *seed)
