@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// Measure only programs whose name contains this, such as `3.12`.
     #[arg(long, default_value = "")]
     only: String,
+    /// Who spins, as the tool's own `--engine`.
+    #[arg(long, default_value = "auto")]
+    engine: String,
 }
 
 /// Prints a line for each function and delay; fails when a promise was not kept.
@@ -92,8 +95,8 @@ fn measure(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) ->
     let mut rounds = vec![Vec::new(); subject.functions.len()];
     let mut before = subject.medians(slice)?;
     for _ in 0..options.rounds.max(1) {
-        let idle = attached(tool, subject, 0, slice)?;
-        let delayed = attached(tool, subject, delay, slice)?;
+        let idle = attached(tool, subject, 0, options)?;
+        let delayed = attached(tool, subject, delay, options)?;
         let after = subject.medians(slice)?;
         let medians = before.iter().zip(&after).zip(idle.into_iter().zip(delayed));
         for (rounds, ((before, after), (idle, delayed))) in rounds.iter_mut().zip(medians) {
@@ -105,13 +108,13 @@ fn measure(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) ->
 }
 
 /// The medians of a slice with the tool attached.
-fn attached(tool: &Path, subject: &mut Subject, delay: u32, slice: Duration) -> Result<Vec<f64>> {
+fn attached(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) -> Result<Vec<f64>> {
     let delay = delay.to_string();
-    let flags: Vec<&str> =
-        ["--strict", "--delay", &delay].into_iter().chain(subject.flags.iter().copied()).collect();
+    let ours = ["--strict", "--engine", &options.engine, "--delay", &delay];
+    let flags: Vec<&str> = ours.into_iter().chain(subject.flags.iter().copied()).collect();
     let attached = Attached::start_tool(tool, subject.service.pid(), &subject.targets(), &flags, |_| ())?;
     thread::sleep(SETTLE);
-    let medians = subject.medians(slice)?;
+    let medians = subject.medians(Duration::from_millis(options.slice_ms))?;
     let ended = attached.stop()?;
     let targets = ended.report["targets"].as_array().context("the report has no targets")?;
     for (target, function) in targets.iter().zip(subject.functions) {

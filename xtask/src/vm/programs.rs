@@ -101,6 +101,8 @@ pub(super) const PROGRAMS: [Program; 14] = [
             "a_program_that_takes_the_signal_for_itself_is_left_alone",
             "threads_that_block_the_signal_are_missed_and_live",
             "no_wait_of_64_native_threads_is_interrupted",
+            "a_handler_that_goes_while_the_signal_is_on_its_way_is_no_death",
+            "no_random_sequence_ends_in_a_death",
         ],
         engine: Engine::Signal,
     },
