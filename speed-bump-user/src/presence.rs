@@ -9,7 +9,7 @@ pub mod survey;
 use std::{
     fs::File,
     io,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
 };
@@ -129,15 +129,16 @@ impl Terms {
         let contents = self.contents(room, command);
         let limits = inject::Limits { safe_point: self.timeout, ..inject::Limits::default() };
         let deadline = Instant::now() + RESIDENT_PATIENCE;
+        let mut block = None;
         let injected = loop {
-            let mut fill = |file: &File| contents.write(file);
+            let mut fill = |file: &File| self.fill(file, &contents).map(|filled| block = Some(filled));
             match inject::inject(process, IMAGE, interpreters, &mut fill, limits) {
                 // What a tool that was killed left behind notices that within a second.
                 Err(InjectError::InUse { .. }) if Instant::now() < deadline => thread::sleep(LOOK_EVERY * 10),
                 result => break result?,
             }
         };
-        self.presence(process.pid(), injected, &contents)
+        self.presence(process.pid(), injected, block)
     }
 
     /// Brings the helper into a program of which no instruction has run, whose only thread stands still and is traced by
@@ -155,11 +156,12 @@ impl Terms {
         ready: impl FnOnce(Result<Presence, PresenceError>),
     ) -> Result<(), PresenceError> {
         let contents = self.contents(room, command);
-        let mut fill = |file: &File| contents.write(file);
+        let block = OnceLock::new();
+        let mut fill = |file: &File| self.fill(file, &contents).map(|filled| drop(block.set(filled)));
         let mut ready = Some(ready);
         let mut loaded = |injected| {
             if let Some(ready) = ready.take() {
-                ready(self.presence(process.pid(), injected, &contents));
+                ready(self.presence(process.pid(), injected, block.get().cloned()));
             }
         };
         let limits = inject::Limits::default();
@@ -174,14 +176,24 @@ impl Terms {
         Contents { room, selector: &self.selector, stub_form, command, signals }
     }
 
+    /// Fills in a control block. The helper hears us from its first look on, which may be long before it is known here that it is
+    /// in.
+    fn fill(&self, file: &File, contents: &Contents<'_>) -> io::Result<Arc<Block>> {
+        contents.write(file)?;
+        let block = Block::new(file.try_clone()?, contents).map_err(io::Error::other)?;
+        let block = Arc::new(block);
+        self.heartbeat.add(&block);
+        Ok(block)
+    }
+
     fn presence(
         &self,
         pid: Pid,
         injected: Injected,
-        contents: &Contents<'_>,
+        block: Option<Arc<Block>>,
     ) -> Result<Presence, PresenceError> {
-        let block = Arc::new(Block::new(injected.control, contents)?);
-        self.heartbeat.add(&block);
+        // What is in was given one.
+        let block = block.ok_or(PresenceError::Gone { pid })?;
         // From here on dropping it sends the helper away.
         let mut presence =
             Presence { pid, block, file: Arc::new(injected.image), stub: self.stub, offset: FileOffset(0) };
@@ -334,5 +346,39 @@ impl Presence {
 impl Drop for Presence {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::{mem::offset_of, os::unix::fs::FileExt as _};
+
+    use speed_bump_abi::control_block::ControlBlock;
+
+    use super::*;
+
+    #[test]
+    fn a_helper_hears_us_before_it_is_known_to_be_in() {
+        let terms = Terms {
+            selector: Arc::default(),
+            stub: SiteKind::Nop,
+            timeout: Duration::ZERO,
+            heartbeat: Arc::new(Heartbeat::start().unwrap()),
+            signals: Arc::default(),
+        };
+        let file = tempfile::tempfile().unwrap();
+        let _block =
+            terms.fill(&file, &terms.contents(Room { functions: 1 }, Command::HandleSignals)).unwrap();
+        let beats = || {
+            let mut beats = [0; 4];
+            file.read_exact_at(&mut beats, offset_of!(ControlBlock, heartbeat) as u64).unwrap();
+            u32::from_ne_bytes(beats)
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while beats() < 3 {
+            assert!(Instant::now() < deadline, "{} beats", beats());
+            thread::sleep(LOOK_EVERY);
+        }
     }
 }

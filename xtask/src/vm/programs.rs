@@ -194,6 +194,8 @@ const SHELL: &str = include_str!("shell.sh");
 const GCC: &str = include_str!("gcc.sh");
 /// How many times slower than an ordinary machine a guest is that is translated on a busy host.
 const SLOWNESS: u32 = 5;
+/// How many random sequences a guest has the time for.
+const SEQUENCES: u32 = 100;
 /// Where the job has what was compiled in earlier guests.
 const COMPILED: &str = "/guest/compiled";
 
@@ -278,6 +280,7 @@ pub(super) fn files(programs: &[&Program], built: &Built, job: Job) -> Result<Fi
         (skip::FILE_VARIABLE, "/results/skips.txt".to_owned()),
         ("SPEED_BUMP_PYTHONS", root::PYTHONS.to_owned()),
         (wait::SLOWNESS_VARIABLE, SLOWNESS.to_string()),
+        ("SPEED_BUMP_SEQUENCES", SEQUENCES.to_string()),
         ("SPEED_BUMP_MODULE", MODULE.to_owned()),
         ("RUST_BACKTRACE", "1".to_owned()),
     ];
