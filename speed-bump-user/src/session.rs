@@ -206,7 +206,7 @@ impl Session {
         helpers: Vec<Option<HelperId>>,
         follows: bool,
     ) -> Result<(), SessionError> {
-        self.check_selections(&helpers)?;
+        self.check_selections(&roots)?;
         if follows {
             self.engine.follow_processes()?;
             self.follows = true;
@@ -316,13 +316,20 @@ impl Session {
         tracing::info!("detached in {}", Nanos::from(began.elapsed()));
     }
 
-    /// Tells of Python targets that select nothing among what the helpers found; under `strict` that ends the session.
-    fn check_selections(&mut self, helpers: &[Option<HelperId>]) -> Result<(), SessionError> {
-        if helpers.iter().all(Option::is_none) {
+    /// Tells of Python targets that select nothing, neither among what the helpers found nor in a plan; under `strict` that ends
+    /// the session. Where no helper looked for functions, it has been told before.
+    fn check_selections(&mut self, roots: &[(Process, Plan)]) -> Result<(), SessionError> {
+        if !roots.iter().any(|(_, plan)| plan.wants_helper()) {
             return Ok(());
         }
+        let planned = |index| {
+            roots
+                .iter()
+                .flat_map(|(_, plan)| &plan.functions)
+                .any(|function| function.selected.target == index)
+        };
         let mut missing = Vec::new();
-        for index in self.without_functions() {
+        for index in self.without_functions().into_iter().filter(|index| !planned(*index)) {
             let Some(target) = self.resolver.targets().get(index) else { continue };
             missing.push(format!(
                 "line {}: `{}` selects nothing among the functions that are loaded now",

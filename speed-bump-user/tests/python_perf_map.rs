@@ -74,6 +74,22 @@ fn every_shape_of_function_is_counted_exactly() {
     });
 }
 
+/// What the helper is in for is signals alone: it knows no functions.
+#[test]
+fn the_helper_delays_what_the_perf_map_tells() {
+    on_each(|python| {
+        let mut service = start(python, &PERF);
+        service.ask("plain(1)").unwrap();
+        let flags = ["--strict", "--engine", "signal", "--delay", "200us"];
+        let session = attach(&service, "*/calls.py:plain\n", &flags);
+        service.ask("times(20, plain, 1)").unwrap();
+        let ended = session.stop().unwrap();
+        assert_eq!(counts(&ended, "plain"), (20, 20), "{python}: {}", ended.run.stderr);
+        assert_eq!(ended.target(0)["engine"], "signal", "{python}");
+        assert!(!ended.run.stderr.contains("selects nothing"), "{python}: {}", ended.run.stderr);
+    });
+}
+
 #[test]
 fn calls_from_c_are_counted_exactly() {
     on_each(|python| {
