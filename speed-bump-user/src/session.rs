@@ -261,7 +261,7 @@ impl Session {
             untold: BTreeMap::new(),
             coverings: 0,
             pids_seen: BTreeSet::new(),
-            warnings: Vec::new(),
+            warnings: signals.limits.clone(),
             python: python::Locations::default(),
             helpers: Helpers::new(terms),
             signals,

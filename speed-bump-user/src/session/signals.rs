@@ -34,6 +34,8 @@ pub(crate) struct Signals {
     cost: Nanos,
     /// Whether any helper has answered.
     any_answered: bool,
+    /// What the user should hear of delays for which SIGURG is not to be had.
+    pub(super) limits: Vec<String>,
 }
 
 impl Signals {
@@ -63,32 +65,41 @@ impl Signals {
         } else {
             signal::choose(&delays, used).map_err(|error| SessionError::Signal(error.to_string()))?
         };
-        let signals = Self { or_spin, assigned, cost, any_answered: false };
-        signals.warn_of_limits(&delays);
+        let mut signals = Self { or_spin, assigned, cost, ..Self::default() };
+        // Where none is to come, the kernel spins whatever the signals are. Of a command nothing is known yet.
+        let helper_may_come =
+            roots.is_empty() || !or_spin || roots.iter().any(|(_, plan)| plan.wants_helper());
+        if helper_may_come {
+            signals.limits = signals.limits_of(&delays);
+        }
+        for limit in &signals.limits {
+            tracing::warn!("{limit}");
+        }
         Ok(signals)
     }
 
-    /// Warns of delays for which SIGURG is not to be had.
-    fn warn_of_limits(&self, delays: &BTreeSet<Nanos>) {
+    fn limits_of(&self, delays: &BTreeSet<Nanos>) -> Vec<String> {
+        let mut limits = Vec::new();
         let list = |delays: &mut dyn Iterator<Item = Nanos>| {
             delays.map(|delay| delay.to_string()).collect::<Vec<_>>().join(", ")
         };
         let deadly =
             list(&mut self.assigned.iter().filter(|signal| signal.is_deadly()).map(|signal| signal.delay));
         if !deadly.is_empty() {
-            tracing::warn!(
+            limits.push(format!(
                 "delays of {deadly} need real-time signals, as SIGURG is for one delay, in processes that do not use it: a process \
                  that gives up the handler of such a signal at the very moment when one is on its way dies of it"
-            );
+            ));
         }
         let is_assigned = |delay: &Nanos| self.assigned.iter().any(|signal| signal.delay == *delay);
         let spun = list(&mut delays.iter().copied().filter(|delay| !is_assigned(delay)));
         if !spun.is_empty() {
-            tracing::warn!(
+            limits.push(format!(
                 "delays of {spun} are spun in the kernel and hold up what else is to run on the processor, as SIGURG is for one \
                  delay, in processes that do not use it; `--engine signal` takes real-time signals as well"
-            );
+            ));
         }
+        limits
     }
 
     /// What the BPF program does on a call with this delay.
