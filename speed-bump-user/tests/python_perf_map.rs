@@ -118,7 +118,8 @@ fn initialisers_are_counted_where_the_release_makes_them_visible() {
         let session = attach(&service, "*/calls.py:K.__init__\n", &[]);
         service.ask("for _ in range(1000): K(1)").unwrap();
         let (calls, delayed) = session.stop().unwrap().counts(0);
-        if python.minor() == (3, 13) {
+        // The free-threaded 3.13 does not specialise (PEP 703 came without that at first).
+        if python.minor() == (3, 13) && !python.free_threaded {
             // A specialised K(1) enters __init__ past its trampoline. Where this begins to fail, a release
             // shows them: then say so in the reference.
             assert!(calls < 1000 && delayed == calls, "{python}: {calls}, {delayed}");
