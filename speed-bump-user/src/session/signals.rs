@@ -91,8 +91,7 @@ impl Signals {
                  that gives up the handler of such a signal at the very moment when one is on its way dies of it"
             ));
         }
-        let is_assigned = |delay: &Nanos| self.assigned.iter().any(|signal| signal.delay == *delay);
-        let spun = list(&mut delays.iter().copied().filter(|delay| !is_assigned(delay)));
+        let spun = list(&mut delays.iter().copied().filter(|delay| self.of(*delay).is_none()));
         if !spun.is_empty() {
             limits.push(format!(
                 "delays of {spun} are spun in the kernel and hold up what else is to run on the processor, as SIGURG is for one \
@@ -102,10 +101,15 @@ impl Signals {
         limits
     }
 
+    /// The signal that stands for this delay.
+    fn of(&self, delay: Nanos) -> Option<&DelaySignal> {
+        self.assigned.iter().find(|signal| signal.delay == delay)
+    }
+
     /// What the BPF program does on a call with this delay.
     pub(super) fn policy(&self, delay: Nanos, frequency: u64) -> Policy {
         let plain = Policy { delay_ns: delay.0, frequency, ..Policy::default() };
-        match self.assigned.iter().find(|signal| signal.delay == delay) {
+        match self.of(delay) {
             Some(signal) => Policy {
                 signal: signal.number,
                 or_spin: u32::from(self.or_spin),
@@ -124,7 +128,7 @@ impl Signals {
 
     /// Who has spun delays of this length.
     pub(super) fn engine(&self, delay: Nanos) -> EngineKind {
-        let is_assigned = self.assigned.iter().any(|signal| signal.delay == delay);
+        let is_assigned = self.of(delay).is_some();
         let has_answered = self.any_answered || !self.or_spin;
         if is_assigned && has_answered { EngineKind::Signal } else { EngineKind::Bpf }
     }
