@@ -34,8 +34,8 @@ pub use error::InjectError;
 use std::{
     ffi::CString,
     fs::File,
-    io::{self, Write as _},
-    os::unix::fs::MetadataExt as _,
+    io,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -124,7 +124,7 @@ pub fn inject(
     let symbols = symbols::find(process)?;
     laps.lap("symbols");
     resident::check_idle(process)?;
-    let residents = resident::find(process, &parsed)?;
+    let residents = resident::find(process, &parsed, image)?;
     laps.lap("resident");
     let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
     let work = || injection.run(&memory, interpreters, control, &limits);
@@ -282,10 +282,12 @@ impl Injection<'_> {
         file: &MemoryFile,
         limits: &Limits,
     ) -> Result<(MappedRange, VirtualAddress), InjectError> {
-        let mut here = &file.here;
-        here.write_all(self.bytes).map_err(|source| self.system("writing the helper's image", source))?;
+        let here = &file.here;
+        here.write_all_at(self.bytes, 0)
+            .map_err(|source| self.system("writing the helper's image", source))?;
         let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE | SealFlags::SEAL;
         fcntl_add_seals(here, seals).map_err(|errno| self.system("sealing the image", errno.into()))?;
+        self.check_contents(here)?;
         self.laps.lap("write image");
         // A loader takes a name that it knows for the library that it knows by it, without looking at the file, and
         // the name of an earlier helper may have ended in the same number.
@@ -296,12 +298,13 @@ impl Injection<'_> {
         let dlopen = self.symbols.dlopen;
         let handle = thread.call(Stage::Dlopen, dlopen.function, [path, dlopen.flags], limits.call)?;
         self.laps.lap("dlopen");
-        let inode = here.metadata().map_err(|source| self.system("examining the image", source))?.ino();
+        let image = here.metadata().map_err(|source| self.system("examining the image", source))?;
+        let device = (libc::major(image.dev()), libc::minor(image.dev()));
         let regions = self.process.regions()?;
         // The low half of a handle is not zero by chance but once in 2^28 times, and the mappings tell.
         let text = regions
             .iter()
-            .find(|region| region.executable && region.inode == inode && region.name == MAPPED_IMAGE)
+            .find(|region| region.executable && (region.device, region.inode) == (device, image.ino()))
             .ok_or(InjectError::Refused { pid: self.pid() })?;
         tracing::debug!(handle, start = %text.start, "the helper is loaded");
         self.laps.lap("find mapping");
@@ -314,6 +317,15 @@ impl Injection<'_> {
         let bias = self.image.elf.segments().bias_of_mapping(text.start, text.offset, true);
         let bias = bias.ok_or_else(|| InjectError::Image("its code is mapped where it is not".to_owned()))?;
         Ok((text, bias.to_process(self.image.attach)))
+    }
+
+    /// That a sealed file is the image to the last byte. Before it was sealed, the process could write there too.
+    fn check_contents(&self, image: &File) -> Result<(), InjectError> {
+        let found = resident::is_image(image, self.bytes);
+        match found.map_err(|source| self.system("reading the image back", source))? {
+            true => Ok(()),
+            false => Err(InjectError::Changed { pid: self.pid() }),
+        }
     }
 
     fn probe_file(&self, file: File) -> Result<ProbeFile, InjectError> {
@@ -329,9 +341,6 @@ impl Injection<'_> {
         self.process.pid()
     }
 }
-
-/// How /proc/PID/maps shows the image.
-const MAPPED_IMAGE: &str = "/memfd:speed-bump-helper (deleted)";
 
 fn system(process: &Process, what: &'static str, source: io::Error) -> InjectError {
     InjectError::System { pid: process.pid(), what, source }

@@ -6,7 +6,9 @@
 pub mod below;
 pub mod bpf;
 pub mod breakpoint;
+pub mod descriptor;
 pub mod fork;
+pub mod memory_file;
 pub mod own_handler;
 pub mod perf_event;
 pub mod priority;

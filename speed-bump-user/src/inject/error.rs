@@ -6,6 +6,7 @@ use super::{stage::Stage, threads::Tried};
 use crate::{
     elf::ElfError,
     process::{MappedFileError, MemoryError, ProcessError, access::DenialReason},
+    sys::memory_file::Unlike,
     units::{Nanos, Pid},
 };
 
@@ -147,6 +148,40 @@ pub enum InjectError {
     NoExecutableMemfd {
         /// The process.
         pid: Pid,
+    },
+    /// Another file lies where the memory file was.
+    #[error(
+        "descriptor {descriptor} of process {pid}, where a thread of it had just made a memory file for us, is {found}: \
+         another thread changed that; nothing was written. Try again if the program is known to close or duplicate \
+         descriptors by number; otherwise do not trust it, or use --no-inject"
+    )]
+    NotOurs {
+        /// The process.
+        pid: Pid,
+        /// The descriptor's number there.
+        descriptor: u64,
+        /// What it is.
+        found: Unlike,
+    },
+    /// The process wrote into the image.
+    #[error(
+        "process {pid} changed the helper's image while it was written: nothing was loaded; do not trust the program, or \
+         use --no-inject"
+    )]
+    Changed {
+        /// The process.
+        pid: Pid,
+    },
+    /// The thread does not share the process's descriptors.
+    #[error(
+        "thread {thread} of process {pid} has descriptors of its own, which Linux before 6.9 gives no safe way to: use \
+         --no-inject"
+    )]
+    OwnDescriptors {
+        /// The process.
+        pid: Pid,
+        /// The thread.
+        thread: Pid,
     },
     /// A system call failed in the process.
     #[error("in process {pid}, {call} failed: {source}; nothing was left behind")]

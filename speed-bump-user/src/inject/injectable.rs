@@ -10,7 +10,6 @@ const ATTACH: &str = "speed_bump_attach";
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) elf: ElfFile,
-    pub(super) build_id: Vec<u8>,
     /// [`ATTACH`], as the image's headers count.
     pub(super) attach: VirtualAddress,
 }
@@ -19,8 +18,7 @@ impl Image {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, InjectError> {
         let bad = |what: &str| InjectError::Image(what.to_owned());
         let elf = ElfFile::from_bytes(bytes, "the helper").map_err(|error| bad(&error.to_string()))?;
-        let build_id = elf.build_id()?.ok_or_else(|| bad("it has no build id"))?;
         let attach = symbols::exported(bytes, ATTACH).ok_or_else(|| bad("it has no speed_bump_attach"))?;
-        Ok(Self { elf, build_id, attach })
+        Ok(Self { elf, attach })
     }
 }

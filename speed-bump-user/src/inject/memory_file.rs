@@ -1,12 +1,20 @@
 //! A memory file that a borrowed thread makes, open in its process and here: for the helper's image, and for its
 //! control block.
+//!
+//! The process knows the number of its descriptor before we do, and other threads of it, or processes that share its
+//! descriptors, may put another file there. So what lies there is taken with the rights that the process has, and
+//! looked at, before anything is written.
 
-use std::{ffi::CStr, fs::File, io};
-
-use rustix::fs::OFlags;
+use std::{ffi::CStr, fs::File, io, os::fd::AsFd as _};
 
 use super::{InjectError, arch::number, remote_call::Borrowed, system};
-use crate::process::Process;
+use crate::{
+    process::Process,
+    sys::{
+        descriptor::Descriptors,
+        memory_file::{self, Unlike},
+    },
+};
 
 /// `memfd_create` (include/uapi/linux/memfd.h); the last two are known from Linux 6.3 on.
 const MFD_CLOEXEC: u64 = libc::MFD_CLOEXEC as u64;
@@ -29,14 +37,17 @@ pub(super) struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// Has the thread make one, and opens it here.
+    /// Has the thread make one, and takes it.
     pub(super) fn make(
         process: &Process,
         thread: &mut Borrowed<'_>,
         name: &CStr,
         execution: Execution,
     ) -> Result<Self, InjectError> {
-        let (call, pid) = ("memfd_create", process.pid());
+        let (call, pid, borrowed) = ("memfd_create", process.pid(), thread.thread());
+        let descriptors = Descriptors::of(process.as_fd(), pid, borrowed)
+            .map_err(|source| system(process, "opening a thread's pidfd", source))?
+            .ok_or(InjectError::OwnDescriptors { pid, thread: borrowed })?;
         let address = thread.text(name)?;
         let flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
         let execution = match execution {
@@ -56,14 +67,24 @@ impl MemoryFile {
             call,
             source: io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(0)),
         })?;
-        let entry = format!("task/{}/fd/{in_process}", thread.thread());
-        match process.open_entry(&entry, OFlags::RDWR) {
-            Ok(here) => Ok(Self { in_process, here }),
+        match Self::take(&descriptors, in_process) {
+            Ok(Ok(here)) => Ok(Self { in_process, here }),
+            // Whatever lies there is the program's own.
+            Ok(Err(found)) => Err(InjectError::NotOurs { pid, descriptor: in_process, found }),
             Err(source) => {
                 // The first failure is the one to tell.
                 let _ = close(thread, in_process);
-                Err(system(process, "opening a memory file", source))
+                Err(system(process, "taking a memory file (pidfd_getfd)", source))
             }
+        }
+    }
+
+    fn take(descriptors: &Descriptors<'_>, number: u64) -> io::Result<Result<File, Unlike>> {
+        let number = i32::try_from(number).map_err(|_| io::ErrorKind::InvalidData)?;
+        match descriptors.take(number) {
+            Ok(taken) => memory_file::open_new(taken),
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => Ok(Err(Unlike::Closed)),
+            Err(error) => Err(error),
         }
     }
 

@@ -1,14 +1,20 @@
 //! A helper that an earlier session left in the process.
 
-use std::{fs::File, mem::offset_of, os::unix::fs::FileExt as _, path::Path};
+use std::{
+    fs::File,
+    io,
+    mem::offset_of,
+    os::{fd::AsFd as _, unix::fs::FileExt as _},
+    path::Path,
+};
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, SealFlags, fcntl_get_seals};
 use speed_bump_abi::control_block::{ControlBlock, State};
 
 use super::{InjectError, injectable::Image, symbols};
 use crate::{
-    elf::ElfFile,
     process::{MappedRange, Process},
+    sys::{below::open_regular, memory_file},
     units::VirtualAddress,
 };
 
@@ -38,8 +44,8 @@ pub(super) struct Residents {
     pub(super) count: usize,
 }
 
-/// Looks for helpers.
-pub(super) fn find(process: &Process, image: &Image) -> Result<Residents, InjectError> {
+/// Looks for helpers. Ours is one that is `bytes`, whatever a file of the process says of itself.
+pub(super) fn find(process: &Process, image: &Image, bytes: &[u8]) -> Result<Residents, InjectError> {
     let mut found = Residents::default();
     for mapped in process.mappings()?.files {
         if mapped.path_in_process != Path::new(IMAGE_PATH) {
@@ -47,21 +53,34 @@ pub(super) fn find(process: &Process, image: &Image) -> Result<Residents, Inject
         }
         found.count += 1;
         let opened = mapped.open(process)?;
-        let duplicate = || {
-            let copy = opened.file().try_clone();
-            copy.map_err(|source| super::system(process, "duplicating a descriptor", source))
-        };
-        let elf = ElfFile::from_file(duplicate()?, &mapped.path_in_process)?;
-        if elf.build_id()?.as_deref() != Some(image.build_id.as_slice()) {
+        let system = |what| move |source| super::system(process, what, source);
+        if !is_sealed_image(opened.file(), bytes).map_err(system("reading a helper's image"))? {
             continue;
         }
+        let file = opened.file().try_clone().map_err(system("duplicating a descriptor"))?;
         let text = mapped.executable_ranges().next().copied();
-        if let (Some(bias), Some(text)) = (symbols::bias(&mapped, &elf), text) {
+        if let (Some(bias), Some(text)) = (symbols::bias(&mapped, &image.elf), text) {
             let attach = bias.to_process(image.attach);
-            found.ours = Some(Resident { text, attach, file: duplicate()? });
+            found.ours = Some(Resident { text, attach, file });
         }
     }
     Ok(found)
+}
+
+/// Whether a file can be nothing but the image, and stays it.
+fn is_sealed_image(file: &File, image: &[u8]) -> io::Result<bool> {
+    let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
+    Ok(memory_file::is_memory_file(file)? && seals.contains(SealFlags::WRITE) && is_image(file, image)?)
+}
+
+/// Whether a file has these contents, and no more.
+pub(super) fn is_image(file: &File, image: &[u8]) -> io::Result<bool> {
+    if file.metadata()?.len() != image.len() as u64 {
+        return Ok(false);
+    }
+    let mut contents = vec![0; image.len()];
+    file.read_exact_at(&mut contents, 0)?;
+    Ok(contents == image)
 }
 
 /// Refuses a process in which a helper, of whatever version, is at work: its block is mapped, and not left.
@@ -71,8 +90,12 @@ pub(super) fn check_idle(process: &Process) -> Result<(), InjectError> {
             continue;
         }
         let name = format!("map_files/{:x}-{:x}", region.start.0, region.end.0);
-        // It may be unmapped by now.
-        let Ok(block) = process.open_entry(&name, OFlags::RDONLY) else { continue };
+        // It may be unmapped by now, and any file may be called so.
+        let Ok(place) = process.open_entry(&name, OFlags::PATH) else { continue };
+        let Ok(block) = open_regular(place.as_fd()) else { continue };
+        if !memory_file::is_memory_file(&block).unwrap_or(false) {
+            continue;
+        }
         let mut state = [0; 4];
         if block.read_exact_at(&mut state, offset_of!(ControlBlock, state) as u64).is_err() {
             continue;
