@@ -158,7 +158,7 @@ fn session(process: &Process, files: &[FileIdentity], selector: &[u8], measured:
         Contents { room: Room::NAMED, selector, stub_form: StubForm::Nop, command: Order::Run, signals: &[] };
     let mut fill = |file: &File| contents.write(file);
     let start = Instant::now();
-    let result = inject(process, IMAGE, files, &mut fill, Limits::default());
+    let result = inject(process, &process.program().unwrap(), IMAGE, files, &mut fill, Limits::default());
     let whole = start.elapsed();
     measured.take(whole, result.as_ref().map_err(ToString::to_string));
     let Ok(injected) = result else { return false };

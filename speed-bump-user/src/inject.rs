@@ -44,7 +44,7 @@ use rustix::fs::{SealFlags, fcntl_add_seals};
 
 use crate::{
     probe::file::ProbeFile,
-    process::{MappedRange, Process, mapped_file::FileIdentity},
+    process::{MappedRange, Process, Program, mapped_file::FileIdentity},
     python::helper::words,
     sys::ptrace::Tracee,
     units::{Nanos, Pid, VirtualAddress},
@@ -102,13 +102,15 @@ pub type FillControl<'a> = dyn FnMut(&File) -> io::Result<()> + Send + 'a;
 /// Loads `image` into a process, unless it is there already, has `control` fill in a new control block, and calls
 /// the helper with it.
 ///
-/// `interpreters` are the files with the interpreter's own code: where a running thread may be borrowed. `control`
-/// is called while the thread is borrowed and should be quick.
+/// `program` is what the process ran when it was decided to inject, and `interpreters` are its files with the
+/// interpreter's own code: where a running thread may be borrowed. `control` is called while the thread is borrowed and
+/// should be quick.
 ///
 /// # Errors
 /// [`InjectError`]; unless that says otherwise, the process is as it was.
 pub fn inject(
     process: &Process,
+    program: &Program,
     image: &[u8],
     interpreters: &[FileIdentity],
     control: &mut FillControl<'_>,
@@ -127,7 +129,8 @@ pub fn inject(
     let residents = resident::find(process, &parsed, image)?;
     laps.lap("resident");
     let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
-    let work = || injection.run(&memory, interpreters, control, &limits);
+    let ground = Planned { program, interpreters };
+    let work = || injection.run(&memory, ground, control, &limits);
     // A thread of our own, since the kernel lets go of whatever it traced when it ends.
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
@@ -188,6 +191,13 @@ pub fn would_try(process: &Process) -> Result<(), InjectError> {
     resident::check_idle(process)
 }
 
+/// What was found out about the process before.
+#[derive(Clone, Copy)]
+struct Planned<'a> {
+    program: &'a Program,
+    interpreters: &'a [FileIdentity],
+}
+
 struct Injection<'a> {
     process: &'a Process,
     image: &'a Image,
@@ -209,13 +219,12 @@ impl Injection<'_> {
     fn run(
         mut self,
         memory: &AddressSpace,
-        interpreters: &[FileIdentity],
+        planned: Planned<'_>,
         control: &mut FillControl<'_>,
         limits: &Limits,
     ) -> Result<Injected, InjectError> {
         let _quiet = crate::sys::signals::Blocked::fatal();
-        let (mut borrowed, since) =
-            borrow::borrow(self.process, memory, &self.symbols, interpreters, limits)?;
+        let (mut borrowed, since) = borrow::borrow(self.process, memory, &self.symbols, planned, limits)?;
         self.laps.lap("borrow");
         let thread = borrowed.thread();
         let outcome = self.with_thread(&mut borrowed, control, limits);

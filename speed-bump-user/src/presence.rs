@@ -19,7 +19,7 @@ use speed_bump_abi::control_block::{Command, State, StubForm};
 use crate::{
     inject::{self, InjectError, Injected, image::IMAGE},
     probe::{file::ProbeFile, resolve::Resolver, site::SiteKind},
-    process::{Process, mapped_file::FileIdentity},
+    process::{Process, ProcessError, Program, mapped_file::FileIdentity},
     python::helper::{Block, BlockError, Heartbeat, Room, block::Contents, words},
     sys::ptrace::Tracee,
     targets::selector,
@@ -87,6 +87,19 @@ pub enum PresenceError {
     Thread(io::Error),
 }
 
+impl PresenceError {
+    /// That the process runs another program than the one that was looked at, if it is that.
+    ///
+    /// # Errors
+    /// This error, if it is another.
+    pub fn into_other_program(self) -> Result<ProcessError, Self> {
+        match self {
+            Self::Inject(InjectError::Process(error @ ProcessError::OtherProgram { .. })) => Ok(error),
+            other => Err(other),
+        }
+    }
+}
+
 /// What every helper of a session is given.
 #[derive(Clone, Debug)]
 pub struct Terms {
@@ -114,14 +127,15 @@ impl Terms {
         Ok(Self { selector: selector.into(), stub: resolver.stub(), timeout, heartbeat, signals })
     }
 
-    /// Brings the helper into a process, whose `interpreters` are the files with the interpreter's code. It does not
-    /// wait for the interpreter: see [`Presence::wait_active`].
+    /// Brings the helper into a process that runs this program, whose `interpreters` are the files with the interpreter's
+    /// code. It does not wait for the interpreter: see [`Presence::wait_active`].
     ///
     /// # Errors
     /// The process goes on as it was.
     pub fn bring_in(
         &self,
         process: &Process,
+        program: &Program,
         interpreters: &[FileIdentity],
         room: Room,
         command: Command,
@@ -132,7 +146,7 @@ impl Terms {
         let mut block = None;
         let injected = loop {
             let mut fill = |file: &File| self.fill(file, &contents).map(|filled| block = Some(filled));
-            match inject::inject(process, IMAGE, interpreters, &mut fill, limits) {
+            match inject::inject(process, program, IMAGE, interpreters, &mut fill, limits) {
                 // What a tool that was killed left behind notices that within a second.
                 Err(InjectError::InUse { .. }) if Instant::now() < deadline => thread::sleep(LOOK_EVERY * 10),
                 result => break result?,
@@ -208,6 +222,7 @@ impl Terms {
     pub fn begin(
         &self,
         process: &Process,
+        program: Program,
         interpreters: Vec<FileIdentity>,
         room: Room,
         command: Command,
@@ -220,7 +235,7 @@ impl Terms {
         let terms = self.clone();
         let thread = thread::Builder::new()
             .name("inject".to_owned())
-            .spawn(move || terms.bring_in(&own, &interpreters, room, command))
+            .spawn(move || terms.bring_in(&own, &program, &interpreters, room, command))
             .map_err(PresenceError::Thread)?;
         Ok(Joining { pid: process.pid(), thread: Some(thread) })
     }

@@ -13,6 +13,7 @@ pub mod mapped_file;
 pub mod mappings;
 mod maps;
 pub mod memory;
+pub mod program;
 pub mod region;
 pub mod status;
 
@@ -21,6 +22,7 @@ pub use error::{ProcessError, RefusalKind};
 pub use mapped_file::{MappedFile, MappedFileError, OpenFile};
 pub use mappings::{AnonymousMapping, MappedRange, Mappings};
 pub use memory::{Memory, MemoryError};
+pub use program::Program;
 pub use region::Region;
 pub use status::SignalMasks;
 

@@ -46,7 +46,9 @@ fn bring_in(python: &PythonBuild, process: &Process, targets: &str) -> Presence 
         .filter(|file| file.path_in_process.file_name() == Some(library))
         .map(|file| file.identity)
         .collect();
-    let presence = terms.bring_in(process, &interpreters, Room::NAMED, Command::Run).unwrap();
+    let presence = terms
+        .bring_in(process, &process.program().unwrap(), &interpreters, Room::NAMED, Command::Run)
+        .unwrap();
     presence.wait_active(process, || false).unwrap();
     // It beats as long as the test runs.
     std::mem::forget(terms.heartbeat);

@@ -13,12 +13,16 @@ use std::{
     os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use fixture::{Running, is_root};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use speed_bump_testing::{Fixture, skip};
-use speed_bump_user::{inject::InjectError, process::Process};
+use speed_bump_testing::{Fixture, skip, tool, wait::wait_for};
+use speed_bump_user::{
+    inject::InjectError,
+    process::{Process, ProcessError},
+};
 
 /// How often each program gets its chance.
 const TRIES: usize = 40;
@@ -99,4 +103,76 @@ fn a_pipe_in_place_of_the_memory_file_holds_nobody_up() {
     assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
     assert_eq!(fs::metadata(&pipe).unwrap().size(), 0);
     assert!(found_out > 0, "in {TRIES} tries the file was never exchanged in time");
+}
+
+/// A program of root's that gives whoever executes it root's rights.
+fn set_user_id(folder: &Path) -> PathBuf {
+    let waits = compile("waits.c");
+    let path = folder.join("waits");
+    fs::copy(waits.program(), &path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+    path
+}
+
+fn program_of(process: &Process) -> PathBuf {
+    process.executable().unwrap()
+}
+
+fn has_helper(process: &Process) -> bool {
+    process.regions().unwrap().iter().any(|region| region.name.to_string_lossy().contains("speed-bump"))
+}
+
+#[test]
+fn a_program_that_is_executed_meanwhile_gets_no_helper() {
+    if !is_root() {
+        return skip!("needs root, to start programs of another user");
+    }
+    let folder = fixture::directory();
+    let (executes, other) = (compile("executes.c"), set_user_id(folder.path()));
+    let running = Running::start_and_wait(Command::new(executes.program()).arg(&other));
+    let process = Process::open(running.pid()).unwrap();
+    let program = process.program().unwrap();
+    process.check_program(&program).unwrap();
+    rustix::process::pidfd_send_signal(&process, rustix::process::Signal::USR1).unwrap();
+    wait_for("the exec", || (program_of(&process) == other).then_some(())).unwrap();
+    let error = support::inject_into(&process, &program).unwrap_err();
+    let told = error.to_string();
+    assert!(matches!(error, InjectError::Process(ProcessError::OtherProgram { .. })), "{told}");
+    assert!(
+        told.contains("/program when it was looked at, and now runs") && told.contains("/waits;"),
+        "{told}"
+    );
+    assert!(!has_helper(&process));
+    // Looked at anew, it is a process like any other.
+    support::leave(&process, &support::inject_here(&process).unwrap());
+}
+
+/// The target knows when it is looked at, by its interpreter's being opened, and chooses its moment.
+#[test]
+fn a_python_that_executes_a_program_of_roots_while_it_is_looked_at() {
+    if !is_root() {
+        return skip!("needs root, to start programs of another user");
+    }
+    let folder = fixture::directory();
+    let other = set_user_id(folder.path());
+    let interpreter = folder.path().join("python3");
+    // Nobody else opens a copy. The library is found by the path that the system's Python was built with.
+    fs::copy(fs::canonicalize("/usr/bin/python3").unwrap(), &interpreter).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile_injection/executes.py");
+    let targets = folder.path().join("targets.txt");
+    fs::write(&targets, "*/executes.py:work delay=1us\n").unwrap();
+    let mut refused = 0;
+    for times in 1..=12 {
+        let mut command = Command::new(&interpreter);
+        let running = Running::start_and_wait(command.arg(&script).arg(&other).arg(times.to_string()));
+        let process = Process::open(running.pid()).unwrap();
+        let (pid, targets) = (running.pid().to_string(), targets.display().to_string());
+        let arguments = ["--pid", &pid, "--targets", &targets, "--duration", "300ms"];
+        let run = tool::run(&arguments, Duration::from_secs(60)).unwrap();
+        let is_other = program_of(&process) == other;
+        assert!(!(is_other && has_helper(&process)), "at opening {times}: {}", run.stderr);
+        refused += usize::from(run.stderr.contains("runs another program"));
+        eprintln!("{times}: {is_other} {:?} {}", run.status.code(), run.stderr);
+    }
+    assert!(refused > 0, "it never executed the program between the look and the injection");
 }

@@ -58,7 +58,14 @@ fn loader() {
     };
     println!("ready");
     loop {
-        match inject(&process, &image, &interpreters, &mut fill, Limits::default()) {
+        match inject(
+            &process,
+            &process.program().unwrap(),
+            &image,
+            &interpreters,
+            &mut fill,
+            Limits::default(),
+        ) {
             // The helper quits by itself, so that the next session is let in.
             Ok(_) | Err(InjectError::InUse { .. }) => {}
             Err(error) => panic!("{fate}: {error}"),

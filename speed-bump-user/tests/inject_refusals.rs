@@ -120,7 +120,10 @@ fn another_users_process() {
     let running = sleeping();
     let process = process(&running);
     let image = support::image();
-    let error = fixture::as_nobody(|| inject(&process, image, &[], &mut |_| Ok(()), limits()).unwrap_err());
+    let error = fixture::as_nobody(|| {
+        let program = process.program().unwrap();
+        inject(&process, &program, image, &[], &mut |_| Ok(()), limits()).unwrap_err()
+    });
     assert!(error.to_string().contains("CAP_SYS_PTRACE"), "{error}");
 }
 
@@ -150,7 +153,8 @@ fn a_control_block_that_cannot_be_filled_leaves_nothing_open() {
     let process = process(&running);
     let before = support::traces(&process);
     let mut fill = |_: &std::fs::File| Err(std::io::ErrorKind::StorageFull.into());
-    let error = inject(&process, support::image(), &[], &mut fill, limits()).unwrap_err();
+    let program = process.program().unwrap();
+    let error = inject(&process, &program, support::image(), &[], &mut fill, limits()).unwrap_err();
     assert!(matches!(error, InjectError::Control { .. }), "{error}");
     unharmed(&process, &before);
 }
@@ -160,7 +164,8 @@ fn bytes_that_are_no_helper() {
     let running = sleeping();
     let process = process(&running);
     for bytes in [&b""[..], b"\x7fELF", &support::image()[..600]] {
-        let error = inject(&process, bytes, &[], &mut |_| Ok(()), limits()).unwrap_err();
+        let program = process.program().unwrap();
+        let error = inject(&process, &program, bytes, &[], &mut |_| Ok(()), limits()).unwrap_err();
         assert!(matches!(error, InjectError::Image(_)), "{error}");
     }
 }

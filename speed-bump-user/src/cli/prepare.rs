@@ -129,12 +129,17 @@ fn look_inside(
 ) -> Result<Vec<String>, Failure> {
     let Planned { process, plan, loaded: names } = planned;
     let pid = process.pid();
+    let program = plan.program.clone().map_or_else(|| process.program(), Ok)?;
     let interpreters = resolver.interpreter_files(process)?;
     let looked = Terms::new(resolver, select.inject_timeout)
-        .and_then(|terms| Ok((survey(process, &interpreters, &terms)?, terms)));
+        .and_then(|terms| Ok((survey(process, &program, &interpreters, &terms)?, terms)));
     let (found, terms) = match looked {
         Ok(looked) => looked,
         Err(error) => {
+            let error = match error.into_other_program() {
+                Ok(error) => return Err(error.into()),
+                Err(error) => error,
+            };
             plan.python = PythonPlan::NotAsked;
             plan.add(resolver.plan_without_helper(process, &error.to_string())?);
             return Ok(vec![format!("process {pid}: {error}")]);
@@ -174,7 +179,7 @@ fn look_inside(
     let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
     if python.any(|(index, _)| !is_found(index)) {
         // Without names it is told all the same that something selects nothing.
-        *names = loaded(process, &interpreters, &terms).unwrap_or_default();
+        *names = loaded(process, &program, &interpreters, &terms).unwrap_or_default();
     }
     Ok(notices)
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    InjectError, Limits,
+    InjectError, Limits, Planned,
     address_space::AddressSpace,
     arch,
     remote_call::{Borrowed, Saved},
@@ -18,7 +18,7 @@ use super::{
     threads::{Candidate, Suits, Tried, Unfit, candidates},
 };
 use crate::{
-    process::{Process, mapped_file::FileIdentity, status::Status},
+    process::{Process, Program, status::Status},
     sys::ptrace::{Registers, Stop, Tracee},
 };
 
@@ -39,7 +39,7 @@ pub(super) fn borrow<'p>(
     process: &'p Process,
     memory: &'p AddressSpace,
     symbols: &Symbols,
-    interpreters: &[FileIdentity],
+    planned: Planned<'_>,
     limits: &Limits,
 ) -> Result<(Borrowed<'p>, Instant), InjectError> {
     let started = Instant::now();
@@ -49,14 +49,14 @@ pub(super) fn borrow<'p>(
     let mut waits = Waits::default();
     loop {
         let waited = started.elapsed();
-        let ground = Ground { regions: process.regions()?, interpreters };
+        let ground = Ground { regions: process.regions()?, interpreters: planned.interpreters };
         let found = candidates(process, &mut tried);
         let only_noticed = found.iter().all(|candidate| candidate.suits == Suits::WaitsNoticed);
         let noticed = only_noticed || waited > limits.safe_point / UNNOTICED_PART;
         let fit = found.into_iter().filter(|candidate| noticed || candidate.suits != Suits::WaitsNoticed);
         let mut in_native_code = Vec::new();
         for candidate in fit.take(TRIES_A_ROUND) {
-            match attempt(process, memory, candidate, &ground, symbols, None)? {
+            match attempt(process, memory, candidate, &ground, symbols, planned.program, None)? {
                 Ok(borrowed) => return Ok(borrowed),
                 Err(unfit) => {
                     tried.count(unfit);
@@ -67,7 +67,7 @@ pub(super) fn borrow<'p>(
             }
         }
         if let Some((candidate, wait)) = waits.next(&in_native_code, over) {
-            match attempt(process, memory, candidate, &ground, symbols, Some(wait))? {
+            match attempt(process, memory, candidate, &ground, symbols, planned.program, Some(wait))? {
                 Ok(borrowed) => return Ok(borrowed),
                 Err(unfit) => tried.count(unfit),
             }
@@ -119,6 +119,7 @@ fn attempt<'p>(
     candidate: Candidate,
     ground: &Ground<'_>,
     symbols: &Symbols,
+    program: &Program,
     wait: Option<Wait>,
 ) -> Result<Attempt<'p>, InjectError> {
     let thread = candidate.thread;
@@ -183,7 +184,9 @@ fn attempt<'p>(
         tracee.detach(0).map_err(system("detaching from a thread"))?;
         return Err(InjectError::Ended { pid: process.pid(), thread, stage: Stage::Borrow });
     }
-    if let Err(error) = seccomp::check(process, &tracee) {
+    // No other program can take its place while this thread stands still.
+    let permitted = process.check_program(program).map_err(InjectError::from);
+    if let Err(error) = permitted.and_then(|()| seccomp::check(process, &tracee)) {
         // The kernel would continue a timed call by another one, which the filter may not know.
         let mut registers = found.registers;
         if arch::needs_restart_call(&registers) {

@@ -6,7 +6,7 @@ use speed_bump_abi::control_block::Command;
 
 use super::{PresenceError, Terms};
 use crate::{
-    process::{Process, mapped_file::FileIdentity},
+    process::{Process, Program, mapped_file::FileIdentity},
     python::helper::{FoundFunction, NewFunctions, Room, words},
     targets::{Reading, Targets, selector},
 };
@@ -22,17 +22,18 @@ pub struct Survey {
     pub notices: Vec<&'static str>,
 }
 
-/// Brings the helper into the process (`interpreters`: the files with the interpreter's code), has it look at what is
-/// loaded, and sends it away.
+/// Brings the helper into the process, which runs this program (`interpreters`: the files with the interpreter's code),
+/// has it look at what is loaded, and sends it away.
 ///
 /// # Errors
 /// The process goes on as it was.
 pub fn survey(
     process: &Process,
+    program: &Program,
     interpreters: &[FileIdentity],
     terms: &Terms,
 ) -> Result<Survey, PresenceError> {
-    let presence = terms.bring_in(process, interpreters, Room::NAMED, Command::Survey)?;
+    let presence = terms.bring_in(process, program, interpreters, Room::NAMED, Command::Survey)?;
     presence.wait_active(process, || false)?;
     let functions = NewFunctions::default().take(&presence.block)?;
     let report = presence.block.report()?;
@@ -49,12 +50,13 @@ pub fn survey(
 /// As [`survey`].
 pub fn loaded(
     process: &Process,
+    program: &Program,
     interpreters: &[FileIdentity],
     terms: &Terms,
 ) -> Result<Vec<(String, String)>, PresenceError> {
     let reading = Reading { is_elf: &|_| false, allow_empty: false };
     let Ok(everything) = Targets::parse("", b"py:*:*\n", reading) else { return Ok(Vec::new()) };
     let selector: Arc<[u8]> = selector::compile(&everything)?.into();
-    let found = survey(process, interpreters, &Terms { selector, ..terms.clone() })?;
+    let found = survey(process, program, interpreters, &Terms { selector, ..terms.clone() })?;
     Ok(found.functions.into_iter().map(|function| (function.file, function.name)).collect())
 }

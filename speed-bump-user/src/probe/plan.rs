@@ -10,6 +10,7 @@ use speed_bump_abi::ArgumentSpec;
 use super::{file::ProbeFile, site::SiteKind};
 use crate::{
     engine::bpf::UprobeProgram,
+    process::Program,
     python::{entry_source::EntrySource, version::PythonVersion},
     targets::{TargetIndex, TargetKind},
     units::FileOffset,
@@ -133,6 +134,8 @@ pub struct Remark {
 /// What the targets select in one process image.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// The program that it was made for; absent from a plan of nothing.
+    pub program: Option<Program>,
     /// Functions known now. Python functions may appear later.
     pub functions: Vec<PlannedFunction>,
     /// Where to attach.
@@ -146,7 +149,13 @@ pub struct Plan {
 impl Plan {
     /// A plan that selects nothing.
     pub fn empty() -> Self {
-        Self { functions: Vec::new(), sites: Vec::new(), python: PythonPlan::NotAsked, remarks: Vec::new() }
+        Self {
+            program: None,
+            functions: Vec::new(),
+            sites: Vec::new(),
+            python: PythonPlan::NotAsked,
+            remarks: Vec::new(),
+        }
     }
 
     /// Whether the helper is to be brought into the process.

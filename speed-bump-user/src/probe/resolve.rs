@@ -134,7 +134,7 @@ impl Resolver {
         process: &Process,
         of_relatives: Option<EntrySource>,
     ) -> Result<Plan, ProcessError> {
-        let mut plan = Plan::empty();
+        let mut plan = Plan { program: Some(process.program()?), ..Plan::empty() };
         let mappings = process.mappings()?;
         if self.targets.has_kind(TargetKind::Native) || self.targets.has_kind(TargetKind::Usdt) {
             let shadow_stack = process.status()?.shadow_stack;

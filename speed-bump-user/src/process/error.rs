@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::access::DenialReason;
+use super::{access::DenialReason, program::Difference};
 use crate::units::Pid;
 
 /// Why a process was refused, or could not be read.
@@ -23,6 +23,16 @@ pub enum ProcessError {
     Gone {
         /// Its PID, which may be another process's by now.
         pid: Pid,
+    },
+    /// It runs another program than the one that was looked at.
+    #[error(
+        "process {pid} runs another program: {difference}; nothing was changed; attach again if that is what you mean"
+    )]
+    OtherProgram {
+        /// Its PID.
+        pid: Pid,
+        /// What is different.
+        difference: Difference,
     },
     /// The id is of a thread, not of the process.
     #[error("{pid} is a thread of process {process}: pass --pid {process}, which covers all its threads")]
@@ -182,7 +192,10 @@ impl ProcessError {
     /// Which kind of refusal this is.
     pub fn kind(&self) -> RefusalKind {
         match self {
-            Self::NoSuchProcess { .. } | Self::Gone { .. } | Self::Zombie { .. } => RefusalKind::Gone,
+            Self::NoSuchProcess { .. }
+            | Self::Gone { .. }
+            | Self::OtherProgram { .. }
+            | Self::Zombie { .. } => RefusalKind::Gone,
             Self::Thread { .. }
             | Self::KernelThread { .. }
             | Self::MainThreadEnded { .. }

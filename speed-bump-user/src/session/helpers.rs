@@ -25,7 +25,7 @@ use crate::{
         attach::{self, AttachError, AttachSite, Attachment, SiteGroup},
         plan::{Entry, Plan, PythonPlan, SelectedFunction},
     },
-    process::Process,
+    process::{Process, Program},
     python::helper::{Block, FoundFunction, NewFunctions, Room, words},
     session::{Session, SessionError, functions::FunctionRange, sites::SiteKey, stopper::Stopper},
     targets::{TargetIndex, TargetKind},
@@ -105,7 +105,11 @@ impl Session {
         let mut ways = Vec::new();
         for (process, plan) in roots.iter() {
             let wanted = plan.wants_helper() || self.settings.engine.wants_helper();
-            ways.push(wanted.then(|| self.begin_join(process, &[Room::NAMED])).transpose()?);
+            let begin = || {
+                let program = plan.program.clone().map_or_else(|| process.program(), Ok)?;
+                self.begin_join(process, program, &[Room::NAMED])
+            };
+            ways.push(wanted.then(begin).transpose()?);
         }
         let mut ids = Vec::new();
         for ((process, plan), way) in roots.iter_mut().zip(ways) {
@@ -152,23 +156,30 @@ impl Session {
         Ok(id)
     }
 
-    /// Starts to bring the helper in, with the first of these rooms that there is place for.
+    /// Starts to bring the helper into a process that runs this program, with the first of these rooms that there is place
+    /// for.
     fn begin_join(
         &mut self,
         process: &Process,
+        program: Program,
         rooms: &[Room],
     ) -> Result<(Joining, FunctionRange), SessionError> {
         let terms = self.helpers.terms.clone();
         let terms = terms.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
         let interpreters = self.resolver.interpreter_files(process)?;
         let for_python = !interpreters.is_empty() && self.resolver.may_inject();
+        if !for_python && !self.settings.engine.wants_helper() {
+            process.check_program(&program)?;
+            let text = format!("process {}: no interpreter is mapped any more", process.pid());
+            return Err(SessionError::Python(text));
+        }
         let first = if for_python { Command::Run } else { Command::HandleSignals };
         let (range, taken) = self.reserve(if for_python { rooms } else { &NO_PYTHON })?;
-        match terms.begin(process, interpreters, taken, first) {
+        match terms.begin(process, program, interpreters, taken, first) {
             Ok(joining) => Ok((joining, range)),
             Err(error) => {
                 self.functions_of_nobody(range);
-                Err(self.session_error(process, &error))
+                Err(self.session_error(process, error))
             }
         }
     }
@@ -212,8 +223,12 @@ impl Session {
         plan: &mut Plan,
         error: PresenceError,
     ) -> Result<(), SessionError> {
+        let error = match error.into_other_program() {
+            Ok(error) => return Err(error.into()),
+            Err(error) => error,
+        };
         if matches!(error, PresenceError::Stopped | PresenceError::Gone { .. }) || !process.is_alive() {
-            return Err(self.session_error(process, &error));
+            return Err(self.session_error(process, error));
         }
         let pid = process.pid();
         if self.settings.engine.wants_helper() {
@@ -245,7 +260,7 @@ impl Session {
         self.resolver.targets().iter().any(|(_, target)| target.kind != TargetKind::Python)
     }
 
-    fn session_error(&self, process: &Process, error: &PresenceError) -> SessionError {
+    fn session_error(&self, process: &Process, error: PresenceError) -> SessionError {
         match error {
             PresenceError::Stopped => SessionError::Stopped,
             _ if !process.is_alive() => AttachError::ProcessGone { pid: process.pid() }.into(),

@@ -7,7 +7,7 @@ use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path, sync::OnceLock};
 use speed_bump_testing::{Fixture, wait::wait_for};
 use speed_bump_user::{
     inject::{InjectError, Injected, Limits, inject},
-    process::{Process, mapped_file::FileIdentity},
+    process::{Process, Program, mapped_file::FileIdentity},
     python::interpreter,
     units::Pid,
 };
@@ -66,11 +66,19 @@ pub fn inject_known(
     limits: Limits,
     interpreters: &[FileIdentity],
 ) -> Result<Injected, InjectError> {
-    let mut fill = |block: &File| -> io::Result<()> {
-        block.set_len(BLOCK_BYTES)?;
-        block.write_all_at(&[behaviour], 0)
-    };
-    inject(process, image, interpreters, &mut fill, limits)
+    let mut fill = |block: &File| fill(block, behaviour);
+    inject(process, &process.program()?, image, interpreters, &mut fill, limits)
+}
+
+/// Injects the stand-in into a process that ran this program when it was looked at.
+pub fn inject_into(process: &Process, program: &Program) -> Result<Injected, InjectError> {
+    let mut fill = |block: &File| fill(block, 0);
+    inject(process, program, image(), &[], &mut fill, Limits::default())
+}
+
+fn fill(block: &File, behaviour: u8) -> io::Result<()> {
+    block.set_len(BLOCK_BYTES)?;
+    block.write_all_at(&[behaviour], 0)
 }
 
 pub fn inject_here(process: &Process) -> Result<Injected, InjectError> {

@@ -61,7 +61,7 @@ impl Session {
         match late.way.take() {
             None if Instant::now() >= late.next => {
                 let Some(own) = Process::open(pid).ok() else { return Ok(()) };
-                late.way = Some(self.begin_join(&own, &CHILD_ROOMS)?);
+                late.way = Some(self.begin_join(&own, own.program()?, &CHILD_ROOMS)?);
                 self.helpers.joining.insert(pid, late);
             }
             Some((joining, range)) if joining.is_finished() => match joining.finish() {

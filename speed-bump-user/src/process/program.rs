@@ -1,0 +1,186 @@
+//! Which program a process runs, told from any other that it executes later.
+//!
+//! What was found out about a process holds for the program that it ran then. Before something is done to it, the same
+//! is asked again: a process may execute a program of another user's in between (one that is set-user-ID).
+
+use std::{fmt, os::unix::fs::MetadataExt as _, path::PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::{Process, ProcessError, StartTime, access::AccessMode, status::Credentials};
+
+/// A program, as a process runs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its file, for messages.
+    path: PathBuf,
+    /// Device and inode of its file.
+    file: (u64, u64),
+    /// When the process started.
+    started: StartTime,
+    /// Where its stack begins, which the kernel chooses at random for each exec (field 28 of /proc/PID/stat). This tells
+    /// a program from the same one executed anew. 0 without the right to know.
+    stack: u64,
+    credentials: Credentials,
+}
+
+/// How a program differs from the one before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// Another file.
+    File {
+        /// The file that was looked at.
+        before: PathBuf,
+        /// The file now.
+        now: PathBuf,
+    },
+    /// The same file, executed anew, or another process.
+    Anew {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Other users, groups or capabilities.
+    Credentials {
+        /// The file.
+        path: PathBuf,
+        /// Effective user that was looked at.
+        before: u32,
+        /// Effective user now.
+        now: u32,
+    },
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { before, now } => {
+                write!(f, "it ran {} when it was looked at, and now runs {}", before.display(), now.display())
+            }
+            Self::Anew { path } => write!(f, "it has executed {} anew", path.display()),
+            Self::Credentials { path, before, now } if before != now => {
+                write!(
+                    f,
+                    "{} ran as user {before} when it was looked at, and now runs as user {now}",
+                    path.display()
+                )
+            }
+            Self::Credentials { path, .. } => {
+                write!(f, "{} has changed its users, groups or capabilities", path.display())
+            }
+        }
+    }
+}
+
+impl Process {
+    /// The program that the process runs now.
+    ///
+    /// # Errors
+    /// The process has ended or may not be looked into.
+    pub fn program(&self) -> Result<Program, ProcessError> {
+        let io = |source| ProcessError::Io { pid: self.pid, file: "exe", source };
+        let file = self.directory.open_entry("exe", OFlags::PATH);
+        let file = std::fs::File::from(file.map_err(|errno| self.failure("exe", AccessMode::Read, errno))?);
+        let metadata = file.metadata().map_err(io)?;
+        let stat = self.stat()?;
+        Ok(Program {
+            path: self.executable()?,
+            file: (metadata.dev(), metadata.ino()),
+            started: StartTime(stat.starttime),
+            stack: stat.startstack,
+            credentials: self.status()?.credentials,
+        })
+    }
+
+    /// Checks that the process still runs a program, with the same credentials. With a thread of the process stopped by
+    /// ptrace this stays true until that thread is let go or ends: executing a program ends all other threads.
+    ///
+    /// # Errors
+    /// [`ProcessError::OtherProgram`], or as [`Process::program`].
+    pub fn check_program(&self, expected: &Program) -> Result<(), ProcessError> {
+        match self.program()?.difference_from(expected) {
+            None => Ok(()),
+            Some(difference) => Err(ProcessError::OtherProgram { pid: self.pid, difference }),
+        }
+    }
+}
+
+impl Program {
+    fn difference_from(self, before: &Self) -> Option<Difference> {
+        if self.file != before.file {
+            return Some(Difference::File { before: before.path.clone(), now: self.path });
+        }
+        if (self.started, self.stack) != (before.started, before.stack) {
+            return Some(Difference::Anew { path: self.path });
+        }
+        (self.credentials != before.credentials).then(|| Difference::Credentials {
+            path: self.path,
+            before: effective_user(&before.credentials),
+            now: effective_user(&self.credentials),
+        })
+    }
+}
+
+fn effective_user(credentials: &Credentials) -> u32 {
+    let [_real, effective, ..] = credentials.users;
+    effective
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn program() -> Program {
+        let credentials = Credentials { users: [65_534; 4], groups: [65_534; 4], permitted: 0, effective: 0 };
+        let (path, started) = ("/usr/bin/python3".into(), StartTime(7));
+        Program { path, file: (1, 2), started, stack: 0x7ffd_0000, credentials }
+    }
+
+    #[test]
+    fn every_change_is_told() {
+        let before = program();
+        let su = || PathBuf::from("/usr/bin/su");
+        let credentials = |change: fn(&mut Credentials)| {
+            let mut credentials = before.credentials;
+            change(&mut credentials);
+            credentials
+        };
+        let cases = [
+            (before.clone(), None),
+            (
+                Program { path: su(), file: (1, 3), ..before.clone() },
+                Some("it ran /usr/bin/python3 when it was looked at, and now runs /usr/bin/su"),
+            ),
+            (
+                Program { file: (3, 2), ..before.clone() },
+                Some("it ran /usr/bin/python3 when it was looked at, and now runs /usr/bin/python3"),
+            ),
+            (Program { stack: 0x7ffc_0000, ..before.clone() }, Some("it has executed /usr/bin/python3 anew")),
+            (
+                Program { started: StartTime(8), ..before.clone() },
+                Some("it has executed /usr/bin/python3 anew"),
+            ),
+            (
+                Program { credentials: credentials(|c| c.users[1] = 0), ..before.clone() },
+                Some("/usr/bin/python3 ran as user 65534 when it was looked at, and now runs as user 0"),
+            ),
+            (
+                Program { credentials: credentials(|c| c.groups[3] = 0), ..before.clone() },
+                Some("/usr/bin/python3 has changed its users, groups or capabilities"),
+            ),
+            (
+                Program { credentials: credentials(|c| c.effective = 1), ..before.clone() },
+                Some("/usr/bin/python3 has changed its users, groups or capabilities"),
+            ),
+        ];
+        for (now, told) in cases {
+            let shown = format!("{now:?}");
+            assert_eq!(
+                now.difference_from(&before).map(|difference| difference.to_string()).as_deref(),
+                told,
+                "{shown}"
+            );
+        }
+    }
+}
