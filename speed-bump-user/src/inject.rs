@@ -12,6 +12,7 @@ mod address_space;
 mod borrow;
 mod calls;
 pub mod error;
+mod headroom;
 pub mod image;
 mod injectable;
 mod laps;
@@ -118,6 +119,7 @@ pub fn inject(
 ) -> Result<Injected, InjectError> {
     let mut laps = Laps::start();
     preflight::check(process)?;
+    headroom::check(process, !interpreters.is_empty())?;
     laps.lap("preflight");
     let parsed = Image::parse(image)?;
     laps.lap("image");
@@ -155,6 +157,7 @@ pub fn inject_into_standing(
     let since = Instant::now();
     let mut laps = Laps::start();
     preflight::check_traced(process)?;
+    headroom::check(process, false)?;
     let parsed = Image::parse(image)?;
     let symbols = symbols::find(process)?;
     laps.lap("symbols");
@@ -187,6 +190,7 @@ pub fn inject_into_standing(
 /// Why not.
 pub fn would_try(process: &Process) -> Result<(), InjectError> {
     preflight::check(process)?;
+    headroom::check(process, true)?;
     symbols::find(process)?;
     resident::check_idle(process)
 }

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod architecture;
+pub mod control_group;
 pub mod descendants;
 mod directory;
 pub mod error;

@@ -109,6 +109,22 @@ impl fmt::Display for Nanos {
     }
 }
 
+/// An amount of memory, or a size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    /// In the largest unit of which it is one at least, with a decimal: `512 bytes`, `64 KiB`, `1.5 MiB`. Rounded down.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let Some((shift, unit)) = UNITS.into_iter().find(|(shift, _)| self.0 >> shift > 0) else {
+            return f.pad(&format!("{} bytes", self.0));
+        };
+        let (whole, tenth) = (self.0 >> shift, (self.0 >> (shift - 10) & 1023) * 10 / 1024);
+        f.pad(&if tenth == 0 { format!("{whole} {unit}") } else { format!("{whole}.{tenth} {unit}") })
+    }
+}
+
 /// An offset into a file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileOffset(pub u64);
@@ -177,6 +193,24 @@ impl Serialize for Pid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_shown_in_the_unit_that_suits() {
+        let cases = [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1 KiB"),
+            (64 << 10, "64 KiB"),
+            (1 << 20, "1 MiB"),
+            ((3 << 20) / 2, "1.5 MiB"),
+            ((2 << 20) - 1, "1.9 MiB"),
+            (5 << 30, "5 GiB"),
+            (u64::MAX, "17179869183.9 GiB"),
+        ];
+        for (bytes, shown) in cases {
+            assert_eq!(Bytes(bytes).to_string(), shown);
+        }
+    }
 
     #[test]
     fn times_are_read() {

@@ -176,3 +176,94 @@ fn a_python_that_executes_a_program_of_roots_while_it_is_looked_at() {
     }
     assert!(refused > 0, "it never executed the program between the look and the injection");
 }
+
+/// A control group with a limit to its memory, which goes with this value.
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    fn make(name: &str) -> Result<Self, String> {
+        // Version 1, or version 2 where its root has the controller.
+        let roots = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(Path::new);
+        let has_memory = |root: &&Path| {
+            let controllers = fs::read_to_string(root.join("cgroup.subtree_control")).unwrap_or_default();
+            root.join("memory.limit_in_bytes").exists()
+                || controllers.split_whitespace().any(|one| one == "memory")
+        };
+        let root = roots.into_iter().find(has_memory).ok_or("no memory controller is mounted and enabled")?;
+        let folder = root.join(format!("speed-bump-test-{}-{name}", std::process::id()));
+        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        Ok(Self(folder))
+    }
+
+    fn write(&self, names: [&str; 2], value: u64) {
+        let file = names.iter().map(|name| self.0.join(name)).find(|file| file.exists()).unwrap();
+        fs::write(file, value.to_string()).unwrap();
+    }
+
+    fn usage(&self) -> u64 {
+        let names = ["memory.usage_in_bytes", "memory.current"];
+        let text = names.iter().find_map(|name| fs::read_to_string(self.0.join(name)).ok()).unwrap();
+        text.trim().parse().unwrap()
+    }
+
+    /// What the kernel may drop to make room.
+    fn dropped(&self) -> u64 {
+        let stat = fs::read_to_string(self.0.join("memory.stat")).unwrap();
+        let line =
+            |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        line("total_inactive_file ").or_else(|| line("inactive_file ")).unwrap_or(0)
+    }
+
+    /// Leaves so much until the limit.
+    fn leave(&self, bytes: u64) {
+        let limit = self.usage() - self.dropped() + bytes;
+        self.write(["memory.limit_in_bytes", "memory.max"], limit);
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // Until the process that was in it is gone, the folder cannot be removed.
+        for _ in 0..1000 {
+            if fs::remove_dir(&self.0).is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn a_service_near_its_memory_limit_lives_on_without_the_helper() {
+    if !is_root() {
+        return skip!("needs root, to make a control group");
+    }
+    let group = match MemoryGroup::make("limit") {
+        Ok(group) => group,
+        Err(why) => return skip!("no control group with a memory limit: {why}"),
+    };
+    let folder = fixture::directory();
+    let script = folder.path().join("service.py");
+    fs::write(&script, "import time\ndef work():\n    time.sleep(0.001)\nprint('ready', flush=True)\nwhile True:\n    work()\n")
+        .unwrap();
+    let targets = folder.path().join("targets.txt");
+    fs::write(&targets, "*/service.py:work delay=1us\n").unwrap();
+    let enter =
+        format!("echo $$ > {}/cgroup.procs && exec /usr/bin/python3 {}", group.0.display(), script.display());
+    let running = Running::start_and_wait(Command::new("sh").arg("-c").arg(enter));
+    let process = Process::open(running.pid()).unwrap();
+    let attach = || {
+        let (pid, targets) = (running.pid().to_string(), targets.display().to_string());
+        tool::run(&["--pid", &pid, "--targets", &targets, "--duration", "300ms"], Duration::from_secs(60))
+            .unwrap()
+    };
+    group.leave(64 << 10);
+    let run = attach();
+    assert!(process.is_alive(), "{}", run.stderr);
+    assert_eq!(run.status.code(), Some(4), "{}", run.stderr);
+    assert!(run.stderr.contains("raise the limit") && run.stderr.contains(" KiB left"), "{}", run.stderr);
+    assert!(!has_helper(&process));
+    group.leave(64 << 20);
+    let run = attach();
+    assert!(run.status.success() && process.is_alive(), "{}", run.stderr);
+}

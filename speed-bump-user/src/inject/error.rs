@@ -1,13 +1,13 @@
 //! Why nothing was injected.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use super::{stage::Stage, threads::Tried};
 use crate::{
     elf::ElfError,
     process::{MappedFileError, MemoryError, ProcessError, access::DenialReason},
     sys::memory_file::Unlike,
-    units::{Nanos, Pid},
+    units::{Bytes, Nanos, Pid},
 };
 
 /// Why nothing was injected. Unless it says otherwise, the process is as it was.
@@ -148,6 +148,24 @@ pub enum InjectError {
     NoExecutableMemfd {
         /// The process.
         pid: Pid,
+    },
+    /// A control group is near its limit.
+    #[error(
+        "loading the helper into process {pid} takes up to {needed} of memory, and its control group {} has {left} left \
+         of its limit of {limit}: at the limit the kernel kills processes; raise the limit, or use --no-inject",
+        .folder.display()
+    )]
+    NoMemory {
+        /// The process.
+        pid: Pid,
+        /// The group, or one around it.
+        folder: PathBuf,
+        /// What it may still take.
+        left: Bytes,
+        /// What it may take in all.
+        limit: Bytes,
+        /// What loading takes at most.
+        needed: Bytes,
     },
     /// Another file lies where the memory file was.
     #[error(

@@ -1,7 +1,10 @@
 //! What forbids injecting, as far as it can be known without touching the process.
 
 use super::{InjectError, arch};
-use crate::{process::Process, units::Pid};
+use crate::{
+    process::{Process, control_group::Hierarchy},
+    units::Pid,
+};
 
 /// `SECCOMP_MODE_STRICT`, as /proc/PID/status numbers it.
 const SECCOMP_STRICT: u32 = 1;
@@ -59,23 +62,17 @@ fn name_of(pid: Pid) -> String {
 /// Whether the process's control group is frozen: in the unified hierarchy (`cgroup.events`), or in the freezer's own
 /// (`freezer.state`), as hierarchies were before.
 fn is_frozen(process: &Process) -> bool {
-    let Some(text) = super::task::file(process, process.pid(), "cgroup") else { return false };
-    let text = String::from_utf8_lossy(&text);
-    let says = |folder: &str, group: &str, file: &str, wanted: &str| {
-        let text = std::fs::read_to_string(format!("{folder}/{group}/{file}")).unwrap_or_default();
-        text.lines().any(|line| line == wanted)
-    };
-    text.lines().any(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { return false };
-        if controllers.is_empty() {
-            let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-            return roots.iter().any(|root| says(root, group, "cgroup.events", "frozen 1"));
+    process.control_groups().unwrap_or_default().iter().any(|group| {
+        let says = |file: &str, wanted: &[&str]| {
+            let text = std::fs::read_to_string(group.folder().join(file)).unwrap_or_default();
+            text.lines().any(|line| wanted.contains(&line))
+        };
+        match group.hierarchy {
+            Hierarchy::Unified => says("cgroup.events", &["frozen 1"]),
+            // A group that is being frozen has none of its processes run either.
+            Hierarchy::Legacy(_) => {
+                group.has_legacy("freezer") && says("freezer.state", &["FROZEN", "FREEZING"])
+            }
         }
-        // A group that is being frozen has none of its processes run either.
-        controllers.split(',').any(|controller| controller == "freezer")
-            && ["FROZEN", "FREEZING"]
-                .iter()
-                .any(|state| says("/sys/fs/cgroup/freezer", group, "freezer.state", state))
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! Read as bytes: the name of a process is any bytes, and must not make the rest unreadable.
 
-use crate::units::Pid;
+use crate::units::{Bytes, Pid};
 
 /// A process's status at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Status {
     pub credentials: Credentials,
     /// Number of threads.
     pub threads: u32,
+    /// Memory of its own, not of files, that is there (`RssAnon`, since Linux 4.5; else 0).
+    pub anonymous: Bytes,
     /// What the thread's signals are up to.
     pub signals: SignalMasks,
     /// PIDs by namespace, from ours inwards (since Linux 4.1; else empty).
@@ -95,6 +97,7 @@ impl Status {
                 effective: fields.mask("CapEff")?,
             },
             threads: fields.required("Threads", |text| text.parse().ok())?,
+            anonymous: fields.kilobytes("RssAnon"),
             signals: fields.signals()?,
             namespace_pids: fields
                 .text("NSpid")
@@ -138,6 +141,12 @@ impl<'a> Fields<'a> {
         self.required(name, |text| u64::from_str_radix(text, 16).ok())
     }
 
+    /// An amount of memory; none where there is no such line.
+    fn kilobytes(&self, name: &str) -> Bytes {
+        let number = self.text(name).and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
+        Bytes(number.unwrap_or(0).saturating_mul(1024))
+    }
+
     fn signals(&self) -> Result<SignalMasks, BadField> {
         Ok(SignalMasks {
             pending: self.mask("SigPnd")? | self.mask("ShdPnd")?,
@@ -162,7 +171,7 @@ mod tests {
 
     const TEXT: &[u8] =
         b"Name:\t\xff\xfe:\\nTgid\nUmask:\t0022\nTgid:\t7\nPid:\t9\nPPid:\t0\nTracerPid:\t41\n\
-        Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t9\t12\t1\nThreads:\t3\nSigPnd:\t1\nShdPnd:\t2\nSigBlk:\t0000000000010001\nSigIgn:\t4\nSigCgt:\t8\nCapPrm:\t00000000a80425fb\n\
+        Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t9\t12\t1\nThreads:\t3\nRssAnon:\t    12 kB\nSigPnd:\t1\nShdPnd:\t2\nSigBlk:\t0000000000010001\nSigIgn:\t4\nSigCgt:\t8\nCapPrm:\t00000000a80425fb\n\
         CapEff:\t0000000000000000\nSeccomp:\t2\nSeccomp_filters:\t1\n";
 
     #[test]
@@ -176,6 +185,7 @@ mod tests {
         assert_eq!((status.credentials.permitted, status.credentials.effective), (0xa804_25fb, 0));
         assert_eq!(status.threads, 3);
         assert_eq!(status.signals, SignalMasks { pending: 3, blocked: 0x1_0001, ignored: 4, caught: 8 });
+        assert_eq!(status.anonymous, Bytes(12 << 10));
         assert_eq!(status.namespace_pids.last().copied(), Pid::new(1));
         assert_eq!(status.seccomp, Some(2));
     }

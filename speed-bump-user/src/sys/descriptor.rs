@@ -92,7 +92,7 @@ mod tests {
         let thread = std::thread::spawn(move || {
             // SAFETY: gives this thread a table of its own, which changes nothing for others.
             assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
-            let (reader, mut writer) = std::io::pipe().unwrap();
+            let (reader, mut writer) = io::pipe().unwrap();
             io::Write::write_all(&mut writer, b"only here").unwrap();
             told.send((rustix::thread::gettid(), reader.as_raw_fd())).unwrap();
             let _ = finished.recv();

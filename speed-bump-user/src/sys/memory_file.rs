@@ -167,7 +167,7 @@ mod tests {
         );
         let path = openat(CWD, folder.path().join("named"), OFlags::PATH, Mode::empty()).unwrap();
         assert_eq!(unlike(path), Some(Unlike::OtherFile));
-        let (pipe, _other) = std::io::pipe().unwrap();
+        let (pipe, _other) = io::pipe().unwrap();
         assert_eq!(unlike(pipe), Some(Unlike::OtherFile));
         // Shared memory has a name where it is mounted, and lies in another file system.
         if let Ok(shared) = tempfile::tempfile_in("/dev/shm") {

@@ -1,0 +1,163 @@
+//! The control groups that a process is in, as folders that we can read.
+//!
+//! /proc/PID/cgroup names a group by its path in a hierarchy; where that hierarchy is mounted, and from which of its
+//! groups on, our own mount table says.
+
+use std::path::{Path, PathBuf};
+
+use super::{Process, ProcessError, access::AccessMode};
+
+/// A group in one hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlGroup {
+    /// Which hierarchy.
+    pub hierarchy: Hierarchy,
+    /// Where the hierarchy is mounted.
+    mount: PathBuf,
+    /// The group below it.
+    below: PathBuf,
+}
+
+/// Which hierarchy a group is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hierarchy {
+    /// The one of version 2.
+    Unified,
+    /// One of version 1, with these controllers.
+    Legacy(Vec<String>),
+}
+
+/// A hierarchy that is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount {
+    hierarchy: Hierarchy,
+    /// The group that is seen at the mount point.
+    root: PathBuf,
+    point: PathBuf,
+}
+
+impl Process {
+    /// The groups of the process, as far as they can be seen from here.
+    ///
+    /// # Errors
+    /// The process has ended, or may not be looked into.
+    pub fn control_groups(&self) -> Result<Vec<ControlGroup>, ProcessError> {
+        let text = self.read("cgroup", AccessMode::Read)?;
+        Ok(groups(&String::from_utf8_lossy(&text), &mounts()))
+    }
+}
+
+impl ControlGroup {
+    /// The group's folder.
+    pub fn folder(&self) -> PathBuf {
+        self.mount.join(&self.below)
+    }
+
+    /// The folders of the group and of those around it, the innermost first.
+    pub fn levels(&self) -> impl Iterator<Item = PathBuf> {
+        // The last of them is the empty path: the mount point.
+        self.below.ancestors().map(|below| self.mount.join(below))
+    }
+
+    /// Whether a controller of version 1 is in its hierarchy.
+    pub fn has_legacy(&self, controller: &str) -> bool {
+        matches!(&self.hierarchy, Hierarchy::Legacy(all) if all.iter().any(|one| one == controller))
+    }
+}
+
+/// The hierarchies that are mounted here; none where that cannot be read.
+fn mounts() -> Vec<Mount> {
+    let table = procfs::process::Process::myself().and_then(|own| own.mountinfo());
+    let mounts = table.into_iter().flatten().filter_map(|mount| {
+        let hierarchy = match mount.fs_type.as_str() {
+            "cgroup2" => Hierarchy::Unified,
+            // Controllers are among the options, as flags.
+            "cgroup" => Hierarchy::Legacy(mount.super_options.into_keys().collect()),
+            _ => return None,
+        };
+        Some(Mount { hierarchy, root: mount.root.into(), point: mount.mount_point })
+    });
+    mounts.collect()
+}
+
+/// Reads lines of `ID:CONTROLLERS:PATH` (cgroups(7)). What is not mounted here is left out.
+fn groups(text: &str, mounts: &[Mount]) -> Vec<ControlGroup> {
+    let group = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let is_of = |mount: &&Mount| match &mount.hierarchy {
+            Hierarchy::Unified => controllers.is_empty(),
+            Hierarchy::Legacy(all) => controllers.split(',').any(|one| all.iter().any(|other| other == one)),
+        };
+        let found = mounts.iter().filter(is_of).find_map(|mount| {
+            let below = Path::new(path).strip_prefix(&mount.root).ok()?;
+            // `/../x` is outside of our own group namespace.
+            let is_plain = below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+            is_plain.then(|| (mount, below.to_owned()))
+        });
+        let (mount, below) = found?;
+        let hierarchy = match &mount.hierarchy {
+            Hierarchy::Unified => Hierarchy::Unified,
+            Hierarchy::Legacy(_) => Hierarchy::Legacy(controllers.split(',').map(str::to_owned).collect()),
+        };
+        Some(ControlGroup { hierarchy, mount: mount.point.clone(), below })
+    };
+    text.lines().filter_map(group).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn legacy(controllers: &[&str]) -> Hierarchy {
+        Hierarchy::Legacy(controllers.iter().map(|one| (*one).to_owned()).collect())
+    }
+
+    fn mount(hierarchy: Hierarchy, root: &str, point: &str) -> Mount {
+        Mount { hierarchy, root: root.into(), point: point.into() }
+    }
+
+    #[test]
+    fn groups_are_found_where_their_hierarchies_are_mounted() {
+        let mounts = [
+            mount(legacy(&["rw", "memory"]), "/", "/cg/memory"),
+            mount(legacy(&["rw", "cpu", "cpuacct"]), "/docker/abc", "/cg/cpu"),
+            mount(Hierarchy::Unified, "/", "/cg/unified"),
+        ];
+        let text = "4:memory:/a/b\n3:cpu,cpuacct:/docker/abc/c\n2:cpu,cpuacct:/elsewhere\n1:name=systemd:/s\n0::/x:y\n";
+        let found: Vec<_> = groups(text, &mounts)
+            .into_iter()
+            .map(|group| (group.hierarchy.clone(), group.folder()))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (legacy(&["memory"]), PathBuf::from("/cg/memory/a/b")),
+                (legacy(&["cpu", "cpuacct"]), PathBuf::from("/cg/cpu/c")),
+                (Hierarchy::Unified, PathBuf::from("/cg/unified/x:y")),
+            ]
+        );
+        assert!(groups("0::/../x\n0::no/slash\n0\n\n", &mounts).is_empty());
+    }
+
+    #[test]
+    fn levels_end_at_the_mount_point() {
+        let levels = |below: &str| -> Vec<_> {
+            let group =
+                ControlGroup { hierarchy: Hierarchy::Unified, mount: "/cg".into(), below: below.into() };
+            group.levels().map(|folder| folder.display().to_string()).collect()
+        };
+        assert_eq!(levels("a/b"), ["/cg/a/b", "/cg/a", "/cg/"]);
+        assert_eq!(levels(""), ["/cg/"]);
+    }
+
+    #[test]
+    fn our_own_groups_are_folders() {
+        let text = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+        for group in groups(&text, &mounts()) {
+            assert!(group.folder().is_dir(), "{group:?}");
+        }
+    }
+}
