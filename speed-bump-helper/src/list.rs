@@ -31,14 +31,14 @@ impl Objects {
 
     fn grow(&mut self) -> bool {
         let capacity = (self.capacity * 2).max(sys::PAGE / size_of::<*mut Object>());
-        let Ok(memory) = sys::allocate(capacity * size_of::<*mut Object>()) else { return false };
-        let larger = memory.cast::<*mut Object>();
-        if let Some(items) = self.items {
-            // SAFETY: both are as long, and do not overlap.
-            unsafe { items.copy_to_nonoverlapping(larger, self.length) };
-            self.free();
-        }
-        (self.items, self.capacity) = (Some(larger), capacity);
+        let bytes = |items: usize| items * size_of::<*mut Object>();
+        let memory = match self.items {
+            // SAFETY: allocated with this length, and replaced below.
+            Some(items) => unsafe { sys::grow(items.cast(), bytes(self.capacity), bytes(capacity)) },
+            None => sys::allocate(bytes(capacity)),
+        };
+        let Ok(memory) = memory else { return false };
+        (self.items, self.capacity) = (Some(memory.cast()), capacity);
         true
     }
 

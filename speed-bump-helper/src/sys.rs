@@ -80,6 +80,16 @@ pub(crate) fn allocate(length: usize) -> Result<NonNull<u8>, Errno> {
     mapped(unsafe { call(number::MMAP, arguments) })
 }
 
+/// Makes memory of one's own longer, elsewhere if need be; what is new is zero. No page is copied or held twice.
+///
+/// # Safety
+/// It was allocated with this length, and nothing refers to it any more if this succeeds.
+pub(crate) unsafe fn grow(start: NonNull<u8>, length: usize, longer: usize) -> Result<NonNull<u8>, Errno> {
+    let arguments = [start.as_ptr() as usize, length, longer, MREMAP_MAYMOVE, 0, 0];
+    // SAFETY: as the caller promises.
+    mapped(unsafe { call(number::MREMAP, arguments) })
+}
+
 /// Gives memory or addresses back.
 ///
 /// # Safety

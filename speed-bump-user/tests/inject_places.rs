@@ -298,7 +298,8 @@ fn a_group_that_is_frozen_in_the_middle() {
         Ok(())
     };
     let limits = Limits { call: Duration::from_millis(100), ..Limits::default() };
-    let error = inject(&process, support::image(), &[], &mut fill, limits).unwrap_err();
+    let program = process.program().unwrap();
+    let error = inject(&process, &program, support::image(), &[], &mut fill, limits).unwrap_err();
     assert!(matches!(error, InjectError::LeftAlone { .. }), "{error}");
     println!("{error}");
     group.thaw();

@@ -120,10 +120,9 @@ fn another_users_process() {
     let running = sleeping();
     let process = process(&running);
     let image = support::image();
-    let error = fixture::as_nobody(|| {
-        let program = process.program().unwrap();
-        inject(&process, &program, image, &[], &mut |_| Ok(()), limits()).unwrap_err()
-    });
+    let program = process.program().unwrap();
+    let error =
+        fixture::as_nobody(|| inject(&process, &program, image, &[], &mut |_| Ok(()), limits()).unwrap_err());
     assert!(error.to_string().contains("CAP_SYS_PTRACE"), "{error}");
 }
 

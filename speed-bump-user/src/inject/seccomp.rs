@@ -82,9 +82,11 @@ fn planned() -> Vec<(&'static str, Need, Call)> {
         ("mprotect for reading", Works, any(libc::SYS_mprotect).with(2, 1)),
         ("mprotect for reading and writing", Works, any(libc::SYS_mprotect).with(2, 3)),
         ("munmap", Works, any(libc::SYS_munmap)),
+        ("mremap", MayFail, any(libc::SYS_mremap)),
         ("futex", Works, any(libc::SYS_futex)),
         ("rt_sigreturn", Works, any(libc::SYS_rt_sigreturn)),
         ("rt_sigprocmask", Works, any(libc::SYS_rt_sigprocmask)),
+        ("rt_sigaction", MayFail, any(libc::SYS_rt_sigaction)),
         ("clone3", MayFail, any(libc::SYS_clone3)),
         // pthread_create's flags (glibc, sysdeps/unix/sysv/linux/createthread.c; musl's are the same and one more).
         ("clone of a thread", Works, any(libc::SYS_clone).with(0, 0x003d_0f00)),
