@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod code;
 pub mod file;
+pub mod in_place;
 pub mod plan;
 pub mod resolve;
 pub mod site;

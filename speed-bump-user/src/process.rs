@@ -14,8 +14,11 @@ pub mod mapped_file;
 pub mod mappings;
 mod maps;
 pub mod memory;
+mod mountinfo;
+pub mod overlay;
 pub mod program;
 pub mod region;
+mod same_file;
 pub mod status;
 
 pub use descendants::Descendants;

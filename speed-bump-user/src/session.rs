@@ -8,6 +8,7 @@ mod command;
 mod executed;
 pub mod functions;
 mod helpers;
+mod in_place;
 pub mod kmod;
 mod late_files;
 mod limits;
@@ -39,6 +40,7 @@ use crate::{
     presence::Terms,
     probe::{
         attach::AttachError,
+        in_place::NotInPlace,
         plan::{Entry, Plan},
         resolve::Resolver,
     },
@@ -104,6 +106,19 @@ pub enum SessionError {
     /// The engine `signal` cannot be used.
     #[error("{0}")]
     Signal(String),
+    /// A target selects nothing, as nothing leads to a file that the process runs.
+    #[error("line {line}: `{target}`: {why}")]
+    OutOfReach {
+        /// The target's line.
+        line: usize,
+        /// The target.
+        target: String,
+        /// Which file, why, and the way out.
+        why: String,
+    },
+    /// Probes were attached, and their breakpoints are not in the process.
+    #[error(transparent)]
+    NotInPlace(#[from] NotInPlace),
     /// The kernel is too old for what a line of the targets file, or a flag, asks for.
     #[error("line {line}: {lack}")]
     OldKernel {
@@ -182,6 +197,7 @@ impl Session {
         mut roots: Vec<(Process, Plan)>,
         follow: Option<TaskOffsets>,
     ) -> Result<Self, SessionError> {
+        in_place::check_reach(&resolver, &roots)?;
         let capacity = capacity(&resolver, &roots, settings.children);
         let mut session = Self::load(resolver, settings, capacity, follow, Hold::default(), &roots)?;
         let control = session.engine.second_control().map_err(SessionError::Thread)?;

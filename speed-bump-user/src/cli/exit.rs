@@ -67,6 +67,8 @@ impl From<KmodError> for Failure {
             | KmodError::Other { .. }
             | KmodError::Io { .. }
             | KmodError::Refused { .. }
+            | KmodError::OutOfReach(_)
+            | KmodError::NotInPlace(_)
             | KmodError::Taken { .. }
             | KmodError::OthersWait { .. }
             | KmodError::Record { .. } => SYSTEM,
@@ -91,6 +93,8 @@ impl From<SessionError> for Failure {
             SessionError::Engine(_)
             | SessionError::Attach(_)
             | SessionError::Map(_)
+            | SessionError::OutOfReach { .. }
+            | SessionError::NotInPlace(_)
             | SessionError::Python(_)
             | SessionError::Signal(_)
             | SessionError::OldKernel { .. }

@@ -173,11 +173,8 @@ fn look_inside(
     found_inside.sort_by(|a, b| a.selected.cmp(&b.selected));
     // After the others: sites name their functions by position.
     plan.functions.extend(found_inside);
-    let is_found = |index| {
-        plan.selects(index) || plan.functions.iter().any(|function| function.shadowed.contains(&index))
-    };
     let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
-    if python.any(|(index, _)| !is_found(index)) {
+    if python.any(|(index, _)| !plan.would_select(index)) {
         // Without names it is told all the same that something selects nothing.
         *names = loaded(process, &program, &interpreters, &terms).unwrap_or_default();
     }
@@ -240,7 +237,9 @@ fn unmatched(
         // Without a list of its functions, what a process will call is not known before it does.
         let unknown =
             target.kind == TargetKind::Python && planned.iter().any(|planned| !is_known(&planned.plan));
-        if !selected && !unknown {
+        // A session that cannot reach what it is to slow does not start, and says why.
+        let says_so = purpose == Purpose::Attach && planned.iter().any(|of| of.plan.is_out_of_reach(index));
+        if !selected && !unknown && !says_so {
             notices.push(why_nothing(index, resolver, planned));
         }
     }

@@ -27,6 +27,9 @@ pub enum ElfErrorKind {
     /// A directory, device, pipe or socket; it was not opened for reading.
     #[error("is a {0}, not a regular file; name the ELF file itself")]
     Special(&'static str),
+    /// A file that the kernel makes up; it was not opened for reading.
+    #[error("is a file of {0}, which the kernel makes up when it is read; name the ELF file itself")]
+    MadeUp(&'static str),
     /// It begins with something else than the ELF magic number.
     #[error(
         "is not an ELF file; name an executable or a shared library (scripts have none: name their interpreter)"

@@ -99,6 +99,7 @@ impl ElfFile {
         match opened {
             Ok(file) => Self::parse(Source::File(file), path, role),
             Err(OpenError::Special(kind)) => Err(ElfError { path, kind: ElfErrorKind::Special(kind) }),
+            Err(OpenError::MadeUp(name)) => Err(ElfError { path, kind: ElfErrorKind::MadeUp(name) }),
             Err(OpenError::System(error)) => Err(ElfError { path, kind: ElfErrorKind::Open(error) }),
         }
     }

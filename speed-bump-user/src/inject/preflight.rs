@@ -1,8 +1,13 @@
 //! What forbids injecting, as far as it can be known without touching the process.
 
+use std::{os::fd::AsFd as _, path::Path};
+
+use rustix::fs::{OFlags, PROC_SUPER_MAGIC, fstatfs};
+
 use super::{InjectError, arch};
 use crate::{
     process::{Process, control_group::Hierarchy},
+    sys::below::{LastLink, find_below},
     units::Pid,
 };
 
@@ -49,10 +54,12 @@ pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
     Ok(())
 }
 
-/// Whether the process sees a proc file system at /proc, by which it finds the helper's memory file.
+/// Whether the process sees a proc file system at /proc, by which it finds the helper's memory file. A link there is
+/// followed as the process would, not to our own.
 fn has_proc(process: &Process) -> bool {
-    let place = process.root().join("proc");
-    rustix::fs::statfs(&place).is_ok_and(|system| system.f_type == rustix::fs::PROC_SUPER_MAGIC)
+    let Ok(root) = process.open_entry("root", OFlags::PATH | OFlags::DIRECTORY) else { return false };
+    let place = find_below(root.as_fd(), Path::new("/proc"), LastLink::Follow);
+    place.and_then(fstatfs).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
 }
 
 fn name_of(pid: Pid) -> String {

@@ -11,6 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::process::{MappedFile, OpenFile, mapped_file::FileIdentity};
+
 /// Which file: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
@@ -23,20 +25,33 @@ pub struct FileId {
 pub struct ProbeFile {
     file: File,
     id: FileId,
+    identity: FileIdentity,
     path: PathBuf,
+    elsewhere: Option<PathBuf>,
     attach_path: CString,
 }
 
 impl ProbeFile {
-    /// Takes an open file and the path by which the process knows it.
+    /// Takes an open file that mappings number as `fstat` does, and the path by which the process knows it.
     ///
     /// # Errors
     /// What `fstat` returns.
     pub fn new(file: File, path: PathBuf) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let id = FileId { device: metadata.dev(), inode: metadata.ino() };
+        let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
+        let identity = FileIdentity { device, inode: metadata.ino() };
         let attach_path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        Ok(Self { file, id, path, attach_path })
+        Ok(Self { file, id, identity, path, elsewhere: None, attach_path })
+    }
+
+    /// Takes a file that a process maps.
+    ///
+    /// # Errors
+    /// What `fstat` returns.
+    pub fn mapped(open: &OpenFile, mapped: &MappedFile) -> io::Result<Self> {
+        let file = Self::new(open.file().try_clone()?, mapped.path_in_process.clone())?;
+        Ok(Self { identity: mapped.identity, elsewhere: open.elsewhere().map(Path::to_owned), ..file })
     }
 
     /// The open file.
@@ -47,6 +62,16 @@ impl ProbeFile {
     /// Which file it is.
     pub fn id(&self) -> FileId {
         self.id
+    }
+
+    /// How the process's mappings number it: what overlayfs shows and what lies below may bear one number.
+    pub fn identity(&self) -> FileIdentity {
+        self.identity
+    }
+
+    /// A path of our own mount namespace that leads to it, where the one that the process sees leads to another file.
+    pub fn elsewhere(&self) -> Option<&Path> {
+        self.elsewhere.as_deref()
     }
 
     /// The path by which the process knows it: for people and patterns, not for opening.

@@ -144,6 +144,8 @@ pub struct Plan {
     pub python: PythonPlan,
     /// What else there is to say.
     pub remarks: Vec<Remark>,
+    /// Files that the process runs and targets name, but that nothing leads to: calls in them would not be counted.
+    pub out_of_reach: Vec<Remark>,
 }
 
 impl Plan {
@@ -155,6 +157,7 @@ impl Plan {
             sites: Vec::new(),
             python: PythonPlan::NotAsked,
             remarks: Vec::new(),
+            out_of_reach: Vec::new(),
         }
     }
 
@@ -173,6 +176,7 @@ impl Plan {
         }));
         self.python = other.python;
         self.remarks.extend(other.remarks);
+        self.out_of_reach.extend(other.out_of_reach);
     }
 
     /// Drops the way to Python functions.
@@ -189,6 +193,16 @@ impl Plan {
     /// Whether a target selects anything.
     pub fn selects(&self, target: TargetIndex) -> bool {
         self.functions.iter().any(|function| function.selected.target == target)
+    }
+
+    /// Whether a target selects anything, or would if an earlier one did not.
+    pub fn would_select(&self, target: TargetIndex) -> bool {
+        self.selects(target) || self.functions.iter().any(|function| function.shadowed.contains(&target))
+    }
+
+    /// Whether a target selects nothing here, and names a file that nothing leads to.
+    pub fn is_out_of_reach(&self, target: TargetIndex) -> bool {
+        !self.would_select(target) && self.out_of_reach.iter().any(|remark| remark.target == Some(target))
     }
 
     /// The kinds of the sites at which calls of a target of this kind become visible.

@@ -21,7 +21,7 @@ use crate::{
         plan::{Plan, Remark},
         site::SiteKind,
     },
-    process::{MappedFile, MappedFileError, Mappings, Process, ProcessError},
+    process::{MappedFile, MappedFileError, Mappings, Process, ProcessError, mapped_file::FileIdentity},
     python::{
         entry_source::{EntryChoice, EntrySource, Injection},
         interpreter::Interpreter,
@@ -44,6 +44,13 @@ pub enum FileError {
     Elf(#[from] ElfError),
 }
 
+impl FileError {
+    /// Whether the process runs the file, and nothing leads to it.
+    pub fn is_out_of_reach(&self) -> bool {
+        matches!(self, Self::Open(MappedFileError::CopiedUp { .. }))
+    }
+}
+
 impl From<object::Error> for FileError {
     fn from(error: object::Error) -> Self {
         Self::Io(io::Error::other(error))
@@ -56,8 +63,9 @@ pub struct Resolver {
     calibration: Arc<Calibration>,
     entry: EntryChoice,
     may_inject: bool,
-    /// By file, and by whether the process has a shadow stack, which forbids some sites.
-    files: RefCell<HashMap<(FileId, bool), Arc<FileSelection>>>,
+    /// By file, by the number that mappings give it, and by whether the process has a shadow stack, which forbids some
+    /// sites.
+    files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
 }
 
@@ -169,10 +177,14 @@ impl Resolver {
             }
             Err(error) => {
                 let text = format!("nothing can be selected in {path}: {error}");
-                plan.remarks.extend(
-                    self.native_targets_of(&path)
-                        .map(|target| Remark { target: Some(target), text: text.clone() }),
-                );
+                let remarks = self
+                    .native_targets_of(&path)
+                    .map(|target| Remark { target: Some(target), text: text.clone() });
+                let remarks: Vec<Remark> = remarks.collect();
+                if error.is_out_of_reach() {
+                    plan.out_of_reach.extend(remarks.iter().cloned());
+                }
+                plan.remarks.extend(remarks);
             }
         }
     }
@@ -193,7 +205,7 @@ impl Resolver {
         shadow_stack: bool,
     ) -> Result<Arc<FileSelection>, FileError> {
         let file = Arc::new(probe_file(process, mapped)?);
-        let key = (file.id(), shadow_stack);
+        let key = (file.id(), file.identity(), shadow_stack);
         if let Some(known) = self.files.borrow().get(&key) {
             return Ok(Arc::clone(known));
         }
@@ -205,8 +217,7 @@ impl Resolver {
 
 /// Opens the very file that the process maps.
 fn probe_file(process: &Process, mapped: &MappedFile) -> Result<ProbeFile, FileError> {
-    let open = mapped.open(process)?;
-    Ok(ProbeFile::new(open.file().try_clone()?, mapped.path_in_process.clone())?)
+    Ok(ProbeFile::mapped(&mapped.open(process)?, mapped)?)
 }
 
 /// The ELF view of a file that is held open.

@@ -83,3 +83,9 @@ pub(super) fn thread_group(thread: Pid) -> Option<Pid> {
     let status = std::fs::read(format!("/proc/{thread}/status")).ok()?;
     Status::parse(&status).ok().map(|status| status.thread_group)
 }
+
+/// The parent of a process, by /proc/PID/status.
+pub(super) fn parent(pid: Pid) -> Option<Pid> {
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    Status::parse(&status).ok()?.parent
+}

@@ -1,9 +1,11 @@
 //! A file that a process has mapped, and opening that very file.
 //!
 //! A path is not enough: the file may have been replaced or deleted since, lie in another mount namespace,
-//! or never have had a name. So a candidate counts only if it is the mapped inode.
+//! or never have had a name. So a candidate counts only if it is the mapped inode. Under overlayfs even
+//! /proc/PID/map_files may lead to a copy of it, and the pages tell.
 
 use std::{
+    ffi::OsStr,
     fs::File,
     io,
     os::{
@@ -22,6 +24,8 @@ use super::{
     Process,
     mappings::{DELETED, MappedRange},
     maps,
+    overlay::{self, OverlayError},
+    same_file::is_behind,
 };
 use crate::{
     sys::below::open_regular,
@@ -61,6 +65,8 @@ const OWN_MAP_FILES: &str = "/proc/self/map_files";
 #[derive(Debug)]
 pub struct OpenFile {
     file: File,
+    /// A path that leads us to it, where the process's path does not.
+    elsewhere: Option<PathBuf>,
 }
 
 /// Why a mapped file could not be opened.
@@ -89,6 +95,20 @@ pub enum MappedFileError {
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
+    },
+    /// Overlayfs has made a copy of it, and shows that.
+    #[error(
+        "{} was changed after process {pid} had mapped it, so that overlayfs shows a copy, and not the file that the \
+         process runs: {source}; restart the process, or attach before the file is changed (chmod and touch change it, \
+         too)", .path.display()
+    )]
+    CopiedUp {
+        /// The process.
+        pid: Pid,
+        /// The path as the process sees it.
+        path: PathBuf,
+        /// Why the file that it runs was not found.
+        source: OverlayError,
     },
     /// The process no longer maps it.
     #[error("{} is no longer mapped by process {pid}: it was unloaded, or the process has ended", .path.display())]
@@ -147,10 +167,19 @@ impl MappedFile {
         let (pid, path) = (process.pid(), self.path_in_process.clone());
         let mut permitted = true;
         for range in self.executable_ranges() {
-            match self.open_range(process, *range) {
-                Ok(Some(file)) => return Ok(OpenFile { file }),
+            let opened = self.open_range(process, *range).and_then(|file| {
+                let is_it = self.identity.is_of(&file)?;
+                Ok((file, is_it))
+            });
+            match opened {
+                Ok((file, is_it)) if overlay::is_overlay(&file) => {
+                    if let Some(file) = self.open_below(process, *range, file, is_it)? {
+                        return Ok(file);
+                    }
+                }
+                Ok((file, true)) => return Ok(OpenFile { file, elsewhere: None }),
                 // Another mapping lies there by now.
-                Ok(None) => {}
+                Ok((_, false)) => {}
                 Err(error) => match Errno::from_io_error(&error) {
                     // None lies there, or the kernel has no map_files (CONFIG_CHECKPOINT_RESTORE).
                     Some(Errno::NOENT | Errno::SRCH) => {}
@@ -171,12 +200,54 @@ impl MappedFile {
         }
     }
 
-    /// Through /proc/PID/map_files, which leads to the mapped file itself.
-    fn open_range(&self, process: &Process, range: MappedRange) -> io::Result<Option<File>> {
+    /// Whether overlayfs now shows a copy of what the process has mapped; `file` is what it shows, opened at any time.
+    pub fn is_copied(&self, process: &Process, file: &File) -> bool {
+        // A file that was opened before the copy was made is still mapped as it was: it is opened once more.
+        let now = || File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
+        overlay::is_overlay(file)
+            && now().is_some_and(|now| is_behind(process, &self.ranges, &now) == Some(false))
+    }
+
+    /// Through /proc/PID/map_files, which leads to the mapped file itself, but for overlayfs.
+    fn open_range(&self, process: &Process, range: MappedRange) -> io::Result<File> {
         let name = format!("map_files/{:x}-{:x}", range.start.0, range.end.0);
         let place = process.directory.open_entry(&name, OFlags::PATH)?;
-        let file = open_regular(place.as_fd())?;
-        Ok(self.identity.is_of(&file)?.then_some(file))
+        Ok(open_regular(place.as_fd())?)
+    }
+
+    /// What overlayfs shows as `merged`, if the range maps that; the file below, if it was copied since. `None` where
+    /// another mapping lies there by now.
+    fn open_below(
+        &self,
+        process: &Process,
+        range: MappedRange,
+        merged: File,
+        is_it: bool,
+    ) -> Result<Option<OpenFile>, MappedFileError> {
+        // All pages of its code may be copies, as a debugger or a probe makes them; others are seldom written to.
+        let others = self.ranges.iter().copied().filter(|other| *other != range);
+        let ranges: Vec<MappedRange> = std::iter::once(range).chain(others).collect();
+        let is_shown = is_behind(process, &ranges, &merged);
+        if is_it && is_shown != Some(false) {
+            return Ok(Some(OpenFile { file: merged, elsewhere: None }));
+        }
+        if is_shown == Some(true) {
+            return Ok(None);
+        }
+        // Before Linux 6.8 mappings bear the number of the file below, later on that of what is shown.
+        let is_mapped = |file: &File| match is_behind(process, &ranges, file) {
+            Some(is_behind) => is_behind && (is_it || self.identity.is_of(file).unwrap_or(false)),
+            None => self.identity.is_of(file).unwrap_or(false),
+        };
+        let shown = self.shown.as_os_str().as_bytes();
+        let shown = Path::new(OsStr::from_bytes(shown.strip_suffix(DELETED).unwrap_or(shown)));
+        match overlay::lower_file(process, &merged, [&self.path_in_process, shown], is_mapped) {
+            Ok(found) => Ok(Some(OpenFile { file: found.file, elsewhere: found.path })),
+            Err(source) => {
+                let (pid, path) = (process.pid(), self.path_in_process.clone());
+                Err(MappedFileError::CopiedUp { pid, path, source })
+            }
+        }
     }
 
     /// Through the process's root directory, or else by the name as we see it.
@@ -186,7 +257,7 @@ impl MappedFile {
         let mut failure = None;
         for candidate in [process.open_file(&self.path_in_process), self.open_as_shown(process)] {
             match candidate.and_then(|file| Ok((self.identity.is_of(&file)?, file))) {
-                Ok((true, file)) => return Ok(OpenFile { file }),
+                Ok((true, file)) => return Ok(OpenFile { file, elsewhere: None }),
                 Ok((false, _)) => another = true,
                 // A device, a directory, a pipe bears the name now: for /dev/zero and the like it always did.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
@@ -253,6 +324,11 @@ impl OpenFile {
     /// The file, for reading and mapping.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// A path of our own mount namespace that leads to this file, where the one that the process sees leads to another.
+    pub fn elsewhere(&self) -> Option<&Path> {
+        self.elsewhere.as_deref()
     }
 }
 

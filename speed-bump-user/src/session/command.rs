@@ -148,13 +148,13 @@ impl Session {
         let own = Process::open(pid)?;
         let for_python = plan.wants_helper();
         if !for_python && !self.settings.engine.wants_helper() {
-            self.cover(own, &plan, None)?;
+            self.cover_or_warn(own, &plan, None)?;
             return Ok(At::Followed(standing));
         }
         let terms = self.helpers.terms().cloned();
         let terms = terms.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
         if is_musl(process) {
-            self.cover(own, &plan, None)?;
+            self.cover_or_warn(own, &plan, None)?;
             self.warn(format!(
                 "process {pid}: its C library (musl) is not ready to load the helper before the program runs; it is brought \
                  in as soon as it can be, and calls until then are not seen"
@@ -178,12 +178,12 @@ impl Session {
         match standing.bring_in(&terms, room, first) {
             Ok((presence, held)) => {
                 let id: HelperId = self.take_in(presence, range);
-                self.cover(own, &plan, Some(id))?;
+                self.cover_or_warn(own, &plan, Some(id))?;
                 Ok(At::Held(held))
             }
             Err(error) => {
                 self.functions_of_nobody(range);
-                self.cover(own, &plan, None)?;
+                self.cover_or_warn(own, &plan, None)?;
                 if !for_python {
                     self.warn(format!(
                         "process {pid}: {error}; its calls are not delayed, but counted as missed"

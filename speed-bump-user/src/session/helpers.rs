@@ -289,10 +289,10 @@ impl Session {
         }
     }
 
-    fn stub_group(&mut self, id: HelperId) -> Result<Option<SiteGroup>, SessionError> {
+    pub(super) fn stub_group(&mut self, id: HelperId) -> Result<Option<SiteGroup>, SessionError> {
         let Some(AtWork { presence, range, .. }) = self.helpers.at_work.get(&id) else { return Ok(None) };
         let key = SiteKey {
-            file: presence.file.id(),
+            file: presence.file.identity(),
             offset: presence.offset,
             semaphore: None,
             program: UprobeProgram::PythonHelper,
@@ -342,8 +342,8 @@ impl Session {
         tracing::info!("attached {} more probe sites of process {pid}", attachment.sites());
         covered.attachments.push(attachment);
         covered.groups.extend(groups);
-        self.tell_refused(refused);
-        Ok(())
+        self.take_refused(pid, refused);
+        self.check_in_place(pid)
     }
 
     /// Takes up what a helper has new.

@@ -19,6 +19,7 @@ use crate::{
         kmod::{Counts, KmodEngine, KmodError, Module, NameError, Records, TargetName, Wanted},
     },
     probe::{
+        in_place::{self, NotInPlace},
         plan::{Entry, SelectedFunction},
         resolve::symbols::{NamedFunction, NamedFunctions, SymbolResolver},
     },
@@ -100,6 +101,12 @@ impl KmodSession {
         process: Process,
         found: &NamedFunctions,
     ) -> Result<Self, KmodError> {
+        let selects = |index| found.functions.iter().any(|function| function.selected.target == index);
+        if let Some(lost) =
+            found.out_of_reach.iter().find(|of| of.target.is_some_and(|index| !selects(index)))
+        {
+            return Err(KmodError::OutOfReach(lost.text.clone()));
+        }
         let image = process.memory().ok();
         let mut warnings = Vec::new();
         let is_open = settings.start_after.is_zero();
@@ -124,12 +131,21 @@ impl KmodSession {
         };
         session.enter(&found.functions);
         warnings.into_iter().for_each(|warning| session.warn(warning));
+        found.out_of_reach.iter().for_each(|remark| session.warn(remark.text.clone()));
+        session.check_in_place(found)?;
         // The module keeps the process that had the number then: it has to be this one.
         if session.process.is_alive() {
             Ok(session)
         } else {
             Err(KmodError::Gone { pid: session.process.pid() })
         }
+    }
+
+    /// Looks whether the module has put breakpoints into the process: its path may have led it to another file.
+    fn check_in_place(&self, found: &NamedFunctions) -> Result<(), NotInPlace> {
+        let Some(memory) = &self.image else { return Ok(()) };
+        let places = found.places.iter().map(|(file, offsets)| (&**file, offsets.clone()));
+        in_place::check(&self.process, memory, places)
     }
 
     fn enter(&mut self, functions: &[NamedFunction]) {
@@ -223,7 +239,11 @@ impl KmodSession {
         let is_new = |function: &NamedFunction| {
             !self.functions.iter().any(|known| known.selected == function.selected)
         };
-        let new: Vec<_> = found.functions.into_iter().filter(is_new).collect();
+        let new: Vec<_> = found.functions.iter().filter(|function| is_new(function)).cloned().collect();
+        found.out_of_reach.iter().for_each(|remark| self.warn(remark.text.clone()));
+        if new.is_empty() {
+            return;
+        }
         for function in new {
             let delay = delay_of(&self.resolver, &self.settings, function.selected.target);
             let now = if self.is_open { delay } else { Nanos(0) };
@@ -237,6 +257,9 @@ impl KmodSession {
                 return;
             }
             self.functions.push(Function { selected: function.selected, delay, before: 0 });
+        }
+        if let Err(error) = self.check_in_place(&found) {
+            self.warn(error.to_string());
         }
     }
 

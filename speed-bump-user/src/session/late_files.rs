@@ -94,12 +94,15 @@ impl Session {
             return Ok(());
         }
 
-        self.attach_more(pid, groups)?;
+        let attached = match self.attach_more(pid, groups) {
+            Err(error @ SessionError::NotInPlace(_)) => Err(error),
+            attached => Ok(attached?),
+        };
         let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
         if covered.python.is_none() {
             covered.python = PythonFollower::new(&covered.process, &plan);
         }
         self.poll_python_of(pid);
-        Ok(())
+        attached
     }
 }

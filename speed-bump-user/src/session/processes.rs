@@ -1,6 +1,10 @@
 //! Which processes are covered: attaching to them, following their forks and execs, letting go of them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Instant,
+};
 
 use speed_bump_abi::{FunctionEntry, SiteArguments};
 
@@ -33,6 +37,8 @@ pub struct Covered {
     pub(super) groups: Vec<SiteGroup>,
     /// The links; dropping them detaches.
     pub(super) attachments: Vec<Attachment>,
+    /// The sites that the kernel would not take.
+    pub(super) refused: HashSet<u32>,
     /// What it maps later.
     pub(super) late_files: LateFiles,
     /// How its Python functions become known.
@@ -50,6 +56,9 @@ impl Covered {
 
 impl Session {
     /// Attaches to a process what the plan for it says, and to the stub of the helper that is in it already.
+    ///
+    /// # Errors
+    /// The process is not covered; or, with [`SessionError::NotInPlace`], not all of it.
     pub(crate) fn cover(
         &mut self,
         process: Process,
@@ -83,23 +92,27 @@ impl Session {
         );
         self.coverings += 1;
         self.pids_seen.insert(pid);
-        self.tell_refused(refused);
         let covered = Covered {
             image: process.memory().ok(),
             process,
             index,
             groups,
             attachments: vec![attachment],
+            refused: HashSet::new(),
             late_files: LateFiles::new(),
             python,
             helper,
         };
         self.covered.insert(pid, covered);
+        self.take_refused(pid, refused);
         self.poll_python_of(pid);
-        Ok(())
+        self.check_in_place(pid)
     }
 
-    pub(super) fn tell_refused(&mut self, refused: Vec<RefusedSite>) {
+    pub(super) fn take_refused(&mut self, pid: Pid, refused: Vec<RefusedSite>) {
+        if let Some(covered) = self.covered.get_mut(&pid) {
+            covered.refused.extend(refused.iter().map(|refused| refused.site.site));
+        }
         for refused in refused {
             let path = refused.file.path().display();
             self.warn(format!(
@@ -111,6 +124,9 @@ impl Session {
 
     /// Gives functions and sites of a plan their indices, and tells the engine of the new ones.
     pub(super) fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<SiteGroup>, SessionError> {
+        for remark in &plan.out_of_reach {
+            self.warn(remark.text.clone());
+        }
         let mut indices = Vec::with_capacity(plan.functions.len());
         for function in &plan.functions {
             let (index, new) = self.functions.enter(&function.selected)?;
@@ -186,7 +202,26 @@ impl Session {
             }
         };
         let python = python.and_then(|python| python.in_child(&process));
-        self.settle(child, |session| session.cover_with(process, groups, python, helper));
+        let image = process.memory().ok();
+        self.settle(child, image, |session| match session.cover_with(process, groups, python, helper) {
+            Err(SessionError::NotInPlace(_)) => session.cover_by_own_mappings(child),
+            result => result,
+        });
+    }
+
+    /// Covers a forked child by what it maps itself: by its parent's files it cannot be, as overlayfs has copied one of them
+    /// since, and shows the copy.
+    fn cover_by_own_mappings(&mut self, pid: Pid) -> Result<(), SessionError> {
+        let Some(Covered { process, helper, attachments, .. }) = self.covered.remove(&pid) else {
+            return Ok(());
+        };
+        // The same sites must not be attached twice.
+        drop(attachments);
+        let mut plan = self.resolver.plan_at_start(&process, self.entry_source())?;
+        if helper.is_some() {
+            plan.keep_symbols();
+        }
+        self.cover(process, &plan, helper)
     }
 
     /// A process that is followed replaced its image: what was attached is void, and the new image is
@@ -230,10 +265,11 @@ impl Session {
     /// Covers a child whose image is not known yet.
     pub(super) fn cover_found(&mut self, process: Process) {
         let pid = process.pid();
+        let image = process.memory().ok();
         match self.resolver.plan_at_start(&process, self.entry_source()) {
             Ok(plan) => {
                 let wants_helper = plan.wants_helper() || self.settings.engine.wants_helper();
-                self.settle(pid, |session| session.cover(process, &plan, None));
+                self.settle(pid, image, |session| session.cover(process, &plan, None));
                 if wants_helper && self.covered.contains_key(&pid) {
                     self.join_later(pid);
                 }
@@ -282,11 +318,21 @@ impl Session {
         }
     }
 
-    /// Covers a child; that it ended meanwhile is nothing to speak of, anything else is.
-    fn settle(&mut self, pid: Pid, cover: impl FnOnce(&mut Self) -> Result<(), SessionError>) {
+    /// Covers a child whose image is this; that it ended meanwhile is nothing to speak of, anything else is.
+    fn settle(
+        &mut self,
+        pid: Pid,
+        image: Option<Memory>,
+        cover: impl FnOnce(&mut Self) -> Result<(), SessionError>,
+    ) {
         match cover(self) {
             Ok(()) => tracing::debug!("child {pid} is covered"),
             Err(SessionError::Attach(AttachError::ProcessGone { .. })) => {}
+            // It was covered by what it mapped before it replaced its image, and will be covered anew.
+            Err(SessionError::NotInPlace(error)) if image.as_ref().is_some_and(Memory::is_gone) => {
+                tracing::debug!("{error}");
+            }
+            Err(SessionError::NotInPlace(error)) => self.warn(error.to_string()),
             Err(error) => self.warn(format!("child process {pid} is not covered: {error}")),
         }
     }

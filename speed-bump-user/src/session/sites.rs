@@ -3,16 +3,15 @@
 use std::collections::HashMap;
 
 use crate::{
-    engine::bpf::UprobeProgram,
-    probe::{file::FileId, plan::PlannedSite},
-    session::SessionError,
-    units::FileOffset,
+    engine::bpf::UprobeProgram, probe::plan::PlannedSite, process::mapped_file::FileIdentity,
+    session::SessionError, units::FileOffset,
 };
 
 /// What makes two sites the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SiteKey {
-    pub(super) file: FileId,
+    /// As mappings number it: that stays, whichever way the file was opened.
+    pub(super) file: FileIdentity,
     pub(super) offset: FileOffset,
     pub(super) semaphore: Option<FileOffset>,
     pub(super) program: UprobeProgram,
@@ -38,7 +37,7 @@ impl SiteTable {
     /// [`SessionError::Full`].
     pub fn enter(&mut self, site: &PlannedSite, function: u32) -> Result<(u32, bool), SessionError> {
         let PlannedSite { ref file, offset, semaphore, program, .. } = *site;
-        self.enter_key(SiteKey { file: file.id(), offset, semaphore, program, function })
+        self.enter_key(SiteKey { file: file.identity(), offset, semaphore, program, function })
     }
 
     /// The same for a site that no plan knew.

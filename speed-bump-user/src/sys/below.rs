@@ -1,8 +1,9 @@
 //! Opening files below a directory that stands for the root of another process, without following links out
-//! of it, and only if they are regular files.
+//! of it, and only if they are regular files that hold data.
 //!
 //! The process may be a container's, and what lies below its root is its business: a symbolic link there
-//! to `/etc/shadow` must not make us, as root, read ours.
+//! to `/etc/shadow` must not make us, as root, read ours. Nor must a file that it has mounted over another have us read
+//! what the kernel makes up for root alone (see [`pseudo_files`]).
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -19,6 +20,8 @@ use rustix::{
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat},
     io::Errno,
 };
+
+use super::pseudo_files;
 
 /// As the kernel's own limit (`MAXSYMLINKS`).
 const LINK_LIMIT: usize = 40;
@@ -38,6 +41,11 @@ pub enum OpenError {
     /// Not a regular file; says what it is instead.
     #[error("not a regular file but a {0}")]
     Special(&'static str),
+    /// A file that the kernel makes up when it is read; says by which file system.
+    #[error(
+        "a file of {0}, which the kernel makes up when it is read, and not one that holds data; it was not read"
+    )]
+    MadeUp(&'static str),
     /// What the system said.
     #[error(transparent)]
     System(io::Error),
@@ -50,10 +58,12 @@ impl From<Errno> for OpenError {
 }
 
 impl From<OpenError> for io::Error {
-    /// `InvalidInput` for what is no regular file.
+    /// `InvalidInput` for what is no regular file that holds data.
     fn from(error: OpenError) -> Self {
         match error {
-            OpenError::Special(_) => Self::new(io::ErrorKind::InvalidInput, error.to_string()),
+            OpenError::Special(_) | OpenError::MadeUp(_) => {
+                Self::new(io::ErrorKind::InvalidInput, error.to_string())
+            }
             OpenError::System(error) => error,
         }
     }
@@ -82,7 +92,7 @@ pub fn find_below(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<O
 /// watchdog starts), and opening a pipe blocks; `O_PATH` has neither.
 ///
 /// # Errors
-/// [`OpenError::Special`] for anything but a regular file.
+/// [`OpenError::Special`] for anything but a regular file, and [`OpenError::MadeUp`] for one that holds no data.
 pub fn open_regular(found: BorrowedFd<'_>) -> Result<File, OpenError> {
     let kind = match FileType::from_raw_mode(fstat(found)?.st_mode) {
         FileType::RegularFile => None,
@@ -95,6 +105,9 @@ pub fn open_regular(found: BorrowedFd<'_>) -> Result<File, OpenError> {
     };
     if let Some(kind) = kind {
         return Err(OpenError::Special(kind));
+    }
+    if let Some(name) = pseudo_files::file_system(found)? {
+        return Err(OpenError::MadeUp(name));
     }
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -243,5 +256,12 @@ mod tests {
         assert!(matches!(open(Path::new("/usr")), Err(OpenError::Special("directory"))));
         assert!(matches!(open(Path::new("/")), Err(OpenError::Special("directory"))));
         assert!(matches!(open(Path::new("/none")), Err(OpenError::System(_))));
+    }
+
+    #[test]
+    fn what_the_kernel_makes_up_is_not_opened() {
+        let root = openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let opened = open_below(root.as_fd(), Path::new("/proc/version"), LastLink::Follow);
+        assert!(matches!(opened, Err(OpenError::MadeUp("procfs"))), "{opened:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use rustix::io::Errno;
 
 use super::{NameError, TARGETS};
-use crate::units::Pid;
+use crate::{probe::in_place::NotInPlace, units::Pid};
 
 /// Why the engine cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,12 @@ pub enum KmodError {
         /// What the system said.
         error: io::Error,
     },
+    /// A target selects nothing, as nothing leads to a file that the process runs.
+    #[error("{0}")]
+    OutOfReach(String),
+    /// It was told of functions, and their breakpoints are not in the process.
+    #[error(transparent)]
+    NotInPlace(#[from] NotInPlace),
     /// It does not do what it was told.
     #[error("the kernel module refuses `{command}`: {why}")]
     Refused {

@@ -145,7 +145,15 @@ impl Resolver {
     ) -> Vec<(Arc<ProbeFile>, Interpreter)> {
         let mut found = Vec::new();
         for mapped in &mappings.files {
-            let Ok(file) = probe_file(process, mapped) else { continue };
+            let file = match probe_file(process, mapped) {
+                Ok(file) => file,
+                Err(error) => {
+                    if error.is_out_of_reach() {
+                        plan.remarks.push(Remark { target: None, text: error.to_string() });
+                    }
+                    continue;
+                }
+            };
             let known = self.interpreters.borrow().get(&file.id()).cloned();
             let identified = known.map_or_else(|| interpreter::identify(file.file(), file.path()), Ok);
             match identified {

@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fs,
     os::unix::fs::MetadataExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -25,7 +25,7 @@ use crate::{
     },
     process::{MappedFile, Mappings, Process, ProcessError},
     targets::{TargetIndex, TargetKind, Targets},
-    units::VirtualAddress,
+    units::{FileOffset, VirtualAddress},
 };
 
 /// Kernels from this one on rewrite a probed 5-byte nop to a call, which forked children may die of.
@@ -49,6 +49,10 @@ pub struct NamedFunctions {
     pub functions: Vec<NamedFunction>,
     /// What else there is to say.
     pub remarks: Vec<Remark>,
+    /// Their places, by file.
+    pub places: Vec<(Arc<ProbeFile>, Vec<FileOffset>)>,
+    /// Files that the process runs and targets name, but that nothing leads to.
+    pub out_of_reach: Vec<Remark>,
 }
 
 /// Resolves processes against one set of targets, of which those for native functions count.
@@ -65,6 +69,7 @@ pub struct SymbolResolver {
 struct OfFile {
     elf: ElfFile,
     functions: Vec<(SelectedFunction, String)>,
+    places: Vec<FileOffset>,
     indirect: Vec<(TargetIndex, IndirectFunction)>,
     remarks: Vec<Remark>,
 }
@@ -98,10 +103,15 @@ impl SymbolResolver {
                     .targets
                     .iter()
                     .filter(|(_, target)| target.kind == TargetKind::Native && target.module.matches(&path));
-                found.remarks.extend(targets.map(|(index, _)| Remark {
+                let remarks = targets.map(|(index, _)| Remark {
                     target: Some(index),
                     text: format!("nothing can be selected in {path}: {why}"),
-                }));
+                });
+                let remarks: Vec<Remark> = remarks.collect();
+                if why.is_out_of_reach() {
+                    found.out_of_reach.extend(remarks.iter().cloned());
+                }
+                found.remarks.extend(remarks);
             }
         }
         Ok(found)
@@ -149,6 +159,7 @@ impl SymbolResolver {
             path: path.clone(),
             symbol: symbol.clone(),
         }));
+        found.places.push((Arc::new(file), of_file.places.clone()));
         Ok(())
     }
 
@@ -160,7 +171,13 @@ impl SymbolResolver {
         let path = file.path().to_string_lossy().into_owned();
         let matcher = self.targets.native_in(&path);
         let select = |names: Vec<std::borrow::Cow<'_, str>>| matcher.select(names.iter().map(AsRef::as_ref));
-        let mut of_file = OfFile { elf, functions: Vec::new(), indirect: Vec::new(), remarks: Vec::new() };
+        let mut of_file = OfFile {
+            elf,
+            functions: Vec::new(),
+            places: Vec::new(),
+            indirect: Vec::new(),
+            remarks: Vec::new(),
+        };
         let leads = Leads::new(&tables);
         for function in tables.functions() {
             let Some(target) = select(function.names.candidates().collect()).winner else { continue };
@@ -178,6 +195,7 @@ impl SymbolResolver {
                     let file = file.path().to_owned();
                     let selected = SelectedFunction { target, name, file, line: None };
                     of_file.functions.push((selected, symbol.to_owned()));
+                    of_file.places.extend(of_file.elf.segments().code_offset_of(function.address));
                 }
                 Err(why) => {
                     let name = function.names.canonical().as_str();
@@ -219,14 +237,17 @@ impl SymbolResolver {
     }
 }
 
-/// A path that leads us to this very file: the one that the process sees, or the same below its root.
+/// A path that leads us to this very file: the one that the process sees, the same below its root, or one that was found
+/// elsewhere. The module looks it up once more, and the process may change what it leads to meanwhile: whoever adds the
+/// function looks for its breakpoint in the process.
 fn reached(process: &Process, file: &ProbeFile) -> Option<PathBuf> {
     let wanted = file.file().metadata().ok()?;
     let leads_there = |path: &PathBuf| {
         fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()))
     };
     let below_root = file.path().strip_prefix("/").ok().map(|path| process.root().join(path));
-    [Some(file.path().to_owned()), below_root].into_iter().flatten().find(leads_there)
+    let elsewhere = file.elsewhere().map(Path::to_owned);
+    [Some(file.path().to_owned()), below_root, elsewhere].into_iter().flatten().find(leads_there)
 }
 
 /// Where the module gets to by a symbol. Of several with one name it takes the exported one, then that of the default
@@ -295,10 +316,7 @@ fn is_in_file(name: &SymbolName) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::{
-        path::Path,
-        process::{Child, Command, Stdio},
-    };
+    use std::process::{Child, Command, Stdio};
 
     use speed_bump_testing::Fixture;
 

@@ -1,0 +1,69 @@
+//! Sessions that could not count say so: files that nothing leads to, and breakpoints that are not there.
+
+use crate::{
+    probe::{in_place, plan::Plan, resolve::Resolver},
+    process::Process,
+    session::{Session, SessionError, helpers::HelperId},
+    units::{FileOffset, Pid},
+};
+
+/// Refuses a target that selects nothing in any process, as nothing leads to the file that it names.
+///
+/// # Errors
+/// The first of them.
+pub(super) fn check_reach(resolver: &Resolver, roots: &[(Process, Plan)]) -> Result<(), SessionError> {
+    for remark in roots.iter().flat_map(|(_, plan)| &plan.out_of_reach) {
+        let Some(index) = remark.target else { continue };
+        let Some(target) = resolver.targets().get(index) else { continue };
+        if !roots.iter().any(|(_, plan)| plan.would_select(index)) {
+            return Err(SessionError::OutOfReach {
+                line: target.line,
+                target: target.text.clone(),
+                why: remark.text.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+impl Session {
+    /// Looks whether breakpoints are in a covered process where probes were attached.
+    ///
+    /// # Errors
+    /// [`SessionError::NotInPlace`]; what else was attached stays.
+    pub(super) fn check_in_place(&mut self, pid: Pid) -> Result<(), SessionError> {
+        let helper = self.covered.get(&pid).and_then(|covered| covered.helper);
+        let stub = helper.map(|helper: HelperId| self.stub_group(helper)).transpose()?.flatten();
+        let Some(covered) = self.covered.get(&pid) else { return Ok(()) };
+        let Some(memory) = &covered.image else {
+            self.warn(format!(
+                "process {pid}: its memory cannot be read, so that it is not known whether its probes are in place; without \
+                 them no call is counted"
+            ));
+            return Ok(());
+        };
+        let groups = covered.groups.iter().chain(&stub);
+        let files = groups.map(|group| {
+            let taken = group.sites.iter().filter(|site| !covered.refused.contains(&site.site));
+            let offsets: Vec<FileOffset> = taken.map(|site| site.offset).collect();
+            (&*group.file, offsets)
+        });
+        Ok(in_place::check(&covered.process, memory, files)?)
+    }
+
+    /// Covers a process of which as much is to be covered as can be.
+    pub(super) fn cover_or_warn(
+        &mut self,
+        process: Process,
+        plan: &Plan,
+        helper: Option<HelperId>,
+    ) -> Result<(), SessionError> {
+        match self.cover(process, plan, helper) {
+            Err(SessionError::NotInPlace(error)) => {
+                self.warn(error.to_string());
+                Ok(())
+            }
+            result => result,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Which pages of physical memory lie behind addresses: /proc/PID/pagemap
+//! (Documentation/admin-guide/mm/pagemap.rst).
+//!
+//! Pages of a file are shared by all who map it. So two addresses with one frame behind them are of one file,
+//! whatever paths and inode numbers say. Numbers of frames are shown to CAP_SYS_ADMIN alone (since Linux 4.2).
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd as _},
+        unix::fs::FileExt as _,
+    },
+};
+
+use memmap2::MmapOptions;
+
+use crate::units::VirtualAddress;
+
+/// Bytes that an entry of pagemap takes.
+const ENTRY_BYTES: u64 = 8;
+
+/// What pagemap shows of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageEntry(u64);
+
+impl PageEntry {
+    const FRAME: u64 = (1 << 55) - 1;
+    const OF_FILE: u64 = 1 << 61;
+    const PRESENT: u64 = 1 << 63;
+
+    /// Whether a page of a file, and no copy of it, is in memory there.
+    pub fn is_of_file(self) -> bool {
+        self.0 & Self::PRESENT != 0 && self.0 & Self::OF_FILE != 0
+    }
+
+    /// The number of the page of a file that is in memory there; `None` where it is hidden from us.
+    pub fn frame(self) -> Option<u64> {
+        Some(self.0 & Self::FRAME).filter(|frame| self.is_of_file() && *frame != 0)
+    }
+}
+
+/// The size of a page, in bytes.
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// What a process's pagemap shows of so many pages from an address on. Fewer, where its address space ends.
+///
+/// # Errors
+/// What the system says; at the end of the process's memory, there is nothing to read.
+pub fn entries(pagemap: &File, start: VirtualAddress, pages: usize) -> io::Result<Vec<PageEntry>> {
+    let mut bytes = vec![0; pages.saturating_mul(ENTRY_BYTES as usize)];
+    let read = pagemap.read_at(&mut bytes, start.0 / page_bytes() * ENTRY_BYTES)?;
+    let entries = bytes.get(..read).unwrap_or_default().chunks_exact(ENTRY_BYTES as usize);
+    Ok(entries.filter_map(|entry| entry.try_into().ok().map(u64::from_ne_bytes).map(PageEntry)).collect())
+}
+
+/// What is behind a page of a file when we map it; `offset` is a multiple of the size of a page.
+///
+/// # Errors
+/// The file cannot be mapped, or ends before that page.
+pub fn of_file(file: impl AsFd, offset: u64) -> io::Result<PageEntry> {
+    // SAFETY: the mapping is never read through its address, so that nothing relies on its bytes, and a file that is
+    // truncated meanwhile cannot raise SIGBUS. It lives until the end of this function.
+    let page = unsafe {
+        MmapOptions::new().offset(offset).len(rustix::param::page_size()).map(file.as_fd().as_raw_fd())?
+    };
+    // Reading it like this has the kernel bring the page in, or say that there is none.
+    File::open("/proc/self/mem")?.read_exact_at(&mut [0], page.as_ptr() as u64)?;
+    let pagemap = File::open("/proc/self/pagemap")?;
+    let entry = entries(&pagemap, VirtualAddress(page.as_ptr() as u64), 1)?.first().copied();
+    entry.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn one_page_of_a_file_is_one_frame_and_a_copy_is_another() {
+        let mut files = [tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()];
+        for file in &mut files {
+            file.write_all(&vec![7; usize::try_from(page_bytes()).unwrap()]).unwrap();
+        }
+        let frames = [&files[0], &files[0], &files[1]].map(|file| of_file(file, 0).unwrap());
+        assert!(frames.iter().all(|entry| entry.is_of_file()));
+        if rustix::process::geteuid().is_root() {
+            assert!(frames[0].frame().is_some());
+            assert_eq!(frames[0].frame(), frames[1].frame());
+            assert_ne!(frames[0].frame(), frames[2].frame());
+        }
+    }
+
+    #[test]
+    fn beyond_the_end_of_a_file_is_an_error_and_no_signal() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(of_file(&file, 0).is_err());
+    }
+}

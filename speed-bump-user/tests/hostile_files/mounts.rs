@@ -1,0 +1,118 @@
+//! Processes with mounts of their own, and what they mount.
+
+#![allow(unreachable_pub, missing_docs)]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output},
+};
+
+use speed_bump_testing::{Fixture, Service};
+use tempfile::TempDir;
+
+/// Whose mounts they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mounter {
+    Root,
+    /// A user without any privilege, in a user namespace of its own.
+    Nobody,
+}
+
+impl Mounter {
+    /// Why there can be none here, if so.
+    pub fn obstacle(self) -> Option<String> {
+        const TRIES: &str = "mount -t tmpfs t /mnt && mkdir /mnt/l /mnt/u /mnt/w /mnt/m && \
+                             mount -t overlay o -o lowerdir=/mnt/l,upperdir=/mnt/u,workdir=/mnt/w /mnt/m";
+        let tried = self.command(TRIES).output().unwrap();
+        (!tried.status.success()).then(|| {
+            format!("{self:?} cannot mount overlays here: {}", String::from_utf8_lossy(&tried.stderr))
+        })
+    }
+
+    /// A command that runs a script with mounts of its own.
+    pub fn command(self, script: &str) -> Command {
+        let mut command = Command::new(if self == Self::Root { "unshare" } else { "setpriv" });
+        if self == Self::Nobody {
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "unshare", "-Ur"]);
+        }
+        command.args(["-m", "sh", "-ec", script]);
+        command
+    }
+}
+
+/// A service that runs from an overlay.
+#[derive(Debug)]
+pub struct Layers {
+    mounter: Mounter,
+    /// `lowerdir=`.
+    lower: String,
+    folder: TempDir,
+    service: Fixture,
+    pid: std::cell::Cell<i32>,
+}
+
+impl Layers {
+    /// `LAYERS` stands for where the layers are; the service is in `LAYERS/lo:wer`.
+    pub fn new(mounter: Mounter, lower: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("speed-bump-").tempdir().unwrap();
+        let service = Fixture::service().unwrap();
+        for open in [folder.path(), service.folder()] {
+            fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Self { mounter, lower: lower.to_owned(), folder, service, pid: 0.into() }
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn in_place(&self, script: &str) -> String {
+        script.replace("LAYERS", self.folder().to_str().unwrap())
+    }
+
+    /// Mounts the layers in a mount namespace that nobody else sees, and starts the service there.
+    pub fn service(&self) -> Service {
+        let script = self.in_place(&format!(
+            "mount -t tmpfs -o mode=755 layers LAYERS; cd LAYERS; mkdir none lo:wer upper work merged; \
+             cp {}/* lo:wer; \
+             mount -t overlay overlay -o lowerdir={},upperdir=LAYERS/upper,workdir=LAYERS/work merged; \
+             cd /; exec LAYERS/merged/service 0",
+            self.service.folder().display(),
+            self.lower,
+        ));
+        let service = Service::start(&mut self.mounter.command(&script)).unwrap();
+        self.pid.set(service.pid());
+        service
+    }
+
+    /// Runs a script among the service's mounts.
+    pub fn run(&self, script: &str) {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.pid.get().to_string(), "--mount"]);
+        if self.mounter == Mounter::Nobody {
+            command.arg("--user");
+        }
+        let Output { status, stderr, .. } =
+            command.args(["sh", "-ec", &self.in_place(script)]).output().unwrap();
+        assert!(status.success(), "{script}: {}", String::from_utf8_lossy(&stderr));
+    }
+
+    /// Has overlayfs copy files.
+    pub fn touch(&self, names: &[&str]) {
+        for name in names {
+            self.run(&format!("touch LAYERS/merged/{name}; [ -e LAYERS/upper/{name} ]"));
+        }
+    }
+}
+
+/// How many bytes of the kernel's log nobody has read yet. There are some.
+pub fn unread_kernel_log() -> i32 {
+    const SIZE_UNREAD: libc::c_int = 9;
+    fs::write("/dev/kmsg", "a line that nobody reads\n").unwrap();
+    // SAFETY: takes no buffer, and touches no memory.
+    let unread = unsafe { libc::klogctl(SIZE_UNREAD, std::ptr::null_mut(), 0) };
+    assert!(unread > 0, "{}", std::io::Error::last_os_error());
+    unread
+}
