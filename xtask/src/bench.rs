@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
 
-use crate::{release, system};
+use crate::{release, root, shell};
 
 #[derive(Subcommand)]
 pub(crate) enum Bench {
@@ -37,23 +37,32 @@ pub(crate) enum Bench {
 
 /// Builds the tool, where it is needed, and runs one of them.
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
-    system::require_root("bench")?;
+    if matches!(bench, Bench::Inject) {
+        return inject();
+    }
+    let tool = release::build()?;
+    root::go_on_as_root(&tool)?;
     match bench {
         Bench::Inject => inject(),
-        Bench::Accuracy(options) => accuracy::run(&release::build()?, options),
-        Bench::Resolve => resolve::run(&release::build()?),
-        Bench::Python(options) => python::run(&release::build()?, options),
-        Bench::Cycles => cycles::run(&release::build()?).map(|()| ExitCode::SUCCESS),
+        Bench::Accuracy(options) => accuracy::run(&tool, options),
+        Bench::Resolve => resolve::run(&tool),
+        Bench::Python(options) => python::run(&tool, options),
+        Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
     }
 }
 
 /// Runs the bench of the library's crate.
 fn inject() -> Result<ExitCode> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["bench", "-p", "speed-bump-user", "--bench", "inject"]);
-    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let mut bench = shell::cargo();
+    bench.args(["bench", "-p", "speed-bump-user", "--bench", "inject"]);
+    let mut runs = root::split(bench, false)?;
+    for command in &mut runs.commands {
+        let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+        if !status.success() {
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs a command to its end; what it printed on standard output, and how long it took.

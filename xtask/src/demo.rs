@@ -14,7 +14,7 @@ use clap::Args;
 use serde_json::Value;
 use speed_bump_testing::{Service, places, session::Attached};
 
-use crate::{release, system};
+use crate::{release, root};
 use load::{Load, Throughput};
 use python::Python;
 use stop::Stop;
@@ -56,8 +56,8 @@ impl Function {
 
 /// Runs the demo.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    system::require_root("demo")?;
     let tool = release::build()?;
+    root::go_on_as_root(&tool)?;
     let python = Python::choose()?;
     let stop = Stop::on_signals()?;
     let shown = Stage::set(&python, tool).and_then(|stage| {

@@ -10,6 +10,7 @@ mod ebpf;
 mod packages;
 mod pythons;
 mod release;
+mod root;
 mod shell;
 mod soak;
 mod system;
@@ -30,28 +31,36 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure accuracy, resolving and attaching on this machine. Needs root.
+    /// Run what `note-program` has noted: how programs that cargo built come to run as root.
+    #[command(hide = true)]
+    AsRoot(root::AsRoot),
+    /// Measure accuracy, resolving and attaching on this machine. Asks for root.
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Slow two functions of a small web service, and see which of them matters. Needs root.
+    /// Slow two functions of a small web service, and see which of them matters. Asks for root.
     Demo(demo::Options),
+    /// Note a program in a file, in place of running it.
+    #[command(hide = true)]
+    NoteProgram(root::Note),
     /// Build the BPF objects that the loader embeds, or check that they are what the source says.
     Ebpf(ebpf::Options),
     /// Fetch Python packages from PyPI into target/python-packages, for tests.
     Packages(packages::Options),
     /// Fetch Debian's newer Pythons, and an old one, into target/pythons, for tests.
     Pythons(pythons::Options),
-    /// Attach to live Python servers and leave them, hundreds of times. Needs root.
+    /// Attach to live Python servers and leave them, hundreds of times. Asks for root.
     Soak(soak::Options),
-    /// Run all tests and say what was skipped and why.
+    /// Run all tests and say what was skipped and why. Asks for root.
     Test(test::Options),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::AsRoot(options) => root::as_root(&options),
         Command::Bench(bench) => bench::run(&bench),
         Command::Demo(options) => demo::run(&options),
         Command::Ebpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::NoteProgram(options) => root::note(&options),
         Command::Packages(options) => packages::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Pythons(options) => pythons::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Soak(options) => soak::run(&options),

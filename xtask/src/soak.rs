@@ -15,7 +15,7 @@ use speed_bump_testing::{
     session::Attached,
 };
 
-use crate::{release, system};
+use crate::{release, root};
 use load::Load;
 
 /// What `servers.py` can be, and whether it serves requests.
@@ -46,8 +46,8 @@ pub(crate) struct Options {
 
 /// Runs the cycles on each Python and each server; fails at the first thing that is not as it was.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    system::require_root("soak")?;
     let tool = release::build()?;
+    root::go_on_as_root(&tool)?;
     println!(
         "{:<32} {:<9} {:>7} {:>9} {:>9}   threads, descriptors, mappings, resident kB: after {SETTLING} cycles → at the end",
         "", "server", "cycles", "requests", "calls"

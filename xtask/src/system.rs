@@ -1,14 +1,14 @@
 //! What this machine has, and installing what it lacks: with apt as root, else by saying what to install.
 
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
-use crate::shell;
+use crate::root;
 
 /// A program of this machine that some command needs.
 #[derive(Clone, Copy, Debug)]
@@ -60,12 +60,12 @@ fn install(packages: &[&str]) -> Result<()> {
              {names} bring, and run this again"
         );
     }
-    if !is_root() {
-        bail!("run this as root, or install it yourself: apt-get install {names}");
-    }
     eprintln!("installing {names}");
-    shell::run(apt_get().arg("update"))?;
-    shell::run(apt_get().args(["install", "--yes", "--no-install-recommends"]).args(packages))
+    root::run(apt_get().arg("update"))
+        .and_then(|()| {
+            root::run(apt_get().args(["install", "--yes", "--no-install-recommends"]).args(packages))
+        })
+        .with_context(|| format!("install it yourself, as root: apt-get install {names}"))
 }
 
 /// apt-get that asks nothing and waits for another one's end.
@@ -78,23 +78,6 @@ fn apt_get() -> Command {
 /// Whether packages come through apt here.
 pub(crate) fn is_debian() -> bool {
     Path::new("/etc/debian_version").exists() && find_program("apt-get").is_some()
-}
-
-/// Refuses to go on without root, before anything has been built or started.
-pub(crate) fn require_root(command: &str) -> Result<()> {
-    if !is_root() {
-        bail!(
-            "`cargo xtask {command}` attaches to a process, which needs root. Run it again as\n  \
-             sudo env \"PATH=$PATH\" \"HOME=$HOME\" cargo xtask {command}"
-        );
-    }
-    Ok(())
-}
-
-fn is_root() -> bool {
-    // The owner of /proc/self is the effective user.
-    use std::os::unix::fs::MetadataExt as _;
-    fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 #[cfg(test)]

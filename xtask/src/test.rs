@@ -8,7 +8,7 @@ pub(crate) mod tally;
 use std::{
     fs,
     io::{BufRead as _, BufReader},
-    process::{ExitCode, Stdio},
+    process::{Command, ExitCode, Stdio},
 };
 
 use anyhow::{Context as _, Result};
@@ -16,7 +16,7 @@ use clap::Args;
 use speed_bump_testing::{places, skip};
 
 use crate::{
-    packages, pythons, shell,
+    packages, pythons, root, shell,
     system::{self, Need},
     vm,
 };
@@ -68,6 +68,9 @@ pub(crate) struct Options {
     /// With --vm: write the results into README.md.
     #[arg(long, requires = "vm")]
     write_table: bool,
+    /// Do not ask for root: tests that need it are skipped.
+    #[arg(long)]
+    no_root: bool,
     /// Arguments for `cargo test`, such as `-p speed-bump-user targets::`. Default: the whole workspace. With --vm:
     /// test programs to run whole, such as `native_functions`. Default: chosen tests of all that run there.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -106,26 +109,34 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     shell::run(shell::cargo().args(["build", "--package", "speed-bump-user", "--bins"]))?;
     let whole = ["--workspace", "--exclude", "speed-bump-ebpf"].map(str::to_owned);
     let selection = if options.cargo.is_empty() { whole.to_vec() } else { options.cargo.clone() };
-    let mut child = shell::cargo()
-        .args(["test", "--no-fail-fast"])
-        .args(selection)
-        .env(skip::FILE_VARIABLE, &skips)
+    let mut cargo = shell::cargo();
+    cargo.args(["test", "--no-fail-fast"]).args(selection).env(skip::FILE_VARIABLE, &skips);
+    let mut tally = Tally::default();
+    let mut success = true;
+    let mut runs = root::split(cargo, options.no_root)?;
+    for command in &mut runs.commands {
+        success = success && run_and_read(command, &mut tally)?;
+    }
+    tally
+        .read_skips(&fs::read_to_string(&skips).with_context(|| format!("cannot read {}", skips.display()))?);
+    tally.finish(success);
+    print!("\n{tally}");
+    Ok(if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs a command that runs tests, and counts what they print. Returns whether it succeeded.
+fn run_and_read(command: &mut Command, tally: &mut Tally) -> Result<bool> {
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .context("cannot run cargo test")?;
-    let output = child.stdout.take().context("cargo test has no standard output")?;
-    let mut tally = Tally::default();
+        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    let output = child.stdout.take().context("the tests have no standard output")?;
     for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("cannot read what cargo test prints")?;
+        let line = line.context("cannot read what the tests print")?;
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
         tally.read_line(&line);
     }
-    let status = child.wait().context("cannot wait for cargo test")?;
-    tally
-        .read_skips(&fs::read_to_string(&skips).with_context(|| format!("cannot read {}", skips.display()))?);
-    tally.finish(status.success());
-    print!("\n{tally}");
-    Ok(if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(child.wait().context("cannot wait for the tests")?.success())
 }

@@ -1,0 +1,179 @@
+//! Running as root what needs it, and nothing else: what is built is built by the user.
+//!
+//! Whoever is root already is asked for nothing. For everybody else a *job* is written: a line for each program that is
+//! to run, with its arguments, folder and environment. sudo, doas or pkexec then runs this very xtask with the job
+//! (`xtask as-root`), whatever each of them does to the environment. When its programs have ended, files in the working
+//! tree that they made are given to the user, so that the next build can replace them.
+
+mod job;
+
+use std::{
+    env,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use speed_bump_testing::places;
+
+use crate::{shell, system};
+use job::{Job, Program};
+
+pub(crate) use job::{AsRoot, Note, as_root, note};
+
+/// Names the tool that was built before this xtask was run as root; cargo is not asked again.
+pub(crate) const TOOL_VARIABLE: &str = "SPEED_BUMP_XTASK_TOOL";
+
+/// What runs a command as root, the most usual first.
+const MEANS: [&str; 3] = ["sudo", "doas", "pkexec"];
+
+/// Whether this is root.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The program that makes us root here.
+fn means() -> Option<PathBuf> {
+    choose(system::find_program)
+}
+
+fn choose(find: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    MEANS.into_iter().find_map(find)
+}
+
+/// The command that runs a job as root.
+fn command(means: &Path, job: &Path) -> Result<Command> {
+    let mut command = Command::new(means);
+    command.arg(own_program()?).arg("as-root").arg(job);
+    Ok(command)
+}
+
+fn own_program() -> Result<PathBuf> {
+    env::current_exe().context("cannot read /proc/self/exe")
+}
+
+/// Goes on as root: returns at once if this is root, else runs this command again as root, in this one's place. Then
+/// `tool` is not built again.
+///
+/// # Errors
+/// There is nothing here that makes us root: the error has the command to run as root.
+pub(crate) fn go_on_as_root(tool: &Path) -> Result<()> {
+    if is_root() {
+        return Ok(());
+    }
+    let mut again = Command::new(own_program()?);
+    again.args(env::args_os().skip(1)).env(TOOL_VARIABLE, tool);
+    let job = Job::new(&places::target())?;
+    job.add(&Program::of(&again)?)?;
+    // It is removed by who runs it.
+    let job = job.keep();
+    let Some(means) = means() else {
+        bail!(
+            "this needs root, and none of {} is installed. Run this as root:\n  {} as-root {}",
+            MEANS.join(", "),
+            own_program()?.display(),
+            job.display()
+        );
+    };
+    let mut command = command(&means, &job)?;
+    eprintln!("attaching to a process needs root: asking {}", means.display());
+    // Replaced, not waited for: Ctrl-C is for the demo, which then ends in order.
+    Err(anyhow!(command.exec()).context(format!("cannot run {}", means.display())))
+}
+
+/// Runs a command as root.
+///
+/// # Errors
+/// It fails, or nothing here makes us root.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    if is_root() {
+        return shell::run(command);
+    }
+    let means = means().with_context(|| format!("none of {} is installed", MEANS.join(", ")))?;
+    let job = Job::new(&places::target())?;
+    job.add(&Program::of(command)?)?;
+    shell::run(&mut self::command(&means, job.path())?)
+}
+
+/// How a cargo command that builds programs and runs them (`test`, `bench`) is run: built as the user, the programs as
+/// root.
+pub(crate) struct Runs {
+    /// To be run one after the other, each only if the one before has succeeded.
+    pub(crate) commands: Vec<Command>,
+    /// Lives until they have ended.
+    _job: Option<Job>,
+}
+
+/// Splits a cargo command. Where nothing makes us root, or `no_root` says so, its programs run as the user.
+///
+/// # Errors
+/// The job cannot be written.
+pub(crate) fn split(mut cargo: Command, no_root: bool) -> Result<Runs> {
+    if is_root() || no_root {
+        return Ok(Runs { commands: vec![cargo], _job: None });
+    }
+    let Some(means) = means() else {
+        eprintln!(
+            "warning: not root, and none of {} is installed: what needs root is skipped",
+            MEANS.join(", ")
+        );
+        return Ok(Runs { commands: vec![cargo], _job: None });
+    };
+    let job = Job::new(&places::target())?;
+    // Cargo runs this in place of each program, with the arguments, folder and environment that it would have.
+    let runner = [own_program()?.as_path(), Path::new("note-program"), job.path()]
+        .map(|word| word.to_str().map(quoted).with_context(|| format!("{} is not UTF-8", word.display())));
+    let runner = runner.into_iter().collect::<Result<Vec<_>>>()?.join(",");
+    // Global options go before the subcommand, which is its first argument.
+    let arguments: Vec<_> = cargo.get_args().map(ToOwned::to_owned).collect();
+    let mut noting = Command::new(cargo.get_program());
+    noting.args(["--config", &format!("target.'cfg(all())'.runner=[{runner}]")]).args(arguments);
+    if let Some(folder) = cargo.get_current_dir() {
+        noting.current_dir(folder);
+    }
+    for (name, value) in cargo.get_envs() {
+        match value {
+            Some(value) => noting.env(name, value),
+            None => noting.env_remove(name),
+        };
+    }
+    cargo = command(&means, job.path())?;
+    Ok(Runs { commands: vec![noting, cargo], _job: Some(job) })
+}
+
+/// A TOML string.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_first_of_sudo_doas_and_pkexec_is_taken() {
+        let there = |names: &'static [&'static str]| {
+            move |name: &str| names.contains(&name).then(|| Path::new("/usr/bin").join(name))
+        };
+        assert_eq!(choose(there(&["pkexec", "sudo", "doas"])), Some("/usr/bin/sudo".into()));
+        assert_eq!(choose(there(&["pkexec", "doas"])), Some("/usr/bin/doas".into()));
+        assert_eq!(choose(there(&["pkexec"])), Some("/usr/bin/pkexec".into()));
+        assert_eq!(choose(there(&["su"])), None);
+    }
+
+    #[test]
+    fn the_command_is_this_program_with_the_job() {
+        let command = command(Path::new("/usr/bin/doas"), Path::new("/tmp/a job")).unwrap();
+        assert_eq!(command.get_program(), "/usr/bin/doas");
+        let arguments: Vec<_> = command.get_args().collect();
+        assert_eq!(arguments[1..], ["as-root", "/tmp/a job"]);
+        assert_eq!(Path::new(arguments[0]), own_program().unwrap());
+    }
+
+    #[test]
+    fn paths_are_quoted_for_cargos_configuration() {
+        assert_eq!(quoted(r#"/a "b"\c"#), r#""/a \"b\"\\c""#);
+    }
+}
