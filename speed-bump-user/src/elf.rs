@@ -29,6 +29,7 @@ pub mod machine;
 mod mini_debug_info;
 pub mod name;
 pub mod root;
+mod same_name;
 pub mod segments;
 mod source;
 mod tables;

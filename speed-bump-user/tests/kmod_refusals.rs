@@ -35,6 +35,59 @@ fn without_the_module_the_error_says_what_to_do() {
     assert!(said.contains("/service:hot 1000 pid=") && said.contains("an attach would fail"), "{said}");
 }
 
+/// Runs the tool where `/sys/kernel/speed_bump` is a folder of ours: files like those of upstream's module, which take
+/// what is written and do nothing.
+fn beside_upstream(folder: &Path, pid: i32, targets: &str, flags: &[&str]) -> (Option<i32>, String) {
+    const PLACE: &str = "mount -t tmpfs none /sys/kernel && mkdir /sys/kernel/speed_bump \
+        && mount --bind \"$0\" /sys/kernel/speed_bump && exec \"$@\"";
+    let files =
+        [("enabled", "0\n"), ("targets", ""), ("targets_list", ""), ("stats", "enabled: 0\ntargets: 0\n")];
+    for (name, text) in files {
+        fs::write(folder.join(name), text).unwrap();
+    }
+    let own = tempfile::tempdir().unwrap();
+    let tool = speed_bump_testing::session::command(own.path(), pid, targets, &with(flags)).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", PLACE]).arg(folder).arg(tool.get_program()).args(tool.get_args());
+    said(command.output().unwrap())
+}
+
+#[test]
+fn upstreams_module_is_refused_unless_it_is_accepted_and_for_libc_even_then() {
+    // Nobody else has notes meanwhile.
+    let _kernel = Kernel::find();
+    if !rustix::process::geteuid().is_root() {
+        return skip!("mounting needs root");
+    }
+    let (_fixture, service) = start(0);
+    let folder = tempfile::tempdir().unwrap();
+    let written = || {
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        (read("targets"), read("enabled"))
+    };
+    let (code, said) = beside_upstream(folder.path(), service.pid(), HOT, &[]);
+    assert_eq!(code, Some(4), "{said}");
+    for word in ["not this project's", "modprobe", "never those of libc", "--accept-upstream-module"] {
+        assert!(said.contains(word), "{said}");
+    }
+    assert_eq!(written(), (String::new(), "0\n".to_owned()));
+
+    const ACCEPT: &str = "--accept-upstream-module";
+    let libc = "native:*/libc.so.6:getenv\n";
+    let (code, said) = beside_upstream(folder.path(), service.pid(), libc, &[ACCEPT]);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("libc.so.6 belongs to the system"), "{said}");
+    assert_eq!(written(), (String::new(), "0\n".to_owned()));
+
+    let (code, said) = beside_upstream(folder.path(), service.pid(), HOT, &[ACCEPT, "--duration", "300ms"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("this is upstream's kernel module"), "{said}");
+    // It is told of the file by our descriptor.
+    let (targets, _) = written();
+    assert!(targets.starts_with("+/proc/") && targets.contains("/fd/"), "{targets}");
+    assert!(targets.ends_with(&format!(":hot 1000 pid={}", service.pid())), "{targets}");
+}
+
 #[test]
 fn what_the_module_cannot_do_is_refused_whether_it_is_there_or_not() {
     // Nobody else changes it meanwhile.

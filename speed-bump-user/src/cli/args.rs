@@ -145,6 +145,11 @@ pub struct SelectArgs {
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub engine: EngineChoice,
 
+    /// With `--engine kmod`: take upstream's module (speed-bump-native-kmod) too. A program that the kernel starts by
+    /// itself hangs for ever there if it calls a selected function: select functions of your own programs alone
+    #[arg(long)]
+    pub accept_upstream_module: bool,
+
     /// Never inject the helper into a Python process
     #[arg(long)]
     pub no_inject: bool,

@@ -69,6 +69,7 @@ impl From<KmodError> for Failure {
             | KmodError::Refused { .. }
             | KmodError::OutOfReach(_)
             | KmodError::NotInPlace(_)
+            | KmodError::Upstream(_)
             | KmodError::Taken { .. }
             | KmodError::OthersWait { .. }
             | KmodError::Record { .. } => SYSTEM,

@@ -30,7 +30,7 @@ use crate::{
     process::Process,
     python::entry_source::EntryChoice,
     session::{
-        kmod::{KmodSession, KmodSettings, wanted},
+        kmod::{KmodSession, KmodSettings, guard, wanted},
         run::Signals,
     },
     stats::{json::JsonOutput, table},
@@ -55,9 +55,9 @@ pub(super) fn attach(
         ));
     }
     let Prepared { process, resolver, found } = prepare(&arguments.processes, select, environment)?;
-    let module = Module::open(Path::new(FOLDER))?;
+    let module = open(select)?;
     let records = Records::open(Path::new(RECORDS))?;
-    check(&module, &resolver, &found, settings.delay)?;
+    check(&module, &process, &resolver, &found, settings.delay)?;
     for notice in unselected(arguments.processes.strict, &process, &resolver, &found)? {
         tell(format_args!("speed-bump-ebpf: warning: {notice}"));
     }
@@ -139,11 +139,10 @@ pub(super) fn list(arguments: &ListArgs, environment: &Environment) -> Result<Ex
     for notice in notices {
         tell(format_args!("speed-bump-ebpf: warning: {notice}"));
     }
-    let module = Module::open(Path::new(FOLDER));
-    let looked = module.and_then(|module| {
+    let looked = open(select).and_then(|module| {
         let records = Records::open(Path::new(RECORDS))?;
         recover(&module, &records)?.iter().for_each(|told| tell(format_args!("speed-bump-ebpf: {told}")));
-        check(&module, &resolver, &found, default)
+        check(&module, &process, &resolver, &found, default)
     });
     if let Err(error) = looked {
         tell(format_args!("speed-bump-ebpf: warning: an attach would fail: {error}"));
@@ -159,6 +158,11 @@ pub(super) fn refuse_commands(select: &SelectArgs) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+fn open(select: &SelectArgs) -> Result<Module, KmodError> {
+    let folder = Path::new(FOLDER);
+    if select.accept_upstream_module { Module::open_any(folder) } else { Module::open(folder) }
 }
 
 /// What is known before the module is asked.
@@ -224,12 +228,13 @@ fn refusal(what: &str) -> Failure {
 /// Looks whether the module has a name and a place for each function.
 fn check(
     module: &Module,
+    process: &Process,
     resolver: &SymbolResolver,
     found: &NamedFunctions,
     default: crate::units::Nanos,
 ) -> Result<(), KmodError> {
     let delay = |index| resolver.targets().get(index).and_then(|target| target.delay).unwrap_or(default);
-    let wanted = wanted(&found.functions, delay)?.len();
+    let wanted = wanted(&found.functions, guard(module, process)?.as_mut(), delay)?.len();
     if wanted > TARGETS {
         return Err(KmodError::TooMany { wanted, others: module.listing()?.targets.len() });
     }

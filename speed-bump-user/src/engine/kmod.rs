@@ -11,6 +11,7 @@ mod module;
 mod name;
 mod records;
 mod release;
+mod upstream;
 
 pub use engine::{Counts, KmodEngine, Left, Wanted};
 pub use error::{KmodError, Refusal};
@@ -19,6 +20,7 @@ pub use module::{FOLDER, Module};
 pub use name::{NameError, PATH_BYTES, SYMBOL_BYTES, TargetName};
 pub use records::{Holder, RECORDS, Record, Records};
 pub use release::recover;
+pub use upstream::{UpstreamGuard, UpstreamRefusal};
 
 /// Targets that the module holds, those of all its users together.
 pub const TARGETS: usize = 64;

@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     os::fd::AsFd as _,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -16,7 +17,7 @@ use super::run::{Ended, Signals, tick, until};
 use crate::{
     engine::{
         EngineKind,
-        kmod::{Counts, KmodEngine, KmodError, Module, NameError, Records, TargetName, Wanted},
+        kmod::{Counts, KmodEngine, KmodError, Module, Records, TargetName, UpstreamGuard, Wanted},
     },
     probe::{
         in_place::{self, NotInPlace},
@@ -33,6 +34,11 @@ use crate::{
 /// How often it is looked whether the process has replaced its image, and what it maps.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// Said once in each session with it.
+const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself hangs for ever if it \
+    calls one of these functions; calls count when their delay is over; `delivered_ns` is what was requested, as that \
+    module does not measure it; removing targets waits for delays that have begun";
+
 /// When and how long to delay, where a target does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KmodSettings {
@@ -48,6 +54,8 @@ pub struct KmodSettings {
 #[derive(Debug)]
 pub struct KmodSession {
     engine: KmodEngine,
+    /// With upstream's module. Holds the files of the targets.
+    guard: Option<UpstreamGuard>,
     resolver: SymbolResolver,
     settings: KmodSettings,
     process: Process,
@@ -73,16 +81,24 @@ struct Function {
     before: u64,
 }
 
-/// Turns functions into what the module is told.
+/// Turns functions into what the module is told. Upstream's comes with a guard.
 ///
 /// # Errors
-/// The module cannot be told of one.
+/// The module cannot be told of one, or must not be.
 pub fn wanted(
     functions: &[NamedFunction],
+    mut guard: Option<&mut UpstreamGuard>,
     delay: impl Fn(TargetIndex) -> Nanos,
-) -> Result<Vec<Wanted>, NameError> {
+) -> Result<Vec<Wanted>, KmodError> {
     let wanted = |function: &NamedFunction| {
-        let name = TargetName::new(&function.path, &function.symbol)?;
+        let NamedFunction { selected, path, symbol, address, identity } = function;
+        let name = match &mut guard {
+            Some(guard) => {
+                let path = guard.admit(&selected.file, path, *identity, symbol, *address)?;
+                TargetName::new(Path::new(&path), symbol)?
+            }
+            None => TargetName::new(path, symbol)?,
+        };
         Ok(Wanted { name, delay: delay(function.selected.target) })
     };
     functions.iter().map(wanted).collect()
@@ -109,13 +125,18 @@ impl KmodSession {
         }
         let image = process.memory().ok();
         let mut warnings = Vec::new();
+        let mut guard = guard(&module, &process)?;
+        if guard.is_some() {
+            warnings.push(UPSTREAM.to_owned());
+        }
         let is_open = settings.start_after.is_zero();
         let delay = |target| if is_open { delay_of(&resolver, &settings, target) } else { Nanos(0) };
-        let wanted = wanted(&found.functions, delay)?;
+        let wanted = wanted(&found.functions, guard.as_mut(), delay)?;
         let engine =
             KmodEngine::start(module, records, process.pid(), &wanted, &mut |text| warnings.push(text))?;
         let mut session = Self {
             engine,
+            guard,
             settings,
             image,
             files: files(&process),
@@ -247,8 +268,7 @@ impl KmodSession {
         for function in new {
             let delay = delay_of(&self.resolver, &self.settings, function.selected.target);
             let now = if self.is_open { delay } else { Nanos(0) };
-            let added = wanted(std::slice::from_ref(&function), |_| now)
-                .map_err(KmodError::from)
+            let added = wanted(std::slice::from_ref(&function), self.guard.as_mut(), |_| now)
                 .and_then(|wanted| self.engine.add(&wanted));
             if let Err(error) = added {
                 let name = &function.selected.name;
@@ -294,7 +314,10 @@ impl KmodSession {
         }
         let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
         for (function, counts) in self.functions.iter().zip(&self.counts) {
-            let report = function.report(counts.unwrap_or_default(), self.is_open);
+            let mut report = function.report(counts.unwrap_or_default(), self.is_open);
+            if self.engine.is_upstream() {
+                report.delivered_ns = report.requested_ns;
+            }
             by_target.entry(function.selected.target).or_default().push(report);
         }
         let targets = self.resolver.targets().iter().map(|(index, target)| {
@@ -336,6 +359,14 @@ impl Function {
         };
         FunctionReport::new(self.selected.name.clone(), self.selected.file.clone(), None, stats)
     }
+}
+
+/// What upstream's module wants looked at; nothing with ours.
+///
+/// # Errors
+/// It must not be asked to slow this process down.
+pub fn guard(module: &Module, process: &Process) -> Result<Option<UpstreamGuard>, KmodError> {
+    Ok(module.is_upstream().then(|| UpstreamGuard::new(process.pid())).transpose()?)
 }
 
 fn delay_of(resolver: &SymbolResolver, settings: &KmodSettings, target: TargetIndex) -> Nanos {

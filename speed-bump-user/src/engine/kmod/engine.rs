@@ -4,6 +4,7 @@ use super::{
     FileState, KmodError, Listed, Listing, Module, Record, Records, Refusal, TARGETS, TargetName,
     records::Lock,
     release::{Released, recover_locked, release},
+    upstream::check_listing,
 };
 use crate::units::{Nanos, Pid};
 
@@ -105,6 +106,10 @@ impl KmodEngine {
                 return Err(self.taken(name, other));
             }
         }
+        if self.module.is_upstream() {
+            let names: Vec<_> = wanted.iter().map(|wanted| &wanted.name).collect();
+            check_listing(listing, &self.names, &names)?;
+        }
         let others = listing.targets.len();
         if others + wanted.len() > TARGETS {
             let own = self.names.len();
@@ -159,6 +164,11 @@ impl KmodEngine {
     /// The module is not there any more.
     pub fn counts(&self) -> Result<Vec<Option<Counts>>, KmodError> {
         Ok(self.counts_in(&self.module.listing()?))
+    }
+
+    /// Whether the module is upstream's, which does not measure how long it spins.
+    pub fn is_upstream(&self) -> bool {
+        self.module.is_upstream()
     }
 
     /// Whether the module counts and delays.

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use rustix::io::Errno;
 
-use super::{NameError, TARGETS};
+use super::{NameError, TARGETS, UpstreamRefusal};
 use crate::{probe::in_place::NotInPlace, units::Pid};
 
 /// Why the engine cannot start or go on.
@@ -38,8 +38,11 @@ pub enum KmodError {
     /// It is the module that this one has its files from. There, a process that the kernel itself has started is searched
     /// for ever for the one that `pid=` names.
     #[error(
-        "the loaded module speed_bump is not this project's ({} has no total_interrupted), and can hang programs that the kernel \
-         starts for ever when a target is for one process: unload it (`rmmod speed_bump`) and load kmod/speed_bump.ko, or use \
+        "the loaded module speed_bump is not this project's ({} has no total_interrupted) but upstream's. A program that the \
+         kernel starts by itself (modprobe, a handler of core dumps) hangs for ever there, and cannot be killed, if it calls \
+         a function that is a target for one process. Safe are functions of files that no such program runs: those of \
+         programs and libraries of your own, outside of /usr, /bin, /sbin and /lib; never those of libc. To use it for such \
+         functions: --accept-upstream-module. Otherwise unload it (`rmmod speed_bump`) and load kmod/speed_bump.ko, or use \
          --engine bpf", .file.display()
     )]
     Other {
@@ -70,6 +73,9 @@ pub enum KmodError {
         /// What it said.
         why: Refusal,
     },
+    /// What upstream's module must not be asked for.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamRefusal),
     /// Its commands cannot say what is to be slowed.
     #[error(transparent)]
     Name(#[from] NameError),

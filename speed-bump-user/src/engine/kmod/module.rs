@@ -18,6 +18,8 @@ pub const FOLDER: &str = "/sys/kernel/speed_bump";
 #[derive(Clone, Debug)]
 pub struct Module {
     folder: PathBuf,
+    /// Whether it is the module that this one has its files from, which was accepted.
+    is_upstream: bool,
 }
 
 impl Module {
@@ -26,7 +28,17 @@ impl Module {
     /// # Errors
     /// It is not loaded, is another one of its name, or its files are not ours to write.
     pub fn open(folder: &Path) -> Result<Self, KmodError> {
-        let module = Self { folder: folder.to_owned() };
+        let module = Self::open_any(folder)?;
+        module.check()?;
+        Ok(module)
+    }
+
+    /// As [`open`](Self::open), and takes upstream's module too: see [`UpstreamGuard`](super::UpstreamGuard).
+    ///
+    /// # Errors
+    /// As of `open`.
+    pub fn open_any(folder: &Path) -> Result<Self, KmodError> {
+        let mut module = Self { folder: folder.to_owned(), is_upstream: false };
         if !folder.is_dir() {
             return Err(KmodError::Absent { folder: module.folder });
         }
@@ -37,7 +49,10 @@ impl Module {
                 .open(&file)
                 .map_err(|error| KmodError::file("write", file, error))?;
         }
-        module.check()?;
+        module.is_upstream = match module.check() {
+            Err(KmodError::Other { .. }) => true,
+            checked => checked.map(|()| false)?,
+        };
         module.listing()?;
         Ok(module)
     }
@@ -48,7 +63,7 @@ impl Module {
     /// It is not loaded.
     pub fn look(folder: &Path) -> Result<Self, KmodError> {
         if folder.is_dir() {
-            Ok(Self { folder: folder.to_owned() })
+            Ok(Self { folder: folder.to_owned(), is_upstream: false })
         } else {
             Err(KmodError::Absent { folder: folder.to_owned() })
         }
@@ -65,6 +80,11 @@ impl Module {
         } else {
             Err(KmodError::Other { file: self.file("stats") })
         }
+    }
+
+    /// Whether it is upstream's.
+    pub fn is_upstream(&self) -> bool {
+        self.is_upstream
     }
 
     /// The path of a file of its.
@@ -101,7 +121,12 @@ impl Module {
     /// # Errors
     /// The module is gone.
     pub fn listing(&self) -> Result<Listing, KmodError> {
-        Ok(Listing::parse(&self.read("targets_list")?))
+        let mut text = self.read("targets_list")?;
+        if self.is_upstream {
+            // Cut where its page ends, in the middle of a number if need be.
+            text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+        }
+        Ok(Listing::parse(&text))
     }
 
     /// Adds a target, for a process and its descendants or for all.
@@ -206,6 +231,20 @@ mod tests {
     }
 
     #[test]
+    fn upstreams_module_is_taken_where_it_is_accepted() {
+        let folder = folder();
+        assert!(!Module::open_any(folder.path()).unwrap().is_upstream());
+        fs::write(folder.path().join("stats"), "enabled: 1\ntotal_hits: 0\n").unwrap();
+        // Its list ends with its page, wherever that is.
+        let list = "/a:f delay_ns=5 hits=1 pid=7\n/a:g delay_ns=5 hits=17";
+        fs::write(folder.path().join("targets_list"), list).unwrap();
+        let module = Module::open_any(folder.path()).unwrap();
+        assert!(module.is_upstream());
+        let listing = module.listing().unwrap();
+        assert_eq!(listing.targets.iter().map(|listed| listed.name.as_str()).collect::<Vec<_>>(), ["/a:f"]);
+    }
+
+    #[test]
     fn what_is_no_such_module_is_told() {
         let folder = folder();
         let absent = Module::open(&folder.path().join("none")).unwrap_err();
@@ -218,6 +257,7 @@ mod tests {
         fs::write(folder.path().join("stats"), "enabled: 1\ntotal_hits: 0\n").unwrap();
         let other = Module::open(folder.path()).unwrap_err();
         assert!(matches!(other, KmodError::Other { .. }), "{other}");
+        assert!(other.to_string().contains("--accept-upstream-module"), "{other}");
         // It went while we had it.
         let module = Module::look(folder.path()).unwrap();
         fs::remove_file(folder.path().join("targets_list")).unwrap();

@@ -23,7 +23,7 @@ use crate::{
         plan::{Remark, SelectedFunction},
         site::{self, Analysis, CodeMap, Exactness, FunctionCode, SiteKind},
     },
-    process::{MappedFile, Mappings, Process, ProcessError},
+    process::{MappedFile, Mappings, Process, ProcessError, mapped_file::FileIdentity},
     targets::{TargetIndex, TargetKind, Targets},
     units::{FileOffset, VirtualAddress},
 };
@@ -40,6 +40,10 @@ pub struct NamedFunction {
     pub path: PathBuf,
     /// The symbol that leads to it.
     pub symbol: String,
+    /// Where it is, as the file counts.
+    pub address: VirtualAddress,
+    /// The file, as mappings number it.
+    pub identity: FileIdentity,
 }
 
 /// What the targets select in one process.
@@ -68,7 +72,7 @@ pub struct SymbolResolver {
 #[derive(Debug)]
 struct OfFile {
     elf: ElfFile,
-    functions: Vec<(SelectedFunction, String)>,
+    functions: Vec<(SelectedFunction, String, VirtualAddress)>,
     places: Vec<FileOffset>,
     indirect: Vec<(TargetIndex, IndirectFunction)>,
     remarks: Vec<Remark>,
@@ -147,17 +151,20 @@ impl SymbolResolver {
                 "{path} is not the file any more that process {} runs, or has no name: restart the process, or use --engine bpf",
                 process.pid()
             );
-            let mut targets: Vec<_> = of_file.functions.iter().map(|(selected, _)| selected.target).collect();
+            let mut targets: Vec<_> =
+                of_file.functions.iter().map(|(selected, ..)| selected.target).collect();
             targets.dedup();
             found.remarks.extend(
                 targets.into_iter().map(|target| Remark { target: Some(target), text: text.clone() }),
             );
             return Ok(());
         };
-        found.functions.extend(of_file.functions.iter().map(|(selected, symbol)| NamedFunction {
+        found.functions.extend(of_file.functions.iter().map(|(selected, symbol, address)| NamedFunction {
             selected: selected.clone(),
             path: path.clone(),
             symbol: symbol.clone(),
+            address: *address,
+            identity: mapped.identity,
         }));
         found.places.push((Arc::new(file), of_file.places.clone()));
         Ok(())
@@ -194,7 +201,7 @@ impl SymbolResolver {
                     let name = symbol.to_owned();
                     let file = file.path().to_owned();
                     let selected = SelectedFunction { target, name, file, line: None };
-                    of_file.functions.push((selected, symbol.to_owned()));
+                    of_file.functions.push((selected, symbol.to_owned(), function.address));
                     of_file.places.extend(of_file.elf.segments().code_offset_of(function.address));
                 }
                 Err(why) => {

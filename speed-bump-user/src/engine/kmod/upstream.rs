@@ -1,0 +1,413 @@
+//! Upstream's module, speed-bump-native-kmod, where it was accepted: what may be asked of it.
+//!
+//! For each hit of a target with `pid=` that module goes from the thread to its ancestors, until it comes to process N or
+//! to PID 1. A process that the kernel has started descends from PID 0 alone, and PID 0 is its own parent: there it goes
+//! on for ever, in the kernel, and can be killed by nothing. So a function is refused if such a process may come to it.
+//! Nobody can say what all of them run; that nothing else of theirs runs the file is what is accepted.
+//!
+//! The rest is about what it does not look at: whether a symbol is a function, whether two names are one place, and
+//! whether the path still leads to the file that was looked at (it gets our descriptor).
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
+    path::{Component, Path, PathBuf},
+};
+
+use super::{Listed, Listing, TargetName};
+use crate::{
+    elf::ElfFile,
+    kernel::namespace::Namespace,
+    process::{Process, mapped_file::FileIdentity},
+    units::{Pid, VirtualAddress},
+};
+
+/// Folders of the system, from which the kernel starts programs: they and their libraries may be in use at any time.
+const SYSTEM: [&str; 9] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/nix/store", "/gnu/store"];
+/// Not one of them.
+const LOCAL: &str = "/usr/local";
+/// What the module lists has to fit into a page, with the NUL at its end.
+const PAGE: usize = 4095;
+/// The longest that stands behind a name there: ` delay_ns=10000000000 hits=9223372036854775807 pid=4194304` and the newline.
+const LINE: usize = 62;
+/// No chain of ancestors is longer: PIDs are below 2^22, and chains of thousands are nobody's.
+const GENERATIONS: usize = 4096;
+
+/// Why a function, or a process, cannot be a target of upstream's module.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamRefusal {
+    /// `pid=` is a number of the initial PID namespace there.
+    #[error(
+        "upstream's kernel module reads pid= as the initial PID namespace numbers processes, and the tool is in another one: \
+         run it on the host, or use --engine bpf"
+    )]
+    PidNamespace,
+    /// PID 1 is what its search ends at.
+    #[error("upstream's kernel module never finds process 1: use --engine bpf")]
+    Init,
+    /// The process itself is one of those.
+    #[error(
+        "process {pid} does not descend from process 1, and upstream's kernel module would search its ancestors for ever: use \
+         --engine bpf"
+    )]
+    NoInit {
+        /// The process.
+        pid: Pid,
+    },
+    /// In a folder of the system's.
+    #[error(
+        "{} belongs to the system, and the kernel may start a program that runs it (modprobe, a handler of core dumps): \
+         upstream's kernel module would hang that for ever. Only functions of programs and libraries outside of /usr, /bin, \
+         /sbin and /lib are safe with it: leave this one out, load kmod/speed_bump.ko in its place, or use --engine bpf",
+        .file.display()
+    )]
+    System {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A program that the kernel starts lies beside it.
+    #[error(
+        "the kernel starts {} ({setting}), which may run {}: upstream's kernel module would hang it for ever; leave the \
+         function out, or use --engine bpf", .program.display(), .file.display()
+    )]
+    KernelStarts {
+        /// Which setting names the program.
+        setting: &'static str,
+        /// The program.
+        program: PathBuf,
+        /// The file.
+        file: PathBuf,
+    },
+    /// It runs already.
+    #[error(
+        "process {pid} ({comm}) runs {} too and does not descend from process 1: upstream's kernel module would hang it for \
+         ever; leave the function out, or use --engine bpf", .file.display()
+    )]
+    Runs {
+        /// The process.
+        pid: i32,
+        /// Its name.
+        comm: String,
+        /// The file.
+        file: PathBuf,
+    },
+    /// The module takes the first symbol of the name, whatever it is.
+    #[error(
+        "{symbol} in {}: the file has other symbols of this name, and upstream's kernel module may take one of them, data \
+         too; leave it out, or use --engine bpf", .file.display()
+    )]
+    Ambiguous {
+        /// The symbol.
+        symbol: String,
+        /// The file.
+        file: PathBuf,
+    },
+    /// Two targets at one place add their delays.
+    #[error(
+        "somebody else has the target {other} in the same file, and with upstream's kernel module two names of one function \
+         add their delays; remove it, or use --engine bpf"
+    )]
+    Shared {
+        /// The other target.
+        other: String,
+    },
+    /// A target that is not listed cannot be counted.
+    #[error(
+        "upstream's kernel module lists its targets in one page, which has no room for {wanted} more: select fewer, or use \
+         --engine bpf"
+    )]
+    Unlisted {
+        /// How many were to be added.
+        wanted: usize,
+    },
+    /// What has to be known cannot be read.
+    #[error("cannot read {}: {error}", .file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The file is no ELF file any more.
+    #[error(transparent)]
+    Elf(#[from] crate::elf::ElfError),
+}
+
+/// Decides what may be a target, and holds the files of what is.
+#[derive(Debug)]
+pub struct UpstreamGuard {
+    /// Programs that the kernel is told to start, with the settings that name them.
+    started: Vec<(&'static str, PathBuf)>,
+    held: Vec<(FileIdentity, File)>,
+}
+
+impl UpstreamGuard {
+    /// For targets of one process.
+    ///
+    /// # Errors
+    /// It cannot be a target's.
+    pub fn new(process: Pid) -> Result<Self, UpstreamRefusal> {
+        if Namespace::Pid.is_initial() != Some(true) {
+            return Err(UpstreamRefusal::PidNamespace);
+        }
+        if process.get() == 1 {
+            return Err(UpstreamRefusal::Init);
+        }
+        if !descends_from_init(process.get(), parent) {
+            return Err(UpstreamRefusal::NoInit { pid: process });
+        }
+        Ok(Self { started: programs_that_the_kernel_starts(), held: Vec::new() })
+    }
+
+    /// Looks at a function of a file, and returns what the module is to be told: the file by our own descriptor, which
+    /// nobody can lead elsewhere. It stays open as long as this lives.
+    ///
+    /// # Errors
+    /// It may not be a target.
+    pub fn admit(
+        &mut self,
+        path_in_process: &Path,
+        path: &Path,
+        identity: FileIdentity,
+        symbol: &str,
+        address: VirtualAddress,
+    ) -> Result<String, UpstreamRefusal> {
+        for path in [path_in_process, path] {
+            check_place(path, &self.started)?;
+        }
+        let unreadable = |error| UpstreamRefusal::Unreadable { file: path.to_owned(), error };
+        let known = self.held.iter().position(|(held, _)| *held == identity);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                if let Some((pid, comm)) = run_without_init(identity) {
+                    return Err(UpstreamRefusal::Runs { pid, comm, file: path.to_owned() });
+                }
+                self.held.push((identity, File::open(path).map_err(unreadable)?));
+                self.held.len() - 1
+            }
+        };
+        let (_, file) = &self.held[at];
+        let elf = ElfFile::from_file(file.try_clone().map_err(unreadable)?, path)?;
+        if elf.values_of(symbol)? != [address].into() {
+            return Err(UpstreamRefusal::Ambiguous { symbol: symbol.to_owned(), file: path.to_owned() });
+        }
+        Ok(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()))
+    }
+}
+
+/// Looks whether new targets have room in the listing, and no other target in their files.
+pub(super) fn check_listing(
+    listing: &Listing,
+    own: &[TargetName],
+    wanted: &[&TargetName],
+) -> Result<(), UpstreamRefusal> {
+    let is_own = |listed: &&Listed| own.iter().any(|name| name.as_str() == listed.name);
+    let others: Vec<_> = listing.targets.iter().filter(|listed| !is_own(listed)).collect();
+    let names = others.iter().map(|listed| listed.name.len());
+    let names = names.chain(own.iter().chain(wanted.iter().copied()).map(|name| name.as_str().len()));
+    if names.map(|length| length + LINE).sum::<usize>() > PAGE {
+        return Err(UpstreamRefusal::Unlisted { wanted: wanted.len() });
+    }
+    let file = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let others: HashMap<_, _> = others
+        .iter()
+        .filter_map(|listed| Some((file(Path::new(listed.name.split_once(':')?.0))?, &listed.name)))
+        .collect();
+    let shared = wanted.iter().find_map(|name| others.get(&file(name.path())?));
+    match shared {
+        Some(other) => Err(UpstreamRefusal::Shared { other: (*other).clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses files where programs lie that the kernel starts.
+fn check_place(path: &Path, started: &[(&'static str, PathBuf)]) -> Result<(), UpstreamRefusal> {
+    let below = |folder: &&str| path.starts_with(folder);
+    // A process's own root has a system of its own, whose files may be the machine's.
+    let inside = path.strip_prefix("/proc").ok().map(|rest| rest.components().skip(2).collect::<PathBuf>());
+    if let Some(inside) = inside.filter(|_| path.components().any(|part| part.as_os_str() == "root")) {
+        return check_place(&Path::new("/").join(inside), started);
+    }
+    if SYSTEM.iter().any(|folder| below(&folder)) && !path.starts_with(LOCAL) {
+        return Err(UpstreamRefusal::System { file: path.to_owned() });
+    }
+    // Its own libraries lie somewhere near: below /opt/NAME, say.
+    let near = |path: &Path| -> Vec<_> {
+        path.components()
+            .filter(|part| *part != Component::RootDir)
+            .take(2)
+            .map(Component::as_os_str)
+            .map(ToOwned::to_owned)
+            .collect()
+    };
+    let beside = started.iter().find(|(_, program)| near(program) == near(path));
+    match beside {
+        Some((setting, program)) => {
+            Err(UpstreamRefusal::KernelStarts { setting, program: program.clone(), file: path.to_owned() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// What the kernel is told to start, as far as it says.
+fn programs_that_the_kernel_starts() -> Vec<(&'static str, PathBuf)> {
+    const SETTINGS: [&str; 4] = [
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sys/kernel/modprobe",
+        "/proc/sys/kernel/poweroff_cmd",
+        "/sys/kernel/uevent_helper",
+    ];
+    let mut found: Vec<_> = SETTINGS
+        .into_iter()
+        .filter_map(|setting| Some((setting, program_of(&fs::read_to_string(setting).ok()?)?)))
+        .collect();
+    // Control groups of version 1 have one for each kind.
+    for entry in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
+        let agent = fs::read_to_string(entry.path().join("release_agent")).ok();
+        found.extend(agent.and_then(|text| program_of(&text)).map(|program| ("release_agent", program)));
+    }
+    found
+}
+
+/// The program of `|/path/to/handler %p` or `/sbin/modprobe`; `None` for `core` and nothing.
+fn program_of(setting: &str) -> Option<PathBuf> {
+    let command = setting.trim();
+    let program = command.strip_prefix('|').unwrap_or(command).split_ascii_whitespace().next()?;
+    let is_program = program.starts_with('/') && !(setting.contains('%') && !command.starts_with('|'));
+    is_program.then(|| PathBuf::from(program))
+}
+
+/// A process that maps the file and in which the search would find no end: one whose ancestors end at PID 0, and PID 1
+/// where it has several threads.
+fn run_without_init(identity: FileIdentity) -> Option<(i32, String)> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| !descends_from_init(*pid, parent) || (*pid == 1 && has_threads(*pid))).find_map(|pid| {
+        let process = Process::open(Pid::new(pid)?).ok()?;
+        let mappings = process.mappings().ok()?;
+        let maps = mappings.files.iter().any(|file| file.identity == identity);
+        maps.then(|| (pid, process.comm().unwrap_or_default()))
+    })
+}
+
+fn has_threads(pid: i32) -> bool {
+    fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
+}
+
+/// Whether the ancestors of a process, itself included, lead to PID 1. One that is gone has done no harm.
+fn descends_from_init(pid: i32, parent: impl Fn(i32) -> Option<i32>) -> bool {
+    let mut ancestor = pid;
+    for _ in 0..GENERATIONS {
+        match ancestor {
+            1 => return true,
+            0 => return false,
+            pid => match parent(pid) {
+                Some(parent) => ancestor = parent,
+                None => return true,
+            },
+        }
+    }
+    false
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn ancestors_are_followed_to_process_1_or_0() {
+        let tree = |pid| match pid {
+            2 | 1 => Some(0),
+            50 => Some(2),
+            60 => Some(50),
+            100 => Some(1),
+            110 => Some(100),
+            _ => None,
+        };
+        assert!(
+            descends_from_init(1, tree) && descends_from_init(100, tree) && descends_from_init(110, tree)
+        );
+        // kthreadd, what it has started, and a child of that.
+        assert!(!descends_from_init(2, tree) && !descends_from_init(50, tree));
+        assert!(!descends_from_init(60, tree));
+        // It ended while it was looked at.
+        assert!(descends_from_init(999, tree));
+        assert!(!descends_from_init(7, |_| Some(7)), "no end");
+    }
+
+    #[test]
+    fn files_of_the_system_and_of_what_the_kernel_starts_are_refused() {
+        let started = [("core_pattern", PathBuf::from("/opt/collector/bin/collect"))];
+        let refused = |path: &str| check_place(Path::new(path), &started).map_err(|error| error.to_string());
+        for path in [
+            "/usr/lib/x86_64-linux-gnu/libc.so.6",
+            "/lib64/ld-linux-x86-64.so.2",
+            "/usr/bin/python3.11",
+            "/proc/77/root/usr/lib/libc.so.6",
+            "/nix/store/abc-glibc/lib/libc.so.6",
+        ] {
+            let said = refused(path).unwrap_err();
+            assert!(said.contains("belongs to the system") && said.contains("--engine bpf"), "{said}");
+        }
+        let said = refused("/opt/collector/lib/libcollect.so").unwrap_err();
+        assert!(said.contains("/opt/collector/bin/collect (core_pattern)"), "{said}");
+        for path in [
+            "/usr/local/bin/service",
+            "/opt/service/bin/service",
+            "/home/me/service",
+            "/srv/root/service",
+            "/proc/77/root/service",
+            "/usrlocal/service",
+        ] {
+            assert_eq!(refused(path), Ok(()), "{path}");
+        }
+    }
+
+    #[test]
+    fn settings_name_programs_or_none() {
+        assert_eq!(program_of("|/usr/share/apport/apport %p %s\n"), Some("/usr/share/apport/apport".into()));
+        assert_eq!(program_of("/sbin/modprobe\n"), Some("/sbin/modprobe".into()));
+        assert_eq!(program_of("core\n"), None);
+        assert_eq!(program_of("/var/crash/core.%p\n"), None);
+        assert_eq!(program_of("\n"), None);
+    }
+
+    #[test]
+    fn the_listing_has_to_hold_all_and_one_target_for_each_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "").unwrap();
+        fs::hard_link(&file, &link).unwrap();
+        let name = |path: &Path, symbol: &str| TargetName::new(path, symbol).unwrap();
+        let listing = |name: &TargetName| Listing::parse(&format!("{name} delay_ns=1 hits=1\n"));
+
+        let (wanted, other) = (name(&file, "f"), name(&link, "g"));
+        let refused = check_listing(&listing(&other), &[], &[&wanted]).unwrap_err();
+        assert!(matches!(&refused, UpstreamRefusal::Shared { .. }), "{refused}");
+        // What is ours may be beside ours.
+        assert!(check_listing(&listing(&other), &[other], &[&wanted]).is_ok());
+
+        let path = folder.path().join("p".repeat(150));
+        let names: Vec<_> = (10..40).map(|number| name(&path, &format!("function_{number}"))).collect();
+        let names: Vec<_> = names.iter().collect();
+        let fit = PAGE / (names[0].as_str().len() + LINE);
+        assert!(check_listing(&Listing::default(), &[], &names[..fit]).is_ok());
+        let refused = check_listing(&Listing::default(), &[], &names[..=fit]).unwrap_err();
+        assert!(matches!(refused, UpstreamRefusal::Unlisted { .. }), "{refused}");
+    }
+
+    #[test]
+    fn the_longest_line_is_as_long_as_it_is_taken_for() {
+        let line = " delay_ns=10000000000 hits=9223372036854775807 pid=4194304\n";
+        assert!(line.len() <= LINE, "{}", line.len());
+    }
+}
