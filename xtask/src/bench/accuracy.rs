@@ -59,7 +59,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
         let sites = site::sites(tool, &subject)?;
         println!("\n{}", subject.name);
         println!(
-            "  {:<14} {:<18} {:>9} {:>9} {:>8} {:>9} {:>8}  {:<19} verdict",
+            "  {:<14} {:<16} {:>9} {:>8} {:>7} {:>8} {:>8}  {:<15} verdict",
             "function", "site", "requested", "unprobed", "trap", "lost", "error", "error by round"
         );
         for (delay, bound) in DELAYS {
@@ -158,7 +158,7 @@ impl Measured {
     fn print(&self, function: &Function, site: &Site, verdict: Verdict) {
         let us = |ns: f64| ns / 1000.0;
         println!(
-            "  {:<14} {:<18} {:>9.0} {:>9.3} {:>8.3} {:>9.3} {:>6.2} %  {:<19} {}",
+            "  {:<14} {:<16} {:>9.0} {:>8.3} {:>7.3} {:>8.3} {:>6.2} %  {:<15} {}",
             function.name,
             site.kind,
             us(self.requested),
@@ -170,7 +170,7 @@ impl Measured {
             match verdict {
                 Verdict::Kept => "kept".to_owned(),
                 Verdict::Missed => "MISSED".to_owned(),
-                Verdict::Clamped => format!("clamped: floor {:.1}", us(site.floor_ns)),
+                Verdict::Clamped => format!("clamped: {:.1}", us(site.floor_ns)),
             }
         );
     }
