@@ -10,7 +10,7 @@ mod control;
 use speed_bump_abi::control_block::{Command, State};
 use speed_bump_testing::{
     PythonBuild, Service, places,
-    pythons::{Form, pythons},
+    pythons::{self, Form},
 };
 use speed_bump_user::inject::image::IMAGE;
 
@@ -32,7 +32,8 @@ struct Cost {
 
 fn main() {
     println!("python   detached ns   unmatched  +ns  ratio   matched  +ns  ratio");
-    for python in pythons().iter().filter(|p| p.form != Form::Container && p.minor() < (3, 12)) {
+    let pythons = pythons::find().expect("Pythons that work");
+    for python in pythons.iter().filter(|p| p.form != Form::Container && p.minor() < (3, 12)) {
         let Cost { detached, unmatched, matched } = measure(python);
         let (major, minor, micro) = python.version;
         println!(

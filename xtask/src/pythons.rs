@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use speed_bump_testing::{places, pythons::pythons};
+use speed_bump_testing::{places, pythons};
 
 use crate::debian::Archive;
 
@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         result = result.and(build(options.update));
     }
     println!("{:<40} {:>14} {:>11} {:>13} {:>5}", "", "usdt function", "trampolines", "free-threaded", "jit");
-    for python in pythons() {
+    for python in pythons::find()? {
         let yes = |is| if is { "yes" } else { "no" };
         println!(
             "{:<40} {:>14} {:>11} {:>13} {:>5}",

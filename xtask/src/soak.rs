@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use speed_bump_testing::{
     PythonBuild, Service, places,
-    pythons::{Form, pythons},
+    pythons::{self, Form},
     session::Attached,
 };
 
@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         "{:<32} {:<9} {:>7} {:>9} {:>9}   threads, descriptors, mappings, resident kB: after {SETTLING} cycles → at the end",
         "", "server", "cycles", "requests", "calls"
     );
-    for python in pythons() {
+    for python in pythons::find()? {
         let name = python.to_string();
         if python.form == Form::Container || !name.contains(&options.only) {
             continue;

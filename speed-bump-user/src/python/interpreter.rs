@@ -206,14 +206,14 @@ mod tests {
                 .filter_map(|path| identify(&File::open(path).unwrap(), path).unwrap())
                 .collect();
             let [interpreter] = &found[..] else { unreachable!("{python}: found {found:?}") };
-            assert_eq!(interpreter.version.to_string(), python.version, "{python}");
+            assert_eq!(interpreter.version.to_string(), python.version(), "{python}");
             let expected = match interpreter.version.minor {
                 ..=10 => VersionSource::VersionText,
                 _ => VersionSource::PyVersion,
             };
             assert_eq!(interpreter.version_source, expected, "{python}");
             assert!(interpreter.evaluator.is_some(), "{python}");
-            assert_eq!(interpreter.is_free_threaded, python.is_free_threaded, "{python}");
+            assert_eq!(interpreter.is_free_threaded, python.is_free_threaded(), "{python}");
         }
     }
 
@@ -246,8 +246,8 @@ mod tests {
                 let Some(image) = Image::parse(&cache).unwrap() else { continue };
                 let [Some(runtime)] = image.symbols(&["_PyRuntime"])[..] else { continue };
                 let debug = DebugOffsets::read(&image, runtime.address).unwrap();
-                assert_eq!(debug.version.to_string(), python.version);
-                assert_eq!(debug.free_threaded, python.is_free_threaded);
+                assert_eq!(debug.version.to_string(), python.version());
+                assert_eq!(debug.free_threaded, python.is_free_threaded());
             }
         }
     }

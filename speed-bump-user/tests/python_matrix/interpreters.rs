@@ -2,7 +2,10 @@
 
 use std::{fmt, process::Command};
 
-use speed_bump_testing::{PythonBuild, matrix, pythons, pythons::Form};
+use speed_bump_testing::{
+    PythonBuild, matrix, pythons,
+    pythons::{Form, absence},
+};
 
 use crate::embedded::Embedding;
 
@@ -90,12 +93,7 @@ impl Wanted {
 
     fn reason(self) -> String {
         match self {
-            Self::Version(major, minor @ 13..) => {
-                format!("this machine has no Python {major}.{minor}: run `cargo xtask pythons`")
-            }
-            Self::Version(major, minor) => {
-                format!("this machine has no Python {major}.{minor}: pyenv can install one")
-            }
+            Self::Version(major, minor) => absence((major, minor)),
             Self::FreeThreaded => "this machine has no free-threaded Python, and Debian packages none: \
                 `cargo xtask pythons --build` builds one from Debian's source"
                 .to_owned(),

@@ -1,19 +1,32 @@
 //! The CPythons of this machine: the system's, pyenv's, and those that `cargo xtask pythons` fetched or built.
 //!
-//! What an interpreter can do is asked of the interpreter itself, once a test process.
+//! What an interpreter can do is asked of the interpreter itself, once a test process. One that is there and does not
+//! start is an error. Of the versions that tests are about, those that are not there are recorded as skipped.
 
 use std::{
     collections::BTreeSet,
-    fmt, fs,
+    env, fmt, fs,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::OnceLock,
+    sync::{Once, OnceLock},
 };
 
+use anyhow::{Context as _, Result, bail};
 use object::{Object as _, ObjectSection as _};
 use serde::Deserialize;
 
-use crate::places;
+use crate::{
+    places,
+    skip::{self, Skip},
+};
+
+/// The minor versions of Python 3 that the tests are about, unless [`WANTED_VARIABLE`] names others.
+const WANTED: RangeInclusive<u8> = 8..=15;
+/// The oldest that is looked for: unit tests read files of versions that the tool does not support.
+const OLDEST: (u8, u8) = (3, 6);
+/// Where fewer Pythons are to be had, as in virtual machines, this names those: `3.11 3.13`.
+pub const WANTED_VARIABLE: &str = "SPEED_BUMP_PYTHONS_WANTED";
 
 /// Where an interpreter comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +59,8 @@ pub enum Form {
 pub struct PythonBuild {
     /// Major, minor and micro version.
     pub version: (u8, u8, u8),
+    /// The version as the interpreter writes it: `3.15.0rc2`.
+    pub version_text: String,
     /// Where it comes from.
     pub origin: Origin,
     /// How it is run.
@@ -123,17 +138,78 @@ impl fmt::Display for PythonBuild {
 }
 
 /// All interpreters from 3.8 on, oldest first. Empty where there is none: a test then says that it is skipped.
+///
+/// # Panics
+/// When one that is there does not start: what is broken is not absent.
+#[allow(clippy::panic, reason = "fails every test that is about Pythons")]
 pub fn pythons() -> &'static [PythonBuild] {
-    static PYTHONS: OnceLock<Vec<PythonBuild>> = OnceLock::new();
-    PYTHONS.get_or_init(|| {
-        let mut found: Vec<_> = candidates()
-            .into_iter()
-            .filter_map(|(origin, form, program)| examine(origin, form, program))
-            .filter(|python| python.minor() >= (3, 8))
-            .collect();
+    static MISSING: Once = Once::new();
+    let found = find().unwrap_or_else(|error| panic!("{error:#}"));
+    MISSING.call_once(|| report_missing(found));
+    found
+}
+
+/// The same for what is no test: nothing is recorded as skipped.
+///
+/// # Errors
+/// One that is there does not start.
+pub fn find() -> Result<&'static [PythonBuild]> {
+    let found = find_of_any_age()?;
+    Ok(&found[found.partition_point(|python| python.minor() < (3, 8))..])
+}
+
+/// The same with the versions that the tool refuses.
+///
+/// # Errors
+/// One that is there does not start.
+pub fn find_of_any_age() -> Result<&'static [PythonBuild]> {
+    static FOUND: OnceLock<Result<Vec<PythonBuild>, String>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let mut found = Vec::new();
+        for (origin, form, program) in candidates() {
+            let path = program.display().to_string();
+            let python = examine(origin, form, program);
+            let python =
+                python.with_context(|| format!("{path} is there and does not work: mend or remove it"));
+            found.extend(python.map_err(|error| format!("{error:#}"))?);
+        }
+        found.retain(|python| python.minor() >= OLDEST);
         found.sort_by_key(|python| (python.version, python.origin, python.form));
-        found
-    })
+        Ok(found)
+    });
+    match found {
+        Ok(found) => Ok(found),
+        Err(error) => bail!("{error}"),
+    }
+}
+
+/// Why nothing runs on a version that is not here, with the way out.
+pub fn absence((major, minor): (u8, u8)) -> String {
+    let way_out = match minor {
+        13.. => "run `cargo xtask pythons`",
+        _ => "pyenv can install one",
+    };
+    format!("this machine has no Python {major}.{minor}: {way_out}")
+}
+
+/// Records the wanted versions that are not here: no test of this program runs on them.
+fn report_missing(found: &[PythonBuild]) {
+    let named = env::var(WANTED_VARIABLE).ok();
+    let wanted: Vec<u8> = match &named {
+        Some(names) => {
+            names.split_whitespace().filter_map(|name| name.strip_prefix("3.")?.parse().ok()).collect()
+        }
+        None => WANTED.collect(),
+    };
+    for minor in wanted.into_iter().map(|minor| (3, minor)) {
+        if !found.iter().any(|python| python.minor() == minor) {
+            skip::report(&Skip {
+                test: skip::program(),
+                case: Some(format!("Python {}.{}", minor.0, minor.1)),
+                reason: absence(minor),
+            });
+        }
+    }
 }
 
 /// The first interpreter of a minor version that is run in one of these forms.
@@ -143,9 +219,9 @@ pub fn python(minor: (u8, u8), forms: &[Form]) -> Option<&'static PythonBuild> {
 
 fn candidates() -> Vec<(Origin, Form, PathBuf)> {
     let mut found = vec![(Origin::System, Form::Direct, PathBuf::from("/usr/bin/python3"))];
-    let pyenv = std::env::var_os("PYENV_ROOT")
+    let pyenv = env::var_os("PYENV_ROOT")
         .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")));
+        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".pyenv")));
     if let Some(pyenv) = pyenv {
         for folder in folders(&pyenv.join("versions")) {
             found.push((Origin::Pyenv, Form::Direct, folder.join("bin/python3")));
@@ -170,7 +246,9 @@ fn folders(of: &Path) -> BTreeSet<PathBuf> {
 
 #[derive(Deserialize)]
 struct Answer {
+    implementation: String,
     version: (u8, u8, u8),
+    version_text: String,
     trampolines: bool,
     free_threaded: bool,
     has_jit: bool,
@@ -191,7 +269,9 @@ with open("/proc/self/maps") as maps:
     mapped = [line.split(None, 5)[5].rstrip("\n") for line in maps if " r-xp " in line and "/" in line]
 jit = getattr(sys, "_jit", None)
 print(json.dumps({
+    "implementation": sys.implementation.name,
     "version": sys.version_info[:3],
+    "version_text": sys.version.split()[0],
     "trampolines": trampolines(),
     "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     "has_jit": bool(jit and jit.is_available()),
@@ -199,9 +279,9 @@ print(json.dumps({
 }))
 "#;
 
-fn examine(origin: Origin, form: Form, program: PathBuf) -> Option<PythonBuild> {
-    let output = Command::new(&program).args(["-I", "-c", QUESTION]).stdin(Stdio::null()).output().ok()?;
-    let answer: Answer = serde_json::from_slice(&output.stdout).ok()?;
+/// What an interpreter says of itself; `None` for one that is no CPython.
+fn examine(origin: Origin, form: Form, program: PathBuf) -> Result<Option<PythonBuild>> {
+    let Some(answer) = ask(&mut Command::new(&program))? else { return Ok(None) };
     let on_host = |path: &PathBuf| match (form, program.parent()) {
         (Form::Container, Some(folder)) => folder.join("root").join(path.strip_prefix("/").unwrap_or(path)),
         _ => path.clone(),
@@ -210,9 +290,11 @@ fn examine(origin: Origin, form: Form, program: PathBuf) -> Option<PythonBuild> 
     let is_library = |path: &&PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libpython"))
     };
-    let library = answer.files.iter().find(is_library).or(answer.files.first()).map(on_host)?;
-    Some(PythonBuild {
+    let library = answer.files.iter().find(is_library).or(answer.files.first()).map(on_host);
+    let library = library.context("it maps no file that is named after Python")?;
+    Ok(Some(PythonBuild {
         version: answer.version,
+        version_text: answer.version_text,
         origin,
         form,
         has_usdt: has_function_entry(&library),
@@ -221,7 +303,17 @@ fn examine(origin: Origin, form: Form, program: PathBuf) -> Option<PythonBuild> 
         has_jit: answer.has_jit,
         library,
         program,
-    })
+    }))
+}
+
+/// What a CPython answers.
+fn ask(interpreter: &mut Command) -> Result<Option<Answer>> {
+    let output = interpreter.args(["-I", "-c", QUESTION]).stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let answer: Answer = serde_json::from_slice(&output.stdout).context("it answers nonsense")?;
+    Ok((answer.implementation == "cpython").then_some(answer))
 }
 
 /// Whether the file's USDT notes name `python:function__entry`.
@@ -252,6 +344,32 @@ mod tests {
             assert!(python.library.is_file(), "{python}: {}", python.library.display());
             assert!(!python.trampolines || python.minor() >= (3, 12), "{python}");
         }
+    }
+
+    #[test]
+    fn one_that_does_not_work_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("python3");
+        let examined = |text: &str| {
+            // The script is read by name: to execute a file that another thread's child holds open fails.
+            fs::write(&program, text).unwrap();
+            let mut command = Command::new("sh");
+            ask(command.arg(&program)).map(|answer| answer.map(|answer| answer.version))
+        };
+        for (text, error) in [
+            ("echo no such library >&2; exit 127", "exit status: 127: no such library"),
+            ("echo hello", "it answers nonsense"),
+            ("kill -9 $$", "signal: 9"),
+        ] {
+            let said = format!("{:#}", examined(text).unwrap_err());
+            assert!(said.contains(error), "{text}: {said}");
+        }
+        let answer = r#"echo '{"implementation": "pypy", "version": [3, 10, 1], "version_text": "3.10.1",
+            "trampolines": false, "free_threaded": false, "has_jit": true, "files": []}'"#;
+        assert!(examined(answer).unwrap().is_none());
+        assert_eq!(examined(&answer.replace("pypy", "cpython")).unwrap(), Some((3, 10, 1)));
+        let absent = examine(Origin::System, Form::Direct, folder.path().join("absent"));
+        assert!(absent.is_err(), "{absent:?}");
     }
 
     #[test]

@@ -2,10 +2,16 @@
 //!
 //! A test that did not run must not count as passed. libtest knows no way to say so from inside a test, so
 //! the test writes one line to the file that `SPEED_BUMP_SKIPS` names, and `cargo xtask test` reads it.
+//!
+//! A test of many cases skips them one by one (`skip_case!`) and says that one ran (`case_ran!`). If it says the
+//! first and never the second, nothing of it ran, and it counts as skipped.
+//!
+//! What may be skipped is listed in tests/skips.toml. Only what the machine cannot do is a reason to skip: what fails
+//! is a failure.
 
 use std::{env, fmt, fs::OpenOptions, io::Write as _};
 
-/// Names the file that collects skips, one line each.
+/// Names the file that collects skips, and tests of which a case ran, one line each.
 pub const FILE_VARIABLE: &str = "SPEED_BUMP_SKIPS";
 
 /// One thing that did not run.
@@ -41,12 +47,45 @@ impl Skip {
     }
 }
 
+/// A test of several cases, of which one ran.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ran {
+    /// The test, by its full path.
+    pub test: String,
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RAN a case of {}", self.test)
+    }
+}
+
+impl Ran {
+    /// Reads a line that [`report_ran`] wrote; `None` for any other line.
+    pub fn parse(line: &str) -> Option<Self> {
+        Some(Self { test: line.strip_prefix("RAN a case of ")?.to_owned() })
+    }
+}
+
 /// Records a skip, and shows it past libtest's capture. The macros below call it.
 pub fn report(skip: &Skip) {
-    // One line, one write: tests run in parallel threads and processes.
-    let line = format!("{skip}").replace(['\n', '\r'], " ") + "\n";
+    let line = line(skip);
     let _ = std::io::stderr().write_all(line.as_bytes());
+    record(&line);
+}
+
+/// Records that a case of a test ran. The macro below calls it.
+pub fn report_ran(ran: &Ran) {
+    record(&line(ran));
+}
+
+fn line(of: &impl fmt::Display) -> String {
+    of.to_string().replace(['\n', '\r'], " ") + "\n"
+}
+
+fn record(line: &str) {
     let Some(path) = env::var_os(FILE_VARIABLE) else { return };
+    // One line, one write: tests run in parallel threads and processes.
     let written = OpenOptions::new()
         .create(true)
         .append(true)
@@ -55,7 +94,7 @@ pub fn report(skip: &Skip) {
     // A skip that is not recorded would count as a pass.
     #[allow(clippy::panic, reason = "fails the test that could not record its skip")]
     if let Err(error) = written {
-        panic!("cannot record a skip in {}: {error}", path.display());
+        panic!("cannot record in {}: {error}", path.display());
     }
 }
 
@@ -105,6 +144,28 @@ macro_rules! skip_case {
     }};
 }
 
+/// Says that a case of this test ran, where others are skipped.
+#[macro_export]
+macro_rules! case_ran {
+    () => {{
+        fn here() {}
+        $crate::skip::report_ran(&$crate::skip::Ran {
+            test: $crate::skip::running($crate::skip::enclosing(here)),
+        })
+    }};
+}
+
+/// The name of the running test program, as cargo knows it: `session_usdt`.
+pub fn program() -> String {
+    let path = env::current_exe().unwrap_or_default();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    // Cargo puts a hash behind it.
+    match name.rsplit_once('-') {
+        Some((program, hash)) if hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => program.to_owned(),
+        _ => name,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +179,14 @@ mod tests {
         }
         assert_eq!(Skip::parse("test attach::a_test ... ok"), None);
         assert_eq!(Skip::parse("SKIPPED without a reason"), None);
+        let ran = Ran { test: "attach::a_test".into() };
+        assert_eq!(Ran::parse(&ran.to_string()), Some(ran.clone()));
+        assert_eq!((Skip::parse(&ran.to_string()), Ran::parse("test attach::a_test ... ok")), (None, None));
+    }
+
+    #[test]
+    fn the_program_goes_by_its_name_without_the_hash() {
+        assert_eq!(program(), "speed_bump_testing");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(crate) struct Options {
 
 /// Prints a line for each function and delay; fails when a promise was not kept.
 pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
-    let (kinds, missing) = Kind::all();
+    let (kinds, missing) = Kind::all()?;
     println!("{} rounds of 4 slices of {} ms; medians; times in us", options.rounds, options.slice_ms);
     println!("load average at the start: {}", load_average());
     let mut missed = 0;

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use speed_bump_testing::{
     PythonBuild, Service, places,
-    pythons::{Form, pythons},
+    pythons::{self, Form},
     session::Attached,
 };
 
@@ -58,7 +58,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
         "{:<32} {:<12} {:>9} {:>15} {:>21} {:>15}",
         "", "program", "round", "before", "attached, no matches", "detached"
     );
-    for python in pythons() {
+    for python in pythons::find()? {
         let name = python.to_string();
         if python.form == Form::Container || !name.contains(&options.only) {
             continue;

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use speed_bump_testing::{
     PythonBuild,
-    pythons::{Form, pythons},
+    pythons::{self, Form},
 };
 
 use crate::system::{self, Need};
@@ -30,7 +30,7 @@ impl Python {
         let on_path = || ask(&system::find_program("python3")?);
         let elsewhere = || {
             let direct = |build: &&PythonBuild| build.form == Form::Direct;
-            ask(Path::new(pythons().iter().rfind(direct)?.interpreter().get_program()))
+            ask(Path::new(pythons::find().ok()?.iter().rfind(direct)?.interpreter().get_program()))
         };
         if let Some(python) = on_path().or_else(elsewhere) {
             return Ok(python);

@@ -112,6 +112,7 @@ fn only_a_regular_file_of_the_right_owner_is_read() {
     fs::create_dir(fixture.map()).unwrap();
     assert!(fixture.error().to_string().contains("not a regular file"));
     fs::remove_dir(fixture.map()).unwrap();
+    speed_bump_testing::case_ran!();
     if !rustix::process::geteuid().is_root() {
         speed_bump_testing::skip_case!("a file of a foreign owner", "only root can make one");
         return;
@@ -153,22 +154,22 @@ for line in sys.stdin:
     print("done", flush=True)
 "#;
 
-fn follow(python: &pythons::Python, pid: crate::units::Pid) -> PerfMapFollower {
+fn follow(pid: crate::units::Pid) -> PerfMapFollower {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let namespaced = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
     let namespaced = namespaced.split_whitespace().next_back().unwrap().parse().unwrap();
-    let stale = python.outside(Path::new(&format!("/tmp/perf-{namespaced}.map")));
-    assert!(!stale.is_symlink());
+    let stale = format!("/tmp/perf-{namespaced}.map");
+    assert!(!Path::new(&stale).is_symlink());
     PerfMapFollower::new(ProcessRoot::of(pid).unwrap(), namespaced, &[])
 }
 
 #[test]
 fn real_interpreters_are_followed_from_before_the_first_line_to_reactivation() {
-    for python in pythons::from(3, 12) {
+    for python in pythons::with_trampolines() {
         let mut running = python.start(&[], SERVICE);
         let pid = running.pid();
-        let mut follower = follow(&python, pid);
-        let _cleanup = RemoveFile(python.outside(&follower.path));
+        let mut follower = follow(pid);
+        let _cleanup = RemoveFile(follower.path.clone());
         let mut poll = || {
             let news = follower.poll(|| anonymous_executable(pid)).unwrap();
             news.into_iter()
@@ -200,11 +201,11 @@ fn real_interpreters_are_followed_from_before_the_first_line_to_reactivation() {
 
 #[test]
 fn lines_of_a_dead_process_are_not_believed() {
-    for python in pythons::from(3, 12) {
+    for python in pythons::with_trampolines() {
         let mut running = python.start(&[], SERVICE);
         let pid = running.pid();
-        let mut follower = follow(&python, pid);
-        let map = python.outside(&follower.path);
+        let mut follower = follow(pid);
+        let map = follower.path.clone();
         let _cleanup = RemoveFile(map.clone());
         fs::write(&map, "7f0000001000 b py::ghost:/x.py\n10 b py::ghost:/y.py\n").unwrap();
         running.ask("sys.activate_stack_trampoline('perf')");

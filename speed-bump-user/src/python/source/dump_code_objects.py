@@ -53,7 +53,9 @@ def main():
     paths = []
     for folder, folders, files in os.walk(library):
         folders[:] = sorted(set(folders) - {"site-packages", "dist-packages", "__pycache__"})
-        paths += [os.path.join(folder, name) for name in sorted(files) if name.endswith(".py")]
+        own = [os.path.join(folder, name) for name in sorted(files) if name.endswith(".py")]
+        # Debian's sitecustomize.py is a link into the root that the package lies in.
+        paths += [path for path in own if os.path.isfile(path)]
     for path in paths[::step]:
         try:
             with open(path, "rb") as file:

@@ -87,7 +87,7 @@ outer()
 /// compute, the innermost function's lowest, and nothing else that points past these trampolines' starts.
 #[test]
 fn return_addresses_lie_on_the_stacks_of_real_processes() {
-    for python in pythons::from(3, 12) {
+    for python in pythons::with_trampolines() {
         let running = python.start(&["-X", "perf"], NESTED);
         let pid = running.pid();
         let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
@@ -96,7 +96,7 @@ fn return_addresses_lie_on_the_stacks_of_real_processes() {
         let mut follower = PerfMapFollower::new(ProcessRoot::of(pid).unwrap(), pid.get(), &[]);
         let everything = || Ok(vec![VirtualAddress(0)..VirtualAddress(u64::MAX)]);
         let entries = follower.poll(everything).unwrap();
-        fs::remove_file(python.outside(format!("/tmp/perf-{pid}.map").as_ref())).unwrap();
+        fs::remove_file(format!("/tmp/perf-{pid}.map")).unwrap();
         let mut trampolines = Trampolines::default();
         let mut known = HashMap::new();
         for entry in &entries {

@@ -5,7 +5,7 @@ use std::{process::Command, thread, time::Duration};
 use anyhow::{Context as _, Result};
 use speed_bump_testing::{
     Fixture, PythonBuild, Service, places,
-    pythons::{Form, Origin, pythons},
+    pythons::{self, Form, Origin},
 };
 use tempfile::TempDir;
 
@@ -90,8 +90,9 @@ pub(super) enum Kind {
 
 impl Kind {
     /// What this machine can run, and what it lacks, in words.
-    pub(super) fn all() -> (Vec<Self>, Vec<String>) {
-        let find = |is: &dyn Fn(&PythonBuild) -> bool| pythons().iter().find(|python| is(python));
+    pub(super) fn all() -> Result<(Vec<Self>, Vec<String>)> {
+        let pythons = pythons::find()?;
+        let find = |is: &dyn Fn(&PythonBuild) -> bool| pythons.iter().find(|python| is(python));
         let mut missing = Vec::new();
         let mut kinds = vec![Self::C];
         let mut add = |found: Option<Self>, what: &str| match found {
@@ -116,7 +117,7 @@ impl Kind {
             find(&|python| python.minor() >= (3, 15) && python.usdt_fires() && python.form == Form::Loader);
         let what = "Python 3.15 with USDT: not on this machine (`cargo xtask pythons` fetches Debian's)";
         add(newest.map(Self::Usdt), what);
-        (kinds, missing)
+        Ok((kinds, missing))
     }
 
     /// Starts it.
