@@ -148,6 +148,7 @@ fn processes_that_cannot_be_targets() {
     wait_until("the child has ended", is_zombie).unwrap();
     is_refused(&attach(pid), 5, &["is a zombie"]);
     child.wait().unwrap();
+    speed_bump_testing::case_ran!();
 
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
         is_refused(&attach(2), 2, &["process 2 (kthreadd) is a kernel thread"]);

@@ -19,7 +19,7 @@ use rustix::{
     process::Signal,
 };
 use speed_bump_testing::{
-    PythonBuild, Service, session, skip_case,
+    PythonBuild, Service, case_ran, session, skip_case,
     tool::Running,
     wait::{PATIENCE, wait_until},
 };
@@ -159,6 +159,7 @@ fn who_waits_for_the_interpreter_answers_signals() {
         if python.free_threaded {
             return skip_case!(python, "it has no lock to hold");
         }
+        case_ran!();
         let mut service = start(python, &[]);
         let held = LockHeld::by(python, &mut service);
         let folder = tempfile::tempdir().unwrap();
@@ -184,6 +185,7 @@ fn a_busy_interpreter_does_not_keep_the_tool() {
         if python.free_threaded {
             return skip_case!(python, "it has no lock to hold");
         }
+        case_ran!();
         let mut service = start(python, &[]);
         let session = attach(&service, TARGETS, &["--delay", "1us"]);
         service.ask("times(10, plain, 1)").unwrap();

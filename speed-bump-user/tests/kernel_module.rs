@@ -13,7 +13,7 @@ use std::{
 };
 
 use loaded::Kernel;
-use speed_bump_testing::{skip, skip_case, wait::SLOWNESS_VARIABLE};
+use speed_bump_testing::{case_ran, skip, skip_case, wait::SLOWNESS_VARIABLE};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../kmod")
@@ -63,6 +63,8 @@ fn part(name: &str) {
     for line in said.lines().filter_map(|line| line.strip_prefix("ok - ")) {
         if let Some((what, why)) = line.split_once(" # SKIP because ") {
             skip_case!(what, "{what}: {why}");
+        } else {
+            case_ran!();
         }
     }
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));

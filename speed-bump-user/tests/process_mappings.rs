@@ -35,15 +35,10 @@ struct Beat {
 }
 
 impl Beat {
-    fn compile(flags: &[&str]) -> Option<Self> {
+    fn compile(flags: &[&str]) -> Self {
         let directory = directory();
-        match compile("beat.c", directory.path(), flags) {
-            Ok(program) => Some(Self { directory, program }),
-            Err(reason) => {
-                skip(&reason);
-                None
-            }
-        }
+        let program = compile("beat.c", directory.path(), flags);
+        Self { directory, program }
     }
 
     /// Runs a file as an unprivileged user, if we may choose, so that an unprivileged thread may look.
@@ -135,7 +130,7 @@ fn assert_opens(child: &Running, expected: &[u8]) {
 #[test]
 fn addresses_and_memory_agree_with_the_file() {
     for flags in [&["-fPIE", "-pie"][..], &["-fno-pie", "-no-pie"]] {
-        let Some(fixture) = Beat::compile(flags) else { return };
+        let fixture = Beat::compile(flags);
         let child = Beat::run(&fixture.program);
         let process = Process::open(child.pid()).unwrap();
         let program = program_of(&process);
@@ -166,7 +161,7 @@ fn addresses_and_memory_agree_with_the_file() {
 
 #[test]
 fn names_of_any_bytes() {
-    let Some(fixture) = Beat::compile(&[]) else { return };
+    let fixture = Beat::compile(&[]);
     let expected = fs::read(&fixture.program).unwrap();
     for name in [&b"a b"[..], b"two\nlines", b"\xff\xfe", b"really (deleted)", b"\\012", b"[vdso]"] {
         let program = fixture.directory.path().join(OsStr::from_bytes(name));
@@ -191,7 +186,7 @@ fn names_of_any_bytes() {
 
 #[test]
 fn a_deleted_program() {
-    let Some(fixture) = Beat::compile(&[]) else { return };
+    let fixture = Beat::compile(&[]);
     let expected = fs::read(&fixture.program).unwrap();
     let child = Beat::run(&fixture.program);
     fs::remove_file(&fixture.program).unwrap();
@@ -211,7 +206,7 @@ fn a_deleted_program() {
 
 #[test]
 fn a_replaced_program() {
-    let Some(fixture) = Beat::compile(&[]) else { return };
+    let fixture = Beat::compile(&[]);
     let expected = fs::read(&fixture.program).unwrap();
     let child = Beat::run(&fixture.program);
     let other = fixture.directory.path().join("other");
@@ -237,7 +232,7 @@ fn a_program_without_a_file() {
     if !is_root() {
         return skip("needs root, to open a memfd of another process");
     }
-    let Some(fixture) = Beat::compile(&[]) else { return };
+    let fixture = Beat::compile(&[]);
     let expected = fs::read(&fixture.program).unwrap();
     // Not closed on exec, so that the child finds it under the same number.
     let memory = rustix::fs::memfd_create("a jit (deleted)", rustix::fs::MemfdFlags::empty()).unwrap();
@@ -259,7 +254,7 @@ fn a_program_on_overlayfs_in_another_mount_namespace() {
     if !is_root() {
         return skip("needs root, to mount");
     }
-    let Some(fixture) = Beat::compile(&[]) else { return };
+    let fixture = Beat::compile(&[]);
     let expected = fs::read(&fixture.program).unwrap();
     let place = directory();
     let child = in_thread(|| {
@@ -298,7 +293,7 @@ fn a_program_below_another_root() {
     if !is_root() {
         return skip("needs root, to change the root directory");
     }
-    let Some(fixture) = Beat::compile(&["-static"]) else { return };
+    let fixture = Beat::compile(&["-static"]);
     let expected = fs::read(&fixture.program).unwrap();
     let jail = fixture.directory.path();
     fs::create_dir(jail.join("etc")).unwrap();
@@ -331,7 +326,7 @@ fn a_process_in_another_pid_namespace() {
     if !is_root() {
         return skip("needs root, to make a PID namespace");
     }
-    let Some(fixture) = Beat::compile(&[]) else { return };
+    let fixture = Beat::compile(&[]);
     let mut command = Command::new("unshare");
     let child =
         Running::start_and_wait(command.args(["--pid", "--fork", "--kill-child"]).arg(&fixture.program));
@@ -355,7 +350,7 @@ fn the_capabilities_that_uprobes_need() {
     if !is_root() {
         return skip("needs root, to have capabilities to drop");
     }
-    let Some(fixture) = Beat::compile(&[]) else { return };
+    let fixture = Beat::compile(&[]);
     let child = Beat::run(&fixture.program);
     let (offset, _) = beat(&fs::read(&fixture.program).unwrap());
     let open = || count_hits(&fixture.program, offset, child.pid()).map(drop);

@@ -87,10 +87,7 @@ fn thread() {
 #[test]
 fn main_thread_ended() {
     let directory = directory();
-    let program = match compile("headless.c", directory.path(), &[]) {
-        Ok(program) => program,
-        Err(reason) => return skip(&reason),
-    };
+    let program = compile("headless.c", directory.path(), &[]);
     let child = Running::start(&mut Command::new(program));
     wait_for("the main thread's end", || state(child.pid()).filter(|(state, _)| *state == 'Z')).unwrap();
     let error = refusal(child.pid());
@@ -98,14 +95,11 @@ fn main_thread_ended() {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
 fn thirty_two_bit() {
     let directory = directory();
-    let program =
-        match compile("narrow.c", directory.path(), &["-m32", "-nostdlib", "-static", "-fno-pie", "-no-pie"])
-        {
-            Ok(program) => program,
-            Err(reason) => return skip(&reason),
-        };
+    let flags = ["-m32", "-nostdlib", "-static", "-fno-pie", "-no-pie"];
+    let program = compile("narrow.c", directory.path(), &flags);
     let child = match Command::new(&program).spawn() {
         Ok(child) => Running(child),
         Err(error) => return skip(&format!("32-bit programs do not run here: {error}")),
@@ -170,10 +164,7 @@ fn a_process_that_is_not_dumpable() {
         return skip("needs root, to become another user");
     }
     let directory = directory();
-    let program = match compile("beat.c", directory.path(), &[]) {
-        Ok(program) => program,
-        Err(reason) => return skip(&reason),
-    };
+    let program = compile("beat.c", directory.path(), &[]);
     let mut command = Command::new(program);
     let child = Running::start_and_wait(command.arg("undumpable").uid(fixture::NOBODY).gid(fixture::NOBODY));
     let error = as_nobody(|| refusal(child.pid()));

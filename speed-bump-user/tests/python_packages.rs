@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use speed_bump_testing::{
-    Attached, PythonBuild, Service, places, pythons,
+    Attached, PythonBuild, Service, case_ran, places, pythons,
     pythons::Form,
     session::{Ended, obstacle},
     skip, skip_case,
@@ -63,8 +63,10 @@ macro_rules! on_each {
                     skip_case!(name, "{why}");
                 } else if !folder.join(package.installed).is_dir() {
                     skip_case!(name, "{} was not fetched for it", package.installed);
-                } else if let Err(error) = in_program(build, &folder, package, $case) {
-                    wrong.push(format!("{name}: {error:#}"));
+                } else {
+                    case_ran!();
+                    let done = in_program(build, &folder, package, $case);
+                    wrong.extend(done.err().map(|error| format!("{name}: {error:#}")));
                 }
             }
         }

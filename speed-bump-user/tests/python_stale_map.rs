@@ -14,7 +14,9 @@ use std::{
 };
 
 use calls::{code, list, run, start, with_trampolines};
-use speed_bump_testing::{Attached, PythonBuild, pythons::Form, session::obstacle, skip, skip_case};
+use speed_bump_testing::{
+    Attached, PythonBuild, case_ran, pythons::Form, session::obstacle, skip, skip_case,
+};
 
 /// The user `nobody`.
 const NOBODY: u32 = 65534;
@@ -27,7 +29,10 @@ fn on_each(case: impl Fn(&PythonBuild)) {
     }
     for form in [Form::Direct, Form::Container] {
         match with_trampolines().find(|python| python.form == form) {
-            Some(python) => case(python),
+            Some(python) => {
+                case(python);
+                case_ran!();
+            }
             None => skip_case!(
                 format!("{form:?}"),
                 "no such Python has perf trampolines here: run `cargo xtask pythons`"

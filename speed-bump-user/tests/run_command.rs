@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use speed_bump_testing::{
     Fixture,
     session::obstacle,
-    skip, skip_case,
+    skip,
     wait::{PATIENCE, wait_until},
 };
 
@@ -31,13 +31,7 @@ fn native_functions_are_counted_from_the_first_call_on() {
         return skip!("{why}");
     }
     for flags in [&["-O1"][..], &["-O1", "-static"]] {
-        let fixture = match Fixture::compile_text(PROGRAM, flags) {
-            Ok(fixture) => fixture,
-            Err(error) => {
-                skip_case!(format!("{flags:?}"), "it cannot be compiled: {error}");
-                continue;
-            }
-        };
+        let fixture = Fixture::compile_text(PROGRAM, flags).unwrap();
         let target = format!("native:{}:work\n", fixture.program().display());
         let ended = run(&target, &["--delay", "1us"], &Command::new(fixture.program()));
         assert_eq!(ended.counts(0), (1030, 1030), "{flags:?}: {}", ended.run.stderr);

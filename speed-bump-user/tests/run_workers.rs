@@ -13,10 +13,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use command::{run, script, start};
+use command::{all_held, run, script, start};
 use rustix::process::Signal;
 use speed_bump_testing::{
-    PythonBuild, pythons,
+    PythonBuild, case_ran, pythons,
     pythons::Form,
     session::obstacle,
     skip, skip_case,
@@ -49,6 +49,7 @@ fn on_each(case: impl Fn(&PythonBuild, &Path)) {
             continue;
         }
         any = true;
+        case_ran!();
         let folder = tempfile::tempdir().unwrap();
         script(folder.path(), "worker.py", WORKER);
         case(python, folder.path());
@@ -61,14 +62,10 @@ fn on_each(case: impl Fn(&PythonBuild, &Path)) {
 /// Runs a program that starts workers, and wants all their calls.
 fn counts_workers(python: &PythonBuild, folder: &Path, text: &str, workers: u64) {
     let program = script(folder, "program.py", text);
-    let ended =
-        run(EARLY, &["--delay", "0"], python.command(&program).arg(python.inside(&folder.join("worker.py"))));
+    let mut command = python.command(&program);
+    command.arg(python.inside(&folder.join("worker.py")));
+    let ended = all_held(|| run(EARLY, &["--delay", "0"], &command));
     let (calls, _) = ended.counts(0);
-    let late = ended.run.stderr.matches("could not be held at its start").count();
-    if late > 0 {
-        // Other sessions hold processes too, at this moment perhaps on all other processors.
-        return skip_case!(python, "{late} workers could not be held, as all processors were taken");
-    }
     assert_eq!(calls, 1000 * workers, "{python}: {}", ended.run.stderr);
     assert_eq!(ended.target(0)["entry"], "helper", "{python}");
 }
@@ -133,10 +130,7 @@ fn pythons_that_a_shell_starts_are_counted_from_their_first_call_on() {
         let text = "\"$0\" \"$1\"; (\"$0\" \"$1\"); \"$0\" \"$1\" & env A=1 nice -n 1 \"$0\" \"$1\"; wait; \
                     exec sh -c 'exec \"$0\" \"$1\"' \"$0\" \"$1\"";
         command.args(["-c", text]).arg(program).arg(python.inside(&folder.join("worker.py")));
-        let ended = run(EARLY, &["--delay", "0"], &command);
-        if ended.run.stderr.contains("could not be held at its start") {
-            return skip_case!(python, "a worker could not be held, as all processors were taken");
-        }
+        let ended = all_held(|| run(EARLY, &["--delay", "0"], &command));
         assert_eq!(ended.counts(0).0, 5000, "{python}: {}", ended.run.stderr);
     });
 }
@@ -156,14 +150,9 @@ for _ in range(5): subprocess.run([sys.executable, sys.argv[1]], check=True)
         // An executable has other names than the one that it is started by: `python3.13t` and `python3.13`.
         let library = python.library.file_name().unwrap().to_string_lossy();
         let text = format!("native:*/{library}*:Py_InitializeFromConfig\n{EARLY}");
-        let ended = run(
-            &text,
-            &["--delay", "0"],
-            python.command(&program).arg(python.inside(&folder.join("worker.py"))),
-        );
-        if ended.run.stderr.contains("could not be held at its start") {
-            return skip_case!(python, "a worker could not be held, as all processors were taken");
-        }
+        let mut command = python.command(&program);
+        command.arg(python.inside(&folder.join("worker.py")));
+        let ended = all_held(|| run(&text, &["--delay", "0"], &command));
         assert_eq!((ended.counts(0).0, ended.counts(1).0), (6, 5000), "{python}: {}", ended.run.stderr);
     });
 }

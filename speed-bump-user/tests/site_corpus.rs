@@ -15,6 +15,7 @@ mod uprobe_hits;
 
 use std::{collections::BTreeMap, env, fs, io, os::fd::AsRawFd, path::Path, process};
 
+use speed_bump_testing::{case_ran, session::obstacle_to_uprobe_multi, skip, skip_case};
 use speed_bump_user::{
     probe::site::{
         self, CodeMap, CodeSegment, Exactness, Exclusion, FunctionCode, KernelRefusal, LandingPads, Site,
@@ -63,29 +64,18 @@ fn sites_count_calls_of_rust() {
 }
 
 fn check_all(builds: &[Build]) {
-    if !can_probe() {
-        return;
+    if let Some(why) = obstacle_to_uprobe_multi() {
+        return skip!("{why}");
     }
-    let mut checked = 0;
     for build in builds {
         match build.compile() {
             Ok(program) => {
                 check(&build.name, &program);
-                checked += 1;
+                case_ran!();
             }
-            Err(why) => speed_bump_testing::skip_case!(build.name, "{why}"),
+            Err(why) => skip_case!(build.name, "{why}"),
         }
     }
-    assert!(checked > 0 || env::var_os("CI").is_none(), "no compiler at all");
-}
-
-/// Whether probes work here at all; says why not.
-fn can_probe() -> bool {
-    let attached = Hits::attach(Path::new("/proc/self/exe"), process::id(), &[an_offset_of_ours()]);
-    if let Err(error) = &attached {
-        speed_bump_testing::skip!("no uprobe_multi link here (needs root and Linux 6.6 or later): {error}");
-    }
-    attached.is_ok()
 }
 
 /// Compares hits with calls for every function of one program.
@@ -146,13 +136,6 @@ fn check(name: &str, program: &Path) {
     assert!(inexact < unprobed.calls.len() / 2, "{name}: {inexact} sites that need not be exact");
 }
 
-/// The offset in our own file of some function of ours.
-fn an_offset_of_ours() -> u64 {
-    let elf = ElfCode::read(Path::new("/proc/self/exe")).unwrap();
-    let function = elf.functions().into_iter().find(|function| function.name == "main").unwrap();
-    elf.file_offset(function.address)
-}
-
 /// Every function of large programs: no panic, and how many get a cheap site.
 #[test]
 fn functions_of_real_programs_are_analysed() {
@@ -164,9 +147,10 @@ fn functions_of_real_programs_are_analysed() {
     paths.extend(env::var_os("SITE_CORPUS_PROGRAMS").iter().flat_map(env::split_paths));
     for path in paths {
         let Some(elf) = ElfCode::read(&path) else {
-            speed_bump_testing::skip_case!(path.display(), "not a readable ELF file");
+            skip_case!(path.display(), "not a readable ELF file");
             continue;
         };
+        case_ran!();
         let map = elf.map();
         let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
         let mut because: BTreeMap<&str, usize> = BTreeMap::new();
@@ -221,8 +205,8 @@ fn why_not(analysis: &site::Analysis) -> &'static str {
 #[test]
 fn the_kernel_agrees_on_what_it_refuses() {
     const SLOT: usize = 32;
-    if !can_probe() {
-        return;
+    if let Some(why) = obstacle_to_uprobe_multi() {
+        return skip!("{why}");
     }
     let encodings = [
         "90",

@@ -1,7 +1,7 @@
 //! How sessions of the helper end: the loader has it leave, or dies, or the process ends first.
 
 use speed_bump_abi::control_block::{Command, Failure, State, notice};
-use speed_bump_testing::{skip_case, wait::wait_until};
+use speed_bump_testing::{case_ran, skip_case, wait::wait_until};
 
 use crate::{
     control::Control,
@@ -101,6 +101,7 @@ fn the_helper_leaves_while_it_waits() {
         if python.free_threaded {
             skip_case!(python, "nothing keeps a thread waiting without a GIL");
         } else {
+            case_ran!();
             assert_eq!(control.functions(), [], "{python}");
         }
         assert!(service.is_running());

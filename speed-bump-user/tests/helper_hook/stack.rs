@@ -1,7 +1,7 @@
 //! The C stack, of which 3.11 takes more with a hook than without.
 
 use speed_bump_abi::control_block::notice;
-use speed_bump_testing::{places, skip_case};
+use speed_bump_testing::{case_ran, places, skip_case};
 
 use crate::program::{Program, TARGETS, counts, on_each, prepared};
 
@@ -69,6 +69,7 @@ fn greenlets_switch_stacks_below_the_hook() {
         if !folder.join("greenlet").is_dir() {
             return skip_case!(python, "no greenlet is here: run `cargo xtask packages`, which needs PyPI");
         }
+        case_ran!();
         program.ask(&format!("sys.path.append('{}')", folder.display()));
         assert_eq!(program.evaluate("switched(200)"), 200, "{python}");
         let control = program.attach("*/hooked.py:switched.*.run\n*/hooked.py:switched.*.step\n");

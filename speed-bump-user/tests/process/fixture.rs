@@ -17,13 +17,7 @@ pub const NOBODY: u32 = 65_534;
 
 /// Says why a test shows nothing here, and what it would take.
 pub fn skip(reason: &str) {
-    // libtest names a test's thread after the test.
-    let test = std::thread::current().name().unwrap_or("process").to_owned();
-    speed_bump_testing::skip::report(&speed_bump_testing::skip::Skip {
-        test,
-        case: None,
-        reason: reason.to_string(),
-    });
+    speed_bump_testing::skip!("{reason}");
 }
 
 pub fn is_root() -> bool {
@@ -37,8 +31,8 @@ pub fn directory() -> TempDir {
     directory
 }
 
-/// Compiles one of the programs beside this file; `Err` says why it cannot be had.
-pub fn compile(source: &str, directory: &Path, flags: &[&str]) -> Result<PathBuf, String> {
+/// Compiles one of the programs beside this file.
+pub fn compile(source: &str, directory: &Path, flags: &[&str]) -> PathBuf {
     let program = directory.join(source.trim_end_matches(".c"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/process").join(source);
     let output = Command::new("gcc")
@@ -47,12 +41,10 @@ pub fn compile(source: &str, directory: &Path, flags: &[&str]) -> Result<PathBuf
         .arg("-o")
         .arg(&program)
         .arg(source)
-        .output();
-    match output {
-        Err(error) => Err(format!("gcc cannot be run: {error}")),
-        Ok(output) if output.status.success() => Ok(program),
-        Ok(output) => Err(format!("gcc: {}", String::from_utf8_lossy(&output.stderr))),
-    }
+        .output()
+        .expect("gcc is installed (`cargo xtask test` does that)");
+    assert!(output.status.success(), "gcc: {}", String::from_utf8_lossy(&output.stderr));
+    program
 }
 
 /// A child that is killed when the test is over.

@@ -52,6 +52,29 @@ pub(crate) fn run(targets: &str, flags: &[&str], command: &Command) -> Ended {
     ended
 }
 
+/// What the tool says of a program that it could not hold at its exec.
+const NOT_HELD: &str = "could not be held at its start";
+/// How often a session is tried in which something was not held.
+const TRIES: usize = 5;
+
+/// The session in which all that was executed was held at its start. Holding needs a processor that nobody takes, which
+/// other programs of the machine may all have for a moment; so it is tried again, and fails when it never comes about.
+pub(crate) fn all_held(session: impl Fn() -> Ended) -> Ended {
+    let mut told = String::new();
+    for _ in 0..TRIES {
+        let ended = session();
+        if !ended.run.stderr.contains(NOT_HELD) {
+            return ended;
+        }
+        told = ended.run.stderr;
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+    panic!(
+        "in none of {TRIES} sessions all programs were held at their start: there was no free processor, or \
+         holding does not work: {told}"
+    );
+}
+
 /// How the tool ends with this command, which makes no target's function run.
 pub(crate) fn status<S: AsRef<OsStr>>(flags: &[&str], program: &str, arguments: &[S]) -> ExitStatus {
     let mut command = Command::new(program);

@@ -28,6 +28,11 @@ pub fn obstacle() -> Option<&'static str> {
     None
 }
 
+/// Says why no test can attach with one link to many places here, where that is so.
+pub fn obstacle_to_uprobe_multi() -> Option<&'static str> {
+    obstacle().or_else(|| is_before(6, 6).then_some("before Linux 6.6 there are no uprobe_multi links"))
+}
+
 /// Says why calls cannot be delayed by `frequency` here, where that is so.
 pub fn obstacle_to_frequency() -> Option<&'static str> {
     is_before(5, 15).then_some("before Linux 5.15 every n-th call cannot be told")

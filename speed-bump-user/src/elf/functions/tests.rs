@@ -291,6 +291,7 @@ fn installed_files_have_the_functions_that_readelf_lists() {
             speed_bump_testing::skip_case!(path, "it is not installed");
             continue;
         }
+        speed_bump_testing::case_ran!();
         let functions = ElfFile::open(Path::new(&path)).unwrap().functions().unwrap();
         let mut ours: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
         for function in functions.functions() {
