@@ -9,9 +9,15 @@ mod helper;
 
 use std::fs;
 
-use calls::{counts, script, start};
-use helper::{GETPPID, attach, on_each};
+use calls::{counts, one_of_each_version, script, start};
+use helper::{GETPPID, attach, on_each, on_each_of};
 use serde_json::json;
+use speed_bump_testing::{
+    Attached, Service,
+    exact::{self, Subject},
+    pythons,
+    session::obstacle_to_long_spins,
+};
 
 /// What is run, and which functions it calls how often.
 type Case = (&'static str, &'static [(&'static str, u64)]);
@@ -92,21 +98,18 @@ fn functions_that_come_after_the_attach_are_delayed_from_their_first_call_on() {
 
 #[test]
 fn the_delay_is_seen_from_inside() {
-    on_each(|python| {
-        let mut service = start(python, &[]);
-        let session = attach(&service, "*/calls.py:plain delay=20ms\n", &[]);
-        service.ask("import time").unwrap();
-        let clock = "say(ns=time.perf_counter_ns())";
-        let measured = |service: &mut speed_bump_testing::Service, function: &str| {
-            let said = service.ask(&format!("{clock}; times(10, {function}, 1); {clock}")).unwrap();
-            said[1]["ns"].as_u64().unwrap() - said[0]["ns"].as_u64().unwrap()
+    on_each_of(&one_of_each_version(pythons().iter()), |python| {
+        let mut service = exact::start_python(python, &[]).unwrap();
+        let attach = |service: &mut Service, delay: &str| {
+            let flags = ["--entry", "helper", "--engine", "bpf", "--delay", delay];
+            Attached::start(service.pid(), "*/exact.py:worked\n", &flags)
         };
-        // No delay can be shorter than it is; what it takes longer is the machine's business.
-        assert!(measured(&mut service, "plain") >= 10 * 20_000_000, "{python}");
-        let ended = session.stop().unwrap();
-        assert_eq!(ended.counts(0), (10, 10), "{python}");
-        let delivered = ended.target(0)["delivered_ns"].as_u64().unwrap();
-        assert!(delivered >= 10 * 20_000_000, "{python}: {delivered}");
+        let mut subject = Subject { service: &mut service, function: "worked", attach };
+        subject.short().unwrap().assert_exact(&format!("{python}, a short delay"));
+        if obstacle_to_long_spins().is_none() {
+            subject.long(1_000_000).unwrap().assert_exact(&format!("{python}, a long delay"));
+        }
+        assert!(service.quit().unwrap().success(), "{python}");
     });
 }
 

@@ -7,8 +7,10 @@ use std::process::Command;
 use serde_json::json;
 use speed_bump_testing::{
     Attached, Fixture, Service,
+    exact::{self, Subject},
     session::{obstacle, obstacle_to_frequency, obstacle_to_long_spins},
-    skip, tool,
+    skip, skip_case, tool,
+    wait::wait_until,
 };
 
 fn start(threads: u32) -> (Fixture, Service) {
@@ -38,7 +40,25 @@ fn functions_of_the_executable_and_of_a_library_are_counted_exactly() {
         (&hot["calls"], &hot["delayed"], &hot["requested_ns"]),
         (&json!(1000), &json!(1000), &json!(1_000_000))
     );
-    assert!(hot["delivered_ns"].as_u64().unwrap() >= 1_000_000, "{hot}");
+    assert!(service.quit().unwrap().success());
+}
+
+#[test]
+fn delays_are_exact() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = exact::start().unwrap();
+    let attach = |service: &mut Service, delay: &str| {
+        let flags = ["--engine", "bpf", "--delay", delay];
+        Attached::start(service.pid(), "native:*/program:worked\n", &flags)
+    };
+    let mut subject = Subject { service: &mut service, function: "worked", attach };
+    subject.short().unwrap().assert_exact("a short delay");
+    match obstacle_to_long_spins() {
+        Some(why) => skip_case!("a long delay", "{why}"),
+        None => subject.long(1_000_000).unwrap().assert_exact("a long delay"),
+    }
     assert!(service.quit().unwrap().success());
 }
 
@@ -67,7 +87,7 @@ fn workers_that_run_before_during_and_after_are_counted_as_they_count_themselves
         Attached::start(service.pid(), "native:*/service:hot\nnative:*/*:work_outer\n", &[]).unwrap();
     service.ask("reset").unwrap();
     service.ask("resume").unwrap();
-    while service.function("hot").unwrap().calls < 1000 {}
+    wait_until("the workers call", || Ok(service.function("hot")?.calls >= 1000)).unwrap();
     service.ask("pause").unwrap();
     let ended = session.stop().unwrap();
     for (target, name) in ["hot", "work_outer"].into_iter().enumerate() {
@@ -93,18 +113,20 @@ fn threads_that_preempt_one_another_in_delays_are_told_apart() {
     let session = Attached::start(service.pid(), targets, &[]).unwrap();
     service.ask("reset").unwrap();
     service.ask("resume").unwrap();
-    while service.function("hot").unwrap().calls < 400 {}
+    wait_until("the workers call", || Ok(service.function("hot")?.calls >= 400)).unwrap();
     service.ask("pause").unwrap();
     let ended = session.stop().unwrap();
     for (target, (name, frequency, delay_ns)) in
         [("hot", 1, 3_000_000), ("leaf", 3, 2_000_000), ("work_outer", 1, 5_000_000)].into_iter().enumerate()
     {
-        let calls = service.function(name).unwrap().calls;
-        let told = ended.target(target);
+        let times = service.function(name).unwrap();
+        let (calls, told) = (times.calls, ended.target(target));
         assert_eq!(ended.counts(target), (calls, calls / frequency), "{name}: {told}");
         let requested_ns = told["functions"][0]["requested_ns"].as_u64().unwrap();
         assert_eq!(requested_ns, calls / frequency * delay_ns, "{name}: {told}");
-        assert!(told["delivered_ns"].as_u64().unwrap() >= requested_ns, "{name}: {told}");
+        if frequency == 1 {
+            exact::delivered(told, times.total_ns);
+        }
     }
     assert!(service.quit().unwrap().success());
 }
@@ -175,17 +197,16 @@ fn options_of_a_line_win_over_the_flags() {
     );
     let session = Attached::start(service.pid(), &targets, &["--delay", "20us"]).unwrap();
     for name in ["hot", "work_hot", "cold"] {
-        service.ask(&format!("call {name} 10")).unwrap();
+        service.ask(&format!("call {name} 100")).unwrap();
     }
     let ended = session.stop().unwrap();
-    assert_eq!([0, 1, 2].map(|target| ended.counts(target)), [(10, 10); 3]);
+    assert_eq!([0, 1, 2].map(|target| ended.counts(target)), [(100, 100); 3]);
     let requested = |target| ended.target(target)["requested_ns"].as_u64().unwrap();
     assert_eq!([requested(0), requested(1), requested(2)], [30_000, 10_000, 20_000]);
     let sums = |target| ended.target(target)["functions"][0]["requested_ns"].as_u64().unwrap();
-    assert_eq!([sums(0), sums(1), sums(2)], [300_000, 100_000, 200_000]);
-    for target in 0..3 {
-        let delivered = ended.target(target)["delivered_ns"].as_u64().unwrap();
-        assert!(delivered >= sums(target), "target {target}: {delivered}");
+    assert_eq!([sums(0), sums(1), sums(2)], [3_000_000, 1_000_000, 2_000_000]);
+    for (target, name) in ["hot", "work_hot", "cold"].into_iter().enumerate() {
+        exact::delivered(ended.target(target), service.function(name).unwrap().total_ns);
     }
     assert_eq!(ended.target(0)["id"], "the-hot-one");
     // The kernel module's own form: a path and a bare number of nanoseconds.

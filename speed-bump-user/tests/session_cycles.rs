@@ -4,7 +4,7 @@
 
 use std::{process::Command, sync::Arc, time::Duration};
 
-use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, text};
+use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, text, wait::wait_until};
 use speed_bump_user::{
     calibrate::Calibration,
     engine::EngineChoice,
@@ -46,7 +46,7 @@ fn is_sound(fixture: &Fixture, mut service: Service) {
         assert_eq!(calls(name), rounds, "{name}");
     }
     service.ask("resume").unwrap();
-    while service.function("hot").unwrap().calls == rounds {}
+    wait_until("the workers work", || Ok(service.function("hot")?.calls > rounds)).unwrap();
     service.ask("pause").unwrap();
     service.ask("call cold 1000").unwrap();
     assert!(service.quit().unwrap().success());
@@ -81,7 +81,8 @@ fn two_hundred_sessions_on_a_busy_process() {
         let mut session = Session::start(resolver, settings, vec![(process, plan)], offsets).unwrap();
         if cycle % 20 == 0 {
             // Long enough attached to see calls of every target.
-            while session.report().targets.iter().any(|target| target.delayed == 0) {}
+            let all = || session.report().targets.iter().all(|target| target.delayed > 0);
+            wait_until("every target has been called", || Ok(all())).unwrap();
             service.ask("call cold 10").unwrap();
         }
         session.detach();

@@ -5,7 +5,13 @@
 use std::process::Command;
 
 use rustix::process::Signal;
-use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, wait::wait_until};
+use speed_bump_testing::{
+    Attached, Fixture, Service,
+    exact::{self, Subject},
+    session::obstacle,
+    skip,
+    wait::wait_until,
+};
 
 fn start(threads: u32) -> (Fixture, Service) {
     let fixture = Fixture::service().unwrap();
@@ -39,6 +45,22 @@ fn all_locations_of_a_probe_count_while_attached_and_only_then() {
     assert_eq!([ended.functions(0), ended.functions(1)], [["service:tick"], ["service:tock"]]);
     assert_eq!(ended.target(0)["entry"], "usdt");
     assert_eq!(semaphores(&mut service), [0]);
+}
+
+#[test]
+fn delays_are_exact() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = exact::start().unwrap();
+    let attach = |service: &mut Service, delay: &str| {
+        let flags = ["--engine", "bpf", "--delay", delay];
+        Attached::start(service.pid(), "usdt:*/program:exact:point\n", &flags)
+    };
+    let mut subject = Subject { service: &mut service, function: "probed", attach };
+    subject.short().unwrap().assert_exact("a short delay");
+    subject.long(1_000_000).unwrap().assert_exact("a long delay");
+    assert!(service.quit().unwrap().success());
 }
 
 #[test]

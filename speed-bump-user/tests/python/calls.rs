@@ -50,6 +50,17 @@ fn start_command(
     Service::start(&mut command).unwrap_or_else(|error| panic!("{python}: {error:#}"))
 }
 
+/// The first of each minor version among interpreters: enough for what does not hang on how they are run.
+pub(crate) fn one_of_each_version<'a>(of: impl Iterator<Item = &'a PythonBuild>) -> Vec<&'a PythonBuild> {
+    let mut found: Vec<&PythonBuild> = Vec::new();
+    for python in of {
+        if found.last().is_none_or(|last| last.minor() != python.minor()) {
+            found.push(python);
+        }
+    }
+    found
+}
+
 /// The interpreters with perf trampolines.
 pub(crate) fn with_trampolines() -> impl Iterator<Item = &'static PythonBuild> {
     pythons().iter().filter(|python| python.trampolines)

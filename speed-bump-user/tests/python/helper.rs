@@ -16,10 +16,15 @@ pub(crate) const GETPPID: &str = "native:*/libc[-.]*:getppid\n";
 
 /// Runs a case on every interpreter that the helper knows.
 pub(crate) fn on_each(case: impl Fn(&PythonBuild) + Sync) {
+    on_each_of(&pythons().iter().collect::<Vec<_>>(), case);
+}
+
+/// Runs a case on each of these interpreters.
+pub(crate) fn on_each_of(pythons: &[&PythonBuild], case: impl Fn(&PythonBuild) + Sync) {
     match obstacle() {
         Some(why) => skip!("{why}"),
-        None if pythons().is_empty() => skip!("this machine has no Python 3.8 or newer"),
-        None => side_by_side::on_each(pythons(), case),
+        None if pythons.is_empty() => skip!("this machine has no Python 3.8 or newer"),
+        None => side_by_side::on_each(pythons, |python| case(python)),
     }
 }
 

@@ -95,7 +95,8 @@ impl Service {
             .and_then(|event| {
                 Some(FunctionTimes {
                     calls: event["calls"].as_u64()?,
-                    median_ns: event["median_ns"].as_u64()?,
+                    least_ns: event["min_ns"].as_u64()?,
+                    total_ns: event["total_ns"].as_u64()?,
                 })
             })
             .ok_or_else(|| anyhow!("the fixture's report has no `{name}`: {report:?}"))
@@ -148,8 +149,10 @@ impl Drop for Service {
 pub struct FunctionTimes {
     /// Finished calls.
     pub calls: u64,
-    /// The median time of a call, in nanoseconds, clock readings included; 0 without calls.
-    pub median_ns: u64,
+    /// The least time of the last calls, in nanoseconds, clock readings included; 0 without calls.
+    pub least_ns: u64,
+    /// The time of all calls, in nanoseconds, clock readings included.
+    pub total_ns: u64,
 }
 
 /// Waits for a child, at most this long; `None` if it still runs.
@@ -161,7 +164,7 @@ pub(crate) fn wait(child: &mut Child, patience: Duration) -> Result<Option<ExitS
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{Fixture, places};
+    use crate::{Fixture, places, wait::wait_until};
 
     fn names(report: &[Value]) -> Vec<&str> {
         report.iter().filter(|e| e["event"] == "function").filter_map(|e| e["name"].as_str()).collect()
@@ -192,12 +195,12 @@ mod tests {
     fn the_c_services_threads_work_and_pause() {
         let fixture = Fixture::service().unwrap();
         let mut service = Service::start(Command::new(fixture.program()).arg("4")).unwrap();
-        while service.function("cold").unwrap().calls == 0 {}
+        wait_until("the workers work", || Ok(service.function("cold")?.calls > 0)).unwrap();
         service.ask("pause").unwrap();
         let counts = (service.function("hot").unwrap(), service.function("work_hot").unwrap());
         assert_eq!((service.function("hot").unwrap(), service.function("work_hot").unwrap()), counts);
         service.ask("resume").unwrap();
-        while service.function("hot").unwrap().calls == counts.0.calls {}
+        wait_until("they work again", || Ok(service.function("hot")?.calls > counts.0.calls)).unwrap();
     }
 
     #[test]

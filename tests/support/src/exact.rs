@@ -1,0 +1,241 @@
+//! Exactness: what a call of a fixture's function really loses, and the one assertion about it.
+//!
+//! The fixtures `exact.c` and `exact.py` time each call of a function that works for as long as it is told to. A delay
+//! that is too long shows, as others that use the processors only ever add to the least of many calls. One that is too
+//! short shows where it is shorter by more than the function's own work, a twentieth of the delay. That much the
+//! calibration may be wrong by, in either direction.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::{Attached, Fixture, PythonBuild, Service, places, session::Ended};
+
+/// What a delay may be exceeded by: one part in so many.
+const MOST_OVER: u64 = 10;
+/// What the function itself works for: one part in so many of the delay.
+const OWN_PART: u64 = 20;
+/// The short delay, in traps: where the cost of a trap is not subtracted, the call takes more than is allowed.
+const TRAPS: u64 = 12;
+/// The same with the engine `signal`, whose signals cost three to four traps.
+const TRAPS_WITH_SIGNAL: u64 = 50;
+/// The delay above which the helper spins a part of it: what is shorter needs no signal.
+const SIGNALLED_ABOVE_NS: u64 = 27_000;
+/// Sessions with the short delay. Each calibrates anew, and one in some ten is off where the machine is busy.
+const SESSIONS: usize = 3;
+
+fn most_ns(delay_ns: u64) -> u64 {
+    delay_ns + delay_ns / MOST_OVER
+}
+
+/// Asserts that a delay is exact: the least of many delayed calls lies between the delay and a tenth more.
+#[track_caller]
+pub fn exact(what: &str, delay_ns: u64, least_ns: u64) {
+    let most_ns = most_ns(delay_ns);
+    assert!(
+        (delay_ns..=most_ns).contains(&least_ns),
+        "{what}: the least of many calls with a delay of {delay_ns} ns took {least_ns} ns, \
+         not {delay_ns} to {most_ns} ns"
+    );
+}
+
+/// Asserts that what a report says was delivered is not less than what it says was requested, and at most a tenth more
+/// than the calls took.
+#[track_caller]
+pub fn delivered(target: &Value, took_ns: u64) {
+    let (delivered, requested) = (target["delivered_ns"].as_u64(), requested_ns(target));
+    assert!(
+        requested > Some(0) && delivered >= requested && delivered <= Some(most_ns(took_ns)),
+        "{requested:?} ns were requested and {delivered:?} ns delivered in calls that took {took_ns} ns: {target}"
+    );
+}
+
+/// The sum over a target's functions.
+fn requested_ns(target: &Value) -> Option<u64> {
+    let functions = target["functions"].as_array()?;
+    functions.iter().map(|function| function["requested_ns"].as_u64()).sum()
+}
+
+/// Which calls are timed together.
+#[derive(Clone, Copy, Debug)]
+struct Groups {
+    count: u64,
+    size: u64,
+}
+
+impl Groups {
+    /// For calls of microseconds. A timer tick spoils one in some hundred, in both directions: the program takes the call
+    /// after it for colder than it is. So the median of a group stands for a call.
+    const SHORT: Self = Self { count: 20, size: 101 };
+    /// For calls of milliseconds, which the scheduler spoils many of: each stands for itself.
+    const LONG: Self = Self { count: 60, size: 1 };
+
+    fn calls(self) -> u64 {
+        self.count * self.size
+    }
+}
+
+/// What calls took, as their caller measured it.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    least_ns: u64,
+    total_ns: u64,
+}
+
+/// The compiled fixture and it running.
+pub fn start() -> Result<(Fixture, Service)> {
+    let fixture = Fixture::compile(&places::fixtures().join("exact.c"), &["-O2"])?;
+    let service = Service::start(&mut Command::new(fixture.program()))?;
+    Ok((fixture, service))
+}
+
+/// The fixture running under an interpreter with these options (`-X`, `perf`).
+pub fn start_python(python: &PythonBuild, options: &[&str]) -> Result<Service> {
+    let mut command = python.command_with(options, &places::fixtures().join("exact.py"));
+    // Perf trampolines and the JIT exclude each other, and probes miss compiled calls.
+    command.env("PYTHON_JIT", "0").env_remove("PYTHONPERFSUPPORT");
+    Service::start(&mut command)
+}
+
+/// A function of a running fixture, and how the tool attaches to it alone.
+pub struct Subject<'a, A> {
+    /// The fixture.
+    pub service: &'a mut Service,
+    /// The function.
+    pub function: &'a str,
+    /// Attaches with a value for `--delay`. From then on every call is to be delayed.
+    pub attach: A,
+}
+
+/// What a session with one delay came to.
+#[derive(Debug)]
+pub struct Measured {
+    delay_ns: u64,
+    calls: u64,
+    times: Times,
+    /// Its report.
+    pub ended: Ended,
+}
+
+impl Measured {
+    /// Asserts that the delay was exact, and that the report says so of each of the calls.
+    #[track_caller]
+    pub fn assert_exact(&self, what: &str) {
+        let target = self.ended.target(0);
+        assert_eq!(target["delayed"], self.calls, "{what}: {target}");
+        exact(what, self.delay_ns, self.times.least_ns);
+        delivered(target, self.times.total_ns);
+    }
+}
+
+impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
+    /// A delay that is so short that the trap shows if its cost is not subtracted: the session in the middle of several.
+    pub fn short(&mut self) -> Result<Measured> {
+        let delay_ns = self.trap_ns()? * TRAPS;
+        self.middle(delay_ns)
+    }
+
+    /// The same with the engine `signal`, where the signal shows as well.
+    pub fn short_with_signal(&mut self) -> Result<Measured> {
+        let delay_ns = (self.trap_ns()? * TRAPS_WITH_SIGNAL).max(SIGNALLED_ABOVE_NS);
+        self.middle(delay_ns)
+    }
+
+    /// A delay of milliseconds.
+    pub fn long(&mut self, delay_ns: u64) -> Result<Measured> {
+        let rounds = self.rounds(delay_ns)?;
+        self.session(delay_ns, rounds, Groups::LONG)
+    }
+
+    fn middle(&mut self, delay_ns: u64) -> Result<Measured> {
+        let rounds = self.rounds(delay_ns)?;
+        let sessions = (0..SESSIONS).map(|_| self.session(delay_ns, rounds, Groups::SHORT));
+        let mut sessions = sessions.collect::<Result<Vec<_>>>()?;
+        sessions.sort_by_key(|session| session.times.least_ns);
+        Ok(sessions.swap_remove(SESSIONS / 2))
+    }
+
+    /// What a call costs that is counted and not delayed.
+    fn trap_ns(&mut self) -> Result<u64> {
+        let own = self.time(0, Groups::SHORT)?.least_ns;
+        let counted = self.session(0, 0, Groups::SHORT)?;
+        let trap_ns = counted.times.least_ns.checked_sub(own).filter(|ns| *ns > 0);
+        trap_ns.with_context(|| {
+            format!("a probed call takes no longer than {own} ns, as one without: {counted:?}")
+        })
+    }
+
+    /// The rounds that take a function the part of a delay that is its own work.
+    fn rounds(&mut self, delay_ns: u64) -> Result<u64> {
+        const TRIAL: u64 = 1_000;
+        let own_ns = delay_ns / OWN_PART;
+        let [none, trial] = [0, TRIAL].map(|rounds| self.time(rounds, Groups::SHORT));
+        let (none, trial) = (none?.least_ns, trial?.least_ns);
+        let rounds = own_ns.saturating_sub(none) * TRIAL / (trial.saturating_sub(none)).max(1);
+        let taken = self.time(rounds, Groups::SHORT)?.least_ns;
+        let allowed = own_ns / 2..=own_ns * 3 / 2;
+        ensure!(allowed.contains(&taken), "{rounds} rounds take {taken} ns, not {allowed:?} ns");
+        Ok(rounds)
+    }
+
+    fn session(&mut self, delay_ns: u64, rounds: u64, groups: Groups) -> Result<Measured> {
+        let attached = (self.attach)(self.service, &delay_ns.to_string())?;
+        let times = self.time(rounds, groups)?;
+        Ok(Measured { delay_ns, calls: groups.calls(), times, ended: attached.stop()? })
+    }
+
+    fn time(&mut self, rounds: u64, groups: Groups) -> Result<Times> {
+        let Groups { count, size } = groups;
+        let answer = self.service.ask(&format!("time {} {rounds} {count} {size}", self.function))?;
+        let of = |field: &str| answer.first().and_then(|event| event[field].as_u64());
+        let times = of("least_ns").zip(of("total_ns"));
+        let (least_ns, total_ns) = times.with_context(|| format!("no times but {answer:?}"))?;
+        Ok(Times { least_ns, total_ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_is_exact_from_itself_to_a_tenth_more() {
+        exact("at least", 1_000, 1_000);
+        exact("at most", 1_000, 1_100);
+    }
+
+    #[test]
+    #[should_panic(expected = "a short one: the least of many calls with a delay of 1000 ns took 999 ns")]
+    fn less_is_not_exact() {
+        exact("a short one", 1_000, 999);
+    }
+
+    #[test]
+    #[should_panic(expected = "took 1101 ns, not 1000 to 1100 ns")]
+    fn a_tenth_and_more_is_not_exact() {
+        exact("a long one", 1_000, 1_101);
+    }
+
+    fn target(requested: u64, delivered: u64) -> Value {
+        serde_json::json!({ "delivered_ns": delivered, "functions": [{ "requested_ns": requested }] })
+    }
+
+    #[test]
+    fn what_was_delivered_fits_into_what_the_calls_took() {
+        delivered(&target(500, 500), 500);
+        delivered(&target(500, 660), 600);
+    }
+
+    #[test]
+    #[should_panic(expected = "Some(499) ns delivered")]
+    fn less_than_was_requested_is_not_delivered() {
+        delivered(&target(500, 499), 600);
+    }
+
+    #[test]
+    #[should_panic(expected = "in calls that took 600 ns")]
+    fn more_than_the_calls_took_is_not_delivered() {
+        delivered(&target(500, 661), 600);
+    }
+}
