@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use session::{HOT, KMOD, assert_empty, attach, list, load, loaded, names, notes, refused, start};
 use speed_bump_testing::{
     Fixture, Service,
+    exact::{self, Subject},
     tool::{self, Running},
     wait::{PATIENCE, wait_until},
 };
@@ -23,6 +24,15 @@ use speed_bump_user::{engine::kmod::Module, units::Nanos};
 fn calls_are_counted_exactly_and_delayed_as_seen_from_inside() {
     const DELAY_NS: u64 = 2_000_000;
     let Some((_kernel, module)) = loaded() else { return };
+    {
+        let (_fixture, mut service) = exact::start().unwrap();
+        let attach = |service: &mut Service, delay: &str| {
+            Ok(attach(service, "native:*/program:worked\n", &["--delay", delay]))
+        };
+        let mut subject = Subject { service: &mut service, function: "worked", attach };
+        // The module subtracts nothing: a trap has to be little beside the delay.
+        subject.long(DELAY_NS).unwrap().assert_exact("kmod");
+    }
     let (fixture, mut service) = start(0);
     let targets = "native:*/service:hot\nnative:*/libwork.so:work_* delay=3ms id=library\n";
     let session = attach(&service, targets, &["--delay", "2ms"]);
@@ -30,12 +40,11 @@ fn calls_are_counted_exactly_and_delayed_as_seen_from_inside() {
     service.ask("call hot 30").unwrap();
     service.ask("call work_cold 10").unwrap();
     service.ask("call outer 10").unwrap();
-    let hot = service.function("hot").unwrap();
-    assert_eq!(hot.calls, 30);
-    assert!(hot.median_ns >= DELAY_NS, "{hot:?}");
-    assert!(service.function("work_cold").unwrap().median_ns >= 3_000_000);
-    let untouched = service.function("outer").unwrap();
-    assert!(untouched.median_ns < DELAY_NS, "{untouched:?}");
+    let [hot, cold, untouched] = ["hot", "work_cold", "outer"].map(|name| service.function(name).unwrap());
+    assert_eq!((hot.calls, cold.calls, untouched.calls), (30, 10, 10));
+    exact::exact("hot", DELAY_NS, hot.least_ns);
+    exact::exact("work_cold", 3_000_000, cold.least_ns);
+    assert!(untouched.least_ns < DELAY_NS, "{untouched:?}");
 
     let ended = session.stop().unwrap();
     assert_eq!(ended.counts(0), (30, 30), "{}", ended.run.stderr);
@@ -44,14 +53,16 @@ fn calls_are_counted_exactly_and_delayed_as_seen_from_inside() {
     let target = ended.target(0);
     assert_eq!((&target["engine"], &target["entry"]), (&"kmod".into(), &"symbol".into()));
     assert_eq!(target["functions"][0]["requested_ns"], 30 * DELAY_NS);
-    assert!(target["delivered_ns"].as_u64().unwrap() >= 30 * DELAY_NS, "{target}");
+    exact::delivered(target, hot.total_ns);
+    exact::delivered(ended.target(1), cold.total_ns);
     assert_eq!(target["functions"][0]["file"], fixture.program().to_str().unwrap());
     assert_eq!(ended.report["warnings"], serde_json::json!([]));
     assert_empty(&module);
 
     service.ask("reset").unwrap();
     service.ask("call hot 30").unwrap();
-    assert!(service.function("hot").unwrap().median_ns < DELAY_NS);
+    let untouched = service.function("hot").unwrap();
+    assert!(untouched.calls == 30 && untouched.least_ns < DELAY_NS, "{untouched:?}");
 }
 
 #[test]
@@ -81,10 +92,12 @@ fn the_window_is_made_by_rewriting_delays() {
     service.ask("call hot 20").unwrap();
     wait_until("the window opens", || Ok(module.listing()?.targets[0].delay == Nanos(50_000))).unwrap();
     service.ask("call hot 30").unwrap();
+    let total_ns = service.function("hot").unwrap().total_ns;
     let ended = session.finish().unwrap();
     let (calls, delayed) = ended.counts(0);
     assert!(calls == 50 && (30..=50).contains(&delayed), "{delayed} of {calls}");
-    assert!(ended.target(0)["delivered_ns"].as_u64().unwrap() >= 30 * 50_000);
+    let delivered_ns = ended.target(0)["delivered_ns"].as_u64().unwrap();
+    assert!((30 * 50_000..=total_ns).contains(&delivered_ns), "{delivered_ns} of {total_ns}");
     assert!(ended.run.stderr.contains("the window closed"), "{}", ended.run.stderr);
     assert_empty(&module);
 }

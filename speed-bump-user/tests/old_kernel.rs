@@ -6,6 +6,7 @@ use std::process::Command;
 
 use speed_bump_testing::{
     Attached, Fixture, Service,
+    exact::{self, Subject},
     session::{self, obstacle},
     skip, tool,
     wait::PATIENCE,
@@ -42,41 +43,35 @@ fn refusal(service: &Service, targets: &str, flags: &[&str]) -> String {
 
 #[test]
 fn long_delays_of_native_functions_are_the_helpers() {
-    const DELAY_NS: u64 = 2_000_000;
     if let Err(why) = old_form() {
         return skip!("{why}");
     }
-    let (_fixture, mut service) = start();
-    let flags = ["--engine", "signal", "--delay", "2ms"];
-    let session = Attached::start(service.pid(), "native:*/service:hot\n", &flags).unwrap();
-    service.ask("pause").unwrap();
-    service.ask("reset").unwrap();
-    service.ask("call hot 20").unwrap();
-    let hot = service.function("hot").unwrap();
-    let ended = session.stop().unwrap();
-    let target = ended.target(0);
-    assert_eq!((hot.calls, &target["missed"]), (20, &0.into()), "{target}");
-    assert!(hot.median_ns >= DELAY_NS, "{} ns, {target}", hot.median_ns);
-    let [calls, delayed] = ["calls", "delayed"].map(|name| target[name].as_u64().unwrap());
-    assert!(delayed >= 20 && delayed <= calls, "{target}");
+    let (_fixture, mut service) = exact::start().unwrap();
+    let attach = |service: &mut Service, delay: &str| {
+        let flags = ["--engine", "signal", "--delay", delay];
+        Attached::start(service.pid(), "native:*/program:worked\n", &flags)
+    };
+    let mut subject = Subject { service: &mut service, function: "worked", attach };
+    let measured = subject.long(2_000_000).unwrap();
+    measured.assert_exact("a long delay");
+    let target = measured.ended.target(0);
+    assert_eq!((&target["missed"], &target["engine"]), (&0.into(), &"signal".into()), "{target}");
     assert!(service.quit().unwrap().success());
 }
 
 #[test]
 fn short_delays_are_spun_by_the_program() {
-    const DELAY_NS: u64 = 20_000;
     if let Err(why) = old_form() {
         return skip!("{why}");
     }
-    let (_fixture, mut service) = start();
-    service.ask("pause").unwrap();
-    let session = Attached::start(service.pid(), "native:*/service:hot\n", &["--delay", "20us"]).unwrap();
-    service.ask("reset").unwrap();
-    service.ask("call hot 100").unwrap();
-    let ended = session.stop().unwrap();
-    let target = ended.target(0);
-    assert_eq!((ended.counts(0), &target["engine"]), ((100, 100), &"bpf".into()), "{target}");
-    assert!(target["delivered_ns"].as_u64().unwrap() >= 100 * DELAY_NS, "{target}");
+    let (_fixture, mut service) = exact::start().unwrap();
+    let attach = |service: &mut Service, delay: &str| {
+        Attached::start(service.pid(), "native:*/program:worked\n", &["--delay", delay])
+    };
+    let measured = Subject { service: &mut service, function: "worked", attach }.short().unwrap();
+    measured.assert_exact("a short delay");
+    let target = measured.ended.target(0);
+    assert_eq!((&target["calls"], &target["engine"]), (&target["delayed"], &"bpf".into()), "{target}");
 }
 
 #[test]

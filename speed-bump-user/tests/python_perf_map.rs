@@ -8,20 +8,31 @@ mod calls;
 
 use std::{fs, process::Command};
 
-use calls::{counts, script, start, with_trampolines};
-use speed_bump_testing::{Attached, PythonBuild, Service, pythons::Form, session::obstacle, skip};
+use calls::{counts, one_of_each_version, script, start, with_trampolines};
+use speed_bump_testing::{
+    Attached, PythonBuild, Service,
+    exact::{self, Subject},
+    pythons::Form,
+    session::obstacle,
+    skip,
+};
 
 const PERF: [&str; 2] = ["-X", "perf"];
 
 /// Runs a case on every interpreter with trampolines.
 fn on_each(case: impl Fn(&PythonBuild)) {
+    on_each_of(&with_trampolines().collect::<Vec<_>>(), case);
+}
+
+/// Runs a case on each of these interpreters with trampolines.
+fn on_each_of(pythons: &[&PythonBuild], case: impl Fn(&PythonBuild)) {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    if with_trampolines().next().is_none() {
+    if pythons.is_empty() {
         return skip!("no Python has perf trampolines here: run `cargo xtask pythons`");
     }
-    with_trampolines().for_each(case);
+    pythons.iter().for_each(|python| case(python));
 }
 
 fn attach(service: &Service, targets: &str, flags: &[&str]) -> Attached {
@@ -91,6 +102,26 @@ fn the_helper_delays_what_the_perf_map_tells() {
 }
 
 #[test]
+fn delays_are_exact() {
+    on_each_of(&one_of_each_version(with_trampolines()), |python| {
+        let mut service = exact::start_python(python, &PERF).unwrap();
+        let by = |engine: &'static str| {
+            move |service: &mut Service, delay: &str| {
+                let flags = ["--entry", "perf-map", "--engine", engine, "--delay", delay];
+                Attached::start(service.pid(), "*/exact.py:worked\n", &flags)
+            }
+        };
+        let mut subject = Subject { service: &mut service, function: "worked", attach: by("bpf") };
+        subject.short().unwrap().assert_exact(&format!("{python}, a short delay"));
+        subject.long(1_000_000).unwrap().assert_exact(&format!("{python}, a long delay"));
+        let mut subject = Subject { service: &mut service, function: "worked", attach: by("signal") };
+        subject.short_with_signal().unwrap().assert_exact(&format!("{python}, a short delay, signal"));
+        subject.long(2_000_000).unwrap().assert_exact(&format!("{python}, a long delay, signal"));
+        assert!(service.quit().unwrap().success(), "{python}");
+    });
+}
+
+#[test]
 fn calls_from_c_are_counted_exactly() {
     on_each(|python| {
         let mut service = start(python, &PERF);
@@ -122,7 +153,7 @@ fn initialisers_are_counted_where_the_release_makes_them_visible() {
         if python.minor() == (3, 13) && !python.free_threaded {
             // A specialised K(1) enters __init__ past its trampoline. Where this begins to fail, a release
             // shows them: then say so in the reference.
-            assert!(calls < 1000 && delayed == calls, "{python}: {calls}, {delayed}");
+            assert!((1..1000).contains(&calls) && delayed == calls, "{python}: {calls}, {delayed}");
         } else {
             assert_eq!((calls, delayed), (1000, 1000), "{python}");
         }

@@ -7,19 +7,29 @@ mod calls;
 
 use std::fs;
 
-use calls::{code, counts, functions, script, start, start_script, with_usdt};
+use calls::{code, counts, functions, one_of_each_version, script, start, start_script, with_usdt};
 use serde_json::json;
-use speed_bump_testing::{Attached, PythonBuild, Service, session::obstacle, skip};
+use speed_bump_testing::{
+    Attached, PythonBuild, Service,
+    exact::{self, Subject},
+    session::obstacle,
+    skip,
+};
 
 /// Runs a case on every interpreter whose probe fires.
 fn on_each(case: impl Fn(&PythonBuild)) {
+    on_each_of(&with_usdt().collect::<Vec<_>>(), case);
+}
+
+/// Runs a case on each of these interpreters, whose probes fire.
+fn on_each_of(pythons: &[&PythonBuild], case: impl Fn(&PythonBuild)) {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    if with_usdt().next().is_none() {
+    if pythons.is_empty() {
         return skip!("no Python has a function__entry that fires: run `cargo xtask pythons`");
     }
-    with_usdt().for_each(case);
+    pythons.iter().for_each(|python| case(python));
 }
 
 fn attach(service: &Service, targets: &str) -> Attached {
@@ -35,16 +45,19 @@ fn functions_are_told_apart_by_the_qualified_names_of_the_source() {
             "*/calls.py:K.m\n*/calls.py:outer.<locals>.inner\n*/calls.py:<lambda>\n*/calls.py:K.__init__\n\
              */calls.py:recursive\n",
         );
-        service.ask("times(100, INSTANCE.m); times(7, OTHER.m)").unwrap();
-        service.ask("times(20, outer, 1); list(map(double, range(30)))").unwrap();
-        service.ask("for _ in range(1000): K()").unwrap();
-        service.ask("recursive(49)").unwrap();
+        // The first call of each asks for the verdict, and is counted alone.
+        service.ask("INSTANCE.m(); outer(1); double(1); K(); recursive(0)").unwrap();
+        for name in ["m", "inner", "<lambda>", "__init__", "recursive"] {
+            session.wait_for(&format!(": {name} is covered")).unwrap();
+        }
+        service.ask("times(99, INSTANCE.m); times(7, OTHER.m)").unwrap();
+        service.ask("times(19, outer, 1); list(map(double, range(29)))").unwrap();
+        service.ask("for _ in range(999): K()").unwrap();
+        service.ask("recursive(48)").unwrap();
         let ended = session.stop().unwrap();
-        let calls = [0, 1, 2, 3, 4].map(|target| ended.counts(target).0);
-        assert_eq!(calls, [100, 20, 30, 1000, 50], "{python}");
+        let counts = [0, 1, 2, 3, 4].map(|target| ended.counts(target));
+        assert_eq!(counts, [100, 20, 30, 1000, 50].map(|calls| (calls, calls - 1)), "{python}");
         for target in 0..5 {
-            let (calls, delayed) = ended.counts(target);
-            assert!(delayed <= calls, "{python}: {delayed} of {calls}");
             assert_eq!(ended.target(target)["entry"], "usdt", "{python}");
         }
         assert_eq!(ended.functions(0), ["K.m"], "{python}");
@@ -92,6 +105,29 @@ fn every_call_after_the_verdict_is_delayed_and_every_one_before_is_counted() {
         // The first call asked for the verdict.
         assert_eq!(ended.counts(0), (601, 600), "{python}");
         assert_eq!(ended.counts(1), (101, 10), "{python}");
+    });
+}
+
+#[test]
+fn delays_are_exact() {
+    on_each_of(&one_of_each_version(with_usdt()), |python| {
+        let mut service = exact::start_python(python, &[]).unwrap();
+        let by = |engine: &'static str| {
+            move |service: &mut Service, delay: &str| {
+                let flags = ["--entry", "usdt", "-vv", "--engine", engine, "--delay", delay];
+                let session = Attached::start(service.pid(), "*/exact.py:worked\n", &flags)?;
+                service.ask("time worked 0 1 1")?;
+                session.wait_for("worked is covered")?;
+                Ok(session)
+            }
+        };
+        let mut subject = Subject { service: &mut service, function: "worked", attach: by("bpf") };
+        subject.short().unwrap().assert_exact(&format!("{python}, a short delay"));
+        subject.long(1_000_000).unwrap().assert_exact(&format!("{python}, a long delay"));
+        let mut subject = Subject { service: &mut service, function: "worked", attach: by("signal") };
+        subject.short_with_signal().unwrap().assert_exact(&format!("{python}, a short delay, signal"));
+        subject.long(2_000_000).unwrap().assert_exact(&format!("{python}, a long delay, signal"));
+        assert!(service.quit().unwrap().success(), "{python}");
     });
 }
 

@@ -12,11 +12,13 @@ mod helper;
 use std::{fs, path::Path, process::Command, time::Duration};
 
 use asked::Asked;
-use calls::start;
-use helper::{attach, on_each, threads};
+use calls::{one_of_each_version, start};
+use helper::{attach, on_each, on_each_of, threads};
 use serde_json::Value;
 use speed_bump_testing::{
     Attached, Fixture, Service,
+    exact::{self, Subject},
+    pythons,
     session::{obstacle, obstacle_to_long_spins},
     skip, tool,
     wait::wait_until,
@@ -26,11 +28,6 @@ use speed_bump_user::kernel::KernelFacts;
 /// The signal that a session takes first.
 const FIRST: u32 = libc::SIGURG.cast_unsigned();
 const SIGNAL: [&str; 2] = ["--engine", "signal"];
-/// Calls a function and says how long each call took.
-const TIMED: &str = "\
-import time; TOOK = []
-for _ in range(20): began = time.monotonic_ns(); plain(1); TOOK.append(time.monotonic_ns() - began)
-say(took=TOOK)";
 
 fn with<'a>(flags: &[&'a str]) -> Vec<&'a str> {
     SIGNAL.into_iter().chain(flags.iter().copied()).collect()
@@ -57,21 +54,51 @@ fn counts(ended: &speed_bump_testing::session::Ended) -> [u64; 3] {
 
 #[test]
 fn the_helper_spins_for_the_program_and_gives_its_signal_back() {
-    const DELAY_NS: i64 = 2_000_000;
     on_each(|python| {
         let mut service = start(python, &[]);
         let before = caught(&mut service);
         let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "2ms"]));
         assert_ne!(caught(&mut service) & (1 << (FIRST - 1)), 0, "{python}");
-        let said = run(&mut service, TIMED);
-        let took = said[0]["took"].as_array().unwrap();
-        // Never less than was asked for, but for what calibration may be wrong by.
-        let shortest = took.iter().filter_map(Value::as_i64).min().unwrap();
-        assert!(shortest > DELAY_NS - DELAY_NS / 20, "{python}: {took:?}");
+        service.ask("times(20, plain, 1)").unwrap();
         let ended = session.stop().unwrap();
         assert_eq!(counts(&ended), [20, 20, 0], "{python}: {}", ended.run.stderr);
         assert_eq!(ended.target(0)["engine"], "signal", "{python}");
         assert_eq!(caught(&mut service), before, "{python}");
+    });
+}
+
+/// Asserts that delays of the helper's are exact.
+fn assert_exact(service: &mut Service, function: &str, targets: &str, entry: &[&str], what: &str) {
+    let attach = |service: &mut Service, delay: &str| {
+        let flags = [entry, &["--delay", delay]].concat();
+        Attached::start(service.pid(), targets, &with(&flags))
+    };
+    let mut subject = Subject { service, function, attach };
+    for measured in [subject.short_with_signal().unwrap(), subject.long(2_000_000).unwrap()] {
+        measured.assert_exact(what);
+        assert_eq!(measured.ended.target(0)["engine"], "signal", "{what}");
+        assert_eq!(counts(&measured.ended)[2], 0, "{what}: missed");
+    }
+}
+
+#[test]
+fn delays_of_native_functions_are_exact() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = exact::start().unwrap();
+    assert_exact(&mut service, "worked", "native:*/program:worked\n", &[], "a native function");
+    assert_exact(&mut service, "probed", "usdt:*/program:exact:point\n", &[], "a USDT probe");
+    assert!(service.quit().unwrap().success());
+}
+
+#[test]
+fn delays_of_python_functions_are_exact() {
+    on_each_of(&one_of_each_version(pythons().iter()), |python| {
+        let mut service = exact::start_python(python, &[]).unwrap();
+        let entry = ["--entry", "helper"];
+        assert_exact(&mut service, "worked", "*/exact.py:worked\n", &entry, &python.to_string());
+        assert!(service.quit().unwrap().success(), "{python}");
     });
 }
 

@@ -10,7 +10,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::{Attached, Fixture, PythonBuild, Service, places, session::Ended};
+use crate::{
+    Attached, Fixture, PythonBuild, Service, places,
+    session::{Ended, obstacle_to_long_spins},
+};
 
 /// What a delay may be exceeded by: one part in so many.
 const MOST_OVER: u64 = 10;
@@ -22,6 +25,8 @@ const TRAPS: u64 = 12;
 const TRAPS_WITH_SIGNAL: u64 = 50;
 /// The delay above which the helper spins a part of it: what is shorter needs no signal.
 const SIGNALLED_ABOVE_NS: u64 = 27_000;
+/// What programs for kernels before 5.17 spin at most.
+const OLD_KERNELS_MOST_NS: u64 = 25_000;
 /// Sessions with the short delay. Each calibrates anew, and one in some ten is off where the machine is busy.
 const SESSIONS: usize = 3;
 
@@ -132,7 +137,8 @@ impl Measured {
 impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
     /// A delay that is so short that the trap shows if its cost is not subtracted: the session in the middle of several.
     pub fn short(&mut self) -> Result<Measured> {
-        let delay_ns = self.trap_ns()? * TRAPS;
+        let most_ns = obstacle_to_long_spins().map_or(u64::MAX, |_| OLD_KERNELS_MOST_NS);
+        let delay_ns = (self.trap_ns()? * TRAPS).min(most_ns);
         self.middle(delay_ns)
     }
 
