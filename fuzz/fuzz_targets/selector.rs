@@ -1,7 +1,7 @@
 //! Any bytes as a selector, asked about any names: it is refused, or answers with numbers of targets.
 //!
-//! Bytes that mean something as a targets file are compiled, changed, and given a right checksum, so that what it
-//! covers is reached.
+//! Bytes that mean something as a targets file are compiled, changed, and given a right checksum, so that
+//! what it covers is reached.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a targets file: reading it, selecting by it and proposing candidates must not panic, and
-//! what it selects must obey the order of its lines.
+//! Arbitrary bytes as a targets file: reading it, selecting by it and proposing candidates must not panic,
+//! and what it selects must obey the order of its lines.
 
 #![no_main]
 

@@ -38,6 +38,9 @@ pub mod usdt;
 #[cfg(test)]
 mod fixture;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use mini_debug_info::unpack as unpack_mini_debug_info;
+
 pub use error::{ElfError, ElfErrorKind};
 pub use file::ElfFile;
 pub use functions::{FunctionSymbol, Functions, IndirectFunction, Refusal, RefusedSymbol};

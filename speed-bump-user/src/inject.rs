@@ -31,6 +31,8 @@ pub mod threads;
 mod x86_64;
 
 pub use error::InjectError;
+#[cfg(any(test, fuzzing))]
+pub(crate) use {seccomp::filter, symbols::exported};
 
 use std::{
     ffi::CString,

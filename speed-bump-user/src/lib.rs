@@ -9,6 +9,8 @@ pub mod cli;
 pub mod doctor;
 pub mod elf;
 pub mod engine;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod inject;
 pub mod kernel;
 pub mod launch;

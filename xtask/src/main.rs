@@ -7,6 +7,7 @@ mod bench;
 mod debian;
 mod demo;
 mod ebpf;
+mod fuzz;
 mod packages;
 mod pythons;
 mod release;
@@ -44,6 +45,8 @@ enum Command {
     NoteProgram(root::Note),
     /// Build the BPF objects that the loader embeds, or check that they are what the source says.
     Ebpf(ebpf::Options),
+    /// Give hostile input to everything that is read from a target, with cargo-fuzz. Needs a nightly Rust.
+    Fuzz(fuzz::Options),
     /// Fetch Python packages from PyPI into target/python-packages, for tests.
     Packages(packages::Options),
     /// Fetch Debian's newer Pythons, and an old one, into target/pythons, for tests.
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench::run(&bench),
         Command::Demo(options) => demo::run(&options),
         Command::Ebpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::NoteProgram(options) => root::note(&options),
         Command::Packages(options) => packages::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Pythons(options) => pythons::run(&options).map(|()| ExitCode::SUCCESS),

@@ -50,7 +50,7 @@ pub struct SymbolName {
 
 impl SymbolName {
     /// A name as a table has it. In `.symtab` the version is part of the text (`memcpy@@GLIBC_2.14`).
-    pub(super) fn new(
+    pub(crate) fn new(
         text: &[u8],
         version: Option<SymbolVersion>,
         binding: Binding,

@@ -1,7 +1,7 @@
 //! What a thread's seccomp filters would say to the system calls of an injection, found out without making one: a
 //! filter may kill the process for a call that it does not know.
 
-mod filter;
+pub(crate) mod filter;
 
 use std::io;
 

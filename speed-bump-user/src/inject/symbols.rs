@@ -96,7 +96,7 @@ pub(super) fn bias(file: &MappedFile, elf: &ElfFile) -> Option<crate::elf::LoadB
 
 /// The address of a function that a file exports, as its headers count. Other tables are not looked at: they are
 /// long, and what dynamic linking finds is exported.
-pub(super) fn exported<'data, R: object::ReadRef<'data>>(data: R, name: &str) -> Option<VirtualAddress> {
+pub(crate) fn exported<'data, R: object::ReadRef<'data>>(data: R, name: &str) -> Option<VirtualAddress> {
     let file = ElfFile64::<LittleEndian, R>::parse(data).ok()?;
     let symbols = file.elf_dynamic_symbol_table();
     let found = symbols.iter().find(|symbol| {

@@ -31,7 +31,7 @@ impl Region {
     }
 }
 
-pub(super) fn parse(text: &[u8]) -> Result<Vec<Region>, BadLine> {
+pub(crate) fn parse(text: &[u8]) -> Result<Vec<Region>, BadLine> {
     maps::lines(text)
         .map(|line| {
             let line = line?;

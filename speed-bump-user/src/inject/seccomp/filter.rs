@@ -10,19 +10,19 @@ use crate::sys::ptrace::FilterInstruction;
 
 /// A system call, as far as it is known.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
+pub(crate) struct Call {
     number: u32,
     arguments: [Option<u64>; 6],
 }
 
 impl Call {
     /// With any arguments.
-    pub(super) fn any(number: libc::c_long) -> Self {
+    pub(crate) fn any(number: libc::c_long) -> Self {
         Self { number: u32::try_from(number).unwrap_or(u32::MAX), arguments: [None; 6] }
     }
 
     /// With this value for an argument.
-    pub(super) fn with(mut self, position: usize, value: u64) -> Self {
+    pub(crate) fn with(mut self, position: usize, value: u64) -> Self {
         if let Some(argument) = self.arguments.get_mut(position) {
             *argument = Some(value);
         }
@@ -47,7 +47,7 @@ impl Call {
 
 /// What a filter answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Action {
+pub(crate) enum Action {
     Allow,
     Log,
     Errno(u16),
@@ -94,7 +94,7 @@ impl fmt::Display for Action {
 
 /// All answers, or none that can be relied on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Only(Vec<Action>),
     Unclear,
 }
@@ -112,7 +112,7 @@ struct State {
 const STATES: usize = 200_000;
 
 /// Follows a filter.
-pub(super) fn judge(program: &[FilterInstruction], call: &Call, architecture: u32) -> Verdict {
+pub(crate) fn judge(program: &[FilterInstruction], call: &Call, architecture: u32) -> Verdict {
     let start = State { next: 0, accumulator: Some(0), index: Some(0), memory: [Some(0); 16] };
     let mut pending = vec![start];
     let mut seen = HashSet::new();

@@ -1,0 +1,5 @@
+//! Any writes, by a hostile process, to the control block that it shares with the tool.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| speed_bump_user::fuzzing::control_block(bytes));

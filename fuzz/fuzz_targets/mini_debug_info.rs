@@ -1,0 +1,5 @@
+//! Any bytes as the symbol table that is packed into an ELF file, `.gnu_debugdata`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| speed_bump_user::fuzzing::mini_debug_info(bytes));

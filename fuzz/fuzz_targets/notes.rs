@@ -1,0 +1,5 @@
+//! Any bytes as the notes of an ELF file.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| speed_bump_user::fuzzing::notes(bytes));

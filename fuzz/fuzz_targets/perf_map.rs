@@ -1,0 +1,5 @@
+//! Any changes to a perf map while it is followed.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| speed_bump_user::fuzzing::perf_map(bytes));

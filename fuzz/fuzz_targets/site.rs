@@ -1,0 +1,5 @@
+//! Any bytes as machine code, for the choice of a probe site.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| speed_bump_user::fuzzing::site(bytes));

@@ -1,0 +1,5 @@
+//! Any bytes as /proc/PID/status and /proc/PID/stat.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| speed_bump_user::fuzzing::status(bytes));
