@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Input;
 use crate::{
     engine::kmod::{Listing, Record, TargetName},
-    inject::filter::{Call, Verdict, judge},
+    inject::filter::{Call, STEPS, Verdict, judge},
     probe::site::{self, CodeMap, CodeSegment, CodeSymbol, Exactness, FunctionCode, LandingPads, SiteKind},
     sys::ptrace::FilterInstruction,
     units::{Nanos, VirtualAddress},
@@ -66,7 +66,7 @@ pub fn seccomp_filter(bytes: &[u8]) {
             constant: u32::from_le_bytes(*constant),
         })
         .collect();
-    let answer = |call: Call| judge(&program, &call, 0xc000_003e);
+    let answer = |call: Call| judge(&program, &call, 0xc000_003e, &mut { STEPS });
     let vague = answer(Call::any(libc::SYS_mmap));
     let exact = (0..6).fold(Call::any(libc::SYS_mmap), |call, position| call.with(position, 7 << position));
     // Whatever is answered when all is known is among what may be answered when less is.

@@ -32,6 +32,7 @@ pub(super) fn check(process: &Process, tracee: &Tracee) -> Result<(), InjectErro
     if mode.and_then(|mode| mode.trim().parse::<u32>().ok()).unwrap_or(0) < FILTER {
         return Ok(());
     }
+    let mut steps = filter::STEPS;
     for index in 0..FILTERS {
         let program = match tracee.seccomp_filter(index) {
             Ok(program) => program,
@@ -41,7 +42,7 @@ pub(super) fn check(process: &Process, tracee: &Tracee) -> Result<(), InjectErro
         };
         for (name, need, call) in planned() {
             let refuse = |action: String| InjectError::SeccompForbids { pid, call: name, action };
-            match filter::judge(&program, &call, arch::AUDIT_ARCH) {
+            match filter::judge(&program, &call, arch::AUDIT_ARCH, &mut steps) {
                 Verdict::Only(actions) => {
                     let bad = actions.into_iter().find(|action| match action {
                         Action::Allow | Action::Log => false,

@@ -108,31 +108,43 @@ struct State {
     memory: [Option<u32>; 16],
 }
 
-/// States that are looked at before giving up.
+/// States of one filter that are looked at before giving up: they are kept, 150 bytes each.
 const STATES: usize = 200_000;
 
-/// Follows a filter.
-pub(crate) fn judge(program: &[FilterInstruction], call: &Call, architecture: u32) -> Verdict {
+/// Steps through all filters of a thread, for all calls, before giving up: about a second, while the thread
+/// stands still. A filter is made of anything that its author likes, and there may be hundreds.
+pub(crate) const STEPS: usize = 1_000_000;
+
+/// Follows a filter; what that takes is subtracted from `steps`.
+pub(crate) fn judge(
+    program: &[FilterInstruction],
+    call: &Call,
+    architecture: u32,
+    steps: &mut usize,
+) -> Verdict {
     let start = State { next: 0, accumulator: Some(0), index: Some(0), memory: [Some(0); 16] };
     let mut pending = vec![start];
     let mut seen = HashSet::new();
-    let mut actions = Vec::new();
+    let mut actions = HashSet::new();
     while let Some(state) = pending.pop() {
         if !seen.insert(state) {
             continue;
         }
+        let Some(left) = steps.checked_sub(1) else { return Verdict::Unclear };
+        *steps = left;
         let step =
             program.get(state.next).and_then(|instruction| step(state, instruction, call, architecture));
         match step {
             None => return Verdict::Unclear,
             Some(_) if seen.len() > STATES => return Verdict::Unclear,
-            Some(Step::Answer(action)) if actions.contains(&action) => {}
-            Some(Step::Answer(action)) => actions.push(action),
+            Some(Step::Answer(action)) => {
+                actions.insert(action);
+            }
             Some(Step::On(state)) => pending.push(state),
             Some(Step::Either(one, other)) => pending.extend([one, other]),
         }
     }
-    Verdict::Only(actions)
+    Verdict::Only(actions.into_iter().collect())
 }
 
 enum Step {
@@ -215,7 +227,7 @@ mod tests {
     }
 
     fn answers(program: &[FilterInstruction], call: Call) -> Verdict {
-        judge(program, &call, ARCHITECTURE)
+        judge(program, &call, ARCHITECTURE, &mut { STEPS })
     }
 
     #[test]
@@ -231,7 +243,10 @@ mod tests {
         ];
         assert_eq!(answers(&program, Call::any(3)), Verdict::Only(vec![Action::Allow]));
         assert_eq!(answers(&program, Call::any(319)), Verdict::Only(vec![Action::Errno(1)]));
-        assert_eq!(judge(&program, &Call::any(3), 40), Verdict::Only(vec![Action::KillProcess]));
+        assert_eq!(
+            judge(&program, &Call::any(3), 40, &mut { STEPS }),
+            Verdict::Only(vec![Action::KillProcess])
+        );
     }
 
     #[test]
@@ -247,6 +262,28 @@ mod tests {
         assert_eq!(actions.len(), 2);
         assert_eq!(answers(&program, Call::any(9).with(2, 3)), Verdict::Only(vec![Action::Allow]));
         assert_eq!(answers(&program, Call::any(9).with(2, 5)), Verdict::Only(vec![Action::KillProcess]));
+    }
+
+    #[test]
+    fn filters_made_to_keep_us_busy_do_not() {
+        // Each unknown bit doubles what memory may hold.
+        let mut program = Vec::new();
+        for bit in 0..13 {
+            program.push(instruction(0x20, 0, 0, 16));
+            program.push(instruction(0x45, 0, 2, 1 << bit));
+            program.push(instruction(0x00, 0, 0, 1));
+            program.push(instruction(0x02, 0, 0, bit));
+        }
+        program.push(instruction(0x06, 0, 0, ALLOW));
+        let mut steps = 100_000;
+        let allowed = Verdict::Only(vec![Action::Allow]);
+        assert_eq!(judge(&program, &Call::any(3), ARCHITECTURE, &mut steps), allowed);
+        assert!(steps < 60_000, "{steps}");
+        // A thread may have hundreds of those, and each is asked about every call.
+        let judged = (0..10_000)
+            .take_while(|_| judge(&program, &Call::any(3), ARCHITECTURE, &mut steps) != Verdict::Unclear);
+        assert_eq!(judged.count(), 1);
+        assert_eq!(steps, 0);
     }
 
     #[test]
