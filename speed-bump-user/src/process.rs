@@ -19,6 +19,7 @@ pub mod overlay;
 pub mod program;
 pub mod region;
 mod same_file;
+pub(crate) mod stat;
 pub mod status;
 
 pub use descendants::Descendants;
@@ -41,10 +42,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use procfs::{
-    FromRead,
-    process::{Stat, StatFlags},
-};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::OFlags,
@@ -58,6 +55,7 @@ use crate::{
 };
 use access::AccessMode;
 use directory::ProcDirectory;
+use stat::Stat;
 use status::Status;
 
 /// A running process that can be looked into: 64-bit, of this machine's architecture, with a user-space
@@ -115,7 +113,7 @@ impl Process {
             Err(error) => return Err(error),
         };
         process.started = StartTime(stat.starttime);
-        if stat.flags & StatFlags::PF_KTHREAD.bits() != 0 {
+        if stat.flags & Stat::KERNEL_THREAD != 0 {
             return Err(ProcessError::KernelThread { pid, comm: stat.comm });
         }
         let leader = process.status()?.thread_group;
@@ -273,10 +271,10 @@ impl Process {
 
     fn stat(&self) -> Result<Stat, ProcessError> {
         let bytes = self.read("stat", AccessMode::Read)?;
-        Stat::from_read(bytes.as_slice()).map_err(|error| ProcessError::Malformed {
+        Stat::parse(&bytes).ok_or_else(|| ProcessError::Malformed {
             pid: self.pid,
             file: "stat",
-            what: error.to_string(),
+            what: String::from_utf8_lossy(&bytes).into_owned(),
         })
     }
 

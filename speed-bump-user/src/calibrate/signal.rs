@@ -7,6 +7,7 @@ use speed_bump_abi::{Coldness, Handshake, Policy, SiteArguments, control_block::
 use super::{Bench, CALLS, CalibrateError, Calibration, FIRST_CALLS, median, timed, touch};
 use crate::{
     kernel::TaskOffsets,
+    process::stat::Stat,
     sys::own_handler::OwnHandler,
     units::{Nanos, Pid},
 };
@@ -55,9 +56,6 @@ impl Calibration {
 
 /// When our own process started, in ticks since boot.
 fn own_start() -> io::Result<u64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // The 22nd field; the second, a name in parentheses, may have anything in it (proc(5)).
-    let after = stat.rsplit_once(") ").map(|(_, after)| after);
-    let ticks = after.and_then(|fields| fields.split_ascii_whitespace().nth(19)?.parse().ok());
-    ticks.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let stat = Stat::parse(&std::fs::read("/proc/self/stat")?);
+    stat.map(|stat| stat.starttime).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

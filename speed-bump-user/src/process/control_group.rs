@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Process, ProcessError, access::AccessMode};
+use super::{Process, ProcessError, access::AccessMode, mountinfo};
 
 /// A group in one hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Process {
     /// The process has ended, or may not be looked into.
     pub fn control_groups(&self) -> Result<Vec<ControlGroup>, ProcessError> {
         let text = self.read("cgroup", AccessMode::Read)?;
-        Ok(groups(&String::from_utf8_lossy(&text), &mounts()))
+        Ok(groups(&String::from_utf8_lossy(&text), &hierarchies()))
     }
 }
 
@@ -66,18 +66,20 @@ impl ControlGroup {
 }
 
 /// The hierarchies that are mounted here; none where that cannot be read.
-fn mounts() -> Vec<Mount> {
-    let table = procfs::process::Process::myself().and_then(|own| own.mountinfo());
-    let mounts = table.into_iter().flatten().filter_map(|mount| {
-        let hierarchy = match mount.fs_type.as_str() {
-            "cgroup2" => Hierarchy::Unified,
+fn hierarchies() -> Vec<Mount> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let found = mountinfo::mounts(&table).filter_map(|mount| {
+        let hierarchy = match mount.kind.as_slice() {
+            b"cgroup2" => Hierarchy::Unified,
             // Controllers are among the options, as flags.
-            "cgroup" => Hierarchy::Legacy(mount.super_options.into_keys().collect()),
+            b"cgroup" => Hierarchy::Legacy(
+                String::from_utf8_lossy(&mount.options).split(',').map(str::to_owned).collect(),
+            ),
             _ => return None,
         };
-        Some(Mount { hierarchy, root: mount.root.into(), point: mount.mount_point })
+        Some(Mount { hierarchy, root: mount.root, point: mount.point })
     });
-    mounts.collect()
+    found.collect()
 }
 
 /// Reads lines of `ID:CONTROLLERS:PATH` (cgroups(7)). What is not mounted here is left out.
@@ -156,7 +158,7 @@ mod tests {
     #[test]
     fn our_own_groups_are_folders() {
         let text = std::fs::read_to_string("/proc/self/cgroup").unwrap();
-        for group in groups(&text, &mounts()) {
+        for group in groups(&text, &hierarchies()) {
             assert!(group.folder().is_dir(), "{group:?}");
         }
     }

@@ -85,8 +85,10 @@ impl Drop for Running {
 
 /// State and name as /proc/PID/stat has them.
 pub fn state(pid: Pid) -> Option<(char, String)> {
-    let stat = procfs::process::Process::new(pid.get()).ok()?.stat().ok()?;
-    Some((stat.state, stat.comm))
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.split_once('(')?;
+    let (name, after) = rest.rsplit_once(") ")?;
+    Some((after.chars().next()?, name.to_owned()))
 }
 
 /// Runs something in a thread of its own. Credentials and mount namespaces are the thread's in Linux, so

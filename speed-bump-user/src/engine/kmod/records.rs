@@ -12,12 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use procfs::{FromRead as _, process::Stat};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::{KmodError, Listed, Listing, TargetName};
-use crate::units::Pid;
+use crate::{process::stat::Stat, units::Pid};
 
 /// Where the notes are: gone with a reboot, as what they are about.
 pub const RECORDS: &str = "/run/speed-bump-ebpf";
@@ -215,7 +214,8 @@ fn read(path: &Path) -> io::Result<Record> {
 
 /// When a process started.
 fn started(pid: i32) -> io::Result<u64> {
-    let stat = Stat::from_file(format!("/proc/{pid}/stat")).map_err(io::Error::other)?;
+    let text = fs::read(format!("/proc/{pid}/stat"))?;
+    let stat = Stat::parse(&text).ok_or(io::ErrorKind::InvalidData)?;
     // A zombie does nothing more.
     if matches!(stat.state, 'Z' | 'X' | 'x') {
         Err(io::ErrorKind::NotFound.into())

@@ -1,0 +1,102 @@
+//! The fields of /proc/PID/stat that decide something here (proc_pid_stat(5), whose names they have).
+//!
+//! Read as bytes: the second field is a name that the process chose, and may hold anything, parentheses and blanks too.
+
+/// A process's line at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// Field 2, without its parentheses.
+    pub(crate) comm: String,
+    /// Field 3: `R`, `S`, `Z` and so on.
+    pub(crate) state: char,
+    /// Field 4; 0 for a parent outside our PID namespace.
+    pub(crate) ppid: i32,
+    /// Field 9: the kernel's flags of the task (include/linux/sched.h).
+    pub(crate) flags: u32,
+    /// Field 22, in clock ticks since boot.
+    pub(crate) starttime: u64,
+    /// Field 28: where the stack begins; 0 without the right to know.
+    pub(crate) startstack: u64,
+}
+
+impl Stat {
+    /// In `flags`: a thread of the kernel's (`PF_KTHREAD`).
+    pub(crate) const KERNEL_THREAD: u32 = 0x0020_0000;
+
+    /// Reads the text of /proc/PID/stat; `None` where the kernel has not written it.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let open = text.iter().position(|byte| *byte == b'(')?;
+        let close = text.iter().rposition(|byte| *byte == b')')?;
+        let comm = String::from_utf8_lossy(text.get(open + 1..close)?).into_owned();
+        let after = str::from_utf8(text.get(close + 1..)?).ok()?;
+        // The first of these is field 3.
+        let fields: Vec<&str> = after.split_ascii_whitespace().take(26).collect();
+        let field = |number: usize| fields.get(number - 3).copied();
+        Some(Self {
+            comm,
+            state: field(3)?.chars().next()?,
+            ppid: field(4)?.parse().ok()?,
+            flags: field(9)?.parse().ok()?,
+            starttime: field(22)?.parse().ok()?,
+            startstack: field(28)?.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const AFTER: &str =
+        " S 41 7 7 0 -1 2097216 95 0 0 0 0 0 0 0 20 0 1 0 1234 5000 200 18446744073709551615 1 1 99 0 0";
+
+    fn parse(before: &str, after: &str) -> Option<Stat> {
+        Stat::parse(format!("{before}{after}").as_bytes())
+    }
+
+    #[test]
+    fn fields_are_read_whatever_the_name_is() {
+        for name in ["a", "", "a) b", "(a", ") S 1 1 (", "ü", "a\nb"] {
+            let stat = parse(&format!("7 ({name})"), AFTER).unwrap();
+            let expected = Stat {
+                comm: name.to_owned(),
+                state: 'S',
+                ppid: 41,
+                flags: 2_097_216,
+                starttime: 1234,
+                startstack: 99,
+            };
+            assert_eq!(stat, expected);
+            assert_ne!(stat.flags & Stat::KERNEL_THREAD, 0);
+        }
+        let stat = Stat::parse(&[b"7 (\xff)".as_slice(), AFTER.as_bytes()].concat()).unwrap();
+        assert_eq!((stat.comm.as_str(), stat.state), ("\u{fffd}", 'S'));
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        let short = AFTER.rsplitn(4, ' ').last().unwrap();
+        for (before, after) in [
+            ("", ""),
+            ("7", ""),
+            ("7 a", AFTER),
+            ("(", ""),
+            (")(", AFTER),
+            ("7 (a)", ""),
+            ("7 (a)", " S"),
+            ("7 (a)", short),
+        ] {
+            assert_eq!(parse(before, after), None, "{before}{after}");
+        }
+        assert_eq!(parse("7 (a)", &AFTER.replace("1234", "x")), None);
+    }
+
+    #[test]
+    fn our_own_is_read() {
+        let stat = Stat::parse(&std::fs::read("/proc/self/stat").unwrap()).unwrap();
+        assert_eq!(stat.ppid, std::os::unix::process::parent_id().cast_signed());
+        assert_eq!(stat.flags & Stat::KERNEL_THREAD, 0);
+        assert!(stat.starttime > 0 && stat.startstack > 0);
+    }
+}
