@@ -17,6 +17,7 @@ use serde::Serialize;
 use speed_bump_abi::{Coldness, Control, FunctionEntry, Policy, SiteArguments};
 
 use crate::{
+    causes::with_causes,
     engine::bpf::{BpfEngine, Capacity, EngineError, Form, Hold, UprobeProgram},
     kernel::{KernelFacts, TaskOffsets},
     probe::{
@@ -79,7 +80,7 @@ pub enum CalibrateError {
     Engine(#[from] EngineError),
     /// Our own process could not be probed.
     #[error("cannot attach to our own stubs: {0}")]
-    Attach(#[from] AttachError),
+    Attach(AttachError),
     /// The kernel refused one of our own stubs.
     #[error("the kernel refuses a uprobe on our own {kind} stub: {error}")]
     Refused {
@@ -95,8 +96,8 @@ pub enum CalibrateError {
     #[error("the engine `signal` does not work here: {0}; use `--engine bpf`")]
     Signal(io::Error),
     /// A map could not be written.
-    #[error("cannot set a BPF map: {0}")]
-    Map(#[from] MapError),
+    #[error("cannot set a BPF map: {}", with_causes(.0))]
+    Map(MapError),
     /// The stubs were called and the probes did not count it.
     #[error("uprobes on our own process count {counted} of {made} calls; this kernel's uprobes do not work")]
     Miscounted {
@@ -105,6 +106,18 @@ pub enum CalibrateError {
         /// The calls made.
         made: u64,
     },
+}
+
+impl From<AttachError> for CalibrateError {
+    fn from(error: AttachError) -> Self {
+        Self::Attach(error)
+    }
+}
+
+impl From<MapError> for CalibrateError {
+    fn from(error: MapError) -> Self {
+        Self::Map(error)
+    }
 }
 
 impl Calibration {

@@ -5,6 +5,7 @@
 //! process runs, [`probe`] chooses sites and attaches, [`engine`] delays, [`stats`] counts. No step calls back.
 
 pub mod calibrate;
+mod causes;
 pub mod cli;
 pub mod doctor;
 pub mod elf;

@@ -158,6 +158,11 @@ impl Process {
         !has_ended(&self.pidfd)
     }
 
+    /// Refuses to believe what was just seen of a process that has ended: it maps no files, and has none to open.
+    pub(crate) fn is_still_there(&self) -> Result<(), ProcessError> {
+        if self.is_alive() { Ok(()) } else { Err(ProcessError::Gone { pid: self.pid }) }
+    }
+
     /// What the process calls itself: the first 15 bytes of the program's name, unless it was changed.
     pub fn comm(&self) -> Result<String, ProcessError> {
         let bytes = self.read("comm", AccessMode::Read)?;

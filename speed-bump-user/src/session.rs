@@ -32,6 +32,7 @@ use rustix::time::{ClockId, clock_gettime};
 use speed_bump_abi::{Control, FunctionStats};
 
 use crate::{
+    causes::with_causes,
     engine::{
         EngineChoice,
         bpf::{BpfEngine, Capacity, EngineError, Hold},
@@ -98,8 +99,8 @@ pub enum SessionError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A map could not be written.
-    #[error("cannot set a BPF map: {0}")]
-    Map(#[from] MapError),
+    #[error("cannot set a BPF map: {}", with_causes(.0))]
+    Map(MapError),
     /// Python functions cannot be covered.
     #[error("{0}")]
     Python(String),
@@ -144,6 +145,12 @@ pub enum SessionError {
         /// How many there is room for.
         capacity: u32,
     },
+}
+
+impl From<MapError> for SessionError {
+    fn from(error: MapError) -> Self {
+        Self::Map(error)
+    }
 }
 
 /// A session in force.

@@ -37,6 +37,9 @@ pub fn checks(process: &Process, kernel: &KernelFacts) -> Vec<Check> {
         check(process, mapped, has_trampolines, kernel_tells, &|| LazyCell::force(&calibration).as_ref())
     };
     let checks: Vec<Check> = mappings.files.iter().filter_map(check).collect();
+    if let Err(error) = process.is_still_there() {
+        return vec![Check::skip("Python", error.to_string())];
+    }
     if checks.is_empty() {
         return vec![Check::skip("Python", "the process runs no CPython")];
     }

@@ -20,10 +20,10 @@ pub struct ElfError {
 pub enum ElfErrorKind {
     /// The file cannot be opened.
     #[error("cannot be opened: {0}")]
-    Open(#[source] io::Error),
+    Open(io::Error),
     /// The system failed while reading.
     #[error("cannot be read: {0}")]
-    Read(#[source] io::Error),
+    Read(io::Error),
     /// A directory, device, pipe or socket; it was not opened for reading.
     #[error("is a {0}, not a regular file; name the ELF file itself")]
     Special(&'static str),

@@ -88,7 +88,7 @@ pub enum InjectError {
         /// The process.
         pid: Pid,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The helper's path would lead nowhere.
     #[error(
@@ -209,7 +209,7 @@ pub enum InjectError {
         /// The system call.
         call: &'static str,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// `dlopen` took no image.
     #[error(
@@ -319,7 +319,7 @@ pub enum InjectError {
         /// The process.
         pid: Pid,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// A call on the thread failed.
     #[error("process {pid}: {what}: {source}")]
@@ -329,6 +329,6 @@ pub enum InjectError {
         /// What was tried.
         what: &'static str,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
 }

@@ -31,10 +31,16 @@ pub struct Identity {
 pub enum ImageError {
     /// Not an ELF file, or a damaged one.
     #[error("the helper's image is not a readable ELF file: {0}")]
-    NotElf(#[from] object::read::Error),
+    NotElf(object::read::Error),
     /// The ELF file lacks the note.
     #[error("the image has no {0}: it is not a helper of speed-bump-ebpf")]
     NoNote(&'static str),
+}
+
+impl From<object::read::Error> for ImageError {
+    fn from(error: object::read::Error) -> Self {
+        Self::NotElf(error)
+    }
 }
 
 impl Identity {

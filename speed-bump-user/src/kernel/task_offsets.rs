@@ -41,12 +41,12 @@ pub enum TaskOffsetsError {
         "reading {VMLINUX_BTF}: {0}: children cannot be followed without it; use a kernel built with \
          CONFIG_DEBUG_INFO_BTF=y and with sysfs mounted on /sys"
     )]
-    Unreadable(#[source] io::Error),
+    Unreadable(io::Error),
     /// The type information is not as documented.
     #[error(
         "{VMLINUX_BTF}: {0}: children cannot be followed without it; please report your kernel's version"
     )]
-    Btf(#[from] BtfError),
+    Btf(BtfError),
     /// A member lies where no compiler puts one of its size.
     #[error(
         "{VMLINUX_BTF}: task_struct.{member} at {offset} is misplaced: please report your kernel's version"
@@ -57,6 +57,12 @@ pub enum TaskOffsetsError {
         /// Where it is said to be.
         offset: u32,
     },
+}
+
+impl From<BtfError> for TaskOffsetsError {
+    fn from(error: BtfError) -> Self {
+        Self::Btf(error)
+    }
 }
 
 impl TaskOffsets {

@@ -41,7 +41,7 @@ pub enum LaunchError {
         /// What was to be started.
         program: String,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The operating system lacks something.
     #[error("cannot prepare to start a command: {0}")]

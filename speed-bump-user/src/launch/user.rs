@@ -26,7 +26,7 @@ pub enum UserError {
         /// The name.
         name: String,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -15,16 +15,28 @@ use crate::{
 pub enum StubError {
     /// The image could not be read.
     #[error("cannot read the helper's image in the process: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// It is no ELF file.
     #[error("the helper's image in the process is none: {0}")]
-    Elf(#[from] ElfError),
+    Elf(ElfError),
     /// It has no such stub.
     #[error(
         "the helper's image in the process has no stub that is a {0}: it comes from another version; restart the \
          process, or use --no-inject"
     )]
     Missing(SiteKind),
+}
+
+impl From<io::Error> for StubError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<ElfError> for StubError {
+    fn from(error: ElfError) -> Self {
+        Self::Elf(error)
+    }
 }
 
 /// The stub that is such an instruction.

@@ -38,7 +38,7 @@ pub enum FileError {
     Open(#[from] MappedFileError),
     /// It could not be examined.
     #[error("cannot examine it: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// It is no ELF file that we can read.
     #[error(transparent)]
     Elf(#[from] ElfError),
@@ -48,6 +48,12 @@ impl FileError {
     /// Whether the process runs the file, and nothing leads to it.
     pub fn is_out_of_reach(&self) -> bool {
         matches!(self, Self::Open(MappedFileError::CopiedUp { .. }))
+    }
+}
+
+impl From<io::Error> for FileError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
     }
 }
 
@@ -128,6 +134,7 @@ impl Resolver {
         if self.targets.has_kind(TargetKind::Python) {
             self.plan_python(process, &process.mappings()?, Injection::Refused(why), None, &mut plan)?;
         }
+        process.is_still_there()?;
         Ok(plan)
     }
 
@@ -154,6 +161,7 @@ impl Resolver {
             let injection = if self.may_inject { Injection::Allowed } else { Injection::Forbidden };
             self.plan_python(process, &mappings, injection, of_relatives, &mut plan)?;
         }
+        process.is_still_there()?;
         Ok(plan)
     }
 

@@ -167,7 +167,7 @@ pub enum KernelRefusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exclusion {
     /// The kernel takes no probe on it.
-    #[error("{0}")]
+    #[error(transparent)]
     Refused(#[from] KernelRefusal),
     /// It traps several times in one execution.
     #[error("it traps once for each element")]

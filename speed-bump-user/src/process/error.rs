@@ -161,7 +161,7 @@ pub enum ProcessError {
         /// The file below /proc/PID.
         file: &'static str,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// A file below /proc/PID is not what the kernel documents.
     #[error("/proc/{pid}/{file} is not as Linux writes it ({what}): is /proc a real procfs?")]

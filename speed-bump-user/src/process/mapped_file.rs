@@ -134,7 +134,7 @@ pub enum MappedFileError {
         /// The path as the process sees it.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

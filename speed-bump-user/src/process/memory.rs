@@ -41,7 +41,7 @@ pub enum MemoryError {
         /// Where.
         address: VirtualAddress,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -71,13 +71,19 @@ impl fmt::Display for VersionSource {
 pub enum InterpreterError {
     /// It claims to be an ELF file and is not a whole one.
     #[error("cannot read the ELF file: {0}; it is damaged or was cut short")]
-    Damaged(#[from] object::read::Error),
+    Damaged(object::read::Error),
     /// It evaluates Python code, but nothing in it tells the release.
     #[error(
         "holds a CPython of unknown version: no Py_Version, no version text, and a name without one; \
          is it a build of your own?"
     )]
     UnknownVersion,
+}
+
+impl From<object::read::Error> for InterpreterError {
+    fn from(error: object::read::Error) -> Self {
+        Self::Damaged(error)
+    }
 }
 
 /// The CPython that a 64-bit ELF file holds; `None` if it holds none or is no such file.

@@ -47,7 +47,7 @@ pub enum PerfMapError {
         /// The file as the process names it.
         path: PathBuf,
         /// What the system says; `InvalidInput` where it is no regular file.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The process's mappings could not be read, so that entries cannot be told from leftovers.
     #[error("cannot read the process's mappings to check {}: {source}", path.display())]
@@ -55,7 +55,7 @@ pub enum PerfMapError {
         /// The file as the process names it.
         path: PathBuf,
         /// What the caller met.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -41,14 +41,20 @@ pub enum SourceError {
         /// The file as the process names it.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// It keeps the parser busy.
     #[error("parsing was given up after {} s", PARSE_LIMIT.as_secs())]
     TooSlow,
     /// The grammar and the parser were built for different versions of tree-sitter: our own fault.
     #[error("the Python grammar does not fit the parser: {0}")]
-    Grammar(#[from] tree_sitter::LanguageError),
+    Grammar(tree_sitter::LanguageError),
+}
+
+impl From<tree_sitter::LanguageError> for SourceError {
+    fn from(error: tree_sitter::LanguageError) -> Self {
+        Self::Grammar(error)
+    }
 }
 
 /// A code object of a file.

@@ -23,7 +23,7 @@ pub enum TrampolineError {
         /// The trampoline.
         address: VirtualAddress,
         /// What the reader met.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// There is not exactly one indirect call among its instructions.
     #[error(

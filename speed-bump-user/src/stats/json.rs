@@ -29,7 +29,13 @@ pub enum JsonError {
     },
     /// The record could not be expressed.
     #[error("cannot express the report as JSON: {0}")]
-    Serialize(#[from] serde_json::Error),
+    Serialize(serde_json::Error),
+}
+
+impl From<serde_json::Error> for JsonError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Serialize(error)
+    }
 }
 
 impl From<PathBuf> for JsonOutput {

@@ -24,7 +24,6 @@ pub enum CompileError {
         /// The name pattern.
         pattern: String,
         /// What is wrong.
-        #[source]
         cause: PatternError,
     },
 }

@@ -20,6 +20,7 @@ use speed_bump_abi::maps;
 
 use super::{Capacity, Form, Hold, copies::Original, programs::Programs};
 use crate::{
+    causes::with_causes,
     kernel::TaskOffsets,
     sys::bpf::{self, LoadError},
 };
@@ -36,7 +37,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.aarc
 pub enum EngineError {
     /// aya could not parse the object or create its maps.
     #[error("cannot create the BPF maps: {}", with_causes(.0))]
-    Maps(#[from] EbpfError),
+    Maps(EbpfError),
     /// aya-obj could not relocate the object.
     #[error("the BPF object does not fit this loader ({0}); rebuild it with `cargo xtask ebpf`")]
     Object(String),
@@ -81,22 +82,19 @@ pub enum EngineError {
     Descriptor(io::Error),
     /// A map could not be read or written.
     #[error("cannot use a BPF map: {}", with_causes(.0))]
-    Map(#[from] MapError),
+    Map(MapError),
 }
 
-/// An error with all its causes on one line: aya's own messages leave the errno to the source.
-fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
+impl From<EbpfError> for EngineError {
+    fn from(error: EbpfError) -> Self {
+        Self::Maps(error)
     }
-    text
+}
+
+impl From<MapError> for EngineError {
+    fn from(error: MapError) -> Self {
+        Self::Map(error)
+    }
 }
 
 /// What [`load`] made.

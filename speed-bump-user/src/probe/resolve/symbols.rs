@@ -118,6 +118,7 @@ impl SymbolResolver {
                 found.remarks.extend(remarks);
             }
         }
+        process.is_still_there()?;
         Ok(found)
     }
 

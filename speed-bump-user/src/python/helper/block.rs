@@ -30,7 +30,7 @@ use crate::{python::version::PythonVersion, sys::shared_futex::FutexPage, units:
 pub enum BlockError {
     /// Reading or writing failed.
     #[error("the memory shared with the process cannot be used: {0}; has the process closed or cut it?")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// A new selector is longer than there is room for.
     #[error(
         "the new targets take {bytes} bytes and there is room for {room}: end this session and start another"
@@ -41,6 +41,12 @@ pub enum BlockError {
         /// Bytes there are.
         room: u64,
     },
+}
+
+impl From<io::Error> for BlockError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// What the helper reported last.
