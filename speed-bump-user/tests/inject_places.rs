@@ -17,7 +17,7 @@ use std::{
 };
 
 use fixture::{Running, is_root};
-use speed_bump_testing::{skip, wait::wait_for};
+use speed_bump_testing::{Fixture, skip, wait::wait_for};
 use speed_bump_user::{
     inject::{InjectError, Limits, inject},
     process::Process,
@@ -312,4 +312,37 @@ fn a_group_that_is_frozen_in_the_middle() {
     })
     .unwrap();
     running.end();
+}
+
+#[test]
+fn a_thread_with_descriptors_of_its_own() {
+    let source = "#define _GNU_SOURCE\n\
+        #include <pthread.h>\n\
+        #include <sched.h>\n\
+        #include <unistd.h>\n\
+        static void *waits(void *nothing) {\n\
+            if (unshare(CLONE_FILES) || write(1, \"\\n\", 1) != 1) return nothing;\n\
+            close(1);\n\
+            for (;;) pause();\n\
+        }\n\
+        int main(void) {\n\
+            pthread_t thread;\n\
+            if (pthread_create(&thread, 0, waits, 0)) return 1;\n\
+            for (volatile int busy = 1; busy;) ;\n\
+        }";
+    let program = Fixture::compile_text(source, &["-pthread"]).unwrap();
+    let running = Running::start_and_wait(&mut Command::new(program.program()));
+    let process = Process::open(running.pid()).unwrap();
+    // PIDFD_THREAD is known from Linux 6.9 on.
+    let flags = rustix::process::PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
+    let is_known = rustix::process::pidfd_open(rustix::process::getpid(), flags).is_ok();
+    match (support::inject_here(&process), is_known) {
+        (Ok(injected), true) => {
+            assert_ne!(injected.thread, process.pid(), "the other thread never waits");
+            support::check_and_leave(&process, &injected);
+        }
+        (Err(InjectError::OwnDescriptors { thread, .. }), false) => assert_ne!(thread, process.pid()),
+        (result, _) => panic!("{result:?}"),
+    }
+    assert!(process.is_alive());
 }
