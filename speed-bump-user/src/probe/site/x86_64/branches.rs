@@ -10,10 +10,10 @@ use crate::{
 };
 
 /// A function longer than this is not searched: 4 MiB, some 20 ms. Its symbol lies, or it is machine-made.
-const LONGEST_FUNCTION: u64 = 4 << 20;
+pub(super) const LONGEST_FUNCTION: u64 = 4 << 20;
 
 /// How many instructions outside the function are followed from its jumps.
-const OUTSIDE_LIMIT: usize = 16_384;
+pub(super) const OUTSIDE_LIMIT: usize = 16_384;
 
 /// The branches that concern the straight line from a function's entry.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! Hand-assembled functions, one for each way in which a site can be wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod edges;
 mod treatment;
 
 use proptest::prelude::*;

@@ -1,0 +1,92 @@
+//! Where a search ends, to the byte and to the instruction.
+
+use super::*;
+use crate::probe::site::x86_64::branches::{LONGEST_FUNCTION, OUTSIDE_LIMIT};
+
+#[test]
+fn a_symbol_right_behind_an_instruction_leaves_it_on_the_line() {
+    // endbr64; push rbp; L: pop rbp; ret
+    let text = Text::new("f3 0f 1e fa 55 5d c3").symbol(5, 0, false);
+    assert_eq!((text.site(), text.analyse().end), ((4, SiteKind::Push), LineEnd::Symbol(at(5))));
+}
+
+#[test]
+fn a_branch_right_behind_a_nop_leaves_it_whole() {
+    // nop5; L: dec edi; jne L; ret
+    assert_eq!(excluded(&Text::new("0f 1f 44 00 00 ff cf 75 fc c3"), 0), None);
+    // nop5; dec edi; jne into its last byte; ret
+    let inside = Text::new("0f 1f 44 00 00 ff cf 75 fb c3");
+    assert_eq!(excluded(&inside, 0), Some(Exclusion::Reached { from: at(7), to: at(4) }));
+}
+
+#[test]
+fn a_save_is_trusted_up_to_the_first_branch() {
+    for (hex, trusted, why) in [
+        ("31 c9 90 53 ff cf 75 fc ff e0", true, "xor; nop; push rbx; L: dec edi; jne L; jmp rax"),
+        ("31 c9 90 53 5b 75 fc ff e0", false, "xor; nop; L: push rbx; pop rbx; jne L; jmp rax"),
+        ("31 c9 90 85 c0 53 5b 75 fa ff e0", false, "xor; nop; L: test; push rbx; pop rbx; jne L; jmp rax"),
+    ] {
+        let text = Text::new(hex);
+        let site = if trusted { (2, SiteKind::Nop) } else { (0, SiteKind::SingleStep) };
+        assert_eq!(text.site(), site, "{why}");
+        let exactness = if trusted { Exactness::Once } else { Exactness::Unproven };
+        assert_eq!(text.choose().unwrap().exactness, exactness, "{why}");
+    }
+}
+
+#[test]
+fn nothing_is_known_of_a_function_without_a_size() {
+    let exactness = |text: Text| text.choose().unwrap().exactness;
+    assert_eq!(exactness(Text::new("89 f8 c3")), Exactness::Once);
+    assert_eq!(exactness(Text::new("89 f8 c3").size(None)), Exactness::Unproven);
+}
+
+#[test]
+fn the_longest_function_is_searched_and_no_longer_one() {
+    let longest = Text::new("89 f8 90 c3").size(LONGEST_FUNCTION);
+    assert_eq!(longest.site(), (2, SiteKind::Nop));
+    let longer = Text::new("89 f8 90 c3").size(LONGEST_FUNCTION + 1);
+    assert_eq!(excluded(&longer, 2), Some(Exclusion::Unproven(Doubt::TooMuchCode)));
+}
+
+#[test]
+fn so_much_code_is_followed_outside() {
+    // mov; nop; jmp to the next instruction, outside: nops, and ret.
+    for (outside, doubt) in [(OUTSIDE_LIMIT, None), (OUTSIDE_LIMIT + 1, Some(Doubt::TooMuchCode))] {
+        let mut text = Text::new("89 f8 90 e9 00 00 00 00").size(8);
+        text.bytes.extend(std::iter::repeat_n(0x90, outside - 1).chain([0xc3]));
+        assert_eq!(excluded(&text, 2), doubt.map(Exclusion::Unproven), "{outside}");
+    }
+}
+
+#[test]
+fn code_outside_is_followed_as_far_as_it_runs() {
+    let indirect = |offset| Some(Exclusion::Unproven(Doubt::IndirectJump(at(offset))));
+    // mov; nop; test; je out; ret; and what lies there
+    for (outside, doubt, why) in [
+        ("90 ff e0", indirect(9), "nop; jmp rax"),
+        ("c3 ff e0", None, "ret, and what follows it"),
+        ("74 01 c3 ff e0", indirect(11), "je to jmp rax"),
+        ("e8 00 00 00 00 ff e0", indirect(13), "call; jmp rax"),
+        ("ff d0 ff e0", indirect(10), "call rax; jmp rax"),
+        ("89 f8 ff 25 00 00 00 00", indirect(10), "mov; jmp [rip]: no entry of a linkage table"),
+        ("eb fe ff e0", None, "jmp to itself"),
+        ("90 eb fd ff e0", None, "nop; jmp to it"),
+    ] {
+        let text = Text::new(&format!("89 f8 90 85 c0 74 01 c3 {outside}")).size(8);
+        assert_eq!(excluded(&text, 2), doubt, "{why}");
+    }
+    // nop, and then another function's entry: jmp rax is that one's.
+    let text = Text::new("89 f8 90 85 c0 74 01 c3 90 ff e0").size(8).symbol(9, 2, false);
+    assert_eq!(excluded(&text, 2), None);
+    // mov; nop; call out; ret | jmp rax: what is called returns.
+    assert_eq!(Text::new("89 f8 90 e8 01 00 00 00 c3 ff e0").size(9).site(), (2, SiteKind::Nop));
+}
+
+#[test]
+fn a_moved_piece_may_jump_to_the_entry() {
+    // mov; nop; ret | f.cold: jmp to the entry
+    let text = Text::new("89 f8 90 c3 eb fa").size(4).symbol(4, 2, true);
+    assert_eq!(text.choose().unwrap().exactness, Exactness::Repeats);
+    assert_eq!(text.analyse().jump_to_entry, Some(at(4)));
+}
