@@ -367,3 +367,19 @@ impl Analysis {
         reason
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_exactness_have_words_of_their_own() {
+        let kinds = SiteKind::ALL.map(|kind| kind.to_string());
+        let expected =
+            ["5-byte nop", "nop", "long nop", "push", "jump", "conditional jump", "call", "single step"];
+        assert_eq!(kinds, expected);
+        let exactness = [Exactness::Once, Exactness::Unproven, Exactness::Repeats].map(|it| it.to_string());
+        assert_eq!(exactness[0], "once a call");
+        assert!(exactness[1].contains("as far as") && exactness[2].contains("a jump to the entry"));
+    }
+}

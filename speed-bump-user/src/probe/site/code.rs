@@ -274,6 +274,25 @@ mod tests {
     }
 
     #[test]
+    fn functions_with_handlers_are_those_with_data_for_their_language() {
+        // A description of what follows (Linux Standard Base 5.0, "Common Information Entry Format"), and one of a
+        // function: its start and length as absolute words; the second with a place of its handlers' table.
+        let plain =
+            [&[16, 0, 0, 0, 0, 0, 0, 0, 1], b"zR\0".as_slice(), &[1, 0x78, 16, 1, 3, 0, 0, 0]].concat();
+        let function = [16, 0, 0, 0, 24, 0, 0, 0, 0, 0x10, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0];
+        let with_handlers =
+            [&[16, 0, 0, 0, 0, 0, 0, 0, 1], b"zLR\0".as_slice(), &[1, 0x78, 16, 2, 3, 3, 0]].concat();
+        let handled = [20, 0, 0, 0, 24, 0, 0, 0, 0, 0x20, 0, 0, 0x30, 0, 0, 0, 4, 0, 0x50, 0, 0, 0, 0, 0];
+        let section = [&plain, function.as_slice(), &with_handlers, &handled, &[0; 4]].concat();
+        let found = |bytes: &[u8]| LandingPads::of_eh_frame(bytes, VirtualAddress(0x9000));
+        assert_eq!(found(&section), LandingPads::Of(vec![0x2000..0x2030]));
+        assert_eq!(found(&[&plain, function.as_slice(), &[0; 4]].concat()), LandingPads::Of(Vec::new()));
+        // Cut short, or of a description that is not there.
+        assert_eq!(found(&section[..section.len() - 8]), LandingPads::Anywhere);
+        assert_eq!(found(&function), LandingPads::Anywhere);
+    }
+
+    #[test]
     fn bytes_end_with_their_segment() {
         let text = [1, 2, 3, 4];
         let map = CodeMap::new(

@@ -90,3 +90,20 @@ fn a_moved_piece_may_jump_to_the_entry() {
     assert_eq!(text.choose().unwrap().exactness, Exactness::Repeats);
     assert_eq!(text.analyse().jump_to_entry, Some(at(4)));
 }
+
+#[test]
+fn a_site_must_be_cheaper_by_more_than_a_tenth() {
+    // endbr64; push rbp; ret: the push is a site. mov [rsp - 8], rdi; nop5; ret: the nop is none.
+    let (push, nop) = (Text::new("f3 0f 1e fa 55 c3"), Text::new("48 89 7c 24 f8 0f 1f 44 00 00 c3"));
+    for (other, cheaper) in
+        [(1, true), (100, true), (899, true), (900, false), (1_000, false), (1_001, false)]
+    {
+        let cost = |kind| Nanos(if kind == SiteKind::SingleStep { 1_000 } else { other });
+        let taken = push.analyse().choose(&cost).unwrap();
+        assert_eq!(taken.offset_in_function, if cheaper { 4 } else { 0 }, "{other}");
+        let passed_over = nop.analyse().choose(&cost).unwrap();
+        assert_eq!(passed_over.offset_in_function, 0, "{other}");
+        assert_eq!(passed_over.reason.contains("would be cheaper"), cheaper, "{other}");
+        assert_eq!(passed_over.reason.contains("nothing is cheaper"), !cheaper, "{other}");
+    }
+}
