@@ -59,3 +59,27 @@ impl fmt::Display for SelectorError {
 }
 
 impl core::error::Error for SelectorError {}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString as _;
+
+    use super::*;
+
+    #[test]
+    fn every_error_says_what_is_wrong() {
+        for (error, words) in [
+            (SelectorError::NotASelector, &["no selector"][..]),
+            (SelectorError::Version { found: 77 }, &["version 77", "version 1 is read"]),
+            (SelectorError::Length { found: 77 }, &["length", "77 bytes"]),
+            (SelectorError::TargetLines { found: 77 }, &["do not add up", "77 targets"]),
+            (SelectorError::Checksum, &["changed after it was compiled"]),
+            (SelectorError::Pattern(77), &["pattern 77", "corrupt"]),
+            (SelectorError::Module(77), &["module 77", "corrupt"]),
+            (SelectorError::Line(77), &["line 77", "corrupt"]),
+        ] {
+            let text = error.to_string();
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        }
+    }
+}

@@ -61,4 +61,14 @@ mod tests {
         assert!(!Fingerprint::of("").contains(&exact));
         assert!(Fingerprint::of("").contains(&Fingerprint::default()));
     }
+
+    #[test]
+    fn every_missing_pair_counts() {
+        let none = Fingerprint::default();
+        for needed in [[1, 0, 0, 0], [0, 0, 0, 1 << 63], [1, 1, 0, 0], [5, 4, 0, 5]] {
+            assert!(!none.contains(&Fingerprint(needed)), "{needed:?}");
+            assert!(Fingerprint([7, 7, 7, 5 | 1 << 63]).contains(&Fingerprint(needed)), "{needed:?}");
+        }
+        assert!(!Fingerprint([3, 3, 3, 3]).contains(&Fingerprint([3, 3, 3, 7])));
+    }
 }

@@ -253,6 +253,8 @@ mod tests {
         assert_eq!(map.overlap(&(0x20..0x24)), 0x10..0x50);
         assert_eq!(map.overlap(&(0x10..0x40)), 0x10..0x50);
         assert_eq!(map.overlap(&(0x60..0x70)), 0x60..0x70);
+        assert_eq!(map.overlap(&(0x25..0x26)), 0x10..0x50, "no symbol begins there");
+        assert_eq!(map.overlap(&(0x70..0x71)), 0x70..0x71, "what ends there does not overlap");
         assert_eq!(map.next_symbol(0x10), Some(0x20));
         assert_eq!(map.next_symbol(0x70), None);
         assert!(map.is_entry(0x70) && !map.is_entry(0x71));
