@@ -47,7 +47,7 @@ pub enum Lack {
     #[error("no BPF programs at probes")]
     BpfEvents,
     /// Ring buffers, by which the programs tell of what happens.
-    #[error("no BPF ring buffers, by which the programs tell of forks and execs")]
+    #[error("no BPF ring buffers, through which the programs report forks and execs")]
     RingBuffers,
     /// BPF programs may not read kernel memory.
     #[error("the kernel is locked down (confidentiality): BPF programs may not read its memory")]
@@ -78,7 +78,7 @@ impl KernelError {
             (_, Some(option)) => format!("use a kernel built with {option}=y"),
             (Lack::Sysfs, _) => "mount sysfs on /sys (in a container: the host's)".to_owned(),
             (Lack::KernelReads, _) => "boot with lockdown=integrity, or without Secure Boot".to_owned(),
-            _ => "use Linux 5.8 or later; all delays and sources are there from 5.17 on".to_owned(),
+            _ => "use Linux 5.8 or later; from 5.17 on delays and entry sources have no limits".to_owned(),
         }
     }
 

@@ -58,8 +58,7 @@ pub enum PresenceError {
     Failed(String),
     /// The interpreter's lock was not to be had.
     #[error(
-        "the helper is in, and the interpreter of process {pid} did not let it run within {limit}: some thread \
-         holds its lock for long; try again when it is less busy"
+        "the helper is loaded, but the interpreter of process {pid} did not let it run within {limit}: a thread holds its lock for long; try again when the process is less busy"
     )]
     Overdue {
         /// The process.

@@ -364,7 +364,7 @@ impl Session {
         }
         for text in missing {
             self.warn(format!(
-                "{text}; functions that come later are taken up, and `list` names the nearest"
+                "{text}; functions that are loaded later are covered, and `list` names the nearest"
             ));
         }
         Ok(())

@@ -27,7 +27,7 @@ fn loaded_functions_are_named_before_anything_is_slowed() {
             // Never called: only the helper knows it.
             "\n  late (",
             ", entry helper",
-            "a later target selects it too and yields: number 2",
+            "a later target selects it too, but does not get it: number 2",
         ] {
             assert!(run.stdout.contains(part), "{python}: no `{part}` in {}", run.stdout);
         }

@@ -261,7 +261,7 @@ fn other_peoples_targets_are_left_alone() {
     let (code, said) = refused(service.pid(), "native:*/service:cold\nnative:*/service:hot\n", &KMOD);
     assert_eq!(code, Some(4), "{said}");
     assert!(
-        said.contains("is a target of somebody else in the kernel module already (7ns for all"),
+        said.contains(":hot in the kernel module already (7ns for all"),
         "{said}"
     );
     assert_eq!((module.listing().unwrap(), notes()), (before, 0));

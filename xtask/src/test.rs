@@ -53,16 +53,15 @@ const OPTIONAL: [Need; 1] = [Need {
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Install and fetch nothing: what is missing is skipped, or fails.
+    /// Install and download nothing: what is missing is skipped, or fails.
     #[arg(long)]
     offline: bool,
-    /// Run end-to-end tests in virtual machines with Debian's kernels instead: all, 6.1, 6.12, 7.2.
-    #[arg(long, value_name = "KERNEL", value_parser = vm::parse_selection)]
+    #[arg(long, value_name = "KERNEL", value_parser = vm::parse_selection, help = vm::help())]
     vm: Option<vm::Selection>,
-    /// With --vm: fetch newer kernels and packages, even where some are there.
+    /// With --vm: fetch newer kernels and packages, even if some are cached.
     #[arg(long, requires = "vm")]
     update: bool,
-    /// With --vm and one kernel: a shell in the guest, with the tests beside it, instead of running them.
+    /// With --vm and one kernel: open a shell in the guest instead of running the tests there.
     #[arg(long, requires = "vm", conflicts_with = "write_table")]
     shell: bool,
     /// With --vm: write the results into README.md.
@@ -71,8 +70,8 @@ pub(crate) struct Options {
     /// Do not ask for root: tests that need it are skipped.
     #[arg(long)]
     no_root: bool,
-    /// Arguments for `cargo test`, such as `-p speed-bump-user targets::`. Default: the whole workspace. With --vm:
-    /// test programs to run whole, such as `native_functions`. Default: chosen tests of all that run there.
+    /// Arguments for `cargo test`, such as `-p speed-bump-user targets::`. Default: the whole workspace. With --vm: test
+    /// programs of which all tests run, such as `native_functions`. Default: chosen tests of all that run there.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     cargo: Vec<String>,
 }

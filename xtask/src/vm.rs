@@ -58,6 +58,12 @@ pub(crate) struct Options<'a> {
     pub(crate) write_table: bool,
 }
 
+/// What `--vm` does, and which kernels it knows.
+pub(crate) fn help() -> String {
+    let names: Vec<_> = SERIES.iter().map(|series| series.name).collect();
+    format!("Run end-to-end tests on Debian's kernels instead, in virtual machines: all, {}", names.join(", "))
+}
+
 /// Reads the name of a kernel, or `all`.
 pub(crate) fn parse_selection(name: &str) -> Result<Selection, String> {
     let selected: Vec<_> = SERIES.iter().filter(|series| name == "all" || name == series.name).collect();

@@ -15,56 +15,61 @@ const ABOUT: &str =
 
 const EXAMPLES: &str = "\
 Examples:
-  # Every call of matching functions loses 10 us, until Ctrl-C
+  # Delay every call of matching functions by 10 us, until Ctrl-C
   sudo speed-bump-ebpf --pid 4711 --targets targets.txt --delay 10us
 
   # Warm up 5 s, delay for 30 s, keep the numbers
   sudo speed-bump-ebpf --pid 4711 --targets targets.txt --delay 50us \\
       --start-after 5s --duration 30s --json session.json
 
-  # What would be selected, at which probe sites, at what cost? Slows nothing
+  # See what would be selected, at which probe sites, at what cost; slows nothing down
   sudo speed-bump-ebpf list --pid 4711 --targets targets.txt
 
   # Start a program, and cover it from its first instruction
   sudo speed-bump-ebpf run --targets targets.txt --delay 10us -- python3 app.py
 
-  # What works on this machine, and in this process?
+  # See what works on this machine, and in this process
   sudo speed-bump-ebpf doctor --pid 4711
 
 A targets file has one target per line, `[kind:]module_pattern:name_pattern [key=value ...]`:
-  */vllm/worker/*:ModelRunner.*        # Python functions, by file and qualified name
-  native:*/libcuda.so*:cuLaunch*       # native functions
-  usdt:*/libc.so.6:libc:setjmp         # USDT probes
+  # Python functions, by file and qualified name, or by module
+  */vllm/worker/*:ModelRunner.*
   json.decoder:* delay=2us frequency=10
-  !*:*.__repr__                        # not these
+  # native functions
+  native:*/libcuda.so*:cuLaunch*
+  # USDT probes
+  usdt:*/libc.so.6:libc:setjmp
+  # not these
+  !*:*.__repr__
 
 Environment (defaults for the flags):
   SPEED_BUMP_TARGETS, SPEED_BUMP_DELAY_NS, SPEED_BUMP_FREQUENCY, SPEED_BUMP_START_MS,
   SPEED_BUMP_DURATION_MS
 
 Exit codes:
-  0  done: window closed, stopped by a signal, or the target ended; everything is detached
+  0  done: the window closed, a signal stopped it, or the target ended; everything is detached
   2  wrong flags, wrong targets file, or a process that cannot be a target
   3  --strict, and a target selects nothing
-  4  missing privilege, or the kernel or the target's build lacks what is needed
-  5  the process was gone before anything was attached";
+  4  a privilege is missing, or the kernel or the target's build lacks something
+  5  the process ended before anything was attached";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  # From the first line of the program on; the report follows when it has ended
+  # Cover a program from its first line on; print the report when it has ended
   sudo speed-bump-ebpf run --targets targets.txt --delay 10us -- python3 app.py --port 8000
 
-  # As another user, through whatever starts it; let it warm up for 20 s, then delay for a minute
+  # Run a start script as another user; let it warm up for 20 s, then delay for a minute
   sudo speed-bump-ebpf run --user www-data --targets targets.txt --start-after 20s --duration 60s \\
       -- nice ./start.sh
 
-Signals that are sent to the tool are passed on to the command (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
-SIGALRM, SIGWINCH); what a terminal sends, it sends to both.
+Signals that are sent to the tool are passed on to the command: SIGINT, SIGTERM, SIGHUP,
+SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH. A terminal sends its signals to both.
 
 Exit codes:
   that of the command; 128+N if signal N ended it
-  127  the command is not found, and 126: it cannot be executed
-  2, 4 as without `run`: the command was not started";
+  126   the command cannot be executed
+  127   the command was not found
+  2, 4  as without `run`: the command was not started";
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -79,7 +84,7 @@ Exit codes:
     disable_help_subcommand = true
 )]
 pub struct Cli {
-    /// What to do; without a command: attach
+    /// What to do; attach, if no command is given
     #[command(subcommand)]
     pub command: Option<Command>,
 
@@ -87,7 +92,7 @@ pub struct Cli {
     #[command(flatten)]
     pub attach: AttachArgs,
 
-    /// Say more on standard error, also where that is no terminal; twice: every step
+    /// Say more on standard error, also if that is no terminal; twice: every step
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -95,15 +100,15 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show what each target selects, where the probes would go and what they cost; attaches nothing. To name the
-    /// functions of a Python process it loads the helper there, which leaves again (not with --no-inject)
+    /// Show what each target selects, where the probes would go and what they would cost; attaches nothing. To name
+    /// the functions of a Python process it loads the helper there for a moment, unless --no-inject is given
     List(ListArgs),
-    /// Start a command and cover it from its first instruction: start-up code, and what it forks
+    /// Start a command and cover it from its first instruction, with the processes that it starts
     #[command(after_long_help = RUN_EXAMPLES)]
     Run(RunArgs),
     /// Check kernel, privileges and, with --pid, what would work in that process
     Doctor(DoctorArgs),
-    /// Measure what a probe costs on this machine, by kind of instruction
+    /// Measure what a probe costs on this machine, for each kind of instruction
     Calibrate(CalibrateArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
@@ -118,7 +123,7 @@ pub struct ProcessArgs {
     #[arg(long = "pid", value_name = "PID", required = true)]
     pub pids: Vec<Pid>,
 
-    /// Fail when a target selects nothing, before anything is attached
+    /// Fail if a target selects nothing, before anything is attached
     #[arg(long)]
     pub strict: bool,
 }
@@ -130,36 +135,35 @@ pub struct SelectArgs {
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
 
-    /// Spin per trigger, as 500ns, 10us, 1.5ms, 2s; a bare number is nanoseconds; at most 10s
+    /// Delay of each call, such as 500ns, 10us, 1.5ms, 2s; a bare number is nanoseconds; at most 10s
     /// [env: SPEED_BUMP_DELAY_NS] [default: 1us]
     #[arg(long, value_name = "TIME", value_parser = delay)]
     pub delay: Option<Nanos>,
 
-    /// How Python calls become visible: `helper`, `perf-map`, `usdt`, or `auto`: the first of these that works
+    /// How Python calls are seen: `helper`, `perf-map`, `usdt`, or `auto`, the first of these that works
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub entry: EntryChoice,
 
-    /// Who spins: `bpf`, in the kernel; `signal`, the helper in the process, in user mode; `kmod`, the kernel module
-    /// speed_bump, which has to be loaded, for native functions alone; or `auto`: `signal` for delays above 1ms where the
-    /// helper is in, else `bpf`
+    /// Who spins: `bpf`, the BPF program in the kernel; `signal`, the helper in the process, in user mode; `kmod`, the
+    /// kernel module speed_bump, which has to be loaded, for native functions only; or `auto`, which is `signal` for
+    /// delays above 1ms if the helper is loaded, and otherwise `bpf`
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub engine: EngineChoice,
 
-    /// With `--engine kmod`: take upstream's module (speed-bump-native-kmod) too. A program that the kernel starts by
-    /// itself hangs for ever there if it calls a selected function: select functions of your own programs alone
+    /// With `--engine kmod`: use upstream's module (speed-bump-native-kmod) too. With that module a program that the
+    /// kernel starts hangs for ever if it calls a selected function, so select functions of your own programs only
     #[arg(long)]
     pub accept_upstream_module: bool,
 
-    /// Never inject the helper into a Python process
+    /// Never load the helper into a process
     #[arg(long)]
     pub no_inject: bool,
 
-    /// How long a thread of a Python process may take to come to a point where it can be borrowed to load the
-    /// helper
+    /// How long to wait until a thread of the process can be stopped safely to load the helper
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "2s")]
     pub inject_timeout: Duration,
 
-    /// Accept a targets file without targets
+    /// Accept a targets file that has no targets
     #[arg(long)]
     pub allow_empty: bool,
 }
@@ -187,7 +191,7 @@ pub struct SessionArgs {
     #[arg(long, value_name = "N")]
     pub frequency: Option<NonZeroU64>,
 
-    /// Delay nothing for this long after the attach, as 500ms, 5s [env: SPEED_BUMP_START_MS] [default: 0]
+    /// Delay nothing for this long after the attach, such as 500ms, 5s [env: SPEED_BUMP_START_MS] [default: 0]
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub start_after: Option<Duration>,
 
@@ -196,7 +200,7 @@ pub struct SessionArgs {
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub duration: Option<Duration>,
 
-    /// Cover child processes too, those that are there and those to come, also when they exec (the default)
+    /// Cover child processes too, present and future, and the programs that they execute (the default)
     #[arg(long, overrides_with = "no_children")]
     pub children: bool,
 
@@ -208,7 +212,7 @@ pub struct SessionArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Print errors and warnings alone
+    /// Print errors and warnings only
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -244,7 +248,7 @@ pub struct ListArgs {
     #[command(flatten)]
     pub select: SelectArgs,
 
-    /// Show every function, not the first of each target
+    /// Show all functions, not only the first of each target
     #[arg(long)]
     pub all: bool,
 }

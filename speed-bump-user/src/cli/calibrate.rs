@@ -69,7 +69,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
         }
         for kind in &table.deadly_in_children {
             print(format_args!(
-                "{kind}: left alone here, as children that were forked meanwhile would die of a probe there (tried)"
+                "{kind}: not used here, because forked children would die of a probe there (tried)"
             ));
         }
         print(format_args!("unselected: what a call that is only counted costs the target"));

@@ -154,7 +154,7 @@ pub(super) fn list(arguments: &ListArgs, environment: &Environment) -> Result<Ex
 pub(super) fn refuse_commands(select: &SelectArgs) -> Result<(), Failure> {
     if select.engine.is_kmod() {
         return Err(refusal(
-            "be told of a command that is not started yet: start it, and attach to it with --pid",
+            "delay a command that has not started yet: start it, and attach to it with --pid",
         ));
     }
     Ok(())

@@ -289,7 +289,7 @@ fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[Planned]) -> 
         let first = plan.functions.iter().find(|function| function.shadowed.contains(&index));
         let first = first.and_then(|function| resolver.targets().get(function.selected.target));
         let yields =
-            first.map(|first| format!("what it would select belongs to line {} already", first.line));
+            first.map(|first| format!("what it would select is selected by line {} already", first.line));
         reasons.extend(yields.as_deref());
         for reason in reasons.iter().take(3) {
             // Writing to a string cannot fail.
@@ -381,7 +381,7 @@ fn python_costs(
             let (calls, smallest) = (cost.unselected, cost.floor);
             let unselected = words::unselected_call(version);
             return format!(
-                "Python calls through the helper, if the process lets it in: a call of a matching function costs \
+                "Python calls through the helper, if it can be loaded: a call of a matching function costs \
                  about {calls}, the smallest delay is about {smallest} (measured here, and {HELPER_COST} for the \
                  helper); a call of any other Python function costs {unselected}"
             );

@@ -11,8 +11,7 @@ pub(super) fn checks(machine: &Machine) -> [Check; 3] {
 
 fn signal(machine: &Machine) -> Check {
     const NAME: &str = "engine signal";
-    const WAY_OUT: &str = "use --engine bpf, which delays everything; long delays then hold up whatever else is to \
-                           run on the processor";
+    const WAY_OUT: &str = "use --engine bpf, which delays everything; during long delays nothing else runs on the processor then";
     if let Support::Unknown(reason) = &machine.kernel.send_signal {
         return Check::skip(NAME, format!("cannot be tried: {reason}"));
     }
@@ -34,16 +33,14 @@ fn breakpoints(machine: &Machine) -> Check {
     match &machine.breakpoints {
         Ok(()) => Check::pass(
             NAME,
-            "`run` meets programs at their first instruction, and threads are met on their way \
-                                     out of native code",
+            "`run` stops programs at their first instruction, and threads can be stopped when they return from native code",
         ),
         Err(why) => Check::warn(
             NAME,
             format!(
-                "none can be set ({why}): `run` covers programs a little late, and threads in long native calls \
-                     are met less often"
+                "none can be set ({why}): `run` covers programs a little late, and threads in long native calls can be stopped less often"
             ),
-            "end the debuggers that use them; in a virtual machine, ask for debug registers",
+            "end debuggers that use them; in a virtual machine, enable debug registers",
         ),
     }
 }
@@ -55,8 +52,7 @@ fn five_byte_nops(kernel: &KernelFacts) -> Check {
     let detail = if kernel.version < REWRITES_NOPS {
         "a probe on one costs a trap, as on most instructions"
     } else {
-        "the kernel may make calls of those that are probed: cheaper than a trap, and left alone where forked children \
-         die of it, which is tried at each start (`calibrate` tells)"
+        "the kernel may turn a probed one into a call, which is cheaper than a trap; they are not used if forked children die of that, which is tried at each start (`calibrate` shows it)"
     };
     Check::pass("5-byte nops", detail)
 }

@@ -146,8 +146,7 @@ fn feature(kernel: &KernelFacts, name: &str, has: bool, answer: &Support, withou
 fn bpf_loop(kernel: &KernelFacts) -> Check {
     let longest = Nanos(Policy::PROGRAMS_SHARE_NS);
     let without = format!(
-        "delays above {longest} are the helper's (`--engine signal`), Python functions are seen through the helper alone, and \
-         what starts under `run` is not held until the tool is ready"
+        "delays above {longest} need the helper (`--engine signal`), Python functions are seen through the helper only, and programs that start under `run` are not held until the tool is ready"
     );
     feature(kernel, "bpf_loop", kernel.has_bpf_loop(), &kernel.bpf_loop, &without)
 }

@@ -63,7 +63,7 @@ fn perf_event_paranoid(kernel: &KernelFacts, privileges: &Privileges) -> Check {
             "use a kernel built with CONFIG_PERF_EVENTS=y",
         ),
         Some(level) if privileges.has(Capability::Perfmon) => {
-            Check::pass(name, format!("{level}; does not bind us, with CAP_PERFMON"))
+            Check::pass(name, format!("{level}; does not apply, with CAP_PERFMON"))
         }
         Some(level) => Check::skip(name, format!("{level}; uprobes need a capability whatever the level")),
     }
@@ -76,7 +76,7 @@ fn yama(kernel: &KernelFacts, privileges: &Privileges) -> Check {
         None => Check::pass(name, "no Yama"),
         Some(0) => Check::pass(name, "0: no restriction"),
         Some(scope @ 1..=2) if ptrace => {
-            Check::pass(name, format!("{scope}; does not bind us, with CAP_SYS_PTRACE"))
+            Check::pass(name, format!("{scope}; does not apply, with CAP_SYS_PTRACE"))
         }
         Some(scope @ 1..=2) => Check::warn(
             name,

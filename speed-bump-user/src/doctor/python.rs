@@ -68,7 +68,7 @@ fn check<'c>(
         Ok(EntrySource::Helper) => Check::pass(
             name,
             format!(
-                "CPython {version}; its functions show through the helper, which can be loaded into it; calls of \
+                "CPython {version}; its functions are seen through the helper, which can be loaded into it; calls of \
                  functions that no target selects cost {}{}",
                 words::unselected_call(version),
                 matched(calibration())
@@ -78,21 +78,20 @@ fn check<'c>(
             Some(why) => Check::warn(
                 name,
                 format!(
-                    "CPython {version}; its functions show through {source}, where every call of any function traps, \
-                     as the helper cannot be loaded into it"
+                    "CPython {version}; its functions are seen through {source}, where every call of any function traps; the helper cannot be loaded into it"
                 ),
                 why.clone(),
             ),
             None => {
                 let cost = calibration().map(|calibration| calibration.cost(SiteKind::Push).unselected);
                 let cost =
-                    cost.map_or_else(String::new, |cost| format!("; every call of any costs {cost} or more"));
-                Check::pass(name, format!("CPython {version}; its functions show through {source}{cost}"))
+                    cost.map_or_else(String::new, |cost| format!("; every call of any function costs {cost} or more"));
+                Check::pass(name, format!("CPython {version}; its functions are seen through {source}{cost}"))
             }
         },
         Err(why) => Check::warn(
             name,
-            format!("CPython {version}; its functions cannot be targets as it is"),
+            format!("CPython {version}; its functions cannot be targets in this process"),
             why.to_string(),
         ),
     })

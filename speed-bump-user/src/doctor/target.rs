@@ -66,7 +66,7 @@ fn namespaces(process: &Process) -> Check {
         Check::pass(
             name,
             format!(
-                "its own: {}; it knows itself as PID {pid}; paths are read as it sees them",
+                "its own: {}; its PID there is {pid}; paths are read as it sees them",
                 differing.join(", ")
             ),
         )
@@ -78,7 +78,7 @@ fn tracer(process: &Process) -> Check {
         Ok(None) => Check::pass("tracer", "none"),
         Ok(Some(tracer)) => Check::warn(
             "tracer",
-            format!("process {tracer} debugs it: breakpoints and our probes may meet, and it may be stopped"),
+            format!("process {tracer} debugs it: its breakpoints and our probes may be at the same place, and it may stop the process"),
             "detach the debugger if the numbers matter",
         ),
         Err(error) => unreadable("tracer", &error),

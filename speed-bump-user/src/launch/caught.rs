@@ -88,7 +88,7 @@ pub(super) fn to_entry(
         let is_over = || !is_interrupted && (matches!(aim, Aim::Leave(..)) || aim.is_late() || given_up());
         let stop = if let Some(stop) = first.take() { Some(stop) } else { tracee.wait_long(is_over)? };
         let Some(stop) = stop else {
-            let late = || Came::Past("it had begun when it could be stopped".to_owned());
+            let late = || Came::Past("it had started before it could be stopped".to_owned());
             let came = if aim.is_late() { late() } else { Came::Left };
             aim = aim.leave(came);
             is_interrupted = true;

@@ -17,7 +17,7 @@ pub enum StubError {
     #[error("cannot read the helper's image in the process: {0}")]
     Io(io::Error),
     /// It is no ELF file.
-    #[error("the helper's image in the process is none: {0}")]
+    #[error("the helper's image in the process cannot be used: {0}")]
     Elf(ElfError),
     /// It has no such stub.
     #[error(

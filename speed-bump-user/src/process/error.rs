@@ -150,7 +150,7 @@ pub enum ProcessError {
     /// The kernel has no `pidfd_open`, or a sandbox hides it.
     #[error(
         "this kernel has no pidfd_open (Linux 5.3 and later have it; some container sandboxes block it): \
-         without it a PID could be reused under our hands; use a newer kernel or run outside the sandbox"
+         without it a PID could be reused while the tool uses it; use a newer kernel or run outside the sandbox"
     )]
     NoPidfd,
     /// A file below /proc/PID could not be read.

@@ -156,8 +156,7 @@ impl Session {
         if is_musl(process) {
             self.cover_or_warn(own, &plan, None)?;
             self.warn(format!(
-                "process {pid}: its C library (musl) is not ready to load the helper before the program runs; it is brought \
-                 in as soon as it can be, and calls until then are not seen"
+                "process {pid}: its C library (musl) is not ready to load the helper before the program runs; it is loaded as soon as possible, and calls until then are not seen"
             ));
             self.join_later(pid);
             if is_command {
@@ -191,8 +190,7 @@ impl Session {
                     return Ok(At::Runs);
                 }
                 self.warn(format!(
-                    "process {pid}: the helper could not be brought in before Python began: {error}; it is brought in as \
-                     soon as it can be, and calls until then are not seen"
+                    "process {pid}: the helper could not be loaded before Python began: {error}; it is loaded as soon as possible, and calls until then are not seen"
                 ));
                 self.join_later(pid);
                 Ok(At::Runs)

@@ -303,7 +303,7 @@ impl KmodSession {
         }
         let interrupted: u64 = self.counts.iter().flatten().map(|counts| counts.interrupted).sum();
         if interrupted > 0 {
-            self.warn(format!("delays that ended early, with the session, with their processes or as somebody disabled the module: {interrupted}"));
+            self.warn(format!("{interrupted} delays ended early: with the session, with their process, or because somebody disabled the module"));
         }
     }
 

@@ -39,13 +39,13 @@ pub(super) fn check(
 fn lack(form: Form, delay: Nanos, frequency: u64, is_signalled: bool) -> Option<String> {
     if frequency > 1 && !form.counts_for_frequency() {
         return Some(
-            "every n-th call cannot be told here: use frequency=1, or Linux 5.15 or later".to_owned(),
+            "this kernel does not allow frequency=: use frequency=1, or Linux 5.15 or later".to_owned(),
         );
     }
     let longest = form.longest_spin()?;
     (delay > longest && !is_signalled).then(|| {
         format!(
-            "a delay of {delay} cannot be spun in this kernel, which does at most {longest}: use `--engine signal`, which spins \
+            "a delay of {delay} cannot be spun in this kernel, which allows at most {longest}: use `--engine signal`, which spins \
              it in the process, or Linux 5.17 or later"
         )
     })

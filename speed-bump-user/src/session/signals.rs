@@ -87,15 +87,13 @@ impl Signals {
             list(&mut self.assigned.iter().filter(|signal| signal.is_deadly()).map(|signal| signal.delay));
         if !deadly.is_empty() {
             limits.push(format!(
-                "delays of {deadly} need real-time signals, as SIGURG is for one delay, in processes that do not use it: a process \
-                 that gives up the handler of such a signal at the very moment when one is on its way dies of it"
+                "delays of {deadly} need real-time signals, because SIGURG serves one delay only, and only in processes that do not use it; a process that removes the handler of a real-time signal while one is on its way is killed by it"
             ));
         }
         let spun = list(&mut delays.iter().copied().filter(|delay| self.of(*delay).is_none()));
         if !spun.is_empty() {
             limits.push(format!(
-                "delays of {spun} are spun in the kernel and hold up what else is to run on the processor, as SIGURG is for one \
-                 delay, in processes that do not use it; `--engine signal` takes real-time signals as well"
+                "delays of {spun} are spun in the kernel, where nothing else runs on the processor meanwhile, because SIGURG serves one delay only, and only in processes that do not use it; `--engine signal` uses real-time signals too"
             ));
         }
         limits

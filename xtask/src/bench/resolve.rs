@@ -26,7 +26,7 @@ pub(super) fn run(tool: &Path) -> Result<ExitCode> {
     let megabytes = fs::metadata(&library.path).context("the library is gone")?.len() / 1_000_000;
     let calibration = calibration_time(tool)?;
     println!("{FUNCTIONS} functions in {megabytes} MB; `list`, median of {RUNS} runs");
-    println!("starting and calibrating, taken off below: {:.3} s", calibration.as_secs_f64());
+    println!("starting and calibrating, subtracted below: {:.3} s", calibration.as_secs_f64());
 
     let globs = [
         ("one glob, 1 function", "native:*/libbig.so:torch::autograd::function_04711*\n".to_owned(), true),

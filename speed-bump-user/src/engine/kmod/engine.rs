@@ -212,7 +212,7 @@ impl KmodEngine {
                 warnings.push(format!("{name}: somebody else has removed it from the kernel module; its calls are not in the report"));
             } else if matches!(file, Some(FileState::Replaced | FileState::Modified)) {
                 let path = name.path().display();
-                warnings.push(format!("{path} is another file than when the session began: calls in what is there now were not delayed"));
+                warnings.push(format!("{path} was replaced or written to during the session: calls in what is there now were not delayed"));
             }
         }
         Ok(Left { counts, warnings })

@@ -81,7 +81,7 @@ pub enum KmodError {
     Name(#[from] NameError),
     /// Somebody else has the target.
     #[error(
-        "{name} is a target of somebody else in the kernel module already ({terms}), and is left alone: leave it out with a \
+        "somebody else has the target {name} in the kernel module already ({terms}): leave it out with a \
          line `!…` in the targets file, or remove it there (echo '-{name}' > {})", .file.display()
     )]
     Taken {
@@ -123,7 +123,7 @@ pub enum KmodError {
         pid: Pid,
     },
     /// What is set in the module could not be noted, so that nobody could clean up after us.
-    #[error("cannot keep {}, by which a later run takes away what a killed one has left in the kernel module: {error}", .file.display())]
+    #[error("cannot write {}, which a later run needs to remove what a killed one has left in the kernel module: {error}", .file.display())]
     Record {
         /// The file.
         file: PathBuf,

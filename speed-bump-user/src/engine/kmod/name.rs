@@ -30,7 +30,7 @@ pub enum NameError {
         symbol: String,
     },
     /// A space would end the name, and a control character the command.
-    #[error("the kernel module's commands cannot say `{text}`, which has {what}: use --engine bpf")]
+    #[error("the kernel module's commands cannot express `{text}`, which has {what}: use --engine bpf")]
     Unspeakable {
         /// The path or the symbol.
         text: String,

@@ -47,13 +47,13 @@ pub(super) fn recover_locked(
                 let released = release(module, records, &record, lock)?;
                 let back = if released.disabled { ", and disabled it again" } else { "" };
                 told.push(format!(
-                    "process {tool} of this tool was killed; removed {} targets of its from the kernel module{back}",
+                    "process {tool} of this tool was killed; removed {} targets that it left in the kernel module{back}",
                     released.removed
                 ));
                 told.extend(released.warnings);
             }
             Ok(Life::Elsewhere) => told.push(format!(
-                "a tool in another PID namespace has set targets in the kernel module, and is left alone (its PID there is {tool})"
+                "speed-bump-ebpf in another PID namespace (process {tool} there) has targets in the kernel module; they are not touched"
             )),
             // It lives, or nobody knows.
             Ok(Life::Lives) | Err(_) => {}

@@ -38,8 +38,7 @@ pub(super) fn explain(
             Some(address) => match describe(elf, path, mappings, address) {
                 Some(name) => format!("in this process it resolved to {name}; name that"),
                 None => format!(
-                    "in this process it resolved to code at {address} that no symbol names: install the \
-                     file's debug symbols, and name what stands there"
+                    "in this process it resolved to code at {address} that no symbol names: install the file's debug symbols, and name that function"
                 ),
             },
             None => {

@@ -180,7 +180,7 @@ impl FileSelection {
         };
         let remark = match site.exactness {
             Exactness::Once => site.reason,
-            Exactness::Unproven => format!("{}; that each call passes here once is not proven", site.reason),
+            Exactness::Unproven => format!("{}; it is not proven that each call passes here once", site.reason),
             Exactness::Repeats => site.reason,
         };
         let site = PlannedSite {

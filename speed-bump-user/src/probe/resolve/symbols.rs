@@ -149,7 +149,7 @@ impl SymbolResolver {
         let Some(path) = reached(process, &file) else {
             let path = file.path().display();
             let text = format!(
-                "{path} is not the file any more that process {} runs, or has no name: restart the process, or use --engine bpf",
+                "{path} is no longer the file that process {} runs, or has no name: restart the process, or use --engine bpf",
                 process.pid()
             );
             let mut targets: Vec<_> =
@@ -386,7 +386,7 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found.functions, []);
-        assert!(texts(&found).contains("not the file any more"), "{}", texts(&found));
+        assert!(texts(&found).contains("is no longer the file"), "{}", texts(&found));
     }
 
     #[test]

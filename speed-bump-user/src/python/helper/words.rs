@@ -8,9 +8,9 @@ use crate::python::version::PythonVersion;
 /// What a call of a function costs that no target selects, as docs/internals.md has it.
 pub fn unselected_call(version: PythonVersion) -> &'static str {
     if version.is_at_least(3, 12) {
-        "nothing by the documentation (sys.monitoring)"
+        "nothing, by its documentation (sys.monitoring)"
     } else {
-        "1 to 15ns by the documentation (PEP 523 hook)"
+        "1 to 15ns, by the documentation (PEP 523 hook)"
     }
 }
 
@@ -84,13 +84,11 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
         ),
         (
             notice::NAME_UNSURE,
-            "the qualified name of some functions was not to be found: the last component of the pattern was matched \
-             against their plain name",
+            "the qualified name of some functions was not found: the last component of the pattern was compared with their unqualified name",
         ),
         (
             notice::STACK_SHORT,
-            "a thread had used half of its C stack, of which CPython 3.11 takes more for each call that is seen: calls \
-             were not seen until it came back from there",
+            "a thread had used half of its C stack, and CPython 3.11 uses more of it for each call that is seen: calls were not seen until that thread had returned",
         ),
         (
             notice::LOADER_GONE,

@@ -72,7 +72,7 @@ mod tests {
         let python = "process 8 (python3): 2 functions\n    site /p+0x1: push rbp (push), floor 616ns\n\
             \nline 1: py:*:f\n  f, entry perf-map\n\nline 2: py:*:g\n";
         assert_eq!(parse(python, 2), Some(vec![site("push", 616.0), site("push", 616.0)]));
-        let helper = "process 9 (python3): engine bpf\n  Python calls through the helper, if the process lets it in: a call \
+        let helper = "process 9 (python3): engine bpf\n  Python calls through the helper, if it can be loaded: a call \
             of a matching function costs about 908ns, the smallest delay is about 981ns (measured here)\n\
             \nline 1: py:*:f\n  f, entry helper\n";
         assert_eq!(parse(helper, 1), Some(vec![site("stub", 981.0)]));
