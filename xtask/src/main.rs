@@ -17,6 +17,8 @@ mod soak;
 mod system;
 mod test;
 mod vm;
+#[cfg(test)]
+mod width;
 
 use std::process::ExitCode;
 

@@ -77,12 +77,12 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
             "floor:      the smallest delay of a trigger there; a shorter request is clamped to it"
         ));
         print(format_args!("overhead:   what a trigger costs around the spin; subtracted from every delay"));
-        let told = ["its look-ups take", "a walk over its memory after the last spins took"];
+        let told = ["the BPF program's look-ups take", "its walk over memory after the last spins took"];
         for (coldness, told) in calibration.coldness().iter().zip(told) {
             if let Some(line) = points(coldness) {
                 print(format_args!(
-                    "A trap that finds the caches cold costs more, which is subtracted as well. By what {told} ({} ns when \
-                     warm): {line}",
+                    "With cold caches a trap costs more, which is subtracted as well. If {told} longer than \
+                     {} ns: {line}",
                     coldness.warm_ns
                 ));
             }
@@ -96,7 +96,7 @@ fn points(coldness: &Coldness) -> Option<String> {
     let segments = coldness.segments.iter().filter(|segment| segment.length_ns > 0);
     let points = segments.scan(coldness.warm_ns, |told, segment| {
         *told += segment.length_ns;
-        Some(format!("{} at {told} ns", Nanos(coldness.more_ns(u64::from(*told)))))
+        Some(format!("{} more at {told} ns", Nanos(coldness.more_ns(u64::from(*told)))))
     });
     let points = points.collect::<Vec<_>>().join(", ");
     (!points.is_empty()).then_some(points)
