@@ -14,6 +14,12 @@ use speed_bump_testing::{
     wait::PATIENCE,
 };
 
+use speed_bump_user::{
+    inject::{self, InjectError},
+    process::Process,
+    units::Pid,
+};
+
 use mounts::{Layers, Mounter, unread_kernel_log};
 
 const TARGETS: &str = "native:*/merged/service:hot\n\
@@ -218,9 +224,8 @@ fn a_perf_map_that_the_kernel_makes_up_is_not_read() {
     };
     let before = unread_kernel_log();
     let session = Attached::start(service.pid(), "py:*/service.py:hot\n", &["--entry", "perf-map"]).unwrap();
-    session.wait_for("a file of procfs").unwrap();
     let ended = session.stop().unwrap();
-    assert!(unread_kernel_log() >= before);
+    assert!(unread_kernel_log() >= before, "{} bytes were left of {before}", unread_kernel_log());
     let warnings = ended.report["warnings"].to_string();
     let name = format!("/tmp/perf-{}.map", service.pid());
     assert!(warnings.contains(&name) && warnings.contains("a file of procfs"), "{warnings}");
@@ -244,10 +249,28 @@ fn a_source_file_that_the_kernel_makes_up_is_not_read() {
     let targets = "py:*/service.py:hot\n";
     let session = Attached::start(service.pid(), targets, &["-vv", "--entry", "usdt"]).unwrap();
     service.ask("call hot 40").unwrap();
-    session.wait_for("a file of procfs").unwrap();
+    session.wait_for("hot is covered").unwrap();
     let ended = session.stop().unwrap();
-    assert!(unread_kernel_log() >= before);
+    assert!(unread_kernel_log() >= before, "{} bytes were left of {before}", unread_kernel_log());
     assert_eq!(ended.counts(0).0, 40, "{}", ended.run.stderr);
     let name = format!("cannot read {}", source.display());
-    assert!(ended.run.stderr.contains(&name), "{}", ended.run.stderr);
+    let said = &ended.run.stderr;
+    assert!(said.contains(&name) && said.contains("a file of procfs"), "{said}");
+}
+
+#[test]
+fn a_link_to_our_proc_is_none_of_the_processs() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    const IDLE: &str = "#include <stdio.h>\nint main(void) { puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout); return getchar(); }\n";
+    let fixture = Fixture::compile_text(IDLE, &["-static"]).unwrap();
+    fs::set_permissions(fixture.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink("/proc", fixture.folder().join("proc")).unwrap();
+    let mut command = Command::new("chroot");
+    command.arg("--userspec=65534:65534").arg(fixture.folder()).arg("/program");
+    let service = Service::start(&mut command).unwrap();
+    let process = Process::open(Pid::new(service.pid()).unwrap()).unwrap();
+    let error = inject::would_try(&process).unwrap_err();
+    assert!(matches!(error, InjectError::NoProc { .. }), "{error}");
 }
