@@ -6,8 +6,10 @@
 mod bench;
 mod debian;
 mod demo;
+mod deny;
 mod ebpf;
 mod fuzz;
+mod kmod;
 mod packages;
 mod pythons;
 mod release;
@@ -42,13 +44,17 @@ enum Command {
     Bench(bench::Bench),
     /// Slow two functions of a small web service, and see which of them matters. Asks for root.
     Demo(demo::Options),
-    /// Note a program in a file, in place of running it.
-    #[command(hide = true)]
-    NoteProgram(root::Note),
+    /// Check the licences, versions and sources of all crates (cargo-deny, which is built once).
+    Deny,
     /// Build the BPF objects that the loader embeds, or check that they are what the source says.
     Ebpf(ebpf::Options),
     /// Give hostile input to everything that is read from a target, with cargo-fuzz. Needs a nightly Rust.
     Fuzz(fuzz::Options),
+    /// Build the kernel module in kmod/ for each of Debian's kernels that it is tested on. Needs root.
+    Kmod(kmod::Options),
+    /// Note a program in a file, in place of running it.
+    #[command(hide = true)]
+    NoteProgram(root::Note),
     /// Fetch Python packages from PyPI into target/python-packages, for tests.
     Packages(packages::Options),
     /// Fetch Debian's newer Pythons, and an old one, into target/pythons, for tests.
@@ -64,8 +70,10 @@ fn main() -> ExitCode {
         Command::AsRoot(options) => root::as_root(&options),
         Command::Bench(bench) => bench::run(&bench),
         Command::Demo(options) => demo::run(&options),
+        Command::Deny => deny::run().map(|()| ExitCode::SUCCESS),
         Command::Ebpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Kmod(options) => kmod::run(&options).map(|()| ExitCode::SUCCESS),
         Command::NoteProgram(options) => root::note(&options),
         Command::Packages(options) => packages::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Pythons(options) => pythons::run(&options).map(|()| ExitCode::SUCCESS),

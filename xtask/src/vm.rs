@@ -144,6 +144,19 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Builds the kernel module for each kernel that its tests run on: the kernel's release, and the module's file. With
+/// `update`, for newer kernels than those that are there.
+pub(crate) fn build_modules(update: bool) -> Vec<(String, Result<PathBuf>)> {
+    let build = |series: &'static Series| match kernel::ensure(series, update) {
+        Ok(kernel) => (kernel.release.clone(), module::ensure(series, &kernel, update)),
+        Err(error) => (series.name.to_owned(), Err(error)),
+    };
+    let runs_module = |series: &&Series| {
+        PROGRAMS.iter().any(|program| program.engine == Engine::Kmod && series.runs(program.name))
+    };
+    SERIES.iter().filter(runs_module).map(build).collect()
+}
+
 /// A kernel, and what is to run on it.
 struct Trial {
     series: &'static Series,

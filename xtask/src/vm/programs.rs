@@ -179,6 +179,7 @@ pub(super) const PROGRAMS: [Program; 14] = [
             "the_listing_is_whole",
             "files_are_found_whatever_becomes_of_them",
             "random_commands_do_no_harm",
+            "what_happens_at_once_does_no_harm",
         ],
         engine: Engine::Kmod,
     },
