@@ -1,12 +1,13 @@
 //! `cargo xtask test`: all tests, and an honest count of what ran.
 //!
 //! A test that this machine cannot run says so through `speed_bump_testing::skip`; libtest counts it as passed,
-//! and this command takes it out again.
+//! and this command takes it out again. What tests/skips.toml does not list may not be skipped: it has failed.
 
+pub(crate) mod skip_list;
 pub(crate) mod tally;
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead as _, BufReader},
     process::{Command, ExitCode, Stdio},
 };
@@ -20,10 +21,11 @@ use crate::{
     system::{self, Need},
     vm,
 };
+use skip_list::{Place, SkipList};
 use tally::Tally;
 
 /// What the tests run.
-const NEEDS: [Need; 6] = [
+const NEEDS: [Need; 8] = [
     Need { program: "gcc", package: "gcc", purpose: "to compile the programs that tests attach to" },
     Need {
         program: "/usr/include/stdio.h",
@@ -42,6 +44,12 @@ const NEEDS: [Need; 6] = [
         package: "python3",
         purpose: "the system's Python, a target of tests",
     },
+    Need {
+        program: "python3-config",
+        package: "python3-dev",
+        purpose: "the system's libpython, for programs with an interpreter in them",
+    },
+    Need { program: "make", package: "make", purpose: "to build kmod's parsers and run their tests" },
 ];
 
 /// What a single test runs, and is skipped without.
@@ -53,7 +61,7 @@ const OPTIONAL: [Need; 1] = [Need {
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Install and download nothing: what is missing is skipped, or fails.
+    /// Install and fetch nothing: of what is missing, Pythons and their packages are skipped, all else fails.
     #[arg(long)]
     offline: bool,
     #[arg(long, value_name = "KERNEL", value_parser = vm::parse_selection, help = vm::help())]
@@ -92,7 +100,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         if let Err(error) = system::ensure(&OPTIONAL) {
             eprintln!("warning: no musl for the tests: {error:#}");
         }
-        // Tests of a Python that cannot be had are skipped, and say so.
+        // What cannot be had, the tests skip; tests/skips.toml says what may be.
         if let Err(error) = pythons::ensure() {
             eprintln!("warning: not all Pythons for the tests: {error:#}");
         }
@@ -100,6 +108,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             eprintln!("warning: not all Python packages for the tests: {error:#}");
         }
     }
+    let list = SkipList::read()?;
+    let place = match env::var_os("CI") {
+        _ if options.offline => Place::Offline,
+        Some(_) => Place::Ci,
+        None => Place::Host,
+    };
     let skips = places::target().join("test-skips.txt");
     fs::create_dir_all(places::target())?;
     fs::write(&skips, "").with_context(|| format!("cannot write {}", skips.display()))?;
@@ -114,11 +128,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut success = true;
     let mut runs = root::split(cargo, options.no_root)?;
     for command in &mut runs.commands {
-        success = success && run_and_read(command, &mut tally)?;
+        success &= run_and_read(command, &mut tally)?;
     }
     tally
         .read_skips(&fs::read_to_string(&skips).with_context(|| format!("cannot read {}", skips.display()))?);
-    tally.finish(success);
+    tally.finish(success, &list, place);
+    if options.cargo.is_empty() {
+        tally.look_for_unused(&list, place);
+    }
     print!("\n{tally}");
     Ok(if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

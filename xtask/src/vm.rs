@@ -28,10 +28,14 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use speed_bump_testing::side_by_side;
 
-use crate::test::tally::Tally;
+use crate::test::{
+    skip_list::{Place, SkipList},
+    tally::Tally,
+};
 use files::Files;
 use guest::{End, Guest, Left};
-use kernel::{Kernel, SERIES, Series};
+pub(crate) use kernel::SERIES;
+use kernel::{Kernel, Series};
 use programs::{Built, Engine, Job, PROGRAMS, Program};
 use qemu::Qemu;
 use table::Row;
@@ -103,6 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if options.shell && selected.len() > 1 {
         bail!("a shell wants one kernel: --vm {} --shell", selected[0].name);
     }
+    let list = SkipList::read()?;
     let programs = select(options.programs)?;
     let built = programs::build(&programs)?;
     let host = Host::ensure(options.update)?;
@@ -134,7 +139,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let (mut success, mut rows) = (true, Vec::new());
     for (trial, left) in trials {
         let left = left.into_inner().context("a guest was never started")??;
-        let (tally, row) = report(&trial, &left)?;
+        let (tally, row) = report(&trial, &left, &list, options.programs.is_empty())?;
         success &= tally.is_success();
         rows.push(row);
     }
@@ -191,12 +196,16 @@ impl Trial {
     }
 }
 
-/// Prints what came of the programs in a guest.
-fn report(trial: &Trial, left: &Left) -> Result<(Tally, Row)> {
+/// Prints what came of the programs in a guest; whether they are all that run there.
+fn report(trial: &Trial, left: &Left, list: &SkipList, is_all: bool) -> Result<(Tally, Row)> {
+    let place = Place::Guest(trial.series.name);
     let programs = &trial.programs;
     let release = &trial.kernel.release;
     programs::keep_compiled(&left.results)?;
-    let tally = report::tally(programs, left)?;
+    let mut tally = report::tally(programs, left, list, place)?;
+    if is_all {
+        tally.look_for_unused(list, place);
+    }
     for program in programs {
         if let Some((output, status)) = report::ended(&left.results, program.name)?
             && status != 0
@@ -209,7 +218,7 @@ fn report(trial: &Trial, left: &Left) -> Result<(Tally, Row)> {
     }
     println!("\nLinux {release}; console and results are in {}\n{tally}", trial.folder.display());
     let doctor = fs::read_to_string(left.results.join("doctor.txt")).unwrap_or_default();
-    let by_engine = Engine::ALL.map(|engine| report::of_engine(engine, programs, left));
+    let by_engine = Engine::ALL.map(|engine| report::of_engine(engine, programs, left, list, place));
     let row = Row::new(release, by_engine.into_iter().collect::<Result<_>>()?, &tally, &doctor);
     Ok((tally, row))
 }

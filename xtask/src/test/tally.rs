@@ -5,19 +5,33 @@ use std::{
     fmt,
 };
 
-use speed_bump_testing::skip::Skip;
+use speed_bump_testing::skip::{Ran, Skip};
+
+use super::skip_list::{Place, SkipList};
+
+/// What stands for the program in the path of a test that is marked `#[ignore]`: libtest does not tell.
+pub(crate) const IGNORED: &str = "ignored";
+
+/// Why a test counts as skipped that skipped its cases one by one.
+const ALL_CASES: &str = "every case of it was skipped";
 
 /// How the tests went.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     passed: usize,
     failed: usize,
-    /// Tests that libtest was told to ignore, with their reasons.
-    ignored: Vec<String>,
-    ignored_count: usize,
+    /// Tests that libtest was told to ignore. It does not count them as passed.
+    ignored: BTreeSet<Skip>,
     failures: BTreeSet<String>,
     skips: BTreeSet<Skip>,
+    /// Tests of which a case ran.
+    ran: BTreeSet<String>,
     broken: bool,
+    /// What was skipped and may not be here; it has failed.
+    unlisted: BTreeSet<Skip>,
+    /// Entries of the list that nothing needed.
+    unused: Vec<String>,
+    place: Option<Place>,
 }
 
 impl Tally {
@@ -26,14 +40,15 @@ impl Tally {
         if let Some(counts) = line.strip_prefix("test result: ") {
             self.passed += count(counts, "passed");
             self.failed += count(counts, "failed");
-            self.ignored_count += count(counts, "ignored");
         } else if let Some((name, outcome)) =
             line.strip_prefix("test ").and_then(|line| line.rsplit_once(" ... "))
         {
             if outcome == "FAILED" {
                 self.failures.insert(name.to_owned());
             } else if let Some(reason) = outcome.strip_prefix("ignored") {
-                self.ignored.push(format!("{name}{reason}"));
+                let reason = reason.strip_prefix(", ").unwrap_or("it says so");
+                let test = format!("{IGNORED}::{name}");
+                self.ignored.insert(Skip { test, case: None, reason: reason.to_owned() });
             }
         }
     }
@@ -45,8 +60,7 @@ impl Tally {
         output.lines().for_each(|line| own.read_line(line));
         self.passed += own.passed;
         self.failed += own.failed;
-        self.ignored_count += own.ignored_count;
-        self.ignored.extend(own.ignored.into_iter().map(|test| format!("{name}::{test}")));
+        self.ignored.extend(own.ignored);
         self.failures.extend(own.failures.into_iter().map(|test| format!("{name}::{test}")));
         match status {
             // Libtest's own: all passed, and some failed.
@@ -66,7 +80,7 @@ impl Tally {
 
     /// Passed, failed and skipped.
     pub(crate) fn counts(&self) -> [usize; 3] {
-        [self.passed, self.failed, self.skips.len() + self.ignored_count]
+        [self.passed, self.failed, self.skips.len() + self.ignored.len()]
     }
 
     /// Why tests were skipped, each reason once.
@@ -74,20 +88,53 @@ impl Tally {
         self.skips.iter().map(|skip| skip.reason.as_str()).collect::<BTreeSet<_>>().into_iter()
     }
 
-    /// Reads what tests wrote about what they skipped.
+    /// Reads what tests wrote about what they skipped, and what ran beside it.
     pub(crate) fn read_skips(&mut self, text: &str) {
         self.skips.extend(text.lines().filter_map(Skip::parse));
+        self.ran.extend(text.lines().filter_map(Ran::parse).map(|ran| ran.test));
     }
 
-    /// Takes in how `cargo test` ended, and takes skipped tests out of those that passed.
-    pub(crate) fn finish(&mut self, success: bool) {
-        let whole = self.skips.iter().filter(|skip| skip.case.is_none()).map(|skip| skip.test.as_str());
-        self.passed = self.passed.saturating_sub(whole.collect::<BTreeSet<_>>().len());
+    /// Takes in how `cargo test` ended, takes skipped tests out of those that passed, and lets fail what may not be
+    /// skipped here.
+    pub(crate) fn finish(&mut self, success: bool, list: &SkipList, place: Place) {
+        // What has no test's path was skipped by a whole program, in tests that may have run all the same.
+        let tests = self.skips.iter().map(|skip| &skip.test).filter(|test| test.contains("::"));
+        let is_whole = |test: &&String| {
+            let whole = |skip: &Skip| skip.test == **test && skip.case.is_none();
+            self.skips.iter().any(whole) || !self.ran.contains(*test)
+        };
+        let mut not_passed: BTreeSet<String> = tests.filter(is_whole).cloned().collect();
+        for test in &not_passed {
+            let skip = |case| Skip { test: test.clone(), case, reason: ALL_CASES.to_owned() };
+            let is_said = |skip: &Skip| skip.test == *test && skip.case.is_none();
+            if !self.skips.iter().any(is_said) {
+                self.skips.insert(skip(None));
+            }
+        }
+        let of_list = |skips: BTreeSet<Skip>| -> (BTreeSet<Skip>, BTreeSet<Skip>) {
+            skips.into_iter().partition(|skip| list.allows(place, skip))
+        };
+        (self.skips, self.unlisted) = of_list(std::mem::take(&mut self.skips));
+        let failed: BTreeSet<&String> = self.unlisted.iter().map(|skip| &skip.test).collect();
+        self.failed += failed.len();
+        not_passed.extend(failed.into_iter().filter(|test| test.contains("::")).cloned());
+        let (ignored, unlisted) = of_list(std::mem::take(&mut self.ignored));
+        self.failed += unlisted.len();
+        self.ignored = ignored;
+        self.unlisted.extend(unlisted);
+        self.passed = self.passed.saturating_sub(not_passed.len());
+        self.place = Some(place);
         if !success && self.failed == 0 {
             // It did not compile, or a test program died: then libtest prints no count for it.
             self.broken = true;
             self.failed = 1;
         }
+    }
+
+    /// Looks for entries of the list that nothing needed. Only after a run of all tests does that say anything.
+    pub(crate) fn look_for_unused(&mut self, list: &SkipList, place: Place) {
+        let skips: Vec<&Skip> = self.skips.iter().chain(&self.ignored).collect();
+        self.unused = list.unused(place, &skips).iter().map(ToString::to_string).collect();
     }
 
     /// Whether nothing failed and something ran.
@@ -107,11 +154,7 @@ impl fmt::Display for Tally {
         // One line a reason: a test with many cases often lacks one thing for all.
         let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for skip in &self.skips {
-            let what = match &skip.case {
-                Some(case) => format!("{} [{case}]", skip.test),
-                None => skip.test.clone(),
-            };
-            by_reason.entry(&skip.reason).or_default().push(what);
+            by_reason.entry(&skip.reason).or_default().push(what(skip));
         }
         for (reason, tests) in by_reason {
             writeln!(f, "SKIPPED because {reason}:")?;
@@ -119,11 +162,33 @@ impl fmt::Display for Tally {
                 writeln!(f, "    {test}")?;
             }
         }
-        for name in &self.ignored {
-            writeln!(f, "SKIPPED because it is marked so: {name}")?;
+        for Skip { test, reason, .. } in &self.ignored {
+            writeln!(f, "SKIPPED because it is marked so: {test}: {reason}")?;
+        }
+        for entry in &self.unused {
+            writeln!(f, "warning: {} lists what was not skipped: {entry}", SkipList::FILE)?;
+        }
+        for skip in &self.unlisted {
+            writeln!(f, "FAILED {}: skipped because {}", what(skip), skip.reason)?;
+        }
+        if let (false, Some(place)) = (self.unlisted.is_empty(), self.place) {
+            writeln!(
+                f,
+                "What is skipped and not listed for `{place}` in {} has failed. Provide what is missing; if \
+                 that cannot be done on any such machine, list it there.",
+                SkipList::FILE
+            )?;
         }
         let [passed, failed, skipped] = self.counts();
         writeln!(f, "{passed} passed, {failed} failed, {skipped} skipped")
+    }
+}
+
+/// What was skipped, as the report names it.
+fn what(skip: &Skip) -> String {
+    match &skip.case {
+        Some(case) => format!("{} [{case}]", skip.test),
+        None => skip.test.clone(),
     }
 }
 
@@ -139,15 +204,43 @@ fn count(counts: &str, word: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    const FIVE_PASSED: &str =
+        "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s";
 
     fn tally(lines: &str, skips: &str, success: bool) -> Tally {
         let mut tally = Tally::default();
         lines.lines().for_each(|line| tally.read_line(line));
         tally.read_skips(skips);
-        tally.finish(success);
+        let list = SkipList::parse(LIST).unwrap();
+        tally.finish(success, &list, Place::Host);
+        tally.look_for_unused(&list, Place::Host);
         tally
     }
+
+    const LIST: &str = "
+        [[skip]]
+        test = 'a::b'
+        because = 'no gcc'
+        places = ['host']
+        why = 'a test'
+
+        [[skip]]
+        test = 'a*'
+        case = '3.*'
+        because = 'no such Python'
+        places = ['host']
+        why = 'a test'
+
+        [[skip]]
+        test = 'ignored::a::d'
+        because = 'takes an hour'
+        places = ['host']
+        why = 'a test'
+        sometimes = true
+    ";
 
     #[test]
     fn results_of_all_programs_are_added() {
@@ -155,7 +248,8 @@ mod tests {
             "test a::b ... ok\n\
              test a::c ... FAILED\n\
              test a::d ... ignored, takes an hour\n\
-             test result: FAILED. 11 passed; 1 failed; 1 ignored; 0 measured; 4 filtered out; finished in 0.1s\n\
+             test a::e ... ignored\n\
+             test result: FAILED. 11 passed; 1 failed; 2 ignored; 0 measured; 4 filtered out; finished in 0.1s\n\
              test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n",
             "",
             false,
@@ -163,23 +257,58 @@ mod tests {
         assert!(!tally.is_success());
         let text = tally.to_string();
         assert!(text.contains("FAILED a::c\n"), "{text}");
-        assert!(text.contains("a::d, takes an hour"), "{text}");
-        assert!(text.ends_with("\n14 passed, 1 failed, 1 skipped\n"), "{text}");
+        assert!(text.contains("ignored::a::d: takes an hour"), "{text}");
+        assert!(text.contains("FAILED ignored::a::e: skipped because it says so"), "{text}");
+        assert!(text.ends_with("\n14 passed, 2 failed, 1 skipped\n"), "{text}");
     }
 
     #[test]
     fn a_skipped_test_has_not_passed() {
         let tally = tally(
-            "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s",
+            FIVE_PASSED,
             "SKIPPED a::b: because no gcc\n\
              SKIPPED a::c [3.14]: because no such Python\n\
              SKIPPED a::c [3.15]: because no such Python\n\
+             RAN a case of a::c\n\
+             SKIPPED a [3.8]: because no such Python\n\
              SKIPPED a::b: because no gcc\n",
             true,
         );
-        assert!(tally.is_success());
-        assert!(tally.to_string().ends_with("\n4 passed, 0 failed, 3 skipped\n"), "{tally}");
+        assert!(tally.is_success(), "{tally}");
+        assert!(tally.to_string().ends_with("\n4 passed, 0 failed, 4 skipped\n"), "{tally}");
         assert_eq!(tally.to_string().matches("because no such Python").count(), 1);
+        assert!(!tally.to_string().contains("warning"), "{tally}");
+    }
+
+    #[test]
+    fn a_test_of_which_no_case_ran_is_skipped() {
+        let tally = tally(FIVE_PASSED, "SKIPPED a::c [3.14]: because no such Python\n", true);
+        let text = tally.to_string();
+        assert!(!tally.is_success());
+        assert!(text.contains("\nFAILED a::c: skipped because every case of it was skipped\n"), "{text}");
+        assert!(text.ends_with("\n4 passed, 1 failed, 1 skipped\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_skipped_and_not_listed_has_failed() {
+        let skips = "SKIPPED a::b: because no root\n\
+             SKIPPED a::c [3.14]: because no such Python\n\
+             SKIPPED a::c [no Python]: because no such Python\n\
+             RAN a case of a::c\n\
+             SKIPPED x [y]: because z\n";
+        let tally = tally(FIVE_PASSED, skips, true);
+        let text = tally.to_string();
+        assert!(!tally.is_success());
+        for line in [
+            "FAILED a::b: skipped because no root",
+            "FAILED a::c [no Python]: skipped because no such Python",
+            "FAILED x [y]: skipped because z",
+            "warning: tests/skips.toml lists what was not skipped: a::b: because no gcc (a test)",
+        ] {
+            assert!(text.lines().any(|own| own == line), "{line}: {text}");
+        }
+        assert!(text.contains("not listed for `host` in tests/skips.toml"), "{text}");
+        assert!(text.ends_with("\n3 passed, 3 failed, 1 skipped\n"), "{text}");
     }
 
     #[test]

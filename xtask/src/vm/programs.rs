@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use speed_bump_testing::{places as tree, skip, wait};
+use speed_bump_testing::{places as tree, pythons, skip, wait};
 
 use super::{files::Files, places, root};
 use crate::{
@@ -280,6 +280,7 @@ pub(super) fn files(programs: &[&Program], built: &Built, job: Job) -> Result<Fi
         ("SPEED_BUMP_TOOL", built.tool.display().to_string()),
         (skip::FILE_VARIABLE, "/results/skips.txt".to_owned()),
         ("SPEED_BUMP_PYTHONS", root::PYTHONS.to_owned()),
+        (pythons::WANTED_VARIABLE, root::NEWER_PYTHON.to_owned()),
         (wait::SLOWNESS_VARIABLE, SLOWNESS.to_string()),
         ("SPEED_BUMP_SEQUENCES", SEQUENCES.to_string()),
         ("SPEED_BUMP_MODULE", MODULE.to_owned()),

@@ -8,10 +8,14 @@ use super::{
     guest::{End, Left},
     programs::{Engine, Program},
 };
-use crate::test::tally::Tally;
+use crate::test::{
+    skip_list::{Place, SkipList},
+    tally::Tally,
+};
 
-/// Reads what a guest left of these programs. What it could not run to its end has failed.
-pub(super) fn tally(programs: &[&Program], left: &Left) -> Result<Tally> {
+/// Reads what a guest left of these programs. What it could not run to its end has failed, and so has what it skipped
+/// and the list does not have.
+pub(super) fn tally(programs: &[&Program], left: &Left, list: &SkipList, place: Place) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut is_first = true;
     for program in programs {
@@ -30,12 +34,18 @@ pub(super) fn tally(programs: &[&Program], left: &Left) -> Result<Tally> {
     }
     // No test skipped anything where there is no such file.
     tally.read_skips(&fs::read_to_string(left.results.join("skips.txt")).unwrap_or_default());
-    tally.finish(true);
+    tally.finish(true, list, place);
     Ok(tally)
 }
 
 /// The same of the programs that have this engine spin.
-pub(super) fn of_engine(engine: Engine, programs: &[&Program], left: &Left) -> Result<Tally> {
+pub(super) fn of_engine(
+    engine: Engine,
+    programs: &[&Program],
+    left: &Left,
+    list: &SkipList,
+    place: Place,
+) -> Result<Tally> {
     let of_engine: Vec<&Program> =
         programs.iter().copied().filter(|program| program.engine == engine).collect();
     let mut tally = Tally::default();
@@ -47,11 +57,13 @@ pub(super) fn of_engine(engine: Engine, programs: &[&Program], left: &Left) -> R
     }
     let skips = fs::read_to_string(left.results.join("skips.txt")).unwrap_or_default();
     let is_own = |line: &&str| {
-        let of = |program: &&Program| line.contains(&format!(" {}::", program.name));
+        let of = |program: &&Program| {
+            [" {}::", " {} ["].iter().any(|name| line.contains(&name.replace("{}", program.name)))
+        };
         of_engine.iter().any(of)
     };
     tally.read_skips(&skips.lines().filter(is_own).collect::<Vec<_>>().join("\n"));
-    tally.finish(true);
+    tally.finish(true, list, place);
     Ok(tally)
 }
 
@@ -87,6 +99,11 @@ mod tests {
     const FAILED: &str =
         "test a ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out";
 
+    fn list() -> SkipList {
+        let text = "[[skip]]\ntest = '*::a'\nbecause = 'no Python'\nplaces = ['6.1']\nwhy = 'a test'\n";
+        SkipList::parse(text).unwrap()
+    }
+
     fn report(end: End, left: &[(&str, &str)]) -> (bool, String) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in left {
@@ -94,7 +111,7 @@ mod tests {
         }
         let left = Left { end, results: folder.path().to_owned(), console: PathBuf::new() };
         let [first, second] = [&PROGRAMS[0], &PROGRAMS[1]];
-        let tally = tally(&[first, second], &left).unwrap();
+        let tally = tally(&[first, second], &left, &list(), Place::Guest("6.1")).unwrap();
         let text = tally.to_string().replace(first.name, "first").replace(second.name, "second");
         (tally.is_success(), text)
     }
@@ -138,7 +155,8 @@ mod tests {
         let skip = format!("SKIPPED {}::a: because no Python\n", signal.name);
         fs::write(folder.path().join("skips.txt"), skip).unwrap();
         let left = Left { end: End::Finished(0), results: folder.path().to_owned(), console: PathBuf::new() };
-        let counts = Engine::ALL.map(|engine| of_engine(engine, &programs, &left).unwrap().counts());
+        let of = |engine| of_engine(engine, &programs, &left, &list(), Place::Guest("6.1"));
+        let counts = Engine::ALL.map(|engine| of(engine).unwrap().counts());
         assert_eq!(counts, [[2, 0, 0], [1, 0, 1], [0, 0, 0]]);
     }
 

@@ -36,7 +36,7 @@ const PACKAGES: [&str; 13] = [
 ];
 
 /// A Python with perf trampolines and `sys.monitoring`, beside the system's.
-const NEWER_PYTHON: &str = "3.13";
+pub(super) const NEWER_PYTHON: &str = "3.13";
 /// Where Pythons beside the system's lie in the guest.
 pub(super) const PYTHONS: &str = "/opt/pythons";
 

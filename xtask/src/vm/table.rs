@@ -90,6 +90,7 @@ fn lacks(doctor: &str) -> Vec<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::test::skip_list::{Place, SkipList};
 
     const DOCTOR: &str = "pass  kernel: Linux 6.1 on x86_64\n\
                           warn  uprobe_multi: absent: one link per probe site\n      -> use Linux 6.12\n\
@@ -107,7 +108,8 @@ mod tests {
         let passed = "test result: ok. 9 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
         tally.read_program("program", passed, 0);
         tally.read_skips("SKIPPED program::a: because no a|b\nSKIPPED program::b: because no a|b\n");
-        tally.finish(true);
+        let list = "[[skip]]\ntest = 'program::*'\nbecause = '*'\nplaces = ['6.1']\nwhy = 'a test'\n";
+        tally.finish(true, &SkipList::parse(list).unwrap(), Place::Guest("6.1"));
         let mut of_signal = Tally::default();
         of_signal.read_program("program", "test result: ok. 3 passed; 1 failed; 0 ignored", 101);
         let table = table(&[Row::new("6.1.0-50", vec![Tally::default(), of_signal], &tally, DOCTOR)]);
