@@ -59,3 +59,18 @@ fn own_start() -> io::Result<u64> {
     let stat = Stat::parse(&std::fs::read("/proc/self/stat")?);
     stat.map(|stat| stat.starttime).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    #[test]
+    fn our_start_is_when_this_process_began() {
+        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+        let seconds: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
+        let started = super::own_start().unwrap();
+        assert_eq!(started, super::own_start().unwrap());
+        // Ticks are hundredths of a second.
+        assert!(started > 1 && started as f64 <= (seconds + 1.0) * 100.0, "{started} {seconds}");
+    }
+}

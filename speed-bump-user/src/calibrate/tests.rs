@@ -1,9 +1,124 @@
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::FileExt as _;
+
 use speed_bump_testing::{session::obstacle, skip};
 
-use super::Bench;
-use crate::{engine::bpf::Form, probe::site::SiteKind};
+use super::*;
+
+/// A machine on which a probe on a kind costs so much; of others nothing is known.
+fn machine(floors: &[(SiteKind, u64)], nop5_survives_forks: bool) -> Calibration {
+    let cost = |&(kind, floor): &(SiteKind, u64)| SiteCost {
+        kind,
+        unselected: Nanos(floor - 50),
+        floor: Nanos(floor),
+        overhead: Nanos(floor + 7),
+    };
+    Calibration {
+        form: Form::Multi,
+        costs: floors.iter().map(cost).collect(),
+        coldness: [Coldness::default(); Coldness::WAYS],
+        nop5_survives_forks,
+        tick_ns: 3,
+        signal: None,
+    }
+}
+
+#[test]
+fn what_was_not_measured_costs_a_single_step() {
+    let machine = machine(&[(SiteKind::Push, 500), (SiteKind::SingleStep, 9_500)], true);
+    let push =
+        SiteCost { kind: SiteKind::Push, unselected: Nanos(450), floor: Nanos(500), overhead: Nanos(507) };
+    assert_eq!(machine.cost(SiteKind::Push), push);
+    for kind in [SiteKind::Call, SiteKind::SingleStep] {
+        assert_eq!((machine.cost(kind).floor, machine.price(kind)), (Nanos(9_500), Nanos(9_500)), "{kind}");
+    }
+    assert_eq!(machine.costs().len(), 2);
+    assert_eq!((machine.form(), machine.tick_ns(), machine.signal()), (Form::Multi, 3, None));
+    // Not even that: no cost is made up.
+    let nothing = self::machine(&[], true).cost(SiteKind::Call);
+    let free = SiteCost { kind: SiteKind::Call, unselected: Nanos(0), floor: Nanos(0), overhead: Nanos(0) };
+    assert_eq!(nothing, free);
+}
+
+#[test]
+fn the_helpers_stub_is_the_cheaper_one_that_children_survive() {
+    for (nop5, nop, survives, stub) in [
+        (345, 500, true, SiteKind::Nop5),
+        (345, 500, false, SiteKind::Nop),
+        (9_500, 500, true, SiteKind::Nop),
+        (500, 500, true, SiteKind::Nop),
+    ] {
+        let machine = machine(&[(SiteKind::Nop5, nop5), (SiteKind::Nop, nop)], survives);
+        assert_eq!(machine.stub(), stub, "{nop5} {nop} {survives}");
+        assert_eq!(machine.survives_forks(SiteKind::Nop5), survives);
+        assert!(machine.survives_forks(SiteKind::Nop));
+        let price = if survives { Nanos(nop5) } else { Nanos(u64::MAX) };
+        assert_eq!((machine.price(SiteKind::Nop5), machine.price(SiteKind::Nop)), (price, Nanos(nop)));
+    }
+}
+
+#[test]
+fn the_helper_adds_its_own_cost_to_a_call() {
+    let machine = machine(&[(SiteKind::Nop, 500)], true);
+    let cost = machine.through_helper(SiteKind::Nop);
+    let expected = SiteCost {
+        kind: SiteKind::Nop,
+        unselected: Nanos(450) + HELPER_COST,
+        floor: Nanos(500) + HELPER_COST,
+        overhead: Nanos(507),
+    };
+    assert_eq!(cost, expected);
+}
+
+#[test]
+fn the_median_is_the_upper_one_of_two() {
+    for (taken, expected) in [(&[][..], 0), (&[7], 7), (&[2, 9], 9), (&[9, 1, 2], 2), (&[4, 3, 2, 1], 3)] {
+        assert_eq!(median(&mut taken.to_vec()), expected, "{taken:?}");
+    }
+}
+
+#[test]
+fn every_cache_line_of_the_working_set_is_touched() {
+    let mut memory = Vec::new();
+    touch(&mut memory);
+    touch(&mut memory);
+    assert_eq!(memory.len(), 256 * 1024);
+    for (place, byte) in memory.iter().enumerate() {
+        assert_eq!(*byte, if place % 64 == 0 { 2 } else { 0 }, "{place}");
+    }
+}
+
+#[test]
+fn every_call_of_a_trial_is_delayed() {
+    let Policy { delay_ns, frequency, signal, or_spin, signal_ns } = spun(Nanos(3_000));
+    assert_eq!((delay_ns, frequency, signal, or_spin, signal_ns), (3_000, 1, 0, 0, 0));
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn each_stub_lies_in_our_file_where_it_is_said_to() {
+    let file = File::open("/proc/self/exe").unwrap();
+    let kinds: Vec<_> = Stub::all().iter().map(|stub| stub.kind).collect();
+    assert_eq!(kinds.len(), SiteKind::ALL.len());
+    for stub in Stub::all() {
+        stub.call();
+        let mut code = [0; 5];
+        file.read_exact_at(&mut code, stub.file_offset().unwrap().0).unwrap();
+        let expected: &[u8] = match stub.kind {
+            SiteKind::Nop5 => &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+            SiteKind::Nop => &[0x90, 0xc3],
+            SiteKind::LongNop => &[0x0f, 0x1f, 0x00, 0xc3],
+            SiteKind::Push => &[0x55, 0x5d, 0xc3],
+            SiteKind::Jmp => &[0xeb],
+            SiteKind::Jcc => &[0x74],
+            SiteKind::Call => &[0xe8],
+            SiteKind::SingleStep => &[0x31, 0xc0, 0xc3],
+        };
+        assert!(code.starts_with(expected), "{}: {code:x?}", stub.kind);
+        assert!(stub.survives_fork().unwrap(), "{}", stub.kind);
+    }
+}
 
 #[test]
 fn programs_for_older_kernels_count_and_delay_here_too() {
@@ -15,5 +130,9 @@ fn programs_for_older_kernels_count_and_delay_here_too() {
         let calibration = Bench::new(form, None).and_then(Bench::measure).unwrap();
         assert_eq!(calibration.form(), form);
         assert!(calibration.cost(SiteKind::SingleStep).floor.0 > 0, "{form:?}");
+        // One for each stub, in their order.
+        let kinds: Vec<_> = calibration.costs().iter().map(|cost| cost.kind).collect();
+        assert_eq!(kinds, Stub::all().iter().map(|stub| stub.kind).collect::<Vec<_>>());
+        assert!(calibration.tick_ns() > 0);
     }
 }
