@@ -107,3 +107,19 @@ fn a_site_must_be_cheaper_by_more_than_a_tenth() {
         assert_eq!(passed_over.reason.contains("nothing is cheaper"), !cheaper, "{other}");
     }
 }
+
+#[test]
+fn the_lowest_target_on_the_line_counts() {
+    let reached = |from, to| Some(Exclusion::Reached { from: at(from), to: at(to) });
+    for (hex, found, why) in [
+        ("89 f8 90 90 90 75 fc 75 f9 c3", reached(7, 2), "mov; M: nop; L: nop; nop; jne L; jne M"),
+        ("89 f8 90 90 90 75 fb 75 fa c3", reached(5, 2), "mov; L: nop; M: nop; nop; jne L; jne M"),
+        ("89 f8 90 90 90 75 fc 75 fa c3", reached(5, 3), "mov; nop; L: nop; nop; jne L; jne L"),
+    ] {
+        assert_eq!(excluded(&Text::new(hex), 4), found, "{why}");
+    }
+    // ret; nop; nop | mov; nop; jne to the ret before; ret: that is not on the line.
+    let mut text = Text::new("c3 90 90 89 f8 90 75 f8 c3");
+    (text.entry, text.size) = (ENTRY + 3, Some(6));
+    assert_eq!(text.site(), (2, SiteKind::Nop));
+}
