@@ -99,7 +99,7 @@ pub enum MappedFileError {
     /// Overlayfs has made a copy of it, and shows that.
     #[error(
         "{} was changed after process {pid} had mapped it, so that overlayfs shows a copy, and not the file that the \
-         process runs: {source}; restart the process, or attach before the file is changed (chmod and touch change it, \
+         process runs: {error}; restart the process, or attach before the file is changed (chmod and touch change it, \
          too)", .path.display()
     )]
     CopiedUp {
@@ -108,7 +108,7 @@ pub enum MappedFileError {
         /// The path as the process sees it.
         path: PathBuf,
         /// Why the file that it runs was not found.
-        source: OverlayError,
+        error: OverlayError,
     },
     /// The process no longer maps it.
     #[error("{} is no longer mapped by process {pid}: it was unloaded, or the process has ended", .path.display())]
@@ -243,9 +243,9 @@ impl MappedFile {
         let shown = Path::new(OsStr::from_bytes(shown.strip_suffix(DELETED).unwrap_or(shown)));
         match overlay::lower_file(process, &merged, [&self.path_in_process, shown], is_mapped) {
             Ok(found) => Ok(Some(OpenFile { file: found.file, elsewhere: found.path })),
-            Err(source) => {
+            Err(error) => {
                 let (pid, path) = (process.pid(), self.path_in_process.clone());
-                Err(MappedFileError::CopiedUp { pid, path, source })
+                Err(MappedFileError::CopiedUp { pid, path, error })
             }
         }
     }

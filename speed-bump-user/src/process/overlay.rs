@@ -246,7 +246,7 @@ mod tests {
         let found = spellings(Path::new("l/X"), options);
         assert!(found.contains(&PathBuf::from("/var/lib/docker/overlay2/l/X")), "{found:?}");
         assert_eq!(spellings(Path::new("/a"), options), [PathBuf::from("/a")]);
-        assert_eq!(spellings(Path::new("a"), b"rw,upperdir=u/x"), [PathBuf::new(); 0]);
+        assert!(spellings(Path::new("a"), b"rw,upperdir=u/x").is_empty());
     }
 
     #[test]

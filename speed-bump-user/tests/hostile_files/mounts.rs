@@ -25,7 +25,10 @@ impl Mounter {
     pub fn obstacle(self) -> Option<String> {
         const TRIES: &str = "mount -t tmpfs t /mnt && mkdir /mnt/l /mnt/u /mnt/w /mnt/m && \
                              mount -t overlay o -o lowerdir=/mnt/l,upperdir=/mnt/u,workdir=/mnt/w /mnt/m";
-        let tried = self.command(TRIES).output().unwrap();
+        let tried = match self.command(TRIES).output() {
+            Ok(tried) => tried,
+            Err(error) => return Some(format!("no unshare or setpriv (util-linux): {error}")),
+        };
         (!tried.status.success()).then(|| {
             format!("{self:?} cannot mount overlays here: {}", String::from_utf8_lossy(&tried.stderr))
         })

@@ -46,7 +46,7 @@ pub(super) struct Program {
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes seconds here. What
 /// tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 14] = [
+pub(super) const PROGRAMS: [Program; 15] = [
     Program {
         name: "native_functions",
         tests: &[
@@ -87,6 +87,15 @@ pub(super) const PROGRAMS: [Program; 14] = [
     Program {
         name: "session_children",
         tests: &["children_are_covered_however_they_start"],
+        engine: Engine::Bpf,
+    },
+    Program {
+        name: "hostile_files",
+        tests: &[
+            "what_overlayfs_has_copied_since_it_was_mapped_is_counted",
+            "files_that_nothing_leads_to_are_named",
+            "children_of_a_program_that_is_copied_later_are_counted_once",
+        ],
         engine: Engine::Bpf,
     },
     Program {
