@@ -184,7 +184,7 @@ impl Trial {
         if programs.iter().any(|program| program.engine == Engine::Kmod) {
             match module::ensure(series, &kernel, update) {
                 Ok(module) => programs::add_module(&files, &module)?,
-                // Their tests say that they are skipped.
+                // Its tests say that they are skipped, and may not be.
                 Err(error) => eprintln!("warning: no kernel module for Linux {}: {error:#}", kernel.release),
             }
         }
