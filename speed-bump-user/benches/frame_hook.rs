@@ -30,10 +30,9 @@ struct Cost {
     matched: f64,
 }
 
-fn main() {
+fn main() -> anyhow::Result<()> {
     println!("python   detached ns   unmatched  +ns  ratio   matched  +ns  ratio");
-    let pythons = pythons::find().expect("Pythons that work");
-    for python in pythons.iter().filter(|p| p.form != Form::Container && p.minor() < (3, 12)) {
+    for python in pythons::find()?.iter().filter(|p| p.form != Form::Container && p.minor() < (3, 12)) {
         let Cost { detached, unmatched, matched } = measure(python);
         let (major, minor, micro) = python.version;
         println!(
@@ -45,6 +44,7 @@ fn main() {
             matched / detached,
         );
     }
+    Ok(())
 }
 
 fn measure(python: &PythonBuild) -> Cost {
