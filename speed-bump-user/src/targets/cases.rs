@@ -12,7 +12,7 @@ pub(super) struct Case {
 const LLAMA: &str = "/x/site-packages/transformers/models/llama/modeling_llama.py";
 const RUNNER: &str = "*/vllm/worker/model_runner.py:ModelRunner.execute_model";
 
-pub(super) const CASES: [Case; 22] = [
+pub(super) const CASES: [Case; 27] = [
     case("*:*", "/a/b.py", "f", true),
     case("native:*:*", "/a/b.py", "f", false),
     case("*/numpy/*:*", "/x/numpy/core/a.py", "g", true),
@@ -38,6 +38,12 @@ pub(super) const CASES: [Case; 22] = [
     case("json:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", false),
     case("*json*:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", true),
     case("decoder.py:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", false),
+    // There, a `/` of the path is a `.` to classes too; elsewhere it is itself.
+    case("json[.]decoder:*", "/x/json/decoder.py", "loads", true),
+    case("json[!.]decoder:*", "/x/json/decoder.py", "loads", false),
+    case("jso[n]?[d]ecoder:*", "/x/json/decoder.py", "loads", true),
+    case("*/json[!.]decoder.py:*", "/x/json/decoder.py", "loads", true),
+    case("*/json[.]decoder.py:*", "/x/json/decoder.py", "loads", false),
     case("<string>:*", "<string>", "<module>", true),
     case("*:<lambda>", "/a.py", "<lambda>", true),
     case("native:*:*", "libc.so.6", "malloc", false),

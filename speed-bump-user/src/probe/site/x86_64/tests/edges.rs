@@ -123,3 +123,20 @@ fn the_lowest_target_on_the_line_counts() {
     (text.entry, text.size) = (ENTRY + 3, Some(6));
     assert_eq!(text.site(), (2, SiteKind::Nop));
 }
+
+#[test]
+fn an_address_of_the_line_that_is_loaded_may_be_jumped_to() {
+    let reached = Some(Exclusion::Reached { from: at(3), to: at(2) });
+    for (load, found, why) in [
+        ("b8 02 10 40 00", reached, "mov eax, M"),
+        ("48 c7 c0 02 10 40 00", reached, "mov rax, M, sign-extended"),
+        ("48 b8 02 10 40 00 00 00 00 00", reached, "mov rax, M"),
+        ("48 8d 05 f8 ff ff ff", reached, "lea rax, [rip - 8]"),
+        ("48 8d 87 02 10 40 00", None, "lea rax, [rdi + M]: who knows where that is"),
+        ("b8 00 10 40 00", None, "mov eax, the entry: a pointer to the function"),
+        ("81 ff 02 10 40 00", None, "cmp edi, M"),
+    ] {
+        // mov; M: nop; what loads; ret
+        assert_eq!(excluded(&Text::new(&format!("89 f8 90 {load} c3")), 2), found, "{why}");
+    }
+}

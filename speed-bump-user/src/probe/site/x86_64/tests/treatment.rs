@@ -18,6 +18,9 @@ fn rewriting_spares_the_red_zone() {
     // ... but below it once rsp has moved up again.
     let raised = Text::new("48 83 ec 10 48 89 7c 24 08 48 83 c4 10 0f 1f 44 00 00 c3");
     assert_eq!(excluded(&raised, 13), Some(Exclusion::RedZone));
+    // Moved by nothing, it is where it was.
+    let unmoved = Text::new("48 83 ec 10 48 89 7c 24 08 48 83 ec 00 0f 1f 44 00 00 c3");
+    assert_eq!(excluded(&unmoved, 13), None);
     // mov [rip + 0], edi; nop5: no stack
     assert_eq!(excluded(&Text::new("89 3d 00 01 00 00 0f 1f 44 00 00 c3"), 6), None);
     // mov [rdi], esi: who knows
