@@ -16,7 +16,12 @@ mod loaded;
 use std::collections::BTreeSet;
 
 use speed_bump_abi::control_block::{Command, Failure, State, notice};
-use speed_bump_testing::{case_ran, places, session::obstacle, skip, skip_case, wait::wait_until};
+use speed_bump_testing::{
+    case_ran, places,
+    session::obstacle,
+    skip, skip_case,
+    wait::{wait_for_exit, wait_until},
+};
 
 use self::{
     control::Control,
@@ -301,7 +306,7 @@ fn a_python_that_begins_later_in_a_scope_of_its_own() {
     })
     .unwrap();
     drop(child.stdin.take());
-    assert!(child.wait().unwrap().success());
+    assert!(wait_for_exit(&mut child).unwrap().success());
 }
 
 #[test]

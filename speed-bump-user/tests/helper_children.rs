@@ -77,7 +77,7 @@ fn without_children_a_forked_child_runs_free() {
 #[test]
 fn children_that_call_at_once_live_to_tell() {
     on_each(|python| {
-        for flags in [&["--delay", "1us"], &["--no-children", "--delay=1us"]] {
+        for (flags, most) in [(&["--delay", "1us"], 105), (&["--no-children", "--delay=1us"], 100)] {
             let mut service = start(python, &[]);
             let session = attach(&service, "*calls.py:plain\n", flags);
             // So often that the kernel has made the best of the probe.
@@ -88,7 +88,7 @@ fn children_that_call_at_once_live_to_tell() {
                 assert_eq!(said[0]["status"], 7 << 8, "{python}: {flags:?}");
             }
             let (calls, _) = session.stop().unwrap().counts(0);
-            assert!((100..=105).contains(&calls), "{python}: {flags:?}: {calls}");
+            assert!((100..=most).contains(&calls), "{python}: {flags:?}: {calls}");
         }
     });
 }

@@ -7,22 +7,22 @@ mod support;
 
 use std::{
     fs,
-    io::Read as _,
     path::Path,
     process::{Child, Command, Stdio},
 };
 
-use speed_bump_testing::{PythonBuild, pythons, skip};
+use speed_bump_testing::{Lines, PythonBuild, pythons, skip};
 
-struct Running(Child);
+struct Running(Child, Lines);
 
 impl Running {
     /// Starts a program and waits for its first line.
     fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let read = child.stdout.as_mut().unwrap().read(&mut [0; 64]).unwrap();
-        assert!(read > 0, "the program ended: {:?}", child.wait());
-        Self(child)
+        let lines = Lines::of(child.stdout.take().unwrap());
+        let running = Self(child, lines);
+        running.1.line().unwrap();
+        running
     }
 
     /// Loaded once, and found again.

@@ -7,9 +7,9 @@
 mod support;
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::Write as _,
     path::Path,
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -17,13 +17,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use speed_bump_testing::{Fixture, wait::wait_for};
+use speed_bump_testing::{
+    Fixture, Lines,
+    wait::{wait_for, wait_for_exit},
+};
 use speed_bump_user::inject::Limits;
 
 /// What `calls.c` is made to wait for. A machine that is too busy to interrupt a call three times before it is over
-/// gets another try, with a longer one.
-const TIMES: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(9), Duration::from_secs(27)];
+/// gets another try, with a longer one. A call that was interrupted in time gets none.
+const TIMES: [Duration; 3] = [Duration::from_secs(3), Duration::from_secs(9), Duration::from_secs(27)];
 /// What an untimed call is given, which does not matter.
 const UNTIMED: Duration = Duration::from_secs(1);
 /// At which part of its time it is interrupted.
@@ -36,7 +38,7 @@ const NOTICED: [&str; 6] =
 
 struct Waiting {
     child: Child,
-    output: BufReader<ChildStdout>,
+    lines: Lines,
     since: Instant,
 }
 
@@ -52,11 +54,9 @@ impl Waiting {
         let mut command = Command::new(program);
         command.args([name, &time.as_millis().to_string()]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n", "{name}");
-        Self { child, output, since: Instant::now() }
+        let lines = Lines::of(child.stdout.take().unwrap());
+        assert_eq!(lines.line().unwrap(), "ready", "{name}");
+        Self { child, lines, since: Instant::now() }
     }
 
     fn release(&mut self) {
@@ -64,9 +64,8 @@ impl Waiting {
     }
 
     fn outcome(mut self) -> (Outcome, Duration) {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        let status = self.child.wait().unwrap();
+        let line = self.lines.line().unwrap();
+        let status = wait_for_exit(&mut self.child).unwrap();
         assert!(status.success(), "{status}");
         let numbers: Vec<i64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
         let [result, errno, milliseconds] = numbers[..] else { panic!("{line}") };
@@ -82,7 +81,7 @@ impl Drop for Waiting {
     }
 }
 
-/// The call was over before it was interrupted as often as it should be, or so late that nothing follows from it.
+/// The call was over before it was interrupted as often as it should be.
 struct TooLate;
 
 fn interrupt(waiting: &Waiting, name: &str, before: Option<Instant>) -> Result<(), TooLate> {
@@ -137,7 +136,7 @@ fn timed(program: &Path, name: &str) -> Option<String> {
             Err(TooLate) => println!("{name}: {time:?} were too short for this machine now"),
         }
     }
-    Some(format!("{name}: it took as long each time as one that begins anew, or none of {TIMES:?} sufficed"))
+    Some(format!("{name}: none of {TIMES:?} sufficed to interrupt it"))
 }
 
 fn timed_once(program: &Path, name: &str, time: Duration) -> Result<Option<String>, TooLate> {
@@ -167,10 +166,9 @@ fn timed_once(program: &Path, name: &str, time: Duration) -> Result<Option<Strin
     if outcome != expected || early {
         return Ok(Some(format!("{name}: {outcome:?} after {took:?} of {time:?}, alone {expected:?}")));
     }
-    // Begun anew, or kept from a processor for long: the latter will not happen each time.
+    // Two seconds later than it should be, at least: nobody is kept from a processor for so long.
     if !noticed && took >= anew {
-        println!("{name}: {took:?}, as if it had begun anew");
-        return Err(TooLate);
+        return Ok(Some(format!("{name}: {took:?} of {time:?}, as if it had begun anew")));
     }
     Ok(None)
 }

@@ -10,7 +10,6 @@ mod support;
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{BufRead as _, BufReader},
     os::unix::fs::FileExt as _,
     path::Path,
     process::{Child, Command, Stdio},
@@ -19,7 +18,10 @@ use std::{
 
 use program::Program;
 use rustix::process::Signal;
-use speed_bump_testing::{pythons, skip, wait::wait_for};
+use speed_bump_testing::{
+    Lines, pythons, skip,
+    wait::{wait_for, wait_for_exit},
+};
 use speed_bump_user::{
     inject::{InjectError, Limits, inject},
     process::Process,
@@ -82,8 +84,8 @@ fn start_loader(target: &Process, image: &Path, fate: &str) -> Child {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut output = BufReader::new(loader.stdout.take().unwrap()).lines();
-    while output.next().is_some_and(|line| !line.unwrap().contains("ready")) {}
+    let lines = Lines::of(loader.stdout.take().unwrap());
+    while lines.line().is_ok_and(|line| !line.contains("ready")) {}
     loader
 }
 
@@ -117,7 +119,7 @@ fn image_file(folder: &Path, variant: &str) -> std::path::PathBuf {
 
 fn ended_by_kill(loader: &mut Child) {
     use std::os::unix::process::ExitStatusExt as _;
-    assert_eq!(loader.wait().unwrap().signal(), Some(libc::SIGKILL), "the loader was not killed");
+    assert_eq!(wait_for_exit(loader).unwrap().signal(), Some(libc::SIGKILL), "the loader was not killed");
 }
 
 /// Each of these kills comes from within the step: from the borrowed thread itself, or while it stands still.

@@ -3,20 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+#[path = "inject/program.rs"]
+mod program;
 #[path = "inject/support.rs"]
 mod support;
 
-use std::{
-    io::{BufRead as _, BufReader, Lines},
-    process::{Child, ChildStdout, Stdio},
-    time::Duration,
-};
+use std::time::Duration;
 
-use speed_bump_testing::{Fixture, PythonBuild, pythons, skip, wait::wait_for};
-use speed_bump_user::{
-    inject::{InjectError, Limits},
-    process::Process,
-};
+use program::Program;
+use speed_bump_testing::{Fixture, pythons, skip, wait::wait_for};
+use speed_bump_user::inject::{InjectError, Limits};
 
 /// A name, and a script that is practically never in the interpreter, and prints a line now and then. A call takes much longer than
 /// looking does, so that looking alone would not find it there.
@@ -51,43 +47,6 @@ const TRIES: usize = 5;
 /// Not what a user would wait, but a busy machine may take that.
 const PATIENT: Limits = Limits { safe_point: Duration::from_secs(40), call: Duration::from_secs(5) };
 
-struct Running {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Running {
-    fn start(python: &PythonBuild, script: &str, arguments: &[&str]) -> Self {
-        let mut command = python.interpreter();
-        command.args(["-c", script]).args(arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut running = Self { child, lines };
-        running.goes_on();
-        running
-    }
-
-    /// Fails if the program ends instead.
-    fn goes_on(&mut self) {
-        // No more fit into the pipe of a program that stands still: it would be found at its end.
-        for _ in 0..3 {
-            let line = self.lines.next();
-            assert!(line.is_some_and(|line| line.is_ok()), "it ended: {:?}", self.child.try_wait());
-        }
-    }
-
-    fn process(&self) -> Process {
-        support::open(self.child.id().cast_signed())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn long_calls_are_waited_for() {
     let pythons = pythons();
@@ -96,14 +55,14 @@ fn long_calls_are_waited_for() {
     }
     for (number, (name, script)) in PROGRAMS.iter().enumerate() {
         let python = &pythons[pythons.len() - 1 - number % pythons.len()];
-        let mut running = Running::start(python, script, &[]);
-        let process = running.process();
-        let interpreters = support::interpreters(&process);
+        let program = Program::start(python, script);
+        let process = &program.process;
+        let interpreters = support::interpreters(process);
         for _ in 0..TRIES {
-            let injected = support::inject_known(&process, support::image(), 0, PATIENT, &interpreters)
+            let injected = support::inject_known(process, support::image(), 0, PATIENT, &interpreters)
                 .unwrap_or_else(|error| panic!("{python}, {name}: {error}"));
-            support::check_and_leave(&process, &injected);
-            running.goes_on();
+            support::check_and_leave(process, &injected);
+            program.prints().unwrap_or_else(|error| panic!("{python}, {name}: {error}"));
         }
         println!("{python}, {name}: {TRIES} of {TRIES}");
     }
@@ -114,9 +73,9 @@ const ENDLESS: &str = "\
 import ctypes, sys, threading, time
 library = ctypes.CDLL(sys.argv[1])
 counted = ctypes.c_ulong.in_dll(library, 'counted')
-print(flush=True); print(flush=True); print(flush=True)
+print(flush=True)
 library.count()
-print('ended', flush=True); print(flush=True); print(flush=True)
+print('ended', flush=True)
 time.sleep(1000)";
 const COUNTING: &str = "\
 #include <signal.h>
@@ -132,8 +91,8 @@ fn an_endless_call_is_left_alone() {
     };
     let library = Fixture::compile_text(COUNTING, &["-shared", "-fPIC", "-O1"]).unwrap();
     let inside = python.inside(library.program());
-    let mut running = Running::start(python, ENDLESS, &[inside.to_str().unwrap()]);
-    let process = running.process();
+    let program = Program::start_with(python, ENDLESS, &[inside.to_str().unwrap()]);
+    let process = &program.process;
     wait_for("the endless call", || {
         // The handler is there once it has begun.
         let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).ok()?;
@@ -141,14 +100,14 @@ fn an_endless_call_is_left_alone() {
         (u64::from_str_radix(caught, 16).ok()? & 1 << (libc::SIGUSR1 - 1) != 0).then_some(())
     })
     .unwrap();
-    let before = support::traces(&process);
+    let before = support::traces(process);
     let limits = Limits { safe_point: Duration::from_millis(500), ..Limits::default() };
-    let error = support::inject_with(&process, support::image(), 0, limits).unwrap_err();
+    let error = support::inject_with(process, support::image(), 0, limits).unwrap_err();
     let InjectError::NoSafePoint { .. } = error else { panic!("{error}") };
     assert!(error.to_string().contains("not returning from native code"), "{error}");
-    assert_eq!(support::traces(&process), before);
-    rustix::process::pidfd_send_signal(&process, rustix::process::Signal::USR1).unwrap();
-    running.goes_on();
-    let injected = support::inject_with(&process, support::image(), 0, PATIENT).unwrap();
-    support::check_and_leave(&process, &injected);
+    assert_eq!(support::traces(process), before);
+    rustix::process::pidfd_send_signal(process, rustix::process::Signal::USR1).unwrap();
+    assert_eq!(program.line(), "ended");
+    let injected = support::inject_with(process, support::image(), 0, PATIENT).unwrap();
+    support::check_and_leave(process, &injected);
 }

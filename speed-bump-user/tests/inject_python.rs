@@ -3,17 +3,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+#[path = "inject/program.rs"]
+mod program;
 #[path = "inject/support.rs"]
 mod support;
 
-use std::{
-    io::{BufRead as _, BufReader},
-    process::{Child, Command, Stdio},
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
 };
+
+use program::Program;
 
 use speed_bump_testing::{PythonBuild, pythons, skip, wait::wait_for};
 use speed_bump_user::inject::Limits;
@@ -55,73 +55,28 @@ const PROGRAMS: &[(&str, &str)] = &[
     ),
 ];
 
-struct Running {
-    child: Child,
-    output: BufReader<std::process::ChildStdout>,
-}
-
-impl Running {
-    fn start(python: &PythonBuild, script: &str) -> Self {
-        let mut command: Command = python.interpreter();
-        let mut child = command.args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut running = Self { child, output };
-        running.line();
-        running
-    }
-
-    /// Fails if the program ends instead of going on.
-    fn line(&mut self) {
-        let mut line = String::new();
-        let read = self.output.read_line(&mut line).unwrap();
-        assert!(read > 0, "the program ended: {:?}", self.child.wait());
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Lines that are in the pipe already do not show that the program goes on; so many more do.
-const LINES: usize = 5;
-
-fn goes_on(running: &mut Running) {
-    let fd = std::os::fd::AsRawFd::as_raw_fd(running.output.get_ref());
-    let mut waiting = 0;
-    // SAFETY: FIONREAD writes an int.
-    let result = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut waiting) };
-    assert_eq!(result, 0);
-    let buffered = running.output.buffer().len() + usize::try_from(waiting).unwrap();
-    for _ in 0..buffered + LINES {
-        running.line();
-    }
-}
-
 /// Injected so often: loaded once, and found again.
 const ROUNDS: usize = 2;
 /// So many at a time; most of them wait.
 const WORKERS: usize = 4;
 
 fn takes_it_and_goes_on(python: &PythonBuild, (name, script): (&str, &str)) {
-    let mut running = Running::start(python, script);
-    let process = support::open(running.child.id().cast_signed());
-    let before = support::traces(&process);
-    let interpreters = support::interpreters(&process);
+    let program = Program::start(python, script);
+    let process = &program.process;
+    let before = support::traces(process);
+    let interpreters = support::interpreters(process);
     for round in 0..ROUNDS {
-        let injected = support::inject_known(&process, support::image(), 0, Limits::default(), &interpreters)
+        let injected = support::inject_known(process, support::image(), 0, Limits::default(), &interpreters)
             .unwrap_or_else(|error| panic!("{python}, {name}, round {round}: {error}"));
         assert_eq!(injected.fresh, round == 0, "{python}, {name}, round {round}");
-        support::check_and_leave(&process, &injected);
-        goes_on(&mut running);
+        support::check_and_leave(process, &injected);
+        program.prints().unwrap_or_else(|error| panic!("{python}, {name}, round {round}: {error}"));
     }
     wait_for("the descriptors to be as before", || {
-        (support::traces(&process).descriptors == before.descriptors).then_some(())
+        (support::traces(process).descriptors == before.descriptors).then_some(())
     })
     .unwrap();
-    assert_eq!(support::traces(&process).tracer, before.tracer);
+    assert_eq!(support::traces(process).tracer, before.tracer);
 }
 
 #[test]

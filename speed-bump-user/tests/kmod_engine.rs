@@ -260,10 +260,7 @@ fn other_peoples_targets_are_left_alone() {
     module.enable(true).unwrap();
     let (code, said) = refused(service.pid(), "native:*/service:cold\nnative:*/service:hot\n", &KMOD);
     assert_eq!(code, Some(4), "{said}");
-    assert!(
-        said.contains(":hot in the kernel module already (7ns for all"),
-        "{said}"
-    );
+    assert!(said.contains(":hot in the kernel module already (7ns for all"), "{said}");
     assert_eq!((module.listing().unwrap(), notes()), (before, 0));
     module.command(&format!("-{hot}")).unwrap();
     let link = fixture.folder().join("link");
@@ -338,8 +335,7 @@ fn a_process_with_another_root_is_reached_through_it() {
 #[test]
 fn doctor_tells_of_the_module_and_of_what_is_left_there() {
     let doctor = || {
-        let output = Command::new(tool::path().unwrap()).arg("doctor").output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = tool::run(&["doctor"], PATIENCE).unwrap().stdout;
         let mut lines = text.lines().skip_while(|line| !line.contains("kernel module: ")).take(2);
         lines.by_ref().collect::<Vec<_>>().join("\n")
     };

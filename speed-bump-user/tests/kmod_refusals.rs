@@ -113,7 +113,7 @@ fn what_the_module_cannot_do_is_refused_whether_it_is_there_or_not() {
     }
     let mut run = Command::new(tool::path().unwrap());
     run.args(["run", "--targets", "/dev/null"]).args(KMOD).args(["--", "true"]);
-    let (code, said) = said(run.output().unwrap());
+    let (code, said) = said(&mut run);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("attach to it with --pid"), "{said}");
 }
@@ -222,7 +222,7 @@ fn who_may_not_write_is_told_so() {
     fs::write(&targets, HOT).unwrap();
     let mut command = Command::new(tool::path().unwrap());
     command.args(["--pid", &service.pid().to_string(), "--targets"]).arg(targets).args(KMOD);
-    let (code, said) = said(command.uid(NOBODY).gid(NOBODY).output().unwrap());
+    let (code, said) = said(command.uid(NOBODY).gid(NOBODY));
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("not permitted to write /sys/kernel/speed_bump/targets"), "{said}");
     assert_empty(&module);

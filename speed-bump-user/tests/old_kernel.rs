@@ -8,7 +8,8 @@ use speed_bump_testing::{
     Attached, Fixture, Service,
     exact::{self, Subject},
     session::{self, obstacle},
-    skip, tool,
+    skip,
+    tool::{self, Running},
     wait::PATIENCE,
 };
 use speed_bump_user::{engine::bpf::Form, kernel::KernelFacts};
@@ -35,10 +36,10 @@ fn start() -> (Fixture, Service) {
 /// What is said where a session is refused.
 fn refusal(service: &Service, targets: &str, flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let output = session::command(folder.path(), service.pid(), targets, flags).unwrap().output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(4), "{said}");
-    said
+    let mut command = session::command(folder.path(), service.pid(), targets, flags).unwrap();
+    let run = Running::start(&mut command).unwrap().finish(PATIENCE).unwrap();
+    assert_eq!(run.status.code(), Some(4), "{}", run.stderr);
+    run.stderr
 }
 
 #[test]

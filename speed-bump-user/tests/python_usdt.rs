@@ -13,7 +13,7 @@ use speed_bump_testing::{
     Attached, PythonBuild, Service,
     exact::{self, Subject},
     session::obstacle,
-    skip,
+    skip, skip_case,
 };
 
 /// Runs a case on every interpreter whose probe fires.
@@ -125,7 +125,10 @@ fn delays_are_exact() {
         subject.short().unwrap().assert_exact(&format!("{python}, a short delay"));
         subject.long(1_000_000).unwrap().assert_exact(&format!("{python}, a long delay"));
         let mut subject = Subject { service: &mut service, function: "worked", attach: by("signal") };
-        subject.short_with_signal().unwrap().assert_exact(&format!("{python}, a short delay, signal"));
+        match subject.short_with_signal().unwrap() {
+            Some(measured) => measured.assert_exact(&format!("{python}, a short delay, signal")),
+            None => skip_case!(python, "a trap takes too long for a short delay with a signal"),
+        }
         subject.long(2_000_000).unwrap().assert_exact(&format!("{python}, a long delay, signal"));
         assert!(service.quit().unwrap().success(), "{python}");
     });

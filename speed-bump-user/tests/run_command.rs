@@ -24,6 +24,14 @@ __attribute__((noinline)) int work(int n) { __asm__ volatile(\"\"); return n + 1
 __attribute__((constructor)) static void before_main(void) { for (int i = 0; i < 30; i++) work(i); }
 int main(void) { for (int i = 0; i < 1000; i++) work(i); return 0; }
 ";
+/// Says which process it is, and calls when the file is there that its argument names.
+const PATIENT: &str = "\
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((noinline)) int work(int n) { __asm__ volatile(\"\"); return n + 1; }
+int main(int argc, char **argv) { if (argc < 2) return 1; fprintf(stderr, \"waits as %d.\\n\", getpid());
+while (access(argv[1], F_OK) != 0) usleep(1000); for (int i = 0; i < 1000; i++) work(i); return 0; }
+";
 
 #[test]
 fn native_functions_are_counted_from_the_first_call_on() {
@@ -43,15 +51,27 @@ fn every_program_of_a_chain_is_covered() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    let fixture = Fixture::compile_text(PROGRAM, &["-O1"]).unwrap();
-    let program = fixture.program().to_str().unwrap();
+    let [last, patient] = [PROGRAM, PATIENT].map(|text| Fixture::compile_text(text, &["-O1"]).unwrap());
+    let marks = ["first", "second"].map(|name| patient.folder().join(name));
     let mut command = Command::new("env");
-    command.args(["A=1", "sh", "-c", &format!("{program}; {program} & wait; exec {program}")]);
-    let target = format!("native:{program}:work\n");
-    let ended = run(&target, &["--delay", "1us"], &command);
-    // The last replaced the shell and was held before its first instruction; the others were covered meanwhile.
-    let (calls, _) = ended.counts(0);
-    assert!((1030..=3090).contains(&calls), "{calls}: {}", ended.run.stderr);
+    let text = "\"$0\" \"$2\"; \"$0\" \"$3\" & wait; exec \"$1\"";
+    command.args(["A=1", "sh", "-c", text]).arg(patient.program()).arg(last.program()).args(&marks);
+    let targets =
+        format!("native:{}:work\nnative:{}:work\n", patient.program().display(), last.program().display());
+    let started = start(&targets, &["--delay", "1us", "-vv"], &command);
+    for (number, mark) in marks.iter().enumerate() {
+        wait_until("another child is covered", || {
+            let said = started.running.stderr();
+            let pid = said.split("waits as ").nth(number + 1).and_then(|rest| rest.split_once('.'));
+            Ok(pid.is_some_and(|(pid, _)| said.contains(&format!("child {pid} is covered anew"))))
+        })
+        .unwrap_or_else(|error| panic!("{error}: {}", started.running.stderr()));
+        fs::write(mark, "").unwrap();
+    }
+    let ended = started.finish();
+    assert!(ended.run.status.success(), "{}", ended.run.stderr);
+    // The others were covered while they waited; the last replaced the shell and was held before its first instruction.
+    assert_eq!([ended.counts(0), ended.counts(1)], [(2000, 2000), (1030, 1030)], "{}", ended.run.stderr);
     assert_eq!(ended.report["pids"].as_array().map(Vec::len), Some(1));
 }
 

@@ -81,7 +81,7 @@ fn two_hundred_sessions_on_a_busy_process() {
         let mut session = Session::start(resolver, settings, vec![(process, plan)], offsets).unwrap();
         if cycle % 20 == 0 {
             // Long enough attached to see calls of every target.
-            let all = || session.report().targets.iter().all(|target| target.delayed > 0);
+            let mut all = || session.report().targets.iter().all(|target| target.delayed > 0);
             wait_until("every target has been called", || Ok(all())).unwrap();
             service.ask("call cold 10").unwrap();
         }

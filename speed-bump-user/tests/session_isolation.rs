@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, text};
+use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, text, wait::wait_until};
 
 const TARGETS: &str = "native:*/service:hot\nnative:*/libwork.so:work_*\nusdt:*:service:*\n";
 
@@ -99,8 +99,11 @@ fn listing_touches_nothing() {
     let mut command = Command::new(speed_bump_testing::tool::path().unwrap());
     command.args(["list", "--pid", &service.pid().to_string(), "--targets"]).arg(&targets);
     let mut list = command.stdout(std::process::Stdio::null()).spawn().unwrap();
-    while list.try_wait().unwrap().is_none() {
+    wait_until("the list", || {
+        let ended = list.try_wait()?;
         assert_eq!(differences(&fixture, &service), UNTOUCHED);
-    }
+        Ok(ended.is_some())
+    })
+    .unwrap();
     assert!(list.wait().unwrap().success());
 }

@@ -20,8 +20,9 @@ use speed_bump_testing::{
     exact::{self, Subject},
     pythons,
     session::{obstacle, obstacle_to_long_spins},
-    skip, tool,
-    wait::wait_until,
+    skip, skip_case,
+    tool::{self, Run, Running},
+    wait::{PATIENCE, wait_until},
 };
 use speed_bump_user::kernel::KernelFacts;
 
@@ -74,7 +75,11 @@ fn assert_exact(service: &mut Service, function: &str, targets: &str, entry: &[&
         Attached::start(service.pid(), targets, &with(&flags))
     };
     let mut subject = Subject { service, function, attach };
-    for measured in [subject.short_with_signal().unwrap(), subject.long(2_000_000).unwrap()] {
+    let short = subject.short_with_signal().unwrap();
+    if short.is_none() {
+        skip_case!(what, "a trap takes too long for a short delay with a signal");
+    }
+    for measured in short.into_iter().chain([subject.long(2_000_000).unwrap()]) {
         measured.assert_exact(what);
         assert_eq!(measured.ended.target(0)["engine"], "signal", "{what}");
         assert_eq!(counts(&measured.ended)[2], 0, "{what}: missed");
@@ -259,6 +264,11 @@ fn a_spin_of_seconds_ends_with_the_session_and_with_us() {
     });
 }
 
+/// A run of the tool that ends by itself.
+fn finished(command: &mut Command) -> Run {
+    Running::start(command).unwrap().finish(PATIENCE).unwrap()
+}
+
 /// A program of this folder's, unless it cannot be compiled here.
 fn compile(name: &str, flags: &[&str]) -> Option<Fixture> {
     if let Some(why) = obstacle() {
@@ -287,11 +297,12 @@ fn no_wait_of_64_native_threads_is_interrupted() {
     // Where no other thread is found in time, the helper comes in by one that waits with a limit, and its call fails.
     let [_, by_the_helper] = program.two_numbers();
     assert!(by_the_helper <= 1, "{by_the_helper} waits were interrupted when the helper came in");
-    std::thread::sleep(Duration::from_millis(500));
+    let [before_these, _] = program.two_numbers();
+    wait_until("a thousand calls", || Ok(program.two_numbers()[0] >= before_these + 1000)).unwrap();
     let ended = session.stop().unwrap();
     let [calls, delayed, missed] = counts(&ended);
     // Calls while it detaches are counted and not delayed.
-    assert!(delayed > 500 && delayed <= calls, "{}", ended.run.stderr);
+    assert!(delayed >= 1000 && delayed <= calls, "{}", ended.run.stderr);
     assert_eq!(missed, 0, "{}", ended.run.stderr);
     let [calls, interrupted] = program.two_numbers();
     assert_eq!(interrupted, by_the_helper, "waits of {calls} were interrupted");
@@ -398,10 +409,9 @@ fn a_program_that_executes_others_all_the_time_lives_under_run() {
         "i=0; while [ $i -lt 40 ]; do \"$0\" again $i || exit 9; i=$((i+1)); done; exec \"$0\" again 77";
     command.arg("run").arg("--targets").arg(&targets).args(SIGNAL).args(["--delay", "200us", "--"]);
     command.args(["sh", "-c", text]).arg(fixture.program());
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{:?}\n{said}", output.status);
-    assert!(said.contains("work"), "{said}");
+    let run = finished(&mut command);
+    assert!(run.status.success(), "{:?}\n{}", run.status, run.stderr);
+    assert!(run.stderr.contains("work"), "{}", run.stderr);
 }
 
 #[test]
@@ -413,13 +423,10 @@ fn what_cannot_take_the_helper_is_refused() {
     let mut command =
         speed_bump_testing::session::command(folder.path(), program.pid(), "native:*:work\n", &flags)
             .unwrap();
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(4), "{said}");
-    assert!(
-        said.contains("The engine `signal` needs the helper in the process: use `--engine bpf`"),
-        "{said}"
-    );
-    let output = command.arg("--no-inject").output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    let run = finished(&mut command);
+    assert_eq!(run.status.code(), Some(4), "{}", run.stderr);
+    let why = "The engine `signal` needs the helper in the process: use `--engine bpf`";
+    assert!(run.stderr.contains(why), "{}", run.stderr);
+    let run = finished(command.arg("--no-inject"));
+    assert_eq!(run.status.code(), Some(2), "{}", run.stderr);
 }

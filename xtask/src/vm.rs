@@ -65,7 +65,10 @@ pub(crate) struct Options<'a> {
 /// What `--vm` does, and which kernels it knows.
 pub(crate) fn help() -> String {
     let names: Vec<_> = SERIES.iter().map(|series| series.name).collect();
-    format!("Run end-to-end tests on Debian's kernels instead, in virtual machines: all, {}", names.join(", "))
+    format!(
+        "Run end-to-end tests on Debian's kernels instead, in virtual machines: all, {}",
+        names.join(", ")
+    )
 }
 
 /// Reads the name of a kernel, or `all`.

@@ -124,7 +124,10 @@ impl Listing<'_> {
             print(format_args!("    also called {}", function.aliases.join(", ")));
         }
         for line in &function.shadowed {
-            print(format_args!("    a later target selects it too, but does not get it: number {}", line.0 + 1));
+            print(format_args!(
+                "    a later target selects it too, but does not get it: number {}",
+                line.0 + 1
+            ));
         }
     }
 }

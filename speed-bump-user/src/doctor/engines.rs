@@ -11,7 +11,8 @@ pub(super) fn checks(machine: &Machine) -> [Check; 3] {
 
 fn signal(machine: &Machine) -> Check {
     const NAME: &str = "engine signal";
-    const WAY_OUT: &str = "use --engine bpf, which delays everything; during long delays nothing else runs on the processor";
+    const WAY_OUT: &str =
+        "use --engine bpf, which delays everything; during long delays nothing else runs on the processor";
     if let Support::Unknown(reason) = &machine.kernel.send_signal {
         return Check::skip(NAME, format!("cannot be tried: {reason}"));
     }

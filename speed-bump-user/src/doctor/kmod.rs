@@ -38,7 +38,8 @@ pub fn check(module: Result<Module, KmodError>, records: &Records) -> Check {
         detail.push_str(&parts.join(", "));
     }
     if holders.iter().any(|holder| holder.was_killed) {
-        let way_out = "the next run with --engine kmod, which may be `list`, removes what a killed one has left";
+        let way_out =
+            "the next run with --engine kmod, which may be `list`, removes what a killed one has left";
         return Check::warn(NAME, detail, way_out);
     }
     Check::pass(NAME, detail)

@@ -84,8 +84,9 @@ fn check<'c>(
             ),
             None => {
                 let cost = calibration().map(|calibration| calibration.cost(SiteKind::Push).unselected);
-                let cost =
-                    cost.map_or_else(String::new, |cost| format!("; every call of any function costs {cost} or more"));
+                let cost = cost.map_or_else(String::new, |cost| {
+                    format!("; every call of any function costs {cost} or more")
+                });
                 Check::pass(name, format!("CPython {version}; its functions are seen through {source}{cost}"))
             }
         },

@@ -78,7 +78,9 @@ fn tracer(process: &Process) -> Check {
         Ok(None) => Check::pass("tracer", "none"),
         Ok(Some(tracer)) => Check::warn(
             "tracer",
-            format!("process {tracer} debugs it: its breakpoints and our probes may be at the same place, and it may stop the process"),
+            format!(
+                "process {tracer} debugs it: its breakpoints and our probes may be at the same place, and it may stop the process"
+            ),
             "detach the debugger if the numbers matter",
         ),
         Err(error) => unreadable("tracer", &error),

@@ -1,12 +1,12 @@
 //! Sessions with the kernel module, and looks at what is in it.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{fs, path::Path, process::Command};
 
-use speed_bump_testing::{Attached, Fixture, Service, session, tool};
+use speed_bump_testing::{
+    Attached, Fixture, Service, session,
+    tool::{self, Running},
+    wait::PATIENCE,
+};
 use speed_bump_user::engine::kmod::{Module, RECORDS};
 
 use crate::loaded::{FOLDER, Kernel, busybox};
@@ -43,12 +43,13 @@ pub(crate) fn attach(service: &Service, targets: &str, flags: &[&str]) -> Attach
 /// Runs the tool to an end that comes by itself: its exit code, and all that it said.
 pub(crate) fn refused(pid: i32, targets: &str, flags: &[&str]) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
-    said(session::command(folder.path(), pid, targets, flags).unwrap().output().unwrap())
+    said(&mut session::command(folder.path(), pid, targets, flags).unwrap())
 }
 
-pub(crate) fn said(output: Output) -> (Option<i32>, String) {
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+/// The exit code of a command that ends by itself, and all that it said.
+pub(crate) fn said(command: &mut Command) -> (Option<i32>, String) {
+    let run = Running::start(command).unwrap().finish(PATIENCE).unwrap();
+    (run.status.code(), run.stdout + &run.stderr)
 }
 
 /// Runs `list`, which cleans up like any run with the module.
@@ -58,7 +59,7 @@ pub(crate) fn list(pid: i32, targets: &str) -> String {
     fs::write(&file, targets).unwrap();
     let mut command = Command::new(tool::path().unwrap());
     command.args(["list", "--pid", &pid.to_string(), "--targets"]).arg(file).args(KMOD);
-    let (code, text) = said(command.output().unwrap());
+    let (code, text) = said(&mut command);
     assert_eq!(code, Some(0), "{text}");
     text
 }

@@ -3,16 +3,18 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::Write as _,
     path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, Command, Stdio},
 };
+
+use speed_bump_testing::Lines;
 
 /// The program. Dropping it kills it.
 pub(crate) struct Asked {
     child: Child,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    lines: Lines,
 }
 
 impl Asked {
@@ -21,7 +23,7 @@ impl Asked {
         let mut command = Command::new(program);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let mut asked = Self { child, input, output: BufReader::new(output) };
+        let asked = Self { child, input, lines: Lines::of(output) };
         assert_eq!(asked.line(), "ready");
         asked
     }
@@ -30,11 +32,9 @@ impl Asked {
         self.child.id().cast_signed()
     }
 
-    /// The next line; empty at its end.
-    pub(crate) fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+    /// The next line.
+    pub(crate) fn line(&self) -> String {
+        self.lines.line().unwrap()
     }
 
     /// Sends a line.

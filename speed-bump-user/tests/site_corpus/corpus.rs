@@ -4,10 +4,12 @@ use std::{
     collections::BTreeMap,
     env,
     ffi::OsStr,
-    io::{BufRead, BufReader, Write},
+    io::Write,
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, Command, Stdio},
 };
+
+use speed_bump_testing::{Lines, wait::wait_for_exit};
 
 /// One program of the corpus, one way to compile it.
 pub(crate) struct Build {
@@ -111,7 +113,7 @@ pub(crate) struct Run {
 pub(crate) struct Running {
     child: Child,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    lines: Lines,
 }
 
 impl Running {
@@ -119,8 +121,8 @@ impl Running {
         let mut child =
             Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("to start");
         let input = child.stdin.take().expect("a pipe");
-        let output = BufReader::new(child.stdout.take().expect("a pipe"));
-        Self { child, input, output }
+        let lines = Lines::of(child.stdout.take().expect("a pipe"));
+        Self { child, input, lines }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -132,24 +134,24 @@ impl Running {
         self.input.write_all(b"run\n").expect("the program to live");
         let mut run = Run { calls: BTreeMap::new(), sum: String::new() };
         loop {
-            let mut line = String::new();
-            self.output.read_line(&mut line).expect("text");
+            let line =
+                self.lines.line().unwrap_or_else(|error| panic!("{error}: {:?}", self.child.try_wait()));
             match *line.split_whitespace().collect::<Vec<_>>() {
                 ["sum", sum] => run.sum = sum.to_owned(),
                 [name, least, most] => {
                     let number = |text: &str| text.parse().expect("a number");
                     run.calls.insert(name.to_owned(), (number(least), number(most)));
                 }
-                _ if line == "\n" => return run,
-                _ => panic!("the program ended or wrote {line:?}: {:?}", self.child.try_wait()),
+                _ if line.is_empty() => return run,
+                _ => panic!("the program wrote {line:?}"),
             }
         }
     }
 
     /// Lets it end, and checks that it does so in peace.
     pub(crate) fn stop(self) {
-        let Self { mut child, input, output } = self;
-        drop((input, output));
-        assert!(child.wait().expect("a child").success());
+        let Self { mut child, input, lines } = self;
+        drop((input, lines));
+        assert!(wait_for_exit(&mut child).expect("a child").success());
     }
 }

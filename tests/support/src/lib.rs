@@ -6,6 +6,7 @@
 
 pub mod exact;
 pub mod fixture;
+pub mod lines;
 pub mod matrix;
 pub mod places;
 pub mod pythons;
@@ -18,6 +19,7 @@ pub mod tool;
 pub mod wait;
 
 pub use fixture::Fixture;
+pub use lines::Lines;
 pub use pythons::{PythonBuild, pythons};
 pub use service::Service;
 pub use session::Attached;

@@ -5,25 +5,27 @@
 //! `{"event":"error",…}`. The fixtures' own headers list the commands.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::Write as _,
     os::unix::process::ExitStatusExt as _,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
-    thread,
+    sync::mpsc::RecvTimeoutError,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
-use crate::wait::{PATIENCE, deadline, look_for};
+use crate::{
+    Lines,
+    wait::{PATIENCE, deadline, wait},
+};
 
 /// A running fixture. Dropping it kills its process, and the fixture's own children follow it.
 #[derive(Debug)]
 pub struct Service {
     child: Child,
     input: Option<ChildStdin>,
-    lines: Receiver<String>,
+    lines: Lines,
     ready: Value,
 }
 
@@ -37,17 +39,7 @@ impl Service {
             .with_context(|| format!("cannot start {command:?}"))?;
         let input = child.stdin.take();
         let output = child.stdout.take().context("the child has no standard output")?;
-        // A thread reads, so that waiting for a line can end.
-        let (sender, lines) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines() {
-                let Ok(line) = line else { break };
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        let mut service = Self { child, input, lines, ready: Value::Null };
+        let mut service = Self { child, input, lines: Lines::of(output), ready: Value::Null };
         let first = service.next_event(deadline(PATIENCE)).context("waiting for `ready`")?;
         if first["event"] != "ready" {
             bail!("{command:?} began with {first} instead of its `ready`");
@@ -119,7 +111,7 @@ impl Service {
     }
 
     fn next_event(&mut self, deadline: Instant) -> Result<Value> {
-        match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        match self.lines.line_by(deadline) {
             Ok(line) => serde_json::from_str(&line).with_context(|| format!("not JSON: {line}")),
             Err(RecvTimeoutError::Timeout) => bail!("the fixture says nothing for {PATIENCE:?} or longer"),
             Err(RecvTimeoutError::Disconnected) => {
@@ -153,11 +145,6 @@ pub struct FunctionTimes {
     pub least_ns: u64,
     /// The time of all calls, in nanoseconds, clock readings included.
     pub total_ns: u64,
-}
-
-/// Waits for a child, at most this long; `None` if it still runs.
-pub(crate) fn wait(child: &mut Child, patience: Duration) -> Result<Option<ExitStatus>> {
-    look_for(patience, || child.try_wait().context("cannot wait for a child"))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal};
 
-use crate::{service::wait, wait::deadline};
+use crate::wait::{deadline, wait};
 
 /// What a run of the loader left.
 #[derive(Clone, Debug)]

@@ -1,7 +1,9 @@
 //! Waiting for what other processes bring about: looking again and again, and not for ever.
 
 use std::{
-    env, thread,
+    env,
+    process::{Child, ExitStatus},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -30,6 +32,16 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Result<T>
 /// Waits until something holds. An error ends the wait.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     look_for(PATIENCE, || Ok(holds()?.then_some(())))?.with_context(|| in_vain(what))
+}
+
+/// Waits for the end of a child.
+pub fn wait_for_exit(child: &mut Child) -> Result<ExitStatus> {
+    wait(child, PATIENCE)?.with_context(|| in_vain("the end of a child"))
+}
+
+/// Waits for a child, at most this long; `None` if it still runs.
+pub(crate) fn wait(child: &mut Child, patience: Duration) -> Result<Option<ExitStatus>> {
+    look_for(patience, || child.try_wait().context("cannot wait for a child"))
 }
 
 fn in_vain(what: &str) -> String {

@@ -180,7 +180,9 @@ impl FileSelection {
         };
         let remark = match site.exactness {
             Exactness::Once => site.reason,
-            Exactness::Unproven => format!("{}; it is not proven that each call passes here once", site.reason),
+            Exactness::Unproven => {
+                format!("{}; it is not proven that each call passes here once", site.reason)
+            }
             Exactness::Repeats => site.reason,
         };
         let site = PlannedSite {
