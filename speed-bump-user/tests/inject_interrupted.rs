@@ -196,6 +196,7 @@ fn a_program_that_is_replaced_again_and_again() {
         program.line();
     }
     println!("taken {taken}; {refused:?}");
+    assert!(taken > 0, "the helper never came in: {refused:?}");
     program.prints().unwrap();
 }
 

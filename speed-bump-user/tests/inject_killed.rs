@@ -40,6 +40,8 @@ const SCRIPTS: [&str; 3] = [
 ];
 /// Loaders killed at whatever step they are, for each script.
 const KILLS: u32 = 40;
+/// At that many different ones at least; ten are met as a rule.
+const LEAST_STEPS: usize = 4;
 
 /// Not a test by itself: the loader that the tests below start and kill.
 #[test]
@@ -173,7 +175,7 @@ fn killed_at_any_moment_with_a_thread_borrowed() {
         takes_the_helper(&program, "all kills");
     }
     println!("killed with the borrowed thread in: {met:?}");
-    assert_eq!(met.values().sum::<u32>() as usize, KILLS as usize * SCRIPTS.len());
+    assert!(met.len() >= LEAST_STEPS, "always at the same steps: {met:?}");
 }
 
 fn pid_of(child: &Child) -> rustix::process::Pid {

@@ -29,8 +29,13 @@ const PATIENT: &str = "\
 #include <stdio.h>
 #include <unistd.h>
 __attribute__((noinline)) int work(int n) { __asm__ volatile(\"\"); return n + 1; }
-int main(int argc, char **argv) { if (argc < 2) return 1; fprintf(stderr, \"waits as %d.\\n\", getpid());
-while (access(argv[1], F_OK) != 0) usleep(1000); for (int i = 0; i < 1000; i++) work(i); return 0; }
+int main(int argc, char **argv) {
+    if (argc < 2) return 1;
+    fprintf(stderr, \"waits as %d.\\n\", getpid());
+    while (access(argv[1], F_OK) != 0) usleep(1000);
+    for (int i = 0; i < 1000; i++) work(i);
+    return 0;
+}
 ";
 
 #[test]

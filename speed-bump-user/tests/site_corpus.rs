@@ -136,7 +136,7 @@ fn check(name: &str, program: &Path) {
     assert!(inexact < unprobed.calls.len() / 2, "{name}: {inexact} sites that need not be exact");
 }
 
-/// Every function of large programs: no panic, and how many get a cheap site.
+/// Every function of large programs: no panic, a site for nearly all, and a cheap one for nearly all that have one.
 #[test]
 fn functions_of_real_programs_are_analysed() {
     let own = env::current_exe().unwrap();
@@ -155,6 +155,7 @@ fn functions_of_real_programs_are_analysed() {
         let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
         let mut because: BTreeMap<&str, usize> = BTreeMap::new();
         let functions: Vec<_> = elf.functions().into_iter().filter(|function| function.size > 0).collect();
+        assert!(functions.len() > 500, "{}: {} functions", path.display(), functions.len());
         for function in &functions {
             let code = FunctionCode {
                 map: &map,
@@ -181,16 +182,30 @@ fn functions_of_real_programs_are_analysed() {
                 }
             }
         }
-        assert_eq!(kinds.values().sum::<usize>(), functions.len());
+        // In what was tried, none is refused, and 1 to 3 % lose a cheap site to a rule.
+        let refused = kinds.get("refused").copied().unwrap_or(0);
+        let lost = because.iter().filter(|(why, _)| **why != NO_CHEAP_SITE).map(|(_, count)| count).sum();
+        for (what, count, percent) in [("are refused", refused, 1), ("lose a cheap site", lost, 5)] {
+            let is_few = count * 100 <= functions.len() * percent;
+            assert!(
+                is_few,
+                "{}: {count} of {} {what}: {kinds:?}, {because:?}",
+                path.display(),
+                functions.len()
+            );
+        }
         eprintln!("{}: {} functions: {kinds:?}; stepped: {because:?}", path.display(), functions.len());
     }
 }
+
+/// What [`why_not`] says where no rule is to blame.
+const NO_CHEAP_SITE: &str = "none on the line";
 
 /// Which rule cost a function its cheap site.
 fn why_not(analysis: &site::Analysis) -> &'static str {
     let cheap = |candidate: &&site::Candidate| candidate.kind != SiteKind::SingleStep;
     match analysis.candidates.iter().find(cheap).and_then(|candidate| candidate.excluded) {
-        None => "none on the line",
+        None => NO_CHEAP_SITE,
         Some(Exclusion::Refused(_)) => "refused",
         Some(Exclusion::TrapsRepeatedly | Exclusion::ShadowStack) => "other",
         Some(Exclusion::RedZone) => "red zone",
