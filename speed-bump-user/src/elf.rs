@@ -28,6 +28,7 @@ pub mod indirect;
 pub mod machine;
 mod mini_debug_info;
 pub mod name;
+pub mod parts;
 pub mod root;
 mod same_name;
 pub mod segments;
@@ -47,6 +48,7 @@ pub use functions::{FunctionSymbol, Functions, IndirectFunction, Refusal, Refuse
 pub use indirect::{Module, resolve_indirect};
 pub use machine::Machine;
 pub use name::{Binding, FunctionNames, SymbolName, SymbolVersion, TableKind};
+pub use parts::RawSymbol;
 pub use root::Root;
 pub use segments::{LoadBias, Segment, Segments};
 pub use source::TABLE_LIMIT;

@@ -4,6 +4,7 @@
 //! A target travels one way: [`targets`] parses a line, [`process`], [`elf`] and [`python`] know what the
 //! process runs, [`probe`] chooses sites and attaches, [`engine`] delays, [`stats`] counts. No step calls back.
 
+pub mod bounds;
 pub mod calibrate;
 mod causes;
 pub mod cli;

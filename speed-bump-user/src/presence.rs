@@ -381,7 +381,8 @@ mod tests {
             heartbeat: Arc::new(Heartbeat::start().unwrap()),
             signals: Arc::default(),
         };
-        let file = tempfile::tempfile().unwrap();
+        let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let file: File = rustix::fs::memfd_create("speed-bump-control", flags).unwrap().into();
         let _block =
             terms.fill(&file, &terms.contents(Room { functions: 1 }, Command::HandleSignals)).unwrap();
         let beats = || {

@@ -299,6 +299,7 @@ impl Process {
             Errno::ACCESS | Errno::PERM => {
                 ProcessError::Denied { pid, file, reason: access::explain(mode, &self.directory) }
             }
+            Errno::FBIG => ProcessError::TooLarge { pid, file },
             errno => ProcessError::Io { pid, file, source: errno.into() },
         }
     }

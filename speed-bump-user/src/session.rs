@@ -20,6 +20,7 @@ mod signals;
 pub mod sites;
 mod stopper;
 mod tick;
+mod warnings;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,6 +33,7 @@ use rustix::time::{ClockId, clock_gettime};
 use speed_bump_abi::{Control, FunctionStats};
 
 use crate::{
+    bounds::NAMES_OF_SESSION,
     causes::with_causes,
     engine::{
         EngineChoice,
@@ -50,7 +52,7 @@ use crate::{
     targets::{TargetIndex, TargetKind},
     units::{Nanos, Pid},
 };
-use functions::FunctionTable;
+use functions::{FunctionTable, bytes_of};
 use helpers::{HelperId, Helpers};
 use processes::Covered;
 use sites::SiteTable;
@@ -137,6 +139,9 @@ pub enum SessionError {
     /// The operating system lacks something.
     #[error("cannot start a thread that listens for signals or beats for helpers: {0}; raise `ulimit -u`")]
     Thread(io::Error),
+    /// The names of functions take more than there is room for.
+    #[error("no room for more names of functions; select fewer with the targets file")]
+    NamesFull,
     /// More functions or sites than there is room for.
     #[error("no room for more than {capacity} {things}; select fewer with the targets file")]
     Full {
@@ -172,8 +177,9 @@ pub struct Session {
     /// How often a process was covered: the next index.
     pub(crate) coverings: u32,
     pub(crate) pids_seen: BTreeSet<Pid>,
-    pub(crate) warnings: Vec<String>,
+    warnings: warnings::Warnings,
     pub(crate) python: python::Locations,
+    room: python::Rooms,
     pub(crate) helpers: Helpers,
     signals: signals::Signals,
     stopper: Option<Stopper>,
@@ -274,7 +280,7 @@ impl Session {
             engine,
             resolver,
             settings,
-            functions: FunctionTable::new(capacity.functions),
+            functions: FunctionTable::new(capacity.functions, room_for_names(roots)),
             sites: SiteTable::new(capacity.sites),
             covered: BTreeMap::new(),
             root: Pid::own(),
@@ -284,8 +290,9 @@ impl Session {
             untold: BTreeMap::new(),
             coverings: 0,
             pids_seen: BTreeSet::new(),
-            warnings: signals.limits.clone(),
+            warnings: warnings::Warnings::with(signals.limits.clone()),
             python: python::Locations::default(),
+            room: python::Rooms::default(),
             helpers: Helpers::new(terms),
             signals,
             stopper: None,
@@ -372,10 +379,7 @@ impl Session {
 
     /// Tells once of something that went wrong.
     pub(crate) fn warn(&mut self, warning: String) {
-        if !self.warnings.contains(&warning) {
-            tracing::warn!("{warning}");
-            self.warnings.push(warning);
-        }
+        self.warnings.add(warning);
     }
 }
 
@@ -411,6 +415,14 @@ fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], children: bool) -> C
         trampolines: if asks_python { LATE_TRAMPOLINES } else { 1 },
         python_usdt: asks_python,
     }
+}
+
+/// Bytes of the names of functions: of those that are planned in the processes and, once more, in their children; and of others
+/// that appear later.
+fn room_for_names(roots: &[(Process, Plan)]) -> usize {
+    let planned = roots.iter().flat_map(|(_, plan)| &plan.functions);
+    let planned: usize = planned.map(|function| bytes_of(&function.selected)).sum();
+    planned.saturating_mul(2).saturating_add(NAMES_OF_SESSION)
 }
 
 /// Functions of helpers in children: 64 children's, if the counters of all then stay within bounds on all CPUs.

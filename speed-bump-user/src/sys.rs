@@ -1,5 +1,5 @@
-//! System calls that want care: `bpf(2)` programs and links, uprobe perf events, `ptrace(2)`, `fork(2)`, futexes, and
-//! opening files in other processes' roots.
+//! System calls that want care: `bpf(2)` programs and links, uprobe perf events, `ptrace(2)`, `fork(2)`, futexes,
+//! mappings, and opening files in other processes' roots.
 //!
 //! Everything here takes and returns owned file descriptors; nothing knows of targets or sessions.
 
@@ -19,4 +19,5 @@ pub mod record;
 pub mod shared_futex;
 pub mod signals;
 pub mod stray_trap;
+pub mod unread_map;
 pub mod watch;

@@ -89,7 +89,7 @@ impl From<SessionError> for Failure {
         let code = match &error {
             SessionError::Attach(AttachError::ProcessGone { .. }) => TARGET_GONE,
             SessionError::Process(error) => code_of(error),
-            SessionError::Full { .. } => USAGE,
+            SessionError::Full { .. } | SessionError::NamesFull => USAGE,
             SessionError::NothingSelected(_) => NOTHING_MATCHED,
             SessionError::Engine(_)
             | SessionError::Attach(_)

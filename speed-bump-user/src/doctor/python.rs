@@ -9,7 +9,7 @@ use crate::{
     inject,
     kernel::KernelFacts,
     probe::{
-        resolve::python::{anonymous, perf_map_of},
+        resolve::python::{anonymous, list_room, perf_map_of},
         site::SiteKind,
     },
     process::{MappedFile, Process},
@@ -26,9 +26,9 @@ pub fn checks(process: &Process, kernel: &KernelFacts) -> Vec<Check> {
         Ok(mappings) => mappings,
         Err(error) => return vec![Check::skip("Python", error.to_string())],
     };
-    let has_trampolines = perf_map_of(process)
+    let has_trampolines = perf_map_of(process, &list_room())
         .ok()
-        .and_then(|mut map| map.poll(|| anonymous(process)).ok())
+        .and_then(|mut map| map.list(|| anonymous(process)).ok())
         .is_some_and(|entries| !entries.is_empty());
     // Measured when there is an interpreter to measure for; without the privilege only the costs are not said.
     let calibration = LazyCell::new(|| Calibration::measure(kernel).ok());

@@ -98,8 +98,15 @@ fn belongs(
     }
 }
 
+/// Largest debug file of which a checksum is made, in bytes: that takes seconds. What has a build id needs none.
+const CHECKED_LIMIT: u64 = 4 << 30;
+
 /// CRC-32 of the whole file, as `.gnu_debuglink` has it.
 fn checksum(file: &ElfFile) -> Result<u32, ElfError> {
+    let (what, size) = ("whole", file.length());
+    if size > CHECKED_LIMIT {
+        return Err(file.error(ElfErrorKind::TooLarge { what, size, limit: CHECKED_LIMIT }));
+    }
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; 1 << 18];
     let mut position = 0;

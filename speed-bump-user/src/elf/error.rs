@@ -86,6 +86,18 @@ pub enum ElfErrorKind {
         /// The limit in bytes.
         limit: u64,
     },
+    /// All that is read of it together is more than a file with so little on disk can hold.
+    #[error(
+        "its tables up to the {what} claim {size} bytes, more than the {limit} that are read of a file with so little on disk"
+    )]
+    Sparse {
+        /// The table at which it is too much.
+        what: &'static str,
+        /// Bytes of it and of those before.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// The file became shorter while we read it.
     #[error("changed while it was read; try again once its installation has finished")]
     Changed,

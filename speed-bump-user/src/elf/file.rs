@@ -36,7 +36,11 @@ pub struct ElfFile {
     source: Source,
     /// Size when opened; reads beyond the present end are [`ElfErrorKind::Changed`].
     length: u64,
+    /// How much may be read of it for one question, in bytes.
+    room: u64,
     machine: Machine,
+    /// `ET_EXEC`: linked for one address.
+    fixed: bool,
     segments: Segments,
     code: CodeSections,
 }
@@ -105,8 +109,8 @@ impl ElfFile {
     }
 
     fn parse(source: Source, path: PathBuf, role: Role) -> Result<Self, ElfError> {
-        let length = match source.len() {
-            Ok(length) => length,
+        let (length, room) = match source.sizes() {
+            Ok(sizes) => sizes,
             Err(error) => return Err(ElfError { path, kind: ElfErrorKind::Read(error) }),
         };
         // The machine is known after the header is read, which needs a file to read from.
@@ -114,11 +118,13 @@ impl ElfFile {
             path,
             source,
             length,
+            room,
             machine: Machine::X86_64,
+            fixed: false,
             segments: Segments::default(),
             code: CodeSections::default(),
         };
-        file.machine = file.check_header()?;
+        (file.machine, file.fixed) = file.check_header()?;
         let (segments, code) = {
             let cache = file.cache();
             let tables = Tables::read(&file, &cache)?;
@@ -139,8 +145,8 @@ impl ElfFile {
         Ok(file)
     }
 
-    /// Checks everything that the first 64 bytes tell.
-    fn check_header(&self) -> Result<Machine, ElfError> {
+    /// Checks everything that the first 64 bytes tell. Returns the machine, and whether it is linked for one address.
+    fn check_header(&self) -> Result<(Machine, bool), ElfError> {
         let available = usize::try_from(self.length.min(HEADER_BYTES)).unwrap_or(0);
         let mut bytes = [0; HEADER_BYTES as usize];
         self.source
@@ -176,7 +182,7 @@ impl ElfFile {
             }
         };
         match e_type {
-            elf::ET_EXEC | elf::ET_DYN => Ok(machine),
+            elf::ET_EXEC | elf::ET_DYN => Ok((machine, e_type == elf::ET_EXEC)),
             elf::ET_REL => Err(self.error(ElfErrorKind::NotLoadable("an object file or kernel module"))),
             elf::ET_CORE => Err(self.error(ElfErrorKind::NotLoadable("a core dump"))),
             _ => Err(self.error(ElfErrorKind::NotLoadable("an ELF file of unknown type"))),
@@ -230,6 +236,10 @@ impl ElfFile {
         &self.code
     }
 
+    pub(super) fn is_fixed(&self) -> bool {
+        self.fixed
+    }
+
     pub(super) fn source(&self) -> &Source {
         &self.source
     }
@@ -243,7 +253,7 @@ impl ElfFile {
         let failure = Rc::new(Cell::new(None));
         let reader =
             Reader { source: &self.source, length: self.length, position: 0, failure: Rc::clone(&failure) };
-        FileCache { cache: ReadCache::new(reader), failure }
+        FileCache { cache: ReadCache::new(reader), failure, taken: Cell::new(0) }
     }
 
     pub(super) fn error(&self, kind: ElfErrorKind) -> ElfError {
@@ -270,6 +280,8 @@ impl ElfFile {
 pub(super) struct FileCache<'s> {
     cache: Cache<'s>,
     failure: Rc<Cell<Option<io::Error>>>,
+    /// Bytes of the tables that were read.
+    taken: Cell<u64>,
 }
 
 impl<'s> FileCache<'s> {
@@ -277,7 +289,26 @@ impl<'s> FileCache<'s> {
         &self.cache
     }
 
-    /// Bytes that [`ElfFile::check_range`] has passed.
+    /// That a table which lies within the file is not too large, neither alone nor with those that were read before it.
+    pub(super) fn check_size(
+        &self,
+        file: &ElfFile,
+        size: u64,
+        limit: u64,
+        what: &'static str,
+    ) -> Result<(), ElfError> {
+        if size > limit {
+            return Err(file.error(ElfErrorKind::TooLarge { what, size, limit }));
+        }
+        let taken = self.taken.get().saturating_add(size);
+        if taken > file.room {
+            return Err(file.error(ElfErrorKind::Sparse { what, size: taken, limit: file.room }));
+        }
+        self.taken.set(taken);
+        Ok(())
+    }
+
+    /// Bytes that [`ElfFile::check_range`] and [`check_size`](Self::check_size) have passed.
     pub(super) fn bytes(&self, file: &ElfFile, offset: u64, size: u64) -> Result<&[u8], ElfError> {
         self.cache.read_bytes_at(offset, size).map_err(|()| self.explain(file, "a table cannot be read"))
     }

@@ -12,7 +12,16 @@ use super::{
     root::Root,
     tables::{Symbol, SymbolTable, Tables},
 };
-use crate::units::{FileOffset, VirtualAddress};
+use crate::{
+    bounds::NAME_BYTES,
+    units::{FileOffset, VirtualAddress},
+};
+
+/// Symbols of one file that are taken up, with those of its debug files: twenty times as many as the largest libraries have that
+/// this is made for. Each takes some 200 bytes.
+const SYMBOLS_LIMIT: usize = 1 << 20;
+/// Bytes of their names. Symbols may share the bytes of a name in the file, but not here.
+const NAMES_LIMIT: usize = 128 << 20;
 
 /// A function with code in the file.
 #[derive(Clone, Debug)]
@@ -175,11 +184,25 @@ struct Collector<'f> {
     refused: Vec<RefusedSymbol>,
     tables: Vec<TableKind>,
     warnings: Vec<String>,
+    /// Bytes of names that were taken up.
+    names: usize,
+    /// Symbols that were not, by what speaks against them: the length of their names, the number of all.
+    too_long: usize,
+    too_many: usize,
 }
 
 impl<'f> Collector<'f> {
     fn new(main: &'f ElfFile) -> Self {
-        Self { main, entries: Vec::new(), refused: Vec::new(), tables: Vec::new(), warnings: Vec::new() }
+        Self {
+            main,
+            entries: Vec::new(),
+            refused: Vec::new(),
+            tables: Vec::new(),
+            warnings: Vec::new(),
+            names: 0,
+            too_long: 0,
+            too_many: 0,
+        }
     }
 
     fn own_tables(&mut self) -> Result<(), ElfError> {
@@ -221,6 +244,16 @@ impl<'f> Collector<'f> {
                 continue;
             }
             let version = table.version(index)?;
+            let length = text.len() + version.map_or(0, |version| version.name.len());
+            if length > NAME_BYTES {
+                self.too_long += 1;
+                continue;
+            }
+            if self.entries.len() + self.refused.len() == SYMBOLS_LIMIT || self.names + length > NAMES_LIMIT {
+                self.too_many += 1;
+                continue;
+            }
+            self.names += length;
             let version = version
                 .map(|version| SymbolVersion { name: printable(version.name), default: version.default });
             let binding = match symbol.st_info >> 4 {
@@ -243,7 +276,26 @@ impl<'f> Collector<'f> {
         Ok(())
     }
 
+    /// Says which symbols were left out.
+    fn tell_left_out(&mut self) {
+        let path = self.main.path().display();
+        if self.too_long > 0 {
+            self.warnings.push(format!(
+                "{path}: {} symbols are left out, whose names have more than {NAME_BYTES} bytes",
+                self.too_long
+            ));
+        }
+        if self.too_many > 0 {
+            self.warnings.push(format!(
+                "{path}: {} symbols are left out: at most {SYMBOLS_LIMIT} are read of a file, and {} MiB of their names",
+                self.too_many,
+                NAMES_LIMIT >> 20
+            ));
+        }
+    }
+
     fn finish(mut self) -> Functions {
+        self.tell_left_out();
         // A resolver may have a name of its own, so functions and IFUNCs at one address stay apart.
         self.entries.sort_by_key(|entry| (entry.indirect, entry.address));
         let (mut functions, mut indirect) = (Vec::new(), Vec::new());
@@ -336,6 +388,9 @@ fn without_accepted(
     for name in names.chain(indirect.iter().map(|function| &function.names)).flat_map(FunctionNames::iter) {
         let name = name.as_str();
         let first = refused.partition_point(|symbol| symbol.name.as_str() < name);
+        if accepted.get(first).is_none_or(|accepted| *accepted) {
+            continue;
+        }
         let same = refused[first..].iter().take_while(|symbol| symbol.name.as_str() == name).count();
         accepted[first..first + same].fill(true);
     }

@@ -1,6 +1,6 @@
 //! Names of functions: mangled, versioned, demangled, and which of several aliases comes first.
 
-use std::{borrow::Cow, cmp::Reverse, sync::OnceLock};
+use std::{borrow::Cow, cmp::Reverse, collections::HashMap};
 
 use super::demangle::demangle;
 
@@ -44,8 +44,6 @@ pub struct SymbolName {
     version: Option<SymbolVersion>,
     binding: Binding,
     table: TableKind,
-    /// Filled when first asked for; see [`demangle`].
-    demangled: OnceLock<Box<[Box<str>]>>,
 }
 
 impl SymbolName {
@@ -65,7 +63,7 @@ impl SymbolName {
             }
             (version, _) => (text, version),
         };
-        Self { text, version, binding, table, demangled: OnceLock::new() }
+        Self { text, version, binding, table }
     }
 
     /// A global name for tests elsewhere.
@@ -96,12 +94,8 @@ impl SymbolName {
     }
 
     /// In the notation of its source language, in full; `None` for names that are not mangled.
-    pub fn demangled(&self) -> Option<&str> {
-        self.demangled_forms().first().map(|form| &**form)
-    }
-
-    fn demangled_forms(&self) -> &[Box<str>] {
-        self.demangled.get_or_init(|| demangle(&self.text))
+    pub fn demangled(&self) -> Option<Box<str>> {
+        demangle(&self.text).into_iter().next()
     }
 
     /// `name@@version`, `name@version`; both for a default version, since both are written.
@@ -113,12 +107,12 @@ impl SymbolName {
     }
 
     /// Everything that a user may write for this name: plain, with its version, demangled. The later, dearer
-    /// forms are made only when the iterator gets there, and demangling is done once per name.
+    /// forms are made only when the iterator gets there. They are not kept: short names can have very long forms.
     pub fn candidates(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let plain = std::iter::once(Cow::Borrowed(&*self.text));
         // `flat_map` over a single element defers the demangling.
-        let demangled = std::iter::once(self).flat_map(|name| name.demangled_forms().iter());
-        plain.chain(self.versioned().map(Cow::Owned)).chain(demangled.map(|form| Cow::Borrowed(&**form)))
+        let demangled = std::iter::once(self).flat_map(|name| demangle(&name.text));
+        plain.chain(self.versioned().map(Cow::Owned)).chain(demangled.map(|form| Cow::Owned(form.into())))
     }
 
     /// Sorts the best name first: visible before local, exported before the rest, few leading underscores,
@@ -138,6 +132,9 @@ impl SymbolName {
     }
 }
 
+/// Versions of one name at one address that are told apart. Libraries have one, or two.
+const VERSIONS_LIMIT: usize = 64;
+
 /// The names of one function, the best first; never empty.
 #[derive(Clone, Debug)]
 pub struct FunctionNames(Vec<SymbolName>);
@@ -148,18 +145,20 @@ impl FunctionNames {
     pub(super) fn new(mut names: Vec<SymbolName>) -> Option<Self> {
         names.sort_by(|a, b| a.rank().cmp(&b.rank()));
         let mut kept: Vec<SymbolName> = Vec::with_capacity(names.len());
+        // Where in `kept` a text is: a file can give thousands of names to one address.
+        let mut places: HashMap<Box<str>, Vec<usize>> = HashMap::new();
         for name in names {
-            let known = |other: &SymbolName| {
-                other.text == name.text && (name.version.is_none() || other.version == name.version)
-            };
-            if kept.iter().any(known) {
+            let same = places.entry(name.text.clone()).or_default();
+            let known = |place: &usize| name.version.is_none() || kept[*place].version == name.version;
+            if same.len() == VERSIONS_LIMIT || same.iter().any(known) {
                 continue;
             }
-            let unversioned =
-                kept.iter().position(|other| other.text == name.text && other.version.is_none());
-            match unversioned {
-                Some(position) => kept[position].version = name.version,
-                None => kept.push(name),
+            match same.iter().find(|place| kept[**place].version.is_none()) {
+                Some(place) => kept[*place].version = name.version,
+                None => {
+                    same.push(kept.len());
+                    kept.push(name);
+                }
             }
         }
         (!kept.is_empty()).then_some(Self(kept))
@@ -217,13 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn demangling_waits_until_it_is_asked_for() {
+    fn demangled_forms_come_after_the_name() {
         let name = name("_ZN2ns1fEi", None, Binding::Global, TableKind::Dynamic);
-        let mut candidates = name.candidates();
-        assert_eq!(candidates.next().as_deref(), Some("_ZN2ns1fEi"));
-        assert!(name.demangled.get().is_none());
-        assert_eq!(candidates.next().as_deref(), Some("ns::f(int)"));
-        assert!(name.demangled.get().is_some());
+        assert_eq!(name.candidates().collect::<Vec<_>>(), ["_ZN2ns1fEi", "ns::f(int)", "ns::f"]);
+        assert_eq!(name.demangled().as_deref(), Some("ns::f(int)"));
     }
 
     #[test]

@@ -1,11 +1,26 @@
 //! The bytes of a file, read piecemeal without mapping it (see the [module](super) for why).
 
-use std::{cell::Cell, fs::File, io, os::unix::fs::FileExt, rc::Rc, sync::Arc};
+use std::{
+    cell::Cell,
+    fs::File,
+    io,
+    os::unix::fs::{FileExt, MetadataExt},
+    rc::Rc,
+    sync::Arc,
+};
 
 use object::read::{ReadCache, ReadCacheOps};
 
-/// The largest table that is read, in bytes: some 40 million symbols. A sparse file can claim more.
-pub const TABLE_LIMIT: u64 = 1 << 30;
+/// The largest table that is read, in bytes: the names of a million functions with 250 each. The largest known, of browsers with
+/// all their symbols, are half of it.
+pub const TABLE_LIMIT: u64 = 256 << 20;
+/// What is read of any file for one question, in bytes, however little of it is on disk: file systems that compress say less.
+const ALWAYS_READ: u64 = 16 << 20;
+/// How much more may be read than what is on disk. A sparse file can claim any size.
+const MORE_THAN_ON_DISK: u64 = 8;
+
+/// What `st_blocks` counts in (stat(3type)).
+const BLOCK_BYTES: u64 = 512;
 
 /// Where bytes come from. Reading does not move a shared position, so a source may be used from several
 /// threads.
@@ -16,11 +31,19 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) fn len(&self) -> io::Result<u64> {
-        match self {
-            Self::File(file) => Ok(file.metadata()?.len()),
-            Self::Bytes(bytes) => Ok(bytes.len() as u64),
-        }
+    /// Its size, and how much may be read of it for one question, both in bytes.
+    pub(super) fn sizes(&self) -> io::Result<(u64, u64)> {
+        let (length, on_disk) = match self {
+            Self::File(file) => {
+                let metadata = file.metadata()?;
+                (metadata.len(), metadata.blocks().saturating_mul(BLOCK_BYTES))
+            }
+            Self::Bytes(bytes) => (bytes.len() as u64, bytes.len() as u64),
+        };
+        // Some file systems do not say.
+        let on_disk = if on_disk == 0 { length } else { on_disk };
+        let room = on_disk.saturating_mul(MORE_THAN_ON_DISK).clamp(ALWAYS_READ, 2 * TABLE_LIMIT);
+        Ok((length, room))
     }
 
     /// Fills `buffer` from `offset`; `UnexpectedEof` where the source ends before.

@@ -10,16 +10,16 @@ use object::{
         StringTable, SymbolIndex,
         elf::{
             Dyn as _, FileHeader as _, GnuHashTable, HashTable, ProgramHeader as _, SectionHeader as _,
-            SectionTable, VersionTable,
+            VersionTable,
         },
     },
 };
 
 use super::{
-    error::{ElfError, ElfErrorKind},
+    error::ElfError,
     file::{ElfFile, FileCache},
     name::TableKind,
-    source::{Cache, TABLE_LIMIT},
+    source::TABLE_LIMIT,
 };
 use crate::units::{FileOffset, VirtualAddress};
 
@@ -29,12 +29,31 @@ pub(super) type SectionHeader = elf::SectionHeader64<LittleEndian>;
 pub(super) type Symbol = elf::Sym64<LittleEndian>;
 pub(super) type Rela = elf::Rela64<LittleEndian>;
 
+/// Bytes of the program headers: 1,170. Linkers write a dozen.
+const PROGRAM_HEADERS_LIMIT: u64 = 64 << 10;
+/// Bytes of the section headers: 65,536 of them. Linkers write some dozens.
+const SECTION_HEADERS_LIMIT: u64 = 4 << 20;
+/// Bytes of the sections' names.
+const SECTION_NAMES_LIMIT: u64 = 4 << 20;
+/// Sections of code; they are remembered as long as the file is open.
+const CODE_SECTIONS_LIMIT: usize = 4_096;
+/// Bytes of the dynamic segment: 65,536 entries. Linkers write some dozens, and one for each library.
+const DYNAMIC_LIMIT: u64 = 1 << 20;
+/// Bytes of the notes in which a build id is looked for. Others, of compilers' plug-ins, can have more.
+const NOTES_LIMIT: u64 = 1 << 20;
+/// Bytes of a build id; linkers write 16 or 20.
+const BUILD_ID_LIMIT: usize = 64;
+/// Bytes of the tables of versions, defined and needed: 2,000 versions. What they chain is walked, so that time is bounded too.
+const VERSIONS_LIMIT: u64 = 64 << 10;
+
 /// Headers of a file, and access to what they point at.
 pub(super) struct Tables<'c> {
     file: &'c ElfFile,
     cache: &'c FileCache<'c>,
     program_headers: &'c [ProgramHeader],
-    sections: SectionTable<'c, FileHeader, &'c Cache<'c>>,
+    sections: &'c [SectionHeader],
+    /// Of the sections.
+    names: StringTable<'c>,
 }
 
 /// A symbol table with its names.
@@ -62,6 +81,11 @@ impl<'c> SymbolTable<'c> {
             .map_err(|()| "a symbol's name lies outside its string table")
     }
 
+    /// A string of the symbols' string table, if there is one.
+    pub(super) fn string(&self, offset: u32) -> Option<&'c [u8]> {
+        self.strings.get(offset).ok()
+    }
+
     pub(super) fn version(&self, index: usize) -> Result<Option<RawVersion<'c>>, &'static str> {
         if self.versions.is_empty() {
             return Ok(None);
@@ -85,6 +109,7 @@ impl<'c> Tables<'c> {
         let size = count as u64 * size_of::<ProgramHeader>() as u64;
         if count > 0 {
             file.check_range(header.e_phoff(LittleEndian), size, "program header table")?;
+            cache.check_size(file, size, PROGRAM_HEADERS_LIMIT, "program header table")?;
         }
         let program_headers = header
             .program_headers(LittleEndian, data)
@@ -99,10 +124,20 @@ impl<'c> Tables<'c> {
             header.shnum(LittleEndian, data).map_err(wrong("its section headers cannot be counted"))?;
         let size = (count as u64).saturating_mul(size_of::<SectionHeader>() as u64);
         file.check_range(offset, size, "section header table")?;
-        check_limit(file, size, "section header table")?;
-        let sections =
-            header.sections(LittleEndian, data).map_err(wrong("its section headers cannot be parsed"))?;
-        Ok(Self { file, cache, program_headers, sections })
+        cache.check_size(file, size, SECTION_HEADERS_LIMIT, "section header table")?;
+        let sections = header
+            .section_headers(LittleEndian, data)
+            .map_err(wrong("its section headers cannot be parsed"))?;
+        let mut tables = Self { file, cache, program_headers, sections, names: StringTable::default() };
+        if !sections.is_empty() {
+            let index =
+                header.shstrndx(LittleEndian, data).map_err(wrong("its section names cannot be found"))?;
+            let names = sections.get(index as usize).filter(|_| index != 0);
+            let names = names.ok_or_else(|| file.corrupt("its section names cannot be found"))?;
+            let range = names.file_range(LittleEndian).unwrap_or_default();
+            tables.names = strings(tables.limited(range, SECTION_NAMES_LIMIT, "section name table")?);
+        }
+        Ok(tables)
     }
 
     pub(super) fn program_headers(&self) -> &'c [ProgramHeader] {
@@ -126,7 +161,11 @@ impl<'c> Tables<'c> {
     }
 
     fn section_name(&self, section: &SectionHeader) -> Option<&'c [u8]> {
-        self.sections.section_name(LittleEndian, section).ok()
+        self.names.get(section.sh_name(LittleEndian)).ok()
+    }
+
+    pub(super) fn section(&self, index: usize) -> Option<&'c SectionHeader> {
+        self.sections.get(index)
     }
 
     /// The contents of a section; empty for `SHT_NOBITS`.
@@ -138,15 +177,25 @@ impl<'c> Tables<'c> {
     }
 
     pub(super) fn bytes(&self, offset: u64, size: u64, what: &'static str) -> Result<&'c [u8], ElfError> {
+        self.limited((offset, size), TABLE_LIMIT, what)
+    }
+
+    /// As [`bytes`](Self::bytes), with a limit of its own.
+    pub(super) fn limited(
+        &self,
+        (offset, size): (u64, u64),
+        limit: u64,
+        what: &'static str,
+    ) -> Result<&'c [u8], ElfError> {
         self.file.check_range(offset, size, what)?;
-        check_limit(self.file, size, what)?;
+        self.cache.check_size(self.file, size, limit, what)?;
         self.cache.bytes(self.file, offset, size)
     }
 
     /// Those of the kinds `Symbols` (`.symtab`) and `Dynamic` (`.dynsym`) that are wanted and exist.
     pub(super) fn symbol_tables(&self, wanted: &[TableKind]) -> Result<Vec<SymbolTable<'c>>, ElfError> {
         let mut found = Vec::new();
-        for (index, section) in self.sections.enumerate() {
+        for (index, section) in self.sections.iter().enumerate() {
             let kind = match section.sh_type(LittleEndian) {
                 elf::SHT_SYMTAB => TableKind::Symbols,
                 elf::SHT_DYNSYM => TableKind::Dynamic,
@@ -160,30 +209,40 @@ impl<'c> Tables<'c> {
                 // Debug files keep the header of .dynsym and drop its contents.
                 continue;
             }
-            let strings = self
-                .sections
-                .section(section.link(LittleEndian))
-                .map_err(|_| self.file.corrupt("a symbol table has no string table"))?;
-            let strings = self.data(strings, "string table")?;
+            let names = self
+                .section(section.sh_link(LittleEndian) as usize)
+                .ok_or_else(|| self.file.corrupt("a symbol table has no string table"))?;
+            let names = strings(self.data(names, "string table")?);
             let versions = match kind {
-                TableKind::Dynamic => self
-                    .sections
-                    .versions(LittleEndian, self.cache.data())
-                    .map_err(|_| self.cache.explain(self.file, "its symbol versions cannot be parsed"))?,
-                _ => None,
+                TableKind::Dynamic => self.versions(names)?,
+                _ => VersionTable::default(),
             };
-            found.push(SymbolTable {
-                kind,
-                symbols,
-                strings: StringTable::new(strings, 0, strings.len() as u64),
-                versions: versions.unwrap_or_default(),
-                section: index.0,
-            });
+            found.push(SymbolTable { kind, symbols, strings: names, versions, section: index });
         }
         if !self.has_sections() {
             found.extend(self.symbols_without_sections()?);
         }
         Ok(found)
+    }
+
+    /// The versions of the dynamic symbols, whose names are these.
+    fn versions(&self, names: StringTable<'c>) -> Result<VersionTable<'c, FileHeader>, ElfError> {
+        let of_type = |kind| self.sections.iter().find(|section| section.sh_type(LittleEndian) == kind);
+        let Some(indices) = of_type(elf::SHT_GNU_VERSYM) else { return Ok(VersionTable::default()) };
+        let indices = whole_entries(self.data(indices, "table of symbol versions")?);
+        let (defined, needed) = (of_type(elf::SHT_GNU_VERDEF), of_type(elf::SHT_GNU_VERNEED));
+        for section in [defined, needed].into_iter().flatten() {
+            let range = section.file_range(LittleEndian).unwrap_or_default();
+            self.limited(range, VERSIONS_LIMIT, "table of versions")?;
+        }
+        // Read just now.
+        let data = self.cache.data();
+        let corrupt = |_| self.file.corrupt("its symbol versions cannot be parsed");
+        let defined = defined.map(|section| section.gnu_verdef(LittleEndian, data));
+        let defined = defined.transpose().map_err(corrupt)?.flatten().map(|(versions, _)| versions);
+        let needed = needed.map(|section| section.gnu_verneed(LittleEndian, data));
+        let needed = needed.transpose().map_err(corrupt)?.flatten().map(|(versions, _)| versions);
+        VersionTable::parse(LittleEndian, indices, defined, needed, names).map_err(corrupt)
     }
 
     /// Dynamic relocations with addends, each with the index of its symbol table's section.
@@ -193,7 +252,7 @@ impl<'c> Tables<'c> {
             let allocated = section.sh_flags(LittleEndian) & u64::from(elf::SHF_ALLOC) != 0;
             if allocated && section.sh_type(LittleEndian) == elf::SHT_RELA {
                 let entries = whole_entries(self.data(section, "relocation table")?);
-                found.push((section.link(LittleEndian).0, entries));
+                found.push((section.sh_link(LittleEndian) as usize, entries));
             }
         }
         if !self.has_sections() {
@@ -213,11 +272,11 @@ impl<'c> Tables<'c> {
             let segments = self.program_headers.iter().filter(|p| p.p_type(LittleEndian) == elf::PT_NOTE);
             ranges.extend(segments.map(|segment| segment.file_range(LittleEndian)));
         }
-        for (offset, size) in ranges {
-            let data = self.bytes(offset, size, "note section")?;
+        for range in ranges.into_iter().filter(|(_, size)| *size <= NOTES_LIMIT) {
+            let data = self.limited(range, NOTES_LIMIT, "note section")?;
             let mut notes = Note::all(data);
             let id = notes.find(|note| note.owner == b"GNU\0" && note.kind == elf::NT_GNU_BUILD_ID);
-            if let Some(id) = id {
+            if let Some(id) = id.filter(|id| id.description.len() <= BUILD_ID_LIMIT) {
                 return Ok(Some(id.description.to_owned()));
             }
         }
@@ -239,7 +298,14 @@ impl<'c> Tables<'c> {
                 .section_name(section)
                 .ok_or_else(|| self.file.corrupt("a section's name cannot be read"))?;
             let is_plt = name.starts_with(b".plt") || name == b".iplt";
-            if is_plt { code.plt.push(range) } else { code.code.push(range) }
+            if is_plt {
+                code.plt.push(range)
+            } else {
+                code.code.push(range)
+            }
+            if code.plt.len() + code.code.len() > CODE_SECTIONS_LIMIT {
+                return Err(self.file.corrupt("it has more sections of code than any linker makes"));
+            }
         }
         Ok(code)
     }
@@ -247,7 +313,7 @@ impl<'c> Tables<'c> {
     // A file without section headers (sstrip): the dynamic segment knows its symbols, without a count.
 
     fn symbols_without_sections(&self) -> Result<Option<SymbolTable<'c>>, ElfError> {
-        let (Some(symbols), Some(strings), Some(strings_size)) = (
+        let (Some(symbols), Some(names), Some(names_size)) = (
             self.dynamic_offset(elf::DT_SYMTAB)?,
             self.dynamic_offset(elf::DT_STRTAB)?,
             self.dynamic(elf::DT_STRSZ)?,
@@ -257,11 +323,11 @@ impl<'c> Tables<'c> {
         let Some(count) = self.count_dynamic_symbols()? else { return Ok(None) };
         let size = u64::from(count) * size_of::<Symbol>() as u64;
         let symbols = whole_entries(self.bytes(symbols.0, size, "symbol table")?);
-        let strings = self.bytes(strings.0, strings_size, "string table")?;
+        let names = self.bytes(names.0, names_size, "string table")?;
         Ok(Some(SymbolTable {
             kind: TableKind::Dynamic,
             symbols,
-            strings: StringTable::new(strings, 0, strings.len() as u64),
+            strings: strings(names),
             versions: VersionTable::default(),
             section: 0,
         }))
@@ -287,12 +353,12 @@ impl<'c> Tables<'c> {
         Ok(Some(table.symbol_table_length()))
     }
 
-    fn dynamic(&self, tag: i64) -> Result<Option<u64>, ElfError> {
+    pub(super) fn dynamic(&self, tag: i64) -> Result<Option<u64>, ElfError> {
         let segment = self.program_headers.iter().find(|p| p.p_type(LittleEndian) == elf::PT_DYNAMIC);
         let Some(segment) = segment else { return Ok(None) };
-        let (offset, size) = segment.file_range(LittleEndian);
+        let range = segment.file_range(LittleEndian);
         let entries: &[elf::Dyn64<LittleEndian>] =
-            whole_entries(self.bytes(offset, size, "dynamic segment")?);
+            whole_entries(self.limited(range, DYNAMIC_LIMIT, "dynamic segment")?);
         let entry = entries.iter().find(|entry| entry.tag(LittleEndian) == tag);
         Ok(entry.map(|entry| entry.d_val(LittleEndian)))
     }
@@ -303,11 +369,8 @@ impl<'c> Tables<'c> {
     }
 }
 
-fn check_limit(file: &ElfFile, size: u64, what: &'static str) -> Result<(), ElfError> {
-    if size > TABLE_LIMIT {
-        return Err(file.error(ElfErrorKind::TooLarge { what, size, limit: TABLE_LIMIT }));
-    }
-    Ok(())
+fn strings(data: &[u8]) -> StringTable<'_> {
+    StringTable::new(data, 0, data.len() as u64)
 }
 
 /// A table's entries; a cut one at the end is no entry.

@@ -19,11 +19,18 @@ use super::{
     segments::Segments,
     tables::{Note, Tables},
 };
-use crate::units::{FileOffset, VirtualAddress};
+use crate::{
+    bounds::NAME_BYTES,
+    units::{FileOffset, VirtualAddress},
+};
 
 /// The owner of the notes, and their type (`NT_STAPSDT`).
 const OWNER: &[u8] = b"stapsdt";
 const NOTE_TYPE: u32 = 3;
+/// Bytes of all notes: some 50,000 places. The largest known (QEMU's) have a tenth of it.
+const NOTES_LIMIT: u64 = 4 << 20;
+/// Arguments of one place: `<sys/sdt.h>` has no probe with more.
+const ARGUMENTS_LIMIT: usize = 12;
 
 /// The USDT probes of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -139,13 +146,14 @@ impl ElfFile {
         };
         if tables.has_sections() {
             for section in tables.sections_named(b".note.stapsdt") {
-                found.notes(tables.data(section, "section .note.stapsdt")?);
+                let range = section.file_range(LittleEndian).unwrap_or_default();
+                found.notes(tables.limited(range, NOTES_LIMIT, "section .note.stapsdt")?);
             }
         } else {
             for segment in tables.program_headers().iter().filter(|p| p.p_type(LittleEndian) == elf::PT_NOTE)
             {
-                let (offset, size) = segment.file_range(LittleEndian);
-                found.notes(tables.bytes(offset, size, "note segment")?);
+                let range = segment.file_range(LittleEndian);
+                found.notes(tables.limited(range, NOTES_LIMIT, "note segment")?);
             }
         }
         Ok(found.finish())
@@ -186,6 +194,9 @@ impl Collector<'_> {
         else {
             return self.refuse("", "", LocationRefusal::Malformed);
         };
+        if provider.len().max(name.len()) > NAME_BYTES {
+            return self.refuse("", "", LocationRefusal::Malformed);
+        }
         let (provider, name) = (printable(provider), printable(name));
         let [pc, base, semaphore] = [0, 8, 16].map(|at| {
             let mut word = [0; 8];
@@ -228,15 +239,17 @@ impl Collector<'_> {
 }
 
 /// Reads the arguments of a note, `-4@%eax 8@$5 …`. Operands may contain spaces (aarch64: `8@[sp, 16]`): a
-/// word without `@` continues the one before.
+/// word without `@` continues the one before. What is behind the twelfth is passed over.
 pub fn parse_arguments(machine: Machine, text: &str) -> Vec<UsdtArgument> {
     let mut arguments: Vec<String> = Vec::new();
     for word in text.split_ascii_whitespace() {
+        let count = arguments.len();
         match arguments.last_mut() {
             Some(last) if !word.contains('@') => {
                 last.push(' ');
                 last.push_str(word);
             }
+            _ if count == ARGUMENTS_LIMIT => break,
             _ => arguments.push(word.to_owned()),
         }
     }

@@ -35,12 +35,15 @@ pub fn survey(
 ) -> Result<Survey, PresenceError> {
     let presence = terms.bring_in(process, program, interpreters, Room::NAMED, Command::Survey)?;
     presence.wait_active(process, || false)?;
-    let functions = NewFunctions::default().take(&presence.block)?;
+    let mut new = NewFunctions::default();
+    let functions = new.take(&presence.block)?;
     let report = presence.block.report()?;
     if !presence.leave_and_wait(process, || false) {
         tracing::info!("the helper in process {} takes long to leave, and will", process.pid());
     }
-    Ok(Survey { functions, looked_at: report.surveyed, notices: words::notices(report.notices) })
+    let mut notices = words::notices(report.notices);
+    notices.extend(words::left_out(new.left_out()));
+    Ok(Survey { functions, looked_at: report.surveyed, notices })
 }
 
 /// Names of functions that a process has loaded, whatever the targets select: file and qualified name. There may be more than

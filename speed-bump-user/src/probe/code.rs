@@ -1,81 +1,88 @@
 //! The code of a file that is held open, as the choice of sites wants it.
 //!
-//! The file is mapped, not read: a target may select ten functions of half a gigabyte. A file that is
-//! truncated under the mapping ends us with SIGBUS; our links go with us, and the target runs on.
+//! The file is read piece by piece, and not mapped: whoever may write it may cut it, and what touches memory beyond its end dies
+//! of SIGBUS. A piece that can no longer be read is an error of the whole file ([`CodeFile::check`]), since a branch that was
+//! not seen could make a site look safe.
 
-use std::{fs::File, io, ops::Range};
+use std::{cell::OnceCell, ops::Range};
 
-use memmap2::Mmap;
-use object::{
-    Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SectionKind, SegmentFlags,
-    SymbolKind, elf,
+use super::site::{CodeMap, CodeSymbol, LandingPads, ReadCode, is_fragment_name};
+use crate::{
+    elf::{ElfError, ElfFile, TABLE_LIMIT, TableKind},
+    units::VirtualAddress,
 };
 
-use super::site::{CodeMap, CodeSegment, CodeSymbol, LandingPads, is_fragment_name};
-use crate::units::VirtualAddress;
-
-/// A mapped ELF file.
+/// An ELF file of which code is read.
 #[derive(Debug)]
 pub struct CodeFile {
-    map: Mmap,
+    elf: ElfFile,
+    /// The first piece that could not be read.
+    unread: OnceCell<ElfError>,
 }
 
 impl CodeFile {
-    /// Maps a file.
-    ///
-    /// # Errors
-    /// What `mmap` returns.
-    pub fn map(file: &File) -> io::Result<Self> {
-        // SAFETY: the mapping is private and only read. Its bytes may change when somebody rewrites the
-        // file; they are decoded as data, checked at each step, and never trusted to stay the same.
-        let map = unsafe { Mmap::map(file)? };
-        Ok(Self { map })
+    /// Takes a file.
+    pub fn new(elf: ElfFile) -> Self {
+        Self { elf, unread: OnceCell::new() }
     }
 
     /// Executable segments and the symbols in them.
     ///
     /// # Errors
-    /// The file is no ELF file, or its tables are corrupt.
-    pub fn code(&self) -> Result<CodeMap<'_>, object::Error> {
-        let file = object::File::parse(&*self.map)?;
-        let segments = file.segments().filter_map(|segment| {
-            let SegmentFlags::Elf { p_flags } = segment.flags() else { return None };
-            let bytes = (p_flags & elf::PF_X != 0).then(|| segment.data().ok()).flatten()?;
-            Some(CodeSegment { address: VirtualAddress(segment.address()), bytes })
+    /// The tables are corrupt, or larger than any that is read.
+    pub fn code(&self) -> Result<CodeMap<'_>, ElfError> {
+        let executable = self.elf.segments().iter().filter(|segment| segment.executable);
+        let segments = executable.map(|segment| {
+            let start = segment.address.0;
+            start..start.saturating_add(segment.file_size)
         });
-        let named: Vec<CodeSymbol> = file.symbols().filter_map(|symbol| in_code(&file, &symbol)).collect();
+        let named = self.symbols(TableKind::Symbols)?;
         let (symbols, landing_pads) = if named.is_empty() {
-            let exported = file.dynamic_symbols().filter_map(|symbol| in_code(&file, &symbol)).collect();
-            let handlers =
-                file.section_by_name(".eh_frame").map_or(Ok(LandingPads::Anywhere), |section| {
-                    let address = VirtualAddress(section.address());
-                    section.data().map(|data| LandingPads::of_eh_frame(data, address))
-                })?;
-            (exported, handlers)
+            (self.symbols(TableKind::Dynamic)?, self.landing_pads()?)
         } else {
             (named, LandingPads::InSymbols)
         };
-        Ok(CodeMap::new(segments, symbols, landing_pads).with_got(got(&file)))
+        Ok(CodeMap::in_file(self, segments, symbols, landing_pads).with_got(self.got()?))
+    }
+
+    /// That all code could be read that was asked for.
+    ///
+    /// # Errors
+    /// The file changed meanwhile.
+    pub fn check(self) -> Result<(), ElfError> {
+        self.unread.into_inner().map_or(Ok(()), Err)
+    }
+
+    fn symbols(&self, table: TableKind) -> Result<Vec<CodeSymbol>, ElfError> {
+        let mut found = Vec::new();
+        self.elf.each_symbol(table, |symbol| {
+            if symbol.in_code {
+                let fragment = is_fragment_name(&String::from_utf8_lossy(symbol.name));
+                found.push(CodeSymbol { address: symbol.address, size: symbol.size, fragment });
+            }
+        })?;
+        Ok(found)
+    }
+
+    fn landing_pads(&self) -> Result<LandingPads, ElfError> {
+        let Some(range) = self.elf.section_range(b".eh_frame")? else { return Ok(LandingPads::Anywhere) };
+        let data = self.elf.section(b".eh_frame", TABLE_LIMIT)?.unwrap_or_default();
+        Ok(LandingPads::of_eh_frame(&data, VirtualAddress(range.start)))
+    }
+
+    /// Where the dynamic loader keeps the addresses of imported functions.
+    fn got(&self) -> Result<Vec<Range<u64>>, ElfError> {
+        let ranges = [self.elf.section_range(b".got")?, self.elf.section_range(b".got.plt")?];
+        Ok(ranges.into_iter().flatten().collect())
     }
 }
 
-/// Where the dynamic loader keeps the addresses of imported functions.
-fn got(file: &object::File<'_>) -> Vec<Range<u64>> {
-    let range = |name| {
-        let section = file.section_by_name(name)?;
-        Some(section.address()..section.address().saturating_add(section.size()))
-    };
-    [".got", ".got.plt"].into_iter().filter_map(range).collect()
-}
-
-fn in_code(file: &object::File<'_>, symbol: &object::Symbol<'_, '_>) -> Option<CodeSymbol> {
-    if !matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Label) {
-        return None;
+impl ReadCode for CodeFile {
+    fn read_code(&self, address: VirtualAddress, buffer: &mut [u8]) -> usize {
+        self.elf.read_code(address, buffer).unwrap_or_else(|error| {
+            // The first is told.
+            let _ = self.unread.set(error);
+            0
+        })
     }
-    let section = file.section_by_index(symbol.section_index()?).ok()?;
-    (section.kind() == SectionKind::Text).then(|| CodeSymbol {
-        address: VirtualAddress(symbol.address()),
-        size: symbol.size(),
-        fragment: symbol.name_bytes().is_ok_and(|name| is_fragment_name(&String::from_utf8_lossy(name))),
-    })
 }

@@ -9,6 +9,7 @@ use speed_bump_abi::ArgumentSpec;
 
 use super::{file::ProbeFile, site::SiteKind};
 use crate::{
+    bounds::PLAN_BYTES,
     engine::bpf::UprobeProgram,
     process::Program,
     python::{entry_source::EntrySource, version::PythonVersion},
@@ -146,6 +147,20 @@ pub struct Plan {
     pub remarks: Vec<Remark>,
     /// Files that the process runs and targets name, but that nothing leads to: calls in them would not be counted.
     pub out_of_reach: Vec<Remark>,
+    /// How much memory all this takes, roughly, in bytes.
+    bytes: usize,
+}
+
+impl PlannedFunction {
+    /// How much memory it takes with its sites, roughly, in bytes.
+    pub(super) fn bytes(&self, sites: &[PlannedSite]) -> usize {
+        let selected = size_of::<Self>() + self.selected.name.len() + self.selected.file.as_os_str().len();
+        let aliases: usize = self.aliases.iter().map(|alias| size_of::<String>() + alias.len()).sum();
+        let of_site = |site: &PlannedSite| {
+            size_of::<PlannedSite>() + site.instruction.len() + site.remark.as_ref().map_or(0, String::len)
+        };
+        selected + aliases + sites.iter().map(of_site).sum::<usize>()
+    }
 }
 
 impl Plan {
@@ -158,7 +173,16 @@ impl Plan {
             python: PythonPlan::NotAsked,
             remarks: Vec::new(),
             out_of_reach: Vec::new(),
+            bytes: 0,
         }
+    }
+
+    /// Takes room for so many bytes, if there is as much left of [`PLAN_BYTES`].
+    pub(super) fn take_room(&mut self, bytes: usize) -> bool {
+        let taken = self.bytes.saturating_add(bytes);
+        let fits = taken <= PLAN_BYTES;
+        self.bytes = if fits { taken } else { self.bytes };
+        fits
     }
 
     /// Whether the helper is to be brought into the process.
@@ -177,6 +201,7 @@ impl Plan {
         self.python = other.python;
         self.remarks.extend(other.remarks);
         self.out_of_reach.extend(other.out_of_reach);
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
     /// Drops the way to Python functions.

@@ -14,6 +14,7 @@ pub use nearest::nearest;
 use std::{cell::RefCell, collections::HashMap, io, sync::Arc};
 
 use crate::{
+    bounds::PLAN_BYTES,
     calibrate::Calibration,
     elf::{ElfError, ElfFile},
     probe::{
@@ -29,6 +30,11 @@ use crate::{
     targets::{TargetIndex, TargetKind, Targets},
 };
 use native::FileSelection;
+
+/// Files of which it is remembered what the targets select, each of which is held open. A process can map new ones for ever.
+const FILES_KNOWN: usize = 512;
+/// Files of which it is remembered whether they hold an interpreter.
+const INTERPRETERS_KNOWN: usize = 65_536;
 
 /// Why a mapped file could not be looked into.
 #[derive(Debug, thiserror::Error)]
@@ -54,12 +60,6 @@ impl FileError {
 impl From<io::Error> for FileError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
-    }
-}
-
-impl From<object::Error> for FileError {
-    fn from(error: object::Error) -> Self {
-        Self::Io(io::Error::other(error))
     }
 }
 
@@ -149,7 +149,8 @@ impl Resolver {
         process: &Process,
         of_relatives: Option<EntrySource>,
     ) -> Result<Plan, ProcessError> {
-        let mut plan = Plan { program: Some(process.program()?), ..Plan::empty() };
+        let mut plan = Plan::empty();
+        plan.program = Some(process.program()?);
         let mappings = process.mappings()?;
         if self.targets.has_kind(TargetKind::Native) || self.targets.has_kind(TargetKind::Usdt) {
             let shadow_stack = process.status()?.shadow_stack;
@@ -179,6 +180,15 @@ impl Resolver {
             return;
         }
         match self.selection(process, mapped, shadow_stack) {
+            Ok(selection) if !plan.take_room(selection.bytes()) => {
+                let text = format!(
+                    "nothing is selected in {path}: the targets select too much with what is selected in other files; narrow them"
+                );
+                plan.remarks.extend(
+                    self.native_targets_of(&path)
+                        .map(|target| Remark { target: Some(target), text: text.clone() }),
+                );
+            }
             Ok(selection) => {
                 selection.add_to(plan);
                 selection.add_indirect(process, mappings, plan);
@@ -218,7 +228,12 @@ impl Resolver {
             return Ok(Arc::clone(known));
         }
         let selection = Arc::new(FileSelection::new(self, process, &file, shadow_stack)?);
-        self.files.borrow_mut().insert(key, Arc::clone(&selection));
+        let mut files = self.files.borrow_mut();
+        let bytes: usize = files.values().map(|selection| selection.bytes()).sum();
+        if files.len() == FILES_KNOWN || bytes + selection.bytes() > PLAN_BYTES {
+            files.clear();
+        }
+        files.insert(key, Arc::clone(&selection));
         Ok(selection)
     }
 }

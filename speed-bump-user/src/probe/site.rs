@@ -26,7 +26,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub use self::code::{CodeMap, CodeSegment, CodeSymbol, FunctionCode, LandingPads, is_fragment_name};
+pub use self::code::{
+    CodeMap, CodeSegment, CodeSymbol, FunctionCode, LandingPads, ReadCode, is_fragment_name,
+};
 use crate::units::{Nanos, VirtualAddress};
 
 /// What a uprobe costs, by the instruction that it lies on. Which are cheap is measured on each machine.

@@ -19,6 +19,12 @@ use rustix::{
 use super::{ProcessError, status::Status};
 use crate::units::Pid;
 
+/// Bytes of `maps`: a process has at most 65,530 mappings unless root says otherwise (vm.max_map_count), whose lines have some
+/// 120 bytes. Names of 4 KiB would make it 270 MiB.
+const MAPS_LIMIT: u64 = 32 << 20;
+/// Bytes of any other file: lists of children with 130,000, `status` with the 65,536 groups that one can be in.
+const FILE_LIMIT: u64 = 1 << 20;
+
 /// An open /proc/PID.
 #[derive(Debug)]
 pub(super) struct ProcDirectory {
@@ -36,10 +42,13 @@ impl ProcDirectory {
         openat(&self.fd, name, flags | OFlags::CLOEXEC, Mode::empty())
     }
 
+    /// Reads a file of the process; `EFBIG` where it has more than [`FILE_LIMIT`], or [`MAPS_LIMIT`].
     pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, Errno> {
-        let mut file = File::from(self.open_entry(name, OFlags::RDONLY)?);
+        let file = File::from(self.open_entry(name, OFlags::RDONLY)?);
+        let limit = if name == "maps" { MAPS_LIMIT } else { FILE_LIMIT };
         let mut bytes = Vec::new();
-        match file.read_to_end(&mut bytes) {
+        match file.take(limit + 1).read_to_end(&mut bytes) {
+            Ok(_) if bytes.len() as u64 > limit => Err(Errno::FBIG),
             Ok(_) => Ok(bytes),
             Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }

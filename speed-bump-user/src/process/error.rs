@@ -163,6 +163,17 @@ pub enum ProcessError {
         /// What the system said.
         r#source: io::Error,
     },
+    /// A file below /proc/PID is longer than is read of it.
+    #[error(
+        "/proc/{pid}/{file} is longer than is read of it: the process has far more mappings, or files with far longer names, than \
+         programs have"
+    )]
+    TooLarge {
+        /// The PID asked for.
+        pid: Pid,
+        /// The file below /proc/PID.
+        file: &'static str,
+    },
     /// A file below /proc/PID is not what the kernel documents.
     #[error("/proc/{pid}/{file} is not as Linux writes it ({what}): is /proc a real procfs?")]
     Malformed {
@@ -202,7 +213,8 @@ impl ProcessError {
             | Self::Ourselves { .. }
             | Self::ThirtyTwoBit { .. }
             | Self::OtherArchitecture { .. }
-            | Self::NotElf { .. } => RefusalKind::Unfit,
+            | Self::NotElf { .. }
+            | Self::TooLarge { .. } => RefusalKind::Unfit,
             Self::Denied { .. } | Self::Hidden { .. } => RefusalKind::Privilege,
             Self::ForeignProc { .. } | Self::NoPidfd | Self::Io { .. } | Self::Malformed { .. } => {
                 RefusalKind::System

@@ -28,7 +28,7 @@ use super::{
     same_file::is_behind,
 };
 use crate::{
-    sys::below::open_regular,
+    sys::{below::open_regular, unread_map::UnreadMap},
     units::{FileOffset, Pid, VirtualAddress},
 };
 
@@ -299,9 +299,8 @@ impl FileIdentity {
     }
 
     fn when_mapped(file: &File) -> io::Result<Option<Self>> {
-        // SAFETY: the mapping is never read; it lives only while its line is looked up.
-        let mapping = unsafe { memmap2::MmapOptions::new().len(1).map(file)? };
-        let address = VirtualAddress(mapping.as_ptr() as u64);
+        let mapping = UnreadMap::of(file, 0, 1)?;
+        let address = VirtualAddress(mapping.address() as u64);
         let text = std::fs::read("/proc/self/maps")?;
         let line = maps::lines(&text).filter_map(Result::ok).find(|line| line.start == address);
         Ok(line.map(|line| Self { device: line.device, inode: line.inode }))

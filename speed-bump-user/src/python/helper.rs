@@ -11,6 +11,6 @@ pub mod layout;
 pub mod words;
 
 pub use block::{Block, BlockError};
-pub use functions::{FoundFunction, NewFunctions};
+pub use functions::{FoundFunction, LeftOut, NewFunctions};
 pub use heartbeat::Heartbeat;
 pub use layout::{Layout, Room};

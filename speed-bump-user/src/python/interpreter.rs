@@ -9,10 +9,13 @@ use std::{fmt, fs::File, path::Path};
 
 use self::image::Image;
 use super::version::{self, PythonVersion};
-use crate::units::{FileOffset, VirtualAddress};
+use crate::{
+    elf::ElfErrorKind,
+    units::{FileOffset, VirtualAddress},
+};
 
 /// The largest read-only section that is searched for the version text.
-const TEXT_LIMIT: u64 = 64 << 20;
+const TEXT_LIMIT: u64 = 16 << 20;
 
 /// A CPython in an ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,20 +73,14 @@ impl fmt::Display for VersionSource {
 #[derive(Debug, thiserror::Error)]
 pub enum InterpreterError {
     /// It claims to be an ELF file and is not a whole one.
-    #[error("cannot read the ELF file: {0}; it is damaged or was cut short")]
-    Damaged(object::read::Error),
+    #[error("{0}")]
+    Damaged(ElfErrorKind),
     /// It evaluates Python code, but nothing in it tells the release.
     #[error(
         "holds a CPython of unknown version: no Py_Version, no version text, and a name without one; \
          is it a build of your own?"
     )]
     UnknownVersion,
-}
-
-impl From<object::read::Error> for InterpreterError {
-    fn from(error: object::read::Error) -> Self {
-        Self::Damaged(error)
-    }
 }
 
 /// The CPython that a 64-bit ELF file holds; `None` if it holds none or is no such file.
@@ -93,12 +90,11 @@ impl From<object::read::Error> for InterpreterError {
 /// # Errors
 /// The file is damaged, or holds a CPython whose version cannot be told.
 pub fn identify(file: &File, path: &Path) -> Result<Option<Interpreter>, InterpreterError> {
-    let cache = object::read::ReadCache::new(file);
-    let Some(image) = Image::parse(&cache)? else { return Ok(None) };
+    let Some(image) = Image::open(file, path).map_err(InterpreterError::Damaged)? else { return Ok(None) };
 
     // In every CPython since 2.0, and exported where the interpreter loads extension modules.
-    let symbols =
-        image.symbols(&["PyEval_EvalFrameEx", "_PyEval_EvalFrameDefault", "Py_Version", "_PyRuntime"]);
+    let names = ["PyEval_EvalFrameEx", "_PyEval_EvalFrameDefault", "Py_Version", "_PyRuntime"];
+    let (symbols, has_jit) = image.symbols(&names, "_PyJIT_").map_err(InterpreterError::Damaged)?;
     let [any_evaluator, evaluator, py_version, runtime] = symbols[..] else { return Ok(None) };
     if any_evaluator.is_none() && evaluator.is_none() {
         return Ok(None);
@@ -114,11 +110,7 @@ pub fn identify(file: &File, path: &Path) -> Result<Option<Interpreter>, Interpr
         .ok_or(InterpreterError::UnknownVersion)?;
     let evaluator = evaluator.and_then(|symbol| {
         let offset = image.offset(symbol.address)?;
-        Some(Evaluator {
-            address: VirtualAddress(symbol.address),
-            offset: FileOffset(offset),
-            size: symbol.size,
-        })
+        Some(Evaluator { address: symbol.address, offset, size: symbol.size })
     });
     Ok(Some(Interpreter {
         version,
@@ -126,7 +118,7 @@ pub fn identify(file: &File, path: &Path) -> Result<Option<Interpreter>, Interpr
         evaluator,
         has_function_entry: image.has_probe("python", "function__entry"),
         is_free_threaded: debug.is_some_and(|debug| debug.free_threaded),
-        has_jit: image.defines_prefix("_PyJIT_"),
+        has_jit,
     }))
 }
 
@@ -137,7 +129,7 @@ struct DebugOffsets {
 }
 
 impl DebugOffsets {
-    fn read(image: &Image<'_>, runtime: u64) -> Option<Self> {
+    fn read(image: &Image, runtime: VirtualAddress) -> Option<Self> {
         let bytes: [u8; 24] = image.read(runtime)?;
         let word = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
         if !bytes.starts_with(b"xdebugpy") {
@@ -150,11 +142,11 @@ impl DebugOffsets {
 
 /// Before 3.11 the version is but a text among others: its first two numbers must agree with those of a
 /// name, of the file, of the library, or of the folder of the standard library.
-fn version_of_names(image: &Image<'_>, path: &Path) -> Option<(PythonVersion, VersionSource)> {
+fn version_of_names(image: &Image, path: &Path) -> Option<(PythonVersion, VersionSource)> {
     let texts = image.read_only_data(TEXT_LIMIT).unwrap_or_default();
     let texts = || texts.split(|byte| *byte == 0).filter_map(|text| std::str::from_utf8(text).ok());
     let file = path.file_name().map(|name| name.to_string_lossy());
-    let named = (image.soname().and_then(version_in_name))
+    let named = (image.soname().and_then(|name| version_in_name(&name)))
         .or_else(|| file.and_then(|name| version_in_name(&name)))
         .or_else(|| texts().find_map(|text| version_in_name(text.strip_prefix("lib/")?)))?;
     let agrees = |version: &PythonVersion| (version.major, version.minor) == (named.major, named.minor);
@@ -248,9 +240,8 @@ mod tests {
         for python in pythons::all().into_iter().filter(|python| python.minor() >= 13) {
             for path in mapped_files(&python) {
                 let file = File::open(&path).unwrap();
-                let cache = object::read::ReadCache::new(&file);
-                let Some(image) = Image::parse(&cache).unwrap() else { continue };
-                let [Some(runtime)] = image.symbols(&["_PyRuntime"])[..] else { continue };
+                let Some(image) = Image::open(&file, &path).unwrap() else { continue };
+                let [Some(runtime)] = image.symbols(&["_PyRuntime"], "-").unwrap().0[..] else { continue };
                 let debug = DebugOffsets::read(&image, runtime.address).unwrap();
                 assert_eq!(debug.version.to_string(), python.version());
                 assert_eq!(debug.free_threaded, python.is_free_threaded());

@@ -9,21 +9,37 @@ mod line;
 use std::{
     collections::HashMap,
     fs::File,
+    hash::{BuildHasher as _, RandomState},
     io,
     ops::Range,
     os::unix::fs::{FileExt as _, MetadataExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use self::line::Lines;
 pub use self::line::PerfMapEntry;
 use super::root::ProcessRoot;
-use crate::{sys::below::LastLink, units::VirtualAddress};
+use crate::{
+    bounds::{Budget, NAME_BYTES, Share},
+    sys::below::LastLink,
+    units::VirtualAddress,
+};
 
-/// Bytes of the file that one poll reads at most: some 300,000 entries.
-const POLL_LIMIT: u64 = 32 << 20;
-/// Bytes read at once.
-const CHUNK: usize = 1 << 20;
+/// Bytes of the file that one poll reads at most: some 10,000 entries.
+const POLL_LIMIT: u64 = 1 << 20;
+/// Entries that one poll takes up: where lines are short, these end it. What is done for each takes microseconds.
+const POLL_ENTRIES: usize = 8_192;
+/// Bytes read at once: at most 4,681 entries.
+const CHUNK: usize = 64 << 10;
+/// Trampolines of one process that are followed: twice as many as programs have code objects that this is made for.
+pub const FOLLOWED: usize = 262_144;
+/// Trampolines of all processes that are followed. What is remembered of each takes 32 bytes.
+pub const FOLLOWED_BY_ALL: usize = 4 * FOLLOWED;
+/// Bytes of names that are taken up where the whole file is wanted at once: those of 100,000 functions are half of it.
+const LISTED_BYTES: usize = 32 << 20;
+/// How long a file is read that is wanted as a whole: the process may write faster than we read.
+const LISTING: Duration = Duration::from_secs(5);
 /// Bytes before our place that are compared to see that the file is still the one we read.
 const CHECKED: usize = 64;
 
@@ -66,8 +82,14 @@ pub struct PerfMapFollower {
     path: PathBuf,
     owners: Vec<u32>,
     open: Option<OpenMap>,
-    /// What was handed out: an entry that is merely repeated is not news.
-    known: HashMap<u64, PerfMapEntry>,
+    /// What was handed out, as hashes by address: an entry that is merely repeated is not news. The hashes are keyed, so that
+    /// nobody can have two agree.
+    known: HashMap<u64, u64>,
+    keys: RandomState,
+    /// The room that it takes.
+    share: Share,
+    behind: bool,
+    left_out: bool,
 }
 
 /// A map and our place in it.
@@ -87,10 +109,14 @@ impl PerfMapFollower {
     /// `namespace_pid` is the process's id in its own PID namespace (the last of `NSpid` in
     /// /proc/PID/status), which CPython puts into the name. `users` are its user ids: it may have changed
     /// between them since it created the file. Root is always trusted.
-    pub fn new(root: ProcessRoot, namespace_pid: i32, users: &[u32]) -> Self {
+    ///
+    /// `room` is for as many trampolines as all followers remember together.
+    pub fn new(root: ProcessRoot, namespace_pid: i32, users: &[u32], room: &Budget) -> Self {
         let path = PathBuf::from(format!("/tmp/perf-{namespace_pid}.map"));
         let owners = users.iter().copied().chain([0]).collect();
-        Self { root, path, owners, open: None, known: HashMap::new() }
+        let (known, keys) = Default::default();
+        let share = room.share(FOLLOWED);
+        Self { root, path, owners, open: None, known, keys, share, behind: false, left_out: false }
     }
 
     /// What is new since the last poll: for an address with several lines the last one, since memory that
@@ -100,8 +126,8 @@ impl PerfMapFollower {
     /// the file was read, so that no trampoline is younger than the answer; entries outside were left by a
     /// dead process of the same id (the file is only ever appended to) and are dropped.
     ///
-    /// One poll reads at most 32 MiB; what is beyond is left to the next. An error loses no entry that a
-    /// later poll could read.
+    /// One poll reads at most 1 MiB; what is beyond is left to the next ([`is_behind`](Self::is_behind)). An error loses no
+    /// entry that a later poll could read.
     ///
     /// # Errors
     /// The file is not to be trusted or not readable, or `executable` failed.
@@ -114,6 +140,8 @@ impl PerfMapFollower {
         // If anything fails below, this is where the next poll starts.
         let start = (open.offset, open.before.clone(), open.lines.clone());
         let read = open.read().map_err(|source| PerfMapError::Unreadable { path: self.path.clone(), source });
+        self.behind = *read.as_ref().map_or(&false, |(_, behind)| behind);
+        let read = read.map(|(entries, _)| entries);
         let checked = read.and_then(|entries| {
             if entries.is_empty() {
                 return Ok(Vec::new());
@@ -138,12 +166,62 @@ impl PerfMapFollower {
         let mut news = Vec::new();
         for (index, entry) in live.into_iter().enumerate() {
             let is_latest = latest.get(&entry.address.0) == Some(&index);
-            if is_latest && self.known.get(&entry.address.0) != Some(&entry) {
-                self.known.insert(entry.address.0, entry.clone());
+            let hash = self.keys.hash_one(&entry);
+            if !is_latest || self.known.get(&entry.address.0) == Some(&hash) {
+                continue;
+            }
+            let is_short = entry.qualname.len() <= NAME_BYTES && entry.filename.len() <= NAME_BYTES;
+            if is_short && (self.known.contains_key(&entry.address.0) || self.share.take(1)) {
+                self.known.insert(entry.address.0, hash);
                 news.push(entry);
+            } else {
+                self.left_out = true;
             }
         }
         Ok(news)
+    }
+
+    /// All that the file lists now, as far as there is room for it ([`has_left_out`](Self::has_left_out)).
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn list(
+        &mut self,
+        executable: impl Fn() -> io::Result<Vec<Range<VirtualAddress>>>,
+    ) -> Result<Vec<PerfMapEntry>, PerfMapError> {
+        let (mut listed, mut bytes, began) = (Vec::new(), 0, Instant::now());
+        loop {
+            for entry in self.poll(&executable)? {
+                bytes += entry.qualname.len() + entry.filename.len();
+                if bytes > LISTED_BYTES {
+                    self.left_out = true;
+                    return Ok(listed);
+                }
+                listed.push(entry);
+            }
+            if !self.behind {
+                return Ok(listed);
+            }
+            if began.elapsed() > LISTING {
+                self.left_out = true;
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// Whether the last poll left something to the next.
+    pub fn is_behind(&self) -> bool {
+        self.behind
+    }
+
+    /// Whether something was left out so far: names that are too long, trampolines that are too many.
+    pub fn has_left_out(&self) -> bool {
+        self.left_out
+    }
+
+    /// The file as the process names it.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whether the file was there at the last poll.
@@ -193,13 +271,14 @@ impl OpenMap {
         }
     }
 
-    fn read(&mut self) -> io::Result<Vec<PerfMapEntry>> {
+    /// The next entries, and whether there may be more.
+    fn read(&mut self) -> io::Result<(Vec<PerfMapEntry>, bool)> {
         let mut entries = Vec::new();
         let mut chunk = vec![0; CHUNK];
         let end = self.offset + POLL_LIMIT;
-        while self.offset < end {
+        while self.offset < end && entries.len() < POLL_ENTRIES {
             let length = match self.file.read_at(&mut chunk, self.offset) {
-                Ok(0) => break,
+                Ok(0) => return Ok((entries, false)),
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
@@ -210,7 +289,7 @@ impl OpenMap {
             self.before.drain(..self.before.len().saturating_sub(CHECKED));
             self.lines.push(read, &mut entries);
         }
-        Ok(entries)
+        Ok((entries, true))
     }
 }
 

@@ -24,10 +24,13 @@ use tree_sitter::{ParseOptions, Parser};
 
 use super::{root::ProcessRoot, version::PythonVersion};
 
-/// The largest source file that is read, in bytes.
-pub const SOURCE_LIMIT: u64 = 16 << 20;
+/// The largest source file that is read, in bytes; the largest of the standard library has 700 KB. The syntax tree of a text that is
+/// made for it takes 350 times as much.
+pub const SOURCE_LIMIT: u64 = 1 << 20;
 /// The longest time that one file is parsed: text made for it can keep any lenient parser busy.
-const PARSE_LIMIT: Duration = Duration::from_secs(10);
+const PARSE_LIMIT: Duration = Duration::from_secs(2);
+/// Bytes of the qualified names of one file. Where functions nest, they can be much longer than their file.
+const NAMES_LIMIT: usize = 32 << 20;
 
 /// Why a file has no index.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +49,9 @@ pub enum SourceError {
     /// It keeps the parser busy.
     #[error("parsing was given up after {} s", PARSE_LIMIT.as_secs())]
     TooSlow,
+    /// Its functions nest as those of no program do.
+    #[error("the names of its functions take more than {} MiB", NAMES_LIMIT >> 20)]
+    TooManyNames,
     /// The grammar and the parser were built for different versions of tree-sitter: our own fault.
     #[error("the Python grammar does not fit the parser: {0}")]
     Grammar(tree_sitter::LanguageError),
@@ -54,6 +60,17 @@ pub enum SourceError {
 impl From<tree_sitter::LanguageError> for SourceError {
     fn from(error: tree_sitter::LanguageError) -> Self {
         Self::Grammar(error)
+    }
+}
+
+impl SourceError {
+    /// Whether the file is too much, rather than none or unreadable.
+    pub fn is_of_size(&self) -> bool {
+        match self {
+            Self::TooSlow | Self::TooManyNames => true,
+            Self::Unreadable { source, .. } => source.kind() == io::ErrorKind::FileTooLarge,
+            Self::NotAFile(_) | Self::Grammar(_) => false,
+        }
     }
 }
 
@@ -136,7 +153,8 @@ impl SourceIndex {
             )
             .ok_or(SourceError::TooSlow)?;
 
-        let mut objects = walk::code_objects(&tree, text.as_bytes(), version);
+        let objects = walk::code_objects(&tree, text.as_bytes(), version, NAMES_LIMIT);
+        let mut objects = objects.ok_or(SourceError::TooManyNames)?;
         objects.sort_by_key(|object| object.first_line);
         let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
         for (place, object) in objects.iter().enumerate() {
@@ -172,6 +190,13 @@ impl SourceIndex {
     /// Whether the grammar did not understand all of the text: names may then lack what is around them.
     pub fn has_errors(&self) -> bool {
         self.has_errors
+    }
+
+    /// How much memory it takes, roughly, in bytes.
+    pub fn bytes(&self) -> usize {
+        // Names are there twice, and a place in two lists.
+        let names = |object: &CodeObject| 2 * object.name.len() + object.qualname.len();
+        self.objects.iter().map(|object| names(object) + 2 * size_of::<CodeObject>()).sum()
     }
 
     /// All code objects, in the order of their first lines; the file's own, `<module>`, is one.

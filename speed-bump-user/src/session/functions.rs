@@ -29,11 +29,13 @@ pub struct FunctionTable {
     free: Vec<FunctionRange>,
     /// What was counted in them.
     past: HashMap<SelectedFunction, FunctionStats>,
+    /// Bytes of names that there is still room for.
+    room: usize,
 }
 
 impl FunctionTable {
-    /// An empty table with room for as many as the engine's maps.
-    pub fn new(capacity: u32) -> Self {
+    /// An empty table with room for as many as the engine's maps, and for so many bytes of names.
+    pub fn new(capacity: u32, room: usize) -> Self {
         Self {
             functions: BTreeMap::new(),
             indices: HashMap::new(),
@@ -41,6 +43,7 @@ impl FunctionTable {
             capacity,
             free: Vec::new(),
             past: HashMap::new(),
+            room,
         }
     }
 
@@ -52,6 +55,8 @@ impl FunctionTable {
         if let Some(index) = self.indices.get(function) {
             return Ok((*index, false));
         }
+        let left = self.room.checked_sub(bytes_of(function));
+        self.room = left.ok_or(SessionError::NamesFull)?;
         let index = self.take(1)?.first;
         self.functions.insert(index, function.clone());
         self.indices.insert(function.clone(), index);
@@ -70,11 +75,18 @@ impl FunctionTable {
         }
     }
 
-    /// Says which function a number of a range is; a number outside it is passed over.
-    pub fn name(&mut self, range: FunctionRange, number: u32, function: SelectedFunction) {
-        if number < range.count {
-            self.functions.insert(range.first + number, function);
+    /// Says which function a number of a range is; a number outside it is passed over. `false` where there is no room for its
+    /// name.
+    pub fn name(&mut self, range: FunctionRange, number: u32, function: SelectedFunction) -> bool {
+        if number >= range.count {
+            return true;
         }
+        let Some(left) = self.room.checked_sub(bytes_of(&function)) else { return false };
+        self.room = left;
+        if let Some(before) = self.functions.insert(range.first + number, function) {
+            self.room += bytes_of(&before);
+        }
+        true
     }
 
     /// Gives a range back. `stats` are read of those that have names.
@@ -83,6 +95,9 @@ impl FunctionTable {
         let mut behind = rest.split_off(&(range.first + range.count));
         self.functions.append(&mut behind);
         for (index, function) in rest {
+            if self.past.contains_key(&function) {
+                self.room += bytes_of(&function);
+            }
             let (stats, sum) = (stats(index), self.past.entry(function).or_default());
             sum.calls += stats.calls;
             sum.delayed += stats.delayed;
@@ -109,6 +124,11 @@ impl FunctionTable {
     }
 }
 
+/// Bytes of a function's names.
+pub(super) fn bytes_of(function: &SelectedFunction) -> usize {
+    function.name.len() + function.file.as_os_str().len()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -122,7 +142,7 @@ mod tests {
 
     #[test]
     fn single_functions_and_ranges_do_not_meet() {
-        let mut table = FunctionTable::new(12);
+        let mut table = FunctionTable::new(12, 1_000);
         assert_eq!(table.enter(&function("f")).unwrap(), (0, true));
         let range = table.reserve(10).unwrap();
         assert_eq!((range.first, range.count), (1, 10));
@@ -136,8 +156,24 @@ mod tests {
     }
 
     #[test]
+    fn names_have_a_bound_whatever_becomes_of_their_functions() {
+        // A name of one byte, and a file of five.
+        let mut table = FunctionTable::new(100, 18);
+        let range = table.reserve(10).unwrap();
+        assert!(table.name(range, 0, function("f")) && table.name(range, 1, function("g")));
+        assert!(table.name(range, 1, function("h")), "in place of another");
+        assert!(table.enter(&function("i")).is_ok() && table.enter(&function("i")).is_ok());
+        assert!(!table.name(range, 2, function("j")));
+        assert!(matches!(table.enter(&function("j")), Err(SessionError::NamesFull)));
+        table.give_back(range, |_| FunctionStats::default());
+        let again = table.reserve(10).unwrap();
+        assert!(!table.name(again, 0, function("f")), "what was counted is still to be told");
+        assert_eq!(table.past().count(), 2);
+    }
+
+    #[test]
     fn what_a_range_counted_outlives_it() {
-        let mut table = FunctionTable::new(8);
+        let mut table = FunctionTable::new(8, 1_000);
         let stats = |calls| FunctionStats { calls, ..FunctionStats::default() };
         for calls in [3, 4] {
             let range = table.reserve(8).unwrap();

@@ -39,6 +39,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Room for a helper that handles signals and nothing else.
 pub(super) const NO_PYTHON: [Room; 1] = [Room { functions: 1 }];
 
+/// Told where the names of a helper's functions are more than a session keeps.
+const NO_ROOM_FOR_NAMES: &str = "the names of functions take more room than a session has for them: some functions are left out of the \
+                                 report, and delayed all the same";
+
 /// Which helper, in the order of their coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HelperId(u32);
@@ -357,6 +361,7 @@ impl Session {
             at_work.told |= report.notices;
             Ok((functions, report))
         });
+        let left_out = at_work.new.left_out();
         let kind = at_work.presence.stub;
         let (functions, report) = match heard {
             Ok(heard) => heard,
@@ -381,8 +386,13 @@ impl Session {
             if let Some(function) = self.selected(&function) {
                 tracing::debug!("process {owner}: {} is covered", function.1.name);
                 self.note_way(function.1.target, Entry::Helper, kind);
-                self.functions.name(range, function.0, function.1);
+                if !self.functions.name(range, function.0, function.1) {
+                    self.warn(NO_ROOM_FOR_NAMES.to_owned());
+                }
             }
+        }
+        for text in words::left_out(left_out) {
+            self.warn(format!("process {owner}: {text}"));
         }
         for notice in words::notices(report.notices & !told) {
             self.warn(format!("process {owner}: {notice}"));

@@ -13,7 +13,10 @@ use std::{
 use speed_bump_abi::FunctionStats;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::run::{Ended, Signals, tick, until};
+use super::{
+    run::{Ended, Signals, tick, until},
+    warnings::Warnings,
+};
 use crate::{
     engine::{
         EngineKind,
@@ -67,7 +70,7 @@ pub struct KmodSession {
     counts: Vec<Option<Counts>>,
     is_open: bool,
     is_enabled: bool,
-    warnings: Vec<String>,
+    warnings: Warnings,
     started: Instant,
     ended: Option<Instant>,
 }
@@ -145,7 +148,7 @@ impl KmodSession {
             counts: Vec::new(),
             is_open,
             is_enabled: true,
-            warnings: Vec::new(),
+            warnings: Warnings::default(),
             started: Instant::now(),
             ended: None,
             resolver,
@@ -334,15 +337,12 @@ impl KmodSession {
             engine: EngineKind::Kmod,
             targets: targets.collect(),
             duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),
-            warnings: self.warnings.clone(),
+            warnings: self.warnings.list(),
         }
     }
 
     fn warn(&mut self, warning: String) {
-        if !self.warnings.contains(&warning) {
-            tracing::warn!("{warning}");
-            self.warnings.push(warning);
-        }
+        self.warnings.add(warning);
     }
 }
 

@@ -100,9 +100,9 @@ impl Session {
         };
         let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
         if covered.python.is_none() {
-            covered.python = PythonFollower::new(&covered.process, &plan);
+            covered.python = PythonFollower::new(&covered.process, &plan, &self.room);
         }
-        self.poll_python_of(pid);
+        self.read_python_of(pid);
         attached
     }
 }

@@ -69,7 +69,7 @@ impl Session {
         if let Some(helper) = helper {
             groups.extend(self.stub_of(helper)?);
         }
-        let python = PythonFollower::new(&process, plan);
+        let python = PythonFollower::new(&process, plan, &self.room);
         self.cover_with(process, groups, python, helper)
     }
 
@@ -105,7 +105,7 @@ impl Session {
         };
         self.covered.insert(pid, covered);
         self.take_refused(pid, refused);
-        self.poll_python_of(pid);
+        self.read_python_of(pid);
         self.check_in_place(pid)
     }
 
@@ -201,7 +201,7 @@ impl Session {
                 return;
             }
         };
-        let python = python.and_then(|python| python.in_child(&process));
+        let python = python.and_then(|python| python.in_child(&process, &self.room));
         let image = process.memory().ok();
         self.settle(child, image, |session| match session.cover_with(process, groups, python, helper) {
             Err(SessionError::NotInPlace(_)) => session.cover_by_own_mappings(child),

@@ -1,21 +1,25 @@
 //! Python functions that appear while the session runs: from perf maps as they grow, and from code
 //! locations that `function__entry` names for the first time.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use speed_bump_abi::{PythonKey, TrampolineKey, Verdict};
 
 use crate::{
+    bounds::{Budget, Share},
     engine::bpf::BpfEngine,
     probe::{
         plan::{Entry, Plan, PythonPlan, SelectedFunction},
-        resolve::python::{anonymous, perf_map_of},
+        resolve::python::{anonymous, left_out, perf_map_of},
         site::SiteKind,
     },
     process::Process,
     python::{
         entry_source::EntrySource,
-        perf_map::{PerfMapEntry, PerfMapFollower},
+        perf_map::{FOLLOWED_BY_ALL, PerfMapEntry, PerfMapFollower},
         root::ProcessRoot,
         source::SourceIndex,
         trampoline::Trampolines,
@@ -38,22 +42,27 @@ pub struct PythonFollower {
 #[derive(Debug)]
 enum Way {
     /// The perf map is read as it grows. Absent once it could not be followed.
-    PerfMap { follower: Option<Box<PerfMapFollower>>, trampolines: Trampolines },
+    PerfMap {
+        follower: Option<Box<PerfMapFollower>>,
+        trampolines: Trampolines,
+        /// What went wrong with it and was told.
+        told: usize,
+    },
     /// Calls name their functions themselves; source files have the qualified names.
-    Usdt { root: Option<ProcessRoot>, sources: HashMap<String, Option<SourceIndex>> },
+    Usdt { root: Option<ProcessRoot>, sources: HashMap<String, Option<SourceIndex>>, share: Share },
 }
 
 impl PythonFollower {
     /// The follower that a plan asks for.
-    pub(super) fn new(process: &Process, plan: &Plan) -> Option<Self> {
+    pub(super) fn new(process: &Process, plan: &Plan, room: &Rooms) -> Option<Self> {
         let PythonPlan::Source { source, version, .. } = plan.python else { return None };
         let kind = plan.sites.iter().find(|site| site.function.is_none())?.kind;
-        Some(Self { version, kind, way: Way::new(process, source)? })
+        Some(Self { version, kind, way: Way::new(process, source, room)? })
     }
 
     /// The follower for a forked child: CPython gives it trampolines and a perf map of its own.
-    pub(super) fn in_child(&self, child: &Process) -> Option<Self> {
-        Some(Self { version: self.version, kind: self.kind, way: Way::new(child, self.source())? })
+    pub(super) fn in_child(&self, child: &Process, room: &Rooms) -> Option<Self> {
+        Some(Self { version: self.version, kind: self.kind, way: Way::new(child, self.source(), room)? })
     }
 
     /// How calls become visible.
@@ -66,29 +75,61 @@ impl PythonFollower {
 }
 
 impl Way {
-    fn new(process: &Process, source: EntrySource) -> Option<Self> {
+    fn new(process: &Process, source: EntrySource, room: &Rooms) -> Option<Self> {
         Some(match source {
             // Its functions come from the control block.
             EntrySource::Helper => return None,
             EntrySource::PerfMap => {
-                let follower = perf_map_of(process).map(Box::new);
+                let follower = perf_map_of(process, &room.trampolines).map(Box::new);
                 if let Err(error) = &follower {
                     tracing::debug!("the perf map of process {} is not followed: {error}", process.pid());
                 }
-                Self::PerfMap { follower: follower.ok(), trampolines: Trampolines::default() }
+                Self::PerfMap { follower: follower.ok(), trampolines: Trampolines::default(), told: 0 }
             }
             EntrySource::Usdt => {
-                Self::Usdt { root: ProcessRoot::of(process.pid()).ok(), sources: HashMap::new() }
+                let share = room.sources.share(usize::MAX);
+                Self::Usdt { root: ProcessRoot::of(process.pid()).ok(), sources: HashMap::new(), share }
             }
         })
     }
 }
+
+/// How long the perf map of a process is read that is about to be covered.
+const AT_ONCE: Duration = Duration::from_secs(2);
+/// How long perf maps are read at a time.
+const AT_A_TIME: Duration = Duration::from_millis(50);
+/// How long source files are parsed in a session, all together: those of 1,000 modules take as long.
+const PARSING: Duration = Duration::from_secs(5);
+/// Bytes of what is known of source files, those of all processes: 100,000 functions take half of it.
+const SOURCES_BYTES: usize = 64 << 20;
+
+/// Room that all processes of a session share.
+#[derive(Debug)]
+pub(super) struct Rooms {
+    /// For trampolines that perf maps name.
+    trampolines: Budget,
+    /// For what is known of source files, in bytes.
+    sources: Budget,
+}
+
+impl Default for Rooms {
+    fn default() -> Self {
+        Self { trampolines: Budget::new(FOLLOWED_BY_ALL), sources: Budget::new(SOURCES_BYTES) }
+    }
+}
+
+/// How often it is told what is wrong with one perf map: each line can be wrong in a way of its own.
+const COMPLAINTS: usize = 5;
 
 /// Code locations that `function__entry` named.
 #[derive(Debug, Default)]
 pub struct Locations {
     /// Those with a verdict: the function, if a target selected one.
     judged: HashMap<u32, Option<u32>>,
+    /// The process whose perf map is to be read next, where others took all the time.
+    turn: Option<Pid>,
+    /// How long source files were parsed.
+    parsing: Duration,
 }
 
 impl Locations {
@@ -105,55 +146,87 @@ impl Locations {
 }
 
 impl Session {
+    /// Takes up what a process's perf map has now, as far as it can be read within some time.
+    pub(super) fn read_python_of(&mut self, pid: Pid) {
+        let began = Instant::now();
+        self.poll_python_of(pid);
+        while self.is_behind(pid) && began.elapsed() < AT_ONCE {
+            self.poll_python_of(pid);
+        }
+    }
+
+    fn is_behind(&self, pid: Pid) -> bool {
+        let follower = self.covered.get(&pid).and_then(|covered| covered.python.as_ref());
+        matches!(follower.map(|follower| &follower.way), Some(Way::PerfMap { follower: Some(map), .. }) if map.is_behind())
+    }
+
+    /// Takes up what is new in perf maps, in turn, and no longer than some time: whoever writes much does not keep the session
+    /// from what else there is to do.
+    pub(super) fn poll_python(&mut self) {
+        let began = Instant::now();
+        let first = self.python.turn.take().unwrap_or_else(Pid::own);
+        let pids = self.covered.range(first..).chain(self.covered.range(..first));
+        for pid in pids.map(|(pid, _)| *pid).collect::<Vec<_>>() {
+            if began.elapsed() > AT_A_TIME {
+                self.python.turn = Some(pid);
+                return;
+            }
+            self.poll_python_of(pid);
+        }
+    }
+
     /// Takes up what a process's perf map has new.
-    pub(super) fn poll_python_of(&mut self, pid: Pid) {
+    fn poll_python_of(&mut self, pid: Pid) {
+        let complaint = self.follow_python_of(pid).err();
         let Some(covered) = self.covered.get_mut(&pid) else { return };
-        let (process, index) = (&covered.process, covered.index);
-        let Some(PythonFollower { kind, way: Way::PerfMap { follower, trampolines }, .. }) =
+        let Some(PythonFollower { way: Way::PerfMap { follower: Some(map), told, .. }, .. }) =
             &mut covered.python
         else {
             return;
         };
-        let (Some(map), kind) = (follower, *kind) else { return };
-        let entries = match map.poll(|| anonymous(process)) {
-            Ok(entries) if entries.is_empty() => return,
-            Ok(entries) => entries,
-            Err(error) => {
-                let text = format!("process {pid}: {error}");
-                return self.warn(text);
-            }
+        let left_out = map.has_left_out().then(|| left_out(map));
+        let complaint = complaint.filter(|_| *told < COMPLAINTS);
+        *told += usize::from(complaint.is_some());
+        for text in complaint.into_iter().chain(left_out) {
+            self.warn(format!("process {pid}: {text}"));
+        }
+    }
+
+    /// As [`poll_python_of`](Self::poll_python_of); what went wrong is not told.
+    fn follow_python_of(&mut self, pid: Pid) -> Result<(), String> {
+        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
+        let (process, index) = (&covered.process, covered.index);
+        let Some(PythonFollower { kind, way: Way::PerfMap { follower, trampolines, .. }, .. }) =
+            &mut covered.python
+        else {
+            return Ok(());
         };
-        let memory = match process.memory() {
-            Ok(memory) => memory,
-            Err(error) => {
-                let text = format!("process {pid}: {error}");
-                return self.warn(text);
-            }
-        };
+        let (Some(map), kind) = (follower, *kind) else { return Ok(()) };
+        let entries = map.poll(|| anonymous(process)).map_err(|error| error.to_string())?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let memory = process.memory().map_err(|error| error.to_string())?;
         let mut located = Vec::with_capacity(entries.len());
-        let mut unlocated = None;
+        let mut unlocated = Ok(());
         for entry in entries {
             let read = |address, buffer: &mut [u8]| {
                 memory.read_exact(address, buffer).map_err(std::io::Error::other)
             };
             match trampolines.return_address(&entry, read) {
                 Ok(address) => located.push((entry, address.0)),
-                Err(error) => unlocated = Some(error.to_string()),
+                Err(error) => unlocated = Err(error.to_string()),
             }
-        }
-        if let Some(why) = unlocated {
-            self.warn(format!("process {pid}: {why}"));
         }
         for (entry, return_address) in located {
             let key = TrampolineKey { return_address, process: u64::from(index) };
             match self.name_trampoline(&entry, key, kind) {
                 Ok(true) => tracing::debug!("process {pid}: {} is covered", entry.qualname),
                 Ok(false) => {}
-                Err(error) => {
-                    return self.warn(format!("process {pid}: {} is not delayed: {error}", entry.qualname));
-                }
+                Err(error) => return Err(format!("{} is not delayed: {error}", entry.qualname)),
             }
         }
+        unlocated
     }
 
     /// Makes a trampoline stand for its function, and says whether a target selects it. The memory may have
@@ -223,12 +296,25 @@ impl Session {
         let covered = self.covered.values_mut().find(|covered| covered.index == process);
         let follower = covered.and_then(|covered| covered.python.as_mut())?;
         let kind = follower.kind;
+        let mut unparsed = false;
         let qualnames = match &mut follower.way {
-            Way::Usdt { root, sources } => {
-                let version = follower.version;
+            Way::Usdt { root, sources, share } => {
+                let (version, parsing) = (follower.version, &mut self.python.parsing);
                 let source = sources.entry(file.clone()).or_insert_with(|| {
+                    if *parsing > PARSING {
+                        unparsed = true;
+                        return None;
+                    }
+                    let began = Instant::now();
                     let index = SourceIndex::read(root.as_ref()?, &file, version);
-                    index.inspect_err(|error| tracing::debug!("qualified names of {file}: {error}")).ok()
+                    *parsing += began.elapsed();
+                    let index = index.inspect_err(|error| {
+                        tracing::debug!("qualified names of {file}: {error}");
+                        unparsed = error.is_of_size();
+                    });
+                    let kept = index.ok()?;
+                    unparsed = !share.take(kept.bytes());
+                    (!unparsed).then_some(kept)
                 });
                 source.as_ref().and_then(|source| qualnames(source, &name, key.line))
             }
@@ -252,6 +338,12 @@ impl Session {
             }
             None => (module.select_by_last_component(&name).winner?, name),
         };
+        if unparsed {
+            self.warn(format!(
+                "{file}: its functions are told by their plain names, as it is too large, or takes too long with \
+                 those before it"
+            ));
+        }
         if let Some(ambiguous) = ambiguous {
             self.warn(ambiguous);
         }

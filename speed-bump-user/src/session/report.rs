@@ -59,7 +59,7 @@ impl Session {
                 }
             })
             .collect::<Vec<_>>();
-        let mut warnings = self.warnings.clone();
+        let mut warnings = self.warnings.list();
         let missed: u64 = targets.iter().map(|target| target.missed).sum();
         if missed > 0 {
             warnings.push(format!(

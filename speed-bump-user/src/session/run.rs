@@ -9,7 +9,7 @@ use std::{
 };
 
 use aya::maps::{MapData, RingBuf};
-use speed_bump_abi::{Event, EventKind, PythonCodeEvent};
+use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
 use tokio::{
     io::unix::AsyncFd,
     signal::unix::{Signal, SignalKind, signal},
@@ -93,7 +93,10 @@ pub async fn run(
                 ready?;
                 drain(&mut events, session);
             }
-            _ = follow.tick() => session.tick(),
+            _ = follow.tick() => {
+                drain(&mut events, session);
+                session.tick();
+            }
             () = tick(&mut refresh) => show(session),
         }
     };
@@ -119,11 +122,13 @@ impl Listen {
     }
 }
 
-/// Takes up what the ring buffer holds.
+/// Takes up what the ring buffer holds, and no more than it can hold at once: processes can bring about events faster than they
+/// are taken up. What is left is for the next turn.
 fn drain(events: &mut Option<AsyncFd<RingBuf<MapData>>>, session: &mut Session) {
     let Some(events) = events else { return };
     let events = events.get_mut();
-    while let Some(record) = events.next() {
+    for _ in 0..EVENTS_BYTES as usize / size_of::<Event>() {
+        let Some(record) = events.next() else { return };
         let Some(event) = read::<Event>(&record) else { continue };
         let pid = |number: u32| Pid::new(number.cast_signed());
         match EventKind::from_number(event.kind) {

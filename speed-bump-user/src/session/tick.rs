@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use speed_bump_abi::maps::Fault;
 
-use crate::{session::Session, units::Pid};
+use crate::session::Session;
 
 /// How often children and replaced images are looked for where the kernel does not announce them.
 const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
@@ -29,10 +29,7 @@ impl Looked {
 impl Session {
     /// Takes up what changed since the last call; cheap when nothing did.
     pub(crate) fn tick(&mut self) {
-        let pids: Vec<Pid> = self.covered.keys().copied().collect();
-        for pid in pids {
-            self.poll_python_of(pid);
-        }
+        self.poll_python();
         self.look_for_untold();
         self.look_for_uncaught();
         self.poll_helpers();

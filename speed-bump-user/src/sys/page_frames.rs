@@ -7,14 +7,10 @@
 use std::{
     fs::File,
     io,
-    os::{
-        fd::{AsFd, AsRawFd as _},
-        unix::fs::FileExt as _,
-    },
+    os::{fd::AsFd, unix::fs::FileExt as _},
 };
 
-use memmap2::MmapOptions;
-
+use super::unread_map::UnreadMap;
 use crate::units::VirtualAddress;
 
 /// Bytes that an entry of pagemap takes.
@@ -61,15 +57,11 @@ pub fn entries(pagemap: &File, start: VirtualAddress, pages: usize) -> io::Resul
 /// # Errors
 /// The file cannot be mapped, or ends before that page.
 pub fn of_file(file: impl AsFd, offset: u64) -> io::Result<PageEntry> {
-    // SAFETY: the mapping is never read through its address, so that nothing relies on its bytes, and a file that is
-    // truncated meanwhile cannot raise SIGBUS. It lives until the end of this function.
-    let page = unsafe {
-        MmapOptions::new().offset(offset).len(rustix::param::page_size()).map(file.as_fd().as_raw_fd())?
-    };
-    // Reading it like this has the kernel bring the page in, or say that there is none.
-    File::open("/proc/self/mem")?.read_exact_at(&mut [0], page.as_ptr() as u64)?;
+    let page = UnreadMap::of(file, offset, rustix::param::page_size())?;
+    // Reading it through /proc has the kernel bring the page in, or say that there is none.
+    File::open("/proc/self/mem")?.read_exact_at(&mut [0], page.address() as u64)?;
     let pagemap = File::open("/proc/self/pagemap")?;
-    let entry = entries(&pagemap, VirtualAddress(page.as_ptr() as u64), 1)?.first().copied();
+    let entry = entries(&pagemap, VirtualAddress(page.address() as u64), 1)?.first().copied();
     entry.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 

@@ -2,17 +2,13 @@
 
 use std::{fs::File, io, sync::atomic::AtomicU32};
 
-use memmap2::{MmapOptions, MmapRaw};
-use rustix::thread::futex;
+use super::unread_map::UnreadMap;
 
-/// The first bytes of a shared file, mapped only so that futexes there have an address in this process.
-///
-/// Nothing is ever read or written through the mapping: whoever shares the file may truncate it, and what touches
-/// memory beyond its end dies of SIGBUS. The kernel looks a futex up without such danger.
+/// The first bytes of a shared file, mapped only so that futexes there have an address in this process: the kernel looks a
+/// futex up by it, without the danger that touching the memory has.
 #[derive(Debug)]
 pub struct FutexPage {
-    map: MmapRaw,
-    length: usize,
+    map: UnreadMap,
 }
 
 impl FutexPage {
@@ -21,7 +17,7 @@ impl FutexPage {
     /// # Errors
     /// What `mmap` returns.
     pub fn map(file: &File, length: usize) -> io::Result<Self> {
-        Ok(Self { map: MmapOptions::new().len(length).map_raw(file)?, length })
+        Ok(Self { map: UnreadMap::of(file, 0, length)? })
     }
 
     /// Wakes all who wait on the futex at this offset, in whatever process.
@@ -29,15 +25,16 @@ impl FutexPage {
     /// # Errors
     /// `InvalidInput` for an offset outside the page or not divisible by four; what `futex` returns.
     pub fn wake_all(&self, offset: usize) -> io::Result<()> {
-        let fits = offset.checked_add(size_of::<AtomicU32>()).is_some_and(|end| end <= self.length);
+        let fits = offset.checked_add(size_of::<AtomicU32>()).is_some_and(|end| end <= self.map.length());
         if !fits || !offset.is_multiple_of(align_of::<AtomicU32>()) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: the address lies in the mapping, which starts on a page and lives as long as `self`; it is aligned, and
-        // neither side reads or writes through the reference: the kernel takes it as a name.
-        let word = unsafe { &*self.map.as_ptr().add(offset).cast::<AtomicU32>() };
-        futex::wake(word, futex::Flags::empty(), i32::MAX.unsigned_abs())?;
-        Ok(())
+        // SAFETY: the kernel takes the address as a name, and neither reads nor writes there (futex(2), FUTEX_WAKE); what is
+        // not mapped is an error.
+        let woken = unsafe {
+            libc::syscall(libc::SYS_futex, self.map.address() + offset, libc::FUTEX_WAKE, i32::MAX)
+        };
+        if woken < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 
@@ -46,6 +43,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::{sync::mpsc, thread, time::Duration};
+
+    use memmap2::MmapOptions;
+    use rustix::thread::futex;
 
     use super::*;
 

@@ -6,6 +6,7 @@ use speed_bump_abi::ArgumentSpec;
 
 use super::{FileError, Resolver, elf_of, indirect};
 use crate::{
+    bounds::PLAN_BYTES,
     elf::{ElfFile, FunctionSymbol, IndirectFunction, Root, TableKind, UsdtLocation, UsdtProbe},
     engine::bpf::UprobeProgram,
     probe::{
@@ -20,6 +21,8 @@ use crate::{
 
 /// How many refused symbols of a file are told for a target.
 const REFUSED_TOLD: usize = 5;
+/// IFUNCs of a file that are told: for each, the relocations of all files are looked through. C libraries have a hundred.
+const INDIRECT_LIMIT: usize = 1_024;
 
 /// What the targets select in one file; the same in every process that maps it.
 #[derive(Debug)]
@@ -29,6 +32,10 @@ pub(super) struct FileSelection {
     selected: Vec<(PlannedFunction, Vec<PlannedSite>)>,
     indirect: Vec<(TargetIndex, IndirectFunction)>,
     remarks: Vec<Remark>,
+    /// How much memory functions, sites and remarks take, roughly, in bytes.
+    bytes: usize,
+    /// What there was no room for.
+    left_out: usize,
 }
 
 /// What the selection of one file works with.
@@ -50,9 +57,16 @@ impl FileSelection {
         let elf = elf_of(file)?;
         let path = file.path().to_owned();
         let name = path.to_string_lossy().into_owned();
-        let mut selection =
-            Self { elf, path, selected: Vec::new(), indirect: Vec::new(), remarks: Vec::new() };
-        let code_file = CodeFile::map(file.file())?;
+        let mut selection = Self {
+            elf,
+            path,
+            selected: Vec::new(),
+            indirect: Vec::new(),
+            remarks: Vec::new(),
+            bytes: 0,
+            left_out: 0,
+        };
+        let code_file = CodeFile::new(elf_of(file)?);
         let native = resolver.targets.native_in(&name);
         let usdt = resolver.targets.usdt_in(&name);
         let selecting = Selecting { resolver, file, code: code_file.code()?, shadow_stack };
@@ -62,7 +76,39 @@ impl FileSelection {
         if !usdt.is_empty() {
             selection.add_usdt(&selecting, &usdt)?;
         }
+        code_file.check()?;
+        selection.tell_left_out(resolver);
         Ok(selection)
+    }
+
+    /// How much memory it takes in a plan, roughly, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes room in [`PLAN_BYTES`], or counts what there is none for.
+    fn take_room(&mut self, bytes: usize) -> bool {
+        let fits = self.bytes.saturating_add(bytes) <= PLAN_BYTES / 2;
+        if fits {
+            self.bytes += bytes;
+        } else {
+            self.left_out += 1;
+        }
+        fits
+    }
+
+    fn tell_left_out(&mut self, resolver: &Resolver) {
+        if self.left_out == 0 {
+            return;
+        }
+        let path = self.path.display();
+        let text = format!(
+            "{} functions in {path}, or remarks on them, are left out: the targets select too much of it; narrow them",
+            self.left_out
+        );
+        let name = self.path.to_string_lossy().into_owned();
+        let targets = resolver.native_targets_of(&name);
+        self.remarks.extend(targets.map(|target| Remark { target: Some(target), text: text.clone() }));
     }
 
     /// Adds to a plan everything that holds for any process.
@@ -101,6 +147,10 @@ impl FileSelection {
         }
         for function in functions.indirect() {
             if let Some(target) = select(matcher, function.names.candidates()).winner {
+                if self.indirect.len() == INDIRECT_LIMIT {
+                    self.left_out += 1;
+                    continue;
+                }
                 self.indirect.push((target, function.clone()));
             }
         }
@@ -197,7 +247,10 @@ impl FileSelection {
             arguments: [ArgumentSpec::default(); 3],
             remark: Some(remark),
         };
-        self.selected.push((planned, vec![site]));
+        let sites = vec![site];
+        if self.take_room(planned.bytes(&sites)) {
+            self.selected.push((planned, sites));
+        }
     }
 
     fn add_usdt(&mut self, selecting: &Selecting<'_>, matcher: &UsdtModule<'_>) -> Result<(), FileError> {
@@ -230,12 +283,17 @@ impl FileSelection {
                 entry: Entry::Usdt,
                 shadowed: selection.shadowed,
             };
-            self.selected.push((planned, sites));
+            if self.take_room(planned.bytes(&sites)) {
+                self.selected.push((planned, sites));
+            }
         }
         Ok(())
     }
 
     fn remark(&mut self, target: TargetIndex, text: String) {
+        if !self.take_room(size_of::<Remark>() + text.len()) {
+            return;
+        }
         self.remarks.push(Remark { target: Some(target), text });
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Resolver, elf_of, probe_file,
-    python::{anonymous, perf_map_of},
+    python::{anonymous, list_room, perf_map_of},
 };
 use crate::{
     elf::ElfFile,
@@ -56,7 +56,8 @@ pub fn nearest(
 
 /// The Python functions that a perf map lists; without one, none are known.
 fn python_names(process: &Process) -> Vec<(String, String)> {
-    let entries = perf_map_of(process).ok().and_then(|mut map| map.poll(|| anonymous(process)).ok());
+    let map = perf_map_of(process, &list_room());
+    let entries = map.ok().and_then(|mut map| map.list(|| anonymous(process)).ok());
     entries.into_iter().flatten().map(|entry| (entry.filename, entry.qualname)).collect()
 }
 

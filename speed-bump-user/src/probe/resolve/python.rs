@@ -1,12 +1,13 @@
 //! Python functions of a process: which interpreter, which entry source, where the probe goes, and what can
 //! be listed before anything is attached.
 
-use std::{io, sync::Arc};
+use std::{collections::HashSet, io, sync::Arc};
 
 use speed_bump_abi::ArgumentSpec;
 
-use super::{FileError, Resolver, elf_of, native::usdt_sites, probe_file};
+use super::{FileError, INTERPRETERS_KNOWN, Resolver, elf_of, native::usdt_sites, probe_file};
 use crate::{
+    bounds::Budget,
     engine::bpf::UprobeProgram,
     probe::{
         code::CodeFile,
@@ -18,7 +19,7 @@ use crate::{
     python::{
         entry_source::{self, EntryChoice, EntrySource, Facts, Injection, NoEntries},
         interpreter::{self, Interpreter},
-        perf_map::{PerfMapEntry, PerfMapFollower},
+        perf_map::{FOLLOWED, PerfMapEntry, PerfMapFollower},
         root::ProcessRoot,
     },
     targets::TargetKind,
@@ -41,9 +42,17 @@ impl Resolver {
             );
             return Ok(());
         }
-        let listed = match perf_map_of(process).map(|mut map| map.poll(|| anonymous(process))) {
-            Ok(Ok(entries)) => entries,
-            Ok(Err(error)) => {
+        let listed = match perf_map_of(process, &list_room()).map(|mut map| {
+            let listed = map.list(|| anonymous(process));
+            (listed, map)
+        }) {
+            Ok((Ok(entries), map)) => {
+                if map.has_left_out() {
+                    plan.remarks.push(Remark { target: None, text: left_out(&map) });
+                }
+                entries
+            }
+            Ok((Err(error), _)) => {
                 plan.remarks.push(Remark { target: None, text: error.to_string() });
                 Vec::new()
             }
@@ -156,7 +165,11 @@ impl Resolver {
             let identified = known.map_or_else(|| interpreter::identify(file.file(), file.path()), Ok);
             match identified {
                 Ok(interpreter) => {
-                    self.interpreters.borrow_mut().insert(file.id(), interpreter.clone());
+                    let mut known = self.interpreters.borrow_mut();
+                    if known.len() == INTERPRETERS_KNOWN {
+                        known.clear();
+                    }
+                    known.insert(file.id(), interpreter.clone());
                     found.extend(interpreter.map(|interpreter| (Arc::new(file), interpreter)));
                 }
                 Err(error) => {
@@ -198,11 +211,13 @@ impl Resolver {
         let refuse = |text: String| FileError::Io(io::Error::other(text));
         let evaluator =
             interpreter.evaluator.ok_or_else(|| refuse("it has no _PyEval_EvalFrameDefault".to_owned()))?;
-        let code_file = CodeFile::map(file.file())?;
+        let code_file = CodeFile::new(elf_of(file)?);
         let code = code_file.code()?;
         let function =
             FunctionCode { map: &code, entry: evaluator.address, size: Some(evaluator.size), shadow_stack };
         let mut analysis = site::analyse(&function).map_err(|error| refuse(error.to_string()))?;
+        drop(code);
+        code_file.check()?;
         analysis.candidates.retain(|candidate| candidate.stack_delta.is_some());
         let site = analysis
             .choose(&|kind| self.calibration.price(kind))
@@ -230,6 +245,8 @@ impl Resolver {
 
     /// Adds the functions that a perf map lists and a target selects.
     fn list(&self, entries: &[PerfMapEntry], plan: &mut Plan) {
+        let mut listed: HashSet<SelectedFunction> =
+            plan.functions.iter().map(|function| function.selected.clone()).collect();
         for entry in entries {
             let selection = self.targets.python_in(&entry.filename).select(&entry.qualname);
             let Some(target) = selection.winner else { continue };
@@ -240,28 +257,47 @@ impl Resolver {
                 line: None,
             };
             // One name can stand for several code objects: closures, reloaded modules.
-            if plan.functions.iter().any(|function| function.selected == selected) {
+            if !listed.insert(selected.clone()) {
                 continue;
             }
-            plan.functions.push(PlannedFunction {
+            let function = PlannedFunction {
                 selected,
                 aliases: Vec::new(),
                 entry: EntrySource::PerfMap.into(),
                 shadowed: selection.shadowed,
-            });
+            };
+            if !plan.take_room(function.bytes(&[])) {
+                let text = "the targets select more of the functions in the perf map than there is room for; narrow them";
+                plan.remarks.push(Remark { target: Some(target), text: text.to_owned() });
+                return;
+            }
+            plan.functions.push(function);
         }
     }
 }
 
-/// A follower of a process's perf map.
+/// Room for one perf map that is merely listed.
+pub fn list_room() -> Budget {
+    Budget::new(FOLLOWED)
+}
+
+/// Says that not all of a perf map is taken up.
+pub fn left_out(map: &PerfMapFollower) -> String {
+    format!(
+        "{} lists more than is taken up, or is written faster than it can be read: some functions are left out",
+        map.path().display()
+    )
+}
+
+/// A follower of a process's perf map; `room` is what it shares with the others of a session.
 ///
 /// # Errors
 /// The process cannot be looked into.
-pub fn perf_map_of(process: &Process) -> io::Result<PerfMapFollower> {
+pub fn perf_map_of(process: &Process, room: &Budget) -> io::Result<PerfMapFollower> {
     let root = ProcessRoot::of(process.pid())?;
     let status = process.status().map_err(io::Error::other)?;
     let pid = process.namespace_pid().map_err(io::Error::other)?;
-    Ok(PerfMapFollower::new(root, pid.get(), &status.credentials.users))
+    Ok(PerfMapFollower::new(root, pid.get(), &status.credentials.users, room))
 }
 
 /// The memory in which trampolines can lie.
@@ -277,12 +313,14 @@ pub fn anonymous(process: &Process) -> io::Result<Vec<std::ops::Range<crate::uni
 /// The locations of `python:function__entry`.
 fn function_entry_sites(file: &Arc<ProbeFile>) -> Result<Vec<PlannedSite>, FileError> {
     let probes = elf_of(file)?.usdt_probes()?;
-    let code_file = CodeFile::map(file.file())?;
+    let code_file = CodeFile::new(elf_of(file)?);
     let code = code_file.code()?;
     let entry =
         probes.probes.iter().find(|probe| probe.provider == "python" && probe.name == "function__entry");
     let (sites, refused) =
         entry.map(|probe| usdt_sites(file, &code, probe, UprobeProgram::PythonUsdt)).unwrap_or_default();
+    drop(code);
+    code_file.check()?;
     if sites.is_empty() {
         let why = refused.first().map_or("it has no probe python:function__entry", String::as_str);
         return Err(FileError::Io(io::Error::other(why.to_owned())));

@@ -28,6 +28,11 @@ use crate::{
     units::{FileOffset, VirtualAddress},
 };
 
+/// Functions of one file that are looked at. The module has room for 64.
+const FUNCTIONS_LIMIT: usize = 4_096;
+/// Files of which they are remembered.
+const FILES_KNOWN: usize = 64;
+
 /// Kernels from this one on rewrite a probed 5-byte nop to a call, which forked children may die of.
 const REWRITES_NOP5: KernelVersion = KernelVersion::new(6, 18);
 
@@ -137,7 +142,11 @@ impl SymbolResolver {
             Some(known) => known,
             None => {
                 let of_file = Arc::new(self.look_into(&file, shadow_stack)?);
-                self.files.borrow_mut().insert(key, Arc::clone(&of_file));
+                let mut files = self.files.borrow_mut();
+                if files.len() == FILES_KNOWN {
+                    files.clear();
+                }
+                files.insert(key, Arc::clone(&of_file));
                 of_file
             }
         };
@@ -174,7 +183,7 @@ impl SymbolResolver {
     fn look_into(&self, file: &ProbeFile, shadow_stack: bool) -> Result<OfFile, FileError> {
         let elf = elf_of(file)?;
         let tables = elf.functions()?;
-        let code_file = CodeFile::map(file.file())?;
+        let code_file = CodeFile::new(elf_of(file)?);
         let code = code_file.code()?;
         let path = file.path().to_string_lossy().into_owned();
         let matcher = self.targets.native_in(&path);
@@ -188,6 +197,9 @@ impl SymbolResolver {
         };
         let leads = Leads::new(&tables);
         for function in tables.functions() {
+            if of_file.functions.len() + of_file.remarks.len() == FUNCTIONS_LIMIT {
+                break;
+            }
             let Some(target) = select(function.names.candidates().collect()).winner else { continue };
             let named = leads.name_of(function).and_then(|symbol| {
                 let exactness = self.check_entry(&code, function, shadow_stack)?;
@@ -217,6 +229,7 @@ impl SymbolResolver {
                 of_file.indirect.push((target, function.clone()));
             }
         }
+        code_file.check()?;
         Ok(of_file)
     }
 

@@ -4,7 +4,8 @@
 use super::{Analysis, Candidate, Exactness, FunctionCode, LineEnd, SiteKind, SiteRefusal};
 
 pub(super) fn analyse(function: &FunctionCode<'_>) -> Result<Analysis, SiteRefusal> {
-    let Some(word) = function.map.bytes_from(function.entry.0).first_chunk::<4>() else {
+    let bytes = function.map.bytes_at(function.entry.0, 4);
+    let Some(word) = bytes.first_chunk::<4>() else {
         return Err(SiteRefusal::OutsideCode(function.entry));
     };
     let entry = Candidate {

@@ -1,7 +1,7 @@
 //! The code of one ELF file as the choice of a site sees it: bytes by address, and where functions begin.
 //! It knows no ELF: whoever opens the file hands in segments and symbols.
 
-use std::{ops::Range, sync::OnceLock};
+use std::{borrow::Cow, fmt::Debug, ops::Range, sync::OnceLock};
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 
@@ -14,6 +14,20 @@ pub struct CodeSegment<'a> {
     pub address: VirtualAddress,
     /// Its bytes as they are in the file.
     pub bytes: &'a [u8],
+}
+
+/// Reads code from where it is, when it is wanted.
+pub trait ReadCode: Debug {
+    /// Fills the buffer from an address on, as far as there is code and it can be read; returns the number of bytes.
+    fn read_code(&self, address: VirtualAddress, buffer: &mut [u8]) -> usize;
+}
+
+/// Where the bytes of the segments are.
+#[derive(Debug)]
+enum Bytes<'a> {
+    Here(Vec<CodeSegment<'a>>),
+    /// With the addresses of the segments.
+    InFile(&'a dyn ReadCode, Vec<Range<u64>>),
 }
 
 /// A symbol that lies in code, whatever its type and binding.
@@ -79,10 +93,13 @@ impl LandingPads {
     }
 }
 
+/// How many symbols may overlap a function on either side. In each, hostile tables could have all overlap all.
+const OVERLAPS_LIMIT: usize = 4_096;
+
 /// The executable bytes of one file, and every symbol in them.
 #[derive(Debug)]
 pub struct CodeMap<'a> {
-    segments: Vec<CodeSegment<'a>>,
+    bytes: Bytes<'a>,
     /// By address.
     symbols: Vec<CodeSymbol>,
     /// For each symbol, the furthest end among it and those before it: finds overlaps without a search tree.
@@ -90,7 +107,8 @@ pub struct CodeMap<'a> {
     landing_pads: LandingPads,
     got: Vec<Range<u64>>,
     /// Where branches in fragments go, sorted, with where they come from; filled by the architecture's module.
-    pub(super) fragment_branches: OnceLock<Vec<(u64, u64)>>,
+    /// `None` where there is too much of it.
+    pub(super) fragment_branches: OnceLock<Option<Vec<(u64, u64)>>>,
 }
 
 impl<'a> CodeMap<'a> {
@@ -98,6 +116,24 @@ impl<'a> CodeMap<'a> {
     /// or from `.dynsym` where there is no better.
     pub fn new(
         segments: impl IntoIterator<Item = CodeSegment<'a>>,
+        symbols: impl IntoIterator<Item = CodeSymbol>,
+        landing_pads: LandingPads,
+    ) -> Self {
+        Self::with(Bytes::Here(segments.into_iter().map(within_addresses).collect()), symbols, landing_pads)
+    }
+
+    /// The same of a file whose code is read when it is wanted; `segments` are the addresses of its executable segments.
+    pub fn in_file(
+        file: &'a dyn ReadCode,
+        segments: impl IntoIterator<Item = Range<u64>>,
+        symbols: impl IntoIterator<Item = CodeSymbol>,
+        landing_pads: LandingPads,
+    ) -> Self {
+        Self::with(Bytes::InFile(file, segments.into_iter().collect()), symbols, landing_pads)
+    }
+
+    fn with(
+        bytes: Bytes<'a>,
         symbols: impl IntoIterator<Item = CodeSymbol>,
         landing_pads: LandingPads,
     ) -> Self {
@@ -111,7 +147,7 @@ impl<'a> CodeMap<'a> {
             })
             .collect();
         Self {
-            segments: segments.into_iter().map(within_addresses).collect(),
+            bytes,
             symbols,
             furthest_end,
             landing_pads,
@@ -132,22 +168,28 @@ impl<'a> CodeMap<'a> {
         self.got.iter().any(|range| range.contains(&address))
     }
 
-    /// The bytes from an address to the end of its segment; empty where there is no code.
-    pub(super) fn bytes_from(&self, address: u64) -> &'a [u8] {
-        self.segments
-            .iter()
-            .find_map(|segment| {
-                let skip = usize::try_from(address.checked_sub(segment.address.0)?).ok()?;
-                segment.bytes.get(skip..).filter(|bytes| !bytes.is_empty())
-            })
-            .unwrap_or_default()
-    }
-
-    /// The bytes of a range, as far as there are any.
-    pub(super) fn bytes_of(&self, range: &Range<u64>) -> &'a [u8] {
-        let bytes = self.bytes_from(range.start);
-        let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        bytes.get(..length).unwrap_or(bytes)
+    /// The bytes from an address on, at most so many, and none beyond its segment; empty where there is no code.
+    pub(super) fn bytes_at(&self, address: u64, most: usize) -> Cow<'a, [u8]> {
+        match &self.bytes {
+            Bytes::Here(segments) => {
+                let bytes = segments.iter().find_map(|segment| {
+                    let skip = usize::try_from(address.checked_sub(segment.address.0)?).ok()?;
+                    segment.bytes.get(skip..).filter(|bytes| !bytes.is_empty())
+                });
+                let bytes = bytes.unwrap_or_default();
+                Cow::Borrowed(bytes.get(..most).unwrap_or(bytes))
+            }
+            Bytes::InFile(file, segments) => {
+                let Some(segment) = segments.iter().find(|segment| segment.contains(&address)) else {
+                    return Cow::default();
+                };
+                let left = usize::try_from(segment.end - address).unwrap_or(usize::MAX);
+                let mut bytes = vec![0; most.min(left)];
+                let length = file.read_code(VirtualAddress(address), &mut bytes);
+                bytes.truncate(length);
+                Cow::Owned(bytes)
+            }
+        }
     }
 
     /// Whether a function, rather than a fragment of one, begins exactly here.
@@ -165,19 +207,27 @@ impl<'a> CodeMap<'a> {
         self.symbols.get(next).map(|symbol| symbol.address.0)
     }
 
-    /// The union of a range and of every symbol that overlaps it, directly or through others.
+    /// The union of a range and of every symbol that overlaps it, directly or through others. Everything, where more overlap
+    /// than in any program.
     pub(super) fn overlap(&self, range: &Range<u64>) -> Range<u64> {
         let (mut start, mut end) = (range.start, range.end);
         let mut before = self.symbols.partition_point(|symbol| symbol.address.0 < start);
-        while before > 0 && self.furthest_end[before - 1] > start {
+        let first = before.saturating_sub(OVERLAPS_LIMIT);
+        while before > first && self.furthest_end[before - 1] > start {
             before -= 1;
             start = self.symbols[before].address.0;
             end = end.max(start.saturating_add(self.symbols[before].size));
+        }
+        if before == first && before > 0 && self.furthest_end[before - 1] > start {
+            return 0..u64::MAX;
         }
         let mut next = before;
         while let Some(symbol) = self.symbols.get(next).filter(|symbol| symbol.address.0 < end) {
             end = end.max(symbol.address.0.saturating_add(symbol.size));
             next += 1;
+            if next - before > OVERLAPS_LIMIT {
+                return 0..u64::MAX;
+            }
         }
         start..end
     }
@@ -302,9 +352,9 @@ mod tests {
             [symbol(u64::MAX - 1, u64::MAX)],
             LandingPads::InSymbols,
         );
-        assert_eq!(map.bytes_from(u64::MAX - 2), [2, 3], "nothing lies at the last address");
-        assert_eq!(map.bytes_of(&(u64::MAX - 3..u64::MAX - 1)), [1, 2]);
-        assert!(map.bytes_from(0).is_empty());
+        assert_eq!(*map.bytes_at(u64::MAX - 2, 9), [2, 3], "nothing lies at the last address");
+        assert_eq!(*map.bytes_at(u64::MAX - 3, 2), [1, 2]);
+        assert!(map.bytes_at(0, 9).is_empty());
         assert_eq!(map.overlap(&(u64::MAX - 1..u64::MAX)), u64::MAX - 1..u64::MAX);
     }
 }

@@ -2,6 +2,7 @@
 
 mod branches;
 mod frame;
+mod instructions;
 mod treatment;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, Mnemonic, NasmFormatter};
@@ -14,6 +15,10 @@ use crate::units::VirtualAddress;
 
 /// The straight line is followed no further: no prologue is that long.
 const LINE_LIMIT: usize = 64;
+/// No instruction has more bytes (Intel SDM, volume 2, 2.3.11).
+const LONGEST_INSTRUCTION: usize = 15;
+/// Bytes of the line, and of the instruction behind it.
+const LINE_BYTES: usize = (LINE_LIMIT + 1) * LONGEST_INSTRUCTION;
 
 /// One instruction of the straight line, with what only its place on the line tells.
 struct Step<'a> {
@@ -26,7 +31,8 @@ struct Step<'a> {
 
 /// Finds the candidates of a function.
 pub(super) fn analyse(function: &FunctionCode<'_>) -> Result<Analysis, SiteRefusal> {
-    let (line, end) = straight_line(function)?;
+    let bytes = function.map.bytes_at(function.entry.0, LINE_BYTES);
+    let (line, end) = straight_line(function, &bytes)?;
     let branches = match (function.size.unwrap_or(0), line.last()) {
         (size @ 1.., Some(last)) => Branches::find(function, size, last.instruction.next_ip()),
         _ => Branches::default(),
@@ -60,9 +66,11 @@ pub(super) fn analyse(function: &FunctionCode<'_>) -> Result<Analysis, SiteRefus
 }
 
 /// Decodes from the entry to the first transfer of control.
-fn straight_line<'a>(function: &FunctionCode<'a>) -> Result<(Vec<Step<'a>>, LineEnd), SiteRefusal> {
+fn straight_line<'a>(
+    function: &FunctionCode<'_>,
+    bytes: &'a [u8],
+) -> Result<(Vec<Step<'a>>, LineEnd), SiteRefusal> {
     let entry = function.entry.0;
-    let bytes = function.map.bytes_from(entry);
     if bytes.is_empty() {
         return Err(SiteRefusal::OutsideCode(function.entry));
     }

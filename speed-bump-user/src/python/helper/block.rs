@@ -11,6 +11,7 @@ use std::{
     fs::File,
     io,
     mem::{offset_of, size_of},
+    ops::Range,
     os::unix::fs::FileExt as _,
     sync::{
         Mutex, PoisonError,
@@ -18,12 +19,13 @@ use std::{
     },
 };
 
+use rustix::fs::{SealFlags, fcntl_add_seals};
 use speed_bump_abi::control_block::{
     Command, ControlBlock, FAILURE_TEXT_BYTES, Failure, FunctionRecord, MAGIC, State, StubForm, VERSION,
 };
 
 use super::layout::{Layout, Room};
-use crate::{python::version::PythonVersion, sys::shared_futex::FutexPage, units::Nanos};
+use crate::{bounds::NAME_BYTES, python::version::PythonVersion, sys::shared_futex::FutexPage, units::Nanos};
 
 /// Why a block could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -97,10 +99,10 @@ pub struct Contents<'a> {
 }
 
 impl Contents<'_> {
-    /// Writes the block into an empty file, before the helper sees it.
+    /// Writes the block into an empty memfd, before the helper sees it, and seals its size.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system says; `EPERM` or `EINVAL` for a file that cannot be sealed.
     pub fn write(&self, file: &File) -> io::Result<()> {
         let layout = self.layout();
         file.set_len(layout.size)?;
@@ -121,7 +123,10 @@ impl Contents<'_> {
         put_u64(offset_of!(ControlBlock, names_offset), layout.names)?;
         put_u64(offset_of!(ControlBlock, names_capacity), layout.names_capacity)?;
         signals::write(self.signals, put_u32, put_u64)?;
-        put_u64(offset_of!(ControlBlock, magic), MAGIC)
+        put_u64(offset_of!(ControlBlock, magic), MAGIC)?;
+        // From here on it keeps its size, whoever has it: cut, it would end the process by SIGBUS. And nobody seals it against
+        // what we have to write.
+        Ok(fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?)
     }
 
     fn layout(&self) -> Layout {
@@ -231,31 +236,41 @@ impl Block {
         Ok(self.get_u32(offset_of!(ControlBlock, functions))?.min(self.layout.functions_capacity))
     }
 
-    /// The words of a function's record; `None` until it is ready.
-    pub(super) fn record(&self, number: u32) -> Result<Option<[u32; 8]>, BlockError> {
-        let place = self.layout.functions + u64::from(number) * size_of::<FunctionRecord>() as u64;
-        let mut ready = [0; 4];
-        self.read(place, &mut ready)?;
-        if u32::from_ne_bytes(ready) != 1 {
-            return Ok(None);
-        }
+    /// Which of the records with these numbers are ready.
+    pub(super) fn ready(&self, numbers: Range<u32>) -> Result<Vec<u32>, BlockError> {
+        // All at once, as they are looked at again and again until they are.
+        let count = u32::saturating_sub(numbers.end, numbers.start) as usize;
+        let mut bytes = vec![0; count * size_of::<FunctionRecord>()];
+        self.read(self.place_of(numbers.start), &mut bytes)?;
+        let is_ready =
+            |record: &[u8]| record.first_chunk().is_some_and(|ready| u32::from_ne_bytes(*ready) == 1);
+        let records = numbers.zip(bytes.chunks_exact(size_of::<FunctionRecord>()));
+        Ok(records.filter(|(_, record)| is_ready(record)).map(|(number, _)| number).collect())
+    }
+
+    /// The words of the record of a function that is ready.
+    pub(super) fn record(&self, number: u32) -> Result<[u32; 8], BlockError> {
         // Read after `ready` was seen: what it vouches for is there.
         let mut bytes = [0; size_of::<FunctionRecord>()];
-        self.read(place, &mut bytes)?;
+        self.read(self.place_of(number), &mut bytes)?;
         let mut words = [0; 8];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
             *word = u32::from_ne_bytes(bytes.try_into().unwrap_or_default());
         }
-        Ok(Some(words))
+        Ok(words)
     }
 
-    /// A name in the names; empty where offset and length lead outside.
+    fn place_of(&self, number: u32) -> u64 {
+        self.layout.functions + u64::from(number) * size_of::<FunctionRecord>() as u64
+    }
+
+    /// The first [`NAME_BYTES`] of a name in the names; empty where offset and length lead outside.
     pub(super) fn name(&self, offset: u32, length: u32) -> Result<String, BlockError> {
         let (offset, length) = (u64::from(offset), u64::from(length));
         if offset + length > self.layout.names_capacity {
             return Ok(String::new());
         }
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(NAME_BYTES).min(NAME_BYTES)];
         self.read(self.layout.names + offset, &mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -324,17 +339,24 @@ pub fn failure(number: u32) -> Option<Failure> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::python::helper) mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use rustix::fs::{MemfdFlags, memfd_create};
 
     use super::*;
 
     pub(in crate::python::helper) fn block(functions: u32, selector: &[u8]) -> Block {
         let (room, stub_form) = (Room { functions }, StubForm::Nop5);
         let contents = Contents { room, selector, stub_form, command: Command::Survey, signals: &[] };
-        let file = tempfile::tempfile().unwrap();
+        let file = memfd();
         contents.write(&file).unwrap();
         Block::new(file, &contents).unwrap()
+    }
+
+    pub(in crate::python::helper) fn memfd() -> File {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        memfd_create("speed-bump-control", flags).unwrap().into()
     }
 
     fn u32_at(block: &Block, offset: usize) -> u32 {
@@ -382,12 +404,31 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_was_cut_short_is_an_error() {
+    fn nobody_changes_its_size_or_what_may_be_written() {
         let block = block(10, b"");
+        for length in [8, 1 << 30] {
+            let error = block.file.set_len(length).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        }
+        let refused = fcntl_add_seals(&block.file, SealFlags::FUTURE_WRITE);
+        assert_eq!(refused, Err(rustix::io::Errno::PERM));
         block.beat().unwrap();
-        block.file.set_len(8).unwrap();
+    }
+
+    #[test]
+    fn a_block_that_is_too_short_is_an_error() {
+        let contents = Contents {
+            room: Room { functions: 10 },
+            selector: b"",
+            stub_form: StubForm::Nop,
+            command: Command::Run,
+            signals: &[],
+        };
+        let file = memfd();
+        file.set_len(8).unwrap();
+        let block = Block::new(file, &contents).unwrap();
         assert!(block.report().is_err() && block.failure().is_err() && block.record(0).is_err());
-        assert!(block.handed_out().is_err());
+        assert!(block.handed_out().is_err() && block.ready(0..1).is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::block::{Block, BlockError};
+use crate::bounds::{NAME_BYTES, NAMES_OF_PROCESS};
 
 /// A function that the helper found and the selector selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,18 @@ pub struct NewFunctions {
     looked_at: u32,
     /// Those that were not ready then. Whoever handed one out may have been killed over it.
     unready: BTreeSet<u32>,
+    /// Bytes of the names that were taken.
+    names: usize,
+    left_out: LeftOut,
+}
+
+/// What was not taken up of what a helper told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The ends of names with more than [`NAME_BYTES`].
+    pub ends_of_names: bool,
+    /// Functions whose names would have been more than [`NAMES_OF_PROCESS`] with those before them.
+    pub functions: bool,
 }
 
 impl NewFunctions {
@@ -37,19 +50,35 @@ impl NewFunctions {
         let handed_out = block.handed_out()?;
         self.unready.extend(self.looked_at..handed_out);
         self.looked_at = self.looked_at.max(handed_out);
+        let (Some(first), Some(last)) = (self.unready.first(), self.unready.last()) else {
+            return Ok(Vec::new());
+        };
         let mut found = Vec::new();
-        for number in self.unready.clone() {
-            let Some([_, target, line, name_offset, name_length, file_offset, file_length, _]) =
-                block.record(number)?
-            else {
+        for number in block.ready(*first..last.saturating_add(1))? {
+            if !self.unready.remove(&number) {
                 continue;
-            };
-            self.unready.remove(&number);
+            }
+            let [_, target, line, name_offset, name_length, file_offset, file_length, _] =
+                block.record(number)?;
+            let lengths =
+                [name_length, file_length].map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+            self.left_out.ends_of_names |= lengths.iter().any(|length| *length > NAME_BYTES);
+            let bytes: usize = lengths.iter().map(|length| *length.min(&NAME_BYTES)).sum();
+            if self.names + bytes > NAMES_OF_PROCESS {
+                self.left_out.functions = true;
+                continue;
+            }
+            self.names += bytes;
             let name = block.name(name_offset, name_length)?;
             let file = block.name(file_offset, file_length)?;
             found.push(FoundFunction { number, target, line, name, file });
         }
         Ok(found)
+    }
+
+    /// What was not taken up so far.
+    pub fn left_out(&self) -> LeftOut {
+        self.left_out
     }
 }
 
@@ -62,7 +91,10 @@ mod tests {
     use speed_bump_abi::control_block::{Command, ControlBlock, StubForm};
 
     use super::{
-        super::{block::Contents, layout::Room},
+        super::{
+            block::{Contents, tests::memfd},
+            layout::Room,
+        },
         *,
     };
 
@@ -75,7 +107,7 @@ mod tests {
             command: Command::Run,
             signals: &[],
         };
-        let file = tempfile::tempfile().unwrap();
+        let file = memfd();
         contents.write(&file).unwrap();
         (Block::new(file.try_clone().unwrap(), &contents).unwrap(), file)
     }
@@ -122,6 +154,24 @@ mod tests {
             "{found:?}"
         );
         file.write_all_at(b"\xff\xfe", block.layout().names).unwrap();
+    }
+
+    #[test]
+    fn long_names_are_cut_and_all_of_a_process_are_bounded() {
+        let (block, file) = block(16_384);
+        file.write_all_at(&vec![b'x'; 10_000], block.layout().names).unwrap();
+        for number in 0..16_384 {
+            write_record(&block, &file, number, [1, 0, 0, 0, 8 << 20, 0, 4096, 0]);
+        }
+        let mut functions = NewFunctions::default();
+        hand_out(&file, 1);
+        let cut = functions.take(&block).unwrap().remove(0);
+        assert_eq!((cut.name.len(), cut.file.len()), (4096, 4096));
+        assert_eq!(functions.left_out(), LeftOut { ends_of_names: true, functions: false });
+        hand_out(&file, 16_384);
+        assert_eq!(functions.take(&block).unwrap().len(), NAMES_OF_PROCESS / 8192 - 1);
+        assert_eq!(functions.left_out(), LeftOut { ends_of_names: true, functions: true });
+        assert_eq!(functions.take(&block).unwrap(), []);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use speed_bump_abi::control_block::{Failure, notice};
 
-use super::block;
+use super::{block, functions::LeftOut};
 use crate::python::version::PythonVersion;
 
 /// What a call of a function costs that no target selects, as docs/internals.md has it.
@@ -99,9 +99,32 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
     ALL.into_iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| text).collect()
 }
 
+/// A sentence for each kind of what was left out of what it told.
+pub fn left_out(what: LeftOut) -> Vec<&'static str> {
+    let ends = "some names of its functions and files have more than 4 KiB and are cut";
+    let functions = "the names of its functions and files take more than 8 MiB: some functions are left out of the report, and \
+                     delayed all the same";
+    [(what.ends_of_names, ends), (what.functions, functions)]
+        .into_iter()
+        .filter(|(is_left_out, _)| *is_left_out)
+        .map(|(_, text)| text)
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_out_is_told_with_the_bounds_as_they_are() {
+        use crate::bounds::{NAME_BYTES, NAMES_OF_PROCESS};
+        let [ends, functions] = left_out(LeftOut { ends_of_names: true, functions: true })[..] else {
+            unreachable!("two kinds");
+        };
+        assert!(ends.contains(&format!("{} KiB", NAME_BYTES >> 10)));
+        assert!(functions.contains(&format!("{} MiB", NAMES_OF_PROCESS >> 20)));
+        assert_eq!(left_out(LeftOut::default()), [""; 0]);
+    }
 
     #[test]
     fn every_failure_and_notice_has_words_of_its_own() {

@@ -7,6 +7,10 @@ use std::{fs, io::Write as _, os::unix::fs::symlink, path::Path};
 use super::*;
 use crate::python::pythons;
 
+fn room() -> Budget {
+    Budget::new(FOLLOWED_BY_ALL)
+}
+
 /// A root file system with a perf map for process 7.
 struct Fixture {
     root: tempfile::TempDir,
@@ -18,7 +22,7 @@ impl Fixture {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("tmp")).unwrap();
         let user = rustix::process::geteuid().as_raw();
-        let follower = PerfMapFollower::new(ProcessRoot::at(root.path()).unwrap(), 7, &[user]);
+        let follower = PerfMapFollower::new(ProcessRoot::at(root.path()).unwrap(), 7, &[user], &room());
         Self { root, follower }
     }
 
@@ -122,8 +126,69 @@ fn only_a_regular_file_of_the_right_owner_is_read() {
     let error = fixture.error();
     assert!(matches!(error, PerfMapError::ForeignOwner { owner: 54_321, .. }), "{error}");
     let root = ProcessRoot::at(fixture.root.path()).unwrap();
-    fixture.follower = PerfMapFollower::new(root, 7, &[54_321]);
+    fixture.follower = PerfMapFollower::new(root, 7, &[54_321], &room());
     assert_eq!(fixture.poll(), ["a"]);
+}
+
+/// Lines for so many addresses from here on.
+fn many(start: u64, count: u64) -> String {
+    (0..count).map(|number| format!("{:x} 1 py::f{number}:/x.py\n", start + number)).collect()
+}
+
+fn everywhere() -> io::Result<Vec<Range<VirtualAddress>>> {
+    Ok(vec![VirtualAddress(0x1000)..VirtualAddress(1 << 40)])
+}
+
+/// Polls until all was read; how many entries came, and in how many polls.
+fn read_through(follower: &mut PerfMapFollower) -> (usize, usize) {
+    let (mut found, mut polls) = (0, 0);
+    loop {
+        let news = follower.poll(everywhere).unwrap().len();
+        assert!(news <= 2 * POLL_ENTRIES);
+        (found, polls) = (found + news, polls + 1);
+        if !follower.is_behind() {
+            return (found, polls);
+        }
+    }
+}
+
+#[test]
+fn a_long_file_is_read_in_pieces() {
+    let mut fixture = Fixture::new();
+    fixture.append(&many(0x1000, 100_000));
+    let (found, polls) = read_through(&mut fixture.follower);
+    assert!(found == 100_000 && polls > 5 && !fixture.follower.has_left_out(), "{found} in {polls}");
+
+    let mut fixture = Fixture::new();
+    fixture.append(&many(0x1000, 20_000));
+    assert_eq!(fixture.follower.list(everywhere).unwrap().len(), 20_000);
+}
+
+#[test]
+fn what_is_remembered_is_bounded_for_one_process_and_for_all() {
+    let mut fixture = Fixture::new();
+    fixture.append(&many(0x1000, FOLLOWED as u64 + 10));
+    assert_eq!(read_through(&mut fixture.follower).0, FOLLOWED);
+    assert!(fixture.follower.has_left_out());
+    // Of an address that is remembered, news is told.
+    fixture.append("1000 1 py::other:/x.py\nf0000000 1 py::more:/x.py\n");
+    let news = fixture.follower.poll(everywhere).unwrap();
+    assert_eq!(news.iter().map(|entry| entry.qualname.as_str()).collect::<Vec<_>>(), ["other"]);
+
+    let mut fixture = Fixture::new();
+    let (few, user) = (Budget::new(3), rustix::process::geteuid().as_raw());
+    fixture.follower = PerfMapFollower::new(ProcessRoot::at(fixture.root.path()).unwrap(), 7, &[user], &few);
+    fixture.append(&many(0x1000, 10));
+    assert_eq!(fixture.follower.list(everywhere).unwrap().len(), 3);
+}
+
+#[test]
+fn long_names_are_left_out() {
+    let mut fixture = Fixture::new();
+    let (long, longest) = ("x".repeat(NAME_BYTES + 1), "y".repeat(NAME_BYTES));
+    fixture.append(&format!("1000 b py::{long}:/x.py\n1010 b py::f:/{long}\n1020 b py::{longest}:/x.py\n"));
+    assert_eq!(fixture.poll(), [longest]);
+    assert!(fixture.follower.has_left_out());
 }
 
 /// Anonymous executable memory of a process, by its /proc/PID/maps.
@@ -160,7 +225,7 @@ fn follow(pid: crate::units::Pid) -> PerfMapFollower {
     let namespaced = namespaced.split_whitespace().next_back().unwrap().parse().unwrap();
     let stale = format!("/tmp/perf-{namespaced}.map");
     assert!(!Path::new(&stale).is_symlink());
-    PerfMapFollower::new(ProcessRoot::of(pid).unwrap(), namespaced, &[])
+    PerfMapFollower::new(ProcessRoot::of(pid).unwrap(), namespaced, &[], &room())
 }
 
 #[test]

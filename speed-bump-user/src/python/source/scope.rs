@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use crate::python::version::PythonVersion;
+use crate::{
+    bounds::{NAME_BYTES, cut},
+    python::version::PythonVersion,
+};
 
 /// A place among the scopes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,8 @@ struct Scope {
 pub(super) struct Scopes {
     scopes: Vec<Scope>,
     version: PythonVersion,
+    /// Bytes of the qualified names.
+    bytes: usize,
 }
 
 impl Scopes {
@@ -66,7 +71,12 @@ impl Scopes {
             sees_class: false,
             line: first_statement,
         };
-        Self { scopes: vec![module], version }
+        Self { scopes: vec![module], version, bytes: 0 }
+    }
+
+    /// Bytes of the qualified names so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn get(&self, id: ScopeId) -> Option<&Scope> {
@@ -90,6 +100,9 @@ impl Scopes {
         );
         let sees_class = is_lazy
             && self.get(parent).is_some_and(|outer| outer.kind == ScopeKind::Class || outer.sees_class);
+        // A name holds all those around it, so that deep nesting makes long ones.
+        let qualname = cut(&qualname, NAME_BYTES).0.to_owned();
+        self.bytes += qualname.len();
         self.scopes.push(Scope {
             kind,
             parent: Some(parent),

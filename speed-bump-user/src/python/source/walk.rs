@@ -13,8 +13,13 @@ use super::{
 };
 use crate::python::version::PythonVersion;
 
-/// All code objects of a file, the module's first.
-pub(super) fn code_objects(tree: &Tree, text: &[u8], version: PythonVersion) -> Vec<CodeObject> {
+/// All code objects of a file, the module's first; `None` where their names take more bytes than that.
+pub(super) fn code_objects(
+    tree: &Tree,
+    text: &[u8],
+    version: PythonVersion,
+    most: usize,
+) -> Option<Vec<CodeObject>> {
     let root = tree.root_node();
     let first_statement = named_children(root).into_iter().find(|node| node.kind() != "comment");
     let mut walk = Walk {
@@ -33,6 +38,9 @@ pub(super) fn code_objects(tree: &Tree, text: &[u8], version: PythonVersion) -> 
     });
     walk.waiting.push(Task { node: root, scope: Scopes::MODULE, first_line: None });
     while let Some(task) = walk.waiting.pop() {
+        if walk.scopes.bytes() > most {
+            return None;
+        }
         // Pushed last-first, so that `global` statements are met before what they declare.
         let mark = walk.waiting.len();
         walk.visit(task);
@@ -40,7 +48,7 @@ pub(super) fn code_objects(tree: &Tree, text: &[u8], version: PythonVersion) -> 
             added.reverse();
         }
     }
-    walk.objects
+    Some(walk.objects)
 }
 
 /// A node to visit, and the scope it is evaluated in.

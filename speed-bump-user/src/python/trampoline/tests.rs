@@ -93,7 +93,12 @@ fn return_addresses_lie_on_the_stacks_of_real_processes() {
         let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
         let read = |address: VirtualAddress, buffer: &mut [u8]| memory.read_exact_at(buffer, address.0);
 
-        let mut follower = PerfMapFollower::new(ProcessRoot::of(pid).unwrap(), pid.get(), &[]);
+        let mut follower = PerfMapFollower::new(
+            ProcessRoot::of(pid).unwrap(),
+            pid.get(),
+            &[],
+            &crate::bounds::Budget::new(1_000_000),
+        );
         let everything = || Ok(vec![VirtualAddress(0)..VirtualAddress(u64::MAX)]);
         let entries = follower.poll(everything).unwrap();
         fs::remove_file(format!("/tmp/perf-{pid}.map")).unwrap();

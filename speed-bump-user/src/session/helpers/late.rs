@@ -97,7 +97,7 @@ impl Session {
         }
         let groups = self.enter_plan(&plan)?;
         let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
-        covered.python = PythonFollower::new(&covered.process, &plan);
+        covered.python = PythonFollower::new(&covered.process, &plan, &self.room);
         self.attach_more(pid, groups)
     }
 

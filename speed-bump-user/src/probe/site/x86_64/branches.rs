@@ -2,8 +2,9 @@
 
 use std::{collections::HashSet, ops::Range};
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use super::instructions::Instructions;
 use crate::{
     probe::site::{CodeMap, Doubt, FunctionCode},
     units::VirtualAddress,
@@ -11,6 +12,11 @@ use crate::{
 
 /// A function longer than this is not searched: 4 MiB, some 20 ms. Its symbol lies, or it is machine-made.
 pub(super) const LONGEST_FUNCTION: u64 = 4 << 20;
+
+/// Bytes of all moved pieces together that are searched; those of the largest libraries are half of it.
+const FRAGMENTS_LIMIT: u64 = 64 << 20;
+/// Branches in them.
+const BRANCHES_LIMIT: usize = 4 << 20;
 
 /// How many instructions outside the function are followed from its jumps.
 pub(super) const OUTSIDE_LIMIT: usize = 16_384;
@@ -43,7 +49,10 @@ impl Branches {
         }
         search.sweep();
         search.follow_outside();
-        let from_fragments = fragment_branches(function.map);
+        let Some(from_fragments) = fragment_branches(function.map) else {
+            search.found.doubt = Some(Doubt::TooMuchCode);
+            return search.found;
+        };
         let first = from_fragments.partition_point(|(to, _)| *to < entry);
         for &(to, from) in from_fragments[first..].iter().take_while(|(to, _)| *to < line_end) {
             search.note(to, from);
@@ -86,7 +95,7 @@ impl Search<'_> {
         let mut starts = Vec::new();
         let mut targets = Vec::new();
         for range in [self.extent.start..self.line.start, self.line.start..self.extent.end] {
-            for instruction in decode(self.map.bytes_of(&range), range.start) {
+            for instruction in Instructions::new(self.map, range.start, range.end) {
                 starts.push(instruction.ip());
                 self.look_at(&instruction);
                 if let Some(target) = branch_target(&instruction).filter(|to| self.extent.contains(to)) {
@@ -109,12 +118,12 @@ impl Search<'_> {
             if self.extent.contains(&start) || self.map.is_entry(start) || seen.contains(&start) {
                 continue;
             }
-            let bytes = self.map.bytes_from(start);
-            if bytes.is_empty() {
+            let instructions = Instructions::new(self.map, start, u64::MAX);
+            if instructions.is_outside_code() {
                 self.doubt(Doubt::Undecodable(VirtualAddress(start)));
             }
             let mut first = true;
-            for instruction in decode(bytes, start) {
+            for instruction in instructions {
                 if !seen.insert(instruction.ip()) || self.extent.contains(&instruction.ip()) {
                     break;
                 }
@@ -185,23 +194,25 @@ impl Search<'_> {
 
 /// Every branch in every moved piece of a function, by target. A handler of exceptions in such a piece is
 /// entered by the unwinder alone, so following jumps does not find it; which function it belongs to does not
-/// matter, since no other jumps into this one's line.
-fn fragment_branches<'a>(map: &'a CodeMap<'_>) -> &'a [(u64, u64)] {
-    map.fragment_branches.get_or_init(|| {
-        let mut branches: Vec<_> = map
-            .fragments()
-            .flat_map(|range| decode(map.bytes_of(&range), range.start))
-            .filter(|instruction| instruction.mnemonic() != Mnemonic::Call)
-            .filter_map(|instruction| Some((branch_target(&instruction)?, instruction.ip())))
-            .collect();
+/// matter, since no other jumps into this one's line. `None` where there is too much to look at.
+fn fragment_branches<'a>(map: &'a CodeMap<'_>) -> Option<&'a [(u64, u64)]> {
+    let branches = map.fragment_branches.get_or_init(|| {
+        let mut left = FRAGMENTS_LIMIT;
+        let mut branches = Vec::new();
+        for range in map.fragments() {
+            left = left.checked_sub(range.end - range.start)?;
+            let found = Instructions::new(map, range.start, range.end)
+                .filter(|instruction| instruction.mnemonic() != Mnemonic::Call)
+                .filter_map(|instruction| Some((branch_target(&instruction)?, instruction.ip())));
+            branches.extend(found);
+            if branches.len() > BRANCHES_LIMIT {
+                return None;
+            }
+        }
         branches.sort_unstable();
-        branches
-    })
-}
-
-fn decode(bytes: &[u8], address: u64) -> impl Iterator<Item = Instruction> {
-    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
-    std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
+        Some(branches)
+    });
+    branches.as_deref()
 }
 
 /// Where a direct branch, or an aborted transaction, goes.

@@ -83,7 +83,7 @@ mod tests {
             command: Command::HandleSignals,
             signals: &signals,
         };
-        let file = tempfile::tempfile().unwrap();
+        let file = crate::python::helper::block::tests::memfd();
         contents.write(&file).unwrap();
         let block = Block::new(file, &contents).unwrap();
         assert_eq!(block.signal_answer().unwrap(), None);

@@ -266,3 +266,13 @@ fn only_files_of_bounded_size_are_read() {
         assert!(error.to_string().contains(name), "{error}");
     }
 }
+
+#[test]
+fn deep_nesting_makes_no_endless_names() {
+    let nested = |depth| format!("x = {}1{}\n", "(lambda: ".repeat(depth), ")".repeat(depth));
+    let deep = index(&nested(1_000), 15);
+    let longest = deep.code_objects().iter().map(|object| object.qualname.len()).max();
+    assert_eq!(longest, Some(crate::bounds::NAME_BYTES));
+    let deeper = SourceIndex::parse(nested(20_000).as_bytes(), PythonVersion::new(3, 15)).unwrap_err();
+    assert!(deeper.is_of_size(), "{deeper}");
+}

@@ -1,0 +1,90 @@
+//! What went wrong without ending a session, each told once, and not for ever: targets can bring about as many warnings as they
+//! like.
+
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher as _, RandomState},
+};
+
+use crate::bounds::{NAME_BYTES, cut};
+
+/// Warnings that are kept and told. Nobody reads more.
+const KEPT: usize = 100;
+/// Others that are told apart, to count each once.
+const COUNTED: usize = 10_000;
+/// Bytes of one: a sentence with the longest names of a function and a file.
+const BYTES: usize = 2 * NAME_BYTES + 1_024;
+
+/// The warnings of a session.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    kept: Vec<String>,
+    /// What the others were, by their hashes: keyed, so that nobody can have two agree.
+    others: HashSet<u64>,
+    keys: RandomState,
+}
+
+impl Warnings {
+    /// Begins with some that were told already.
+    pub(super) fn with(kept: Vec<String>) -> Self {
+        Self { kept, ..Self::default() }
+    }
+
+    /// Takes a warning, unless it was there before, and tells it in the log as long as warnings are kept.
+    pub(super) fn add(&mut self, text: String) {
+        let text = match cut(&text, BYTES) {
+            (_, true) => text,
+            (start, false) => format!("{start}…"),
+        };
+        if self.kept.contains(&text) {
+            return;
+        }
+        if self.kept.len() < KEPT {
+            tracing::warn!("{text}");
+            self.kept.push(text);
+        } else if self.others.len() < COUNTED && self.others.insert(self.keys.hash_one(&text)) {
+            tracing::debug!("{text}");
+        }
+    }
+
+    /// All that are kept, and how many are not.
+    pub(super) fn list(&self) -> Vec<String> {
+        let mut list = self.kept.clone();
+        let more = if self.others.len() < COUNTED { "" } else { "at least " };
+        if !self.others.is_empty() {
+            list.push(format!("{more}{} more warnings are left out: {KEPT} are kept", self.others.len()));
+        }
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_kept_once_and_the_rest_is_counted() {
+        let mut warnings = Warnings::default();
+        for turn in 0..3 {
+            for number in 0..KEPT + 7 {
+                warnings.add(format!("warning {number}"));
+            }
+            let list = warnings.list();
+            assert_eq!(list.len(), KEPT + 1, "turn {turn}");
+            assert_eq!(list.first().map(String::as_str), Some("warning 0"));
+            assert_eq!(list.last().map(String::as_str), Some("7 more warnings are left out: 100 are kept"));
+        }
+        for number in 0..2 * COUNTED {
+            warnings.add(format!("another {number}"));
+        }
+        assert!(warnings.list().last().is_some_and(|text| text.starts_with("at least 10000 more")));
+    }
+
+    #[test]
+    fn long_ones_are_cut() {
+        let mut warnings = Warnings::default();
+        warnings.add("ü".repeat(BYTES));
+        let list = warnings.list();
+        assert!(list.iter().all(|text| text.ends_with('…') && text.len() <= BYTES + 3));
+    }
+}
