@@ -12,6 +12,7 @@ pub mod exit;
 pub mod generate;
 mod kmod;
 pub mod list;
+mod log;
 pub mod prepare;
 pub mod run;
 pub mod terminal;
@@ -20,20 +21,16 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+use crate::printable::printable;
 use args::{Cli, Command};
-use exit::Failure;
 
 /// Parses the arguments, runs the command, and returns its exit code.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and version are no errors; clap knows the difference, and its code for usage is 2 as well.
-        Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
-        }
+        Err(error) => return not_parsed(error),
     };
-    init_tracing(cli.verbose);
+    log::init(cli.verbose);
     let result = match &cli.command {
         None => attach::run(&cli.attach, cli.verbose > 0),
         Some(Command::List(arguments)) => list::run(arguments),
@@ -45,33 +42,22 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(Failure { code, error }) => {
-            terminal::tell(format_args!("speed-bump-ebpf: error: {error:#}"));
-            code.into()
+        Err(failure) => {
+            failure.tell();
+            failure.code.into()
         }
     }
 }
 
-/// Log lines on standard error: warnings always, more with each `-v`.
-fn init_tracing(verbose: u8) {
-    let level = match verbose {
-        0 => tracing::Level::ERROR,
-        1 => tracing::Level::INFO,
-        2 => tracing::Level::DEBUG,
-        _ => tracing::Level::TRACE,
-    };
-    let filter = tracing_subscriber::filter::Targets::new()
-        .with_target("speed_bump_user", level)
-        // aya's relocation log is of interest only to who debugs aya.
-        .with_default(if verbose > 3 { level } else { tracing::Level::ERROR });
-    use tracing_subscriber::{Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
-    tracing_subscriber::registry()
-        .with(
-            tracing_subscriber::fmt::layer()
-                .with_writer(std::io::stderr)
-                .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-                .without_time()
-                .with_filter(filter),
-        )
-        .init();
+/// Help, version, or what is wrong with the arguments. Help and version are no errors; clap knows the
+/// difference, and its code for usage is 2 as well.
+fn not_parsed(error: clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    // Messages quote the arguments: they are as wrong when they are printable.
+    let shown = std::env::args_os().map(|argument| printable(argument.to_string_lossy()));
+    let _ = Cli::try_parse_from(shown).err().unwrap_or(error).print();
+    exit::USAGE.into()
 }

@@ -17,6 +17,7 @@ pub mod inject;
 pub mod kernel;
 pub mod launch;
 pub mod presence;
+pub mod printable;
 pub mod probe;
 pub mod process;
 pub mod python;

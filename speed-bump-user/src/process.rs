@@ -158,7 +158,8 @@ impl Process {
         !has_ended(&self.pidfd)
     }
 
-    /// Refuses to believe what was just seen of a process that has ended: it maps no files, and has none to open.
+    /// Refuses to believe what was just seen of a process that has ended: it maps no files, and has none to
+    /// open.
     pub(crate) fn is_still_there(&self) -> Result<(), ProcessError> {
         if self.is_alive() { Ok(()) } else { Err(ProcessError::Gone { pid: self.pid }) }
     }

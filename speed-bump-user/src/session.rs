@@ -131,8 +131,8 @@ pub enum SessionError {
         lack: String,
     },
     /// Under `strict`: a Python target selects nothing among what is loaded.
-    #[error("{0}")]
-    NothingSelected(String),
+    #[error("{}", .0.join("; "))]
+    NothingSelected(Vec<String>),
     /// A signal came before anything was attached.
     #[error("stopped by a signal before anything was attached")]
     Stopped,
@@ -367,7 +367,7 @@ impl Session {
             ));
         }
         if self.settings.strict && !missing.is_empty() {
-            return Err(SessionError::NothingSelected(missing.join("\n")));
+            return Err(SessionError::NothingSelected(missing));
         }
         for text in missing {
             self.warn(format!(

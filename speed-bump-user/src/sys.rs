@@ -16,6 +16,7 @@ pub mod priority;
 pub mod pseudo_files;
 pub mod ptrace;
 pub mod record;
+pub mod remote_descriptor;
 pub mod shared_futex;
 pub mod signals;
 pub mod stray_trap;

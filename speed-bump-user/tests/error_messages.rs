@@ -29,13 +29,14 @@ use speed_bump_user::{
 /// Belongs to nobody, as what a hostile user runs does.
 const NOBODY: u32 = 65_534;
 
-/// Maps many files below everything else, so that whoever looks through its files looks at these first. What is not
-/// position-independent begins at 0x400000.
+/// Maps many files below everything else, so that whoever looks through its files looks at these first. What
+/// is not position-independent begins at 0x400000.
 const MAPS_MANY: &str = r#"
 import ctypes, json, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+number = ctypes.c_int
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, number, number, number, ctypes.c_long]
 folder, count = sys.argv[1], int(sys.argv[2])
 for index in range(count):
     with open(f'{folder}/{index}', 'rb') as file:

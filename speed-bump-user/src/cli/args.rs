@@ -50,7 +50,8 @@ Exit codes:
   0  done: the window closed, a signal stopped it, or the target ended; everything is detached
   2  wrong flags, wrong targets file, or a process that cannot be a target
   3  --strict, and a target selects nothing
-  4  a privilege is missing, or the kernel or the target's build lacks something
+  4  a privilege is missing, the kernel or the target's build lacks something, or the report
+     could not be written to the file of --json and is on standard error
   5  the process ended before anything was attached";
 
 const RUN_EXAMPLES: &str = "\
@@ -66,7 +67,7 @@ Signals that are sent to the tool are passed on to the command: SIGINT, SIGTERM,
 SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH. A terminal sends its signals to both.
 
 Exit codes:
-  that of the command; 128+N if signal N ended it
+  that of the command; 128+N if signal N ended it; 4 if it succeeded and the report could not be written
   126   the command cannot be executed
   127   the command was not found
   2, 4  as without `run`: the command was not started";

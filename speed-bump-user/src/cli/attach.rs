@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
@@ -16,16 +16,17 @@ use super::{
     exit::{Failure, SYSTEM, USAGE},
     kmod,
     prepare::{self, Prepared, Purpose},
-    terminal::tell,
+    terminal::{Lines, tell, tell_as_is},
 };
 use crate::{
     kernel::{TaskOffsets, namespace::Namespace},
+    printable::printable_json,
     session::{
         Session, SessionError, Settings,
         run::{Ended, Listen, Signals, run as run_session},
     },
     stats::{
-        json::JsonOutput,
+        json::{self, JsonOutput},
         report::SessionReport,
         table::{self, FUNCTIONS_SHOWN},
     },
@@ -39,10 +40,8 @@ pub(super) const REFRESH: Duration = Duration::from_millis(500);
 pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
-    let json = flags.json.clone().map(JsonOutput::from);
-    if let Some(json) = &json {
-        json.check().map_err(|error| Failure::new(USAGE, error))?;
-    }
+    let json = flags.json.clone().map(JsonOutput::at).transpose();
+    let json = json.map_err(|error| Failure::new(USAGE, error))?;
     if arguments.select.engine.is_kmod() {
         return kmod::attach(arguments, &environment, json.as_ref(), verbose);
     }
@@ -53,14 +52,14 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let watched = !flags.quiet && (on_terminal || verbose);
     let Prepared { resolver, processes, notices } =
         prepare::prepare(&arguments.processes, &arguments.select, &environment, Purpose::Attach)?;
-    for notice in &notices {
-        tell(format_args!("speed-bump-ebpf: {notice}"));
+    for notice in notices {
+        notice.after("speed-bump-ebpf: ").tell();
     }
     if watched {
         let delays = engine::delays(resolver.targets(), prepare::delay(&arguments.select, &environment));
         for (process, plan) in &processes {
             let engine = engine::in_words(arguments.select.engine, &delays, plan, resolver.calibration());
-            tell(prepare::header(process, plan, resolver.calibration(), &engine));
+            prepare::header(process, plan, resolver.calibration(), &engine).tell();
         }
     }
 
@@ -115,12 +114,21 @@ pub(super) fn tell_report(
     json: Option<&JsonOutput>,
 ) -> Result<(), Failure> {
     if !flags.quiet {
-        tell(table::render(report, FUNCTIONS_SHOWN).trim_end());
+        Lines::from_iter(table::render(report, FUNCTIONS_SHOWN).lines()).tell();
     }
     for warning in &report.warnings {
         tell(format_args!("speed-bump-ebpf: warning: {warning}"));
     }
-    json.map_or(Ok(()), |json| json.write(report)).map_err(|error| Failure::new(SYSTEM, error))
+    json.map_or(Ok(()), |json| write_json(json, report))
+}
+
+/// Writes the report as JSON; to standard error if it cannot be written where it was asked for, as nothing
+/// that was counted is to be lost.
+pub(super) fn write_json(json: &JsonOutput, report: &SessionReport) -> Result<(), Failure> {
+    let Err(error) = json.write(report) else { return Ok(()) };
+    let text = json::text(report).map_err(|error| Failure::new(SYSTEM, error))?;
+    tell_as_is(printable_json(&text).trim_end());
+    Err(Failure::new(SYSTEM, anyhow!("{error}; it stands above, on standard error")))
 }
 
 /// Says why a session ended.

@@ -9,11 +9,12 @@ use speed_bump_abi::Coldness;
 use super::{
     args::CalibrateArgs,
     exit::{Failure, SYSTEM},
-    terminal::print,
+    terminal::{print, print_as_is},
 };
 use crate::{
     calibrate::{Calibration, SiteCost},
     engine::bpf::Form,
+    printable::printable_json,
     probe::site::SiteKind,
     units::Nanos,
 };
@@ -51,7 +52,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
         let text = serde_json::to_string_pretty(&table)
             .context("cannot express the table as JSON")
             .map_err(|error| Failure::new(SYSTEM, error))?;
-        print(format_args!("{text}"));
+        print_as_is(&printable_json(&text));
     } else {
         print(format_args!("kernel {}, {}", table.kernel, table.links));
         print(format_args!(

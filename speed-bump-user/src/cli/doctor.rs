@@ -5,16 +5,19 @@ use std::process::ExitCode;
 use super::{
     args::DoctorArgs,
     exit::{Failure, SYSTEM},
-    terminal::print,
+    terminal::{print, print_as_is},
 };
-use crate::doctor::{Check, CheckStatus, checks};
+use crate::{
+    doctor::{Check, CheckStatus, checks},
+    printable::printable_json,
+};
 
 /// Prints a line for each check; fails if one does.
 pub fn run(arguments: &DoctorArgs) -> Result<ExitCode, Failure> {
     let checks = checks(arguments.pid);
     if arguments.json {
         let text = serde_json::to_string_pretty(&checks).map_err(|error| Failure::new(SYSTEM, error))?;
-        print(format_args!("{text}"));
+        print_as_is(&printable_json(&text));
     } else {
         checks.iter().for_each(print_check);
     }

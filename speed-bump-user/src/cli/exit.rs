@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::terminal::Lines;
 use crate::{
     calibrate::CalibrateError,
     engine::{bpf::EngineError, kmod::KmodError},
@@ -47,6 +48,12 @@ impl Failure {
     /// A failure with this code.
     pub fn new(code: Code, error: impl Into<anyhow::Error>) -> Self {
         Self { code, error: error.into() }
+    }
+
+    /// Says it on standard error: in one line, unless the error is of several.
+    pub fn tell(&self) {
+        let lines = self.error.downcast_ref::<Lines>().cloned();
+        lines.unwrap_or_else(|| format!("{:#}", self.error).into()).after("speed-bump-ebpf: error: ").tell();
     }
 }
 
@@ -102,7 +109,10 @@ impl From<SessionError> for Failure {
             | SessionError::Stopped
             | SessionError::Thread(_) => SYSTEM,
         };
-        Self::new(code, error)
+        match error {
+            SessionError::NothingSelected(lines) => Self::new(code, Lines::from_iter(lines)),
+            error => Self::new(code, error),
+        }
     }
 }
 

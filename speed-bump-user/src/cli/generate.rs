@@ -8,7 +8,7 @@ use clap::CommandFactory as _;
 use super::{
     args::{Cli, CompletionsArgs},
     exit::{Failure, SYSTEM},
-    terminal::print,
+    terminal::print_as_is,
 };
 
 /// Prints a completion script.
@@ -16,7 +16,7 @@ pub fn completions(arguments: &CompletionsArgs) -> Result<ExitCode, Failure> {
     let mut command = Cli::command();
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "speed-bump-ebpf", &mut script);
-    print(String::from_utf8_lossy(&script).trim_end());
+    print_as_is(String::from_utf8_lossy(&script).trim_end());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -27,6 +27,6 @@ pub fn man_page() -> Result<ExitCode, Failure> {
         .render(&mut page)
         .context("cannot render the man page")
         .map_err(|error| Failure::new(SYSTEM, error))?;
-    print(String::from_utf8_lossy(&page).trim_end());
+    print_as_is(String::from_utf8_lossy(&page).trim_end());
     Ok(ExitCode::SUCCESS)
 }

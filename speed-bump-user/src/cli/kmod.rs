@@ -18,7 +18,7 @@ use super::{
     exit::{Failure, NOTHING_MATCHED, SYSTEM, USAGE},
     list::SHOWN,
     prepare::{self, counted},
-    terminal::{print, tell},
+    terminal::{Lines, print, tell},
 };
 use crate::{
     elf::ElfFile,
@@ -59,7 +59,7 @@ pub(super) fn attach(
     let records = Records::open(Path::new(RECORDS))?;
     check(&module, &process, &resolver, &found, settings.delay)?;
     for notice in unselected(arguments.processes.strict, &process, &resolver, &found)? {
-        tell(format_args!("speed-bump-ebpf: warning: {notice}"));
+        notice.after("speed-bump-ebpf: warning: ").tell();
     }
     let on_terminal = stderr().is_terminal();
     let watched = !flags.quiet && (on_terminal || verbose);
@@ -118,7 +118,8 @@ pub(super) fn list(arguments: &ListArgs, environment: &Environment) -> Result<Ex
         let delay = target.delay.unwrap_or(default);
         let functions: Vec<_> =
             found.functions.iter().filter(|function| function.selected.target == index).collect();
-        print(format_args!("\nline {}: {}", target.line, target.text));
+        print("");
+        print(format_args!("line {}: {}", target.line, target.text));
         print(format_args!(
             "  read as {}; engine kmod, delay {delay}; selects {} in process {}",
             target.kind,
@@ -137,7 +138,7 @@ pub(super) fn list(arguments: &ListArgs, environment: &Environment) -> Result<Ex
         }
     }
     for notice in notices {
-        tell(format_args!("speed-bump-ebpf: warning: {notice}"));
+        notice.after("speed-bump-ebpf: warning: ").tell();
     }
     let looked = open(select).and_then(|module| {
         let records = Records::open(Path::new(RECORDS))?;
@@ -218,7 +219,7 @@ fn refuse_targets(targets: &Targets) -> Result<(), Failure> {
         return Ok(());
     }
     cannot.push("leave these out, or use --engine bpf".to_owned());
-    Err(Failure::new(USAGE, anyhow!("{}", cannot.join("\n"))))
+    Err(Failure::new(USAGE, Lines::from_iter(cannot)))
 }
 
 fn refusal(what: &str) -> Failure {
@@ -247,13 +248,13 @@ fn unselected(
     process: &Process,
     resolver: &SymbolResolver,
     found: &NamedFunctions,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<Lines>, Failure> {
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {
         if found.functions.iter().any(|function| function.selected.target == index) {
             continue;
         }
-        let mut text = format!("line {}: `{}` selects nothing", target.line, target.text);
+        let mut lines = Lines::from(format!("line {}: `{}` selects nothing", target.line, target.text));
         let remarks = found.remarks.iter().filter(|remark| remark.target == Some(index));
         let mut reasons: Vec<_> = remarks.take(3).map(|remark| remark.text.clone()).collect();
         if reasons.is_empty() {
@@ -261,12 +262,14 @@ fn unselected(
             reasons.extend((!near.is_empty()).then(|| format!("nearest are {}", near.join(", "))));
         }
         for reason in reasons {
-            text.push_str(&format!("\n  process {}: {reason}", process.pid()));
+            lines.push(format!("  process {}: {reason}", process.pid()));
         }
-        notices.push(text);
+        notices.push(lines);
     }
     if strict && !notices.is_empty() {
-        return Err(Failure::new(NOTHING_MATCHED, anyhow!("{}", notices.join("\n"))));
+        let mut all = Lines::default();
+        all.extend(notices);
+        return Err(Failure::new(NOTHING_MATCHED, all));
     }
     Ok(notices)
 }

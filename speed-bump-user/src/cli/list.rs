@@ -9,7 +9,7 @@ use super::{
     exit::{Failure, USAGE},
     kmod,
     prepare::{self, Prepared, Purpose},
-    terminal::{print, tell},
+    terminal::print,
 };
 use crate::{
     calibrate::Calibration,
@@ -41,7 +41,7 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
         let choice = arguments.select.engine;
         let delays = engine::delays(resolver.targets(), delay);
         let engine = engine::in_words(choice, &delays, plan, calibration);
-        print(prepare::header(process, plan, calibration, &engine));
+        prepare::header(process, plan, calibration, &engine).print();
         // Those of the interpreter, which stand for all Python functions.
         for site in plan.sites.iter().filter(|site| site.function.is_none()) {
             print_site(site, calibration);
@@ -51,8 +51,8 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
             listing.print(index, target, target.delay.unwrap_or(delay));
         }
     }
-    for notice in &notices {
-        tell(format_args!("speed-bump-ebpf: {notice}"));
+    for notice in notices {
+        notice.after("speed-bump-ebpf: ").tell();
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -67,7 +67,8 @@ struct Listing<'a> {
 
 impl Listing<'_> {
     fn print(&self, index: TargetIndex, target: &Target, delay: Nanos) {
-        print(format_args!("\nline {}: {}", target.line, target.text));
+        print("");
+        print(format_args!("line {}: {}", target.line, target.text));
         let selected: Vec<(usize, &PlannedFunction)> = self
             .plan
             .functions

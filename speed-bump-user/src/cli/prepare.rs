@@ -9,6 +9,7 @@ use super::{
     engine,
     environment::Environment,
     exit::{Failure, NOTHING_MATCHED, SYSTEM, USAGE},
+    terminal::Lines,
 };
 use crate::{
     calibrate::{Calibration, HELPER_COST},
@@ -25,7 +26,7 @@ use crate::{
     },
     process::Process,
     python::{entry_source::EntrySource, helper::words, version::PythonVersion},
-    targets::{Reading, TargetIndex, TargetKind, Targets},
+    targets::{Reading, TargetIndex, TargetKind, Targets, TargetsError},
     units::Nanos,
 };
 
@@ -38,8 +39,8 @@ pub struct Prepared {
     pub resolver: Resolver,
     /// The processes, each with what is selected in it.
     pub processes: Vec<(Process, Plan)>,
-    /// What to tell: warnings, one a line.
-    pub notices: Vec<String>,
+    /// What to tell: warnings.
+    pub notices: Vec<Lines>,
 }
 
 /// What is prepared for.
@@ -71,13 +72,12 @@ pub fn prepare(
         let plan = resolver.plan(&process)?;
         let mut process = Planned { process, plan, loaded: Loaded::new() };
         if purpose == Purpose::List && process.plan.wants_helper() {
-            notices.extend(look_inside(select, &resolver, &mut process)?);
+            notices.extend(look_inside(select, &resolver, &mut process)?.into_iter().map(Lines::from));
         }
         planned.push(process);
     }
     notices.extend(unmatched(named.strict, &resolver, &planned, purpose)?);
-    notices.extend(unusual_delays(&resolver, &planned, delay(select, environment)));
-    notices.extend(engine::long_delays(select, &resolver, &planned, delay(select, environment)));
+    notices.extend(delay_notices(select, &resolver, &planned, delay(select, environment)));
     let processes = planned.into_iter().map(|planned| (planned.process, planned.plan)).collect();
     Ok(Prepared { resolver, processes, notices })
 }
@@ -86,12 +86,11 @@ pub fn prepare(
 pub fn prepare_for_command(
     select: &SelectArgs,
     environment: &Environment,
-) -> Result<(Resolver, Vec<String>), Failure> {
+) -> Result<(Resolver, Vec<Lines>), Failure> {
     // The command begins in our own root directory.
     let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
     let (resolver, mut notices) = prepare_resolver(select, environment, &is_elf)?;
-    notices.extend(unusual_delays(&resolver, &[], delay(select, environment)));
-    notices.extend(engine::long_delays(select, &resolver, &[], delay(select, environment)));
+    notices.extend(delay_notices(select, &resolver, &[], delay(select, environment)));
     Ok((resolver, notices))
 }
 
@@ -99,13 +98,13 @@ fn prepare_resolver(
     select: &SelectArgs,
     environment: &Environment,
     is_elf: &dyn Fn(&str) -> bool,
-) -> Result<(Resolver, Vec<String>), Failure> {
+) -> Result<(Resolver, Vec<Lines>), Failure> {
     let targets = Arc::new(read_targets(select, environment, is_elf)?);
     let kernel = check_privileges()?;
     let mut calibration = Calibration::measure(&kernel)?;
     engine::prepare(select, &targets, delay(select, environment), &mut calibration)?;
     let calibration = Arc::new(calibration);
-    let notices = targets.no_target().iter().map(ToString::to_string).collect();
+    let notices = targets.no_target().iter().map(|told| told.to_string().into()).collect();
     Ok((Resolver::new(targets, calibration, select.entry, !select.no_inject), notices))
 }
 
@@ -215,8 +214,10 @@ pub(super) fn read_targets(
                     `--help` shows what goes into it";
         Failure::new(USAGE, anyhow!(text))
     })?;
-    Targets::load(path, Reading { is_elf, allow_empty: select.allow_empty })
-        .map_err(|error| Failure::new(USAGE, error))
+    Targets::load(path, Reading { is_elf, allow_empty: select.allow_empty }).map_err(|error| match error {
+        TargetsError::Lines(errors) => Failure::new(USAGE, Lines::from_iter(errors.lines())),
+        error => Failure::new(USAGE, error),
+    })
 }
 
 /// A line for each target that selects nothing; under `--strict` a failure.
@@ -225,7 +226,7 @@ fn unmatched(
     resolver: &Resolver,
     planned: &[Planned],
     purpose: Purpose,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<Lines>, Failure> {
     let is_known = |plan: &Plan| match plan.python {
         PythonPlan::Source { source: EntrySource::Helper, .. } => purpose == Purpose::List,
         PythonPlan::Source { source, .. } => source.lists_functions(),
@@ -244,7 +245,9 @@ fn unmatched(
         }
     }
     if strict && !notices.is_empty() {
-        return Err(Failure::new(NOTHING_MATCHED, anyhow!("{}", notices.join("\n"))));
+        let mut all = Lines::default();
+        all.extend(notices);
+        return Err(Failure::new(NOTHING_MATCHED, all));
     }
     let python_alone = resolver.targets().iter().all(|(_, target)| target.kind == TargetKind::Python);
     let impossible = |plan: &Plan| match &plan.python {
@@ -256,21 +259,20 @@ fn unmatched(
         && planned.iter().all(|planned| impossible(&planned.plan).is_some())
     {
         let why = planned.iter().find_map(|Planned { process, plan, .. }| {
-            let mut text = format!("process {}: {}", process.pid(), impossible(plan)?);
+            let mut lines = Lines::from(format!("process {}: {}", process.pid(), impossible(plan)?));
             for remark in plan.remarks_on_process().take(3) {
-                // Writing to a string cannot fail.
-                let _ = write!(text, "\n  {remark}");
+                lines.push(format!("  {remark}"));
             }
-            Some(text)
+            Some(lines)
         });
-        return Err(Failure::new(SYSTEM, anyhow!("{}", why.unwrap_or_default())));
+        return Err(Failure::new(SYSTEM, why.unwrap_or_default()));
     }
-    Ok(notices.into_iter().map(|notice| format!("warning: {notice}")).collect())
+    Ok(notices.into_iter().map(|notice| notice.after("warning: ")).collect())
 }
 
-fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[Planned]) -> String {
-    let Some(target) = resolver.targets().get(index) else { return String::new() };
-    let mut text = format!("line {}: `{}` selects nothing", target.line, target.text);
+fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[Planned]) -> Lines {
+    let Some(target) = resolver.targets().get(index) else { return Lines::default() };
+    let mut lines = Lines::from(format!("line {}: `{}` selects nothing", target.line, target.text));
     for Planned { process, plan, loaded } in planned {
         let mut reasons: Vec<&str> = plan
             .remarks
@@ -292,17 +294,31 @@ fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[Planned]) -> 
             first.map(|first| format!("what it would select is selected by line {} already", first.line));
         reasons.extend(yields.as_deref());
         for reason in reasons.iter().take(3) {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "\n  process {}: {reason}", process.pid());
+            lines.push(format!("  process {}: {reason}", process.pid()));
         }
         if reasons.is_empty() {
             let nearest = resolver.nearest(process, index, loaded);
             if !nearest.is_empty() {
-                let _ = write!(text, "\n  process {}: nearest are {}", process.pid(), nearest.join(", "));
+                lines.push(format!("  process {}: nearest are {}", process.pid(), nearest.join(", ")));
             }
         }
     }
-    text
+    lines
+}
+
+/// What there is to say about the delays of targets.
+fn delay_notices(
+    select: &SelectArgs,
+    resolver: &Resolver,
+    planned: &[Planned],
+    default: Nanos,
+) -> Vec<Lines> {
+    let unusual = unusual_delays(resolver, planned, default);
+    unusual
+        .into_iter()
+        .chain(engine::long_delays(select, resolver, planned, default))
+        .map(Lines::from)
+        .collect()
 }
 
 /// A line for each target whose delay is below what can be delivered at its sites.
@@ -327,7 +343,7 @@ fn unusual_delays(resolver: &Resolver, planned: &[Planned], default: Nanos) -> V
 }
 
 /// What the session is about, in a few lines.
-pub fn header(process: &Process, plan: &Plan, calibration: &Calibration, engine: &str) -> String {
+pub fn header(process: &Process, plan: &Plan, calibration: &Calibration, engine: &str) -> Lines {
     let comm = process.comm().unwrap_or_default();
     let mut text = format!("process {} ({comm}): ", process.pid());
     // The helper's functions and its site show only once it is in.
@@ -342,6 +358,7 @@ pub fn header(process: &Process, plan: &Plan, calibration: &Calibration, engine:
     {
         let _ = write!(text, "; a call there costs from {least}, the smallest delay is at most {most}");
     }
+    let mut lines = Lines::from(text);
     match &plan.python {
         PythonPlan::NotAsked => {}
         PythonPlan::Source { source, version, stub } => {
@@ -352,14 +369,12 @@ pub fn header(process: &Process, plan: &Plan, calibration: &Calibration, engine:
                 .map(|site| calibration.cost(site.kind).unselected)
                 .max()
                 .unwrap_or_default();
-            text.push_str("\n  ");
-            text.push_str(&python_costs(*source, *version, *stub, at_evaluator, calibration));
+            let costs = python_costs(*source, *version, *stub, at_evaluator, calibration);
+            lines.push(format!("  {costs}"));
         }
-        PythonPlan::Impossible(why) => {
-            let _ = write!(text, "\n  Python targets select nothing: {why}");
-        }
+        PythonPlan::Impossible(why) => lines.push(format!("  Python targets select nothing: {why}")),
     }
-    text
+    lines
 }
 
 /// `1 function`, `2 functions`.

@@ -9,11 +9,11 @@ use anyhow::Context as _;
 
 use super::{
     args::RunArgs,
-    attach::{follow_offsets, settings},
+    attach::{follow_offsets, settings, write_json},
     environment::Environment,
     exit::{self, Failure, SYSTEM, USAGE},
     kmod, prepare,
-    terminal::tell,
+    terminal::{Lines, tell},
 };
 use crate::{
     launch::{Launch, LaunchError, signals::Signals, user::User},
@@ -36,16 +36,14 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     kmod::refuse_commands(&arguments.select)?;
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
-    let json = flags.json.clone().map(JsonOutput::from);
-    if let Some(json) = &json {
-        json.check().map_err(|error| Failure::new(USAGE, error))?;
-    }
+    let json = flags.json.clone().map(JsonOutput::at).transpose();
+    let json = json.map_err(|error| Failure::new(USAGE, error))?;
     let user = arguments.user.as_deref().map(User::named).transpose();
     let user = user.map_err(|error| Failure::new(USAGE, error))?;
     let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
     let (resolver, notices) = prepare::prepare_for_command(&arguments.select, &environment)?;
-    for notice in &notices {
-        tell(format_args!("speed-bump-ebpf: {notice}"));
+    for notice in notices {
+        notice.after("speed-bump-ebpf: ").tell();
     }
     let settings = settings(&arguments.select, flags, &environment);
     let mut session = Session::prepare(resolver, settings, follow_offsets())?;
@@ -81,7 +79,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     session.tell_unselected();
     let report = session.report();
     if !flags.quiet {
-        tell(table::render(&report, FUNCTIONS_SHOWN).trim_end());
+        Lines::from_iter(table::render(&report, FUNCTIONS_SHOWN).lines()).tell();
     }
     for warning in &report.warnings {
         tell(format_args!("speed-bump-ebpf: warning: {warning}"));
@@ -89,15 +87,15 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     if let Err(error) = watched {
         tell(format_args!("speed-bump-ebpf: error: the command was not covered to its end: {error:#}"));
     }
-    if let Some(json) = &json
-        && let Err(error) = json.write(&report)
-    {
-        tell(format_args!("speed-bump-ebpf: error: {error}"));
+    let written = json.as_ref().map_or(Ok(()), |json| write_json(json, &report));
+    if let Err(failure) = &written {
+        failure.tell();
     }
     if verbose {
         tell(format_args!("detached after {}: the command ended: {status}", Nanos::from(report.duration)));
     }
-    Ok(code(status))
+    // The command's own failure is worth more than ours.
+    Ok(if status.success() && written.is_err() { SYSTEM.into() } else { code(status) })
 }
 
 fn pass_signals_on(signals: Signals, launch: &Launch) -> anyhow::Result<()> {

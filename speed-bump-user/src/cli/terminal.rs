@@ -1,19 +1,115 @@
 //! Telling people, and programs, what came out.
 //!
+//! Everything goes a line at a time through [`printable`](crate::printable): names that targets chose are in
+//! most lines, and a line break in one of them is not ours. What has several lines is told as [`Lines`].
+//!
 //! `println!` panics when its reader is gone (`list | head`, a closed ssh session). What nobody reads is not
 //! worth ending for, least of all while something is attached.
 
 use std::{
-    fmt::Display,
+    fmt::{self, Display},
     io::{self, Write as _},
 };
 
+use crate::printable::Printable;
+
 /// Writes a line of the result to standard output.
-pub fn print(text: impl Display) {
+pub fn print(line: impl Display) {
+    let _ = writeln!(io::stdout().lock(), "{}", Printable(line));
+}
+
+/// Writes text of the result to standard output as it is: our own, with nothing in it from outside, or made
+/// for programs.
+pub fn print_as_is(text: &str) {
     let _ = writeln!(io::stdout().lock(), "{text}");
 }
 
 /// Writes a line for people to standard error.
-pub fn tell(text: impl Display) {
+pub fn tell(line: impl Display) {
+    // In one piece: others write there, too.
+    let line = format!("{}\n", Printable(line));
+    let _ = io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// Writes text for people or programs to standard error as it is, like [`print_as_is`].
+pub fn tell_as_is(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// What is told in several lines. The breaks between them are ours; a break within one came from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lines(Vec<String>);
+
+impl Lines {
+    /// Adds a line below the others.
+    pub fn push(&mut self, line: impl Into<String>) {
+        self.0.push(line.into());
+    }
+
+    /// The same with this before the first line.
+    #[must_use]
+    pub fn after(mut self, prefix: &str) -> Self {
+        match self.0.first_mut() {
+            Some(first) => first.insert_str(0, prefix),
+            None => self.push(prefix),
+        }
+        self
+    }
+
+    /// Writes them to standard output.
+    pub fn print(&self) {
+        self.0.iter().for_each(print);
+    }
+
+    /// Writes them to standard error.
+    pub fn tell(&self) {
+        self.0.iter().for_each(tell);
+    }
+}
+
+impl<T: Into<String>> From<T> for Lines {
+    fn from(line: T) -> Self {
+        Self(vec![line.into()])
+    }
+}
+
+impl<T: Into<String>> FromIterator<T> for Lines {
+    fn from_iter<I: IntoIterator<Item = T>>(lines: I) -> Self {
+        Self(lines.into_iter().map(Into::into).collect())
+    }
+}
+
+impl Extend<Self> for Lines {
+    fn extend<I: IntoIterator<Item = Self>>(&mut self, others: I) {
+        others.into_iter().for_each(|other| self.0.extend(other.0));
+    }
+}
+
+impl Display for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, line) in self.0.iter().enumerate() {
+            write!(f, "{}{}", if nth == 0 { "" } else { "\n" }, Printable(line))?;
+        }
+        Ok(())
+    }
+}
+
+/// An error that is told in several lines.
+impl std::error::Error for Lines {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breaks_between_lines_are_lines_and_breaks_in_them_are_not() {
+        let mut lines = Lines::from("line 3 selects nothing");
+        lines.push("  nearest are a\nb");
+        let lines = lines.after("warning: ");
+        assert_eq!(lines.to_string(), "warning: line 3 selects nothing\n  nearest are a\\nb");
+        let mut all = Lines::default();
+        all.extend([lines.clone(), Lines::from("more")]);
+        assert_eq!(all.to_string(), format!("{lines}\nmore"));
+        assert_eq!(Lines::default().after("x"), Lines::from("x"));
+    }
 }

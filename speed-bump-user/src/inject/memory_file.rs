@@ -11,8 +11,8 @@ use super::{InjectError, arch::number, remote_call::Borrowed, system};
 use crate::{
     process::Process,
     sys::{
-        descriptor::Descriptors,
         memory_file::{self, Unlike},
+        remote_descriptor::Descriptors,
     },
 };
 

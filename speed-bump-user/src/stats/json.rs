@@ -1,19 +1,27 @@
-//! The report as JSON, to a file that is whole or not there, or to standard output.
+//! The report as JSON: to a file that is whole or not there, to what else is at a path, or to standard
+//! output.
+
+mod place;
 
 use std::{
     io::{self, Write as _},
-    path::{Path, PathBuf},
+    os::fd::OwnedFd,
+    path::PathBuf,
 };
 
 use super::report::SessionReport;
+use crate::{printable::printable_json, sys::descriptor};
 
 /// Where the JSON goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum JsonOutput {
     /// Standard output: `-` on the command line.
     Stdout,
-    /// A file.
-    File(PathBuf),
+    /// A descriptor that we were started with, by one of its names (`/dev/stdout`, `/dev/fd/63`), which is a
+    /// symbolic link.
+    Descriptor(PathBuf, OwnedFd),
+    /// What is at a path when the report is written; mostly a file, or nothing yet.
+    Path(PathBuf),
 }
 
 /// Why the JSON could not be written.
@@ -22,7 +30,7 @@ pub enum JsonError {
     /// Writing failed.
     #[error("cannot write the report to {to}: {error}")]
     Write {
-        /// The file, or "standard output".
+        /// The path, or "standard output".
         to: String,
         /// What the system said.
         error: io::Error,
@@ -38,62 +46,51 @@ impl From<serde_json::Error> for JsonError {
     }
 }
 
-impl From<PathBuf> for JsonOutput {
-    fn from(path: PathBuf) -> Self {
-        if path.as_os_str() == "-" { Self::Stdout } else { Self::File(path) }
-    }
-}
-
 impl JsonOutput {
-    /// Tries, without leaving anything behind, whether a report can be written: better known before an
-    /// hour's session than after it.
+    /// Takes a path as it was given, `-` for standard output, and tries, without leaving anything behind,
+    /// whether a report can be written there: better known before an hour's session than after it.
     ///
     /// # Errors
-    /// The folder is missing, not writable, or the path names one.
-    pub fn check(&self) -> Result<(), JsonError> {
-        let Self::File(path) = self else { return Ok(()) };
+    /// The folder is missing or not writable, or what is there takes no report: a folder, a disk.
+    pub fn at(path: PathBuf) -> Result<Self, JsonError> {
+        if path.as_os_str() == "-" {
+            return Ok(Self::Stdout);
+        }
         let fail = |error| JsonError::Write { to: path.display().to_string(), error };
-        if path.is_dir() {
-            return Err(fail(io::ErrorKind::IsADirectory.into()));
+        if let Some(number) = place::descriptor_named(&path) {
+            let descriptor = descriptor::inherited(number).map_err(fail)?;
+            place::check_descriptor(&descriptor).map_err(fail)?;
+            return Ok(Self::Descriptor(path, descriptor));
         }
-        tempfile::Builder::new().prefix(".speed-bump-").tempfile_in(folder(path)).map_err(fail)?;
-        Ok(())
+        place::check(&path).map_err(fail)?;
+        Ok(Self::Path(path))
     }
 
-    /// Writes the report. A file appears whole under its name, by renaming; a symbolic link of that name
-    /// is replaced, not followed.
+    /// Writes the report. A file appears whole under its name, by renaming; a symbolic link of that name is
+    /// replaced, not followed. Into a device or a FIFO it is written.
     ///
     /// # Errors
-    /// The folder is missing or not writable, the disk is full, or the reader of standard output is gone.
+    /// The folder is missing or not writable, the disk is full, or nobody reads.
     pub fn write(&self, report: &SessionReport) -> Result<(), JsonError> {
-        let mut text = serde_json::to_vec_pretty(report)?;
-        text.push(b'\n');
-        match self {
-            Self::Stdout => io::stdout()
-                .lock()
-                .write_all(&text)
-                .map_err(|error| JsonError::Write { to: "standard output".into(), error }),
-            Self::File(path) => write_whole(path, &text)
-                .map_err(|error| JsonError::Write { to: path.display().to_string(), error }),
-        }
+        let text = text(report)?;
+        let (to, written) = match self {
+            Self::Stdout => (
+                "standard output".to_owned(),
+                io::stdout().lock().write_all(printable_json(&text).as_bytes()),
+            ),
+            Self::Descriptor(path, descriptor) => {
+                (path.display().to_string(), place::write_open(descriptor, &text))
+            }
+            Self::Path(path) => (path.display().to_string(), place::write(path, &text)),
+        };
+        written.map_err(|error| JsonError::Write { to, error })
     }
 }
 
-fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let mut file = tempfile::Builder::new()
-        .prefix(".speed-bump-")
-        .permissions(std::fs::Permissions::from_mode(0o644))
-        .tempfile_in(folder(path))?;
-    file.write_all(text)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
-}
-
-fn folder(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
+/// The report as JSON, with a line break at the end.
+///
+/// # Errors
+/// The record could not be expressed.
+pub fn text(report: &SessionReport) -> Result<String, JsonError> {
+    Ok(serde_json::to_string_pretty(report)? + "\n")
 }

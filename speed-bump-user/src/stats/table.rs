@@ -3,6 +3,10 @@
 use std::fmt::Write as _;
 
 use super::report::{FunctionReport, SessionReport};
+use crate::printable::{at_most, columns, printable};
+
+/// The widest that a cell is drawn, in columns of a terminal: a name may have thousands.
+const CELL_COLUMNS: usize = 160;
 
 /// How many functions of all targets a table shows unless told otherwise.
 pub const FUNCTIONS_SHOWN: usize = 20;
@@ -26,7 +30,7 @@ pub fn render(report: &SessionReport, functions_shown: usize) -> String {
             rows.push(remainder(format!("  … {left} more functions")));
         }
     }
-    aligned(&rows)
+    aligned(rows)
 }
 
 /// Renders the table that is refreshed while the session runs: the busiest functions of all targets, in at
@@ -41,7 +45,7 @@ pub fn render_live(report: &SessionReport, lines: usize) -> String {
     if functions.len() > shown {
         rows.push(remainder(format!("… {} more functions", functions.len() - shown)));
     }
-    aligned(&rows)
+    aligned(rows)
 }
 
 fn heading(first: &str) -> [String; 5] {
@@ -52,17 +56,19 @@ fn remainder(text: String) -> [String; 5] {
     [text, String::new(), String::new(), String::new(), String::new()]
 }
 
-/// The first column to the left, the numbers to the right.
-fn aligned(rows: &[[String; 5]]) -> String {
+/// The first column to the left, the numbers to the right. What cells hold from outside becomes printable
+/// here.
+fn aligned(mut rows: Vec<[String; 5]>) -> String {
     let mut widths = [0; 5];
-    for row in rows {
+    for row in &mut rows {
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+            *cell = at_most(printable(&cell), CELL_COLUMNS);
+            *width = (*width).max(columns(cell));
         }
     }
     let mut text = String::new();
-    for [first, cells @ ..] in rows {
-        let mut line = format!("{first:<width$}", width = widths[0]);
+    for [first, cells @ ..] in &rows {
+        let mut line = format!("{first}{:padding$}", "", padding = widths[0] - columns(first));
         for (cell, width) in cells.iter().zip(&widths[1..]) {
             // Writing to a string cannot fail.
             let _ = write!(line, "  {cell:>width$}");

@@ -53,7 +53,11 @@ pub struct UprobeProgram<'a> {
 
 /// The kernel refused a program.
 #[derive(Debug, thiserror::Error)]
-#[error("{error}{}{verifier_log}", if verifier_log.is_empty() { "" } else { "; the verifier said:\n" })]
+#[error(
+    "{error}{}{}",
+    if verifier_log.is_empty() { "" } else { "; the verifier said: " },
+    verifier_log.replace('\n', " / ")
+)]
 pub struct LoadError {
     /// What the system call returned.
     pub error: io::Error,

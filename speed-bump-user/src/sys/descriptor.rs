@@ -1,115 +1,45 @@
-//! Descriptors of other processes, taken as they are: with the rights that the process has by them, and no more.
-//!
-//! Opening /proc/PID/fd/N is something else: it opens the file anew, with the rights of whoever opens.
+//! Descriptors that we were started with, by their number.
 
-use std::{io, os::fd::OwnedFd};
-
-use rustix::{
-    fd::{AsFd, BorrowedFd},
-    io::Errno,
-    process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open},
+use std::{
+    io,
+    os::fd::{FromRawFd as _, OwnedFd, RawFd},
 };
 
-use crate::units::Pid;
-
-/// `PIDFD_THREAD` (Linux 6.9, include/uapi/linux/pidfd.h).
-const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
-/// `KCMP_FILES` (include/uapi/linux/kcmp.h).
-const KCMP_FILES: libc::c_int = 2;
-
-/// The descriptors of a thread.
-#[derive(Debug)]
-pub struct Descriptors<'p> {
-    /// The thread's pidfd, where the kernel has such; else its process's is used.
-    of_thread: Option<OwnedFd>,
-    of_process: BorrowedFd<'p>,
-}
-
-impl<'p> Descriptors<'p> {
-    /// Those of a thread of the process with this pidfd; `None` where they are not the process's and the kernel, before
-    /// Linux 6.9, gives no way to them.
-    ///
-    /// # Errors
-    /// What `pidfd_open` returns.
-    pub fn of(process: BorrowedFd<'p>, pid: Pid, thread: Pid) -> io::Result<Option<Self>> {
-        let own = |of_thread| Some(Self { of_thread, of_process: process });
-        if thread == pid {
-            return Ok(own(None));
-        }
-        let raw = rustix::process::Pid::from_raw(thread.get()).ok_or(Errno::SRCH)?;
-        match pidfd_open(raw, PIDFD_THREAD) {
-            Ok(pidfd) => Ok(own(Some(pidfd))),
-            Err(Errno::INVAL) => Ok(if are_shared(pid, thread) { own(None) } else { None }),
-            Err(errno) => Err(errno.into()),
-        }
+/// Duplicates a descriptor that was open when we were started: what is opened since closes on exec
+/// (`O_CLOEXEC`) and is not taken for one.
+///
+/// # Errors
+/// `EBADF` when there is none of this number.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the call touches no memory; a number that is not open is an error.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    if flags < 0 || flags & libc::FD_CLOEXEC != 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
-
-    /// Takes a descriptor (`pidfd_getfd(2)`, Linux 5.6). Needs the right to trace.
-    ///
-    /// # Errors
-    /// `EBADF` if there is none with this number, `EPERM` without the right, `ENOSYS` under old seccomp filters.
-    pub fn take(&self, number: i32) -> io::Result<OwnedFd> {
-        let pidfd = self.of_thread.as_ref().map_or(self.of_process, |pidfd| pidfd.as_fd());
-        Ok(pidfd_getfd(pidfd, number, PidfdGetfdFlags::empty())?)
+    // SAFETY: as above.
+    let duplicate = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
+    if duplicate < 0 {
+        return Err(io::Error::last_os_error());
     }
-}
-
-/// Whether two threads have one table of descriptors. Kernels without kcmp(2) are believed to: what is taken is looked
-/// at all the same.
-fn are_shared(one: Pid, other: Pid) -> bool {
-    // SAFETY: compares two pointers of the kernel's; no memory of ours is touched.
-    let result = unsafe { libc::syscall(libc::SYS_kcmp, one.get(), other.get(), KCMP_FILES, 0, 0) };
-    result <= 0
+    // SAFETY: it is new, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::{fs::File, io::Read as _, os::fd::AsRawFd as _, sync::mpsc};
-
-    use rustix::process::getpid;
+    use std::os::fd::AsRawFd as _;
 
     use super::*;
 
     #[test]
-    fn a_descriptor_keeps_its_rights() {
-        let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
-        let pid = Pid::own();
-        let descriptors = Descriptors::of(own.as_fd(), pid, pid).unwrap().unwrap();
-        let file = File::open("/proc/self/exe").unwrap();
-        let mut taken = File::from(descriptors.take(file.as_raw_fd()).unwrap());
-        taken.read_exact(&mut [0; 4]).unwrap();
-        assert!(io::Write::write(&mut taken, b"x").is_err());
-        assert_eq!(descriptors.take(1 << 20).unwrap_err().raw_os_error(), Some(libc::EBADF));
-    }
-
-    #[test]
-    fn a_thread_may_have_its_own() {
-        let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
-        let (told, hear) = mpsc::channel();
-        let (finish, finished) = mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            // SAFETY: gives this thread a table of its own, which changes nothing for others.
-            assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
-            let (reader, mut writer) = io::pipe().unwrap();
-            io::Write::write_all(&mut writer, b"only here").unwrap();
-            told.send((rustix::thread::gettid(), reader.as_raw_fd())).unwrap();
-            let _ = finished.recv();
-        });
-        let (id, number) = hear.recv().unwrap();
-        let id = Pid::new(id.as_raw_nonzero().get()).unwrap();
-        assert!(!are_shared(Pid::own(), id));
-        match Descriptors::of(own.as_fd(), Pid::own(), id).unwrap() {
-            Some(descriptors) => {
-                let mut text = [0; 9];
-                File::from(descriptors.take(number).unwrap()).read_exact(&mut text).unwrap();
-                assert_eq!(&text, b"only here");
-            }
-            // Before Linux 6.9: refused.
-            None => assert!(pidfd_open(getpid(), PIDFD_THREAD).is_err()),
-        }
-        drop(finish);
-        thread.join().unwrap();
+    fn what_was_inherited_is_duplicated_and_what_was_not_is_refused() {
+        // Standard error is always there, and never closed on exec.
+        let duplicate = inherited(2).unwrap();
+        assert_ne!(duplicate.as_raw_fd(), 2);
+        assert_eq!(inherited(duplicate.as_raw_fd()).unwrap_err().raw_os_error(), Some(libc::EBADF));
+        assert_eq!(inherited(1 << 20).unwrap_err().raw_os_error(), Some(libc::EBADF));
+        assert_eq!(inherited(-1).unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 }

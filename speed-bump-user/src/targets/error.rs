@@ -3,7 +3,10 @@
 use std::{fmt, io};
 
 use super::{TargetKind, pattern::PatternError};
-use crate::units::{Nanos, NanosError};
+use crate::{
+    printable::Printable,
+    units::{Nanos, NanosError},
+};
 
 /// The most bytes a line may have, without its line end.
 pub const MAX_LINE_BYTES: usize = 4096;
@@ -87,18 +90,20 @@ pub struct LineErrors {
 impl LineErrors {
     /// How many are collected before the rest of the file is left alone.
     pub const MOST: usize = 20;
+
+    /// What is wrong, a line for each.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.errors.iter().map(LineError::to_string).collect();
+        if self.truncated {
+            lines.push(format!("stopped after {} errors; there may be more", Self::MOST));
+        }
+        lines
+    }
 }
 
 impl fmt::Display for LineErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, error) in self.errors.iter().enumerate() {
-            let line_end = if nth == 0 { "" } else { "\n" };
-            write!(f, "{line_end}{error}")?;
-        }
-        if self.truncated {
-            write!(f, "\nstopped after {} errors; there may be more", Self::MOST)?;
-        }
-        Ok(())
+        f.write_str(&self.lines().join("\n"))
     }
 }
 
@@ -246,9 +251,8 @@ struct Excerpt<'a>(&'a str);
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MOST: usize = 120;
-        for c in self.0.chars().take(MOST) {
-            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
-        }
-        if self.0.chars().nth(MOST).is_some() { f.write_str("…") } else { Ok(()) }
+        let excerpt: String = self.0.chars().take(MOST).collect();
+        let rest = if self.0.chars().nth(MOST).is_some() { "…" } else { "" };
+        write!(f, "{}{rest}", Printable(excerpt))
     }
 }

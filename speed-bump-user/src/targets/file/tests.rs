@@ -137,7 +137,7 @@ fn messages_name_file_line_text_and_what_was_expected() {
         ("*:f id=", "t.txt:1: `*:f id=`: bad id ``; expected a name of printable characters"),
         (
             "*:f id=\u{1b}[2J",
-            r"t.txt:1: `*:f id=\u{1b}[2J`: bad id `\u{1b}[2J`; expected a name of printable characters",
+            r"t.txt:1: `*:f id=\x1b[2J`: bad id `\x1b[2J`; expected a name of printable characters",
         ),
         ("*:f id=a id=b", "t.txt:1: `*:f id=a id=b`: `id` is given twice; expected it once"),
         (

@@ -1,0 +1,181 @@
+//! Text from outside, as a terminal may show it.
+//!
+//! Names of functions, files and processes, and whatever else a target wrote, may hold what a terminal obeys
+//! (escape sequences), what nobody sees (marks that turn a line around) and line breaks, by which one line
+//! passes for two. All that is printed, logged or drawn goes through here, a line at a time: what cannot be
+//! seen is written out, as `\x1b`, `\n` or `\u{202e}`. Text that has been through stays as it is. Reports as
+//! JSON are exact, and do not.
+
+use std::fmt::{self, Display, Write};
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// Displays a value as one line that can be seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Printable<T>(pub T);
+
+impl<T: Display> Display for Printable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Escaping(f), "{}", self.0)
+    }
+}
+
+/// A value as one line that can be seen.
+pub fn printable(text: impl Display) -> String {
+    Printable(text).to_string()
+}
+
+/// JSON text with everything in its strings visible, to be printed: the same values, otherwise written.
+pub fn printable_json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Line breaks are between values: those in strings are escaped already.
+        if c == '\n' || is_visible(c) {
+            shown.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a string cannot fail.
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        }
+    }
+    shown
+}
+
+struct Escaping<W>(W);
+
+impl<W: Write> Write for Escaping<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut shown = 0;
+        for (at, c) in text.char_indices().filter(|(_, c)| !is_visible(*c)) {
+            self.0.write_str(&text[shown..at])?;
+            match c {
+                '\n' => self.0.write_str("\\n")?,
+                '\r' => self.0.write_str("\\r")?,
+                '\t' => self.0.write_str("\\t")?,
+                '\0'..='\x7f' => write!(self.0, "\\x{:02x}", u32::from(c))?,
+                _ => write!(self.0, "{}", c.escape_unicode())?,
+            }
+            shown = at + c.len_utf8();
+        }
+        self.0.write_str(&text[shown..])
+    }
+}
+
+/// Whether a character can be seen, or belongs to one that can (accents, variants).
+pub fn is_visible(c: char) -> bool {
+    if c.is_ascii() {
+        return !c.is_ascii_control();
+    }
+    // Letters, symbols and accents by their class that show nothing (Default_Ignorable_Code_Point of Unicode,
+    // what the standard library prints of it; but for the variants of emoji).
+    let is_empty = matches!(
+        c,
+        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{3164}'
+            | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}'
+    );
+    // The standard library knows controls, formats, separators and what is not assigned. An accent is escaped
+    // unless it follows something.
+    let mut after_a_letter = [b'a'; 5];
+    let length = c.encode_utf8(&mut after_a_letter[1..]).len();
+    let text = std::str::from_utf8(&after_a_letter[..=length]).unwrap_or_default();
+    !is_empty && text.escape_debug().count() == 2
+}
+
+/// How many columns of a terminal a text takes.
+pub fn columns(text: &str) -> usize {
+    text.width()
+}
+
+/// The beginning of a text that takes no more columns than this, with `…` where something is left out.
+pub fn at_most(text: String, most: usize) -> String {
+    if columns(&text) <= most {
+        return text;
+    }
+    let mut taken = 0;
+    let fits = |c: &char| {
+        taken += c.width().unwrap_or_default();
+        taken < most
+    };
+    let mut short: String = text.chars().take_while(fits).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_seen_is_written_out() {
+        for (text, shown) in [
+            ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+            ("a\nb\r\tc\0\x7f", "a\\nb\\r\\tc\\x00\\x7f"),
+            ("\u{85}\u{9b}", "\\u{85}\\u{9b}"),
+            (
+                "\u{202e}\u{2066}\u{200b}\u{200d}\u{200f}\u{2028}\u{2029}\u{feff}\u{ad}",
+                "\\u{202e}\\u{2066}\\u{200b}\\u{200d}\\u{200f}\\u{2028}\\u{2029}\\u{feff}\\u{ad}",
+            ),
+            ("\u{e0041}\u{3164}\u{34f}", "\\u{e0041}\\u{3164}\\u{34f}"),
+        ] {
+            assert_eq!(printable(text), shown);
+        }
+    }
+
+    #[test]
+    fn what_can_be_seen_stays() {
+        for text in [
+            "",
+            "K.method (a.py:7)",
+            "\\x1b",
+            "naïve",
+            "cafe\u{301}",
+            "函数",
+            "имя",
+            "שם",
+            "→ … µ",
+            "❤\u{fe0f}",
+            "\u{fffd}",
+        ] {
+            assert_eq!(printable(text), text);
+        }
+    }
+
+    #[test]
+    fn json_keeps_its_values() {
+        for text in ["plain", "\x1b]0;t\x07\n\t", "\u{9b}\u{7f}\u{202e}\u{e0041}函数"] {
+            let shown = printable_json(&serde_json::to_string_pretty(&[text]).unwrap());
+            assert!(shown.chars().all(|c| c == '\n' || is_visible(c)), "{shown}");
+            assert_eq!(serde_json::from_str::<Vec<String>>(&shown).unwrap(), [text]);
+        }
+    }
+
+    #[test]
+    fn columns_are_those_of_a_terminal() {
+        for (text, width) in [("abc", 3), ("函数", 4), ("cafe\u{301}", 4), ("", 0)] {
+            assert_eq!(columns(text), width, "{text}");
+        }
+        assert_eq!(at_most("函数名".into(), 6), "函数名");
+        assert_eq!(at_most("函数名".into(), 5), "函数…");
+        assert_eq!(at_most("函数名".into(), 4), "函…");
+        assert_eq!(at_most("abc".into(), 2), "a…");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_becomes_a_line_that_can_be_seen(text in "(\\PC|.|\n|[\u{0}-\u{2fff}]){0,40}") {
+            let shown = printable(&text);
+            prop_assert!(shown.chars().all(is_visible));
+            prop_assert_eq!(printable(&shown), shown);
+        }
+
+        #[test]
+        fn a_shortened_text_fits(text in "\\PC{0,40}", most in 1_usize..30) {
+            prop_assert!(columns(&at_most(text, most)) <= most);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! A path that a report is written to, by what is there.
+//!
+//! A file, or nothing: the report is written beside it and renamed, so that a file is whole or the one
+//! before. A device or a FIFO stays what it is, and the report goes into it. A symbolic link is never
+//! followed: in a folder like /tmp anybody may have put it there. The names of our own descriptors are such
+//! links, and are known by name.
+
+use std::{
+    fs::{File, Metadata, Permissions},
+    io::{self, Write as _},
+    os::{
+        fd::{AsFd, RawFd},
+        unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
+    },
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{FileType, Gid, Mode, OFlags, Uid, fchown, fstat},
+    io::Errno,
+};
+
+use crate::printable::printable_json;
+
+/// How long a FIFO may be without a reader when the report is there.
+const PATIENCE_FOR_READERS: Duration = Duration::from_secs(5);
+/// Between two looks for one.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long a reader may take nothing, in seconds.
+const PATIENCE_WITH_READERS: i64 = 30;
+/// What a pipe takes without waiting once it takes anything (`PIPE_BUF`).
+const PART: usize = 4096;
+
+/// How a path is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// By renaming: a file, nothing, or a symbolic link, which is replaced.
+    File,
+    /// Into a FIFO.
+    Fifo,
+    /// Into a device that takes characters.
+    Device,
+}
+
+/// The number of one of our own descriptors, by the names that the system has for it.
+pub(super) fn descriptor_named(path: &Path) -> Option<RawFd> {
+    let path = path.to_str()?;
+    match path {
+        "/dev/stdout" => return Some(1),
+        "/dev/stderr" => return Some(2),
+        _ => {}
+    }
+    let own = format!("/proc/{}/fd/", std::process::id());
+    let folders = ["/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/", &own];
+    let number = folders.iter().find_map(|folder| path.strip_prefix(folder))?;
+    number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())?
+}
+
+/// Refuses a descriptor that is not open for writing.
+pub(super) fn check_descriptor(descriptor: impl AsFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(descriptor)?;
+    let mode = flags & OFlags::RWMODE;
+    let is_writable = (mode == OFlags::WRONLY || mode == OFlags::RDWR) && !flags.contains(OFlags::PATH);
+    is_writable.then_some(()).ok_or_else(|| Errno::BADF.into())
+}
+
+/// Tries whether a report can be written there.
+pub(super) fn check(path: &Path) -> io::Result<()> {
+    if place_of(path)? == Place::File {
+        tempfile::Builder::new().prefix(".speed-bump-").tempfile_in(folder(path))?;
+    }
+    Ok(())
+}
+
+/// Writes JSON to what is there now.
+pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
+    match place_of(path)? {
+        Place::File => write_whole(path, text.as_bytes()),
+        Place::Fifo => write_open(open_in_place(path, FileType::Fifo)?, text),
+        Place::Device => write_open(open_in_place(path, FileType::CharacterDevice)?, text),
+    }
+}
+
+/// Writes JSON to what is open, which may be a terminal.
+pub(super) fn write_open(to: impl AsFd, text: &str) -> io::Result<()> {
+    write_patiently(to, printable_json(text).as_bytes())
+}
+
+fn place_of(path: &Path) -> io::Result<Place> {
+    let itself = match path.symlink_metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::File),
+        Err(error) => return Err(error),
+    };
+    if !itself.file_type().is_symlink() {
+        return place_for(&itself);
+    }
+    // It is not followed, and what is no file is not worth its place.
+    match path.metadata().map(|metadata| (place_for(&metadata), metadata.is_file())) {
+        Ok((Ok(_), false)) => {
+            Err(unfit("it is a symbolic link to what is no file, and links are not followed"))
+        }
+        Ok((Err(error), _)) => Err(error),
+        Ok((Ok(_), true)) | Err(_) => Ok(Place::File),
+    }
+}
+
+fn place_for(metadata: &Metadata) -> io::Result<Place> {
+    let kind = metadata.file_type();
+    if kind.is_dir() {
+        Err(io::ErrorKind::IsADirectory.into())
+    } else if kind.is_fifo() {
+        Ok(Place::Fifo)
+    } else if kind.is_char_device() {
+        Ok(Place::Device)
+    } else if kind.is_block_device() {
+        Err(unfit("it is a disk, which the report would damage"))
+    } else if kind.is_socket() {
+        Err(unfit("it is a socket, which cannot be opened"))
+    } else {
+        Ok(Place::File)
+    }
+}
+
+fn unfit(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{why}; name a file, or - for standard output"))
+}
+
+/// Opens what is no file without creating, following or waiting for anything.
+fn open_in_place(path: &Path, kind: FileType) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let deadline = Instant::now() + PATIENCE_FOR_READERS;
+    let opened = loop {
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::NXIO) if kind == FileType::Fifo && Instant::now() < deadline => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            Err(Errno::NXIO) if kind == FileType::Fifo => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "it is a FIFO, and nobody opened it to read",
+                ));
+            }
+            opened => break opened?,
+        }
+    };
+    if FileType::from_raw_mode(fstat(&opened)?.st_mode) != kind {
+        return Err(unfit("another file came into its place"));
+    }
+    Ok(File::from(opened))
+}
+
+/// Writes in parts, each when there is room for it: nobody who does not read holds us up for ever.
+fn write_patiently(to: impl AsFd, mut text: &[u8]) -> io::Result<()> {
+    let limit = Timespec { tv_sec: PATIENCE_WITH_READERS, tv_nsec: 0 };
+    while !text.is_empty() {
+        match poll(&mut [PollFd::new(&to, PollFlags::OUT)], Some(&limit)) {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "its reader has stopped reading")),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match rustix::io::write(&to, &text[..text.len().min(PART)]) {
+            Ok(written) => text = &text[written..],
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file beside the path, and renames it. It takes mode and owner of the file whose place it takes.
+fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".speed-bump-").permissions(Permissions::from_mode(0o644));
+    let before = path.symlink_metadata().ok().filter(Metadata::is_file);
+    if before.is_some() {
+        builder.permissions(Permissions::from_mode(0o600));
+    }
+    let mut file = builder.tempfile_in(folder(path))?;
+    if let Some(before) = before {
+        // Where anybody may put files, it may be anybody's, who is given no say.
+        let is_ours = folder(path).metadata()?.mode() & 0o002 == 0;
+        let most = if is_ours { 0o777 } else { 0o644 };
+        if is_ours {
+            // Without the privilege it is ours from now on, as any new file.
+            let (owner, group) = (Uid::from_raw(before.uid()), Gid::from_raw(before.gid()));
+            let _ = fchown(file.as_file(), Some(owner), Some(group));
+        }
+        file.as_file().set_permissions(Permissions::from_mode(before.mode() & most))?;
+    }
+    file.write_all(text)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn our_descriptors_are_known_by_name() {
+        let own = format!("/proc/{}/fd/7", std::process::id());
+        for (path, number) in [
+            ("/dev/stdout", Some(1)),
+            ("/dev/stderr", Some(2)),
+            ("/dev/fd/63", Some(63)),
+            ("/proc/self/fd/3", Some(3)),
+            ("/proc/thread-self/fd/3", Some(3)),
+            (own.as_str(), Some(7)),
+            ("/dev/fd/", None),
+            ("/dev/fd/+3", None),
+            ("/dev/fd/3/x", None),
+            ("/dev/fd/99999999999", None),
+            ("/proc/1/fd/1", None),
+            ("/dev/null", None),
+        ] {
+            assert_eq!(descriptor_named(Path::new(path)), number, "{path}");
+        }
+    }
+
+    #[test]
+    fn places_are_what_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (file, fifo) = (at("file"), at("fifo"));
+        std::fs::write(&file, "").unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        symlink(&file, at("to_file")).unwrap();
+        symlink(&fifo, at("to_fifo")).unwrap();
+        symlink(at("nothing"), at("to_nothing")).unwrap();
+        assert_eq!(place_of(&at("new")).unwrap(), Place::File);
+        assert_eq!(place_of(&file).unwrap(), Place::File);
+        assert_eq!(place_of(&fifo).unwrap(), Place::Fifo);
+        assert_eq!(place_of(Path::new("/dev/null")).unwrap(), Place::Device);
+        assert_eq!(place_of(&at("to_file")).unwrap(), Place::File);
+        assert_eq!(place_of(&at("to_nothing")).unwrap(), Place::File);
+        for (path, word) in
+            [(at("to_fifo"), "symbolic link"), (at("socket"), "socket"), (at("."), "directory")]
+        {
+            let error = place_of(&path).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        assert_eq!(folder.path().read_dir().unwrap().count(), 6, "something was left or went");
+    }
+
+    #[test]
+    fn what_nobody_may_write_is_refused() {
+        let (reader, writer) = io::pipe().unwrap();
+        assert!(check_descriptor(&reader).is_err());
+        assert!(check_descriptor(&writer).is_ok());
+    }
+
+    #[test]
+    fn a_reader_that_went_is_an_error() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(write_patiently(&writer, b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn mode_and_owner_outlive_a_new_report() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        write(&path, "first").unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o133, 0);
+        for mode in [0o600, 0o664] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            write(&path, "second").unwrap();
+            assert_eq!(path.metadata().unwrap().mode() & 0o777, mode);
+        }
+        // In a folder of everybody's it could be anybody's who wants to write into it.
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
+        write(&path, "third").unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o644);
+        assert_eq!(std::fs::read(&path).unwrap(), b"third");
+    }
+}
