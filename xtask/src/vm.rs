@@ -184,6 +184,9 @@ impl Trial {
     ) -> Result<Self> {
         let kernel = kernel::ensure(series, update)?;
         let files = programs::files(&programs, built, job)?;
+        if let Some(module) = kernel.overlay() {
+            files.copy(&module, Path::new("/guest/overlay.ko"))?;
+        }
         if programs.iter().any(|program| program.engine == Engine::Kmod) {
             match module::ensure(series, &kernel, update) {
                 Ok(module) => programs::add_module(&files, &module)?,

@@ -52,8 +52,8 @@ pub enum Cause {
     Copied,
     /// It is not.
     #[error(
-        "the process maps the file shared with others, or its file system maps another file than it shows; the kernel \
-         probes neither: run the program from another file system"
+        "the process maps the file shared (MAP_SHARED), or has written over its code, or the file system maps another file \
+         than it shows; the kernel probes none of these: run the program from another file system"
     )]
     Unknown,
 }

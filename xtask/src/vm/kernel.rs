@@ -4,12 +4,16 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context as _, Result, bail};
 
 use super::places;
-use crate::debian::{self, Archive};
+use crate::{
+    debian::{self, Archive},
+    shell,
+};
 
 /// How the packages of kernels begin, and those for clouds end.
 const IMAGE: &str = "linux-image-";
@@ -66,6 +70,13 @@ pub(crate) struct Kernel {
     pub(crate) image: PathBuf,
 }
 
+impl Kernel {
+    /// The module of overlayfs, where it was fetched with the kernel.
+    pub(crate) fn overlay(&self) -> Option<PathBuf> {
+        Some(self.image.with_file_name(overlay_of(&self.release))).filter(|module| module.is_file())
+    }
+}
+
 /// Fetches a series' newest kernel, unless one is there; with `update` in any case.
 pub(crate) fn ensure(series: &Series, update: bool) -> Result<Kernel> {
     let folder = places::kernel(series);
@@ -96,9 +107,30 @@ fn fetch(series: &Series, folder: &Path) -> Result<Kernel> {
     for entry in fs::read_dir(folder)?.flatten().filter(|entry| release_of(&entry.path()).is_some()) {
         fs::remove_file(entry.path())?;
     }
+    keep_overlay(work.path(), folder, release)?;
     let image = folder.join(format!("{PREFIX}{release}"));
     fs::rename(&unpacked, &image).with_context(|| format!("cannot move to {}", image.display()))?;
     Ok(Kernel { release: release.to_owned(), image })
+}
+
+/// Keeps the module of overlayfs, which these kernels have not built in, beside the image.
+fn keep_overlay(unpacked: &Path, folder: &Path, release: &str) -> Result<()> {
+    for modules in ["lib/modules", "usr/lib/modules"] {
+        let module = unpacked.join(modules).join(release).join("kernel/fs/overlayfs/overlay.ko");
+        let packed = module.with_extension("ko.xz");
+        if packed.is_file() {
+            shell::output(Command::new("xz").arg("--decompress").arg(&packed))?;
+        }
+        if module.is_file() {
+            fs::rename(&module, folder.join(overlay_of(release)))
+                .with_context(|| format!("cannot move {}", module.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn overlay_of(release: &str) -> String {
+    format!("overlay-{release}.ko")
 }
 
 /// The package of the newest kernel of a version.
