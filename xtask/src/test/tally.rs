@@ -154,6 +154,9 @@ impl fmt::Display for Tally {
         if self.broken {
             writeln!(f, "cargo test failed without a failed test: see above")?;
         }
+        if self.passed == 0 && self.failed == 0 {
+            writeln!(f, "no test has run to its end, which is no success")?;
+        }
         for name in &self.failures {
             writeln!(f, "FAILED {name}")?;
         }
@@ -336,6 +339,7 @@ mod tests {
 
     #[test]
     fn running_nothing_is_no_success() {
-        assert!(!tally("", "", true).is_success());
+        let tally = tally("", "", true);
+        assert!(!tally.is_success() && tally.to_string().starts_with("no test has run"), "{tally}");
     }
 }
