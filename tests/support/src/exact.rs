@@ -153,12 +153,12 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
 
     /// A delay of milliseconds.
     pub fn long(&mut self, delay_ns: u64) -> Result<Measured> {
-        let rounds = self.rounds(delay_ns)?;
+        let rounds = self.rounds(delay_ns, Groups::LONG)?;
         self.session(delay_ns, rounds, Groups::LONG)
     }
 
     fn middle(&mut self, delay_ns: u64) -> Result<Measured> {
-        let rounds = self.rounds(delay_ns)?;
+        let rounds = self.rounds(delay_ns, Groups::SHORT)?;
         let sessions = (0..SESSIONS).map(|_| self.session(delay_ns, rounds, Groups::SHORT));
         let mut sessions = sessions.collect::<Result<Vec<_>>>()?;
         sessions.sort_by_key(|session| session.times.least_ns);
@@ -176,13 +176,13 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
     }
 
     /// The rounds that take a function the part of a delay that is its own work.
-    fn rounds(&mut self, delay_ns: u64) -> Result<u64> {
+    fn rounds(&mut self, delay_ns: u64, groups: Groups) -> Result<u64> {
         const TRIAL: u64 = 1_000;
         let own_ns = delay_ns / OWN_PART;
-        let [none, trial] = [0, TRIAL].map(|rounds| self.time(rounds, Groups::SHORT));
+        let [none, trial] = [0, TRIAL].map(|rounds| self.time(rounds, groups));
         let (none, trial) = (none?.least_ns, trial?.least_ns);
         let rounds = own_ns.saturating_sub(none) * TRIAL / (trial.saturating_sub(none)).max(1);
-        let taken = self.time(rounds, Groups::SHORT)?.least_ns;
+        let taken = self.time(rounds, groups)?.least_ns;
         let allowed = own_ns / 2..=own_ns * 3 / 2;
         ensure!(allowed.contains(&taken), "{rounds} rounds take {taken} ns, not {allowed:?} ns");
         Ok(rounds)
