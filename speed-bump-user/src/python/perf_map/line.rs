@@ -150,6 +150,19 @@ mod tests {
         assert_eq!(lines(&[&in_one]), []);
     }
 
+    #[test]
+    fn no_more_than_a_line_is_kept() {
+        let (mut lines, mut entries) = (Lines::default(), Vec::new());
+        for piece in
+            [LINE_LIMIT - 3, 1, 1, 1, 1, 7, LINE_LIMIT, LINE_LIMIT, 5].map(|length| vec![b'x'; length])
+        {
+            lines.push(&piece, &mut entries);
+            assert!(lines.partial.len() <= LINE_LIMIT, "{}", lines.partial.len());
+        }
+        lines.push(b"\n7f10 b py::g:/a.py\n", &mut entries);
+        assert_eq!(entries.len(), 1);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_in_any_pieces_give_the_same(

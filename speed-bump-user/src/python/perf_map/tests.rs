@@ -59,6 +59,26 @@ fn entries_come_once_as_the_file_grows() {
 }
 
 #[test]
+fn what_was_read_is_not_read_again_as_the_file_grows() {
+    let mut fixture = Fixture::new();
+    fixture.append("1000 b py::a:/x.py\n");
+    assert_eq!(fixture.poll(), ["a"]);
+    fixture.append("1010 b py::");
+    let never = || -> io::Result<Vec<_>> { unreachable!("no line has ended") };
+    assert!(fixture.follower.poll(never).unwrap().is_empty());
+}
+
+#[test]
+fn one_poll_reads_no_more_than_its_limit() {
+    let mut fixture = Fixture::new();
+    fixture.append("");
+    fs::OpenOptions::new().write(true).open(fixture.map()).unwrap().set_len(POLL_LIMIT).unwrap();
+    fixture.append("\n1000 b py::a:/x.py\n");
+    assert!(fixture.poll().is_empty());
+    assert_eq!(fixture.poll(), ["a"]);
+}
+
+#[test]
 fn the_last_line_of_an_address_wins() {
     let mut fixture = Fixture::new();
     fixture.append("1000 b py::old:/x.py\n1010 b py::b:/x.py\n1000 b py::new:/x.py\n");
