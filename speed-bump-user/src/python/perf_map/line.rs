@@ -151,6 +151,18 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_line_is_read_however_it_comes() {
+        for (length, count) in [(LINE_LIMIT, 1), (LINE_LIMIT + 1, 0)] {
+            let mut line = b"7f00 b py::f:/".to_vec();
+            line.resize(length, b'x');
+            let (half, rest) = line.split_at(length / 2);
+            assert_eq!(lines(&[&line, b"\n"]).len(), count, "{length}");
+            assert_eq!(lines(&[&[&line, b"\n".as_slice()].concat()]).len(), count, "{length}");
+            assert_eq!(lines(&[half, rest, b"\n"]).len(), count, "{length}");
+        }
+    }
+
+    #[test]
     fn no_more_than_a_line_is_kept() {
         let (mut lines, mut entries) = (Lines::default(), Vec::new());
         for piece in
