@@ -38,7 +38,14 @@ fn inject_with(program: &Program, meanwhile: &(dyn Fn() + Sync)) -> Result<Injec
         Ok(())
     };
     let interpreters = support::interpreters(&program.process);
-    inject(&program.process, support::image(), &interpreters, &mut fill, Limits::default())
+    inject(
+        &program.process,
+        &program.process.program()?,
+        support::image(),
+        &interpreters,
+        &mut fill,
+        Limits::default(),
+    )
 }
 
 fn takes_the_helper(program: &Program) {

@@ -49,7 +49,7 @@ fn beside_upstream(folder: &Path, pid: i32, targets: &str, flags: &[&str]) -> (O
     let tool = speed_bump_testing::session::command(own.path(), pid, targets, &with(flags)).unwrap();
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", PLACE]).arg(folder).arg(tool.get_program()).args(tool.get_args());
-    said(command.output().unwrap())
+    said(&mut command)
 }
 
 #[test]

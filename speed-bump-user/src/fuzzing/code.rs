@@ -37,7 +37,8 @@ pub fn site(bytes: &[u8]) {
     let got = near(input.short());
     let (entry, size) = (near(u16::from(input.byte())), u64::from(input.short()));
     let segment = CodeSegment { address: base, bytes: input.0 };
-    let map = CodeMap::new([segment], symbols, landing_pads).with_got([got.0..got.0.saturating_add(64)]);
+    let map = CodeMap::new([segment], symbols, landing_pads)
+        .with_got(std::iter::once(got.0..got.0.saturating_add(64)));
     for shadow_stack in [false, true] {
         let function = FunctionCode { map: &map, entry, size: Some(size), shadow_stack };
         let Ok(analysis) = site::analyse(&function) else { continue };

@@ -121,7 +121,7 @@ pub fn python_elf(bytes: &[u8]) {
         return;
     }
     interpreter::identify(&file, Path::new("libpython3.8.so.1.0")).ok();
-    if let Ok(code) = CodeFile::map(&file) {
-        code.code().ok();
+    if let Ok(elf) = ElfFile::from_file(file, "fuzz") {
+        CodeFile::new(elf).code().ok();
     }
 }

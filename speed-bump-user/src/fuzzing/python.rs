@@ -15,9 +15,10 @@ use tempfile::TempDir;
 
 use super::Input;
 use crate::{
+    bounds::Budget,
     python::{
         helper::{Block, NewFunctions, Room, block::Contents, words},
-        perf_map::PerfMapFollower,
+        perf_map::{FOLLOWED_BY_ALL, PerfMapFollower},
         root::ProcessRoot,
         source::SourceIndex,
         trampoline::Trampolines,
@@ -37,7 +38,11 @@ pub fn control_block(bytes: &[u8]) {
         command: Command::Run,
         signals: &[(50, Nanos(1))],
     };
-    let Ok(file) = rustix::fs::memfd_create("fuzz", MemfdFlags::CLOEXEC).map(File::from) else { return };
+    let Ok(file) =
+        rustix::fs::memfd_create("fuzz", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map(File::from)
+    else {
+        return;
+    };
     let Ok(theirs) = file.try_clone() else { return };
     if contents.write(&file).is_err() {
         return;
@@ -124,7 +129,7 @@ fn perf_map_below(root: &TempDir, bytes: &[u8]) {
     }
     let Ok(process_root) = ProcessRoot::at(root.path()) else { return };
     let user = rustix::process::getuid().as_raw();
-    let mut follower = PerfMapFollower::new(process_root, 7, &[user]);
+    let mut follower = PerfMapFollower::new(process_root, 7, &[user], &Budget::new(FOLLOWED_BY_ALL));
     let mut trampolines = Trampolines::default();
     let mut input = Input(bytes);
     while !input.is_empty() {

@@ -231,7 +231,7 @@ fn check_place(path: &Path, started: &[(&'static str, PathBuf)]) -> Result<(), U
     if let Some(inside) = inside.filter(|_| path.components().any(|part| part.as_os_str() == "root")) {
         return check_place(&Path::new("/").join(inside), started);
     }
-    if SYSTEM.iter().any(|folder| below(&folder)) && !path.starts_with(LOCAL) {
+    if SYSTEM.iter().any(below) && !path.starts_with(LOCAL) {
         return Err(UpstreamRefusal::System { file: path.to_owned() });
     }
     // Its own libraries lie somewhere near: below /opt/NAME, say.
@@ -276,7 +276,7 @@ fn programs_that_the_kernel_starts() -> Vec<(&'static str, PathBuf)> {
 fn program_of(setting: &str) -> Option<PathBuf> {
     let command = setting.trim();
     let program = command.strip_prefix('|').unwrap_or(command).split_ascii_whitespace().next()?;
-    let is_program = program.starts_with('/') && !(setting.contains('%') && !command.starts_with('|'));
+    let is_program = program.starts_with('/') && (command.starts_with('|') || !setting.contains('%'));
     is_program.then(|| PathBuf::from(program))
 }
 

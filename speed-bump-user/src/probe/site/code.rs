@@ -337,7 +337,7 @@ mod tests {
         let handled = [20, 0, 0, 0, 24, 0, 0, 0, 0, 0x20, 0, 0, 0x30, 0, 0, 0, 4, 0, 0x50, 0, 0, 0, 0, 0];
         let section = [&plain, function.as_slice(), &with_handlers, &handled, &[0; 4]].concat();
         let found = |bytes: &[u8]| LandingPads::of_eh_frame(bytes, VirtualAddress(0x9000));
-        assert_eq!(found(&section), LandingPads::Of(vec![0x2000..0x2030]));
+        assert_eq!(found(&section), LandingPads::Of(std::iter::once(0x2000..0x2030).collect()));
         assert_eq!(found(&[&plain, function.as_slice(), &[0; 4]].concat()), LandingPads::Of(Vec::new()));
         // Cut short, or of a description that is not there.
         assert_eq!(found(&section[..section.len() - 8]), LandingPads::Anywhere);
