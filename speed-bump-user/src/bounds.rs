@@ -1,22 +1,24 @@
 //! How much is taken from a target at most.
 //!
-//! The loader runs as root, and what it reads of a process was written by whoever owns that: names, tables, maps, lists. Bounds
-//! that several readers share are here, each with its reason; those of one format are beside its reader. What is beyond a bound
-//! is left out and told, once.
+//! The loader runs as root, and what it reads of a process was written by whoever owns that: names, tables,
+//! maps, lists. Bounds that several readers share are here, each with its reason; those of one format are
+//! beside its reader. What is beyond a bound is left out and told, once.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Bytes of one name: of a function, of a file, of a symbol. Paths have no more (`PATH_MAX`, include/uapi/linux/limits.h).
+/// Bytes of one name: of a function, of a file, of a symbol. Paths have no more (`PATH_MAX`,
+/// include/uapi/linux/limits.h).
 pub const NAME_BYTES: usize = 4_096;
 /// Bytes of the names that one process tells while a session runs. The control block has room for as many.
 pub const NAMES_OF_PROCESS: usize = 8 << 20;
-/// Bytes of the names that a session keeps of functions that appear after the attach: 100,000 functions with 160 bytes each, and
-/// as much again.
+/// Bytes of the names that a session keeps of functions that appear after the attach: 100,000 functions with
+/// 160 bytes each, and as much again.
 pub const NAMES_OF_SESSION: usize = 32 << 20;
-/// Bytes of what is planned for one process: 100,000 functions with 1,300 bytes of names, path and site each. One file has half.
+/// Bytes of what is planned for one process: 100,000 functions with 1,300 bytes of names, path and site each.
+/// One file has half.
 pub const PLAN_BYTES: usize = 128 << 20;
 
 /// The start of a text, at most so many bytes of it, and whether that is all.

@@ -6,11 +6,12 @@
 //!
 //! # Files that change under us
 //!
-//! The files belong to production processes, may be gigabytes, and may be rewritten in place while we
-//! read. They are therefore not mapped: a file truncated under a mapping ends its reader with SIGBUS.
-//! Headers and the tables that a question needs (symbols, strings, notes, relocations) are copied with
-//! `pread`, each bounded by the size of the file and by [`TABLE_LIMIT`]; the rest is never read. The cost
-//! follows the number of symbols, not the size of the file, just as it would with a mapping.
+//! The files belong to production processes, may be gigabytes, and may be rewritten in place while we read.
+//! They are therefore not mapped: a file truncated under a mapping ends its reader with SIGBUS. Headers and
+//! the tables that a question needs (symbols, strings, notes, relocations) are copied with `pread`, each
+//! bounded by the size of the file and by [`TABLE_LIMIT`], and all together by what the file has on disk,
+//! since a sparse file can claim any size; the rest is never read. The cost follows the number of symbols,
+//! not the size of the file, just as it would with a mapping.
 //!
 //! # Where things are
 //!

@@ -417,8 +417,8 @@ fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], children: bool) -> C
     }
 }
 
-/// Bytes of the names of functions: of those that are planned in the processes and, once more, in their children; and of others
-/// that appear later.
+/// Bytes of the names of functions: of those that are planned in the processes and, once more, in their
+/// children; and of others that appear later.
 fn room_for_names(roots: &[(Process, Plan)]) -> usize {
     let planned = roots.iter().flat_map(|(_, plan)| &plan.functions);
     let planned: usize = planned.map(|function| bytes_of(&function.selected)).sum();

@@ -1,5 +1,5 @@
-//! System calls that want care: `bpf(2)` programs and links, uprobe perf events, `ptrace(2)`, `fork(2)`, futexes,
-//! mappings, and opening files in other processes' roots.
+//! System calls that want care: `bpf(2)` programs and links, uprobe perf events, `ptrace(2)`, `fork(2)`,
+//! futexes, mappings, and opening files in other processes' roots.
 //!
 //! Everything here takes and returns owned file descriptors; nothing knows of targets or sessions.
 

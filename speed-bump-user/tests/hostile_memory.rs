@@ -1,5 +1,5 @@
-//! Targets of another user that claim much, write much, and cut the files that they run: the loader keeps to its bounds,
-//! ends on time, and says what it left out.
+//! Targets of another user that claim much, write much, and cut the files that they run: the loader keeps to
+//! its bounds, ends on time, and says what it left out.
 
 #![allow(clippy::unwrap_used)]
 

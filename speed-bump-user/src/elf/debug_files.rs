@@ -98,7 +98,8 @@ fn belongs(
     }
 }
 
-/// Largest debug file of which a checksum is made, in bytes: that takes seconds. What has a build id needs none.
+/// Largest debug file of which a checksum is made, in bytes: that takes seconds. What has a build id needs
+/// none.
 const CHECKED_LIMIT: u64 = 4 << 30;
 
 /// CRC-32 of the whole file, as `.gnu_debuglink` has it.

@@ -88,7 +88,8 @@ pub enum ElfErrorKind {
     },
     /// All that is read of it together is more than a file with so little on disk can hold.
     #[error(
-        "its tables up to the {what} claim {size} bytes, more than the {limit} that are read of a file with so little on disk"
+        "its tables up to the {what} claim {size} bytes, more than the {limit} that are read of a file \
+         with so little on disk"
     )]
     Sparse {
         /// The table at which it is too much.

@@ -145,7 +145,8 @@ impl ElfFile {
         Ok(file)
     }
 
-    /// Checks everything that the first 64 bytes tell. Returns the machine, and whether it is linked for one address.
+    /// Checks everything that the first 64 bytes tell. Returns the machine, and whether it is linked for one
+    /// address.
     fn check_header(&self) -> Result<(Machine, bool), ElfError> {
         let available = usize::try_from(self.length.min(HEADER_BYTES)).unwrap_or(0);
         let mut bytes = [0; HEADER_BYTES as usize];
@@ -289,7 +290,8 @@ impl<'s> FileCache<'s> {
         &self.cache
     }
 
-    /// That a table which lies within the file is not too large, neither alone nor with those that were read before it.
+    /// That a table which lies within the file is not too large, neither alone nor with those that were read
+    /// before it.
     pub(super) fn check_size(
         &self,
         file: &ElfFile,

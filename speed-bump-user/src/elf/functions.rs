@@ -17,8 +17,8 @@ use crate::{
     units::{FileOffset, VirtualAddress},
 };
 
-/// Symbols of one file that are taken up, with those of its debug files: twenty times as many as the largest libraries have that
-/// this is made for. Each takes some 200 bytes.
+/// Symbols of one file that are taken up, with those of its debug files: twenty times as many as the largest
+/// libraries have that this is made for. Each takes some 200 bytes.
 const SYMBOLS_LIMIT: usize = 1 << 20;
 /// Bytes of their names. Symbols may share the bytes of a name in the file, but not here.
 const NAMES_LIMIT: usize = 128 << 20;
@@ -287,7 +287,8 @@ impl<'f> Collector<'f> {
         }
         if self.too_many > 0 {
             self.warnings.push(format!(
-                "{path}: {} symbols are left out: at most {SYMBOLS_LIMIT} are read of a file, and {} MiB of their names",
+                "{path}: {} symbols are left out: at most {SYMBOLS_LIMIT} are read of a file, and {} MiB of \
+                 their names",
                 self.too_many,
                 NAMES_LIMIT >> 20
             ));

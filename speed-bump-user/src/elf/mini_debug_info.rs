@@ -7,8 +7,8 @@ use super::{
     file::ElfFile,
 };
 
-/// Largest unpacked size that is accepted, in bytes; the largest known (libLLVM's) is a third of it. Unpacking takes three times
-/// as much.
+/// Largest unpacked size that is accepted, in bytes; the largest known (libLLVM's) is a third of it.
+/// Unpacking takes three times as much.
 const UNPACKED_LIMIT: u64 = 64 << 20;
 
 /// Unpacks the contents of the section.

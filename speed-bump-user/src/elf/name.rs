@@ -107,7 +107,8 @@ impl SymbolName {
     }
 
     /// Everything that a user may write for this name: plain, with its version, demangled. The later, dearer
-    /// forms are made only when the iterator gets there. They are not kept: short names can have very long forms.
+    /// forms are made only when the iterator gets there. They are not kept: short names can have very long
+    /// forms.
     pub fn candidates(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let plain = std::iter::once(Cow::Borrowed(&*self.text));
         // `flat_map` over a single element defers the demangling.

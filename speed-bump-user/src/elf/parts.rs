@@ -1,4 +1,5 @@
-//! Single parts of a file, for who asks for more than its functions: raw symbols, sections by name, bytes by address.
+//! Single parts of a file, for who asks for more than its functions: raw symbols, sections by name, bytes by
+//! address.
 
 use std::ops::Range;
 

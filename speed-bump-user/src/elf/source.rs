@@ -11,10 +11,11 @@ use std::{
 
 use object::read::{ReadCache, ReadCacheOps};
 
-/// The largest table that is read, in bytes: the names of a million functions with 250 each. The largest known, of browsers with
-/// all their symbols, are half of it.
+/// The largest table that is read, in bytes: the names of a million functions with 250 each. The largest
+/// known, of browsers with all their symbols, are half of it.
 pub const TABLE_LIMIT: u64 = 256 << 20;
-/// What is read of any file for one question, in bytes, however little of it is on disk: file systems that compress say less.
+/// What is read of any file for one question, in bytes, however little of it is on disk: file systems that
+/// compress say less.
 const ALWAYS_READ: u64 = 16 << 20;
 /// How much more may be read than what is on disk. A sparse file can claim any size.
 const MORE_THAN_ON_DISK: u64 = 8;

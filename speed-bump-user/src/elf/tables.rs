@@ -43,7 +43,8 @@ const DYNAMIC_LIMIT: u64 = 1 << 20;
 const NOTES_LIMIT: u64 = 1 << 20;
 /// Bytes of a build id; linkers write 16 or 20.
 const BUILD_ID_LIMIT: usize = 64;
-/// Bytes of the tables of versions, defined and needed: 2,000 versions. What they chain is walked, so that time is bounded too.
+/// Bytes of the tables of versions, defined and needed: 2,000 versions. What they chain is walked, so that
+/// time is bounded too.
 const VERSIONS_LIMIT: u64 = 64 << 10;
 
 /// Headers of a file, and access to what they point at.

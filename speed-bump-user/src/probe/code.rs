@@ -1,8 +1,8 @@
 //! The code of a file that is held open, as the choice of sites wants it.
 //!
-//! The file is read piece by piece, and not mapped: whoever may write it may cut it, and what touches memory beyond its end dies
-//! of SIGBUS. A piece that can no longer be read is an error of the whole file ([`CodeFile::check`]), since a branch that was
-//! not seen could make a site look safe.
+//! The file is read piece by piece, and not mapped: whoever may write it may cut it, and what touches memory
+//! beyond its end dies of SIGBUS. A piece that can no longer be read is an error of the whole file
+//! ([`CodeFile::check`]), since a branch that was not seen could make a site look safe.
 
 use std::{cell::OnceCell, ops::Range};
 

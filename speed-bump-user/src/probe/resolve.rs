@@ -31,7 +31,8 @@ use crate::{
 };
 use native::FileSelection;
 
-/// Files of which it is remembered what the targets select, each of which is held open. A process can map new ones for ever.
+/// Files of which it is remembered what the targets select, each of which is held open. A process can map new
+/// ones for ever.
 const FILES_KNOWN: usize = 512;
 /// Files of which it is remembered whether they hold an interpreter.
 const INTERPRETERS_KNOWN: usize = 65_536;
@@ -182,7 +183,8 @@ impl Resolver {
         match self.selection(process, mapped, shadow_stack) {
             Ok(selection) if !plan.take_room(selection.bytes()) => {
                 let text = format!(
-                    "nothing is selected in {path}: the targets select too much with what is selected in other files; narrow them"
+                    "nothing is selected in {path}: the targets select too much with what is selected in other \
+                     files; narrow them"
                 );
                 plan.remarks.extend(
                     self.native_targets_of(&path)

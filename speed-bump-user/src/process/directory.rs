@@ -19,10 +19,11 @@ use rustix::{
 use super::{ProcessError, status::Status};
 use crate::units::Pid;
 
-/// Bytes of `maps`: a process has at most 65,530 mappings unless root says otherwise (vm.max_map_count), whose lines have some
-/// 120 bytes. Names of 4 KiB would make it 270 MiB.
+/// Bytes of `maps`: a process has at most 65,530 mappings unless root says otherwise (vm.max_map_count),
+/// whose lines have some 120 bytes. Names of 4 KiB would make it 270 MiB.
 const MAPS_LIMIT: u64 = 32 << 20;
-/// Bytes of any other file: lists of children with 130,000, `status` with the 65,536 groups that one can be in.
+/// Bytes of any other file: lists of children with 130,000, `status` with the 65,536 groups that one can be
+/// in.
 const FILE_LIMIT: u64 = 1 << 20;
 
 /// An open /proc/PID.

@@ -165,8 +165,8 @@ pub enum ProcessError {
     },
     /// A file below /proc/PID is longer than is read of it.
     #[error(
-        "/proc/{pid}/{file} is longer than is read of it: the process has far more mappings, or files with far longer names, than \
-         programs have"
+        "/proc/{pid}/{file} is longer than is read of it: the process has far more mappings, or files with far longer names, \
+         than programs have"
     )]
     TooLarge {
         /// The PID asked for.

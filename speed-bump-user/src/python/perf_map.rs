@@ -28,15 +28,18 @@ use crate::{
 
 /// Bytes of the file that one poll reads at most: some 10,000 entries.
 const POLL_LIMIT: u64 = 1 << 20;
-/// Entries that one poll takes up: where lines are short, these end it. What is done for each takes microseconds.
+/// Entries that one poll takes up: where lines are short, these end it. What is done for each takes
+/// microseconds.
 const POLL_ENTRIES: usize = 8_192;
 /// Bytes read at once: at most 4,681 entries.
 const CHUNK: usize = 64 << 10;
-/// Trampolines of one process that are followed: twice as many as programs have code objects that this is made for.
+/// Trampolines of one process that are followed: twice as many as programs have code objects that this is
+/// made for.
 pub const FOLLOWED: usize = 262_144;
 /// Trampolines of all processes that are followed. What is remembered of each takes 32 bytes.
 pub const FOLLOWED_BY_ALL: usize = 4 * FOLLOWED;
-/// Bytes of names that are taken up where the whole file is wanted at once: those of 100,000 functions are half of it.
+/// Bytes of names that are taken up where the whole file is wanted at once: those of 100,000 functions are
+/// half of it.
 const LISTED_BYTES: usize = 32 << 20;
 /// How long a file is read that is wanted as a whole: the process may write faster than we read.
 const LISTING: Duration = Duration::from_secs(5);
@@ -82,8 +85,8 @@ pub struct PerfMapFollower {
     path: PathBuf,
     owners: Vec<u32>,
     open: Option<OpenMap>,
-    /// What was handed out, as hashes by address: an entry that is merely repeated is not news. The hashes are keyed, so that
-    /// nobody can have two agree.
+    /// What was handed out, as hashes by address: an entry that is merely repeated is not news. The hashes
+    /// are keyed, so that nobody can have two agree.
     known: HashMap<u64, u64>,
     keys: RandomState,
     /// The room that it takes.
@@ -126,8 +129,8 @@ impl PerfMapFollower {
     /// the file was read, so that no trampoline is younger than the answer; entries outside were left by a
     /// dead process of the same id (the file is only ever appended to) and are dropped.
     ///
-    /// One poll reads at most 1 MiB; what is beyond is left to the next ([`is_behind`](Self::is_behind)). An error loses no
-    /// entry that a later poll could read.
+    /// One poll reads at most 1 MiB; what is beyond is left to the next ([`is_behind`](Self::is_behind)). An
+    /// error loses no entry that a later poll could read.
     ///
     /// # Errors
     /// The file is not to be trusted or not readable, or `executable` failed.

@@ -24,8 +24,8 @@ use tree_sitter::{ParseOptions, Parser};
 
 use super::{root::ProcessRoot, version::PythonVersion};
 
-/// The largest source file that is read, in bytes; the largest of the standard library has 700 KB. The syntax tree of a text that is
-/// made for it takes 350 times as much.
+/// The largest source file that is read, in bytes; the largest of the standard library has 700 KB. The syntax
+/// tree of a text that is made for it takes 350 times as much.
 pub const SOURCE_LIMIT: u64 = 1 << 20;
 /// The longest time that one file is parsed: text made for it can keep any lenient parser busy.
 const PARSE_LIMIT: Duration = Duration::from_secs(2);

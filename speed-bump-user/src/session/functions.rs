@@ -75,8 +75,8 @@ impl FunctionTable {
         }
     }
 
-    /// Says which function a number of a range is; a number outside it is passed over. `false` where there is no room for its
-    /// name.
+    /// Says which function a number of a range is; a number outside it is passed over. `false` where there is
+    /// no room for its name.
     pub fn name(&mut self, range: FunctionRange, number: u32, function: SelectedFunction) -> bool {
         if number >= range.count {
             return true;

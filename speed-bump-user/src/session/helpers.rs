@@ -40,8 +40,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub(super) const NO_PYTHON: [Room; 1] = [Room { functions: 1 }];
 
 /// Told where the names of a helper's functions are more than a session keeps.
-const NO_ROOM_FOR_NAMES: &str = "the names of functions take more room than a session has for them: some functions are left out of the \
-                                 report, and delayed all the same";
+const NO_ROOM_FOR_NAMES: &str = "the names of functions take more room than a session has for them: some \
+                                 functions are left out of the report, and delayed all the same";
 
 /// Which helper, in the order of their coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -157,11 +157,14 @@ impl Session {
 
     fn is_behind(&self, pid: Pid) -> bool {
         let follower = self.covered.get(&pid).and_then(|covered| covered.python.as_ref());
-        matches!(follower.map(|follower| &follower.way), Some(Way::PerfMap { follower: Some(map), .. }) if map.is_behind())
+        match follower.map(|follower| &follower.way) {
+            Some(Way::PerfMap { follower: Some(map), .. }) => map.is_behind(),
+            _ => false,
+        }
     }
 
-    /// Takes up what is new in perf maps, in turn, and no longer than some time: whoever writes much does not keep the session
-    /// from what else there is to do.
+    /// Takes up what is new in perf maps, in turn, and no longer than some time: whoever writes much does not
+    /// keep the session from what else there is to do.
     pub(super) fn poll_python(&mut self) {
         let began = Instant::now();
         let first = self.python.turn.take().unwrap_or_else(Pid::own);
@@ -340,8 +343,8 @@ impl Session {
         };
         if unparsed {
             self.warn(format!(
-                "{file}: its functions are told by their plain names, as it is too large, or takes too long with \
-                 those before it"
+                "{file}: its functions are told by their plain names, as it is too large, or takes too \
+                 long with those before it"
             ));
         }
         if let Some(ambiguous) = ambiguous {

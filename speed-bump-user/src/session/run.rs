@@ -122,8 +122,8 @@ impl Listen {
     }
 }
 
-/// Takes up what the ring buffer holds, and no more than it can hold at once: processes can bring about events faster than they
-/// are taken up. What is left is for the next turn.
+/// Takes up what the ring buffer holds, and no more than it can hold at once: processes can bring about
+/// events faster than they are taken up. What is left is for the next turn.
 fn drain(events: &mut Option<AsyncFd<RingBuf<MapData>>>, session: &mut Session) {
     let Some(events) = events else { return };
     let events = events.get_mut();

@@ -1,5 +1,5 @@
-//! What went wrong without ending a session, each told once, and not for ever: targets can bring about as many warnings as they
-//! like.
+//! What went wrong without ending a session, each told once, and not for ever: targets can bring about as
+//! many warnings as they like.
 
 use std::{
     collections::HashSet,

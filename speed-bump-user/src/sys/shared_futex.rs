@@ -4,8 +4,8 @@ use std::{fs::File, io, sync::atomic::AtomicU32};
 
 use super::unread_map::UnreadMap;
 
-/// The first bytes of a shared file, mapped only so that futexes there have an address in this process: the kernel looks a
-/// futex up by it, without the danger that touching the memory has.
+/// The first bytes of a shared file, mapped only so that futexes there have an address in this process: the
+/// kernel looks a futex up by it, without the danger that touching the memory has.
 #[derive(Debug)]
 pub struct FutexPage {
     map: UnreadMap,
@@ -29,8 +29,8 @@ impl FutexPage {
         if !fits || !offset.is_multiple_of(align_of::<AtomicU32>()) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: the kernel takes the address as a name, and neither reads nor writes there (futex(2), FUTEX_WAKE); what is
-        // not mapped is an error.
+        // SAFETY: the kernel takes the address as a name, and neither reads nor writes there (futex(2),
+        // FUTEX_WAKE); what is not mapped is an error.
         let woken = unsafe {
             libc::syscall(libc::SYS_futex, self.map.address() + offset, libc::FUTEX_WAKE, i32::MAX)
         };

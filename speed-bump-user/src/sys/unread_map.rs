@@ -1,7 +1,7 @@
 //! Mappings that nobody reads or writes: they give a place in a file an address in this process.
 //!
-//! Whoever may write the file may cut it, and what touches memory beyond its end dies of SIGBUS. So there is no way to that
-//! memory here.
+//! Whoever may write the file may cut it, and what touches memory beyond its end dies of SIGBUS. So there is
+//! no way to that memory here.
 
 use std::{io, os::fd::AsFd};
 

@@ -2,7 +2,8 @@
 
     control_block.py RECORDS FIELD=OFFSET…
 
-FIELD is a field of `ControlBlock` (speed-bump-abi/src/control_block.rs). Each name is as long as the block has room for names.
+FIELD is a field of `ControlBlock` (speed-bump-abi/src/control_block.rs). Each name is as long as the block has
+room for names.
 """
 
 import json

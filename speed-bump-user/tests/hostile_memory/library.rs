@@ -26,8 +26,8 @@ pub(crate) fn make(fixture: &Fixture, functions: usize) -> PathBuf {
     library
 }
 
-/// Makes symbol and string tables of a library claim `size` bytes each, in a file that has as many and holds hardly any of
-/// them. The dynamic loader reads no section headers, and loads it as before.
+/// Makes symbol and string tables of a library claim `size` bytes each, in a file that has as many and holds
+/// hardly any of them. The dynamic loader reads no section headers, and loads it as before.
 pub(crate) fn inflate(library: &Path, size: u64) {
     let bytes = fs::read(library).unwrap();
     let file = fs::OpenOptions::new().write(true).open(library).unwrap();

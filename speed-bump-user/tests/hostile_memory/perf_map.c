@@ -1,6 +1,6 @@
 /*
- * Looks like a CPython 3.13 with perf trampolines, and rewrites its perf map again and again, each time with other names for
- * other addresses.
+ * Looks like a CPython 3.13 with perf trampolines, and rewrites its perf map again and again, each time with other
+ * names for other addresses.
  *
  *     perf_map trampolines    many names, of code that could be trampolines
  *     perf_map garbage        long names, of code that could not

@@ -21,7 +21,8 @@ use crate::{
 
 /// How many refused symbols of a file are told for a target.
 const REFUSED_TOLD: usize = 5;
-/// IFUNCs of a file that are told: for each, the relocations of all files are looked through. C libraries have a hundred.
+/// IFUNCs of a file that are told: for each, the relocations of all files are looked through. C libraries
+/// have a hundred.
 const INDIRECT_LIMIT: usize = 1_024;
 
 /// What the targets select in one file; the same in every process that maps it.
@@ -103,7 +104,8 @@ impl FileSelection {
         }
         let path = self.path.display();
         let text = format!(
-            "{} functions in {path}, or remarks on them, are left out: the targets select too much of it; narrow them",
+            "{} functions in {path}, or remarks on them, are left out: the targets select too much of it; \
+             narrow them",
             self.left_out
         );
         let name = self.path.to_string_lossy().into_owned();

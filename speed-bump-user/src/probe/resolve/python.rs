@@ -267,7 +267,8 @@ impl Resolver {
                 shadowed: selection.shadowed,
             };
             if !plan.take_room(function.bytes(&[])) {
-                let text = "the targets select more of the functions in the perf map than there is room for; narrow them";
+                let text =
+                    "the targets select more functions of the perf map than there is room for; narrow them";
                 plan.remarks.push(Remark { target: Some(target), text: text.to_owned() });
                 return;
             }
@@ -284,7 +285,8 @@ pub fn list_room() -> Budget {
 /// Says that not all of a perf map is taken up.
 pub fn left_out(map: &PerfMapFollower) -> String {
     format!(
-        "{} lists more than is taken up, or is written faster than it can be read: some functions are left out",
+        "{} lists more than is taken up, or is written faster than it can be read: some functions are left \
+         out",
         map.path().display()
     )
 }

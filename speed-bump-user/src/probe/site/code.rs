@@ -18,7 +18,8 @@ pub struct CodeSegment<'a> {
 
 /// Reads code from where it is, when it is wanted.
 pub trait ReadCode: Debug {
-    /// Fills the buffer from an address on, as far as there is code and it can be read; returns the number of bytes.
+    /// Fills the buffer from an address on, as far as there is code and it can be read; returns the number of
+    /// bytes.
     fn read_code(&self, address: VirtualAddress, buffer: &mut [u8]) -> usize;
 }
 
@@ -93,7 +94,8 @@ impl LandingPads {
     }
 }
 
-/// How many symbols may overlap a function on either side. In each, hostile tables could have all overlap all.
+/// How many symbols may overlap a function on either side. In each, hostile tables could have all overlap
+/// all.
 const OVERLAPS_LIMIT: usize = 4_096;
 
 /// The executable bytes of one file, and every symbol in them.
@@ -122,7 +124,8 @@ impl<'a> CodeMap<'a> {
         Self::with(Bytes::Here(segments.into_iter().map(within_addresses).collect()), symbols, landing_pads)
     }
 
-    /// The same of a file whose code is read when it is wanted; `segments` are the addresses of its executable segments.
+    /// The same of a file whose code is read when it is wanted; `segments` are the addresses of its
+    /// executable segments.
     pub fn in_file(
         file: &'a dyn ReadCode,
         segments: impl IntoIterator<Item = Range<u64>>,
@@ -168,7 +171,8 @@ impl<'a> CodeMap<'a> {
         self.got.iter().any(|range| range.contains(&address))
     }
 
-    /// The bytes from an address on, at most so many, and none beyond its segment; empty where there is no code.
+    /// The bytes from an address on, at most so many, and none beyond its segment; empty where there is no
+    /// code.
     pub(super) fn bytes_at(&self, address: u64, most: usize) -> Cow<'a, [u8]> {
         match &self.bytes {
             Bytes::Here(segments) => {
@@ -207,8 +211,8 @@ impl<'a> CodeMap<'a> {
         self.symbols.get(next).map(|symbol| symbol.address.0)
     }
 
-    /// The union of a range and of every symbol that overlaps it, directly or through others. Everything, where more overlap
-    /// than in any program.
+    /// The union of a range and of every symbol that overlaps it, directly or through others. Everything,
+    /// where more overlap than in any program.
     pub(super) fn overlap(&self, range: &Range<u64>) -> Range<u64> {
         let (mut start, mut end) = (range.start, range.end);
         let mut before = self.symbols.partition_point(|symbol| symbol.address.0 < start);

@@ -124,8 +124,8 @@ impl Contents<'_> {
         put_u64(offset_of!(ControlBlock, names_capacity), layout.names_capacity)?;
         signals::write(self.signals, put_u32, put_u64)?;
         put_u64(offset_of!(ControlBlock, magic), MAGIC)?;
-        // From here on it keeps its size, whoever has it: cut, it would end the process by SIGBUS. And nobody seals it against
-        // what we have to write.
+        // From here on it keeps its size, whoever has it: cut, it would end the process by SIGBUS. And nobody
+        // seals it against what we have to write.
         Ok(fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?)
     }
 

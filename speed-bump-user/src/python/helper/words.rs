@@ -102,8 +102,8 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
 /// A sentence for each kind of what was left out of what it told.
 pub fn left_out(what: LeftOut) -> Vec<&'static str> {
     let ends = "some names of its functions and files have more than 4 KiB and are cut";
-    let functions = "the names of its functions and files take more than 8 MiB: some functions are left out of the report, and \
-                     delayed all the same";
+    let functions = "the names of its functions and files take more than 8 MiB: some functions are left out of the \
+                     report, and delayed all the same";
     [(what.ends_of_names, ends), (what.functions, functions)]
         .into_iter()
         .filter(|(is_left_out, _)| *is_left_out)

@@ -22,7 +22,8 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// `None` if this is no ELF file that runs on this machine, or one without code of its own (such as a core).
+    /// `None` if this is no ELF file that runs on this machine, or one without code of its own (such as a
+    /// core).
     pub(super) fn open(file: &File, path: &Path) -> Result<Option<Self>, ElfErrorKind> {
         use ElfErrorKind as E;
         let file = file.try_clone().map_err(E::Read)?;
@@ -42,9 +43,10 @@ impl Image {
         }
     }
 
-    /// The symbols of these names, in their order, and whether any has this prefix. Those that the file exports; those of a
-    /// program also where it exports none of CPython's, as static ones do. A library's private symbols are left alone: they are
-    /// many, and an interpreter nobody can link to is no interpreter.
+    /// The symbols of these names, in their order, and whether any has this prefix. Those that the file
+    /// exports; those of a program also where it exports none of CPython's, as static ones do. A library's
+    /// private symbols are left alone: they are many, and an interpreter nobody can link to is no
+    /// interpreter.
     pub(super) fn symbols(
         &self,
         names: &[&str],
