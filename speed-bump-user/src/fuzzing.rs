@@ -15,11 +15,11 @@ pub use elf::{debug_files, mini_debug_info, names, notes, python_elf};
 pub use process::{maps, status};
 pub use python::{control_block, perf_map, source};
 
-/// Reads bytes that may be anything.
-pub type Reader = fn(&[u8]);
+/// What a fuzz target runs.
+pub type Run = fn(&[u8]);
 
 /// Every one of them, by the name of its fuzz target.
-pub const ALL: [(&str, Reader); 13] = [
+pub const ALL: [(&str, Run); 13] = [
     ("control_block", control_block),
     ("debug_files", debug_files),
     ("kmod_files", kmod_files),

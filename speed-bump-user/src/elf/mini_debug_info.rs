@@ -49,7 +49,7 @@ fn unpacked_size(packed: &[u8]) -> Option<u64> {
         // Block header: its size in words less one; 0 begins the index instead, which ends the blocks.
         let block = position;
         let header_size = match packed.get(position)? {
-            0 => return Some(total),
+            0 => return (!overflows_footer(packed.get(position..)?)).then_some(total),
             size => (usize::from(*size) + 1) * 4,
         };
         // One filter only: a second one would unpack what the first unpacked.
@@ -80,6 +80,12 @@ fn unpacked_size(packed: &[u8]) -> Option<u64> {
         // The end mark, padding to a multiple of four, the check.
         position = block + (position + 1 - block).next_multiple_of(4) + check_size;
     }
+}
+
+/// Whether the index and the footer hold a number that `lzma-rs` adds one to without looking, which a build that
+/// checks for overflow does not survive: four bytes of `ff`. Sizes below [`UNPACKED_LIMIT`] never have them.
+fn overflows_footer(tail: &[u8]) -> bool {
+    tail.windows(4).any(|bytes| bytes == [0xff; 4])
 }
 
 #[cfg(test)]
@@ -162,6 +168,15 @@ pub(super) mod tests {
                 assert_eq!(unpacked_size(&packed[..length]), None);
             }
         }
+    }
+
+    #[test]
+    fn a_footer_that_overflows_is_refused() {
+        // Found by fuzzing. Ten bytes before the end: how long the index is, less one.
+        let bytes = include_bytes!("../../../fuzz/seeds/mini_debug_info/backward-size");
+        assert_eq!(unpacked_size(bytes), None);
+        let whole = include_bytes!("../../../fuzz/seeds/mini_debug_info/symbols");
+        assert_eq!(unpacked_size(whole), Some(1968));
     }
 
     #[test]
