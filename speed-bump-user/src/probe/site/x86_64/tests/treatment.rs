@@ -25,6 +25,11 @@ fn rewriting_spares_the_red_zone() {
     assert_eq!(excluded(&Text::new("89 3d 00 01 00 00 0f 1f 44 00 00 c3"), 6), None);
     // mov [rdi], esi: who knows
     assert_eq!(excluded(&Text::new("89 37 0f 1f 44 00 00 c3"), 2), Some(Exclusion::RedZone));
+    // Five bytes of padded `mov rax, rax`, and of `lea rax, [rax + 0]`: taken for a nop by 6.18.
+    for five in ["66 66 48 89 c0", "48 8d 44 20 00"] {
+        let text = Text::new(&format!("48 89 7c 24 f8 {five} c3"));
+        assert_eq!(excluded(&text, 5), Some(Exclusion::RedZone), "{five}");
+    }
     // A one-byte nop is never rewritten.
     assert_eq!(Text::new("48 89 7c 24 f8 90 c3").site(), (5, SiteKind::Nop));
     // jmp +0 of five bytes is rewritten too.
@@ -64,6 +69,9 @@ fn what_the_kernel_refuses_is_passed_over() {
         ("66 66 48 e8 00 00 00 00 c3", KernelRefusal::OperandSizeBranch),
         ("c5 fe 6f 06 c3", KernelRefusal::NotInTable),
         ("c5 f9 ef c0 c3", KernelRefusal::NotInTable),
+        ("c4 e1 79 ef c0 c3", KernelRefusal::NotInTable),
+        ("62 f1 7d 48 ef c0 c3", KernelRefusal::NotInTable),
+        ("8f e9 78 c1 c0 c3", KernelRefusal::NotInTable),
         ("06", KernelRefusal::Undecodable),
     ] {
         let found = excluded(&Text::new(hex), 0);
@@ -72,9 +80,16 @@ fn what_the_kernel_refuses_is_passed_over() {
         assert!(privileged || found == Some(refusal.into()), "{hex}: {found:?}");
     }
     // SSE's forms of the same are taken, as is AVX with an opcode in the table.
-    for hex in
-        ["66 0f ef c0 c3", "f3 0f 6f 06 c3", "c5 fc 10 06 c3", "64 48 8b 04 25 28 00 00 00 c3", "48 90 c3"]
-    {
+    for hex in [
+        "66 0f ef c0 c3",
+        "f3 0f 6f 06 c3",
+        "c5 fc 10 06 c3",
+        "c4 e1 7c 10 06 c3",
+        "62 f1 7c 48 10 06 c3",
+        "64 48 8b 04 25 28 00 00 00 c3",
+        "48 90 c3",
+        "8f 06 c3",
+    ] {
         assert_eq!(excluded(&Text::new(hex), 0), None, "{hex}");
     }
     // lock dec [rdi]; push rbx: the push is taken, and the reason says why not the entry.
@@ -86,6 +101,22 @@ fn what_the_kernel_refuses_is_passed_over() {
     // Nothing at all.
     let refused = Text::new("cc").choose().unwrap_err();
     assert!(refused.to_string().contains("breakpoint already"), "{refused}");
+}
+
+#[test]
+fn nops_are_those_that_kernels_emulate() {
+    for (hex, kind) in [
+        ("90 c3", SiteKind::Nop),
+        ("48 90 c3", SiteKind::Nop),
+        ("f3 90 c3", SiteKind::SingleStep),
+        ("0f 1f 00 c3", SiteKind::LongNop),
+        ("48 0f 1f 00 c3", SiteKind::LongNop),
+        // Another operation than 0, in the byte behind the opcode and with REX.R.
+        ("0f 1f 48 00 c3", SiteKind::SingleStep),
+        ("44 0f 1f 00 c3", SiteKind::SingleStep),
+    ] {
+        assert_eq!(Text::new(hex).analyse().candidates[0].kind, kind, "{hex}");
+    }
 }
 
 #[test]
