@@ -199,6 +199,9 @@ mod tests {
             }
         }
         assert_eq!(segments.bias_of_mapping(VirtualAddress(0), FileOffset(0x10_000), true), None);
+        // Right behind the last byte, and at it.
+        assert_eq!(segments.bias_of_mapping(VirtualAddress(0), FileOffset(0x7b0), true), None);
+        assert!(segments.bias_of_mapping(VirtualAddress(0), FileOffset(0x7af), true).is_some());
     }
 
     proptest! {

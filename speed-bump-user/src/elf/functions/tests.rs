@@ -121,6 +121,10 @@ fn what_is_no_function_is_refused_with_its_reason() {
         assert_eq!(refusal(&functions, name), Some(expected), "{name}");
     }
     assert_eq!(function(&functions, "unsized").unwrap().size, 0);
+    // Each name and reason is there once, though two tables have it.
+    let of_name =
+        |name: &str| functions.refused().iter().filter(|symbol| symbol.name.as_str() == name).count();
+    assert_eq!((of_name("printf"), of_name("counter"), of_name("table")), (1, 1, 1));
     // Versions of imports are names too.
     let printf = functions.refused().iter().find(|symbol| symbol.name.as_str() == "printf").unwrap();
     assert!(printf.name.candidates().any(|name| name.starts_with("printf@GLIBC_")));

@@ -198,6 +198,9 @@ fn arguments_are_split_where_they_begin() {
 #[test]
 fn sizes_are_checked() {
     let spec = |text: &str| parse_arguments(Machine::X86_64, text).remove(0).spec;
+    for size in [1, 2, 4, 8, -1, -2, -4, -8] {
+        assert_eq!(spec(&format!("{size}@%rax")).unwrap().size, size);
+    }
     for text in ["16@%rax", "3@%rax", "@%rax", "4f@%xmm0", "8f@%xmm0", "--4@%eax", "+4@%eax"] {
         assert!(matches!(spec(text), Err(ArgumentError::Size(_))), "{text}");
     }
