@@ -80,7 +80,7 @@ fn a_target_that_selects_nothing_is_told_with_the_nearest_names() {
         }
         // What belongs to an earlier target has that for a reason.
         let last = lines.iter().position(|line| line.contains("line 4: ")).unwrap();
-        assert!(lines[last + 1].contains("belongs to line 3 already"), "{python}: {}", run.stderr);
+        assert!(lines[last + 1].contains("is selected by line 3 already"), "{python}: {}", run.stderr);
         assert_eq!((threads(pid), images(pid)), (0, 1), "{python}");
     });
 }

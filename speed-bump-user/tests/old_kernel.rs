@@ -106,7 +106,7 @@ fn doctor_and_calibrate_tell_of_it() {
         Err(why) => return skip!("{why}"),
     };
     let doctor = tool::run(&["doctor"], PATIENCE).unwrap();
-    let mut words = vec!["warn  bpf_loop: absent: delays above 25us are the helper's"];
+    let mut words = vec!["warn  bpf_loop: absent: delays above 25us need the helper"];
     if form == Form::Copied {
         words.push("warn  BPF cookies: absent: each probe site gets a BPF program of its own");
     }
