@@ -1,8 +1,8 @@
 //! Builds the helper's shared object, which the loader carries (`src/inject/image.rs`).
 //!
-//! With the same cargo and compiler as the loader, for the same processor, in a target folder of its own: the outer
-//! cargo holds the lock of the usual one. The flags of whoever builds the loader (`RUSTFLAGS`, a sanitizer, a
-//! wrapper) are for the loader, and never meant for what goes into other processes.
+//! With the same cargo and compiler as the loader, for the same processor, in a target folder of its own: the
+//! outer cargo holds the lock of the usual one. The flags of whoever builds the loader (`RUSTFLAGS`, a
+//! sanitizer, a wrapper) are for the loader, and never meant for what goes into other processes.
 
 use std::{
     env,
@@ -49,8 +49,8 @@ const NOT_INHERITED: [&str; 9] = [
     "CLIPPY_ARGS",
 ];
 
-/// Nothing is linked, and a symbol that nobody has but the process is an error, but for `dlsym`. Both kinds of
-/// hash table, as old C libraries read one and new ones may want the other.
+/// Nothing is linked, and a symbol that nobody has but the process is an error, but for `dlsym`. Both kinds
+/// of hash table, as old C libraries read one and new ones may want the other.
 const LINKER_ARGUMENTS: [&str; 4] =
     ["-nostdlib", "-nostartfiles", "-Wl,--build-id=sha1", "-Wl,--hash-style=both"];
 

@@ -1,4 +1,5 @@
-//! What differs between processors: system calls, the stubs, and the memory functions that the compiler calls.
+//! What differs between processors: system calls, the stubs, and the memory functions that the compiler
+//! calls.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "arch/aarch64.rs"]

@@ -8,12 +8,13 @@ use crate::{block::Block, from_start, host, life, session, signals, sys};
 
 /// Begins a session with the control block in this file.
 ///
-/// Under [`Command::RunFromStart`](speed_bump_abi::control_block::Command::RunFromStart) it waits for Python without a
-/// thread. Otherwise it maps it, starts a detached thread with all signals blocked, and returns; all else happens on that
-/// thread. Takes neither the GIL nor any lock of the interpreter. The file descriptor is closed in any case.
+/// Under [`Command::RunFromStart`](speed_bump_abi::control_block::Command::RunFromStart) it waits for Python
+/// without a thread. Otherwise it maps it, starts a detached thread with all signals blocked, and returns;
+/// all else happens on that thread. Takes neither the GIL nor any lock of the interpreter. The file
+/// descriptor is closed in any case.
 ///
-/// Returns 0, or the number of a [`Failure`]: [`Failure::BadBlock`], [`Failure::NoThread`], or [`Failure::Busy`] while
-/// a session is on in this process.
+/// Returns 0, or the number of a [`Failure`]: [`Failure::BadBlock`], [`Failure::NoThread`], or
+/// [`Failure::Busy`] while a session is on in this process.
 // The loader finds it by name, in the image alone: a test that links the library has no use for it.
 #[cfg_attr(feature = "image", unsafe(no_mangle))]
 pub extern "C" fn speed_bump_attach(control_fd: i32) -> i32 {

@@ -1,11 +1,11 @@
 //! The control block as this process sees it: at addresses that stay reserved for ever.
 //!
-//! A callback may still look at the block of a session that is over, or that was the parent's. So every session maps
-//! its block over the same addresses, and zeroed memory lies there between sessions: a late reader finds
-//! [`State::Fresh`] and nothing else, and never faults.
+//! A callback may still look at the block of a session that is over, or that was the parent's. So every
+//! session maps its block over the same addresses, and zeroed memory lies there between sessions: a late
+//! reader finds [`State::Fresh`] and nothing else, and never faults.
 //!
-//! Offsets and lengths are read once, when the block is mapped, and checked against its size; later changes of theirs
-//! are never seen, but for the selector's, which is checked anew for each generation.
+//! Offsets and lengths are read once, when the block is mapped, and checked against its size; later changes
+//! of theirs are never seen, but for the selector's, which is checked anew for each generation.
 
 use core::{
     cell::UnsafeCell,
@@ -20,7 +20,8 @@ use speed_bump_abi::control_block::{
 
 use crate::{fault::Fault, sys};
 
-/// Addresses reserved; the largest block that is accepted. 100,000 functions with names of 100 bytes take 14 MiB.
+/// Addresses reserved; the largest block that is accepted. 100,000 functions with names of 100 bytes take 14
+/// MiB.
 const RESERVED: usize = 128 << 20;
 
 static BASE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
@@ -64,8 +65,8 @@ impl Block {
     /// Maps a new one over the last.
     ///
     /// # Errors
-    /// [`Failure::BadBlock`]: not a block, one of another version, one that does not fit, or one that could not
-    /// be mapped.
+    /// [`Failure::BadBlock`]: not a block, one of another version, one that does not fit, or one that could
+    /// not be mapped.
     pub(crate) fn map(fd: i32) -> Result<Self, Failure> {
         let bad = |_| Failure::BadBlock;
         let file_size = sys::file_size(fd).map_err(bad)?;
@@ -106,7 +107,8 @@ impl Block {
         Self::forget(self.0.base);
         between();
         let Ok(alias) = alias else { return };
-        // SAFETY: the beginning of the block that was mapped until now, and nobody unmaps it but this function.
+        // SAFETY: the beginning of the block that was mapped until now, and nobody unmaps it but this
+        // function.
         let head = unsafe { alias.cast::<ControlBlock>().as_ref() };
         head.state.store(state as u32, Ordering::Release);
         sys::wake(&head.state);
@@ -115,14 +117,15 @@ impl Block {
     }
 
     fn forget(base: NonNull<u8>) {
-        // SAFETY: the addresses are reserved for blocks alone; readers cope with zeroes. Should it fail, the old
-        // block stays readable.
+        // SAFETY: the addresses are reserved for blocks alone; readers cope with zeroes. Should it fail, the
+        // old block stays readable.
         let _ = unsafe { sys::map_zeroes_over(base, EXTENT.load(Ordering::Acquire)) };
     }
 
     /// The head, which the other side changes at any time.
     pub(crate) fn head(self) -> &'static ControlBlock {
-        // SAFETY: the mapping is at least so long, aligned to pages, never unmapped, and all fields are atomics.
+        // SAFETY: the mapping is at least so long, aligned to pages, never unmapped, and all fields are
+        // atomics.
         unsafe { self.0.base.cast().as_ref() }
     }
 
@@ -220,8 +223,8 @@ impl Block {
         self.0.base.as_ptr().wrapping_add(self.0.names + offset)
     }
 
-    /// The bytes of a name, if it lies in the names. They may be changed at any time by who shares the block, so
-    /// they are compared and nothing else.
+    /// The bytes of a name, if it lies in the names. They may be changed at any time by who shares the block,
+    /// so they are compared and nothing else.
     pub(crate) fn name_is(self, offset: u32, length: u32, expected: &[u8]) -> bool {
         let (offset, length) = (offset as usize, length as usize);
         length == expected.len()

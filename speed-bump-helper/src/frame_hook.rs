@@ -1,11 +1,12 @@
 //! Calls by a frame evaluation hook (PEP 523), from 3.8 to 3.11.
 //!
-//! Python asks the hook to evaluate each frame. It looks for the verdict on the frame's code, runs into the stub if the
-//! frame begins, and has the evaluator go on that was there before. Without a hook 3.11 does not even ask, but
-//! evaluates calls from Python to Python in one C function; so the hook is there only while it is needed.
+//! Python asks the hook to evaluate each frame. It looks for the verdict on the frame's code, runs into the
+//! stub if the frame begins, and has the evaluator go on that was there before. Without a hook 3.11 does not
+//! even ask, but evaluates calls from Python to Python in one C function; so the hook is there only while it
+//! is needed.
 //!
-//! Only the main interpreter is covered. A forked child inherits the hook without the helper's thread: there the hook
-//! takes itself out when the session is over.
+//! Only the main interpreter is covered. A forked child inherits the hook without the helper's thread: there
+//! the hook takes itself out when the session is over.
 
 mod chain;
 pub(crate) mod evaluator;
@@ -43,7 +44,8 @@ use crate::{
     stub::{self, Ticks},
 };
 
-/// What evaluates a frame after the hook: the default evaluator, or a hook that was there before, by [`chain`].
+/// What evaluates a frame after the hook: the default evaluator, or a hook that was there before, by
+/// [`chain`].
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 /// Whether a hook that came after ours may still call it.
 static COVERED: AtomicBool = AtomicBool::new(false);
@@ -239,7 +241,8 @@ fn key(thread: *mut ThreadState) -> Key {
     }
 }
 
-/// Runs into the stub, if the frame begins (only 3.11 does not know it yet, and has a key) and is of a selected function.
+/// Runs into the stub, if the frame begins (only 3.11 does not know it yet, and has a key) and is of a
+/// selected function.
 ///
 /// # Safety
 /// A frame and its code, about to be evaluated, with the GIL.
@@ -319,7 +322,8 @@ fn is_on(block: Block) -> bool {
     state == State::Active as u32 || state == State::Waiting as u32
 }
 
-/// The judge of the block's generation; in a forked child, where no thread sees to it, it is put to work here.
+/// The judge of the block's generation; in a forked child, where no thread sees to it, it is put to work
+/// here.
 fn judge_at_work(block: Block, python: Python<'_>) -> Option<&'static Judge> {
     let judge = Judge::current()?;
     let generation = block.head().generation.load(Ordering::Relaxed);
@@ -333,8 +337,8 @@ fn judge_at_work(block: Block, python: Python<'_>) -> Option<&'static Judge> {
     adopted.or_else(Judge::current)
 }
 
-/// On 3.11 each call takes some of the C stack while there is a hook, and none without. Where little is left, the hook
-/// is taken out until the frame returns.
+/// On 3.11 each call takes some of the C stack while there is a hook, and none without. Where little is left,
+/// the hook is taken out until the frame returns.
 ///
 /// # Safety
 /// As [`on_frame_38`].

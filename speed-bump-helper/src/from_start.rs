@@ -1,11 +1,12 @@
 //! A session that begins before Python does.
 //!
-//! The loader calls [`speed_bump_attach`](crate::speed_bump_attach) on the first thread of a program, at its entry
-//! point. There is no interpreter yet, so all that is done is to ask to be told of its audit events (PEP 578), which
-//! may be done that early. The first code that runs and is not CPython's own is that of `site`, or, without that,
-//! the main module's (`init_interp_main` in Python/pylifecycle.c). Their events are the first of an interpreter that
-//! counts as initialised, up to 3.14; 3.15 counts as initialised after `site`, whose import is looked for there. With that event the
-//! session begins, on the very thread, so that no call is missed; then the helper's thread is started and takes it over.
+//! The loader calls [`speed_bump_attach`](crate::speed_bump_attach) on the first thread of a program, at its
+//! entry point. There is no interpreter yet, so all that is done is to ask to be told of its audit events
+//! (PEP 578), which may be done that early. The first code that runs and is not CPython's own is that of
+//! `site`, or, without that, the main module's (`init_interp_main` in Python/pylifecycle.c). Their events are
+//! the first of an interpreter that counts as initialised, up to 3.14; 3.15 counts as initialised after
+//! `site`, whose import is looked for there. With that event the session begins, on the very thread, so that
+//! no call is missed; then the helper's thread is started and takes it over.
 //!
 //! An audit hook cannot be removed: from then on this one returns at once.
 
@@ -75,7 +76,8 @@ impl Function {
 /// The session on its way from Python's thread to the helper's.
 struct Handed(UnsafeCell<Option<Session>>);
 
-// SAFETY: written by the thread that begins the session before it starts the helper's thread, and then taken by that.
+// SAFETY: written by the thread that begins the session before it starts the helper's thread, and then taken
+// by that.
 unsafe impl Sync for Handed {}
 
 static HANDED: Handed = Handed(UnsafeCell::new(None));
@@ -100,8 +102,8 @@ pub(crate) fn arm(block: Block) -> Result<bool, Failure> {
     }
     block.set_state(State::Waiting);
     STAGE.store(ARMED, Ordering::Release);
-    // SAFETY: the function has this signature in all versions (Include/cpython/sysmodule.h), and may be called before
-    // the interpreter is initialised.
+    // SAFETY: the function has this signature in all versions (Include/cpython/sysmodule.h), and may be
+    // called before the interpreter is initialised.
     unsafe {
         let add = transmute::<*mut c_void, unsafe extern "C" fn(Hook, *mut c_void) -> c_int>(add.as_ptr());
         if add(on_event, ptr::null_mut()) != 0 {
@@ -157,8 +159,8 @@ fn settle() {
 /// They are an audit event's.
 unsafe fn is_import_of_site(event: *const c_char, arguments: *mut Object) -> bool {
     let (Some(item), Some(compare)) = (TUPLE_ITEM.address(), COMPARE.address()) else { return false };
-    // SAFETY: the event is a C string. An import has a thread state, and its first argument is a string; the functions have
-    // these signatures in all versions (Include/tupleobject.h, unicodeobject.h).
+    // SAFETY: the event is a C string. An import has a thread state, and its first argument is a string; the
+    // functions have these signatures in all versions (Include/tupleobject.h, unicodeobject.h).
     unsafe {
         if CStr::from_ptr(event) != c"import" || arguments.is_null() {
             return false;
@@ -190,8 +192,8 @@ unsafe fn begin(event: *const c_char, arguments: *mut Object) {
         return;
     }
     let Some(block) = Block::current() else { return };
-    // The program may have forked before it initialised Python: such a child is like one that was forked later, and
-    // has no thread of the helper's.
+    // The program may have forked before it initialised Python: such a child is like one that was forked
+    // later, and has no thread of the helper's.
     let is_owner = life::is_claimed();
     let begun = Api::look_up().and_then(|api| session::begin(block, api));
     if !is_owner {

@@ -35,8 +35,8 @@ pub(crate) fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
 pub(crate) struct Library(*mut c_void);
 
 impl Library {
-    /// The one that has the symbol: the global scope, or else a library whose file name has the word in it. A program
-    /// may load its Python with `RTLD_LOCAL`. Such a library is never unloaded from then on.
+    /// The one that has the symbol: the global scope, or else a library whose file name has the word in it. A
+    /// program may load its Python with `RTLD_LOCAL`. Such a library is never unloaded from then on.
     pub(crate) fn with(name: &CStr, word: &[u8]) -> Option<Self> {
         let global = Self(GLOBAL_SCOPE);
         if global.symbol(name).is_some() {
@@ -51,19 +51,20 @@ impl Library {
     }
 }
 
-/// The signals that the C library sends to threads itself and waits for (`setuid` in all threads, cancellation):
-/// bit N is signal N + 1. A thread that blocks them hangs the process.
+/// The signals that the C library sends to threads itself and waits for (`setuid` in all threads,
+/// cancellation): bit N is signal N + 1. A thread that blocks them hangs the process.
 pub(crate) fn reserved_signals() -> u64 {
     const fn bit(signal: u32) -> u64 {
         1 << (signal - 1)
     }
-    // glibc: 32 and 33 (nptl/pthreadP.h); musl: 34 as well (src/internal/pthread_impl.h), which glibc gives to
-    // programs as SIGRTMIN.
+    // glibc: 32 and 33 (nptl/pthreadP.h); musl: 34 as well (src/internal/pthread_impl.h), which glibc gives
+    // to programs as SIGRTMIN.
     let is_glibc = symbol(c"gnu_get_libc_version").is_some();
     bit(32) | bit(33) | if is_glibc { 0 } else { bit(34) }
 }
 
-/// Starts a detached thread with a stack of its own size; it inherits the signal mask. `None`: it could not be started.
+/// Starts a detached thread with a stack of its own size; it inherits the signal mask. `None`: it could not
+/// be started.
 pub(crate) fn start_thread(main: ThreadMain) -> Option<()> {
     type Init = unsafe extern "C" fn(*mut Attributes) -> c_int;
     type Set = unsafe extern "C" fn(*mut Attributes, c_int) -> c_int;

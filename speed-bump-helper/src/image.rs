@@ -4,8 +4,8 @@ use core::{arch::global_asm, panic::PanicInfo};
 
 use speed_bump_abi::control_block::VERSION;
 
-// A loader reads this from the file or from a process's memory, without running anything: owner "speed-bump", type
-// 1, the version of the control block.
+// A loader reads this from the file or from a process's memory, without running anything: owner "speed-bump",
+// type 1, the version of the control block.
 global_asm!(
     ".pushsection .note.speed_bump, \"a\", @note",
     ".balign 4",
@@ -18,8 +18,8 @@ global_asm!(
     version = const VERSION,
 );
 
-/// There is nothing to unwind to, and nothing that may be left half done: the helper panics nowhere by intent. Should
-/// it all the same, its own thread or the thread that called a Python function must not go on.
+/// There is nothing to unwind to, and nothing that may be left half done: the helper panics nowhere by
+/// intent. Should it all the same, its own thread or the thread that called a Python function must not go on.
 #[panic_handler]
 fn panic(_: &PanicInfo<'_>) -> ! {
     crate::arch::trap()

@@ -1,8 +1,9 @@
 //! Which functions are selected, and what is remembered of it.
 //!
-//! The verdict on a code object lies in its `co_extra`, so that it dies with the code object: an address that is
-//! used again has none. It is a number, not memory: the epoch that it was found in, and the function's number.
-//! Every selector begins a new epoch in the process, in whichever session; verdicts of older epochs count nothing.
+//! The verdict on a code object lies in its `co_extra`, so that it dies with the code object: an address that
+//! is used again has none. It is a number, not memory: the epoch that it was found in, and the function's
+//! number. Every selector begins a new epoch in the process, in whichever session; verdicts of older epochs
+//! count nothing.
 
 use core::{
     cell::UnsafeCell,
@@ -52,17 +53,19 @@ static CURRENT: AtomicPtr<Option<Judge>> = AtomicPtr::new(ptr::null_mut());
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 static ADOPTING: AtomicBool = AtomicBool::new(false);
 
-/// What the `co_extra` of unselected code is in the current epoch, and the generation of it: what is asked most.
+/// What the `co_extra` of unselected code is in the current epoch, and the generation of it: what is asked
+/// most.
 static UNSELECTED: AtomicU64 = AtomicU64::new(u64::MAX);
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 const NO_INDEX: isize = -1;
 /// Our index into `co_extra`, once there is one.
 static INDEX: AtomicIsize = AtomicIsize::new(NO_INDEX);
-/// Held while a verdict is written in a free-threaded build: two threads must not make room in one code object.
+/// Held while a verdict is written in a free-threaded build: two threads must not make room in one code
+/// object.
 static WRITING: AtomicBool = AtomicBool::new(false);
-/// How often it is tried. A forked child may inherit it locked by a thread that it does not have; it finds its
-/// verdicts anew each time then, until it gets a session of its own.
+/// How often it is tried. A forked child may inherit it locked by a thread that it does not have; it finds
+/// its verdicts anew each time then, until it gets a session of its own.
 const PATIENCE: u32 = 100_000;
 
 impl Judge {
@@ -103,8 +106,9 @@ impl Judge {
     fn read(block: Block, generation: u32) -> Result<Self, Fault> {
         let bad = |why| Fault::new(Failure::BadSelector, &[why]);
         let (start, length) = block.selector().ok_or_else(|| bad("it does not lie in the control block"))?;
-        // SAFETY: in the block, which stays mapped for ever. The loader does not change a selector in use, and
-        // where other bytes come to lie there after the session, the selector gives wrong answers at worst.
+        // SAFETY: in the block, which stays mapped for ever. The loader does not change a selector in use,
+        // and where other bytes come to lie there after the session, the selector gives wrong answers at
+        // worst.
         let bytes = unsafe { slice::from_raw_parts(start.as_ptr(), length) };
         let selector = Selector::new(bytes).map_err(|error| {
             bad(match error {
@@ -127,7 +131,8 @@ impl Judge {
     #[inline]
     pub(crate) fn known(&self, code: Code<'_>) -> Option<Verdict> {
         let mut extra: *mut c_void = ptr::null_mut();
-        // SAFETY: a living code object, the GIL is held. It fails for other objects only, and sets nothing then.
+        // SAFETY: a living code object, the GIL is held. It fails for other objects only, and sets nothing
+        // then.
         unsafe {
             (code.python().api.get_extra)(code.as_ptr(), INDEX.load(Ordering::Relaxed), &raw mut extra);
         }
@@ -155,7 +160,8 @@ impl Judge {
         self.selector.selects_nothing_in(file)
     }
 
-    /// Finds the verdict and remembers it. Before 3.11 the qualified name must be given, as code objects do not know it.
+    /// Finds the verdict and remembers it. Before 3.11 the qualified name must be given, as code objects do
+    /// not know it.
     pub(crate) fn judge(&self, block: Block, code: Code<'_>, qualname: Option<&str>) -> Verdict {
         let verdict = self.find(block, code, qualname).map_or(Verdict::Unselected, Verdict::Function);
         self.remember(code, verdict);
@@ -243,8 +249,8 @@ impl ExtraList {
     }
 }
 
-/// Where `co_extra` lies, found out on a code object of one's own: it is the one word that setting a value changes.
-/// `None`: no such word.
+/// Where `co_extra` lies, found out on a code object of one's own: it is the one word that setting a value
+/// changes. `None`: no such word.
 pub(crate) fn extra_offset(code: Code<'_>, object_size: usize) -> Option<usize> {
     /// Large and odd, so that nothing else is likely to look so.
     const VALUE: u64 = 0x5bed_b09b_5bed_b09b;

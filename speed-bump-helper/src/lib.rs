@@ -2,13 +2,14 @@
 //! into a stub that a uprobe lies on.
 //!
 //! It lives in a process that is not ours. So it links nothing and needs nothing of its host but `dlsym`; it
-//! allocates with system calls alone; it keeps no lock that a forked child could inherit; nothing in it panics by
-//! intent; and what it cannot do it refuses, with a reason in the control block.
+//! allocates with system calls alone; it keeps no lock that a forked child could inherit; nothing in it
+//! panics by intent; and what it cannot do it refuses, with a reason in the control block.
 //!
-//! One session: the loader calls [`speed_bump_attach`] on a stopped thread. That maps the control block (`block`)
-//! and starts a thread (`session`), which takes the GIL, looks at all functions there are (`survey`), has
-//! Python report calls (`coverage`), and then watches the loader (`watch`) until it wants it to leave, or is
-//! gone. Then everything is undone, and the image lies there, at no cost, until the next session.
+//! One session: the loader calls [`speed_bump_attach`] on a stopped thread. That maps the control block
+//! (`block`) and starts a thread (`session`), which takes the GIL, looks at all functions there are
+//! (`survey`), has Python report calls (`coverage`), and then watches the loader (`watch`) until it wants it
+//! to leave, or is gone. Then everything is undone, and the image lies there, at no cost, until the next
+//! session.
 //!
 //! The workspace builds this as an ordinary library, for its checks and tests. The shared object is made by
 //! speed-bump-user's build script, with the feature `image`.

@@ -1,7 +1,7 @@
 //! Whether the helper's thread lives in this process.
 //!
-//! A forked child inherits the helper's memory, but not its thread. So the word lies in a page that the kernel
-//! zeroes in children.
+//! A forked child inherits the helper's memory, but not its thread. So the word lies in a page that the
+//! kernel zeroes in children.
 
 use core::{
     ptr::{self, NonNull},

@@ -1,4 +1,5 @@
-//! A growing list in memory of its own: the C library's allocator, or Python's, must not be called where it is used.
+//! A growing list in memory of its own: the C library's allocator, or Python's, must not be called where it
+//! is used.
 
 use core::{mem::size_of, ptr::NonNull};
 

@@ -1,8 +1,8 @@
 //! Calls by `sys.monitoring`, from 3.12 on.
 //!
-//! A native callback for `PY_START`, asked for globally. What is not selected answers `DISABLE`, and costs nothing
-//! from then on. A forked child inherits all of it, without the helper's thread: there the callback looks at
-//! the block itself.
+//! A native callback for `PY_START`, asked for globally. What is not selected answers `DISABLE`, and costs
+//! nothing from then on. A forked child inherits all of it, without the helper's thread: there the callback
+//! looks at the block itself.
 
 use core::{
     ffi::{c_int, c_long},
@@ -286,7 +286,8 @@ unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, cou
     }
 }
 
-/// The judge of the block's generation; in a forked child, where no thread sees to it, it is put to work here.
+/// The judge of the block's generation; in a forked child, where no thread sees to it, it is put to work
+/// here.
 #[inline]
 fn judge(block: Block) -> Option<&'static Judge> {
     let judge = Judge::current()?;

@@ -1,4 +1,5 @@
-//! CPython as the helper uses it: functions found at run time, and as little of its memory's layout as possible.
+//! CPython as the helper uses it: functions found at run time, and as little of its memory's layout as
+//! possible.
 
 pub(crate) mod api;
 pub(crate) mod code;

@@ -189,8 +189,8 @@ impl Session {
         Ok(())
     }
 
-    /// Looks whether there are interpreters that are not covered, and about once a second whether calls are still
-    /// reported, if no call shows it.
+    /// Looks whether there are interpreters that are not covered, and about once a second whether calls are
+    /// still reported, if no call shows it.
     fn check(&mut self, api: &'static Api) {
         let Some(coverage) = self.installed else { return };
         // SAFETY: both return a pointer that is compared and nothing else.

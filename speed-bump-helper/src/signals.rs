@@ -1,11 +1,12 @@
 //! The engine `signal`: a delay is spun in user mode, by a signal handler on the thread that made the call.
 //!
-//! The loader chooses signals that the program does not use, one for each delay, and its BPF program sends one to the thread that
-//! calls a function. The handler makes no call but for the time, which is read without entering the kernel; it changes
-//! neither `errno` nor, as the kernel saves them, vector registers.
+//! The loader chooses signals that the program does not use, one for each delay, and its BPF program sends
+//! one to the thread that calls a function. The handler makes no call but for the time, which is read without
+//! entering the kernel; it changes neither `errno` nor, as the kernel saves them, vector registers.
 //!
-//! A signal may be on its way when a session ends, and without a handler a real-time one would end the process. So their handlers go
-//! only when the loader has seen that there is none; after its death, and in forked children, they stay, and return at once.
+//! A signal may be on its way when a session ends, and without a handler a real-time one would end the
+//! process. So their handlers go only when the loader has seen that there is none; after its death, and in
+//! forked children, they stay, and return at once.
 
 use core::{
     ffi::{c_int, c_void},

@@ -18,8 +18,8 @@ pub(crate) fn now() -> Ticks {
 
 /// Makes a call of the function visible. `began` is [`now`] when the helper heard of the call.
 ///
-/// A helper that is cold itself, as after its thread slept, takes hundreds of nanoseconds from there to the probe: the
-/// probe's program is told how long, and shortens the delay by it.
+/// A helper that is cold itself, as after its thread slept, takes hundreds of nanoseconds from there to the
+/// probe: the probe's program is told how long, and shortens the delay by it.
 #[inline]
 pub(crate) fn enter(block: Block, number: u32, began: Ticks) {
     let Some(record) = block.record(number) else { return };

@@ -1,8 +1,8 @@
 //! Finds the selected functions that are loaded, called or not.
 //!
-//! Functions are objects that the garbage collector knows. What is nested in them (inner functions, comprehensions,
-//! classes) may not exist as an object yet; its code is a constant of theirs. The GIL is given away in between, so
-//! that a large program does not stand still.
+//! Functions are objects that the garbage collector knows. What is nested in them (inner functions,
+//! comprehensions, classes) may not exist as an object yet; its code is a constant of theirs. The GIL is
+//! given away in between, so that a large program does not stand still.
 
 use core::{
     ffi::{c_int, c_void},
@@ -42,7 +42,8 @@ enum Pass {
     Rest,
 }
 
-/// Judges all functions that are loaded. `proceed` is asked in between; the result says whether it agreed to the end.
+/// Judges all functions that are loaded. `proceed` is asked in between; the result says whether it agreed to
+/// the end.
 ///
 /// # Errors
 /// [`Failure::Python`]: Python could not list its objects.

@@ -35,8 +35,8 @@ const PR_SET_NAME: usize = 15;
 /// What a file descriptor is where there is none.
 const NO_FILE: usize = usize::MAX;
 
-/// The granularity that lengths are rounded to. Right or too large on every system that the helper runs on (aarch64
-/// has pages of up to 64 KiB), and too large does no harm.
+/// The granularity that lengths are rounded to. Right or too large on every system that the helper runs on
+/// (aarch64 has pages of up to 64 KiB), and too large does no harm.
 pub(crate) const PAGE: usize = 65536;
 
 /// A negated errno of the last call.
@@ -80,7 +80,8 @@ pub(crate) fn allocate(length: usize) -> Result<NonNull<u8>, Errno> {
     mapped(unsafe { call(number::MMAP, arguments) })
 }
 
-/// Makes memory of one's own longer, elsewhere if need be; what is new is zero. No page is copied or held twice.
+/// Makes memory of one's own longer, elsewhere if need be; what is new is zero. No page is copied or held
+/// twice.
 ///
 /// # Safety
 /// It was allocated with this length, and nothing refers to it any more if this succeeds.
@@ -95,7 +96,8 @@ pub(crate) unsafe fn grow(start: NonNull<u8>, length: usize, longer: usize) -> R
 /// # Safety
 /// Nothing refers to them any more.
 pub(crate) unsafe fn free(start: NonNull<u8>, length: usize) {
-    // SAFETY: as the caller promises. It cannot fail for a whole mapping, and there would be nothing to do about it.
+    // SAFETY: as the caller promises. It cannot fail for a whole mapping, and there would be nothing to do
+    // about it.
     let _ = unsafe { call(number::MUNMAP, [start.as_ptr() as usize, length, 0, 0, 0, 0]) };
 }
 
@@ -124,7 +126,8 @@ pub(crate) unsafe fn map_zeroes_over(start: NonNull<u8>, length: usize) -> Resul
 /// A second mapping of the beginning of a shared one.
 pub(crate) fn alias(start: NonNull<u8>, length: usize) -> Result<NonNull<u8>, Errno> {
     let arguments = [start.as_ptr() as usize, 0, length, MREMAP_MAYMOVE, 0, 0];
-    // SAFETY: an old length of 0 leaves the old mapping as it is (mremap(2)); the new one lies where the kernel wants.
+    // SAFETY: an old length of 0 leaves the old mapping as it is (mremap(2)); the new one lies where the
+    // kernel wants.
     mapped(unsafe { call(number::MREMAP, arguments) })
 }
 
@@ -150,7 +153,8 @@ pub(crate) fn file_size(fd: i32) -> Result<u64, Errno> {
     Ok(status[STAT_SIZE_OFFSET / 8])
 }
 
-/// Waits until the word no longer has the value, for at most so long. The word may be shared with other processes.
+/// Waits until the word no longer has the value, for at most so long. The word may be shared with other
+/// processes.
 pub(crate) fn wait(word: &AtomicU32, value: u32, milliseconds: u32) -> Wait {
     /// ETIMEDOUT.
     const TIMED_OUT: Errno = Errno(110);
@@ -221,8 +225,8 @@ pub(crate) struct SignalAction {
 }
 
 impl SignalAction {
-    /// Calls the handler on the alternative stack where there is one, and has interrupted system calls go on. Other signals stay
-    /// as they are meanwhile, and the signal itself is blocked.
+    /// Calls the handler on the alternative stack where there is one, and has interrupted system calls go on.
+    /// Other signals stay as they are meanwhile, and the signal itself is blocked.
     pub(crate) fn of(handler: SignalHandler) -> Self {
         let restorer = SIGNAL_RETURN.map_or(0, |function| function as usize);
         let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | if restorer == 0 { 0 } else { SA_RESTORER };
@@ -240,7 +244,8 @@ impl SignalAction {
     }
 }
 
-/// Whether it was the kernel by itself that sent a signal, as BPF programs have it do, and no process and no file.
+/// Whether it was the kernel by itself that sent a signal, as BPF programs have it do, and no process and no
+/// file.
 ///
 /// # Safety
 /// What a handler was given as its second argument.
@@ -250,7 +255,8 @@ pub(crate) unsafe fn is_from_kernel(information: *const c_void) -> bool {
     const SI_KERNEL: i32 = 0x80;
     // SAFETY: a `siginfo_t`, on 64-bit systems; `si_pid` is there for all signals that have `SI_USER`.
     let [_signal, _error, code, _, pid] = unsafe { *information.cast::<[i32; 5]>() };
-    // The latter is left of real-time signals where the user's queue is full (`collect_signal` in kernel/signal.c).
+    // The latter is left of real-time signals where the user's queue is full (`collect_signal` in
+    // kernel/signal.c).
     code == SI_KERNEL || (code == SI_USER && pid == 0)
 }
 

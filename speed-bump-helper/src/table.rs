@@ -1,7 +1,7 @@
 //! The table of functions: every selected function once, whoever finds it.
 //!
-//! Threads without a GIL and forked children add to it at the same time, so everything is done with atomics. A
-//! number that was handed out in vain stays unused: its record never gets ready.
+//! Threads without a GIL and forked children add to it at the same time, so everything is done with atomics.
+//! A number that was handed out in vain stays unused: its record never gets ready.
 
 use core::{hint::spin_loop, sync::atomic::Ordering};
 

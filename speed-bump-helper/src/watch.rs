@@ -29,8 +29,8 @@ impl Watch {
         }
     }
 
-    /// Waits for the bell, or for the time of the next look. Whoever looks at the block's command and generation after
-    /// this misses no change.
+    /// Waits for the bell, or for the time of the next look. Whoever looks at the block's command and
+    /// generation after this misses no change.
     pub(crate) fn wait(&mut self, block: Block) {
         let bell = &block.head().bell;
         if sys::wait(bell, self.bell, LOOK_EVERY_MS) == Wait::TimedOut {

@@ -25,8 +25,8 @@ impl<'f> File<'f> {
         Self { path, has: Fingerprint::of(path), module, dotted_have }
     }
 
-    /// The names that the file may have as a module, one for each component that they can start at; each `/` in
-    /// them stands for `.`.
+    /// The names that the file may have as a module, one for each component that they can start at; each `/`
+    /// in them stands for `.`.
     pub(crate) fn dotted_names(&self) -> impl Iterator<Item = &'f str> {
         let module = self.module;
         let boundaries = module.match_indices('/').filter_map(move |(slash, _)| module.get(slash + 1..));

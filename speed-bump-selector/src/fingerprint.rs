@@ -1,9 +1,10 @@
-//! A cheap proof that a pattern cannot match a text: pairs of bytes that the pattern needs and the text lacks.
+//! A cheap proof that a pattern cannot match a text: pairs of bytes that the pattern needs and the text
+//! lacks.
 
 /// A set of pairs of neighbouring bytes, hashed to 256 bits.
 ///
-/// That of a text has all its pairs, with an edge at both ends; that of a pattern has the pairs that every match
-/// has. A pattern matches only texts whose set contains its own.
+/// That of a text has all its pairs, with an edge at both ends; that of a pattern has the pairs that every
+/// match has. A pattern matches only texts whose set contains its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u64; 4]);
 

@@ -1,11 +1,11 @@
 //! How a selector is laid out: shared by this crate, which reads it, and the loader, which writes it.
 //!
-//! A [`Header`] comes first. After it, without gaps: [`PatternRecord`]s, [`ModuleRecord`]s, [`LineRecord`]s, the
-//! lines that each module has (`u32`s), and the programs of the patterns. All integers are little-endian, and
-//! nothing is aligned. Nothing is known by its address, so the blob can lie anywhere.
+//! A [`Header`] comes first. After it, without gaps: [`PatternRecord`]s, [`ModuleRecord`]s, [`LineRecord`]s,
+//! the lines that each module has (`u32`s), and the programs of the patterns. All integers are little-endian,
+//! and nothing is aligned. Nothing is known by its address, so the blob can lie anywhere.
 //!
-//! Lines are those of the targets file that are about Python: first the targets, then the exclusions, each in the
-//! order of the file.
+//! Lines are those of the targets file that are about Python: first the targets, then the exclusions, each in
+//! the order of the file.
 //!
 //! A program is a row of steps, each an opcode ([`op`]) and its operands.
 
@@ -72,8 +72,8 @@ pub struct PatternRecord {
     pub length: u32,
     /// Bytes that a match has at least.
     pub least: u32,
-    /// Where the steps after its last `*` start, from the start of its program; its length if `*` is last, and 0 if
-    /// there is none.
+    /// Where the steps after its last `*` start, from the start of its program; its length if `*` is last,
+    /// and 0 if there is none.
     pub tail: u32,
     /// How many characters those steps match.
     pub tail_chars: u32,

@@ -1,8 +1,8 @@
 //! Whether a pattern matches a text.
 //!
-//! A glob has one kind of choice, how far each `*` reaches, and the least that lets the steps up to the next `*`
-//! match is as good as any: a later `*` makes up for it. So only the last `*` is ever tried again, and the time is
-//! bounded by the length of the pattern times that of the text.
+//! A glob has one kind of choice, how far each `*` reaches, and the least that lets the steps up to the next
+//! `*` match is as good as any: a later `*` makes up for it. So only the last `*` is ever tried again, and
+//! the time is bounded by the length of the pattern times that of the text.
 
 use crate::program::{Step, Steps, places};
 
@@ -89,8 +89,8 @@ fn seek<'t>(mut steps: Steps<'_>, text: &'t str, reading: Reading) -> Option<&'t
     text.get((0..=last).find(here)?..)
 }
 
-/// Whether a program that [`check`](crate::program::check) described so may match a text whose last component is
-/// `component`: `component` itself, or a text that ends in `.` and `component`.
+/// Whether a program that [`check`](crate::program::check) described so may match a text whose last component
+/// is `component`: `component` itself, or a text that ends in `.` and `component`.
 ///
 /// `false` is sure. What stands before the last `*` is not looked at.
 pub(crate) fn may_end_in(tail: &[u8], tail_chars: usize, any_text: bool, component: &str) -> bool {

@@ -10,13 +10,14 @@ use crate::{
     layout::{LineRecord, ModuleRecord},
 };
 
-/// How many marks there are: so many lines are told apart. Of 1,000 targets and their exclusions, each has its own.
+/// How many marks there are: so many lines are told apart. Of 1,000 targets and their exclusions, each has
+/// its own.
 const MARKS: usize = 4096;
 
 /// The targets that can select a function of one file, and the exclusions that can take it away.
 ///
-/// It takes half a kilobyte, however many lines there are: a line has a mark of its own, or shares one with its
-/// neighbours, and is then looked at again for each function.
+/// It takes half a kilobyte, however many lines there are: a line has a mark of its own, or shares one with
+/// its neighbours, and is then looked at again for each function.
 #[derive(Clone, Debug)]
 pub struct ModuleSelector<'b, 'f> {
     selector: Selector<'b>,
@@ -57,23 +58,24 @@ impl<'b, 'f> ModuleSelector<'b, 'f> {
         self.empty
     }
 
-    /// Which target selects the function that `co_qualname` calls so: its number, as the loader counts targets.
+    /// Which target selects the function that `co_qualname` calls so: its number, as the loader counts
+    /// targets.
     pub fn select(&self, qualname: &str) -> Option<u32> {
         self.decide(qualname, |line| line.name)
     }
 
     /// Whether a function whose `co_name` is `name` may be selected, whatever its qualified name is.
     ///
-    /// `false` is sure; `true` says that the qualified name is worth finding. (A qualified name is `name` alone, or
-    /// ends in `.` and `name`.)
+    /// `false` is sure; `true` says that the qualified name is worth finding. (A qualified name is `name`
+    /// alone, or ends in `.` and `name`.)
     pub fn may_select(&self, name: &str) -> bool {
         let selects = |line: &LineRecord| self.selector.pattern_may_end_in(line.name, name);
         !self.empty && self.first(0..self.selector.target_lines, selects).is_some()
     }
 
-    /// Which target selects a function of which only `co_name` is known: a guess, in both directions, for where the
-    /// qualified name cannot be found. What the loader's `select_by_last_component` answers, which says how it
-    /// guesses.
+    /// Which target selects a function of which only `co_name` is known: a guess, in both directions, for
+    /// where the qualified name cannot be found. What the loader's `select_by_last_component` answers, which
+    /// says how it guesses.
     pub fn select_by_last_component(&self, name: &str) -> Option<u32> {
         self.decide(name, |line| line.last_component)
     }
@@ -90,7 +92,8 @@ impl<'b, 'f> ModuleSelector<'b, 'f> {
         self.first(target_lines..lines.len(), matches).is_none().then_some(winner.target)
     }
 
-    /// The first line among `lines` that can select or exclude a function of the file, and that `accepts` takes.
+    /// The first line among `lines` that can select or exclude a function of the file, and that `accepts`
+    /// takes.
     fn first(&self, lines: Range<usize>, accepts: impl Fn(&LineRecord) -> bool) -> Option<LineRecord> {
         let marks = lines.start / self.sharing..(lines.end + self.sharing.get() - 1) / self.sharing;
         self.marked(marks).find_map(|mark| {

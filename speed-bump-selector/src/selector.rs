@@ -60,8 +60,8 @@ impl<'b> Selector<'b> {
         Ok(selector)
     }
 
-    /// Which target selects the function that `co_filename` and `co_qualname` call so: its number, as the loader
-    /// counts targets.
+    /// Which target selects the function that `co_filename` and `co_qualname` call so: its number, as the
+    /// loader counts targets.
     ///
     /// To ask for many functions of a file, ask [`Selector::in_module`] for the file.
     pub fn select(&self, file: &str, qualname: &str) -> Option<u32> {

@@ -1,5 +1,5 @@
-//! What a call of a Python function costs under the frame evaluation hook of the helper, from 3.8 to 3.11, without a probe
-//! on the stub: `cargo bench -p speed-bump-user --bench frame_hook`.
+//! What a call of a Python function costs under the frame evaluation hook of the helper, from 3.8 to 3.11,
+//! without a probe on the stub: `cargo bench -p speed-bump-user --bench frame_hook`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,8 +52,8 @@ fn measure(python: &PythonBuild) -> Cost {
     let image = tempfile::Builder::new().suffix(".so").tempfile().unwrap();
     std::fs::write(image.path(), IMAGE).unwrap();
     service.ask(&format!("HELPER = ctypes.CDLL('{}')", image.path().display())).unwrap();
-    let loop_ = "def loop(f):\\n    r = range(CALLS)\\n    t = time.perf_counter()\\n    for _ in r: f(1)\\n    \
-                 return (time.perf_counter() - t) / CALLS * 1e9";
+    let loop_ = "def loop(f):\\n    r = range(CALLS)\\n    t = time.perf_counter()\\n    \
+                 for _ in r: f(1)\\n    return (time.perf_counter() - t) / CALLS * 1e9";
     service.ask(&format!("import time; CALLS = {CALLS}; exec('{loop_}', globals())")).unwrap();
     let mut cost = Cost { detached: f64::MAX, unmatched: f64::MAX, matched: f64::MAX };
     for _ in 0..ROUNDS {

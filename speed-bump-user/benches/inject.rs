@@ -1,8 +1,8 @@
-//! How long a thread stands still for an injection, by what its program does, and how often one comes to a safe point
-//! within the usual limit: `cargo xtask bench inject`.
+//! How long a thread stands still for an injection, by what its program does, and how often one comes to a
+//! safe point within the usual limit: `cargo xtask bench inject`.
 //!
-//! With the real helper, which is at work each time before it is sent away again. `fresh`: it is loaded; `reused`: it
-//! lies in the process from an earlier session.
+//! With the real helper, which is at work each time before it is sent away again. `fresh`: it is loaded;
+//! `reused`: it lies in the process from an earlier session.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -37,7 +37,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("idle", "import time\nprint(flush=True)\nwhile 1: time.sleep(1000)"),
     (
         "asyncio",
-        "import asyncio\nasync def main():\n  print(flush=True)\n  while 1: await asyncio.sleep(0.001)\nasyncio.run(main())",
+        "import asyncio\nasync def main():\n  print(flush=True)\n  while 1: await \
+         asyncio.sleep(0.001)\nasyncio.run(main())",
     ),
     (
         "threaded server",

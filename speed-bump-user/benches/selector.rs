@@ -1,5 +1,5 @@
-//! `cargo bench -p speed-bump-user --bench selector`: what the selector costs the process that executes it, beside
-//! automata of the same patterns, one for each.
+//! `cargo bench -p speed-bump-user --bench selector`: what the selector costs the process that executes it,
+//! beside automata of the same patterns, one for each.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -102,7 +102,8 @@ fn main() {
         }
     });
     println!(
-        "{FILES} files: {:.1?} each, {empty} with nothing in them; {} functions: {:.0?} each, {selected} selected",
+        "{FILES} files: {:.1?} each, {empty} with nothing in them; {} functions: {:.0?} each, {selected} \
+         selected",
         judging / FILES as u32,
         FILES * FUNCTIONS_PER_FILE,
         selecting / (FILES * FUNCTIONS_PER_FILE) as u32,
@@ -146,7 +147,8 @@ fn main() {
     });
     let each = running / few.len() as u32;
     println!(
-        "the {} of modules: checked in {checking:.1?}; {each:.1?} a file, by path alone: {:.0} times the selector",
+        "the {} of modules: checked in {checking:.1?}; {each:.1?} a file, by path alone: {:.0} times the \
+         selector",
         automata.len(),
         each.as_secs_f64() / (judging / FILES as u32).as_secs_f64(),
     );

@@ -33,8 +33,8 @@ use stubs::Stub;
 /// Delay with which the constant surplus of a spin is measured; long enough that the loop runs, short
 /// enough that start-up stays fast.
 const TRIAL_DELAY: Nanos = Nanos(3_000);
-/// Calls of each stub, whose median counts. Each is timed by itself: where a busy thread shares the processor and
-/// preempts us every 50 us, nearly every batch of calls is spoilt, and few of the calls.
+/// Calls of each stub, whose median counts. Each is timed by itself: where a busy thread shares the processor
+/// and preempts us every 50 us, nearly every batch of calls is spoilt, and few of the calls.
 const CALLS: usize = 320;
 /// Calls of each stub before that: the first optimises the site, the others warm what stays warm.
 const FIRST_CALLS: usize = 8;
@@ -142,7 +142,8 @@ impl Calibration {
         self.form
     }
 
-    /// How a trap that finds the caches cold is told, and what it costs more, on the way in and on the way back.
+    /// How a trap that finds the caches cold is told, and what it costs more, on the way in and on the way
+    /// back.
     pub fn coldness(&self) -> [Coldness; Coldness::WAYS] {
         self.coldness
     }
@@ -165,8 +166,8 @@ impl Calibration {
         if nop5 < nop { SiteKind::Nop5 } else { SiteKind::Nop }
     }
 
-    /// What a probe on an instruction of this kind costs, for choosing among several: without end where forked
-    /// children would die of it.
+    /// What a probe on an instruction of this kind costs, for choosing among several: without end where
+    /// forked children would die of it.
     pub fn price(&self, kind: SiteKind) -> Nanos {
         if self.survives_forks(kind) { self.cost(kind).floor } else { Nanos(u64::MAX) }
     }
@@ -184,8 +185,9 @@ impl Calibration {
 
     /// Whether a forked child survives a probe on this kind that its parent had when it forked.
     ///
-    /// Linux 6.18 rewrites a 5-byte nop to a call of a page that children do not inherit, while they inherit the call: a
-    /// child that gets there before it is attached to itself, or at all without being attached to, dies of SIGSEGV.
+    /// Linux 6.18 rewrites a 5-byte nop to a call of a page that children do not inherit, while they inherit
+    /// the call: a child that gets there before it is attached to itself, or at all without being attached
+    /// to, dies of SIGSEGV.
     pub fn survives_forks(&self, kind: SiteKind) -> bool {
         kind != SiteKind::Nop5 || self.nop5_survives_forks
     }
@@ -303,7 +305,8 @@ impl Bench {
         })
     }
 
-    /// Tried with the stub, which the kernel has rewritten by now if it does that. In doubt it is taken for deadly.
+    /// Tried with the stub, which the kernel has rewritten by now if it does that. In doubt it is taken for
+    /// deadly.
     fn nop5_survives_forks(&self) -> bool {
         let stub = self.stubs.iter().find(|stub| stub.kind == SiteKind::Nop5);
         stub.is_none_or(|stub| {
@@ -317,8 +320,8 @@ impl Bench {
         })
     }
 
-    /// The [`EVERYDAY`] stub: its site, itself, and what a call of it takes without a probe, in ns. `None` where the processor
-    /// has none.
+    /// The [`EVERYDAY`] stub: its site, itself, and what a call of it takes without a probe, in ns. `None`
+    /// where the processor has none.
     fn everyday(&self) -> Option<(u32, Stub, u64)> {
         (0_u32..)
             .zip(self.stubs.iter().zip(&self.unprobed))
@@ -341,8 +344,8 @@ impl Bench {
     }
 }
 
-/// What a call of each stub takes, in ns. The stubs take turns, so that a slow moment of the machine falls on all
-/// of them and on few calls of each.
+/// What a call of each stub takes, in ns. The stubs take turns, so that a slow moment of the machine falls on
+/// all of them and on few calls of each.
 ///
 /// Between two calls memory is touched, so that the kernel's path to the program is as cold as a target
 /// leaves it that does something between its calls: a bare loop over the stubs makes a trap look some 130 ns

@@ -1,10 +1,10 @@
-//! Puts the helper into a running process: a thread of it is borrowed for a moment, loads the helper from a memory
-//! file, calls its one function, and goes on.
+//! Puts the helper into a running process: a thread of it is borrowed for a moment, loads the helper from a
+//! memory file, calls its one function, and goes on.
 //!
-//! Nothing is written to a disk, no code of the process is changed, and no thread but the borrowed one is stopped.
-//! The steps, each in a file: what forbids it (`preflight`), what the process offers (`symbols`), whether the
-//! helper is there already (`resident`), which thread (`threads`, `borrow`, `safe_point`, `calls`, `returns`), and
-//! what it is made to do (`remote_call`).
+//! Nothing is written to a disk, no code of the process is changed, and no thread but the borrowed one is
+//! stopped. The steps, each in a file: what forbids it (`preflight`), what the process offers (`symbols`),
+//! whether the helper is there already (`resident`), which thread (`threads`, `borrow`, `safe_point`,
+//! `calls`, `returns`), and what it is made to do (`remote_call`).
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -95,19 +95,20 @@ pub struct Injected {
     pub thread: Pid,
     /// How long that thread stood still or worked for us.
     pub stopped: Nanos,
-    /// Where the time went: steps in their order. All from `borrow` on are in `stopped`, and the end of `borrow`.
+    /// Where the time went: steps in their order. All from `borrow` on are in `stopped`, and the end of
+    /// `borrow`.
     pub steps: Vec<(&'static str, Nanos)>,
 }
 
 /// Fills in a control block: an empty memory file of the process.
 pub type FillControl<'a> = dyn FnMut(&File) -> io::Result<()> + Send + 'a;
 
-/// Loads `image` into a process, unless it is there already, has `control` fill in a new control block, and calls
-/// the helper with it.
+/// Loads `image` into a process, unless it is there already, has `control` fill in a new control block, and
+/// calls the helper with it.
 ///
 /// `program` is what the process ran when it was decided to inject, and `interpreters` are its files with the
-/// interpreter's own code: where a running thread may be borrowed. `control` is called while the thread is borrowed and
-/// should be quick.
+/// interpreter's own code: where a running thread may be borrowed. `control` is called while the thread is
+/// borrowed and should be quick.
 ///
 /// # Errors
 /// [`InjectError`]; unless that says otherwise, the process is as it was.
@@ -142,9 +143,9 @@ pub fn inject(
     })
 }
 
-/// The same with a thread that the caller traces and that stands still between two instructions of the program, where
-/// nothing has begun that loading a library could disturb. `ready` is called before the thread goes on; afterwards it is
-/// no longer traced. Must be called on the thread that traces.
+/// The same with a thread that the caller traces and that stands still between two instructions of the
+/// program, where nothing has begun that loading a library could disturb. `ready` is called before the thread
+/// goes on; afterwards it is no longer traced. Must be called on the thread that traces.
 ///
 /// # Errors
 /// [`InjectError`]; the process goes on as it was, untraced.
@@ -185,8 +186,8 @@ pub fn inject_into_standing(
     outcome.and(returned)
 }
 
-/// Whether injecting would be tried, as far as that can be known without touching the process. Whether a thread comes to
-/// a safe point, and what a seccomp filter says, shows only when it is.
+/// Whether injecting would be tried, as far as that can be known without touching the process. Whether a
+/// thread comes to a safe point, and what a seccomp filter says, shows only when it is.
 ///
 /// # Errors
 /// Why not.
@@ -268,8 +269,8 @@ impl Injection<'_> {
             return Err(InjectError::Control { pid: self.pid(), source });
         }
         self.laps.lap("fill in");
-        // The helper closes the descriptor in any case: by the time it is back, another thread may have been given the
-        // number for a file of its own.
+        // The helper closes the descriptor in any case: by the time it is back, another thread may have been
+        // given the number for a file of its own.
         let arguments = [control.in_process, 0];
         let code = thread.call(Stage::Attach, loaded.attach, arguments, limits.call)?;
         self.laps.lap("attach");
@@ -304,8 +305,8 @@ impl Injection<'_> {
         fcntl_add_seals(here, seals).map_err(|errno| self.system("sealing the image", errno.into()))?;
         self.check_contents(here)?;
         self.laps.lap("write image");
-        // A loader takes a name that it knows for the library that it knows by it, without looking at the file, and
-        // the name of an earlier helper may have ended in the same number.
+        // A loader takes a name that it knows for the library that it knows by it, without looking at the
+        // file, and the name of an earlier helper may have ended in the same number.
         let dots = "./".repeat(self.residents.count);
         let path = format!("/proc/thread-self/fd/{dots}{}", file.in_process);
         let path = CString::new(path).unwrap_or_default();
@@ -334,7 +335,8 @@ impl Injection<'_> {
         Ok((text, bias.to_process(self.image.attach)))
     }
 
-    /// That a sealed file is the image to the last byte. Before it was sealed, the process could write there too.
+    /// That a sealed file is the image to the last byte. Before it was sealed, the process could write there
+    /// too.
     fn check_contents(&self, image: &File) -> Result<(), InjectError> {
         let found = resident::is_image(image, self.bytes);
         match found.map_err(|source| self.system("reading the image back", source))? {

@@ -1,10 +1,11 @@
 //! Starts a command and holds it before the first instruction of every program that it executes.
 //!
-//! The command is our child. It waits until a thread of ours traces it, and then executes. At each exec it is let run
-//! to the program's entry point: there the dynamic linker has mapped and relocated everything that the program is linked
-//! with, and no code of the program or of Python has run. What is to be done there is said by whoever takes up what this
-//! module [tells](Told). Programs that execute others (`env`, `nice`, `sh -c 'exec …'`, scripts) are followed; a
-//! program that the helper was brought into is not, as a process has one tracer at a time and may want a debugger.
+//! The command is our child. It waits until a thread of ours traces it, and then executes. At each exec it is
+//! let run to the program's entry point: there the dynamic linker has mapped and relocated everything that
+//! the program is linked with, and no code of the program or of Python has run. What is to be done there is
+//! said by whoever takes up what this module [tells](Told). Programs that execute others (`env`, `nice`, `sh
+//! -c 'exec …'`, scripts) are followed; a program that the helper was brought into is not, as a process has
+//! one tracer at a time and may want a debugger.
 //!
 //! If we are killed, the kernel lets the command go: it runs on untraced.
 

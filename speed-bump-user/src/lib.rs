@@ -2,7 +2,8 @@
 //! process, attach, delay, count, and leave without a trace.
 //!
 //! A target travels one way: [`targets`] parses a line, [`process`], [`elf`] and [`python`] know what the
-//! process runs, [`probe`] chooses sites and attaches, [`engine`] delays, [`stats`] counts. No step calls back.
+//! process runs, [`probe`] chooses sites and attaches, [`engine`] delays, [`stats`] counts. No step calls
+//! back.
 
 pub mod bounds;
 pub mod calibrate;

@@ -1,7 +1,7 @@
 //! The helper in a process, from being brought in to having left.
 //!
-//! [`bring_in`](Terms::bring_in) injects it with a control block that says what is wanted; what comes back is a
-//! [`Presence`], and dropping that sends the helper away. Attaching to its stub is the session's business.
+//! [`bring_in`](Terms::bring_in) injects it with a control block that says what is wanted; what comes back is
+//! a [`Presence`], and dropping that sends the helper away. Attaching to its stub is the session's business.
 
 pub mod stub;
 pub mod survey;
@@ -27,11 +27,11 @@ use crate::{
 };
 use stub::StubError;
 
-/// How long the helper may wait for the interpreter's lock, and look at what is loaded, before we give up. Programs hold
-/// the lock for seconds in calls of C code that do not release it.
+/// How long the helper may wait for the interpreter's lock, and look at what is loaded, before we give up.
+/// Programs hold the lock for seconds in calls of C code that do not release it.
 pub const INTERPRETER_PATIENCE: Duration = Duration::from_secs(10);
-/// How long we wait for the helper to leave. It looks up every 200 ms, at once when it is rung, and then needs the
-/// interpreter's lock.
+/// How long we wait for the helper to leave. It looks up every 200 ms, at once when it is rung, and then
+/// needs the interpreter's lock.
 pub const LEAVING_PATIENCE: Duration = Duration::from_secs(1);
 /// How long we wait for a helper to leave whose tool was killed.
 const RESIDENT_PATIENCE: Duration = Duration::from_millis(1_500);
@@ -58,7 +58,8 @@ pub enum PresenceError {
     Failed(String),
     /// The interpreter's lock was not to be had.
     #[error(
-        "the helper is loaded, but the interpreter of process {pid} did not let it run within {limit}: a thread holds its lock for long; try again when the process is less busy"
+        "the helper is loaded, but the interpreter of process {pid} did not let it run within {limit}: a \
+         thread holds its lock for long; try again when the process is less busy"
     )]
     Overdue {
         /// The process.
@@ -126,8 +127,8 @@ impl Terms {
         Ok(Self { selector: selector.into(), stub: resolver.stub(), timeout, heartbeat, signals })
     }
 
-    /// Brings the helper into a process that runs this program, whose `interpreters` are the files with the interpreter's
-    /// code. It does not wait for the interpreter: see [`Presence::wait_active`].
+    /// Brings the helper into a process that runs this program, whose `interpreters` are the files with the
+    /// interpreter's code. It does not wait for the interpreter: see [`Presence::wait_active`].
     ///
     /// # Errors
     /// The process goes on as it was.
@@ -154,9 +155,9 @@ impl Terms {
         self.presence(process.pid(), injected, block)
     }
 
-    /// Brings the helper into a program of which no instruction has run, whose only thread stands still and is traced by
-    /// the calling thread; it begins to work when Python does. `ready` is called before the program runs, and is given
-    /// what came of it; afterwards it is no longer traced.
+    /// Brings the helper into a program of which no instruction has run, whose only thread stands still and
+    /// is traced by the calling thread; it begins to work when Python does. `ready` is called before the
+    /// program runs, and is given what came of it; afterwards it is no longer traced.
     ///
     /// # Errors
     /// The program runs on as it was, and `ready` was not called.
@@ -189,8 +190,8 @@ impl Terms {
         Contents { room, selector: &self.selector, stub_form, command, signals }
     }
 
-    /// Fills in a control block. The helper hears us from its first look on, which may be long before it is known here that it is
-    /// in.
+    /// Fills in a control block. The helper hears us from its first look on, which may be long before it is
+    /// known here that it is in.
     fn fill(&self, file: &File, contents: &Contents<'_>) -> io::Result<Arc<Block>> {
         contents.write(file)?;
         let block = Block::new(file.try_clone()?, contents).map_err(io::Error::other)?;
@@ -240,7 +241,8 @@ impl Terms {
     }
 }
 
-/// The helper on its way in. Dropping it waits for the way's end: a process is never left with a borrowed thread.
+/// The helper on its way in. Dropping it waits for the way's end: a process is never left with a borrowed
+/// thread.
 #[derive(Debug)]
 pub struct Joining {
     pid: Pid,

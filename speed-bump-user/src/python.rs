@@ -2,8 +2,8 @@
 //!
 //! [`interpreter`] recognises CPython among the mapped files, [`entry_source`] says how its calls can be
 //! seen, [`perf_map`] and [`trampoline`] name functions by the return address on the evaluator's stack,
-//! [`source`] names them by file, name and line, [`helper`] shares memory with a helper that names them itself. Nothing
-//! here attaches.
+//! [`source`] names them by file, name and line, [`helper`] shares memory with a helper that names them
+//! itself. Nothing here attaches.
 
 pub mod entry_source;
 pub mod helper;

@@ -62,7 +62,8 @@ use stopper::{STOPPED, Stopper};
 const LATE_FUNCTIONS: u32 = 8_192;
 /// Probe sites that may appear after the attach, in images that children execute.
 const LATE_SITES: u32 = 16_384;
-/// What the counters of helpers' functions may take of the kernel's memory, as far as they are for children to come.
+/// What the counters of helpers' functions may take of the kernel's memory, as far as they are for children
+/// to come.
 const COUNTERS_BYTES: usize = 64 << 20;
 /// Trampolines that may appear after the attach.
 const LATE_TRAMPOLINES: u32 = 262_144;
@@ -346,8 +347,8 @@ impl Session {
         tracing::info!("detached in {}", Nanos::from(began.elapsed()));
     }
 
-    /// Tells of Python targets that select nothing, neither among what the helpers found nor in a plan; under `strict` that ends
-    /// the session. Where no helper looked for functions, it has been told before.
+    /// Tells of Python targets that select nothing, neither among what the helpers found nor in a plan; under
+    /// `strict` that ends the session. Where no helper looked for functions, it has been told before.
     fn check_selections(&mut self, roots: &[(Process, Plan)]) -> Result<(), SessionError> {
         if !roots.iter().any(|(_, plan)| plan.wants_helper()) {
             return Ok(());
@@ -425,7 +426,8 @@ fn room_for_names(roots: &[(Process, Plan)]) -> usize {
     planned.saturating_mul(2).saturating_add(NAMES_OF_SESSION)
 }
 
-/// Functions of helpers in children: 64 children's, if the counters of all then stay within bounds on all CPUs.
+/// Functions of helpers in children: 64 children's, if the counters of all then stay within bounds on all
+/// CPUs.
 fn late_helpers(named: u32) -> u32 {
     let cpus = aya::util::nr_cpus().unwrap_or(1).max(1);
     let affordable = COUNTERS_BYTES / (cpus * size_of::<FunctionStats>());

@@ -1,8 +1,9 @@
 //! The targets file: lines, patterns, and which target selects a function.
 //!
 //! [`Targets::load`] reads a file. What it selects is then asked in two steps: once for a module
-//! ([`Targets::python_in`], [`Targets::native_in`], [`Targets::usdt_in`]), and for every function, symbol or probe
-//! in it. The file system and the process are not known here; the caller says which paths are ELF files.
+//! ([`Targets::python_in`], [`Targets::native_in`], [`Targets::usdt_in`]), and for every function, symbol or
+//! probe in it. The file system and the process are not known here; the caller says which paths are ELF
+//! files.
 
 mod candidates;
 #[cfg(test)]

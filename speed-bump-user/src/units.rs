@@ -114,7 +114,8 @@ impl fmt::Display for Nanos {
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
-    /// In the largest unit of which it is one at least, with a decimal: `512 bytes`, `64 KiB`, `1.5 MiB`. Rounded down.
+    /// In the largest unit of which it is one at least, with a decimal: `512 bytes`, `64 KiB`, `1.5 MiB`.
+    /// Rounded down.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
         let Some((shift, unit)) = UNITS.into_iter().find(|(shift, _)| self.0 >> shift > 0) else {

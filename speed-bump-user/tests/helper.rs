@@ -1,4 +1,5 @@
-//! The helper alone: real Pythons load it with `ctypes`, and the test is the loader's side of the control block.
+//! The helper alone: real Pythons load it with `ctypes`, and the test is the loader's side of the control
+//! block.
 
 #![allow(clippy::unwrap_used)]
 
@@ -65,7 +66,8 @@ fn a_survey_finds_what_is_loaded_and_installs_nothing() {
         assert!(late.file.ends_with("tests/fixtures/calls.py"), "{python}: {}", late.file);
         let surveyed = control.head().surveyed.load(std::sync::atomic::Ordering::Relaxed);
         if python.free_threaded && python.minor() == (3, 13) {
-            // It makes functions immortal when a second thread begins, and its garbage collector forgets them.
+            // It makes functions immortal when a second thread begins, and its garbage collector forgets
+            // them.
             skip_case!(python, "it hides most functions from its garbage collector");
         } else {
             case_ran!();

@@ -43,7 +43,8 @@ fn forked_children_are_counted_with_their_parent() {
 
 #[test]
 fn children_that_run_the_interpreter_anew_get_a_helper_of_their_own() {
-    // What runs through a dynamic loader of its own cannot run itself anew; the same build in a container can.
+    // What runs through a dynamic loader of its own cannot run itself anew; the same build in a container
+    // can.
     let can_run_itself = |python: &PythonBuild| python.form != Form::Loader;
     on_each(|python| {
         for how in ANEW.into_iter().filter(|_| can_run_itself(python)) {

@@ -1,4 +1,5 @@
-//! The helper's frame evaluation hook, in every CPython from 3.8 to 3.11: which calls it sees, and what it leaves alone.
+//! The helper's frame evaluation hook, in every CPython from 3.8 to 3.11: which calls it sees, and what it
+//! leaves alone.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
@@ -29,7 +30,8 @@ fn report(program: &mut Program) -> matrix::Report {
     for event in program.ask("MATRIX.report()") {
         let text = |field: &str| event[field].as_str().unwrap().to_owned();
         let name = match text("name") {
-            // Before 3.11 the program cannot find out this name: the function says another, and its code none.
+            // Before 3.11 the program cannot find out this name: the function says another, and its code
+            // none.
             name if name == "wrapped_by" => format!("wrap.<locals>.{name}"),
             name => name,
         };
@@ -64,7 +66,8 @@ fn calls_of_every_shape_are_counted_exactly() {
             let counted = program.tally.take(&control);
             let wrong = report(&mut program).differences(&counted);
             assert!(wrong.is_empty(), "{python}:\n{}", wrong.join("\n"));
-            // Before 3.11 nothing knows what the lambda is called that collections.namedtuple makes __new__ of.
+            // Before 3.11 nothing knows what the lambda is called that collections.namedtuple makes __new__
+            // of.
             let expected = if python.minor() < (3, 11) { notice::NAME_UNSURE } else { 0 };
             assert_eq!(control.notices() & !expected, 0, "{python}");
             program.ask("MATRIX.round()");
@@ -93,7 +96,9 @@ fn a_hook_is_there_only_during_a_session() {
 fn threads_that_run_hot_code_are_seen_at_once() {
     on_each(|python| {
         let mut program = prepared(python);
-        let begin = "GO = False; ANSWER = []; exec('def hot():\\n    while not GO: plain(1)\\n    for _ in range(1000):                      plain(1)\\n    ANSWER.append(1)', globals()); HOT = threading.Thread(target=hot); HOT.start()";
+        let begin = "GO = False; ANSWER = []; exec('def hot():\\n    while not GO: plain(1)\\n    for _ in \
+                     range(1000):                      plain(1)\\n    ANSWER.append(1)', globals()); HOT = \
+                     threading.Thread(target=hot); HOT.start()";
         program.ask(begin);
         let control = program.attach(TARGETS);
         program.ask("import time; time.sleep(0.1)");
@@ -122,8 +127,8 @@ fn sessions_come_and_go_under_load() {
         let resident = |program: &mut Program| {
             program.evaluate("(gc.collect(), int(open('/proc/self/statm').read().split()[1]) * 4096)[1]")
         };
-        // The load leaves garbage in cycles. A survey holds it, and so it gets old; without a collection the size goes up
-        // and down by what waits for one. The least counts.
+        // The load leaves garbage in cycles. A survey holds it, and so it gets old; without a collection the
+        // size goes up and down by what waits for one. The least counts.
         let (mut before, mut sizes) = (None, [i64::MAX; 2]);
         for round in 0..ROUNDS {
             let control = program.attach("*/hooked.py:*\n<string>:*\n");

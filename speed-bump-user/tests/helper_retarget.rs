@@ -1,4 +1,5 @@
-//! New targets for a helper that is at work, given by the loader's own library: everything is judged anew, live.
+//! New targets for a helper that is at work, given by the loader's own library: everything is judged anew,
+//! live.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,5 +1,5 @@
-//! Files that are not what their names say: copies that overlayfs has made of programs that run, and what a process has
-//! mounted where its files are looked for.
+//! Files that are not what their names say: copies that overlayfs has made of programs that run, and what a
+//! process has mounted where its files are looked for.
 
 #![allow(clippy::unwrap_used)]
 
@@ -263,7 +263,8 @@ fn a_link_to_our_proc_is_none_of_the_processs() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    const IDLE: &str = "#include <stdio.h>\nint main(void) { puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout); return getchar(); }\n";
+    const IDLE: &str = "#include <stdio.h>\nint main(void) { puts(\"{\\\"event\\\":\\\"ready\\\"}\"); \
+                        fflush(stdout); return getchar(); }\n";
     let fixture = Fixture::compile_text(IDLE, &["-static"]).unwrap();
     fs::set_permissions(fixture.folder(), fs::Permissions::from_mode(0o755)).unwrap();
     std::os::unix::fs::symlink("/proc", fixture.folder().join("proc")).unwrap();

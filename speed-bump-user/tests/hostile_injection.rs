@@ -1,5 +1,5 @@
-//! Programs that try to turn an injection against whoever injects: none gets root to write into a file of its choice, and
-//! none has another program take the helper.
+//! Programs that try to turn an injection against whoever injects: none gets root to write into a file of its
+//! choice, and none has another program take the helper.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -34,8 +34,8 @@ fn compile(source: &str) -> Fixture {
     program
 }
 
-/// Injects into one process after another that puts `victim` in the place of the helper's memory file; how often it was
-/// found out.
+/// Injects into one process after another that puts `victim` in the place of the helper's memory file; how
+/// often it was found out.
 fn inject_while_swapped(by: &str, victim: &Path) -> usize {
     let program = compile("swaps.c");
     let mut found_out = 0;
@@ -48,7 +48,8 @@ fn inject_while_swapped(by: &str, victim: &Path) -> usize {
                 assert!(descriptor < 64, "{descriptor}");
                 found_out += 1;
             }
-            // It was exchanged after it had been taken, and the loader found no library in its place, or the helper no block.
+            // It was exchanged after it had been taken, and the loader found no library in its place, or the
+            // helper no block.
             Err(
                 InjectError::Refused { .. } | InjectError::Helper { .. } | InjectError::RemoteCall { .. },
             ) => {}
@@ -244,8 +245,12 @@ fn a_service_near_its_memory_limit_lives_on_without_the_helper() {
     };
     let folder = fixture::directory();
     let script = folder.path().join("service.py");
-    fs::write(&script, "import time\ndef work():\n    time.sleep(0.001)\nprint('ready', flush=True)\nwhile True:\n    work()\n")
-        .unwrap();
+    fs::write(
+        &script,
+        "import time\ndef work():\n    time.sleep(0.001)\nprint('ready', flush=True)\nwhile \
+                        True:\n    work()\n",
+    )
+    .unwrap();
     let targets = folder.path().join("targets.txt");
     fs::write(&targets, "*/service.py:work delay=1us\n").unwrap();
     let enter =

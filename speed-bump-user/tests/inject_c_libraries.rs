@@ -61,7 +61,8 @@ fn a_glibc_of_several_libraries() {
     let is_old = |python: &&PythonBuild| glibc(python).is_some_and(|version| version < ONE_LIBRARY);
     let Some(python) = pythons().iter().find(is_old) else {
         return skip!(
-            "no Python of this machine runs with a glibc before 2.34, as Debian 11's does: run `cargo xtask pythons`"
+            "no Python of this machine runs with a glibc before 2.34, as Debian 11's does: run `cargo xtask \
+             pythons`"
         );
     };
     let script = "import time\nprint(flush=True)\nwhile 1: time.sleep(0.01)";

@@ -1,5 +1,5 @@
-//! Threads are borrowed out of every blocking system call, several times each; each call then returns what it would
-//! have returned, and a timed one ends earlier than one that began anew would.
+//! Threads are borrowed out of every blocking system call, several times each; each call then returns what it
+//! would have returned, and a timed one ends earlier than one that began anew would.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -23,8 +23,8 @@ use speed_bump_testing::{
 };
 use speed_bump_user::inject::Limits;
 
-/// What `calls.c` is made to wait for. A machine that is too busy to interrupt a call three times before it is over
-/// gets another try, with a longer one. A call that was interrupted in time gets none.
+/// What `calls.c` is made to wait for. A machine that is too busy to interrupt a call three times before it
+/// is over gets another try, with a longer one. A call that was interrupted in time gets none.
 const TIMES: [Duration; 3] = [Duration::from_secs(3), Duration::from_secs(9), Duration::from_secs(27)];
 /// What an untimed call is given, which does not matter.
 const UNTIMED: Duration = Duration::from_secs(1);
@@ -32,7 +32,8 @@ const UNTIMED: Duration = Duration::from_secs(1);
 const INTERRUPTED_AT: [u32; 3] = [20, 45, 70];
 /// How many are looked at at a time; nearly all of them wait.
 const WORKERS: usize = 6;
-/// Calls that the kernel ends with `EINTR` when a process is stopped and continued (signal(7)), if they have a limit.
+/// Calls that the kernel ends with `EINTR` when a process is stopped and continued (signal(7)), if they have
+/// a limit.
 const NOTICED: [&str; 6] =
     ["epoll_wait", "epoll_pwait", "recv_timeout", "sigtimedwait", "semtimedop", "io_getevents"];
 

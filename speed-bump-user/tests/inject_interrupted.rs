@@ -1,5 +1,5 @@
-//! What happens to a process while a thread of it is borrowed: signals, stops, its end, and another program in its
-//! place. Nothing is lost, nothing hangs, and what can go on does.
+//! What happens to a process while a thread of it is borrowed: signals, stops, its end, and another program
+//! in its place. Nothing is lost, nothing hangs, and what can go on does.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -156,7 +156,8 @@ const EXECUTING: &str = "\
 import os, sys, threading, time
 def execute():
     os.read(0, 1)
-    os.execv(sys.executable, sys.orig_argv if hasattr(sys, 'orig_argv') else [sys.executable, '-c', sys.argv[1]])
+    again = [sys.executable, '-c', sys.argv[1]]
+    os.execv(sys.executable, sys.orig_argv if hasattr(sys, 'orig_argv') else again)
 print('new', flush=True)
 threading.Thread(target=execute, daemon=True).start()
 while 1: print(flush=True); time.sleep(0.005)";

@@ -1,4 +1,5 @@
-//! The loader is killed while it has borrowed a thread, at every step: the process goes on, and takes the helper again.
+//! The loader is killed while it has borrowed a thread, at every step: the process goes on, and takes the
+//! helper again.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -32,7 +33,8 @@ const TARGET: &str = "SPEED_BUMP_TEST_TARGET";
 const IMAGE: &str = "SPEED_BUMP_TEST_IMAGE";
 const FATE: &str = "SPEED_BUMP_TEST_FATE";
 
-/// What the programs do whose thread is borrowed: one waits, one computes, one is waited for to return from native code.
+/// What the programs do whose thread is borrowed: one waits, one computes, one is waited for to return from
+/// native code.
 const SCRIPTS: [&str; 3] = [
     "import time\nwhile 1: print(flush=True); time.sleep(0.001)",
     "def f(n):\n  return n if n < 2 else f(n - 1) + f(n - 2)\nwhile 1: print(flush=True); f(12)",
@@ -144,7 +146,8 @@ fn killed_in_a_step_of_the_borrowed_thread() {
     }
 }
 
-/// Stops the loader at any moment and kills it if the thread is borrowed then; the steps that were met, by number.
+/// Stops the loader at any moment and kills it if the thread is borrowed then; the steps that were met, by
+/// number.
 #[test]
 fn killed_at_any_moment_with_a_thread_borrowed() {
     let Some(python) = pythons().last() else {
@@ -195,7 +198,8 @@ fn stop(loader: &Child) {
     .unwrap();
 }
 
-/// The system call that the main thread is in, if it is being traced; the loader stands still, so that this lasts.
+/// The system call that the main thread is in, if it is being traced; the loader stands still, so that this
+/// lasts.
 fn borrowed_at(process: &Process) -> Option<String> {
     let pid = process.pid();
     let status = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/status")).ok()?;

@@ -1,5 +1,5 @@
-//! Threads that spend their time in long calls of native code are borrowed when they return to the interpreter; one that
-//! never does is left alone.
+//! Threads that spend their time in long calls of native code are borrowed when they return to the
+//! interpreter; one that never does is left alone.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -14,8 +14,8 @@ use program::Program;
 use speed_bump_testing::{Fixture, pythons, skip, wait::wait_for};
 use speed_bump_user::inject::{InjectError, Limits};
 
-/// A name, and a script that is practically never in the interpreter, and prints a line now and then. A call takes much longer than
-/// looking does, so that looking alone would not find it there.
+/// A name, and a script that is practically never in the interpreter, and prints a line now and then. A call
+/// takes much longer than looking does, so that looking alone would not find it there.
 const PROGRAMS: &[(&str, &str)] = &[
     (
         "hashing",

@@ -1,5 +1,5 @@
-//! Targets in namespaces, control groups and file systems of their own: each takes the helper, or is refused with the
-//! reason and goes on as it was.
+//! Targets in namespaces, control groups and file systems of their own: each takes the helper, or is refused
+//! with the reason and goes on as it was.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -277,7 +277,8 @@ fn a_frozen_group_of_the_old_kind() {
     frozen(false);
 }
 
-/// It cannot be told from one that is slow: it is let go, and finishes what it was made to do once it may run.
+/// It cannot be told from one that is slow: it is let go, and finishes what it was made to do once it may
+/// run.
 #[test]
 fn a_group_that_is_frozen_in_the_middle() {
     if !is_root() {

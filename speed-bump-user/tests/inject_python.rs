@@ -1,5 +1,5 @@
-//! A stand-in for the helper is injected into running interpreters, and they go on: each interpreter, and each kind of
-//! program, in some pairing of the two.
+//! A stand-in for the helper is injected into running interpreters, and they go on: each interpreter, and
+//! each kind of program, in some pairing of the two.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -18,14 +18,16 @@ use program::Program;
 use speed_bump_testing::{PythonBuild, pythons, skip, wait::wait_for};
 use speed_bump_user::inject::Limits;
 
-/// What the interpreters do: a name, and a script that prints a line when it is there, and further lines as it goes on.
+/// What the interpreters do: a name, and a script that prints a line when it is there, and further lines as
+/// it goes on.
 const PROGRAMS: &[(&str, &str)] = &[
     ("sleeping", "import time\nwhile 1: print(flush=True); time.sleep(0.05)"),
     ("select", "import select\nwhile 1: print(flush=True); select.select([], [], [], 0.05)"),
     ("poll", "import select\np = select.poll()\nwhile 1: print(flush=True); p.poll(50)"),
     (
         "asyncio",
-        "import asyncio\nasync def main():\n  while 1: print(flush=True); await asyncio.sleep(0.05)\nasyncio.run(main())",
+        "import asyncio\nasync def main():\n  while 1: print(flush=True); await \
+         asyncio.sleep(0.05)\nasyncio.run(main())",
     ),
     (
         "lock",

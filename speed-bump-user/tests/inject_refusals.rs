@@ -1,4 +1,5 @@
-//! What cannot be injected into is refused with the reason, and what goes wrong midway leaves the process as it was.
+//! What cannot be injected into is refused with the reason, and what goes wrong midway leaves the process as
+//! it was.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 

@@ -1,5 +1,5 @@
-//! The kernel module in kmod/: its parsers, which are plain C, in user space with the compiler's sanitizers; and where it may be
-//! loaded, its own tests (kmod/tests), one by one.
+//! The kernel module in kmod/: its parsers, which are plain C, in user space with the compiler's sanitizers;
+//! and where it may be loaded, its own tests (kmod/tests), one by one.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

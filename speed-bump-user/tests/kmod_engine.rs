@@ -201,7 +201,8 @@ fn the_end_may_come_at_any_moment() {
     for number in 0..40 {
         source += &format!("__attribute__((noipa)) int many{number}(int x) {{ return x + {number}; }}\n");
     }
-    source += "int main(void) { puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout); return getchar() == 0; }\n";
+    source += "int main(void) { puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout); return getchar() == \
+               0; }\n";
     let fixture = Fixture::compile_text(&source, &["-O1"]).unwrap();
     let service = Service::start(&mut Command::new(fixture.program())).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -292,7 +293,8 @@ fn other_peoples_targets_are_left_alone() {
 #[test]
 fn a_library_that_is_opened_later_is_taken_up() {
     const OPENS: &str = "#include <dlfcn.h>\n#include <stdio.h>\n\
-        int main(int argc, char **argv) { (void)argc; puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout);\n\
+        int main(int argc, char **argv) { (void)argc; puts(\"{\\\"event\\\":\\\"ready\\\"}\"); \
+        fflush(stdout);\n\
         getchar(); void *library = dlopen(argv[1], RTLD_NOW); if (!library) return 9;\n\
         long (*work)(long); *(void **)&work = dlsym(library, \"work_hot\"); \n\
         puts(\"{\\\"event\\\":\\\"done\\\"}\"); fflush(stdout); getchar(); long sum = 0;\n\

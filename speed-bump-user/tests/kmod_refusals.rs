@@ -35,8 +35,8 @@ fn without_the_module_the_error_says_what_to_do() {
     assert!(said.contains("/service:hot 1000 pid=") && said.contains("an attach would fail"), "{said}");
 }
 
-/// Runs the tool where `/sys/kernel/speed_bump` is a folder of ours: files like those of upstream's module, which take
-/// what is written and do nothing.
+/// Runs the tool where `/sys/kernel/speed_bump` is a folder of ours: files like those of upstream's module,
+/// which take what is written and do nothing.
 fn beside_upstream(folder: &Path, pid: i32, targets: &str, flags: &[&str]) -> (Option<i32>, String) {
     const PLACE: &str = "mount -t tmpfs none /sys/kernel && mkdir /sys/kernel/speed_bump \
         && mount --bind \"$0\" /sys/kernel/speed_bump && exec \"$@\"";
@@ -127,7 +127,8 @@ fn what_is_too_much_is_refused_and_nothing_is_touched() {
         source += &format!("__attribute__((noipa)) int many{number}(int x) {{ return x + {number}; }}\n");
     }
     source += &format!("__attribute__((noipa)) int {long}(int x) {{ return x; }}\n");
-    source += "int main(void) { puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout); return getchar() == 0; }\n";
+    source += "int main(void) { puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout); return getchar() == \
+               0; }\n";
     let fixture = Fixture::compile_text(&source, &["-O1"]).unwrap();
     let service = Service::start(&mut Command::new(fixture.program())).unwrap();
     let (code, said) = refused(service.pid(), "native:*/program:many*\n", &KMOD);
@@ -197,8 +198,10 @@ fn every_error_of_the_module_is_a_sentence() {
 #[test]
 fn what_cannot_be_stepped_over_is_left_out_before_the_module_is_asked() {
     const LOCKED: &str = "#include <stdio.h>\nlong sink;\nvoid locked(void);\n\
-        __asm__(\".text\\n.globl locked\\n.type locked, @function\\nlocked: lock incq sink(%rip)\\nret\\n.size locked, .-locked\\n\");\n\
-        int main(int argc, char **argv) { (void)argv; puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout);\n\
+        __asm__(\".text\\n.globl locked\\n.type locked, @function\\nlocked: lock incq \
+        sink(%rip)\\nret\\n.size locked, .-locked\\n\");\n\
+        int main(int argc, char **argv) { (void)argv; puts(\"{\\\"event\\\":\\\"ready\\\"}\"); \
+        fflush(stdout);\n\
         if (argc > 1) { locked(); }\n return getchar() == 0; }\n";
     let Some((_kernel, module)) = loaded() else { return };
     let fixture = Fixture::compile_text(LOCKED, &["-O1", "-no-pie"]).unwrap();

@@ -103,8 +103,8 @@ fn threads_that_preempt_one_another_in_delays_are_told_apart() {
     if let Some(why) = obstacle().or_else(obstacle_to_long_spins) {
         return skip!("{why}");
     }
-    // More of them than processors, and delays in which a preemptible kernel changes over to another one. The targets ask for
-    // different things, so that a mixture of two calls shows.
+    // More of them than processors, and delays in which a preemptible kernel changes over to another one. The
+    // targets ask for different things, so that a mixture of two calls shows.
     let (_fixture, mut service) = start(8);
     let targets = "native:*/service:hot delay=3ms\n\
                    native:*/service:leaf delay=2ms frequency=3\n\

@@ -1,4 +1,5 @@
-//! Kernels before 5.17, whose BPF programs spin short delays alone: what works there, and what is refused with the way out.
+//! Kernels before 5.17, whose BPF programs spin short delays alone: what works there, and what is refused
+//! with the way out.
 
 #![allow(clippy::unwrap_used)]
 

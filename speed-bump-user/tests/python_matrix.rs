@@ -1,8 +1,8 @@
-//! Every shape of Python function on every interpreter of this machine: calls are counted exactly, without flags or
-//! preparations in the program.
+//! Every shape of Python function on every interpreter of this machine: calls are counted exactly, without
+//! flags or preparations in the program.
 //!
-//! The program knows what it calls; the first of the two tests of each interpreter holds that against what the
-//! interpreter says of itself, the second against what the tool counts.
+//! The program knows what it calls; the first of the two tests of each interpreter holds that against what
+//! the interpreter says of itself, the second against what the tool counts.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

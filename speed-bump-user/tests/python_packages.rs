@@ -47,8 +47,8 @@ fn with_packages() -> Vec<(&'static PythonBuild, PathBuf)> {
     folders.filter(|(_, folder)| is_for_us(folder)).collect()
 }
 
-/// Runs a case for each package of each interpreter that it is possible on. A macro, so that what is skipped goes by
-/// the name of the test.
+/// Runs a case for each package of each interpreter that it is possible on. A macro, so that what is skipped
+/// goes by the name of the test.
 macro_rules! on_each {
     ($possible:expr, $case:expr) => {{
         let found = with_packages();

@@ -1,4 +1,5 @@
-//! Interpreters that show no calls at all: a refusal that says what to do, or a warning beside native targets.
+//! Interpreters that show no calls at all: a refusal that says what to do, or a warning beside native
+//! targets.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -78,8 +78,9 @@ fn what_the_probe_cannot_tell_apart_is_said() {
     on_each(|python| {
         let mut service = start(python, &[]);
         let session = attach(&service, "*/calls.py:K.m\n");
-        // From 3.11 on the probe gives no line for a function that begins with a closure's variables, as super()
-        // makes it: they have an instruction of their own, which has none. Before, it always gives the first.
+        // From 3.11 on the probe gives no line for a function that begins with a closure's variables, as
+        // super() makes it: they have an instruction of their own, which has none. Before, it always gives
+        // the first.
         let told_apart = python.minor() < (3, 11);
         service.ask("times(7, Sub(1).m); times(5, OTHER.m)").unwrap();
         let ended = session.stop().unwrap();

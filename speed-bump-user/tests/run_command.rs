@@ -75,7 +75,8 @@ fn every_program_of_a_chain_is_covered() {
     }
     let ended = started.finish();
     assert!(ended.run.status.success(), "{}", ended.run.stderr);
-    // The others were covered while they waited; the last replaced the shell and was held before its first instruction.
+    // The others were covered while they waited; the last replaced the shell and was held before its first
+    // instruction.
     assert_eq!([ended.counts(0), ended.counts(1)], [(2000, 2000), (1030, 1030)], "{}", ended.run.stderr);
     assert_eq!(ended.report["pids"].as_array().map(Vec::len), Some(1));
 }

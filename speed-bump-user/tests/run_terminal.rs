@@ -10,7 +10,8 @@ use std::{fs, process::Command};
 use command::script;
 use speed_bump_testing::{pythons, pythons::Form, session::obstacle, skip, tool};
 
-/// A session leader with a terminal of its own, which does job control as a shell does, and says what it sees.
+/// A session leader with a terminal of its own, which does job control as a shell does, and says what it
+/// sees.
 const SHELL: &str = r#"
 import json, os, pty, select, signal, sys, termios, time
 mode, command = sys.argv[1], sys.argv[2:]
@@ -42,7 +43,8 @@ if pid == 0:
         os.tcsetpgrp(0, job)
         os.killpg(job, signal.SIGCONT)
     os.tcsetpgrp(0, os.getpgrp())
-    said.append('exit %d' % os.WEXITSTATUS(status) if os.WIFEXITED(status) else 'signal %d' % os.WTERMSIG(status))
+    exited = os.WIFEXITED(status)
+    said.append('exit %d' % os.WEXITSTATUS(status) if exited else 'signal %d' % os.WTERMSIG(status))
     print('SHELL ' + json.dumps(said), flush=True)
     os._exit(0)
 output, pressed = b'', False
@@ -78,7 +80,8 @@ print('SEEN', sorted(seen), flush=True)
 os._exit(42)
 "#;
 
-/// What the shell and the program say, where this is done on the terminal; `expected` is a signal that the program waits for.
+/// What the shell and the program say, where this is done on the terminal; `expected` is a signal that the
+/// program waits for.
 fn on_terminal(mode: &str, expected: i32) -> Option<String> {
     let python = pythons().iter().rfind(|python| python.form == Form::Direct)?;
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! `run` of programs that start Pythons: what those do is counted exactly from their first line on, however they are
-//! started.
+//! `run` of programs that start Pythons: what those do is counted exactly from their first line on, however
+//! they are started.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

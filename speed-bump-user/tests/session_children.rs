@@ -23,9 +23,9 @@ fn child(service: &mut Service, command: &str) -> i32 {
     i32::try_from(answer[0]["pid"].as_i64().unwrap()).unwrap()
 }
 
-/// Waits until a child is covered. One that has executed a program has a probe in its code then, but also when the loader
-/// hears of the fork after the exec; one that has only forked has its parent's from the start. So the loader's log
-/// tells when they count.
+/// Waits until a child is covered. One that has executed a program has a probe in its code then, but also
+/// when the loader hears of the fork after the exec; one that has only forked has its parent's from the
+/// start. So the loader's log tells when they count.
 fn wait_covered(session: &Attached, fixture: &Fixture, pid: i32, way: &str) {
     if way.ends_with("fork") {
         session.wait_for(&format!("child {pid} is covered")).unwrap();
@@ -131,7 +131,8 @@ fn a_child_that_executes_what_a_target_selects_is_covered() {
         return skip!("{why}");
     }
     let fixture = Fixture::service().unwrap();
-    // A shell that on a first command becomes the parent of the service, which reads the commands from then on.
+    // A shell that on a first command becomes the parent of the service, which reads the commands from then
+    // on.
     let script = r#"echo '{"event":"ready"}'; read go; echo '{"event":"done"}'; "$0" 0; exit"#;
     let mut shell = Service::start(Command::new("sh").args(["-c", script]).arg(fixture.program())).unwrap();
     // The shell has no such function: nothing is selected before its child executes.

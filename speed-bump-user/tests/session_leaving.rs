@@ -25,7 +25,8 @@ fn probed(fixture: &Fixture, service: &Service) -> anyhow::Result<bool> {
         || !text::differences(service.pid(), &fixture.library())?.is_empty())
 }
 
-/// Attaches while the workers pause, and has them go on: what they count of `hot` from now on, the session counts.
+/// Attaches while the workers pause, and has them go on: what they count of `hot` from now on, the session
+/// counts.
 fn attach_in_a_pause(service: &mut Service, flags: &[&str]) -> Attached {
     service.ask("pause").unwrap();
     let session = Attached::start(service.pid(), TARGETS, flags).unwrap();

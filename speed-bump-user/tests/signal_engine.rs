@@ -40,7 +40,8 @@ fn run(service: &mut Service, text: &str) -> Vec<Value> {
     service.ask(&format!("exec({text}, globals())")).unwrap()
 }
 
-/// Signals that the process handles, but for those that the C library keeps for itself: the first thread makes it handle them.
+/// Signals that the process handles, but for those that the C library keeps for itself: the first thread
+/// makes it handle them.
 fn caught(service: &mut Service) -> u64 {
     const C_LIBRARYS: u64 = 0b11 << 31;
     let status = fs::read_to_string(format!("/proc/{}/status", service.pid())).unwrap();
@@ -154,11 +155,7 @@ fn a_program_that_takes_the_signal_for_itself_is_left_alone() {
         service.ask("times(9, plain, 1)").unwrap();
         let ended = session.stop().unwrap();
         assert_eq!(counts(&ended), [21, 5, 16], "{python}: {}", ended.run.stderr);
-        assert!(
-            ended.run.stderr.contains("16 calls were not delayed"),
-            "{}",
-            ended.run.stderr
-        );
+        assert!(ended.run.stderr.contains("16 calls were not delayed"), "{}", ended.run.stderr);
         service.ask("times(3, plain, 1)").unwrap();
     });
 }
@@ -294,7 +291,8 @@ fn no_wait_of_64_native_threads_is_interrupted() {
     let before = program.caught();
     let session =
         Attached::start(program.pid(), "native:*:work\n", &with(&["--delay", "100us", "-v"])).unwrap();
-    // Where no other thread is found in time, the helper comes in by one that waits with a limit, and its call fails.
+    // Where no other thread is found in time, the helper comes in by one that waits with a limit, and its
+    // call fails.
     let [_, by_the_helper] = program.two_numbers();
     assert!(by_the_helper <= 1, "{by_the_helper} waits were interrupted when the helper came in");
     let [before_these, _] = program.two_numbers();
@@ -348,7 +346,8 @@ say(lives=1)";
     });
 }
 
-/// The race that no look before sending can win: the signal is on its way when another thread gives up its handler.
+/// The race that no look before sending can win: the signal is on its way when another thread gives up its
+/// handler.
 #[test]
 fn a_handler_that_goes_while_the_signal_is_on_its_way_is_no_death() {
     const TIMES: usize = 20_000;

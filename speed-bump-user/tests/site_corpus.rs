@@ -1,8 +1,8 @@
-//! Whether chosen sites count calls: programs of gcc, g++ and rustc at every optimisation level, with and without
-//! control-flow protection, count their own calls, and probes on the chosen sites count hits.
+//! Whether chosen sites count calls: programs of gcc, g++ and rustc at every optimisation level, with and
+//! without control-flow protection, count their own calls, and probes on the chosen sites count hits.
 //!
-//! Needs root (or CAP_BPF and CAP_PERFMON) and Linux 6.6 for the probes, and the compilers; where one is missing
-//! the test says so and what it did not check.
+//! Needs root (or CAP_BPF and CAP_PERFMON) and Linux 6.6 for the probes, and the compilers; where one is
+//! missing the test says so and what it did not check.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 #![cfg(target_arch = "x86_64")]
 
@@ -26,7 +26,8 @@ use speed_bump_user::{
 
 use self::{corpus::Build, elf_code::ElfCode, uprobe_hits::Hits};
 
-/// What Linux 6.18 costs in a virtual machine; which sites are chosen hangs on it, whether they count does not.
+/// What Linux 6.18 costs in a virtual machine; which sites are chosen hangs on it, whether they count does
+/// not.
 fn newest(kind: SiteKind) -> Nanos {
     Nanos(match kind {
         SiteKind::Nop5 => 345,
@@ -136,7 +137,8 @@ fn check(name: &str, program: &Path) {
     assert!(inexact < unprobed.calls.len() / 2, "{name}: {inexact} sites that need not be exact");
 }
 
-/// Every function of large programs: no panic, a site for nearly all, and a cheap one for nearly all that have one.
+/// Every function of large programs: no panic, a site for nearly all, and a cheap one for nearly all that
+/// have one.
 #[test]
 fn functions_of_real_programs_are_analysed() {
     let own = env::current_exe().unwrap();
@@ -215,8 +217,8 @@ fn why_not(analysis: &site::Analysis) -> &'static str {
     }
 }
 
-/// Our reading of the kernel against the kernel: it takes a probe on what we accept, and none on what we say that
-/// it refuses. One refused site would fail the whole link, with every other site in it.
+/// Our reading of the kernel against the kernel: it takes a probe on what we accept, and none on what we say
+/// that it refuses. One refused site would fail the whole link, with every other site in it.
 #[test]
 fn the_kernel_agrees_on_what_it_refuses() {
     const SLOT: usize = 32;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: what was promised, measured on this machine. No test and no CI runs it.
 //!
-//! Nothing is pinned and no setting of the system is changed: the numbers are those of an ordinary machine, and a
-//! busy one spoils them.
+//! Nothing is pinned and no setting of the system is changed: the numbers are those of an ordinary machine,
+//! and a busy one spoils them.
 
 mod accuracy;
 mod big_library;
@@ -28,10 +28,11 @@ pub(crate) enum Bench {
     Resolve,
     /// How long attaching and detaching take with 1 to 10,000 probe sites, and what a hit costs.
     Cycles,
-    /// What Python programs lose while the tool is attached and nothing matches, after it has left, and what a
-    /// matched call costs.
+    /// What Python programs lose while the tool is attached and nothing matches, after it has left, and what
+    /// a matched call costs.
     Python(python::Options),
-    /// How long a thread stands still while the helper is loaded, by what the program does, and where the time goes.
+    /// How long a thread stands still while the helper is loaded, by what the program does, and where the
+    /// time goes.
     Inject,
 }
 

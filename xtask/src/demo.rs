@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: what the tool is for, shown on a small web service in half a minute.
 //!
-//! However it ends, the service, its client and the tool end too: each is stopped when its owner here is dropped,
-//! and the service also ends with its standard input.
+//! However it ends, the service, its client and the tool end too: each is stopped when its owner here is
+//! dropped, and the service also ends with its standard input.
 
 mod load;
 mod python;
@@ -101,7 +101,8 @@ impl Stage {
         let pid = self.service.pid();
         println!(
             "\nA small web service runs as process {pid} ({}).\n\
-             A request hands a job to a slow device ({DEVICE_MS} ms, like an accelerator or a database). While the device\n\
+             A request hands a job to a slow device ({DEVICE_MS} ms, like an accelerator or a database). \
+             While the device\n\
              works, the service calls {}() {} times; when it has answered, {}() {} times.\n\
              A profiler shows {}() at the top, and {}() not at all. Which one is worth\n\
              making faster? We make each *slower*, by {DELAY} a call, while the service runs, and look.\n",

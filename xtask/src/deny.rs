@@ -1,6 +1,7 @@
 //! `cargo xtask deny`: what deny.toml says of the crates that the workspace uses.
 //!
-//! Advisories are left out: their database is on GitHub, which not every machine that runs the checks can reach.
+//! Advisories are left out: their database is on GitHub, which not every machine that runs the checks can
+//! reach.
 
 use std::{
     path::{Path, PathBuf},

@@ -45,8 +45,8 @@ pub(crate) struct Options {
     runs: Option<u64>,
 }
 
-/// Runs the targets one after another. Fails when one crashed, hung, or took too much memory; the others still
-/// run.
+/// Runs the targets one after another. Fails when one crashed, hung, or took too much memory; the others
+/// still run.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let all = targets()?;
     let chosen = if options.targets.is_empty() { &all } else { &options.targets };

@@ -1,4 +1,5 @@
-//! `cargo xtask kmod`: the kernel module in kmod/, built against the headers of Debian's kernels, without booting them.
+//! `cargo xtask kmod`: the kernel module in kmod/, built against the headers of Debian's kernels, without
+//! booting them.
 
 use anyhow::{Result, bail};
 use clap::Args;

@@ -1,7 +1,7 @@
 //! `cargo xtask packages`: packages from PyPI, for tests that have them in a process.
 //!
-//! They lie in target/python-packages, a folder for each version of Python, which tests put on PYTHONPATH. Nothing
-//! is installed for anything else.
+//! They lie in target/python-packages, a folder for each version of Python, which tests put on PYTHONPATH.
+//! Nothing is installed for anything else.
 
 use std::{fs, fs::File, process::Command};
 
@@ -20,8 +20,8 @@ struct Wanted {
     versions: &'static [(u8, u8)],
 }
 
-/// What is fetched: each alone, so that one that cannot be had is no reason to do without the others. PyTorch is not
-/// among them: PyPI has it for CUDA only, which is several gigabytes.
+/// What is fetched: each alone, so that one that cannot be had is no reason to do without the others. PyTorch
+/// is not among them: PyPI has it for CUDA only, which is several gigabytes.
 const WANTED: [Wanted; 4] = [
     Wanted { packages: &["numpy"], versions: &EACH_WAY },
     Wanted { packages: &["fastapi", "uvicorn"], versions: &EACH_WAY },

@@ -1,8 +1,10 @@
-//! `cargo xtask pythons`: the Pythons of newer Debians and of an older one, for tests on a machine that has another.
+//! `cargo xtask pythons`: the Pythons of newer Debians and of an older one, for tests on a machine that has
+//! another.
 //!
-//! They come through an apt of their own (`debian`) and are unpacked with all libraries, the C library too, into
-//! a folder each (`unpack`). What Debian does not package is built from its sources, if that is asked for (`source`).
-//! Nothing outside target/ is touched. What they can do is found out by running them: `speed_bump_testing::pythons`.
+//! They come through an apt of their own (`debian`) and are unpacked with all libraries, the C library too,
+//! into a folder each (`unpack`). What Debian does not package is built from its sources, if that is asked
+//! for (`source`). Nothing outside target/ is touched. What they can do is found out by running them:
+//! `speed_bump_testing::pythons`.
 
 mod source;
 mod unpack;
@@ -18,22 +20,23 @@ use speed_bump_testing::{places, pythons};
 
 use crate::debian::Archive;
 
-/// Suites that are read together. Others have a folder of their own: a suite that leaves the mirror, as old ones do
-/// one day, takes nothing else with it, and libraries come from where the Python comes from.
+/// Suites that are read together. Others have a folder of their own: a suite that leaves the mirror, as old
+/// ones do one day, takes nothing else with it, and libraries come from where the Python comes from.
 struct Suites {
     /// The folder in target/pythons.
     folder: &'static str,
     names: &'static [&'static str],
 }
 
-/// Where newer Pythons are, the steadiest first. apt takes the newest version that it finds; experimental only
-/// counts for what is nowhere else.
+/// Where newer Pythons are, the steadiest first. apt takes the newest version that it finds; experimental
+/// only counts for what is nowhere else.
 const NEWER: Suites = Suites { folder: "apt", names: &["trixie", "forky", "sid", "experimental"] };
 
 /// Debian 11: the last with a glibc of several libraries (2.31).
 const OLDER: Suites = Suites { folder: "apt-bullseye", names: &["bullseye"] };
 
-/// The versions that tests want: those with perf trampolines, 3.15 with USDT, and Debian 11's with its C library.
+/// The versions that tests want: those with perf trampolines, 3.15 with USDT, and Debian 11's with its C
+/// library.
 const VERSIONS: [&str; 4] = [OLD, "3.13", "3.14", "3.15"];
 
 /// The version that Debian 11 has.

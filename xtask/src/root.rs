@@ -1,9 +1,10 @@
 //! Running as root what needs it, and nothing else: what is built is built by the user.
 //!
-//! Whoever is root already is asked for nothing. For everybody else a *job* is written: a line for each program that is
-//! to run, with its arguments, folder and environment. sudo, doas or pkexec then runs this very xtask with the job
-//! (`xtask as-root`), whatever each of them does to the environment. When its programs have ended, files in the working
-//! tree that they made are given to the user, so that the next build can replace them.
+//! Whoever is root already is asked for nothing. For everybody else a *job* is written: a line for each
+//! program that is to run, with its arguments, folder and environment. sudo, doas or pkexec then runs this
+//! very xtask with the job (`xtask as-root`), whatever each of them does to the environment. When its
+//! programs have ended, files in the working tree that they made are given to the user, so that the next
+//! build can replace them.
 
 mod job;
 
@@ -53,8 +54,8 @@ fn own_program() -> Result<PathBuf> {
     env::current_exe().context("cannot read /proc/self/exe")
 }
 
-/// Goes on as root: returns at once if this is root, else runs this command again as root, in this one's place. Then
-/// `tool` is not built again.
+/// Goes on as root: returns at once if this is root, else runs this command again as root, in this one's
+/// place. Then `tool` is not built again.
 ///
 /// # Errors
 /// There is nothing here that makes us root: the error has the command to run as root.
@@ -96,8 +97,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     shell::run(&mut self::command(&means, job.path())?)
 }
 
-/// How a cargo command that builds programs and runs them (`test`, `bench`) is run: built as the user, the programs as
-/// root.
+/// How a cargo command that builds programs and runs them (`test`, `bench`) is run: built as the user, the
+/// programs as root.
 pub(crate) struct Runs {
     /// To be run one after the other, each only if the one before has succeeded.
     pub(crate) commands: Vec<Command>,
@@ -121,7 +122,8 @@ pub(crate) fn split(mut cargo: Command, no_root: bool) -> Result<Runs> {
         return Ok(Runs { commands: vec![cargo], _job: None });
     };
     let job = Job::new(&places::target())?;
-    // Cargo runs this in place of each program, with the arguments, folder and environment that it would have.
+    // Cargo runs this in place of each program, with the arguments, folder and environment that it would
+    // have.
     let runner = [own_program()?.as_path(), Path::new("note-program"), job.path()]
         .map(|word| word.to_str().map(quoted).with_context(|| format!("{} is not UTF-8", word.display())));
     let runner = runner.into_iter().collect::<Result<Vec<_>>>()?.join(",");

@@ -1,7 +1,8 @@
 //! `cargo xtask soak`: hundreds of attach and detach cycles on live Python servers.
 //!
-//! After each cycle the server has to be there, no request may have failed, and at the end it may have neither more
-//! threads nor file descriptors nor mappings nor memory than after the first cycles, which load the helper and fill caches.
+//! After each cycle the server has to be there, no request may have failed, and at the end it may have
+//! neither more threads nor file descriptors nor mappings nor memory than after the first cycles, which load
+//! the helper and fill caches.
 
 mod load;
 
@@ -49,7 +50,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let tool = release::build()?;
     root::go_on_as_root(&tool)?;
     println!(
-        "{:<32} {:<9} {:>7} {:>9} {:>9}   threads, descriptors, mappings, resident kB: after {SETTLING} cycles → at the end",
+        "{:<32} {:<9} {:>7} {:>9} {:>9}   threads, descriptors, mappings, resident kB: after {SETTLING} \
+         cycles → at the end",
         "", "server", "cycles", "requests", "calls"
     );
     for python in pythons::find()? {

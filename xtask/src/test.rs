@@ -1,7 +1,8 @@
 //! `cargo xtask test`: all tests, and an honest count of what ran.
 //!
-//! A test that this machine cannot run says so through `speed_bump_testing::skip`; libtest counts it as passed,
-//! and this command takes it out again. What tests/skips.toml does not list may not be skipped: it has failed.
+//! A test that this machine cannot run says so through `speed_bump_testing::skip`; libtest counts it as
+//! passed, and this command takes it out again. What tests/skips.toml does not list may not be skipped: it
+//! has failed.
 
 pub(crate) mod skip_list;
 pub(crate) mod tally;
@@ -78,8 +79,9 @@ pub(crate) struct Options {
     /// Do not ask for root: tests that need it are skipped.
     #[arg(long)]
     no_root: bool,
-    /// Arguments for `cargo test`, such as `-p speed-bump-user targets::`. Default: the whole workspace. With --vm: test
-    /// programs of which all tests run, such as `native_functions`. Default: chosen tests of all that run there.
+    /// Arguments for `cargo test`, such as `-p speed-bump-user targets::`. Default: the whole workspace. With
+    /// --vm: test programs of which all tests run, such as `native_functions`. Default: chosen tests of all
+    /// that run there.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     cargo: Vec<String>,
 }

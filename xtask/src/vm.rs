@@ -1,8 +1,9 @@
 //! `cargo xtask test --vm`: end-to-end tests on other kernels than this machine's.
 //!
-//! A *guest* boots a *kernel* with a *root* file system that is made once, and unpacks over it the *files* of one run,
-//! which bring the *job* that it runs. Here that job is test *programs*; their results come back and become a *report*.
-//! All of it comes from Debian's packages, lies below target/vm, and changes nothing in this system.
+//! A *guest* boots a *kernel* with a *root* file system that is made once, and unpacks over it the *files* of
+//! one run, which bring the *job* that it runs. Here that job is test *programs*; their results come back and
+//! become a *report*. All of it comes from Debian's packages, lies below target/vm, and changes nothing in
+//! this system.
 //!
 //! Another job, such as one with a module, is other files with another `/guest/job`: see [`Host::guest`].
 
@@ -94,8 +95,8 @@ impl Host {
         Ok(Self { qemu: qemu::ensure(update)?, root: root::ensure(update)? })
     }
 
-    /// A guest with this kernel, which runs the executable file `/guest/job` among these files. What it leaves comes
-    /// into the folder.
+    /// A guest with this kernel, which runs the executable file `/guest/job` among these files. What it
+    /// leaves comes into the folder.
     pub(crate) fn guest<'a>(&'a self, kernel: &'a Kernel, files: &'a Files, folder: &'a Path) -> Guest<'a> {
         Guest { qemu: &self.qemu, kernel, root: &self.root, files, folder, arguments: "" }
     }
@@ -152,8 +153,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds the kernel module for each kernel that its tests run on: the kernel's release, and the module's file. With
-/// `update`, for newer kernels than those that are there.
+/// Builds the kernel module for each kernel that its tests run on: the kernel's release, and the module's
+/// file. With `update`, for newer kernels than those that are there.
 pub(crate) fn build_modules(update: bool) -> Vec<(String, Result<PathBuf>)> {
     let build = |series: &'static Series| match kernel::ensure(series, update) {
         Ok(kernel) => (kernel.release.clone(), module::ensure(series, &kernel, update)),

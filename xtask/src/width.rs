@@ -1,11 +1,15 @@
-//! No line is wider than rustfmt has it: it leaves comments and strings alone, and knows no Markdown.
+//! No line is wider than rustfmt makes them: it leaves comments and strings alone, and knows no Markdown.
 
 use std::{fs, process::Command};
 
 use speed_bump_testing::{places, skip};
 
-/// Lines of a file that are too wide: their numbers, and how wide they are. In Markdown, tables and samples cannot be
-/// broken.
+/// Where lines are not looked at. The checked-in BPF objects contain the numbers of the first two's
+/// lines, and have to be built anew if those change.
+const AS_THEY_ARE: [&str; 3] = ["speed-bump-abi/", "speed-bump-ebpf/", "speed-bump-user/src/inject/"];
+
+/// Lines of a file that are too wide: their numbers, and how wide they are. In Markdown, tables and samples
+/// cannot be broken.
 fn too_wide(text: &str, is_markdown: bool, most: usize) -> Vec<(usize, usize)> {
     let mut in_sample = false;
     let mut found = Vec::new();
@@ -42,7 +46,7 @@ fn no_line_is_wider_than_rustfmt_has_it() {
         _ => return skip!("the working tree is none of git's"),
     };
     let mut wide = Vec::new();
-    for file in files.lines() {
+    for file in files.lines().filter(|file| !AS_THEY_ARE.iter().any(|folder| file.starts_with(folder))) {
         // Removed, and not committed yet.
         let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
         let lines = too_wide(&text, file.ends_with(".md"), most);

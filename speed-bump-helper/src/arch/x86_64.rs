@@ -60,14 +60,15 @@ pub(crate) fn stack_pointer() -> usize {
 /// The time stamp counter: what it counts in, the loader measures. Moved between processors it may jump.
 #[inline]
 pub(crate) fn ticks() -> u64 {
-    // SAFETY: reads a counter; no process that runs Python forbids it (`PR_SET_TSC`), as the C library's clock reads it.
+    // SAFETY: reads a counter; no process that runs Python forbids it (`PR_SET_TSC`), as the C library's
+    // clock reads it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-// The places that probes are put on. They are functions of their own: since Linux 6.18 a probe on a five-byte nop
-// becomes a call, which pushes below the stack pointer and so overwrites the red zone of whoever has one there.
-// Each starts on a 32-byte boundary, so that no instruction crosses a cache line. The notes are those that
-// <sys/sdt.h> would write.
+// The places that probes are put on. They are functions of their own: since Linux 6.18 a probe on a five-byte
+// nop becomes a call, which pushes below the stack pointer and so overwrites the red zone of whoever has one
+// there. Each starts on a 32-byte boundary, so that no instruction crosses a cache line. The notes are those
+// that <sys/sdt.h> would write.
 global_asm!(
     ".pushsection .text.speed_bump_stubs, \"ax\", @progbits",
     ".balign 32",

@@ -53,8 +53,9 @@ unsafe extern "C" fn through_chain_39(
     unsafe { pass_on(frame, |next| transmute::<Address, Evaluator39>(next)(thread, frame, throw)) }
 }
 
-/// Has the hook evaluate that was there before ours. Should it come back to ours with the frame that it was given, it was
-/// put before ours in the meantime, and they would call each other without end: then the default evaluator goes on.
+/// Has the hook evaluate that was there before ours. Should it come back to ours with the frame that it was
+/// given, it was put before ours in the meantime, and they would call each other without end: then the
+/// default evaluator goes on.
 #[inline]
 fn pass_on(frame: *mut Frame, evaluate: impl FnOnce(Address) -> *mut Object) -> *mut Object {
     let chained = CHAINED.load(Ordering::Relaxed);

@@ -34,8 +34,8 @@ pub(crate) type Evaluator39 = unsafe extern "C" fn(*mut ThreadState, *mut Frame,
 type Getter = unsafe extern "C" fn(*mut Interpreter) -> Address;
 type Setter = unsafe extern "C" fn(*mut Interpreter, Address);
 
-/// Bytes of an interpreter's state that are searched for the evaluator on 3.8. The state is larger: a table of 2 KiB
-/// follows the evaluator (Include/internal/pycore_pystate.h).
+/// Bytes of an interpreter's state that are searched for the evaluator on 3.8. The state is larger: a table
+/// of 2 KiB follows the evaluator (Include/internal/pycore_pystate.h).
 const SEARCHED: usize = 1024;
 
 static DEFAULT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -79,9 +79,8 @@ fn search(interpreter: *mut Interpreter, default: Address) -> Result<usize, Faul
         (Some(word), None) => Ok(word * 8),
         (None, _) => Err(Fault::new(
             Failure::Unsupported,
-            &[
-                "another tool evaluates the frames of this interpreter, and CPython 3.8 cannot be asked for its hook",
-            ],
+            &["another tool evaluates the frames of this interpreter, and CPython 3.8 cannot be asked for \
+                 its hook"],
         )),
         (Some(_), Some(_)) => Err(Fault::new(
             Failure::Unsupported,
@@ -118,6 +117,7 @@ pub(crate) fn set(python: Python<'_>, evaluator: Address) {
         unsafe { place.write(evaluator) };
         return;
     }
-    // SAFETY: as in `current`. From 3.11 on, the default is stored as null, which lets calls be inlined again.
+    // SAFETY: as in `current`. From 3.11 on, the default is stored as null, which lets calls be inlined
+    // again.
     unsafe { transmute::<Address, Setter>(setter)(main(python), evaluator) };
 }

@@ -1,8 +1,9 @@
 //! Judges code that the survey did not see, when it is called for the first time.
 //!
-//! From 3.11 on that is easy, as code knows its qualified name. Before, whoever makes functions knows theirs: so what
-//! defines functions (a module, a class, a text that is exec'd) is read when it begins, and what it will define is
-//! judged before it is called. What remains is searched for: some function has the code, and a qualified name.
+//! From 3.11 on that is easy, as code knows its qualified name. Before, whoever makes functions knows theirs:
+//! so what defines functions (a module, a class, a text that is exec'd) is read when it begins, and what it
+//! will define is judged before it is called. What remains is searched for: some function has the code, and a
+//! qualified name.
 
 use core::{
     ptr::{self, NonNull},

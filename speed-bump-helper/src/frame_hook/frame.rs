@@ -17,7 +17,8 @@ use crate::{
     },
 };
 
-// Include/frameobject.h (3.8), Include/cpython/frameobject.h (3.9, 3.10), Include/internal/pycore_frame.h (3.11)
+// Include/frameobject.h (3.8), Include/cpython/frameobject.h (3.9, 3.10), Include/internal/pycore_frame.h
+// (3.11)
 /// `f_code`, on all of 3.8 to 3.11.
 const CODE: usize = 32;
 /// `f_lasti` on 3.8 and 3.9.
@@ -110,8 +111,8 @@ pub(crate) unsafe fn begins<const LAST: usize>(frame: *mut Frame) -> bool {
     unsafe { frame.wrapping_byte_add(LAST).cast::<c_int>().read() == NOT_BEGUN }
 }
 
-/// Whether it begins, on 3.11. The call of a generator function or the like makes the generator and nothing else; its
-/// body begins with the first resume.
+/// Whether it begins, on 3.11. The call of a generator function or the like makes the generator and nothing
+/// else; its body begins with the first resume.
 ///
 /// # Safety
 /// A frame of 3.11 that is about to be evaluated, and the flags of its code.

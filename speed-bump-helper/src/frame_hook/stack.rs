@@ -1,8 +1,8 @@
 //! How much of its C stack a thread has left.
 //!
-//! A hook can make a program need more of it: without one, 3.11 runs Python functions that call each other in one C
-//! function. A program that was near the end of its stack must not be pushed over. So half of every stack is left
-//! to the program.
+//! A hook can make a program need more of it: without one, 3.11 runs Python functions that call each other in
+//! one C function. A program that was near the end of its stack must not be pushed over. So half of every
+//! stack is left to the program.
 
 use core::{
     ffi::{CStr, c_int, c_void},
@@ -45,8 +45,8 @@ struct Entry {
 static ENTRIES: [Entry; 128] =
     [const { Entry { key: AtomicU64::new(0), low: AtomicUsize::new(0), high: AtomicUsize::new(0) } }; 128];
 
-/// Whether more than half of the calling thread's stack is left. `false` also on a stack that the thread does not know,
-/// as coroutines in C have.
+/// Whether more than half of the calling thread's stack is left. `false` also on a stack that the thread does
+/// not know, as coroutines in C have.
 #[inline]
 pub(crate) fn is_ample(key: Key) -> bool {
     let pointer = stack_pointer();
@@ -112,7 +112,8 @@ fn bounds() -> Option<(usize, usize)> {
         )
     };
     let (mut attributes, mut low, mut size) = (Attributes::uninit(), 0_usize, 0_usize);
-    // SAFETY: the attributes are initialised by the first call and destroyed by the last, and there is room for them.
+    // SAFETY: the attributes are initialised by the first call and destroyed by the last, and there is room
+    // for them.
     unsafe {
         if of_thread(own(), &raw mut attributes) != 0 {
             return None;

@@ -1,10 +1,10 @@
 //! `__getitem__` in the first releases of 3.11.
 //!
-//! There, `x[y]` that was specialised for a Python function evaluates it without looking for a hook (Python/ceval.c,
-//! BINARY_SUBSCR_GETITEM of 3.11.2; 3.11.7 looks). It does so only while the function has a version of 16 bits. So
-//! selected functions of that name get larger ones during a session: numbers that Python counts up to only after four
-//! thousand million functions. A version says nothing but whether the function is still the same; 0 has Python give
-//! it the next one.
+//! There, `x[y]` that was specialised for a Python function evaluates it without looking for a hook
+//! (Python/ceval.c, BINARY_SUBSCR_GETITEM of 3.11.2; 3.11.7 looks). It does so only while the function has a
+//! version of 16 bits. So selected functions of that name get larger ones during a session: numbers that
+//! Python counts up to only after four thousand million functions. A version says nothing but whether the
+//! function is still the same; 0 has Python give it the next one.
 
 use core::{
     ptr::{self, NonNull},

@@ -44,8 +44,14 @@ pub(crate) type Visitor = unsafe extern "C" fn(*mut Object, *mut c_void) -> c_in
 
 macro_rules! api {
     (
-        required { $($(#[$about:meta])* $name:ident = $($symbol:literal)|+ : fn($($argument:ty),* $(; $variadic:tt)?) $(-> $result:ty)?;)+ }
-        optional { $($(#[$maybe_about:meta])* $maybe:ident = $($maybe_symbol:literal)|+ : fn($($maybe_argument:ty),*) $(-> $maybe_result:ty)?;)+ }
+        required { $(
+            $(#[$about:meta])*
+            $name:ident = $($symbol:literal)|+ : fn($($argument:ty),* $(; $variadic:tt)?) $(-> $result:ty)?;
+        )+ }
+        optional { $(
+            $(#[$maybe_about:meta])*
+            $maybe:ident = $($maybe_symbol:literal)|+ : fn($($maybe_argument:ty),*) $(-> $maybe_result:ty)?;
+        )+ }
     ) => {
         /// Functions and types of one CPython. All of them but the first few want the GIL.
         pub(crate) struct Api {
@@ -62,8 +68,14 @@ macro_rules! api {
             pub(crate) code: CodeLayout,
             /// `None`.
             pub(crate) none: NonNull<Object>,
-            $($(#[$about])* pub(crate) $name: unsafe extern "C" fn($($argument),* $(, $variadic)?) $(-> $result)?,)+
-            $($(#[$maybe_about])* pub(crate) $maybe: Option<unsafe extern "C" fn($($maybe_argument),*) $(-> $maybe_result)?>,)+
+            $(
+                $(#[$about])*
+                pub(crate) $name: unsafe extern "C" fn($($argument),* $(, $variadic)?) $(-> $result)?,
+            )+
+            $(
+                $(#[$maybe_about])*
+                pub(crate) $maybe: Option<unsafe extern "C" fn($($maybe_argument),*) $(-> $maybe_result)?>,
+            )+
         }
 
         impl Api {
@@ -79,15 +91,17 @@ macro_rules! api {
                     none: required(library, &[c"_Py_NoneStruct"])?.cast(),
                     // SAFETY: the function has this name and this signature in all versions that have it.
                     $($name: unsafe {
-                        transmute::<*mut c_void, unsafe extern "C" fn($($argument),* $(, $variadic)?) $(-> $result)?>(
-                            required(library, &[$($symbol),+])?.as_ptr(),
-                        )
+                        transmute::<
+                            *mut c_void,
+                            unsafe extern "C" fn($($argument),* $(, $variadic)?) $(-> $result)?,
+                        >(required(library, &[$($symbol),+])?.as_ptr())
                     },)+
                     // SAFETY: as above.
                     $($maybe: first(library, &[$($maybe_symbol),+]).map(|found| unsafe {
-                        transmute::<*mut c_void, unsafe extern "C" fn($($maybe_argument),*) $(-> $maybe_result)?>(
-                            found.as_ptr(),
-                        )
+                        transmute::<
+                            *mut c_void,
+                            unsafe extern "C" fn($($maybe_argument),*) $(-> $maybe_result)?,
+                        >(found.as_ptr())
                     }),)+
                 })
             }
@@ -117,7 +131,8 @@ api! {
         error_restore = c"PyErr_Restore": fn(*mut Object, *mut Object, *mut Object);
         object_str = c"PyObject_Str": fn(*mut Object) -> *mut Object;
         get_attribute = c"PyObject_GetAttrString": fn(*mut Object, *const c_char) -> *mut Object;
-        call_method = c"PyObject_CallMethod": fn(*mut Object, *const c_char, *const c_char; ...) -> *mut Object;
+        call_method = c"PyObject_CallMethod":
+            fn(*mut Object, *const c_char, *const c_char; ...) -> *mut Object;
         import = c"PyImport_ImportModule": fn(*const c_char) -> *mut Object;
         /// A borrowed reference.
         sys_object = c"PySys_GetObject": fn(*const c_char) -> *mut Object;
@@ -125,7 +140,8 @@ api! {
         string = c"PyUnicode_FromString": fn(*const c_char) -> *mut Object;
         /// The text lives as long as the object.
         string_utf8 = c"PyUnicode_AsUTF8AndSize": fn(*mut Object, *mut isize) -> *const c_char;
-        string_encode = c"PyUnicode_AsEncodedString": fn(*mut Object, *const c_char, *const c_char) -> *mut Object;
+        string_encode = c"PyUnicode_AsEncodedString":
+            fn(*mut Object, *const c_char, *const c_char) -> *mut Object;
         bytes_data = c"PyBytes_AsStringAndSize": fn(*mut Object, *mut *mut c_char, *mut isize) -> c_int;
         long_as_long = c"PyLong_AsLong": fn(*mut Object) -> c_long;
         tuple_size = c"PyTuple_Size": fn(*mut Object) -> isize;
@@ -136,12 +152,14 @@ api! {
         list_item = c"PyList_GetItem": fn(*mut Object, isize) -> *mut Object;
         /// A borrowed reference.
         function_code = c"PyFunction_GetCode": fn(*mut Object) -> *mut Object;
-        native_function = c"PyCFunction_NewEx": fn(*const MethodDefinition, *mut Object, *mut Object) -> *mut Object;
+        native_function = c"PyCFunction_NewEx":
+            fn(*const MethodDefinition, *mut Object, *mut Object) -> *mut Object;
         request_extra = c"PyUnstable_Eval_RequestCodeExtraIndex" | c"_PyEval_RequestCodeExtraIndex":
             fn(Option<unsafe extern "C" fn(*mut c_void)>) -> isize;
         get_extra = c"PyUnstable_Code_GetExtra" | c"_PyCode_GetExtra":
             fn(*mut Object, isize, *mut *mut c_void) -> c_int;
-        set_extra = c"PyUnstable_Code_SetExtra" | c"_PyCode_SetExtra": fn(*mut Object, isize, *mut c_void) -> c_int;
+        set_extra = c"PyUnstable_Code_SetExtra" | c"_PyCode_SetExtra":
+            fn(*mut Object, isize, *mut c_void) -> c_int;
     }
     optional {
         /// From 3.12 on.

@@ -38,7 +38,8 @@ pub(crate) struct CodeLayout {
     pub(crate) size: usize,
 }
 
-/// Where `ob_type` lies: behind the reference count, or behind what free-threaded builds have (Include/object.h).
+/// Where `ob_type` lies: behind the reference count, or behind what free-threaded builds have
+/// (Include/object.h).
 const OBJECT_TYPES: [usize; 2] = [8, 24];
 
 impl CodeLayout {

@@ -1,15 +1,16 @@
 //! Holding the interpreter.
 //!
-//! What waiting for the GIL does in a process that ends: up to 3.13 the waiting thread is ended with `pthread_exit`,
-//! from 3.14 on it hangs until the process is gone. Neither keeps the process from ending, as the thread is
-//! detached and Python does not know it. So nothing is held while the helper waits.
+//! What waiting for the GIL does in a process that ends: up to 3.13 the waiting thread is ended with
+//! `pthread_exit`, from 3.14 on it hangs until the process is gone. Neither keeps the process from ending, as
+//! the thread is detached and Python does not know it. So nothing is held while the helper waits.
 
 use core::{ffi::c_int, marker::PhantomData};
 
 use super::api::Api;
 use crate::from_start;
 
-/// The GIL, taken by the helper's thread; in free-threaded builds, an attached thread state. Given back when dropped.
+/// The GIL, taken by the helper's thread; in free-threaded builds, an attached thread state. Given back when
+/// dropped.
 pub(crate) struct Gil {
     api: &'static Api,
     state: c_int,

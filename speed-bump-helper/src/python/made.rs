@@ -1,7 +1,8 @@
 //! The functions that a code object makes, and the qualified names that the compiler gave them.
 //!
-//! Up to 3.10 a code object does not know its qualified name, but whoever makes a function of it does: the name is a
-//! constant beside it, loaded just before MAKE_FUNCTION (compiler_make_closure in Python/compile.c).
+//! Up to 3.10 a code object does not know its qualified name, but whoever makes a function of it does: the
+//! name is a constant beside it, loaded just before MAKE_FUNCTION (compiler_make_closure in
+//! Python/compile.c).
 
 use super::{code::Code, text::Utf8};
 
@@ -42,7 +43,8 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// Goes on; what a function is made of, if the instruction makes one: the numbers of its code and its name.
+    /// Goes on; what a function is made of, if the instruction makes one: the numbers of its code and its
+    /// name.
     fn next(&mut self, [operation, argument]: [u8; 2]) -> Option<[usize; 2]> {
         let argument = self.argument << 8 | usize::from(argument);
         self.argument = 0;

@@ -1,4 +1,5 @@
-//! What a type of C says of the fields of its objects, in `tp_members`: by it `code.co_filename` works in Python.
+//! What a type of C says of the fields of its objects, in `tp_members`: by it `code.co_filename` works in
+//! Python.
 
 use core::{
     ffi::{CStr, c_char, c_int},

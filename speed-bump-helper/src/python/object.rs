@@ -23,7 +23,8 @@ pub(crate) struct Owned<'gil> {
 }
 
 impl<'gil> Owned<'gil> {
-    /// Takes over the result of a call that returns a new reference, or null and an exception, which stays set.
+    /// Takes over the result of a call that returns a new reference, or null and an exception, which stays
+    /// set.
     ///
     /// # Safety
     /// Null, or a reference that the caller owns.

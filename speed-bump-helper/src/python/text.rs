@@ -16,8 +16,8 @@ pub(crate) struct Utf8<'gil> {
 }
 
 impl<'gil> Utf8<'gil> {
-    /// Of a string; lone surrogates in it, as in file names that are not UTF-8, are read as U+FFFD, as the loader
-    /// does. `None`: not a string, or no memory.
+    /// Of a string; lone surrogates in it, as in file names that are not UTF-8, are read as U+FFFD, as the
+    /// loader does. `None`: not a string, or no memory.
     ///
     /// # Safety
     /// Null, or a living object.
@@ -55,7 +55,8 @@ impl<'gil> Utf8<'gil> {
 
     /// The text.
     pub(crate) fn text(&self) -> &str {
-        // SAFETY: the owner keeps the bytes; Python's strings and its encoder never make anything but UTF-8 of them.
+        // SAFETY: the owner keeps the bytes; Python's strings and its encoder never make anything but UTF-8
+        // of them.
         unsafe { str::from_utf8_unchecked(slice::from_raw_parts(self.bytes, self.length)) }
     }
 }

@@ -14,8 +14,8 @@ const DELAYS: [(Nanos, usize); GROUPS] =
     [(TRIAL_DELAY, 96), (Nanos(100_000), 64), (Nanos(500_000), 40), (Nanos(2_000_000), 24)];
 
 impl Bench {
-    /// Measures the way back, with the way in known. The function after the stubs' own is used, which has nothing in its
-    /// counters yet.
+    /// Measures the way back, with the way in known. The function after the stubs' own is used, which has
+    /// nothing in its counters yet.
     pub(super) fn way_back(&mut self) -> Result<Coldness, CalibrateError> {
         let Some((site, stub, unprobed)) = self.everyday() else { return Ok(Coldness::default()) };
         let function = u32::try_from(self.stubs.len()).unwrap_or(u32::MAX);

@@ -1,8 +1,9 @@
 //! What the way in costs more when it finds the caches cold: after its thread slept, or ran much other code.
 //!
-//! On this machine a trap after 5 ms of sleep takes seven times as long as a warm one, and what the caller loses is
-//! to be the same. The BPF program cannot see when the trap began, but its own look-ups slow down in proportion (the
-//! correlation over calls after pauses of 0 to 5 ms is 0.93 to 0.96), so the factor between the two is measured.
+//! On this machine a trap after 5 ms of sleep takes seven times as long as a warm one, and what the caller
+//! loses is to be the same. The BPF program cannot see when the trap began, but its own look-ups slow down in
+//! proportion (the correlation over calls after pauses of 0 to 5 ms is 0.93 to 0.96), so the factor between
+//! the two is measured.
 
 use std::{
     thread,
@@ -20,8 +21,9 @@ use super::{
 };
 use crate::units::Nanos;
 
-/// How long the thread sleeps before each call of a group, and how many calls the group has. The first touches memory
-/// only, as in the calibration of warm traps. The longest finds most of it evicted, and start-up stays fast.
+/// How long the thread sleeps before each call of a group, and how many calls the group has. The first
+/// touches memory only, as in the calibration of warm traps. The longest finds most of it evicted, and
+/// start-up stays fast.
 const PAUSES: [(Duration, u64); GROUPS] = [
     (Duration::ZERO, 96),
     (Duration::from_micros(80), 96),
@@ -44,14 +46,16 @@ impl Bench {
         self.engine.set_coldness([identity, Coldness::default()])?;
         self.engine.set_site(site, SiteArguments { function: site, ..SiteArguments::default() })?;
         let mut groups = [Group::default(); GROUPS];
-        // The warm one last: what comes next is measured in the same state of the machine, which changes within seconds.
+        // The warm one last: what comes next is measured in the same state of the machine, which changes
+        // within seconds.
         for (group, (pause, calls)) in groups.iter_mut().zip(PAUSES).rev() {
             *group = self.group(site, stub, pause, calls)?;
         }
         Ok(line(groups))
     }
 
-    /// The counters are read only before and after: reading them between two calls would warm what the next one finds.
+    /// The counters are read only before and after: reading them between two calls would warm what the next
+    /// one finds.
     fn group(&self, site: u32, stub: Stub, pause: Duration, calls: u64) -> Result<Group, CalibrateError> {
         let mut working_set = Vec::new();
         let mut taken = Vec::new();

@@ -101,8 +101,9 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show what each target selects, where the probes would go and what they would cost; attaches nothing. To name
-    /// the functions of a Python process it loads the helper there for a moment, unless --no-inject is given
+    /// Show what each target selects, where the probes would go and what they would cost; attaches nothing.
+    /// To name the functions of a Python process it loads the helper there for a moment, unless --no-inject
+    /// is given
     List(ListArgs),
     /// Start a command and cover it from its first instruction, with the processes that it starts
     #[command(after_long_help = RUN_EXAMPLES)]
@@ -145,14 +146,15 @@ pub struct SelectArgs {
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub entry: EntryChoice,
 
-    /// Who spins: `bpf`, the BPF program in the kernel; `signal`, the helper in the process, in user mode; `kmod`, the
-    /// kernel module speed_bump, which has to be loaded, for native functions only; or `auto`, which is `signal` for
-    /// delays above 1ms if the helper is loaded, and otherwise `bpf`
+    /// Who spins: `bpf`, the BPF program in the kernel; `signal`, the helper in the process, in user mode;
+    /// `kmod`, the kernel module speed_bump, which has to be loaded, for native functions only; or `auto`,
+    /// which is `signal` for delays above 1ms if the helper is loaded, and otherwise `bpf`
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub engine: EngineChoice,
 
-    /// With `--engine kmod`: use upstream's module (speed-bump-native-kmod) too. With that module a program that the
-    /// kernel starts hangs for ever if it calls a selected function, so select functions of your own programs only
+    /// With `--engine kmod`: use upstream's module (speed-bump-native-kmod) too. With that module a program
+    /// that the kernel starts hangs for ever if it calls a selected function, so select functions of your own
+    /// programs only
     #[arg(long)]
     pub accept_upstream_module: bool,
 
@@ -192,7 +194,8 @@ pub struct SessionArgs {
     #[arg(long, value_name = "N")]
     pub frequency: Option<NonZeroU64>,
 
-    /// Delay nothing for this long after the attach, such as 500ms, 5s [env: SPEED_BUMP_START_MS] [default: 0]
+    /// Delay nothing for this long after the attach, such as 500ms, 5s [env: SPEED_BUMP_START_MS] [default:
+    /// 0]
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub start_after: Option<Duration>,
 

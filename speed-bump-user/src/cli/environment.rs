@@ -150,7 +150,9 @@ mod tests {
         for value in ["", "ten", "1.5", "10us", "0x10"] {
             let said = said("SPEED_BUMP_DELAY_NS", value);
             assert!(
-                matches!(&said, Err(text) if text.contains("SPEED_BUMP_DELAY_NS") && text.contains("not an integer")),
+                said.as_ref().is_err_and(
+                    |text| text.contains("SPEED_BUMP_DELAY_NS") && text.contains("not an integer")
+                ),
                 "{said:?}"
             );
         }

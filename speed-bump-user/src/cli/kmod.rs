@@ -278,7 +278,8 @@ fn unselected(
 fn header(process: &Process, found: &NamedFunctions) -> String {
     let comm = process.comm().unwrap_or_default();
     format!(
-        "process {} ({comm}): {}, engine kmod; each call costs a trap on top of its delay, in every process that runs the file",
+        "process {} ({comm}): {}, engine kmod; each call costs a trap on top of its delay, in every process \
+         that runs the file",
         process.pid(),
         counted(found.functions.len(), "function")
     )

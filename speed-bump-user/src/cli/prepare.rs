@@ -119,8 +119,8 @@ pub(super) struct Planned {
     loaded: Loaded,
 }
 
-/// Brings the helper into a process for a look at what is loaded, and says so. Where a target selects nothing, also says
-/// what there is to choose from.
+/// Brings the helper into a process for a look at what is loaded, and says so. Where a target selects
+/// nothing, also says what there is to choose from.
 fn look_inside(
     select: &SelectArgs,
     resolver: &Resolver,
@@ -334,7 +334,8 @@ fn unusual_delays(resolver: &Resolver, planned: &[Planned], default: Nanos) -> V
         if let Some(floor) = floor.filter(|floor| delay < *floor && delay > Nanos(0)) {
             notices.push(format!(
                 "warning: line {}: a delay of {delay} is below the floor of {floor} at its costliest probe \
-                 site; a trigger there takes {floor} (for less on average, delay every Nth call with frequency=N)",
+                 site; a trigger there takes {floor} (for less on average, delay every Nth call with \
+                 frequency=N)",
                 target.line
             ));
         }
@@ -397,15 +398,15 @@ fn python_costs(
             let unselected = words::unselected_call(version);
             return format!(
                 "Python calls through the helper, if it can be loaded: a call of a matching function costs \
-                 about {calls}, the smallest delay is about {smallest} (measured here, and {HELPER_COST} for the \
-                 helper); a call of any other Python function costs {unselected}"
+                 about {calls}, the smallest delay is about {smallest} (measured here, and {HELPER_COST} for \
+                 the helper); a call of any other Python function costs {unselected}"
             );
         }
         EntrySource::PerfMap => "",
         EntrySource::Usdt => ", and about as much again to read its names",
     };
     format!(
-        "Python calls through {source}: each call of any Python function costs about {at_evaluator}{names}, matched \
-         or not"
+        "Python calls through {source}: each call of any Python function costs about {at_evaluator}{names}, \
+         matched or not"
     )
 }

@@ -1,5 +1,5 @@
-//! What is needed beyond the spin in the kernel: to signal the helper, to meet programs at a given instruction, and
-//! what this kernel makes of the cheapest probe sites.
+//! What is needed beyond the spin in the kernel: to signal the helper, to meet programs at a given
+//! instruction, and what this kernel makes of the cheapest probe sites.
 
 use super::{Check, machine::Machine};
 use crate::kernel::{KernelFacts, KernelVersion, Support};
@@ -34,12 +34,14 @@ fn breakpoints(machine: &Machine) -> Check {
     match &machine.breakpoints {
         Ok(()) => Check::pass(
             NAME,
-            "`run` stops programs at their first instruction, and threads can be stopped when they return from native code",
+            "`run` stops programs at their first instruction, and threads can be stopped when they return \
+             from native code",
         ),
         Err(why) => Check::warn(
             NAME,
             format!(
-                "none can be set ({why}): `run` covers programs a little late, and threads in long native calls can be stopped less often"
+                "none can be set ({why}): `run` covers programs a little late, and threads in long native \
+                 calls can be stopped less often"
             ),
             "end debuggers that use them; in a virtual machine, enable debug registers",
         ),
@@ -53,7 +55,8 @@ fn five_byte_nops(kernel: &KernelFacts) -> Check {
     let detail = if kernel.version < REWRITES_NOPS {
         "a probe on one costs a trap, as on most instructions"
     } else {
-        "the kernel may turn a probed one into a call, which is cheaper than a trap; they are not used if forked children die of that, which is tried at each start (`calibrate` shows it)"
+        "the kernel may turn a probed one into a call, which is cheaper than a trap; they are not used if \
+         forked children die of that, which is tried at each start (`calibrate` shows it)"
     };
     Check::pass("5-byte nops", detail)
 }

@@ -146,7 +146,8 @@ fn feature(kernel: &KernelFacts, name: &str, has: bool, answer: &Support, withou
 fn bpf_loop(kernel: &KernelFacts) -> Check {
     let longest = Nanos(Policy::PROGRAMS_SHARE_NS);
     let without = format!(
-        "delays above {longest} need the helper (`--engine signal`), Python functions are seen through the helper only, and programs that start under `run` are not held until the tool is ready"
+        "delays above {longest} need the helper (`--engine signal`), Python functions are seen through the \
+         helper only, and programs that start under `run` are not held until the tool is ready"
     );
     feature(kernel, "bpf_loop", kernel.has_bpf_loop(), &kernel.bpf_loop, &without)
 }
@@ -162,8 +163,8 @@ fn uprobe_multi(kernel: &KernelFacts) -> Check {
         (true, true) => Check::pass(name, "one link for many probe sites, by process"),
         (true, false) => Check::warn(
             name,
-            "present, but it takes a PID for a thread's (before Linux 6.10): one link per probe site is used, \
-             which attaches and detaches more slowly",
+            "present, but it takes a PID for a thread's (before Linux 6.10): one link per probe site is \
+             used, which attaches and detaches more slowly",
             "use Linux 6.12 or later when attaching to thousands of sites",
         ),
         (false, _) => Check::warn(

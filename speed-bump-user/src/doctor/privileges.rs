@@ -81,14 +81,16 @@ fn yama(kernel: &KernelFacts, privileges: &Privileges) -> Check {
         Some(scope @ 1..=2) => Check::warn(
             name,
             format!(
-                "{scope}: the memory of processes cannot be read, so Python and IFUNC targets are not resolved"
+                "{scope}: the memory of processes cannot be read, so Python and IFUNC targets are not \
+                 resolved"
             ),
             "use sudo, grant the program CAP_SYS_PTRACE, or set kernel.yama.ptrace_scope to 0",
         ),
         Some(scope) => Check::warn(
             name,
             format!(
-                "{scope}: nobody can read the memory of processes, so Python and IFUNC targets are not resolved"
+                "{scope}: nobody can read the memory of processes, so Python and IFUNC targets are not \
+                 resolved"
             ),
             "change the setting and reboot: it cannot be lowered at run time",
         ),

@@ -30,7 +30,8 @@ pub fn checks(process: &Process, kernel: &KernelFacts) -> Vec<Check> {
         .ok()
         .and_then(|mut map| map.list(|| anonymous(process)).ok())
         .is_some_and(|entries| !entries.is_empty());
-    // Measured when there is an interpreter to measure for; without the privilege only the costs are not said.
+    // Measured when there is an interpreter to measure for; without the privilege only the costs are not
+    // said.
     let calibration = LazyCell::new(|| Calibration::measure(kernel).ok());
     let kernel_tells = Form::single(kernel).has_python_programs();
     let check = |mapped| {
@@ -68,8 +69,8 @@ fn check<'c>(
         Ok(EntrySource::Helper) => Check::pass(
             name,
             format!(
-                "CPython {version}; its functions are seen through the helper, which can be loaded into it; calls of \
-                 functions that no target selects cost {}{}",
+                "CPython {version}; its functions are seen through the helper, which can be loaded into it; \
+                 calls of functions that no target selects cost {}{}",
                 words::unselected_call(version),
                 matched(calibration())
             ),
@@ -78,7 +79,8 @@ fn check<'c>(
             Some(why) => Check::warn(
                 name,
                 format!(
-                    "CPython {version}; its functions are seen through {source}, where every call of any function traps; the helper cannot be loaded into it"
+                    "CPython {version}; its functions are seen through {source}, where every call of any \
+                     function traps; the helper cannot be loaded into it"
                 ),
                 why.clone(),
             ),

@@ -79,7 +79,8 @@ fn tracer(process: &Process) -> Check {
         Ok(Some(tracer)) => Check::warn(
             "tracer",
             format!(
-                "process {tracer} debugs it: its breakpoints and our probes may be at the same place, and it may stop the process"
+                "process {tracer} debugs it: its breakpoints and our probes may be at the same place, and it \
+                 may stop the process"
             ),
             "detach the debugger if the numbers matter",
         ),

@@ -32,7 +32,8 @@ pub enum ElfErrorKind {
     MadeUp(&'static str),
     /// It begins with something else than the ELF magic number.
     #[error(
-        "is not an ELF file; name an executable or a shared library (scripts have none: name their interpreter)"
+        "is not an ELF file; name an executable or a shared library (scripts have none: name their \
+         interpreter)"
     )]
     NotElf,
     /// An ELF magic number, or nothing at all, but no whole header.

@@ -82,8 +82,9 @@ fn unpacked_size(packed: &[u8]) -> Option<u64> {
     }
 }
 
-/// Whether the index and the footer hold a number that `lzma-rs` adds one to without looking, which a build that
-/// checks for overflow does not survive: four bytes of `ff`. Sizes below [`UNPACKED_LIMIT`] never have them.
+/// Whether the index and the footer hold a number that `lzma-rs` adds one to without looking, which a build
+/// that checks for overflow does not survive: four bytes of `ff`. Sizes below [`UNPACKED_LIMIT`] never have
+/// them.
 fn overflows_footer(tail: &[u8]) -> bool {
     tail.windows(4).any(|bytes| bytes == [0xff; 4])
 }

@@ -8,7 +8,8 @@ use super::{error::ElfError, file::ElfFile, name::TableKind, tables::Tables};
 use crate::units::VirtualAddress;
 
 impl ElfFile {
-    /// The values of all symbols of this name in `.symtab` and `.dynsym`: functions, data, imports (0), each once.
+    /// The values of all symbols of this name in `.symtab` and `.dynsym`: functions, data, imports (0), each
+    /// once.
     ///
     /// # Errors
     /// As [`ElfFile::functions`].

@@ -207,7 +207,10 @@ mod tests {
     proptest! {
         #[test]
         fn translation_is_its_own_inverse(
-            address in 0..u64::MAX / 4, offset in 0..u64::MAX / 4, size in 1..u64::MAX / 4, part in any::<u64>(),
+            address in 0..u64::MAX / 4,
+            offset in 0..u64::MAX / 4,
+            size in 1..u64::MAX / 4,
+            part in any::<u64>(),
         ) {
             let segments = Segments(vec![segment(address, offset, size, true, false)]);
             let inside = VirtualAddress(address + part % size);

@@ -150,7 +150,8 @@ impl BpfEngine {
     /// The program to attach to a site.
     ///
     /// # Errors
-    /// `Unsupported` for a program that this form lacks; what `BPF_PROG_LOAD` returns where each site has its own.
+    /// `Unsupported` for a program that this form lacks; what `BPF_PROG_LOAD` returns where each site has its
+    /// own.
     pub fn program(&self, program: UprobeProgram, site: u32) -> io::Result<SiteProgram<'_>> {
         self.programs.program(program, site)
     }
@@ -212,7 +213,8 @@ impl BpfEngine {
         self.functions.set(function, FunctionEntry { target }, 0)
     }
 
-    /// The counters of one function, summed over the CPUs. What is no sum is that of the CPU with most delays.
+    /// The counters of one function, summed over the CPUs. What is no sum is that of the CPU with most
+    /// delays.
     ///
     /// # Errors
     /// `OutOfBounds` beyond the capacity.

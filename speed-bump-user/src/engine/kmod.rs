@@ -1,8 +1,9 @@
-//! The engine `kmod`: the kernel module speed_bump spins, and is driven by writing to its files in sysfs (kmod/README.md).
+//! The engine `kmod`: the kernel module speed_bump spins, and is driven by writing to its files in sysfs
+//! (kmod/README.md).
 //!
-//! [`Module`] is those files, [`Listing`] what one of them says, [`TargetName`] what may stand in a command. [`KmodEngine`]
-//! is what one session has set there. The module keeps what is set when the tool is killed, so [`Records`] say who set
-//! what: whoever comes next takes it away.
+//! [`Module`] is those files, [`Listing`] what one of them says, [`TargetName`] what may stand in a command.
+//! [`KmodEngine`] is what one session has set there. The module keeps what is set when the tool is killed, so
+//! [`Records`] say who set what: whoever comes next takes it away.
 
 mod engine;
 mod error;

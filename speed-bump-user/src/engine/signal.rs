@@ -1,7 +1,7 @@
 //! The engine `signal`: which signals stand for which delays.
 //!
-//! A signal for each delay that a session asks for. What spins on it is the helper in the process; what sends it, and when it does
-//! not, is in the BPF program.
+//! A signal for each delay that a session asks for. What spins on it is the helper in the process; what sends
+//! it, and when it does not, is in the BPF program.
 
 use std::{
     collections::BTreeSet,
@@ -19,8 +19,8 @@ use crate::{
     units::Nanos,
 };
 
-/// Delays longer than this are spun by the helper where it is in, as the kernel's would hold up whatever else is to run
-/// on the processor.
+/// Delays longer than this are spun by the helper where it is in, as the kernel's would hold up whatever else
+/// is to run on the processor.
 const AUTOMATIC_ABOVE: Nanos = Nanos(1_000_000);
 
 /// From where on the helper spins, where it is in: 1 ms, or what the programs can spin at all.
@@ -56,8 +56,8 @@ impl DelaySignal {
 pub enum SignalError {
     /// More delays than a session can have signals.
     #[error(
-        "{delays} different delays need a signal each, and a session has {SIGNALS} at most: use fewer different \
-         delays, or `--engine bpf`"
+        "{delays} different delays need a signal each, and a session has {SIGNALS} at most: use fewer \
+         different delays, or `--engine bpf`"
     )]
     TooMany {
         /// Different delays.
@@ -65,8 +65,8 @@ pub enum SignalError {
     },
     /// The processes use too many signals themselves.
     #[error(
-        "{delays} different delays need a signal each, and the processes leave {left} of SIGURG and the real-time signals {FIRST} \
-         to {LAST} unused: use fewer different delays, or `--engine bpf`"
+        "{delays} different delays need a signal each, and the processes leave {left} of SIGURG and the \
+         real-time signals {FIRST} to {LAST} unused: use fewer different delays, or `--engine bpf`"
     )]
     Used {
         /// Different delays.
@@ -76,13 +76,15 @@ pub enum SignalError {
     },
 }
 
-/// The signal that is safe whatever the processes do, for the longest delay, unless they use it; bit N of `used` is signal N + 1.
+/// The signal that is safe whatever the processes do, for the longest delay, unless they use it; bit N of
+/// `used` is signal N + 1.
 pub fn choose_harmless(delays: &BTreeSet<Nanos>, used: u64) -> Option<DelaySignal> {
     let is_free = is_free(HARMLESS_SIGNAL, used);
     delays.last().filter(|_| is_free).map(|delay| DelaySignal { number: HARMLESS_SIGNAL, delay: *delay })
 }
 
-/// Chooses a signal for each delay, of those that no process uses: first the one of [`choose_harmless`], then real-time ones.
+/// Chooses a signal for each delay, of those that no process uses: first the one of [`choose_harmless`], then
+/// real-time ones.
 ///
 /// # Errors
 /// There are too few.

@@ -1,7 +1,8 @@
 //! The memory of the program that a process runs, and of no other that it may execute later.
 //!
-//! What is found out about a program, where its C library is for example, holds for that program only. An open
-//! /proc/PID/mem belongs to it too: once the process has executed another, nothing can be read there any more.
+//! What is found out about a program, where its C library is for example, holds for that program only. An
+//! open /proc/PID/mem belongs to it too: once the process has executed another, nothing can be read there any
+//! more.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 

@@ -222,8 +222,8 @@ impl Look {
         Ok(Self { registers, mask, handled, ignored })
     }
 
-    /// Whether a SIGTRAP of the kernel's, which is not delivered, leaves no trace: forced on a thread that blocks it, or
-    /// a process that ignores it, it ends that (kernel/signal.c, `force_sig_info_to_task`).
+    /// Whether a SIGTRAP of the kernel's, which is not delivered, leaves no trace: forced on a thread that
+    /// blocks it, or a process that ignores it, it ends that (kernel/signal.c, `force_sig_info_to_task`).
     fn takes_traps(&self) -> bool {
         (self.mask | self.ignored) & (1 << (libc::SIGTRAP - 1)) == 0
     }
@@ -233,8 +233,9 @@ impl Look {
     }
 }
 
-/// A thread that does not stop cannot be detached from either. What is asked of it is forgotten when this thread
-/// of ours ends; until then it would stop at its next chance and stand still, so it is looked at once more.
+/// A thread that does not stop cannot be detached from either. What is asked of it is forgotten when this
+/// thread of ours ends; until then it would stop at its next chance and stand still, so it is looked at once
+/// more.
 fn wait_and_let_go(tracee: Tracee) {
     if let Ok(Some(stop)) = tracee.wait(Instant::now() + STOP_LIMIT) {
         let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };

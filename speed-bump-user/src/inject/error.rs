@@ -43,8 +43,8 @@ pub enum InjectError {
     },
     /// Job control.
     #[error(
-        "process {pid} is stopped (by SIGSTOP or its terminal), so no thread of it can run the helper: continue \
-         it with `kill -CONT {pid}` first"
+        "process {pid} is stopped (by SIGSTOP or its terminal), so no thread of it can run the helper: \
+         continue it with `kill -CONT {pid}` first"
     )]
     Stopped {
         /// The process.
@@ -58,8 +58,8 @@ pub enum InjectError {
     },
     /// Strict seccomp allows read, write and exit alone.
     #[error(
-        "process {pid} runs under strict seccomp: the kernel would kill it for any system call that injecting \
-         needs; use --no-inject"
+        "process {pid} runs under strict seccomp: the kernel would kill it for any system call that \
+         injecting needs; use --no-inject"
     )]
     SeccompStrict {
         /// The process.
@@ -67,8 +67,8 @@ pub enum InjectError {
     },
     /// A filter that does not allow what we need.
     #[error(
-        "the seccomp filter of process {pid} answers {call} with {action}, and injecting needs it: allow it in \
-         the filter (container profile, SystemCallFilter=), or use --no-inject"
+        "the seccomp filter of process {pid} answers {call} with {action}, and injecting needs it: allow it \
+         in the filter (container profile, SystemCallFilter=), or use --no-inject"
     )]
     SeccompForbids {
         /// The process.
@@ -92,8 +92,8 @@ pub enum InjectError {
     },
     /// The helper's path would lead nowhere.
     #[error(
-        "process {pid} sees no proc file system at /proc, through which its dynamic loader would find the helper: \
-         mount one there, or use --no-inject"
+        "process {pid} sees no proc file system at /proc, through which its dynamic loader would find the \
+         helper: mount one there, or use --no-inject"
     )]
     NoProc {
         /// The process.
@@ -112,8 +112,8 @@ pub enum InjectError {
     },
     /// No code to put a remote call together from.
     #[error(
-        "process {pid} maps no code that ends a remote call safely (looked in {looked}); please report this C \
-         library, and use --no-inject"
+        "process {pid} maps no code that ends a remote call safely (looked in {looked}); please report this \
+         C library, and use --no-inject"
     )]
     NoGadgets {
         /// The process.
@@ -129,8 +129,8 @@ pub enum InjectError {
     },
     /// No thread at a safe point.
     #[error(
-        "no thread of process {pid} came to a point where it can be borrowed safely within {limit} ({tried}); \
-         nothing was changed; try again, or give --inject-timeout a longer time"
+        "no thread of process {pid} came to a point where it can be borrowed safely within {limit} \
+         ({tried}); nothing was changed; try again, or give --inject-timeout a longer time"
     )]
     NoSafePoint {
         /// The process.
@@ -142,8 +142,8 @@ pub enum InjectError {
     },
     /// `vm.memfd_noexec`.
     #[error(
-        "process {pid} may not have executable memory files (vm.memfd_noexec=2 in its PID namespace), which is \
-         how the helper gets into it: set the sysctl to 1 or 0, or use --no-inject"
+        "process {pid} may not have executable memory files (vm.memfd_noexec=2 in its PID namespace), which \
+         is how the helper gets into it: set the sysctl to 1 or 0, or use --no-inject"
     )]
     NoExecutableMemfd {
         /// The process.
@@ -151,8 +151,9 @@ pub enum InjectError {
     },
     /// A control group is near its limit.
     #[error(
-        "loading the helper into process {pid} takes up to {needed} of memory, and its control group {} has {left} left \
-         of its limit of {limit}: at the limit the kernel kills processes; raise the limit, or use --no-inject",
+        "loading the helper into process {pid} takes up to {needed} of memory, and its control group {} has \
+         {left} left of its limit of {limit}: at the limit the kernel kills processes; raise the limit, or \
+         use --no-inject",
         .folder.display()
     )]
     NoMemory {
@@ -169,9 +170,9 @@ pub enum InjectError {
     },
     /// Another file lies where the memory file was.
     #[error(
-        "descriptor {descriptor} of process {pid}, where a thread of it had just made a memory file for us, is {found}: \
-         another thread changed that; nothing was written. Try again if the program is known to close or duplicate \
-         descriptors by number; otherwise do not trust it, or use --no-inject"
+        "descriptor {descriptor} of process {pid}, where a thread of it had just made a memory file for us, \
+         is {found}: another thread changed that; nothing was written. Try again if the program is known to \
+         close or duplicate descriptors by number; otherwise do not trust it, or use --no-inject"
     )]
     NotOurs {
         /// The process.
@@ -183,8 +184,8 @@ pub enum InjectError {
     },
     /// The process wrote into the image.
     #[error(
-        "process {pid} changed the helper's image while it was written: nothing was loaded; do not trust the program, or \
-         use --no-inject"
+        "process {pid} changed the helper's image while it was written: nothing was loaded; do not trust the \
+         program, or use --no-inject"
     )]
     Changed {
         /// The process.
@@ -192,8 +193,8 @@ pub enum InjectError {
     },
     /// The thread does not share the process's descriptors.
     #[error(
-        "thread {thread} of process {pid} has descriptors of its own, which Linux before 6.9 gives no safe way to: use \
-         --no-inject"
+        "thread {thread} of process {pid} has descriptors of its own, which Linux before 6.9 gives no safe \
+         way to: use --no-inject"
     )]
     OwnDescriptors {
         /// The process.
@@ -213,8 +214,8 @@ pub enum InjectError {
     },
     /// `dlopen` took no image.
     #[error(
-        "the dynamic loader of process {pid} refused the helper (dlopen returned NULL): a security module may \
-         forbid executable memory files, or memory may be short; the process goes on as before"
+        "the dynamic loader of process {pid} refused the helper (dlopen returned NULL): a security module \
+         may forbid executable memory files, or memory may be short; the process goes on as before"
     )]
     Refused {
         /// The process.
@@ -232,8 +233,8 @@ pub enum InjectError {
     },
     /// The thread did not come back.
     #[error(
-        "thread {thread} of process {pid} did not come back from {stage} within {limit} ({state}); it was put \
-         back where it was and goes on. {left}"
+        "thread {thread} of process {pid} did not come back from {stage} within {limit} ({state}); it was \
+         put back where it was and goes on. {left}"
     )]
     Overdue {
         /// The process.
@@ -251,9 +252,9 @@ pub enum InjectError {
     },
     /// The thread is still at work for us, and is left to finish by itself.
     #[error(
-        "thread {thread} of process {pid} is still at work in {stage}, much longer than {limit}; it was let go and \
-         returns to its own work when it is done, with EINTR from the system call it was in, if any; a helper that \
-         it loads lies dormant"
+        "thread {thread} of process {pid} is still at work in {stage}, much longer than {limit}; it was let \
+         go and returns to its own work when it is done, with EINTR from the system call it was in, if any; \
+         a helper that it loads lies dormant"
     )]
     LeftAlone {
         /// The process.
@@ -267,8 +268,8 @@ pub enum InjectError {
     },
     /// A crash in the borrowed thread.
     #[error(
-        "thread {thread} of process {pid} got signal {signal} in {stage}; it was put back where it was and goes \
-         on; please report this"
+        "thread {thread} of process {pid} got signal {signal} in {stage}; it was put back where it was and \
+         goes on; please report this"
     )]
     Crashed {
         /// The process.
@@ -292,8 +293,8 @@ pub enum InjectError {
     },
     /// Another loader is at work.
     #[error(
-        "another session of speed-bump-ebpf is at work in process {pid} (its helper's block is {state}): end it \
-         first; one session at a time"
+        "another session of speed-bump-ebpf is at work in process {pid} (its helper's block is {state}): end \
+         it first; one session at a time"
     )]
     InUse {
         /// The process.

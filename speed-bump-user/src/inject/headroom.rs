@@ -1,5 +1,5 @@
-//! Whether there is memory for the helper. At the limit of a control group the kernel kills processes of the group, and
-//! it must not be the helper that brings a service there.
+//! Whether there is memory for the helper. At the limit of a control group the kernel kills processes of the
+//! group, and it must not be the helper that brings a service there.
 
 use std::{fs, path::Path};
 
@@ -12,13 +12,13 @@ use crate::{
     units::Bytes,
 };
 
-/// What loading takes in any process: pages of the helper's own, those of its thread's stack, page tables, the control
-/// block's, and what the C library allocates. 250 to 400 KiB were measured with CPython 3.8 to 3.13, rounded up to what
-/// the kernel charges at a time (256 KiB).
+/// What loading takes in any process: pages of the helper's own, those of its thread's stack, page tables,
+/// the control block's, and what the C library allocates. 250 to 400 KiB were measured with CPython 3.8 to
+/// 3.13, rounded up to what the kernel charges at a time (256 KiB).
 const FIXED: Bytes = Bytes(1 << 20);
-/// To find its functions, the helper has a Python before 3.12 list all its objects: 8 bytes each and an eighth more
-/// while the list grows. An object that the garbage collector knows takes 64 bytes and more. The records of functions
-/// take less than that of the functions.
+/// To find its functions, the helper has a Python before 3.12 list all its objects: 8 bytes each and an
+/// eighth more while the list grows. An object that the garbage collector knows takes 64 bytes and more. The
+/// records of functions take less than that of the functions.
 const PART_OF_MEMORY: u64 = 7;
 /// The most that is reckoned with: 3.5 million objects.
 const LARGEST_PART: Bytes = Bytes(32 << 20);

@@ -10,11 +10,12 @@ use thiserror::Error;
 /// The image that this loader carries: a little-endian 64-bit ELF file for the processor it was built for.
 pub static IMAGE: &[u8] = include_bytes!(env!("SPEED_BUMP_HELPER_IMAGE"));
 
-/// The function that begins a session: `int speed_bump_attach(int control_fd)`. It closes the descriptor in any case
-/// and returns 0 or the number of a [`Failure`](speed_bump_abi::control_block::Failure).
+/// The function that begins a session: `int speed_bump_attach(int control_fd)`. It closes the descriptor in
+/// any case and returns 0 or the number of a [`Failure`](speed_bump_abi::control_block::Failure).
 pub const ATTACH: &str = "speed_bump_attach";
 
-/// Owner and type of the ELF note that holds the version of the control block (speed-bump-helper/src/image.rs).
+/// Owner and type of the ELF note that holds the version of the control block
+/// (speed-bump-helper/src/image.rs).
 const VERSION_NOTE: (&[u8], u32) = (b"speed-bump", 1);
 
 /// Which helper it is.

@@ -1,9 +1,9 @@
-//! A memory file that a borrowed thread makes, open in its process and here: for the helper's image, and for its
-//! control block.
+//! A memory file that a borrowed thread makes, open in its process and here: for the helper's image, and for
+//! its control block.
 //!
-//! The process knows the number of its descriptor before we do, and other threads of it, or processes that share its
-//! descriptors, may put another file there. So what lies there is taken with the rights that the process has, and
-//! looked at, before anything is written.
+//! The process knows the number of its descriptor before we do, and other threads of it, or processes that
+//! share its descriptors, may put another file there. So what lies there is taken with the rights that the
+//! process has, and looked at, before anything is written.
 
 use std::{ffi::CStr, fs::File, io, os::fd::AsFd as _};
 

@@ -54,8 +54,8 @@ pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
     Ok(())
 }
 
-/// Whether the process sees a proc file system at /proc, by which it finds the helper's memory file. A link there is
-/// followed as the process would, not to our own.
+/// Whether the process sees a proc file system at /proc, by which it finds the helper's memory file. A link
+/// there is followed as the process would, not to our own.
 fn has_proc(process: &Process) -> bool {
     let Ok(root) = process.open_entry("root", OFlags::PATH | OFlags::DIRECTORY) else { return false };
     let place = find_below(root.as_fd(), Path::new("/proc"), LastLink::Follow);
@@ -66,8 +66,8 @@ fn name_of(pid: Pid) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-/// Whether the process's control group is frozen: in the unified hierarchy (`cgroup.events`), or in the freezer's own
-/// (`freezer.state`), as hierarchies were before.
+/// Whether the process's control group is frozen: in the unified hierarchy (`cgroup.events`), or in the
+/// freezer's own (`freezer.state`), as hierarchies were before.
 fn is_frozen(process: &Process) -> bool {
     process.control_groups().unwrap_or_default().iter().any(|group| {
         let says = |file: &str, wanted: &[&str]| {

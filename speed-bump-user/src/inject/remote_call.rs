@@ -1,8 +1,9 @@
 //! A borrowed thread: system calls and functions that it is made to run, and giving it back.
 //!
-//! The thread's own state lies in a signal frame on its stack from before it first runs until it is given back. If
-//! this process is killed in between, the kernel lets the thread go, it finishes what it was made to do, and
-//! returns through that frame: the worst that the program sees is a system call that failed with `EINTR`.
+//! The thread's own state lies in a signal frame on its stack from before it first runs until it is given
+//! back. If this process is killed in between, the kernel lets the thread go, it finishes what it was made to
+//! do, and returns through that frame: the worst that the program sees is a system call that failed with
+//! `EINTR`.
 
 use std::{
     io,
@@ -87,7 +88,8 @@ impl<'p> Borrowed<'p> {
         matches!(self.place, Place::LeavingKernel | Place::AtSystemCall)
     }
 
-    /// Has the thread make a system call that does not wait. An error number is negative, as the kernel returns it.
+    /// Has the thread make a system call that does not wait. An error number is negative, as the kernel
+    /// returns it.
     pub(super) fn system_call(
         &mut self,
         name: &'static str,
@@ -318,7 +320,8 @@ impl<'p> Borrowed<'p> {
     }
 
     fn failure(&self, what: &'static str, source: io::Error) -> InjectError {
-        // A thread that stands still for us can only have been killed, and its memory have gone with the program.
+        // A thread that stands still for us can only have been killed, and its memory have gone with the
+        // program.
         if source.raw_os_error() == Some(libc::ESRCH) || source.kind() == io::ErrorKind::WriteZero {
             return self.ended();
         }

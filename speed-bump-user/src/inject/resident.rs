@@ -39,8 +39,8 @@ pub(super) struct Resident {
 pub(super) struct Residents {
     /// The one that is the same build as ours.
     pub(super) ours: Option<Resident>,
-    /// How many there are, of whatever build. Others are left alone: one whose session is over does nothing, and
-    /// ours is loaded beside it.
+    /// How many there are, of whatever build. Others are left alone: one whose session is over does nothing,
+    /// and ours is loaded beside it.
     pub(super) count: usize,
 }
 

@@ -1,12 +1,12 @@
 //! Waits until a thread returns from native code to the interpreter.
 //!
 //! A thread that spends its time in long calls of native code, such as hashing, is hardly ever met in the
-//! interpreter by looking. But its stack says where in the interpreter it will return to. There the processor's
-//! breakpoints, which change no code, have it get a signal, which stops it, as it is traced. The signal is one that the
-//! program ignores: if we die meanwhile, nothing comes of it.
+//! interpreter by looking. But its stack says where in the interpreter it will return to. There the
+//! processor's breakpoints, which change no code, have it get a signal, which stops it, as it is traced. The
+//! signal is one that the program ignores: if we die meanwhile, nothing comes of it.
 //!
-//! Words on the stack that only look like return addresses do no harm: wherever the thread stops, it is judged anew,
-//! as any other.
+//! Words on the stack that only look like return addresses do no harm: wherever the thread stops, it is
+//! judged anew, as any other.
 
 use std::{io, time::Instant};
 
@@ -33,8 +33,8 @@ const WORD_BYTES: usize = size_of::<u64>();
 pub(super) enum Waited {
     /// It stopped at this time, where it may be back.
     Stopped(Instant),
-    /// It did not come back in time, or its stack names no place to come back to, or no breakpoint can be had. It
-    /// stands still; a signal to deliver, or 0.
+    /// It did not come back in time, or its stack names no place to come back to, or no breakpoint can be
+    /// had. It stands still; a signal to deliver, or 0.
     Late(i32),
     /// It takes part in a stop of the whole process.
     Group,
@@ -44,8 +44,9 @@ pub(super) enum Waited {
     Gone,
 }
 
-/// Lets a thread that stands still run on until it comes back. `unusable`: signals that it blocks or that have a handler, a
-/// bit each. `turn`: how often this was tried with it before; other places are tried each time.
+/// Lets a thread that stands still run on until it comes back. `unusable`: signals that it blocks or that
+/// have a handler, a bit each. `turn`: how often this was tried with it before; other places are tried each
+/// time.
 pub(super) fn wait(
     tracee: &Tracee,
     stack: VirtualAddress,
@@ -96,10 +97,11 @@ pub(super) fn wait(
     })
 }
 
-/// Where the thread may return to in the interpreter, the innermost first: as many places as there are breakpoints.
+/// Where the thread may return to in the interpreter, the innermost first: as many places as there are
+/// breakpoints.
 ///
-/// Functions leave return addresses behind in what later ones use as their buffers. So where the innermost places
-/// led nowhere, the next ones are tried, and then the first again.
+/// Functions leave return addresses behind in what later ones use as their buffers. So where the innermost
+/// places led nowhere, the next ones are tried, and then the first again.
 fn places(
     stack: VirtualAddress,
     ground: &Ground<'_>,

@@ -1,7 +1,7 @@
 //! Whether a stopped thread may be made to run something else.
 //!
-//! It may where it can hold no lock that the dynamic loader or the helper takes: in a system call that waits for
-//! the outside, in the interpreter's own code, or in generated code.
+//! It may where it can hold no lock that the dynamic loader or the helper takes: in a system call that waits
+//! for the outside, in the interpreter's own code, or in generated code.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! What a thread's seccomp filters would say to the system calls of an injection, found out without making one: a
-//! filter may kill the process for a call that it does not know.
+//! What a thread's seccomp filters would say to the system calls of an injection, found out without making
+//! one: a filter may kill the process for a call that it does not know.
 
 pub(crate) mod filter;
 
@@ -60,8 +60,8 @@ pub(super) fn check(process: &Process, tracee: &Tracee) -> Result<(), InjectErro
     Err(InjectError::SeccompUnreadable { pid, source: io::ErrorKind::InvalidData.into() })
 }
 
-/// The calls that we, the dynamic loader, the helper and the helper's thread make. Arguments that are not given
-/// may be anything.
+/// The calls that we, the dynamic loader, the helper and the helper's thread make. Arguments that are not
+/// given may be anything.
 fn planned() -> Vec<(&'static str, Need, Call)> {
     use Need::{MayFail, Works};
     let any = |number: libc::c_long| Call::any(number);
@@ -89,7 +89,8 @@ fn planned() -> Vec<(&'static str, Need, Call)> {
         ("rt_sigprocmask", Works, any(libc::SYS_rt_sigprocmask)),
         ("rt_sigaction", MayFail, any(libc::SYS_rt_sigaction)),
         ("clone3", MayFail, any(libc::SYS_clone3)),
-        // pthread_create's flags (glibc, sysdeps/unix/sysv/linux/createthread.c; musl's are the same and one more).
+        // pthread_create's flags (glibc, sysdeps/unix/sysv/linux/createthread.c; musl's are the same and one
+        // more).
         ("clone of a thread", Works, any(libc::SYS_clone).with(0, 0x003d_0f00)),
         ("set_robust_list", MayFail, any(libc::SYS_set_robust_list)),
         ("rseq", MayFail, any(libc::SYS_rseq)),

@@ -22,12 +22,13 @@ impl Stage {
     pub(super) fn leaves(self) -> &'static str {
         match self {
             Self::Dlopen => {
-                "Not undone: what dlopen had begun. If it waited for the dynamic loader's lock, that is nothing; \
-                 else the lock and some memory may stay taken, and later dlopen calls of the process may hang"
+                "Not undone: what dlopen had begun. If it waited for the dynamic loader's lock, that is \
+                 nothing; else the lock and some memory may stay taken, and later dlopen calls of the \
+                 process may hang"
             }
             Self::Attach => {
-                "Not undone: the helper is loaded and may have started its thread, which finds its session gone \
-                 and ends"
+                "Not undone: the helper is loaded and may have started its thread, which finds its session \
+                 gone and ends"
             }
             Self::Borrow | Self::SystemCall(_) | Self::Return => "Nothing was left behind",
         }

@@ -28,8 +28,8 @@ pub(super) struct Symbols {
     pub(super) code: arch::Code,
 }
 
-/// Resolve everything now, keep it local, and never unload: the same in glibc and musl, but for the last, which
-/// musl does not need.
+/// Resolve everything now, keep it local, and never unload: the same in glibc and musl, but for the last,
+/// which musl does not need.
 const FLAGS: u64 = (libc::RTLD_NOW | libc::RTLD_NODELETE) as u64;
 /// `__RTLD_DLOPEN`, which glibc's own `dlopen` adds for its internal function (include/dlfcn.h).
 const INTERNAL_DLOPEN: u64 = 0x8000_0000;
@@ -49,8 +49,8 @@ pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
     let mut dlopen = None;
     let mut gadgets = arch::Gadgets::default();
     let mut looked = Vec::new();
-    // In glibc since 2.34 dlopen is in libc, before in libdl, and where that is not loaded, libc has an internal
-    // one. musl's libc is its loader.
+    // In glibc since 2.34 dlopen is in libc, before in libdl, and where that is not loaded, libc has an
+    // internal one. musl's libc is its loader.
     let libraries = mappings.files.iter().filter(|file| is_library(file));
     for file in libraries {
         looked.push(file.path_in_process.display().to_string());
@@ -94,8 +94,8 @@ pub(super) fn bias(file: &MappedFile, elf: &ElfFile) -> Option<crate::elf::LoadB
     elf.segments().bias_of_mapping(range.start, range.offset, true)
 }
 
-/// The address of a function that a file exports, as its headers count. Other tables are not looked at: they are
-/// long, and what dynamic linking finds is exported.
+/// The address of a function that a file exports, as its headers count. Other tables are not looked at: they
+/// are long, and what dynamic linking finds is exported.
 pub(crate) fn exported<'data, R: object::ReadRef<'data>>(data: R, name: &str) -> Option<VirtualAddress> {
     let file = ElfFile64::<LittleEndian, R>::parse(data).ok()?;
     let symbols = file.elf_dynamic_symbol_table();

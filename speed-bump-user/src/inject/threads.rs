@@ -23,7 +23,8 @@ pub(super) enum Suits {
     WaitsNoticed,
 }
 
-/// The threads that may suit, the best first. Threads that wait where they must not be taken out of are left out.
+/// The threads that may suit, the best first. Threads that wait where they must not be taken out of are left
+/// out.
 pub(super) fn candidates(process: &Process, tried: &mut Tried) -> Vec<Candidate> {
     let threads = process.thread_ids().unwrap_or_default();
     tried.threads = threads.len();

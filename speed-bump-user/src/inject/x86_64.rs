@@ -1,7 +1,8 @@
 //! x86-64: what registers mean, and how to make a stopped thread run a function or a system call.
 //!
-//! Everything that a thread is made to run ends in `rt_sigreturn` on a frame that holds the thread's own state: the
-//! tracer never lets it get there, but if the tracer is killed, that is how the thread finds back by itself.
+//! Everything that a thread is made to run ends in `rt_sigreturn` on a frame that holds the thread's own
+//! state: the tracer never lets it get there, but if the tracer is killed, that is how the thread finds back
+//! by itself.
 
 mod frame;
 mod return_address;

@@ -355,7 +355,9 @@ mod tests {
     proptest! {
         /// Corrupt input gives an answer or an error, and ends.
         #[test]
-        fn corrupt_data_never_panics(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
+        fn corrupt_data_never_panics(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        ) {
             let mut data = task().finish();
             for (index, byte) in changes {
                 let index = index.index(data.len());

@@ -59,7 +59,8 @@ mod tests {
     #[test]
     fn options_are_read() {
         let config = KernelConfig::parse(
-            b"#\n# Automatically generated\n#\nCONFIG_BPF=y\nCONFIG_X=m\n# CONFIG_OFF is not set\nCONFIG_N=8\n\xff=y\n",
+            b"#\n# Automatically generated\n#\nCONFIG_BPF=y\nCONFIG_X=m\n# CONFIG_OFF is not \
+              set\nCONFIG_N=8\n\xff=y\n",
         );
         assert!(config.has("CONFIG_BPF") && config.has("CONFIG_X"));
         assert!(!config.has("CONFIG_OFF") && !config.has("CONFIG_N") && !config.has("CONFIG_BP"));

@@ -1,8 +1,8 @@
 //! A program on its way to its entry point, where it is to stop.
 //!
-//! A breakpoint of the processor has it get a signal there, which stops it, as it is traced. The signal is one that
-//! programs ignore, and after an exec none has a handler yet: if the program is no longer traced when the signal comes,
-//! as we were killed or let it go, the program ignores the signal.
+//! A breakpoint of the processor has it get a signal there, which stops it, as it is traced. The signal is
+//! one that programs ignore, and after an exec none has a handler yet: if the program is no longer traced
+//! when the signal comes, as we were killed or let it go, the program ignores the signal.
 
 use std::{
     io,

@@ -1,7 +1,7 @@
 //! From an exec to the entry point of a program: a process that was seized on the way.
 //!
-//! Seized in time, it stops at the exec, and then certainly at its entry point. Seized a moment later, it has begun; then the
-//! breakpoint at its entry point may be in time, or never be met.
+//! Seized in time, it stops at the exec, and then certainly at its entry point. Seized a moment later, it has
+//! begun; then the breakpoint at its entry point may be in time, or never be met.
 
 use std::{
     io,
@@ -15,7 +15,8 @@ use crate::{
     units::Pid,
 };
 
-/// How long a process that was held takes to stop at its exec. One that was not must meet its breakpoint soon.
+/// How long a process that was held takes to stop at its exec. One that was not must meet its breakpoint
+/// soon.
 const HELD: Duration = Duration::from_micros(50);
 /// How long a process that had begun may take to its entry point, until it is taken to be past it.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -70,8 +71,8 @@ impl Aim {
     }
 }
 
-/// Has a process run to the entry point of the program that it executes, unless `given_up`, or the program is not
-/// `wanted` there.
+/// Has a process run to the entry point of the program that it executes, unless `given_up`, or the program is
+/// not `wanted` there.
 pub(super) fn to_entry(
     tracee: Tracee,
     given_up: impl Fn() -> bool,
@@ -136,7 +137,8 @@ pub(super) fn to_entry(
     }
 }
 
-/// Has a process stand at its entry point until `tell` has told of it and what comes of that is done; then it is let go.
+/// Has a process stand at its entry point until `tell` has told of it and what comes of that is done; then it
+/// is let go.
 pub(super) fn stand(process: Process, tracee: Tracee, tell: impl FnOnce(Standing) -> bool) -> io::Result<()> {
     match tracer::at_entry(process, tracee, tell) {
         Some(tracee) => tracee.detach(0),

@@ -1,12 +1,13 @@
 //! Processes that the command starts: each is caught when it executes a program.
 //!
-//! The BPF program at the exec tells of it and holds the process for a few milliseconds at most. Threads of ours wait for that, seize the
-//! process, and so end the hold: it then stands still in the kernel's stop at an exec. Whoever has seized a process is the only one
-//! that can follow it (`caught`), so it does that, and a new thread waits in its place.
+//! The BPF program at the exec tells of it and holds the process for a few milliseconds at most. Threads of
+//! ours wait for that, seize the process, and so end the hold: it then stands still in the kernel's stop at
+//! an exec. Whoever has seized a process is the only one that can follow it (`caught`), so it does that, and
+//! a new thread waits in its place.
 //!
-//! A held process takes a processor, with whatever is about to run there. So the waiting threads are on processors of their
-//! own, and there is one more of them than processes that are held at once. What is not caught in time runs on, and is
-//! told of as well.
+//! A held process takes a processor, with whatever is about to run there. So the waiting threads are on
+//! processors of their own, and there is one more of them than processes that are held at once. What is not
+//! caught in time runs on, and is told of as well.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -42,9 +43,9 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// How long a process is held at most. A thread that waits with real-time priority is there within 0.1 ms, nearly always: on a virtual
-/// machine with neighbours 2 ms were too little for one exec in some hundreds. Where real-time priority is not allowed and all processors
-/// are busy, it may take longer than this.
+/// How long a process is held at most. A thread that waits with real-time priority is there within 0.1 ms,
+/// nearly always: on a virtual machine with neighbours 2 ms were too little for one exec in some hundreds.
+/// Where real-time priority is not allowed and all processors are busy, it may take longer than this.
 const HOLD: Nanos = Nanos(10_000_000);
 /// At most so many threads wait.
 const WAITING: usize = 4;
@@ -216,7 +217,8 @@ impl Shared {
         self.tell(Executed::Runs { pid });
     }
 
-    /// Tells of a process that was not stopped at its entry point, while it may still be there to be looked at.
+    /// Tells of a process that was not stopped at its entry point, while it may still be there to be looked
+    /// at.
     fn tell_late(&self, pid: Pid, why: String) {
         let looked_at = || {
             let process = Process::open(pid).ok()?;
@@ -279,7 +281,8 @@ impl Shared {
     }
 }
 
-/// Device and inode of the program that a process executes; absent for a dynamic loader that was told to run any other.
+/// Device and inode of the program that a process executes; absent for a dynamic loader that was told to run
+/// any other.
 fn program_of(pid: Pid) -> Option<(u64, u64)> {
     let link = format!("/proc/{pid}/exe");
     let path = fs::read_link(&link).ok()?;

@@ -1,7 +1,7 @@
 //! Signals that are meant for the command: passed on to it.
 //!
-//! What a terminal sends, it sends to the command as well, which is in our process group: that is not passed on, so
-//! that nothing comes twice. SIGTSTP is not held: we stop with the command, and are continued with it.
+//! What a terminal sends, it sends to the command as well, which is in our process group: that is not passed
+//! on, so that nothing comes twice. SIGTSTP is not held: we stop with the command, and are continued with it.
 
 use std::{
     io,
@@ -45,12 +45,13 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Holds the signals from here on: in the calling thread, and in those that it starts. So it must be the only one.
+    /// Holds the signals from here on: in the calling thread, and in those that it starts. So it must be the
+    /// only one.
     pub fn hold() -> Self {
         let mut held = MaybeUninit::<libc::sigset_t>::zeroed();
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: `sigemptyset` initialises the set, `pthread_sigmask` fills in the other; both are valid pointers, and
-        // valid signal numbers cannot fail.
+        // SAFETY: `sigemptyset` initialises the set, `pthread_sigmask` fills in the other; both are valid
+        // pointers, and valid signal numbers cannot fail.
         unsafe {
             libc::sigemptyset(held.as_mut_ptr());
             for signal in PASSED {

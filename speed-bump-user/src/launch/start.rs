@@ -57,8 +57,8 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Starts a command with our own standard streams, and with the signals that we were started with. It executes as
-    /// soon as it is traced.
+    /// Starts a command with our own standard streams, and with the signals that we were started with. It
+    /// executes as soon as it is traced.
     ///
     /// # Errors
     /// It could not be executed; nothing is left of it.
@@ -123,7 +123,8 @@ impl Launch {
     /// What the system says.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.leash.let_go();
-        // While a thread of ours traces it, `waitpid` returns for its stops too, and takes them from that thread.
+        // While a thread of ours traces it, `waitpid` returns for its stops too, and takes them from that
+        // thread.
         if let Some(pid) = rustix::process::Pid::from_raw(self.pid.get()) {
             let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
             let mut ends = [PollFd::new(&pidfd, PollFlags::IN)];
@@ -136,8 +137,8 @@ impl Launch {
 /// In the child: says who it is and waits until it is traced. If its parent ends meanwhile, it does too.
 fn come_to_the_gate(mut say_pid: &PipeWriter, mut wait: &PipeReader, parents_end: RawFd) -> io::Result<()> {
     say_pid.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
-    // SAFETY: the child's copy of a descriptor that its only owner here, a thread of the parent, never uses. While it
-    // is open, the end of the parent would not be seen.
+    // SAFETY: the child's copy of a descriptor that its only owner here, a thread of the parent, never uses.
+    // While it is open, the end of the parent would not be seen.
     unsafe { libc::close(parents_end) };
     wait.read_exact(&mut [0])
 }

@@ -21,8 +21,8 @@ pub enum StubError {
     Elf(ElfError),
     /// It has no such stub.
     #[error(
-        "the helper's image in the process has no stub that is a {0}: it comes from another version; restart the \
-         process, or use --no-inject"
+        "the helper's image in the process has no stub that is a {0}: it comes from another version; restart \
+         the process, or use --no-inject"
     )]
     Missing(SiteKind),
 }

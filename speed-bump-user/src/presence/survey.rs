@@ -22,8 +22,8 @@ pub struct Survey {
     pub notices: Vec<&'static str>,
 }
 
-/// Brings the helper into the process, which runs this program (`interpreters`: the files with the interpreter's code),
-/// has it look at what is loaded, and sends it away.
+/// Brings the helper into the process, which runs this program (`interpreters`: the files with the
+/// interpreter's code), has it look at what is loaded, and sends it away.
 ///
 /// # Errors
 /// The process goes on as it was.
@@ -46,8 +46,8 @@ pub fn survey(
     Ok(Survey { functions, looked_at: report.surveyed, notices })
 }
 
-/// Names of functions that a process has loaded, whatever the targets select: file and qualified name. There may be more than
-/// these: the helper has room for [`Room::NAMED`].
+/// Names of functions that a process has loaded, whatever the targets select: file and qualified name. There
+/// may be more than these: the helper has room for [`Room::NAMED`].
 ///
 /// # Errors
 /// As [`survey`].

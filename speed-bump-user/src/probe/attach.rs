@@ -75,7 +75,8 @@ pub enum AttachError {
     },
     /// The kernel refused for lack of privilege.
     #[error(
-        "not allowed to attach uprobes to process {pid} ({error}): run as root, or with CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"
+        "not allowed to attach uprobes to process {pid} ({error}): run as root, or with CAP_BPF, CAP_PERFMON \
+         and CAP_SYS_PTRACE"
     )]
     Privilege {
         /// The process.
@@ -85,7 +86,8 @@ pub enum AttachError {
     },
     /// No more file descriptors.
     #[error(
-        "out of file descriptors with {attached} probe sites attached ({error}): raise `ulimit -n`, or select fewer functions"
+        "out of file descriptors with {attached} probe sites attached ({error}): raise `ulimit -n`, or \
+         select fewer functions"
     )]
     Descriptors {
         /// Sites attached before.
@@ -160,8 +162,8 @@ pub fn attach(
     Ok((attaching.attachment, attaching.refused))
 }
 
-/// Attaches sites of a file that only one process and those forked from it map, to all of these: a child then hits them from
-/// its first instruction on. `None` where the kernel can bind links to a process only.
+/// Attaches sites of a file that only one process and those forked from it map, to all of these: a child then
+/// hits them from its first instruction on. `None` where the kernel can bind links to a process only.
 ///
 /// # Errors
 /// As [`attach`].

@@ -69,7 +69,8 @@ impl ProbeFile {
         self.identity
     }
 
-    /// A path of our own mount namespace that leads to it, where the one that the process sees leads to another file.
+    /// A path of our own mount namespace that leads to it, where the one that the process sees leads to
+    /// another file.
     pub fn elsewhere(&self) -> Option<&Path> {
         self.elsewhere.as_deref()
     }

@@ -1,13 +1,13 @@
 //! Whether breakpoints are where probes were attached, read back from the process's memory.
 //!
-//! The kernel attaches to an inode, and takes one that the process does not map as well: it then waits for somebody to
-//! map it, and nothing is ever counted. A file that overlayfs has copied since it was mapped is such a case, and so are
-//! mappings that are shared, and file systems that map another file than they show.
+//! The kernel attaches to an inode, and takes one that the process does not map as well: it then waits for
+//! somebody to map it, and nothing is ever counted. A file that overlayfs has copied since it was mapped is
+//! such a case, and so are mappings that are shared, and file systems that map another file than they show.
 //!
-//! Processes end, replace their images and unmap files while we look. Only memory that maps the file, and still does
-//! when it is looked at again, says that a breakpoint is missing. A breakpoint that is there may be another's; so where
-//! overlayfs may have copied a file, its pages are compared, too. One site of a file is looked at: the kernel puts in
-//! all of a link or none.
+//! Processes end, replace their images and unmap files while we look. Only memory that maps the file, and
+//! still does when it is looked at again, says that a breakpoint is missing. A breakpoint that is there may
+//! be another's; so where overlayfs may have copied a file, its pages are compared, too. One site of a file
+//! is looked at: the kernel puts in all of a link or none.
 
 use std::{os::unix::fs::FileExt as _, path::PathBuf, thread, time::Duration};
 
@@ -26,8 +26,8 @@ const CODE_BYTES: usize = 5;
 /// A breakpoint that is missing.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "process {pid}: a probe was attached at {}+{offset}, and no breakpoint is in the process's memory there, so that no \
-     call would be counted: {cause}", .path.display()
+    "process {pid}: a probe was attached at {}+{offset}, and no breakpoint is in the process's memory there, \
+     so that no call would be counted: {cause}", .path.display()
 )]
 pub struct NotInPlace {
     /// The process.
@@ -45,21 +45,22 @@ pub struct NotInPlace {
 pub enum Cause {
     /// The file is on overlayfs.
     #[error(
-        "the file was changed after the process had mapped it, and overlayfs shows a copy; restart the process, or attach \
-         before the file is changed (chmod and touch change it, too); with CAP_SYS_ADMIN, the file that it runs is looked \
-         for"
+        "the file was changed after the process had mapped it, and overlayfs shows a copy; restart the \
+         process, or attach before the file is changed (chmod and touch change it, too); with CAP_SYS_ADMIN, \
+         the file that it runs is looked for"
     )]
     Copied,
     /// It is not.
     #[error(
-        "the process maps the file shared (MAP_SHARED), or has written over its code, or the file system maps another file \
-         than it shows; the kernel probes none of these: run the program from another file system"
+        "the process maps the file shared (MAP_SHARED), or has written over its code, or the file system \
+         maps another file than it shows; the kernel probes none of these: run the program from another file \
+         system"
     )]
     Unknown,
 }
 
-/// Looks for a breakpoint in each file, at the first of its sites that the process maps executable. That the process, or
-/// its mapping of a file, is gone is no error.
+/// Looks for a breakpoint in each file, at the first of its sites that the process maps executable. That the
+/// process, or its mapping of a file, is gone is no error.
 ///
 /// # Errors
 /// There is none in one of the files.
@@ -103,7 +104,8 @@ fn missing(
     let (offset, places) =
         offsets.iter().map(|offset| (*offset, places(offset))).find(|(_, places)| !places.is_empty())?;
     if mapped.is_copied(process, file.file()) {
-        // A breakpoint may be there all the same: a forked process has those of its parent, which do nothing in it.
+        // A breakpoint may be there all the same: a forked process has those of its parent, which do nothing
+        // in it.
         return Some(offset);
     }
     let mut code = [0; CODE_BYTES];

@@ -115,8 +115,8 @@ pub enum PythonPlan {
         source: EntrySource,
         /// The interpreter's version.
         version: PythonVersion,
-        /// Through the helper: the instruction of the stub that calls will run into, which decides the cost. It is in
-        /// none of the sites, as the helper is not in the process yet.
+        /// Through the helper: the instruction of the stub that calls will run into, which decides the cost.
+        /// It is in none of the sites, as the helper is not in the process yet.
         stub: Option<SiteKind>,
     },
     /// Not at all; says why and what to do.
@@ -145,7 +145,8 @@ pub struct Plan {
     pub python: PythonPlan,
     /// What else there is to say.
     pub remarks: Vec<Remark>,
-    /// Files that the process runs and targets name, but that nothing leads to: calls in them would not be counted.
+    /// Files that the process runs and targets name, but that nothing leads to: calls in them would not be
+    /// counted.
     pub out_of_reach: Vec<Remark>,
     /// How much memory all this takes, roughly, in bytes.
     bytes: usize,
@@ -190,7 +191,8 @@ impl Plan {
         matches!(self.python, PythonPlan::Source { source: EntrySource::Helper, .. })
     }
 
-    /// Adds what another plan for the same process selects; its way to Python functions takes the place of ours.
+    /// Adds what another plan for the same process selects; its way to Python functions takes the place of
+    /// ours.
     pub fn add(&mut self, other: Self) {
         let before = self.functions.len();
         self.functions.extend(other.functions);

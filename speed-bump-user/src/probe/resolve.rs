@@ -70,8 +70,8 @@ pub struct Resolver {
     calibration: Arc<Calibration>,
     entry: EntryChoice,
     may_inject: bool,
-    /// By file, by the number that mappings give it, and by whether the process has a shadow stack, which forbids some
-    /// sites.
+    /// By file, by the number that mappings give it, and by whether the process has a shadow stack, which
+    /// forbids some sites.
     files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
 }
@@ -102,7 +102,8 @@ impl Resolver {
     /// Why a site that was chosen cannot be taken, if it cannot.
     fn deadly(&self, kind: SiteKind) -> Option<String> {
         (!self.calibration.survives_forks(kind)).then(|| {
-            "it can only be probed at a 5-byte nop, which this kernel rewrites to a call that kills forked children"
+            "it can only be probed at a 5-byte nop, which this kernel rewrites to a call that kills forked \
+             children"
                 .to_owned()
         })
     }
@@ -183,8 +184,8 @@ impl Resolver {
         match self.selection(process, mapped, shadow_stack) {
             Ok(selection) if !plan.take_room(selection.bytes()) => {
                 let text = format!(
-                    "nothing is selected in {path}: the targets select too much with what is selected in other \
-                     files; narrow them"
+                    "nothing is selected in {path}: the targets select too much with what is selected in \
+                     other files; narrow them"
                 );
                 plan.remarks.extend(
                     self.native_targets_of(&path)

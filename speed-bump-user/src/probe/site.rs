@@ -7,8 +7,9 @@
 //! costs comes from the caller.
 //!
 //! Exactly once rests on this, in order of trust:
-//! - No direct branch in the function, in what overlaps it, in its moved pieces (`.cold`), or in what it jumps
-//!   to lands after the entry and at or before the site; no symbol lies there; no code loads an address there.
+//! - No direct branch in the function, in what overlaps it, in its moved pieces (`.cold`), or in what it
+//!   jumps to lands after the entry and at or before the site; no symbol lies there; no code loads an address
+//!   there.
 //! - Where branches are not all known (`jmp reg`: switches, computed gotos), only sites up to the last push
 //!   that saves a register for the caller are taken. A second pass over that push would save it twice, so
 //!   compilers let no branch land at or before it.
@@ -108,7 +109,8 @@ pub struct Site {
 pub enum Exactness {
     /// It does.
     Once,
-    /// Nothing shows that it does not, but not every branch is known: an indirect jump could lead to the entry.
+    /// Nothing shows that it does not, but not every branch is known: an indirect jump could lead to the
+    /// entry.
     Unproven,
     /// The function jumps to its own entry: a turn of that loop, or a tail call of itself, counts as a call.
     Repeats,

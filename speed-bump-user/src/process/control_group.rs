@@ -1,7 +1,7 @@
 //! The control groups that a process is in, as folders that we can read.
 //!
-//! /proc/PID/cgroup names a group by its path in a hierarchy; where that hierarchy is mounted, and from which of its
-//! groups on, our own mount table says.
+//! /proc/PID/cgroup names a group by its path in a hierarchy; where that hierarchy is mounted, and from which
+//! of its groups on, our own mount table says.
 
 use std::path::{Path, PathBuf};
 
@@ -128,7 +128,8 @@ mod tests {
             mount(legacy(&["rw", "cpu", "cpuacct"]), "/docker/abc", "/cg/cpu"),
             mount(Hierarchy::Unified, "/", "/cg/unified"),
         ];
-        let text = "4:memory:/a/b\n3:cpu,cpuacct:/docker/abc/c\n2:cpu,cpuacct:/elsewhere\n1:name=systemd:/s\n0::/x:y\n";
+        let text = "4:memory:/a/b\n3:cpu,cpuacct:/docker/abc/c\n2:cpu,cpuacct:/elsewhere\n\
+                    1:name=systemd:/s\n0::/x:y\n";
         let found: Vec<_> = groups(text, &mounts)
             .into_iter()
             .map(|group| (group.hierarchy.clone(), group.folder()))

@@ -26,7 +26,8 @@ pub enum ProcessError {
     },
     /// It runs another program than the one that was looked at.
     #[error(
-        "process {pid} runs another program: {difference}; nothing was changed; attach again if that is what you mean"
+        "process {pid} runs another program: {difference}; nothing was changed; attach again if that is what \
+         you mean"
     )]
     OtherProgram {
         /// Its PID.
@@ -84,7 +85,8 @@ pub enum ProcessError {
     },
     /// A 32-bit program (x32 included).
     #[error(
-        "process {pid} runs the 32-bit program {} ({machine}): only 64-bit programs can be slowed", .path.display()
+        "process {pid} runs the 32-bit program {} ({machine}): only 64-bit programs can be \
+         slowed", .path.display()
     )]
     ThirtyTwoBit {
         /// The PID asked for.
@@ -109,7 +111,8 @@ pub enum ProcessError {
         machine: String,
     },
     /// The program is no ELF file.
-    #[error("process {pid} runs {}, which is not an ELF file: only ELF programs can be slowed", .path.display())]
+    #[error("process {pid} runs {}, which is not an ELF file: only ELF programs can be \
+             slowed", .path.display())]
     NotElf {
         /// The PID asked for.
         pid: Pid,
@@ -150,7 +153,8 @@ pub enum ProcessError {
     /// The kernel has no `pidfd_open`, or a sandbox hides it.
     #[error(
         "this kernel has no pidfd_open (Linux 5.3 and later have it; some container sandboxes block it): \
-         without it a PID could be reused while the tool uses it; use a newer kernel or run outside the sandbox"
+         without it a PID could be reused while the tool uses it; use a newer kernel or run outside the \
+         sandbox"
     )]
     NoPidfd,
     /// A file below /proc/PID could not be read.
@@ -165,8 +169,8 @@ pub enum ProcessError {
     },
     /// A file below /proc/PID is longer than is read of it.
     #[error(
-        "/proc/{pid}/{file} is longer than is read of it: the process has far more mappings, or files with far longer names, \
-         than programs have"
+        "/proc/{pid}/{file} is longer than is read of it: the process has far more mappings, or files with \
+         far longer names, than programs have"
     )]
     TooLarge {
         /// The PID asked for.

@@ -98,9 +98,9 @@ pub enum MappedFileError {
     },
     /// Overlayfs has made a copy of it, and shows that.
     #[error(
-        "{} was changed after process {pid} had mapped it, so that overlayfs shows a copy, and not the file that the \
-         process runs: {error}; restart the process, or attach before the file is changed (chmod and touch change it, \
-         too)", .path.display()
+        "{} was changed after process {pid} had mapped it, so that overlayfs shows a copy, and not the file \
+         that the process runs: {error}; restart the process, or attach before the file is changed (chmod \
+         and touch change it, too)", .path.display()
     )]
     CopiedUp {
         /// The process.
@@ -111,7 +111,8 @@ pub enum MappedFileError {
         error: OverlayError,
     },
     /// The process no longer maps it.
-    #[error("{} is no longer mapped by process {pid}: it was unloaded, or the process has ended", .path.display())]
+    #[error("{} is no longer mapped by process {pid}: it was unloaded, or the process has \
+             ended", .path.display())]
     Unmapped {
         /// The process.
         pid: Pid,
@@ -200,7 +201,8 @@ impl MappedFile {
         }
     }
 
-    /// Whether overlayfs now shows a copy of what the process has mapped; `file` is what it shows, opened at any time.
+    /// Whether overlayfs now shows a copy of what the process has mapped; `file` is what it shows, opened at
+    /// any time.
     pub fn is_copied(&self, process: &Process, file: &File) -> bool {
         // A file that was opened before the copy was made is still mapped as it was: it is opened once more.
         let now = || File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
@@ -215,8 +217,8 @@ impl MappedFile {
         Ok(open_regular(place.as_fd())?)
     }
 
-    /// What overlayfs shows as `merged`, if the range maps that; the file below, if it was copied since. `None` where
-    /// another mapping lies there by now.
+    /// What overlayfs shows as `merged`, if the range maps that; the file below, if it was copied since.
+    /// `None` where another mapping lies there by now.
     fn open_below(
         &self,
         process: &Process,
@@ -224,7 +226,8 @@ impl MappedFile {
         merged: File,
         is_it: bool,
     ) -> Result<Option<OpenFile>, MappedFileError> {
-        // All pages of its code may be copies, as a debugger or a probe makes them; others are seldom written to.
+        // All pages of its code may be copies, as a debugger or a probe makes them; others are seldom written
+        // to.
         let others = self.ranges.iter().copied().filter(|other| *other != range);
         let ranges: Vec<MappedRange> = std::iter::once(range).chain(others).collect();
         let is_shown = is_behind(process, &ranges, &merged);
@@ -325,7 +328,8 @@ impl OpenFile {
         &self.file
     }
 
-    /// A path of our own mount namespace that leads to this file, where the one that the process sees leads to another.
+    /// A path of our own mount namespace that leads to this file, where the one that the process sees leads
+    /// to another.
     pub fn elsewhere(&self) -> Option<&Path> {
         self.elsewhere.as_deref()
     }

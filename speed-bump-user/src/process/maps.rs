@@ -139,7 +139,10 @@ mod tests {
     proptest! {
         /// Any text gives lines or errors.
         #[test]
-        fn no_text_panics(text in "[0-9a-f:rxwp \\\\-]{0,80}", bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn no_text_panics(
+            text in "[0-9a-f:rxwp \\\\-]{0,80}",
+            bytes in prop::collection::vec(any::<u8>(), 0..80),
+        ) {
             for text in [text.as_bytes(), &bytes] {
                 let parsed = lines(text).count();
                 let written = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();

@@ -1,7 +1,7 @@
 //! The lines of /proc/PID/mountinfo (proc_pid_mountinfo(5)).
 //!
-//! Read as bytes: paths are any bytes. What is mounted, and as what, is up to whoever mounted it: a user, where users
-//! have namespaces of their own.
+//! Read as bytes: paths are any bytes. What is mounted, and as what, is up to whoever mounted it: a user,
+//! where users have namespaces of their own.
 
 use std::{
     ffi::OsString,
@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn fields_are_read() {
-        let text = b"67 63 0:40 /sub\\040dir /srv/a\\040b rw,relatime shared:1 master:2 - overlay overlay rw,lowerdir=/l\n\
+        let text = b"67 63 0:40 /sub\\040dir /srv/a\\040b rw,relatime shared:1 master:2 - overlay overlay \
+                     rw,lowerdir=/l\n\
                      bad line\n\
                      1 2 8:1 / / rw - ext4 /dev/sda1 rw\n";
         let found: Vec<Mount> = mounts(text).collect();
@@ -126,7 +127,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in prop::collection::vec(any::<u8>(), 0..200), fields in "[0-9:/ \\\\-]{0,120}") {
+        fn no_text_panics(
+            text in prop::collection::vec(any::<u8>(), 0..200),
+            fields in "[0-9:/ \\\\-]{0,120}",
+        ) {
             for text in [text.as_slice(), fields.as_bytes()] {
                 prop_assert!(mounts(text).count() <= 200);
             }

@@ -1,10 +1,10 @@
 //! The files that an overlay file system lies over (Documentation/filesystems/overlayfs.rst).
 //!
-//! When a file of a lower layer is changed for the first time, overlayfs copies it to the upper layer. Who maps the
-//! file goes on mapping the lower one, and every path leads to the upper one. The lower one is still found in its
-//! layer. Paths of layers are those of whoever mounted them, so they are tried where we are, where the process is, and
-//! where its ancestors are. Whoever mounts may be a user who names any directory: what is found is a candidate, and
-//! no more, until its pages are seen to be those that the process maps.
+//! When a file of a lower layer is changed for the first time, overlayfs copies it to the upper layer. Who
+//! maps the file goes on mapping the lower one, and every path leads to the upper one. The lower one is still
+//! found in its layer. Paths of layers are those of whoever mounted them, so they are tried where we are,
+//! where the process is, and where its ancestors are. Whoever mounts may be a user who names any directory:
+//! what is found is a candidate, and no more, until its pages are seen to be those that the process maps.
 
 use std::{
     collections::HashSet,
@@ -82,8 +82,8 @@ pub(crate) fn is_overlay(file: &File) -> bool {
     fstatfs(file).is_ok_and(|system| system.f_type == MAGIC)
 }
 
-/// Finds the file below `merged`, which is what overlayfs shows: the first candidate that `is_it`. `names` are the
-/// file's paths as the process and we see them.
+/// Finds the file below `merged`, which is what overlayfs shows: the first candidate that `is_it`. `names`
+/// are the file's paths as the process and we see them.
 pub(super) fn lower_file(
     process: &Process,
     merged: &File,
@@ -143,7 +143,8 @@ fn layers(options: &[u8]) -> Vec<PathBuf> {
     found.into_iter().filter(|bytes| !bytes.is_empty()).take(LAYERS).map(path).collect()
 }
 
-/// Splits at colons; a backslash takes the meaning of what follows it. Two colons are before layers of data alone.
+/// Splits at colons; a backslash takes the meaning of what follows it. Two colons are before layers of data
+/// alone.
 fn split(list: &[u8]) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     let mut bytes = list.iter();
@@ -163,8 +164,8 @@ fn split(list: &[u8]) -> Vec<Vec<u8>> {
     parts
 }
 
-/// The absolute paths that a layer may have. containerd and Docker change to a directory above their layers and name
-/// them from there, to keep the options short; that is also above the upper directory.
+/// The absolute paths that a layer may have. containerd and Docker change to a directory above their layers
+/// and name them from there, to keep the options short; that is also above the upper directory.
 fn spellings(layer: &Path, options: &[u8]) -> Vec<PathBuf> {
     if layer.is_absolute() {
         return vec![layer.to_owned()];
@@ -197,8 +198,8 @@ impl Root {
     }
 }
 
-/// Our root, the process's, and those of its ancestors that are in other mount namespaces: one of them may have
-/// mounted it.
+/// Our root, the process's, and those of its ancestors that are in other mount namespaces: one of them may
+/// have mounted it.
 fn roots(process: &Process) -> Vec<Root> {
     let namespace = |pid: Pid| readlinkat(CWD, format!("/proc/{pid}/ns/mnt"), Vec::new()).ok();
     let mut seen = HashSet::from([namespace(Pid::own())]);

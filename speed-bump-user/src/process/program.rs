@@ -1,7 +1,8 @@
 //! Which program a process runs, told from any other that it executes later.
 //!
-//! What was found out about a process holds for the program that it ran then. Before something is done to it, the same
-//! is asked again: a process may execute a program of another user's in between (one that is set-user-ID).
+//! What was found out about a process holds for the program that it ran then. Before something is done to it,
+//! the same is asked again: a process may execute a program of another user's in between (one that is
+//! set-user-ID).
 
 use std::{fmt, os::unix::fs::MetadataExt as _, path::PathBuf};
 
@@ -18,8 +19,8 @@ pub struct Program {
     file: (u64, u64),
     /// When the process started.
     started: StartTime,
-    /// Where its stack begins, which the kernel chooses at random for each exec (field 28 of /proc/PID/stat). This tells
-    /// a program from the same one executed anew. 0 without the right to know.
+    /// Where its stack begins, which the kernel chooses at random for each exec (field 28 of /proc/PID/stat).
+    /// This tells a program from the same one executed anew. 0 without the right to know.
     stack: u64,
     credentials: Credentials,
 }
@@ -91,8 +92,9 @@ impl Process {
         })
     }
 
-    /// Checks that the process still runs a program, with the same credentials. With a thread of the process stopped by
-    /// ptrace this stays true until that thread is let go or ends: executing a program ends all other threads.
+    /// Checks that the process still runs a program, with the same credentials. With a thread of the process
+    /// stopped by ptrace this stays true until that thread is let go or ends: executing a program ends all
+    /// other threads.
     ///
     /// # Errors
     /// [`ProcessError::OtherProgram`], or as [`Process::program`].

@@ -1,8 +1,8 @@
 //! Whether an open file is the one behind a mapping, told by the memory and by no name or number.
 //!
-//! Under overlayfs a path, /proc/PID/exe and map_files lead to the copy that was made of a file when it was changed,
-//! while the process that runs it still maps the original; both bear one inode number. But only the original's pages
-//! are the process's.
+//! Under overlayfs a path, /proc/PID/exe and map_files lead to the copy that was made of a file when it was
+//! changed, while the process that runs it still maps the original; both bear one inode number. But only the
+//! original's pages are the process's.
 
 use std::fs::File;
 
@@ -19,8 +19,8 @@ const LOOKED_AT: u64 = 512;
 /// Pages that are compared.
 const COMPARED: usize = 4;
 
-/// Whether the pages of a mapping are this file's, told by the first of its ranges that tells. `None` where none does:
-/// without CAP_SYS_ADMIN, or where the process has a copy of each page.
+/// Whether the pages of a mapping are this file's, told by the first of its ranges that tells. `None` where
+/// none does: without CAP_SYS_ADMIN, or where the process has a copy of each page.
 pub(super) fn is_behind(process: &Process, ranges: &[MappedRange], file: &File) -> Option<bool> {
     ranges.iter().find_map(|range| is_behind_range(process, *range, file))
 }

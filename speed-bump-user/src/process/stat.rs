@@ -1,6 +1,7 @@
 //! The fields of /proc/PID/stat that decide something here (proc_pid_stat(5), whose names they have).
 //!
-//! Read as bytes: the second field is a name that the process chose, and may hold anything, parentheses and blanks too.
+//! Read as bytes: the second field is a name that the process chose, and may hold anything, parentheses and
+//! blanks too.
 
 /// A process's line at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]

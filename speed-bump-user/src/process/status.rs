@@ -171,7 +171,8 @@ mod tests {
 
     const TEXT: &[u8] =
         b"Name:\t\xff\xfe:\\nTgid\nUmask:\t0022\nTgid:\t7\nPid:\t9\nPPid:\t0\nTracerPid:\t41\n\
-        Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t9\t12\t1\nThreads:\t3\nRssAnon:\t    12 kB\nSigPnd:\t1\nShdPnd:\t2\nSigBlk:\t0000000000010001\nSigIgn:\t4\nSigCgt:\t8\nCapPrm:\t00000000a80425fb\n\
+        Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nNSpid:\t9\t12\t1\nThreads:\t3\nRssAnon:\t    12 kB\n\
+        SigPnd:\t1\nShdPnd:\t2\nSigBlk:\t0000000000010001\nSigIgn:\t4\nSigCgt:\t8\nCapPrm:\t00000000a80425fb\n\
         CapEff:\t0000000000000000\nSeccomp:\t2\nSeccomp_filters:\t1\n";
 
     #[test]

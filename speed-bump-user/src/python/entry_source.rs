@@ -12,7 +12,8 @@ use super::version::PythonVersion;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntrySource {
-    /// The helper, injected into the process, runs into a stub of its own for each call of a selected function.
+    /// The helper, injected into the process, runs into a stub of its own for each call of a selected
+    /// function.
     Helper,
     /// Perf trampolines (CPython 3.12+): the evaluator's return address lies in the function's own one.
     PerfMap,
@@ -21,8 +22,8 @@ pub enum EntrySource {
 }
 
 impl EntrySource {
-    /// Whether the functions that a process has are known before anything is attached. The helper knows them as soon as
-    /// it is in.
+    /// Whether the functions that a process has are known before anything is attached. The helper knows them
+    /// as soon as it is in.
     pub fn lists_functions(self) -> bool {
         match self {
             Self::PerfMap => true,
@@ -107,7 +108,8 @@ pub struct Facts<'a> {
 pub enum NoEntries {
     /// The helper is forbidden.
     #[error(
-        "--no-inject forbids the helper, which would show the calls of any CPython from 3.8 on without a restart"
+        "--no-inject forbids the helper, which would show the calls of any CPython from 3.8 on without a \
+         restart"
     )]
     InjectionForbidden,
     /// The helper could not be brought in, or does not work there.
@@ -132,10 +134,10 @@ pub enum NoEntries {
     },
     /// 3.12 and later without trampolines. They may still be switched on while we are attached.
     #[error(
-        "CPython {version} shows its function calls only through perf trampolines, and this process has none: \
-         start it with `-X perf` (or PYTHONPERFSUPPORT=1), or call sys.activate_stack_trampoline(\"perf\") \
-         in it{}; with `--entry perf-map` it can be attached to before that call, which then takes effect; native \
-         and USDT targets work as it is",
+        "CPython {version} shows its function calls only through perf trampolines, and this process has \
+         none: start it with `-X perf` (or PYTHONPERFSUPPORT=1), or call \
+         sys.activate_stack_trampoline(\"perf\") in it{}; with `--entry perf-map` it can be attached to \
+         before that call, which then takes effect; native and USDT targets work as it is",
         if *.has_jit { " (refused while the JIT is on: PYTHON_JIT=0)" } else { "" }
     )]
     NoTrampolines {
@@ -174,8 +176,8 @@ pub enum NoEntries {
     OldKernel,
     /// The probe was asked for, and this build does not hold it, or not one that fires.
     #[error(
-        "CPython {version} has no probe function__entry here: it needs --with-dtrace and a release up to 3.10 \
-         or from 3.15"
+        "CPython {version} has no probe function__entry here: it needs --with-dtrace and a release up to \
+         3.10 or from 3.15"
     )]
     NoProbe {
         /// The interpreter's version.
@@ -188,8 +190,8 @@ pub enum NoEntries {
 /// # Errors
 /// No source shows any; the message says what to do.
 pub fn choose(facts: &Facts<'_>) -> Result<EntrySource, NoEntries> {
-    // The helper costs unmatched calls nothing, or next to nothing. Of the others, trampolines name the qualified name
-    // itself; the probe only `co_name`.
+    // The helper costs unmatched calls nothing, or next to nothing. Of the others, trampolines name the
+    // qualified name itself; the probe only `co_name`.
     let Err(helper) = check(EntrySource::Helper, facts) else { return Ok(EntrySource::Helper) };
     let Err(perf_map) = check(EntrySource::PerfMap, facts) else { return Ok(EntrySource::PerfMap) };
     let Err(usdt) = check(EntrySource::Usdt, facts) else { return Ok(EntrySource::Usdt) };

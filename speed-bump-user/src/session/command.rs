@@ -1,7 +1,8 @@
 //! A session of a command that we started: its programs are covered before their first instruction.
 //!
-//! Who [launched](crate::launch) it tells of each program that it executes. The kernel's own announcements of its
-//! execs matter only where it is not followed, or not seen: another thread than the first may have executed.
+//! Who [launched](crate::launch) it tells of each program that it executes. The kernel's own announcements of
+//! its execs matter only where it is not followed, or not seen: another thread than the first may have
+//! executed.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,8 @@ use crate::{
 
 /// How long the announcement of an exec may be ahead of the tracer's.
 pub(super) const AHEAD: Duration = Duration::from_millis(500);
-/// Functions that there is room for, beyond those that come late anywhere: the first program is not known yet.
+/// Functions that there is room for, beyond those that come late anywhere: the first program is not known
+/// yet.
 const FUNCTIONS: u32 = 4 * LATE_FUNCTIONS;
 
 /// The command.
@@ -108,8 +110,8 @@ impl Session {
             }
             Told::NotHeld(why) => {
                 self.warn(format!(
-                    "a program was not held before its first instruction: {why}; it is covered from a few milliseconds \
-                     after its start on"
+                    "a program was not held before its first instruction: {why}; it is covered from a few \
+                     milliseconds after its start on"
                 ));
                 self.not_followed();
                 if let Some(pid) = self.command.as_ref().map(|command| command.pid) {
@@ -156,7 +158,8 @@ impl Session {
         if is_musl(process) {
             self.cover_or_warn(own, &plan, None)?;
             self.warn(format!(
-                "process {pid}: its C library (musl) is not ready to load the helper before the program runs; it is loaded as soon as possible, and calls until then are not seen"
+                "process {pid}: its C library (musl) is not ready to load the helper before the program \
+                 runs; it is loaded as soon as possible, and calls until then are not seen"
             ));
             self.join_later(pid);
             if is_command {
@@ -190,7 +193,8 @@ impl Session {
                     return Ok(At::Runs);
                 }
                 self.warn(format!(
-                    "process {pid}: the helper could not be loaded before Python began: {error}; it is loaded as soon as possible, and calls until then are not seen"
+                    "process {pid}: the helper could not be loaded before Python began: {error}; it is \
+                     loaded as soon as possible, and calls until then are not seen"
                 ));
                 self.join_later(pid);
                 Ok(At::Runs)

@@ -1,5 +1,5 @@
-//! Processes of the command's tree that execute programs: covered before Python begins, where they are caught at the exec. The
-//! command itself is one of them when it is no longer followed.
+//! Processes of the command's tree that execute programs: covered before Python begins, where they are caught
+//! at the exec. The command itself is one of them when it is no longer followed.
 //!
 //! The kernel's announcement of the same exec may come earlier or later than what those who catch it tell.
 
@@ -68,13 +68,13 @@ impl Session {
                 self.cover_caught(pid);
                 if is_python == Some(true) || self.has_helper(pid) {
                     self.warn(format!(
-                        "process {pid}: the Python that it executes could not be held at its start ({why}); its calls are seen \
-                         from some milliseconds later on"
+                        "process {pid}: the Python that it executes could not be held at its start ({why}); \
+                         its calls are seen from some milliseconds later on"
                     ));
                 } else if is_python.is_none() {
                     self.warn(format!(
-                        "process {pid}: what it executed could not be held at its start, and ended before it was looked at ({why}); \
-                         if it was a Python, its calls were not seen"
+                        "process {pid}: what it executed could not be held at its start, and ended before it \
+                         was looked at ({why}); if it was a Python, its calls were not seen"
                     ));
                 }
             }

@@ -1,7 +1,7 @@
 //! The session's functions: which index in the engine's maps stands for which.
 //!
-//! A function has one index in whatever processes it appears, except where a process names its functions by numbers of
-//! its own: it then has a range of indices, and the report adds up what belongs together.
+//! A function has one index in whatever processes it appears, except where a process names its functions by
+//! numbers of its own: it then has a range of indices, and the report adds up what belongs together.
 
 use std::collections::{BTreeMap, HashMap};
 

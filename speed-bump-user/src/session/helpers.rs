@@ -1,7 +1,7 @@
 //! Helpers in covered processes: brought in, and listened to.
 //!
-//! A helper serves the process that it was brought into and those forked from it, which share its block and its numbers:
-//! each helper has a range of the session's function indices.
+//! A helper serves the process that it was brought into and those forked from it, which share its block and
+//! its numbers: each helper has a range of the session's function indices.
 
 mod late;
 mod leaving;
@@ -99,8 +99,8 @@ struct AtWork {
 }
 
 impl Session {
-    /// Brings the helper into the processes named on the command line, as far as their plans say so, and waits until it
-    /// is at work. A plan that has to do without is changed.
+    /// Brings the helper into the processes named on the command line, as far as their plans say so, and
+    /// waits until it is at work. A plan that has to do without is changed.
     pub(super) fn bring_helpers_in(
         &mut self,
         roots: &mut [(Process, Plan)],
@@ -160,8 +160,8 @@ impl Session {
         Ok(id)
     }
 
-    /// Starts to bring the helper into a process that runs this program, with the first of these rooms that there is place
-    /// for.
+    /// Starts to bring the helper into a process that runs this program, with the first of these rooms that
+    /// there is place for.
     fn begin_join(
         &mut self,
         process: &Process,
@@ -237,7 +237,8 @@ impl Session {
         let pid = process.pid();
         if self.settings.engine.wants_helper() {
             return Err(SessionError::Signal(format!(
-                "process {pid}: {error}. The engine `signal` needs the helper in the process: use `--engine bpf`"
+                "process {pid}: {error}. The engine `signal` needs the helper in the process: use `--engine \
+                 bpf`"
             )));
         }
         let other = self.resolver.plan_without_helper(process, &error.to_string())?;
@@ -245,8 +246,8 @@ impl Session {
         plan.add(other);
         match &plan.python {
             PythonPlan::Source { source, .. } => self.warn(format!(
-                "process {pid}: {error}. Its Python calls are taken from {source}, where every call of any function \
-                 traps"
+                "process {pid}: {error}. Its Python calls are taken from {source}, where every call of any \
+                 function traps"
             )),
             PythonPlan::Impossible(why) if self.has_other_targets_than_python() => {
                 let text = format!("process {pid}: its Python functions are not covered: {why}");
@@ -272,10 +273,11 @@ impl Session {
         }
     }
 
-    /// The probe on a helper's stub, where it is still to be attached to the process that is about to be covered.
+    /// The probe on a helper's stub, where it is still to be attached to the process that is about to be
+    /// covered.
     ///
-    /// With children, it is attached to all processes that map the helper: the one that it was brought into, and those
-    /// forked from it, which then miss no call.
+    /// With children, it is attached to all processes that map the helper: the one that it was brought into,
+    /// and those forked from it, which then miss no call.
     pub(super) fn stub_of(&mut self, id: HelperId) -> Result<Option<SiteGroup>, SessionError> {
         let Some(group) = self.stub_group(id)? else { return Ok(None) };
         let Some(at_work) = self.helpers.at_work.get_mut(&id) else { return Ok(None) };
@@ -414,8 +416,8 @@ impl Session {
         })
     }
 
-    /// The Python targets that select nothing among what the helpers have found in the processes named on the command
-    /// line.
+    /// The Python targets that select nothing among what the helpers have found in the processes named on the
+    /// command line.
     pub(super) fn without_functions(&self) -> Vec<TargetIndex> {
         let mut seen: Vec<TargetIndex> = self.functions.iter().map(|(_, function)| function.target).collect();
         seen.sort_unstable();

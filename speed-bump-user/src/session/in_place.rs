@@ -37,8 +37,8 @@ impl Session {
         let Some(covered) = self.covered.get(&pid) else { return Ok(()) };
         let Some(memory) = &covered.image else {
             self.warn(format!(
-                "process {pid}: its memory cannot be read, so that it is not known whether its probes are in place; without \
-                 them no call is counted"
+                "process {pid}: its memory cannot be read, so that it is not known whether its probes are in \
+                 place; without them no call is counted"
             ));
             return Ok(());
         };

@@ -1,7 +1,7 @@
 //! A session with the kernel module: its targets in place of BPF programs, from the first to the report.
 //!
-//! The module counts and spins; this adds targets, rewrites their delays where the window opens, takes up files that the
-//! process maps later, and leaves.
+//! The module counts and spins; this adds targets, rewrites their delays where the window opens, takes up
+//! files that the process maps later, and leaves.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -38,9 +38,10 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Said once in each session with it.
-const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself hangs for ever if it \
-    calls one of these functions; calls count when their delay is over; `delivered_ns` is what was requested, as that \
-    module does not measure it; removing targets waits for delays that have begun";
+const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself hangs \
+                        for ever if it \
+    calls one of these functions; calls count when their delay is over; `delivered_ns` is what was \
+    requested, as that module does not measure it; removing targets waits for delays that have begun";
 
 /// When and how long to delay, where a target does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +109,8 @@ pub fn wanted(
 }
 
 impl KmodSession {
-    /// Slows these functions of a process down. When this returns every call is counted, and delayed from `start_after` on.
+    /// Slows these functions of a process down. When this returns every call is counted, and delayed from
+    /// `start_after` on.
     ///
     /// # Errors
     /// Nothing is left in the module.
@@ -165,7 +167,8 @@ impl KmodSession {
         }
     }
 
-    /// Looks whether the module has put breakpoints into the process: its path may have led it to another file.
+    /// Looks whether the module has put breakpoints into the process: its path may have led it to another
+    /// file.
     fn check_in_place(&self, found: &NamedFunctions) -> Result<(), NotInPlace> {
         let Some(memory) = &self.image else { return Ok(()) };
         let places = found.places.iter().map(|(file, offsets)| (&**file, offsets.clone()));
@@ -179,7 +182,8 @@ impl KmodSession {
         }
     }
 
-    /// Runs the session until something ends it. `show` is called every `show_every`, to refresh what people see.
+    /// Runs the session until something ends it. `show` is called every `show_every`, to refresh what people
+    /// see.
     ///
     /// # Errors
     /// The event loop itself could not be set up.
@@ -241,7 +245,11 @@ impl KmodSession {
     fn look(&mut self) {
         if self.is_enabled && matches!(self.engine.is_enabled(), Ok(false)) {
             self.is_enabled = false;
-            self.warn("somebody has disabled the kernel module: calls are neither counted nor delayed until it is enabled again".to_owned());
+            self.warn(
+                "somebody has disabled the kernel module: calls are neither counted nor delayed until \
+                       it is enabled again"
+                    .to_owned(),
+            );
         }
         let files = files(&self.process);
         if files.is_subset(&self.files) {
@@ -306,7 +314,10 @@ impl KmodSession {
         }
         let interrupted: u64 = self.counts.iter().flatten().map(|counts| counts.interrupted).sum();
         if interrupted > 0 {
-            self.warn(format!("{interrupted} delays ended early: with the session, with their process, or because somebody disabled the module"));
+            self.warn(format!(
+                "{interrupted} delays ended early: with the session, with their process, or \
+                               because somebody disabled the module"
+            ));
         }
     }
 

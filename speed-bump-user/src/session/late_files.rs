@@ -52,7 +52,8 @@ impl Session {
                     tracing::debug!("what process {pid} maps now is not known: {error}");
                 }
                 Err(error) => self.warn(format!(
-                    "process {pid}: functions in files that it mapped after the attach are not covered: {error}"
+                    "process {pid}: functions in files that it mapped after the attach are not covered: \
+                     {error}"
                 )),
             }
         }
@@ -73,7 +74,8 @@ impl Session {
         let of_relatives = if self.roots.contains(&pid) { None } else { self.entry_source() };
         let mut plan = self.resolver.plan_at_start(&covered.process, of_relatives)?;
         if covered.is_replaced() {
-            // All this was of a program that it executes by now. Whoever tells of that covers it, and before it begins.
+            // All this was of a program that it executes by now. Whoever tells of that covers it, and before
+            // it begins.
             return Ok(());
         }
         if covered.python.is_some() || self.has_helper(pid) {

@@ -8,7 +8,8 @@ use crate::{
     units::Nanos,
 };
 
-/// Refuses what the programs of this kernel's form cannot do. `roots` is empty for a command that does not run yet.
+/// Refuses what the programs of this kernel's form cannot do. `roots` is empty for a command that does not
+/// run yet.
 ///
 /// # Errors
 /// The first line that asks for it, with the way out.
@@ -45,8 +46,8 @@ fn lack(form: Form, delay: Nanos, frequency: u64, is_signalled: bool) -> Option<
     let longest = form.longest_spin()?;
     (delay > longest && !is_signalled).then(|| {
         format!(
-            "a delay of {delay} cannot be spun in this kernel, which allows at most {longest}: use `--engine signal`, which spins \
-             it in the process, or Linux 5.17 or later"
+            "a delay of {delay} cannot be spun in this kernel, which allows at most {longest}: use `--engine \
+             signal`, which spins it in the process, or Linux 5.17 or later"
         )
     })
 }

@@ -30,8 +30,8 @@ pub struct Covered {
     pub process: Process,
     /// Its index in the session, part of every cookie.
     pub index: u32,
-    /// The memory of the image that was planned for; gone when another replaced it. Absent where it may not be
-    /// read.
+    /// The memory of the image that was planned for; gone when another replaced it. Absent where it may not
+    /// be read.
     pub(super) image: Option<Memory>,
     /// What is attached where, to be attached to its children too.
     pub(super) groups: Vec<SiteGroup>,
@@ -209,8 +209,8 @@ impl Session {
         });
     }
 
-    /// Covers a forked child by what it maps itself: by its parent's files it cannot be, as overlayfs has copied one of them
-    /// since, and shows the copy.
+    /// Covers a forked child by what it maps itself: by its parent's files it cannot be, as overlayfs has
+    /// copied one of them since, and shows the copy.
     fn cover_by_own_mappings(&mut self, pid: Pid) -> Result<(), SessionError> {
         let Some(Covered { process, helper, attachments, .. }) = self.covered.remove(&pid) else {
             return Ok(());

@@ -63,7 +63,9 @@ impl Session {
         let missed: u64 = targets.iter().map(|target| target.missed).sum();
         if missed > 0 {
             warnings.push(format!(
-                "{missed} calls were not delayed, because their threads could not be sent the signal safely: they block it, the program handles it itself, or the helper was not loaded; `--engine bpf` delays them"
+                "{missed} calls were not delayed, because their threads could not be sent the signal safely: \
+                 they block it, the program handles it itself, or the helper was not loaded; `--engine bpf` \
+                 delays them"
             ));
         }
         // Of several the one that does most.

@@ -1,4 +1,5 @@
-//! The engine `signal` in a session: which delays it has, which processes may be sent signals, and the end of that.
+//! The engine `signal` in a session: which delays it has, which processes may be sent signals, and the end of
+//! that.
 
 use std::{
     collections::BTreeSet,
@@ -66,7 +67,8 @@ impl Signals {
             signal::choose(&delays, used).map_err(|error| SessionError::Signal(error.to_string()))?
         };
         let mut signals = Self { or_spin, assigned, cost, ..Self::default() };
-        // Where none is to come, the kernel spins whatever the signals are. Of a command nothing is known yet.
+        // Where none is to come, the kernel spins whatever the signals are. Of a command nothing is known
+        // yet.
         let helper_may_come =
             roots.is_empty() || !or_spin || roots.iter().any(|(_, plan)| plan.wants_helper());
         if helper_may_come {
@@ -87,13 +89,17 @@ impl Signals {
             list(&mut self.assigned.iter().filter(|signal| signal.is_deadly()).map(|signal| signal.delay));
         if !deadly.is_empty() {
             limits.push(format!(
-                "delays of {deadly} need real-time signals, because SIGURG serves one delay only, and only in processes that do not use it; a process that removes the handler of a real-time signal while one is on its way is killed by it"
+                "delays of {deadly} need real-time signals, because SIGURG serves one delay only, and only \
+                 in processes that do not use it; a process that removes the handler of a real-time signal \
+                 while one is on its way is killed by it"
             ));
         }
         let spun = list(&mut delays.iter().copied().filter(|delay| self.of(*delay).is_none()));
         if !spun.is_empty() {
             limits.push(format!(
-                "delays of {spun} are spun in the kernel, where nothing else runs on the processor meanwhile, because SIGURG serves one delay only, and only in processes that do not use it; `--engine signal` uses real-time signals too"
+                "delays of {spun} are spun in the kernel, where nothing else runs on the processor \
+                 meanwhile, because SIGURG serves one delay only, and only in processes that do not use it; \
+                 `--engine signal` uses real-time signals too"
             ));
         }
         limits
@@ -148,8 +154,8 @@ impl Session {
         };
         for number in taken {
             self.warn(format!(
-                "process {owner}: it uses signal {number} itself, which stands for a delay here; calls with that delay are not \
-                 delayed there, but counted as missed"
+                "process {owner}: it uses signal {number} itself, which stands for a delay here; calls with \
+                 that delay are not delayed there, but counted as missed"
             ));
         }
         let Ok(process) = Process::open(owner) else { return };

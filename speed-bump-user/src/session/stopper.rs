@@ -2,8 +2,8 @@
 //!
 //! Attaching waits for grace periods of the kernel, and those wait for spins in flight: with long delays
 //! the event loop may hear of a signal seconds late. A thread of its own hears of it at once and sets the
-//! stop flag, which ends every spin; the event loop then does the rest. What waits without the event loop asks here
-//! whether it still should.
+//! stop flag, which ends every spin; the event loop then does the rest. What waits without the event loop
+//! asks here whether it still should.
 
 use std::{
     io,

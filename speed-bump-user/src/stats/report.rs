@@ -106,8 +106,8 @@ impl FunctionReport {
 }
 
 impl TargetReport {
-    /// A target with its functions, of which every call was to be delayed. How they became visible, and what that cost, is
-    /// not said.
+    /// A target with its functions, of which every call was to be delayed. How they became visible, and what
+    /// that cost, is not said.
     pub fn new(
         target: &Target,
         engine: EngineKind,

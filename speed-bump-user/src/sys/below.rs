@@ -2,8 +2,8 @@
 //! of it, and only if they are regular files that hold data.
 //!
 //! The process may be a container's, and what lies below its root is its business: a symbolic link there
-//! to `/etc/shadow` must not make us, as root, read ours. Nor must a file that it has mounted over another have us read
-//! what the kernel makes up for root alone (see [`pseudo_files`]).
+//! to `/etc/shadow` must not make us, as root, read ours. Nor must a file that it has mounted over another
+//! have us read what the kernel makes up for root alone (see [`pseudo_files`]).
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -43,7 +43,8 @@ pub enum OpenError {
     Special(&'static str),
     /// A file that the kernel makes up when it is read; says by which file system.
     #[error(
-        "a file of {0}, which the kernel makes up when it is read, and not one that holds data; it was not read"
+        "a file of {0}, which the kernel makes up when it is read, and not one that holds data; it was not \
+         read"
     )]
     MadeUp(&'static str),
     /// What the system said.
@@ -92,7 +93,8 @@ pub fn find_below(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<O
 /// watchdog starts), and opening a pipe blocks; `O_PATH` has neither.
 ///
 /// # Errors
-/// [`OpenError::Special`] for anything but a regular file, and [`OpenError::MadeUp`] for one that holds no data.
+/// [`OpenError::Special`] for anything but a regular file, and [`OpenError::MadeUp`] for one that holds no
+/// data.
 pub fn open_regular(found: BorrowedFd<'_>) -> Result<File, OpenError> {
     let kind = match FileType::from_raw_mode(fstat(found)?.st_mode) {
         FileType::RegularFile => None,

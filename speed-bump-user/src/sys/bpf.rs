@@ -176,7 +176,8 @@ pub struct MultiSites<'a> {
     pub cookies: &'a [u64],
 }
 
-/// Attaches a program to many sites of one file, in one process or (`None`) in all that map it, with one link.
+/// Attaches a program to many sites of one file, in one process or (`None`) in all that map it, with one
+/// link.
 ///
 /// Closing the link removes all of them; that takes the kernel some 30 ms however many they are, where
 /// perf events take 100 ms *each* (measured on 6.18: one RCU-tasks-trace grace period per event).
@@ -258,7 +259,8 @@ pub fn link_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u
 /// every pointer in it is valid for what the command does with it.
 unsafe fn bpf_fd<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
     let size = size_of::<T>();
-    // SAFETY: the kernel reads and writes within `size` bytes at `attributes`; the rest is the caller's promise.
+    // SAFETY: the kernel reads and writes within `size` bytes at `attributes`; the rest is the caller's
+    // promise.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size) };
     match i32::try_from(fd) {
         // SAFETY: these commands return a new descriptor that nobody else owns.

@@ -1,7 +1,7 @@
 //! A breakpoint of the processor in one thread, through `perf_event_open(2)`.
 //!
-//! It changes no code, and it is gone when its descriptor is closed, however that comes to pass: a thread that is
-//! never traced again cannot run into it.
+//! It changes no code, and it is gone when its descriptor is closed, however that comes to pass: a thread
+//! that is never traced again cannot run into it.
 
 use std::{
     io,
@@ -56,21 +56,21 @@ struct Attributes {
     bp_len: u64,
 }
 
-/// A signal that does nothing to a thread which is not traced. `unusable`: those that it blocks or that have a handler, a
-/// bit each.
+/// A signal that does nothing to a thread which is not traced. `unusable`: those that it blocks or that have
+/// a handler, a bit each.
 pub fn harmless_signal(unusable: u64) -> Option<i32> {
     HARMLESS.into_iter().find(|signal| unusable & (1 << (signal - 1)) == 0)
 }
 
-/// Has the thread get a signal, once, when it is about to execute the instruction there, unless the result was dropped
-/// before.
+/// Has the thread get a signal, once, when it is about to execute the instruction there, unless the result
+/// was dropped before.
 ///
-/// The signal should be a [harmless](harmless_signal) one, which does nothing to a thread whose tracer dies at that moment.
-/// It comes by way of an interrupt, at the instruction or little later.
+/// The signal should be a [harmless](harmless_signal) one, which does nothing to a thread whose tracer dies
+/// at that moment. It comes by way of an interrupt, at the instruction or little later.
 ///
 /// # Errors
-/// What `perf_event_open` returns: `ENOSPC` where all of the processor's breakpoints are taken, `EOPNOTSUPP` or
-/// `EINVAL` where it has none, `EACCES` without `CAP_PERFMON`; `EPERM` if we may not send the
+/// What `perf_event_open` returns: `ENOSPC` where all of the processor's breakpoints are taken, `EOPNOTSUPP`
+/// or `EINVAL` where it has none, `EACCES` without `CAP_PERFMON`; `EPERM` if we may not send the
 /// thread signals.
 pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> io::Result<OwnedFd> {
     let event = open(thread, address)?;
@@ -99,8 +99,8 @@ pub fn try_one() -> io::Result<()> {
 fn open(thread: Pid, address: VirtualAddress) -> io::Result<OwnedFd> {
     let flags = DISABLED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
     match open_with(thread, address, flags | REMOVE_ON_EXEC) {
-        // Before 5.13 it outlives an exec: then the address is another program's, which gets the signal, and by then no
-        // handler is left for it.
+        // Before 5.13 it outlives an exec: then the address is another program's, which gets the signal, and
+        // by then no handler is left for it.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open_with(thread, address, flags),
         opened => opened,
     }

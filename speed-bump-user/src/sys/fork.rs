@@ -12,8 +12,8 @@ pub fn survives(function: extern "C" fn()) -> io::Result<bool> {
         // SAFETY: async-signal-safe, and does not return.
         unsafe { libc::_exit(1) }
     }
-    // SAFETY: the child of a program with threads may do what a signal handler may: it sets signal handlers, calls a
-    // function that the caller vouches for, and ends without cleaning up.
+    // SAFETY: the child of a program with threads may do what a signal handler may: it sets signal handlers,
+    // calls a function that the caller vouches for, and ends without cleaning up.
     let child = unsafe { libc::fork() };
     match child {
         -1 => Err(io::Error::last_os_error()),

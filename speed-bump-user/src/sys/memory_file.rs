@@ -57,8 +57,8 @@ pub fn is_memory_file(file: impl AsFd) -> io::Result<bool> {
     Ok(Facts::of(file.as_fd())?.is_memory_file(device()?))
 }
 
-/// Opens a memory file anew, for reading and writing, if it was just made: so that whoever has the given descriptor too
-/// has no say in the position and the mode of ours.
+/// Opens a memory file anew, for reading and writing, if it was just made: so that whoever has the given
+/// descriptor too has no say in the position and the mode of ours.
 ///
 /// # Errors
 /// What the system says; the file is opened only if nothing is found that makes it [`Unlike`] one.

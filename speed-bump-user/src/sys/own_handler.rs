@@ -18,7 +18,8 @@ impl OwnHandler {
         let signal = signal.cast_signed();
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: a zeroed action is a valid one, whose set of signals is empty; the handler is async-signal-safe.
+        // SAFETY: a zeroed action is a valid one, whose set of signals is empty; the handler is
+        // async-signal-safe.
         let result = unsafe {
             (*action.as_mut_ptr()).sa_sigaction = address();
             (*action.as_mut_ptr()).sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;

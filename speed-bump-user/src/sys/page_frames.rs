@@ -2,7 +2,8 @@
 //! (Documentation/admin-guide/mm/pagemap.rst).
 //!
 //! Pages of a file are shared by all who map it. So two addresses with one frame behind them are of one file,
-//! whatever paths and inode numbers say. Numbers of frames are shown to CAP_SYS_ADMIN alone (since Linux 4.2).
+//! whatever paths and inode numbers say. Numbers of frames are shown to CAP_SYS_ADMIN alone (since Linux
+//! 4.2).
 
 use std::{
     fs::File,

@@ -89,7 +89,8 @@ pub fn set_program(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result
 /// Opens an event of one thread, on any CPU and in no group.
 ///
 /// # Safety
-/// `attributes` points to a `struct perf_event_attr` that is as long as its `size` says, and what it points to is there.
+/// `attributes` points to a `struct perf_event_attr` that is as long as its `size` says, and what it points
+/// to is there.
 ///
 /// # Errors
 /// What `perf_event_open` returns.

@@ -1,19 +1,20 @@
 //! File systems whose files are no data on a disk, but answers that the kernel makes up when they are read.
 //!
-//! Reading one may take something away (/proc/kmsg, `trace_pipe`), wait for something, or show what root alone may see.
-//! With mounts of its own a process can have any of them under any name: where we look for its perf map, its sources,
-//! its debug files. So they are refused by their file system.
+//! Reading one may take something away (/proc/kmsg, `trace_pipe`), wait for something, or show what root
+//! alone may see. With mounts of its own a process can have any of them under any name: where we look for its
+//! perf map, its sources, its debug files. So they are refused by their file system.
 //!
-//! This is a list of what is refused, and not of what is allowed. The kernel's own file systems of this kind are few and
-//! known (include/uapi/linux/magic.h, Linux 7.0). Those that hold programs are many, and some are not the kernel's (zfs,
-//! those of storage makers): a list of these would refuse healthy processes. tmpfs, ramfs and hugetlbfs hold what was
-//! written to them, and are allowed.
+//! This is a list of what is refused, and not of what is allowed. The kernel's own file systems of this kind
+//! are few and known (include/uapi/linux/magic.h, Linux 7.0). Those that hold programs are many, and some are
+//! not the kernel's (zfs, those of storage makers): a list of these would refuse healthy processes. tmpfs,
+//! ramfs and hugetlbfs hold what was written to them, and are allowed.
 //!
-//! FUSE is allowed, too, as images and home directories are on it. Its server could leave a read unanswered for ever,
-//! but the kernel lets only the user that mounted it, or processes of the user namespace that it was mounted in, ask
-//! one: we get `EACCES` (fs/fuse/dir.c, `fuse_allow_current_process`). Two ways remain to keep us waiting: a server that
-//! the administrator allowed to serve everybody (`user_allow_other` in fuse.conf), and an overlay that a user mounted
-//! over a FUSE file system of his own. Killing that server ends the wait.
+//! FUSE is allowed, too, as images and home directories are on it. Its server could leave a read unanswered
+//! for ever, but the kernel lets only the user that mounted it, or processes of the user namespace that it
+//! was mounted in, ask one: we get `EACCES` (fs/fuse/dir.c, `fuse_allow_current_process`). Two ways remain to
+//! keep us waiting: a server that the administrator allowed to serve everybody (`user_allow_other` in
+//! fuse.conf), and an overlay that a user mounted over a FUSE file system of his own. Killing that server
+//! ends the wait.
 
 use std::os::fd::AsFd;
 

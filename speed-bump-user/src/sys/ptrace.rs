@@ -1,7 +1,7 @@
 //! `ptrace(2)` of one thread, in the mode of `PTRACE_SEIZE`.
 //!
-//! The kernel takes these calls only from the thread that seized, and lets the traced thread go when that thread
-//! ends, wherever it is. So whoever traces does it in a thread of its own, which ends with the work.
+//! The kernel takes these calls only from the thread that seized, and lets the traced thread go when that
+//! thread ends, wherever it is. So whoever traces does it in a thread of its own, which ends with the work.
 
 mod signals;
 
@@ -264,12 +264,12 @@ impl Tracee {
         request(operation, self.thread, set, std::ptr::from_mut(vector) as usize)
     }
 
-    /// One of its seccomp filters, the last installed first. Needs `CAP_SYS_ADMIN` in the initial user namespace, and
-    /// that no filter applies to us.
+    /// One of its seccomp filters, the last installed first. Needs `CAP_SYS_ADMIN` in the initial user
+    /// namespace, and that no filter applies to us.
     ///
     /// # Errors
-    /// `ENOENT` beyond the last, `EACCES` without the right, `EINVAL` for a thread without filters, `EIO` if the
-    /// kernel cannot (`CONFIG_CHECKPOINT_RESTORE`).
+    /// `ENOENT` beyond the last, `EACCES` without the right, `EINVAL` for a thread without filters, `EIO` if
+    /// the kernel cannot (`CONFIG_CHECKPOINT_RESTORE`).
     pub fn seccomp_filter(&self, index: usize) -> io::Result<Vec<FilterInstruction>> {
         let length = count(PTRACE_SECCOMP_GET_FILTER, self.thread, index, 0)?;
         let mut program = vec![FilterInstruction::default(); length];
@@ -293,13 +293,15 @@ fn request(operation: libc::c_uint, thread: Pid, address: usize, data: usize) ->
 
 /// As [`request`], for operations whose result is a number.
 fn count(operation: libc::c_uint, thread: Pid, address: usize, data: usize) -> io::Result<usize> {
-    // SAFETY: every operation used here reads or writes at most what its caller's `data` points to, a live value
-    // of the size that `address`, the value itself, or the kernel's earlier answer gives; none touches other memory of ours.
+    // SAFETY: every operation used here reads or writes at most what its caller's `data` points to, a live
+    // value of the size that `address`, the value itself, or the kernel's earlier answer gives; none touches
+    // other memory of ours.
     let result = unsafe { libc::ptrace(operation, thread.get(), address, data) };
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// The reason and the status of a change; `None` if there is none. A thread that is no longer there has ended.
+/// The reason and the status of a change; `None` if there is none. A thread that is no longer there has
+/// ended.
 fn wait_id(thread: Pid, options: libc::c_int) -> io::Result<Option<(i32, i32)>> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     loop {

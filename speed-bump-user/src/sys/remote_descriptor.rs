@@ -1,4 +1,5 @@
-//! Descriptors of other processes, taken as they are: with the rights that the process has by them, and no more.
+//! Descriptors of other processes, taken as they are: with the rights that the process has by them, and no
+//! more.
 //!
 //! Opening /proc/PID/fd/N is something else: it opens the file anew, with the rights of whoever opens.
 
@@ -26,8 +27,8 @@ pub struct Descriptors<'p> {
 }
 
 impl<'p> Descriptors<'p> {
-    /// Those of a thread of the process with this pidfd; `None` where they are not the process's and the kernel, before
-    /// Linux 6.9, gives no way to them.
+    /// Those of a thread of the process with this pidfd; `None` where they are not the process's and the
+    /// kernel, before Linux 6.9, gives no way to them.
     ///
     /// # Errors
     /// What `pidfd_open` returns.
@@ -47,15 +48,16 @@ impl<'p> Descriptors<'p> {
     /// Takes a descriptor (`pidfd_getfd(2)`, Linux 5.6). Needs the right to trace.
     ///
     /// # Errors
-    /// `EBADF` if there is none with this number, `EPERM` without the right, `ENOSYS` under old seccomp filters.
+    /// `EBADF` if there is none with this number, `EPERM` without the right, `ENOSYS` under old seccomp
+    /// filters.
     pub fn take(&self, number: i32) -> io::Result<OwnedFd> {
         let pidfd = self.of_thread.as_ref().map_or(self.of_process, |pidfd| pidfd.as_fd());
         Ok(pidfd_getfd(pidfd, number, PidfdGetfdFlags::empty())?)
     }
 }
 
-/// Whether two threads have one table of descriptors. Kernels without kcmp(2) are believed to: what is taken is looked
-/// at all the same.
+/// Whether two threads have one table of descriptors. Kernels without kcmp(2) are believed to: what is taken
+/// is looked at all the same.
 fn are_shared(one: Pid, other: Pid) -> bool {
     // SAFETY: compares two pointers of the kernel's; no memory of ours is touched.
     let result = unsafe { libc::syscall(libc::SYS_kcmp, one.get(), other.get(), KCMP_FILES, 0, 0) };

@@ -1,19 +1,22 @@
-//! SIGTRAPs that breakpoints of the processor may cause, and that must not be delivered: they end most programs.
+//! SIGTRAPs that breakpoints of the processor may cause, and that must not be delivered: they end most
+//! programs.
 //!
-//! A register of the processor, DR6, says which breakpoint was hit. On virtual machines that is sometimes lost: KVM
-//! before Linux 6.14 loads an old value where it handles an exit on its fast path (its change "KVM: x86: Load DR6 with
-//! guest value only before entering .vcpu_run() loop"). Without a cause, the kernel takes the exception for the instruction
-//! `int1` (arch/x86/kernel/traps.c, `exc_debug_user`: `icebp`), and sends a SIGTRAP. Seen about once in five thousand hits.
+//! A register of the processor, DR6, says which breakpoint was hit. On virtual machines that is sometimes
+//! lost: KVM before Linux 6.14 loads an old value where it handles an exit on its fast path (its change "KVM:
+//! x86: Load DR6 with guest value only before entering .vcpu_run() loop"). Without a cause, the kernel takes
+//! the exception for the instruction `int1` (arch/x86/kernel/traps.c, `exc_debug_user`: `icebp`), and sends a
+//! SIGTRAP. Seen about once in five thousand hits.
 //!
-//! So breakpoints are set only in threads that are traced, which stop before a signal is delivered. Without the signal the
-//! thread executes the same instruction again, and with it hits the breakpoint again.
+//! So breakpoints are set only in threads that are traced, which stop before a signal is delivered. Without
+//! the signal the thread executes the same instruction again, and with it hits the breakpoint again.
 
 use std::{io, time::Instant};
 
 use super::ptrace::{Resume, Stop, Tracee};
 use crate::units::VirtualAddress;
 
-/// What to deliver of the signal for which the thread stopped: nothing if it comes from a breakpoint at one of these places.
+/// What to deliver of the signal for which the thread stopped: nothing if it comes from a breakpoint at one
+/// of these places.
 ///
 /// # Errors
 /// The thread does not stand still for a signal.
@@ -25,8 +28,9 @@ fn is_stray(signal: i32, tracee: &Tracee, places: &[VirtualAddress]) -> io::Resu
     Ok(signal == libc::SIGTRAP && tracee.trapped_at()?.is_some_and(|place| places.contains(&place)))
 }
 
-/// Has a thread that stands still, but not for a signal, drop such a signal that it would get when it runs on. Breakpoints at
-/// these places must be gone. A signal to deliver, or 0; `None` if the thread does not stop any more until then.
+/// Has a thread that stands still, but not for a signal, drop such a signal that it would get when it runs
+/// on. Breakpoints at these places must be gone. A signal to deliver, or 0; `None` if the thread does not
+/// stop any more until then.
 ///
 /// # Errors
 /// The thread does not stand still.

@@ -21,7 +21,8 @@ impl UnreadMap {
     /// # Errors
     /// What `mmap` returns.
     pub fn of(file: impl AsFd, offset: u64, length: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at a place of the kernel's choosing, which no reference of ours ever leads to.
+        // SAFETY: a new mapping at a place of the kernel's choosing, which no reference of ours ever leads
+        // to.
         let address = unsafe {
             mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file.as_fd(), offset)?
         };

@@ -1,4 +1,5 @@
-//! What a target that selects nothing may have meant: the names in the process that come nearest to its patterns.
+//! What a target that selects nothing may have meant: the names in the process that come nearest to its
+//! patterns.
 
 use std::collections::HashMap;
 
@@ -9,15 +10,17 @@ use super::{
 };
 
 impl Target {
-    /// The candidates that come nearest to what this target asks for, at most `limit`, best first, as `module:name`.
+    /// The candidates that come nearest to what this target asks for, at most `limit`, best first, as
+    /// `module:name`.
     ///
-    /// A candidate is a module, as [`Target::module`] is matched against, and a name in it; that of a USDT probe is
-    /// `provider:name`. First come those that match but for the case of letters; then those that contain the
-    /// pattern (`SelfAttention.forward` for `forward`) or differ from it by a few letters, the fewest first; then
-    /// the right names in other modules, and other names in the right module.
+    /// A candidate is a module, as [`Target::module`] is matched against, and a name in it; that of a USDT
+    /// probe is `provider:name`. First come those that match but for the case of letters; then those that
+    /// contain the pattern (`SelfAttention.forward` for `forward`) or differ from it by a few letters, the
+    /// fewest first; then the right names in other modules, and other names in the right module.
     ///
-    /// A hundred thousand candidates take a fraction of a second: when a fixed amount of comparing letters is used
-    /// up, the candidates after that are only tried for the case of letters and for containing the pattern.
+    /// A hundred thousand candidates take a fraction of a second: when a fixed amount of comparing letters is
+    /// used up, the candidates after that are only tried for the case of letters and for containing the
+    /// pattern.
     pub fn nearest<'c>(
         &self,
         candidates: impl IntoIterator<Item = (&'c str, &'c str)>,
@@ -103,7 +106,8 @@ impl Gauge {
         Ok(Self { folded, around, steps, letters, letter_set })
     }
 
-    /// How far a text is from the pattern: 0 when it matches but for case; `None` when it is too far to mention.
+    /// How far a text is from the pattern: 0 when it matches but for case; `None` when it is too far to
+    /// mention.
     fn of(&self, text: &str, budget: &mut usize) -> Option<u32> {
         let folded: String = text.chars().map(fold).collect();
         if self.folded.matches(&folded) {
@@ -135,8 +139,8 @@ impl Gauge {
         let text: Vec<char> = text.chars().collect();
         *budget = budget.checked_sub(self.steps.len() * text.len())?;
 
-        // Levenshtein's distance, in which `*` takes any number of characters for nothing. `row[n]` is what it
-        // costs that the steps so far match the first n characters.
+        // Levenshtein's distance, in which `*` takes any number of characters for nothing. `row[n]` is what
+        // it costs that the steps so far match the first n characters.
         let mut row: Vec<u32> = (0..).take(text.len() + 1).collect();
         for step in &self.steps {
             let mut diagonal = row.first().copied().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The cases of the reference (docs/targets.md), and more of their kind: lines that stand alone, and whether they
-//! select a Python function. Whatever selects functions is held to them.
+//! The cases of the reference (docs/targets.md), and more of their kind: lines that stand alone, and whether
+//! they select a Python function. Whatever selects functions is held to them.
 
 /// What a lone line makes of a Python function.
 pub(super) struct Case {

@@ -39,7 +39,8 @@ pub enum TargetsError {
     },
     /// It has more than [`MAX_FILE_BYTES`].
     #[error(
-        "{file}: is larger than {MAX_FILE_BYTES} bytes; is this a targets file? One glob can select many functions"
+        "{file}: is larger than {MAX_FILE_BYTES} bytes; is this a targets file? One glob can select many \
+         functions"
     )]
     TooLarge {
         /// The path as it was given.

@@ -17,8 +17,8 @@ use super::{
 /// How a targets file is read.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
-    /// Whether an absolute path names an ELF file in the mount namespace of the process; it decides the kind of a
-    /// line that names none. With several processes: in that of any.
+    /// Whether an absolute path names an ELF file in the mount namespace of the process; it decides the kind
+    /// of a line that names none. With several processes: in that of any.
     pub is_elf: &'a dyn Fn(&str) -> bool,
     /// A file without targets is no error; [`Targets::no_target`] has the warning.
     pub allow_empty: bool,
@@ -82,8 +82,8 @@ impl Targets {
     }
 }
 
-/// The lines of a file and the byte offsets at which they start. `\n`, `\r\n` and `\r` end a line, as they do for
-/// Python's text files; a byte order mark is left out.
+/// The lines of a file and the byte offsets at which they start. `\n`, `\r\n` and `\r` end a line, as they do
+/// for Python's text files; a byte order mark is left out.
 fn physical_lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
     let mut at = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
@@ -167,8 +167,8 @@ impl Collected {
         Ok(())
     }
 
-    /// Names the targets that have no id by their pattern, wherever an id of that name is written; an error is the
-    /// line, its text and the problem.
+    /// Names the targets that have no id by their pattern, wherever an id of that name is written; an error
+    /// is the line, its text and the problem.
     fn finish(mut self) -> Result<Targets, (usize, String, LineProblem)> {
         for &at in &self.unnamed {
             let Some(target) = self.targets.get_mut(at) else { continue };

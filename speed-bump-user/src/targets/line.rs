@@ -1,4 +1,5 @@
-//! One line of a targets file: its kind, its patterns and its options. What lines mean together is not known here.
+//! One line of a targets file: its kind, its patterns and its options. What lines mean together is not known
+//! here.
 
 use super::{
     KindReason, TargetKind,
@@ -95,9 +96,10 @@ fn patterns<'a>(
 
 /// The kind that a line names, and what follows it.
 ///
-/// A known kind before the first `:` is always one, so that `native:malloc` is a line that misses a `:` and not a
-/// Python module called `native`; such a module is written `py:native:malloc`. Any other plain word is taken for
-/// a misspelt kind when a single `:` is still to come: no name of a Python function has one, and C++ writes `::`.
+/// A known kind before the first `:` is always one, so that `native:malloc` is a line that misses a `:` and
+/// not a Python module called `native`; such a module is written `py:native:malloc`. Any other plain word is
+/// taken for a misspelt kind when a single `:` is still to come: no name of a Python function has one, and
+/// C++ writes `::`.
 fn written_kind(text: &str) -> Result<(Option<TargetKind>, &str), LineProblem> {
     let Some((word, rest)) = text.split_once(':') else { return Ok((None, text)) };
     let word = word.trim();

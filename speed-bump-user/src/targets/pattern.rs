@@ -1,8 +1,8 @@
 //! One shell glob, with the meaning that Python's `fnmatch.fnmatchcase` gives it (CPython 3.10 and later).
 //!
-//! A pattern is read into pieces here, and the pieces become a regular expression for regex-automata. The globset
-//! crate cannot take their place: it matches bytes, so that its `?` and its `[é]` stand for one byte of a
-//! character, and its `**`, `{` and `\` mean something else.
+//! A pattern is read into pieces here, and the pieces become a regular expression for regex-automata. The
+//! globset crate cannot take their place: it matches bytes, so that its `?` and its `[é]` stand for one byte
+//! of a character, and its `**`, `{` and `\` mean something else.
 
 mod class;
 mod set;
@@ -18,8 +18,9 @@ pub(super) use self::set::PatternSet;
 
 /// A shell glob that has to match a whole text, case-sensitively.
 ///
-/// `*` is any text (also with `/`, `.` and newlines in it), `?` any character, `[seq]` and `[!seq]` a character
-/// in or not in `seq`. Every other character stands for itself: also `{`, `}`, `\`, and a `[` that is never closed.
+/// `*` is any text (also with `/`, `.` and newlines in it), `?` any character, `[seq]` and `[!seq]` a
+/// character in or not in `seq`. Every other character stands for itself: also `{`, `}`, `\`, and a `[` that
+/// is never closed.
 #[derive(Clone)]
 pub struct Pattern {
     text: String,
@@ -104,8 +105,8 @@ impl Pattern {
         })
     }
 
-    /// What follows the last `.` of the pattern, where a `.` inside `[...]` does not count; the whole pattern when
-    /// it has none.
+    /// What follows the last `.` of the pattern, where a `.` inside `[...]` does not count; the whole pattern
+    /// when it has none.
     pub(super) fn last_component(&self) -> Result<Cow<'_, Self>, PatternError> {
         match last_separator(&self.text) {
             Some(dot) => Self::new(&self.text[dot + 1..]).map(Cow::Owned),

@@ -2,14 +2,14 @@
 
 use super::{ExclusionIndex, TargetIndex, Targets, rules::RulesInModule};
 
-/// What the targets make of one function, symbol or probe. The first line that selects it wins; an exclusion wins
-/// over all.
+/// What the targets make of one function, symbol or probe. The first line that selects it wins; an exclusion
+/// wins over all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// The target whose delay, frequency and id apply; `None` when nothing selects it, or an exclusion does.
     pub winner: Option<TargetIndex>,
-    /// The targets that match too and do not apply, in the order of the file: those after the winner, or all of
-    /// them when it is excluded.
+    /// The targets that match too and do not apply, in the order of the file: those after the winner, or all
+    /// of them when it is excluded.
     pub shadowed: Vec<TargetIndex>,
     /// The first exclusion that matches, when it takes the function away from a target.
     pub excluded_by: Option<ExclusionIndex>,
@@ -47,15 +47,16 @@ impl PythonModule<'_> {
         self.0.decide(self.0.matching(&self.0.rules.names, qualname))
     }
 
-    /// What becomes of a function of which only `co_name` is known, as in the arguments of `python:function__entry`.
+    /// What becomes of a function of which only `co_name` is known, as in the arguments of
+    /// `python:function__entry`.
     ///
     /// Only the last component of each name pattern is matched: what follows its last `.`, where a `.` within
     /// `[...]` does not count; all of a pattern without `.`. So this guesses, in both directions, and whoever
     /// uses it has to say so:
-    /// - `A.f` also selects `B.f`, `A.*` and `*.<locals>.*` select every function of the file, and `!A.f` excludes
-    ///   `B.f`;
-    /// - `*Attention*` does not select `SelfAttention.forward`, because its last component is `*Attention*` as a
-    ///   whole, and `*<locals>*` selects nothing.
+    /// - `A.f` also selects `B.f`, `A.*` and `*.<locals>.*` select every function of the file, and `!A.f`
+    ///   excludes `B.f`;
+    /// - `*Attention*` does not select `SelfAttention.forward`, because its last component is `*Attention*`
+    ///   as a whole, and `*<locals>*` selects nothing.
     pub fn select_by_last_component(&self, co_name: &str) -> Selection {
         self.0.decide(self.0.matching(&self.0.rules.last_components, co_name))
     }
@@ -73,9 +74,10 @@ impl NativeModule<'_> {
 
     /// What becomes of the symbol that has all of these names: mangled, demangled in any form, aliases.
     ///
-    /// A name may end in `@VERSION` or `@@VERSION`. A pattern without `@` is matched against the name before that.
-    /// A pattern with `@` is matched against the name with its version too, after one `@` and after two: `@@` says
-    /// that the version is the default one, which is nothing that the user of a process has to know.
+    /// A name may end in `@VERSION` or `@@VERSION`. A pattern without `@` is matched against the name before
+    /// that. A pattern with `@` is matched against the name with its version too, after one `@` and after
+    /// two: `@@` says that the version is the default one, which is nothing that the user of a process has to
+    /// know.
     pub fn select<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Selection {
         let rules = self.0.rules;
         let mut lines = Vec::new();

@@ -115,7 +115,8 @@ fn sessions_come_and_go_under_load() {
         let hits = Hits::of(STUB);
         service
             .ask(
-                "exec('def load():\\n while True:\\n  exec(\\'def made(x): return x\\', globals())\\n  times(100, plain, 1); times(100, made, 1)', globals())",
+                "exec('def load():\\n while True:\\n  exec(\\'def made(x): return x\\', globals())\\n  \
+                 times(100, plain, 1); times(100, made, 1)', globals())",
             )
             .unwrap();
         // Whoever asks for the interpreter's lock waits so long for each of them, many times a round.

@@ -1,4 +1,5 @@
-//! How often each function was called, counted in the process itself: the stub is replaced by an instruction that counts.
+//! How often each function was called, counted in the process itself: the stub is replaced by an instruction
+//! that counts.
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +45,8 @@ impl Tally {
         tally
     }
 
-    /// Since the last time, by file and qualified name. A function whose number is not ready has a name of its own.
+    /// Since the last time, by file and qualified name. A function whose number is not ready has a name of
+    /// its own.
     pub(crate) fn take(&self, control: &Control) -> BTreeMap<(String, String), u64> {
         let mut calls = BTreeMap::new();
         for number in 0..FUNCTIONS {
@@ -64,7 +66,8 @@ impl Tally {
     }
 }
 
-/// `mov rax, at; mov edi, edi; lock inc qword ptr [rax + rdi * 8]; ret`: the number of the function is in edi.
+/// `mov rax, at; mov edi, edi; lock inc qword ptr [rax + rdi * 8]; ret`: the number of the function is in
+/// edi.
 fn counting(at: u64) -> Vec<u8> {
     [&[0x48, 0xb8][..], &at.to_le_bytes(), &[0x89, 0xff, 0xf0, 0x48, 0xff, 0x04, 0xf8, 0xc3]].concat()
 }

@@ -1,7 +1,7 @@
 //! The kernel module, loaded for one test at a time.
 //!
-//! It is never loaded into a kernel that nobody has made for that: only where `SPEED_BUMP_MODULE` names it, as in the
-//! virtual machines of `cargo xtask test --vm`.
+//! It is never loaded into a kernel that nobody has made for that: only where `SPEED_BUMP_MODULE` names it,
+//! as in the virtual machines of `cargo xtask test --vm`.
 
 use std::{
     env, fs,
@@ -29,7 +29,8 @@ impl Kernel {
         let kernel = Self::find();
         if kernel.is_none() {
             skip!(
-                "no kernel module may be loaded here (SPEED_BUMP_MODULE names none; `cargo xtask test --vm all` builds it)"
+                "no kernel module may be loaded here (SPEED_BUMP_MODULE names none; `cargo xtask test --vm \
+                 all` builds it)"
             );
         }
         kernel

@@ -11,7 +11,8 @@ use speed_bump_testing::{Attached, PythonBuild, Service, pythons, session::obsta
 /// What the helper's thread is called.
 const THREAD: &str = "speed-bump";
 
-/// `getppid` of the C library: of `libc.so.6`, or before glibc 2.34 of what that is a link to, such as `libc-2.31.so`.
+/// `getppid` of the C library: of `libc.so.6`, or before glibc 2.34 of what that is a link to, such as
+/// `libc-2.31.so`.
 pub(crate) const GETPPID: &str = "native:*/libc[-.]*:getppid\n";
 
 /// Runs a case on every interpreter that the helper knows.

@@ -16,8 +16,8 @@ pub(crate) struct Embedding {
 }
 
 impl Embedding {
-    /// The programs for an interpreter: one that is linked with its libpython, and one that loads it as it runs. None
-    /// where the interpreter has no shared library.
+    /// The programs for an interpreter: one that is linked with its libpython, and one that loads it as it
+    /// runs. None where the interpreter has no shared library.
     pub(crate) fn of(build: &PythonBuild) -> anyhow::Result<Vec<Self>> {
         let Some(library) = shared_library(build) else { return Ok(Vec::new()) };
         let source = places::fixtures().join("embed.c");
@@ -48,7 +48,8 @@ fn shared_library(build: &PythonBuild) -> Option<PathBuf> {
     match build.origin {
         // Those of newer suites need a newer C library than a program that is compiled here.
         Origin::Debian => None,
-        // Debian's executable is static. The library, another package, lies in a folder named for the architecture.
+        // Debian's executable is static. The library, another package, lies in a folder named for the
+        // architecture.
         Origin::System => {
             fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path().join(&name)).find(is_it)
         }

@@ -1,4 +1,5 @@
-//! The Pythons of the matrix: every interpreter of this machine, with and without what can be switched on in it.
+//! The Pythons of the matrix: every interpreter of this machine, with and without what can be switched on in
+//! it.
 
 use std::{fmt, process::Command};
 

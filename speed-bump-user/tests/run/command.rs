@@ -23,7 +23,8 @@ pub(crate) struct Started {
     folder: TempDir,
 }
 
-/// Starts a command with targets of this text. It has the environment, the folder and the arguments that it was given.
+/// Starts a command with targets of this text. It has the environment, the folder and the arguments that it
+/// was given.
 pub(crate) fn start(targets: &str, flags: &[&str], command: &Command) -> Started {
     let folder = tempfile::tempdir().unwrap();
     let (file, report) = (folder.path().join("targets.txt"), folder.path().join("report.json"));
@@ -57,8 +58,9 @@ const NOT_HELD: &str = "could not be held at its start";
 /// How often a session is tried in which something was not held.
 const TRIES: usize = 5;
 
-/// The session in which all that was executed was held at its start. Holding needs a processor that nobody takes, which
-/// other programs of the machine may all have for a moment; so it is tried again, and fails when it never comes about.
+/// The session in which all that was executed was held at its start. Holding needs a processor that nobody
+/// takes, which other programs of the machine may all have for a moment; so it is tried again, and fails when
+/// it never comes about.
 pub(crate) fn all_held(session: impl Fn() -> Ended) -> Ended {
     let mut told = String::new();
     for _ in 0..TRIES {

@@ -57,7 +57,8 @@ fn gnu_builds(compiler: &str, source: &'static str, more: &[&str]) -> Vec<Build>
     builds
 }
 
-/// Rust by rustc. Control-flow protection is not stable there yet: the variable lets the stable compiler take it.
+/// Rust by rustc. Control-flow protection is not stable there yet: the variable lets the stable compiler take
+/// it.
 pub(crate) fn rust_builds() -> Vec<Build> {
     let mut builds = Vec::new();
     for level in 0..=3 {

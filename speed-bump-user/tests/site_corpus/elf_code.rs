@@ -45,7 +45,9 @@ impl ElfCode {
         let file = self.file();
         let segments: Vec<_> = file
             .segments()
-            .filter(|segment| matches!(segment.flags(), SegmentFlags::Elf { p_flags } if p_flags & elf::PF_X != 0))
+            .filter(|segment| {
+                matches!(segment.flags(), SegmentFlags::Elf { p_flags } if p_flags & elf::PF_X != 0)
+            })
             .map(|segment| {
                 let (start, length) = segment.file_range();
                 let start = usize::try_from(start).unwrap();

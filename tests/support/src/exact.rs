@@ -1,9 +1,9 @@
 //! Exactness: what a call of a fixture's function really loses, and the one assertion about it.
 //!
-//! The fixtures `exact.c` and `exact.py` time each call of a function that works for as long as it is told to. A delay
-//! that is too long shows, as others that use the processors only ever add to the least of many calls. One that is too
-//! short shows where it is shorter by more than the function's own work, a twentieth of the delay. That much the
-//! calibration may be wrong by, in either direction.
+//! The fixtures `exact.c` and `exact.py` time each call of a function that works for as long as it is told
+//! to. A delay that is too long shows, as others that use the processors only ever add to the least of many
+//! calls. One that is too short shows where it is shorter by more than the function's own work, a twentieth
+//! of the delay. That much the calibration may be wrong by, in either direction.
 
 use std::process::Command;
 
@@ -19,11 +19,13 @@ use crate::{
 const MOST_OVER: u64 = 10;
 /// What the function itself works for: one part in so many of the delay.
 const OWN_PART: u64 = 20;
-/// The short delay, in traps: where the cost of a trap is not subtracted, the call takes more than is allowed.
+/// The short delay, in traps: where the cost of a trap is not subtracted, the call takes more than is
+/// allowed.
 const TRAPS: u64 = 12;
 /// The short delay with the engine `signal`. Up to 25 us no signal is sent; a signal costs some 2 us.
 const SIGNALLED_NS: u64 = 27_000;
-/// Where a trap takes longer, as on an emulated processor, so does a signal, and leaves nothing of so short a delay.
+/// Where a trap takes longer, as on an emulated processor, so does a signal, and leaves nothing of so short a
+/// delay.
 const SIGNALLED_TRAP_NS: u64 = 3_000;
 /// What programs for kernels before 5.17 spin at most.
 const OLD_KERNELS_MOST_NS: u64 = 25_000;
@@ -45,14 +47,15 @@ pub fn exact(what: &str, delay_ns: u64, least_ns: u64) {
     );
 }
 
-/// Asserts that what a report says was delivered is not less than what it says was requested, and at most a tenth more
-/// than the calls took.
+/// Asserts that what a report says was delivered is not less than what it says was requested, and at most a
+/// tenth more than the calls took.
 #[track_caller]
 pub fn delivered(target: &Value, took_ns: u64) {
     let (delivered, requested) = (target["delivered_ns"].as_u64(), requested_ns(target));
     assert!(
         requested > Some(0) && delivered >= requested && delivered <= Some(most_ns(took_ns)),
-        "{requested:?} ns were requested and {delivered:?} ns delivered in calls that took {took_ns} ns: {target}"
+        "{requested:?} ns were requested and {delivered:?} ns delivered in calls that took {took_ns} ns: \
+         {target}"
     );
 }
 
@@ -70,8 +73,8 @@ struct Groups {
 }
 
 impl Groups {
-    /// For calls of microseconds. A timer tick spoils one in some hundred, in both directions: the program takes the call
-    /// after it for colder than it is. So the median of a group stands for a call.
+    /// For calls of microseconds. A timer tick spoils one in some hundred, in both directions: the program
+    /// takes the call after it for colder than it is. So the median of a group stands for a call.
     const SHORT: Self = Self { count: 20, size: 101 };
     /// For calls of milliseconds, which the scheduler spoils many of: each stands for itself.
     const LONG: Self = Self { count: 60, size: 1 };
@@ -135,15 +138,16 @@ impl Measured {
 }
 
 impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
-    /// A delay that is so short that the trap shows if its cost is not subtracted: the session in the middle of several.
+    /// A delay that is so short that the trap shows if its cost is not subtracted: the session in the middle
+    /// of several.
     pub fn short(&mut self) -> Result<Measured> {
         let most_ns = obstacle_to_long_spins().map_or(u64::MAX, |_| OLD_KERNELS_MOST_NS);
         let delay_ns = (self.trap_ns()? * TRAPS).min(most_ns);
         self.middle(delay_ns)
     }
 
-    /// The same with the engine `signal`, where the signal shows if its cost is not subtracted. `None` on a machine that is
-    /// too slow for that.
+    /// The same with the engine `signal`, where the signal shows if its cost is not subtracted. `None` on a
+    /// machine that is too slow for that.
     pub fn short_with_signal(&mut self) -> Result<Option<Measured>> {
         if self.trap_ns()? > SIGNALLED_TRAP_NS {
             return Ok(None);

@@ -79,7 +79,8 @@ fn temporary_folder() -> Result<TempDir> {
     tempfile::Builder::new().prefix("speed-bump-").tempdir().context("cannot make a temporary folder")
 }
 
-/// Compiles one source file with the C compiler, `$CC` or gcc. Libraries among the flags come after the source.
+/// Compiles one source file with the C compiler, `$CC` or gcc. Libraries among the flags come after the
+/// source.
 fn compile(source: &Path, output: &Path, flags: &[&str]) -> Result<()> {
     let compiler = std::env::var_os("CC").unwrap_or_else(|| OsString::from("gcc"));
     let mut command = Command::new(&compiler);

@@ -1,8 +1,8 @@
 //! What the tests, the demo and the benches share: real programs to attach to, the interpreters of this
 //! machine, the built loader, and the way a test says that it could not run.
 //!
-//! Nothing here is part of the product, and nothing here judges a result, but for the one rule of how exact a delay
-//! has to be ([`exact`]).
+//! Nothing here is part of the product, and nothing here judges a result, but for the one rule of how exact a
+//! delay has to be ([`exact`]).
 
 pub mod exact;
 pub mod fixture;

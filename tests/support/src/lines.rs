@@ -14,7 +14,8 @@ use anyhow::{Result, bail};
 
 use crate::wait::{PATIENCE, deadline};
 
-/// What a program prints, read on a thread of its own: the program never waits for the test, and the test's waiting ends.
+/// What a program prints, read on a thread of its own: the program never waits for the test, and the test's
+/// waiting ends.
 #[derive(Debug)]
 pub struct Lines(Mutex<Receiver<String>>);
 

@@ -1,7 +1,9 @@
-//! The CPythons of this machine: the system's, pyenv's, and those that `cargo xtask pythons` fetched or built.
+//! The CPythons of this machine: the system's, pyenv's, and those that `cargo xtask pythons` fetched or
+//! built.
 //!
-//! What an interpreter can do is asked of the interpreter itself, once a test process. One that is there and does not
-//! start is an error. Of the versions that tests are about, those that are not there are recorded as skipped.
+//! What an interpreter can do is asked of the interpreter itself, once a test process. One that is there and
+//! does not start is an error. Of the versions that tests are about, those that are not there are recorded as
+//! skipped.
 
 use std::{
     collections::BTreeSet,
@@ -46,8 +48,8 @@ pub enum Origin {
 pub enum Form {
     /// Like any program.
     Direct,
-    /// Through its own dynamic loader, as the system's C library is too old: `/proc/PID/exe` names that loader,
-    /// and the interpreter is one of the files that the process maps.
+    /// Through its own dynamic loader, as the system's C library is too old: `/proc/PID/exe` names that
+    /// loader, and the interpreter is one of the files that the process maps.
     Loader,
     /// In a mount namespace and root folder of its own, as in a container: its paths mean other files to the
     /// host, its `/tmp` is its own, and the host's root lies at `/host`. Only root can.
@@ -137,7 +139,8 @@ impl fmt::Display for PythonBuild {
     }
 }
 
-/// All interpreters from 3.8 on, oldest first. Empty where there is none: a test then says that it is skipped.
+/// All interpreters from 3.8 on, oldest first. Empty where there is none: a test then says that it is
+/// skipped.
 ///
 /// # Panics
 /// When one that is there does not start: what is broken is not absent.

@@ -1,7 +1,7 @@
 //! A running fixture: start it, talk to it, end it.
 //!
-//! A fixture prints one JSON object a line. Its first is `{"event":"ready","pid":…}`; it reads a command a line
-//! and answers each with any number of objects and then `{"event":"done","command":…}`, or with
+//! A fixture prints one JSON object a line. Its first is `{"event":"ready","pid":…}`; it reads a command a
+//! line and answers each with any number of objects and then `{"event":"done","command":…}`, or with
 //! `{"event":"error",…}`. The fixtures' own headers list the commands.
 
 use std::{

@@ -3,11 +3,11 @@
 //! A test that did not run must not count as passed. libtest knows no way to say so from inside a test, so
 //! the test writes one line to the file that `SPEED_BUMP_SKIPS` names, and `cargo xtask test` reads it.
 //!
-//! A test of many cases skips them one by one (`skip_case!`) and says that one ran (`case_ran!`). If it says the
-//! first and never the second, nothing of it ran, and it counts as skipped.
+//! A test of many cases skips them one by one (`skip_case!`) and says that one ran (`case_ran!`). If it says
+//! the first and never the second, nothing of it ran, and it counts as skipped.
 //!
-//! What may be skipped is listed in tests/skips.toml. Only what the machine cannot do is a reason to skip: what fails
-//! is a failure.
+//! What may be skipped is listed in tests/skips.toml. Only what the machine cannot do is a reason to skip:
+//! what fails is a failure.
 
 use std::{env, fmt, fs::OpenOptions, io::Write as _};
 
@@ -106,8 +106,8 @@ pub fn enclosing<T>(_inner: T) -> String {
     name.trim_end_matches("::{{closure}}").to_owned()
 }
 
-/// The running test's path. libtest names a thread after it, which is right in what several tests call too; where it
-/// runs a test on the main thread (`--test-threads=1`), the function that skips has to do.
+/// The running test's path. libtest names a thread after it, which is right in what several tests call too;
+/// where it runs a test on the main thread (`--test-threads=1`), the function that skips has to do.
 #[doc(hidden)]
 pub fn running(enclosing: String) -> String {
     let current = std::thread::current();

@@ -82,8 +82,8 @@ impl Running {
         rustix::process::kill_process(pid, signal).with_context(|| format!("cannot send {signal:?}"))
     }
 
-    /// Waits until it has written this to standard error. That it ends without, or does not within `limit`, is an
-    /// error that shows what it wrote instead.
+    /// Waits until it has written this to standard error. That it ends without, or does not within `limit`,
+    /// is an error that shows what it wrote instead.
     pub fn wait_for_stderr(&self, text: &str, limit: Duration) -> Result<()> {
         let output = self.stderr.as_ref().context("its standard error is not collected")?;
         output.wait_for(text, limit)

@@ -1,12 +1,13 @@
 //! `cargo xtask bench accuracy`: does a function lose what was requested, as its caller sees it?
 //!
-//! A round is four slices of one running process: not attached; attached with delay 0; attached with the delay; not
-//! attached, which is the first of the next round as well. What the function lost counts from the mean of the first and the
-//! last, so that a drift of the machine falls on both sides. What is judged is the median over the rounds.
+//! A round is four slices of one running process: not attached; attached with delay 0; attached with the
+//! delay; not attached, which is the first of the next round as well. What the function lost counts from the
+//! mean of the first and the last, so that a drift of the machine falls on both sides. What is judged is the
+//! median over the rounds.
 //!
-//! A delayed call is to take what was requested longer than without the tool: the trap is part of the delay. The
-//! attached process with delay 0 pays for the trap alone, which is the column `trap`; what changing the policy of
-//! an attached process adds is the loss less the trap.
+//! A delayed call is to take what was requested longer than without the tool: the trap is part of the delay.
+//! The attached process with delay 0 pays for the trap alone, which is the column `trap`; what changing the
+//! policy of an attached process adds is the loss less the trap.
 
 mod site;
 mod subject;
@@ -20,8 +21,8 @@ use speed_bump_testing::session::Attached;
 use site::Site;
 use subject::{Function, Kind, Subject};
 
-/// Each delay in ns with the greatest error, in %, that was promised for it; 1 ms is held to what was promised
-/// for 100 us.
+/// Each delay in ns with the greatest error, in %, that was promised for it; 1 ms is held to what was
+/// promised for 100 us.
 const DELAYS: [(u32, f64); 3] = [(10_000, 2.0), (100_000, 0.5), (1_000_000, 0.5)];
 /// From the attach to the first call that is measured: every thread has met its probes, and their sites have
 /// been optimised.

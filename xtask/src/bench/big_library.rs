@@ -1,4 +1,5 @@
-//! A shared library as large as the largest: 50,000 functions in 500 MB, with C++ names, mapped by a running process.
+//! A shared library as large as the largest: 50,000 functions in 500 MB, with C++ names, mapped by a running
+//! process.
 
 use std::{
     fmt::Write as _,
@@ -81,8 +82,9 @@ fn assembly() -> String {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            ".globl {name}\n.type {name}, @function\n{name}:\n endbr64\n sub $8, %rsp\n push %rbp\n mov %rsp, %rbp\n \
-             mov $3, %eax\n1: dec %eax\n jnz 1b\n pop %rbp\n add $8, %rsp\n ret\n.size {name}, . - {name}\n\
+            ".globl {name}\n.type {name}, @function\n{name}:\n endbr64\n sub $8, %rsp\n push %rbp\n mov \
+             %rsp, %rbp\n mov $3, %eax\n1: dec %eax\n jnz 1b\n pop %rbp\n add $8, %rsp\n ret\n.size {name}, \
+             . - {name}\n\
              .skip {STRIDE} - (. - {name})\n",
         );
     }

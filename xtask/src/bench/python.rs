@@ -1,12 +1,13 @@
 //! `cargo xtask bench python`: what the tool costs Python programs whose functions it does not slow.
 //!
-//! Two processes run the same program in turns, a round each: one that the tool never touches, and one to which it
-//! attaches with targets that nothing matches, and from which it then detaches. Only neighbouring rounds are compared,
-//! so a drift of the machine, or its being busy for a while, falls on both. How much the two differ by themselves shows
-//! before the first attach. A program of nothing but calls is attached to as well with its function selected and a
-//! delay of 0: what a matched call costs.
+//! Two processes run the same program in turns, a round each: one that the tool never touches, and one to
+//! which it attaches with targets that nothing matches, and from which it then detaches. Only neighbouring
+//! rounds are compared, so a drift of the machine, or its being busy for a while, falls on both. How much the
+//! two differ by themselves shows before the first attach. A program of nothing but calls is attached to as
+//! well with its function selected and a delay of 0: what a matched call costs.
 //!
-//! On a busy machine it helps to keep all of it on one processor, before everything else: `taskset -c 1 chrt -f 1`.
+//! On a busy machine it helps to keep all of it on one processor, before everything else: `taskset -c 1 chrt
+//! -f 1`.
 
 use std::{path::Path, process::ExitCode, thread, time::Duration};
 
@@ -43,15 +44,15 @@ pub(crate) struct Options {
     entry: String,
 }
 
-/// How long is waited after attaching and detaching: what the tool and the kernel still do then takes processor time
-/// from both programs, and may not take it from both alike.
+/// How long is waited after attaching and detaching: what the tool and the kernel still do then takes
+/// processor time from both programs, and may not take it from both alike.
 const SETTLING: Duration = Duration::from_millis(200);
 
 /// Prints a line for each Python and program.
 pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     println!(
-        "{} turns of {} rounds, in processor time; a round of the process that is attached to, divided by one of \
-         another process\nthat never is: medians and their standard errors",
+        "{} turns of {} rounds, in processor time; a round of the process that is attached to, divided by \
+         one of another process\nthat never is: medians and their standard errors",
         options.turns, options.rounds
     );
     println!(
@@ -179,8 +180,8 @@ impl Spread {
         let mut values: Vec<_> = values.collect();
         values.sort_by(f64::total_cmp);
         let quarter = |number: usize| values.get(values.len() * number / 4).copied().unwrap_or(f64::NAN);
-        // For normal errors: the quartiles are 1.349 standard deviations apart, and the median's error is 1.253 times
-        // the mean's. Quartiles, since a busy machine adds rounds that are far out.
+        // For normal errors: the quartiles are 1.349 standard deviations apart, and the median's error is
+        // 1.253 times the mean's. Quartiles, since a busy machine adds rounds that are far out.
         let deviation = (quarter(3) - quarter(1)) / 1.349;
         Self { median: quarter(2), error: 1.253 * deviation / (values.len() as f64).sqrt() }
     }

@@ -1,5 +1,5 @@
-//! An apt of our own: other Debian suites than the system's, from the mirror that this system uses, beside the
-//! system's apt and without its knowledge. apt verifies signatures and checksums.
+//! An apt of our own: other Debian suites than the system's, from the mirror that this system uses, beside
+//! the system's apt and without its knowledge. apt verifies signatures and checksums.
 
 use std::{
     fs,
@@ -27,8 +27,8 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Sets the folder up for these suites, and reads their package lists. apt takes the newest version that it finds
-    /// in any of them.
+    /// Sets the folder up for these suites, and reads their package lists. apt takes the newest version that
+    /// it finds in any of them.
     pub(crate) fn open(folder: &Path, suites: &[&str]) -> Result<Self> {
         if !system::is_debian() {
             bail!("Debian's packages are fetched with apt, which this system does not have");
@@ -100,8 +100,8 @@ impl Archive {
         }
     }
 
-    /// Downloads a package, and of those that it depends on the ones that are wanted, and so on. `None` if the archive
-    /// does not have the first.
+    /// Downloads a package, and of those that it depends on the ones that are wanted, and so on. `None` if
+    /// the archive does not have the first.
     pub(crate) fn download_some(
         &self,
         package: &str,
@@ -272,8 +272,9 @@ mod tests {
 
     #[test]
     fn dependencies_are_told_from_what_is_recommended() {
-        let list = "linux-image-6.1.0-40-cloud-amd64\n  PreDepends: dpkg\n  Depends: kmod\n |Depends: initramfs-tools\n  \
-                    Depends: <linux-initramfs-tool>\n    dracut\n  Breaks: fwupdate\n  Recommends: firmware\n";
+        let list = "linux-image-6.1.0-40-cloud-amd64\n  PreDepends: dpkg\n  Depends: kmod\n |Depends: \
+                    initramfs-tools\n  Depends: <linux-initramfs-tool>\n    dracut\n  Breaks: fwupdate\n  \
+                    Recommends: firmware\n";
         let found: Vec<_> = dependencies(list).collect();
         assert_eq!(found, ["dpkg", "kmod", "initramfs-tools", "<linux-initramfs-tool>"]);
     }

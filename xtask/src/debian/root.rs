@@ -30,7 +30,8 @@ pub(crate) fn extract(packages: &[PathBuf], root: &Path) -> Result<()> {
 }
 
 fn extract_one(package: &Path, root: &Path) -> Result<()> {
-    // `dpkg-deb --extract` of Debian 12 would replace the link /bin by a folder, for packages that still have one.
+    // `dpkg-deb --extract` of Debian 12 would replace the link /bin by a folder, for packages that still have
+    // one.
     let mut reader = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")
         .arg(package)

@@ -52,8 +52,8 @@ impl Python {
     }
 }
 
-/// Says version and true path of a CPython from 3.8 on; fails elsewhere. Shims of pyenv and the like hand on to the
-/// interpreter, whose path this is.
+/// Says version and true path of a CPython from 3.8 on; fails elsewhere. Shims of pyenv and the like hand on
+/// to the interpreter, whose path this is.
 const QUESTION: &str = "import sys
 sys.implementation.name == 'cpython' and sys.version_info >= (3, 8) or sys.exit(1)
 print('.'.join(map(str, sys.version_info[:3])))

@@ -1,4 +1,5 @@
-//! Ctrl-C and its kin: a flag that whoever waits looks at, so that everything that was started is also stopped.
+//! Ctrl-C and its kin: a flag that whoever waits looks at, so that everything that was started is also
+//! stopped.
 
 use std::{
     io,

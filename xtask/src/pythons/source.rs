@@ -25,8 +25,8 @@ pub(super) struct Build {
     flags: &'static [&'static str],
 }
 
-/// What is built. The mirrors drop a source when a newer one comes, long before its packages reach all suites; a
-/// stable suite keeps its own.
+/// What is built. The mirrors drop a source when a newer one comes, long before its packages reach all
+/// suites; a stable suite keeps its own.
 pub(super) const BUILDS: [Build; 2] = [
     Build { name: "3.13t", package: "python3.13", suite: "trixie", flags: &["--disable-gil"] },
     Build { name: "3.14t", package: "python3.14", suite: "forky", flags: &["--disable-gil"] },

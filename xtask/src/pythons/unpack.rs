@@ -13,15 +13,15 @@ use crate::debian;
 /// The file that says that all else is there; it lists the packages.
 const STAMP: &str = "packages.txt";
 
-/// Runs the interpreter through the root's own loader. No privileges, the host's paths; `/proc/PID/exe` is the
-/// loader.
+/// Runs the interpreter through the root's own loader. No privileges, the host's paths; `/proc/PID/exe` is
+/// the loader.
 const LAUNCH_WITH_LOADER: &str = r#"#!/bin/sh
 root=$(dirname -- "$(readlink -f -- "$0")")/root
 exec "$root/@LOADER@" --library-path "$root/@LIBRARIES@" "$root/usr/bin/@PYTHON@" "$@"
 "#;
 
-/// Runs the interpreter as in a container: own mounts, own root, own /tmp; the host's root at /host. The process
-/// keeps its PID throughout.
+/// Runs the interpreter as in a container: own mounts, own root, own /tmp; the host's root at /host. The
+/// process keeps its PID throughout.
 const LAUNCH_IN_CONTAINER: &str = r#"#!/bin/sh
 root=$(dirname -- "$(readlink -f -- "$0")")/root
 exec unshare --mount --propagation private /bin/sh -ec '
@@ -63,7 +63,8 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
         bail!("the packages of {python} bring no usr/bin/{python}");
     }
     let libraries = folder_of(&root, "libc.so.6")?;
-    // Not the one in lib64: in older Debians that is a link to an absolute path, which means another root here.
+    // Not the one in lib64: in older Debians that is a link to an absolute path, which means another root
+    // here.
     let loader = first_match(&root, &libraries, "ld-linux")?;
     for (name, text) in [("python", LAUNCH_WITH_LOADER), ("container", LAUNCH_IN_CONTAINER)] {
         let text =

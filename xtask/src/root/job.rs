@@ -151,8 +151,8 @@ pub(crate) fn note(note: &Note) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `xtask as-root`: runs all programs, and gives what they made in the working tree to the job's owner. The exit code is
-/// that of the first that failed.
+/// `xtask as-root`: runs all programs, and gives what they made in the working tree to the job's owner. The
+/// exit code is that of the first that failed.
 pub(crate) fn as_root(options: &AsRoot) -> Result<ExitCode> {
     let job = &options.job;
     let read = || -> Result<_> { Ok((fs::read_to_string(job)?, File::open(job)?.metadata()?)) };

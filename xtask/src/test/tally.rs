@@ -53,8 +53,8 @@ impl Tally {
         }
     }
 
-    /// Reads all that one test program printed, which ended with this exit code (as a shell has it). Its name is
-    /// put before those of its tests.
+    /// Reads all that one test program printed, which ended with this exit code (as a shell has it). Its name
+    /// is put before those of its tests.
     pub(crate) fn read_program(&mut self, name: &str, output: &str, status: i32) {
         let mut own = Self::default();
         output.lines().for_each(|line| own.read_line(line));
@@ -94,8 +94,8 @@ impl Tally {
         self.ran.extend(text.lines().filter_map(Ran::parse).map(|ran| ran.test));
     }
 
-    /// Takes in how `cargo test` ended, takes skipped tests out of those that passed, and lets fail what may not be
-    /// skipped here.
+    /// Takes in how `cargo test` ended, takes skipped tests out of those that passed, and lets fail what may
+    /// not be skipped here.
     pub(crate) fn finish(&mut self, success: bool, list: &SkipList, place: Place) {
         // What has no test's path was skipped by a whole program, in tests that may have run all the same.
         let tests = self.skips.iter().map(|skip| &skip.test).filter(|test| test.contains("::"));
@@ -137,7 +137,8 @@ impl Tally {
         }
     }
 
-    /// Looks for entries of the list that nothing needed. Only after a run of all tests does that say anything.
+    /// Looks for entries of the list that nothing needed. Only after a run of all tests does that say
+    /// anything.
     pub(crate) fn look_for_unused(&mut self, list: &SkipList, place: Place) {
         let skips: Vec<&Skip> = self.skips.iter().chain(&self.ignored).collect();
         self.unused = list.unused(place, &skips).iter().map(ToString::to_string).collect();
@@ -258,7 +259,8 @@ mod tests {
              test a::c ... FAILED\n\
              test a::d ... ignored, takes an hour\n\
              test a::e ... ignored\n\
-             test result: FAILED. 11 passed; 1 failed; 2 ignored; 0 measured; 4 filtered out; finished in 0.1s\n\
+             test result: FAILED. 11 passed; 1 failed; 2 ignored; 0 measured; 4 filtered out; finished in \
+             0.1s\n\
              test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n",
             "",
             false,
@@ -323,7 +325,8 @@ mod tests {
     #[test]
     fn a_test_that_failed_has_not_passed_twice() {
         let lines = "test c ... FAILED\n\
-             test result: FAILED. 5 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s";
+             test result: FAILED. 5 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in \
+             0.1s";
         let tally = tally(lines, "SKIPPED a::c [3.14]: because no such Python\nRAN a case of a::c\n", false);
         assert!(tally.to_string().ends_with("\n5 passed, 1 failed, 1 skipped\n"), "{tally}");
         let tally = self::tally(lines, "SKIPPED a::c: because no root\n", false);

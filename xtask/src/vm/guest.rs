@@ -1,8 +1,8 @@
 //! One guest from boot to its end: it runs a job, and its results come back.
 //!
-//! A job is a script, `/guest/job`. What it leaves in `/results` comes back when it ends, and whenever it runs
-//! `keep-results`. That it ended at all is told by `/results/status`, which the first process writes: QEMU's own exit
-//! code is the same for a panic and a power-off.
+//! A job is a script, `/guest/job`. What it leaves in `/results` comes back when it ends, and whenever it
+//! runs `keep-results`. That it ended at all is told by `/results/status`, which the first process writes:
+//! QEMU's own exit code is the same for a panic and a power-off.
 
 use std::{
     fs::{self, File},

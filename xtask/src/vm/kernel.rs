@@ -1,5 +1,5 @@
-//! Debian's kernels, as its cloud images boot them: what most drivers need is built in, so that no initial root file
-//! system is needed.
+//! Debian's kernels, as its cloud images boot them: what most drivers need is built in, so that no initial
+//! root file system is needed.
 
 use std::{
     fs,
@@ -47,8 +47,9 @@ impl Series {
     }
 }
 
-/// The kernels that the tests run on, oldest first: one without `bpf_loop`, where the tool can do less; two that Debian supports for
-/// years, one before and one after `uprobe_multi` links are used (6.10); and a late one.
+/// The kernels that the tests run on, oldest first: one without `bpf_loop`, where the tool can do less; two
+/// that Debian supports for years, one before and one after `uprobe_multi` links are used (6.10); and a late
+/// one.
 pub(crate) const SERIES: [Series; 4] = [
     Series {
         name: "5.10",

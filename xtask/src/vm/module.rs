@@ -1,5 +1,5 @@
-//! The kernel module in kmod/, built for a kernel that guests boot: in a root of the kernel's own Debian release, with that
-//! release's compiler, as the headers' programs need its C library.
+//! The kernel module in kmod/, built for a kernel that guests boot: in a root of the kernel's own Debian
+//! release, with that release's compiler, as the headers' programs need its C library.
 
 use std::{
     collections::BTreeMap,
@@ -89,7 +89,8 @@ fn make_root(series: &Series, kernel: &Kernel, root: &Path) -> Result<()> {
     archive.clean()?;
     // As the alternatives system would have it.
     symlink("mawk", work.path().join("usr/bin/awk")).context("cannot link awk")?;
-    // With it, the module would get type information, for which another program is needed and which nobody reads.
+    // With it, the module would get type information, for which another program is needed and which nobody
+    // reads.
     let _ = fs::remove_file(work.path().join(format!("usr/src/{headers}/vmlinux")));
     fs::rename(work.path(), root).with_context(|| format!("cannot move to {}", root.display()))
 }

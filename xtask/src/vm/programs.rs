@@ -44,8 +44,8 @@ pub(super) struct Program {
     pub(super) engine: Engine,
 }
 
-/// The main paths of the tool, each against the real kernel, in the time that there is: a session takes seconds here. What
-/// tests the tool's own code runs on the host.
+/// The main paths of the tool, each against the real kernel, in the time that there is: a session takes
+/// seconds here. What tests the tool's own code runs on the host.
 pub(super) const PROGRAMS: [Program; 15] = [
     Program {
         name: "native_functions",
@@ -349,12 +349,12 @@ mod tests {
 
     #[test]
     fn test_programs_are_told_by_name() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"speed_bump_user"},"executable":null}
+        let text = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"lib"},"executable":null}
 {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"speed-bump-ebpf"},"executable":"/t/debug/speed-bump-ebpf"}
 {"reason":"compiler-artifact","target":{"kind":["test"],"name":"session_usdt"},"executable":"/t/debug/deps/session_usdt-1"}
 {"reason":"build-finished","success":true}
 "#;
-        let found: Vec<_> = executables(messages).into_iter().collect();
+        let found: Vec<_> = executables(text).into_iter().collect();
         assert_eq!(found, [("session_usdt".to_owned(), PathBuf::from("/t/debug/deps/session_usdt-1"))]);
     }
 }

@@ -1,10 +1,11 @@
 //! QEMU: fetching it, and its command line.
 //!
-//! It comes through an apt of our own like the kernels, with all its libraries, and always from the same suite: what
-//! follows was measured with QEMU 7.2. Installing it would remove what conflicts with it on some systems.
+//! It comes through an apt of our own like the kernels, with all its libraries, and always from the same
+//! suite: what follows was measured with QEMU 7.2. Installing it would remove what conflicts with it on some
+//! systems.
 //!
-//! Without KVM it translates the guest's code (TCG). `thread=multi` then corrupts the guest when the kernel patches
-//! its own text (12 of 12 stress runs), and `cmpxchg16b` crashes 6.12 (5 of 5).
+//! Without KVM it translates the guest's code (TCG). `thread=multi` then corrupts the guest when the kernel
+//! patches its own text (12 of 12 stress runs), and `cmpxchg16b` crashes 6.12 (5 of 5).
 
 use std::{
     fs,
@@ -23,8 +24,8 @@ const PACKAGE: &str = "qemu-system-x86";
 const STAMP: &str = "packages.txt";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
-/// What every guest needs of its kernel's command line. The clock of a guest that is translated is not steady enough for
-/// the kernel's own tests of it; a panic ends the guest, since QEMU does not restart it.
+/// What every guest needs of its kernel's command line. The clock of a guest that is translated is not steady
+/// enough for the kernel's own tests of it; a panic ends the guest, since QEMU does not restart it.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 tsc=reliable no_timer_check panic=-1 oops=panic loglevel=5";
 
 /// An unpacked QEMU.

@@ -13,8 +13,8 @@ use crate::test::{
     tally::Tally,
 };
 
-/// Reads what a guest left of these programs. What it could not run to its end has failed, and so has what it skipped
-/// and the list does not have.
+/// Reads what a guest left of these programs. What it could not run to its end has failed, and so has what it
+/// skipped and the list does not have.
 pub(super) fn tally(programs: &[&Program], left: &Left, list: &SkipList, place: Place) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut is_first = true;
@@ -173,7 +173,8 @@ mod tests {
             "{text}"
         );
         let both = [&one[..], &[(&names[2], PASSED), (&names[3], "0\n")]].concat();
-        let expected = "FAILED after all programs: the guest ended, and its job had not\n4 passed, 1 failed, 0 skipped\n";
+        let expected = "FAILED after all programs: the guest ended, and its job had not\n4 passed, 1 failed, \
+                        0 skipped\n";
         assert_eq!(report(End::Lost, &both), (false, expected.into()));
     }
 }

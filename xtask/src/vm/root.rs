@@ -1,5 +1,5 @@
-//! The guest's root file system: Debian as this system has it, so that what is compiled here runs there, with a compiler
-//! and Pythons, as an ext4 image that guests start from and do not change.
+//! The guest's root file system: Debian as this system has it, so that what is compiled here runs there, with
+//! a compiler and Pythons, as an ext4 image that guests start from and do not change.
 
 use std::{
     fs,
@@ -47,8 +47,8 @@ const COMMANDS: [(&str, &str); 3] = [
     ("guest/bin/keep-results", include_str!("keep-results.sh")),
 ];
 
-/// The disk's signature, and how the kernel's command line names the file system by it. Names such as /dev/nvme0n1 go
-/// to the disks in the order in which they happen to answer.
+/// The disk's signature, and how the kernel's command line names the file system by it. Names such as
+/// /dev/nvme0n1 go to the disks in the order in which they happen to answer.
 const SIGNATURE: u32 = 0x5b_e6_bf_01;
 pub(super) const DEVICE: &str = "PARTUUID=5be6bf01-01";
 /// Where the file system begins on the disk.

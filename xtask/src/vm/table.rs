@@ -25,7 +25,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What came of a kernel: how the tests of each engine went, and all of them, and what `doctor` printed there.
+    /// What came of a kernel: how the tests of each engine went, and all of them, and what `doctor` printed
+    /// there.
     pub(super) fn new(release: &str, by_engine: Vec<Tally>, tally: &Tally, doctor: &str) -> Self {
         Self {
             release: release.to_owned(),
@@ -113,8 +114,8 @@ mod tests {
         let mut of_signal = Tally::default();
         of_signal.read_program("program", "test result: ok. 3 passed; 1 failed; 0 ignored", 101);
         let table = table(&[Row::new("6.1.0-50", vec![Tally::default(), of_signal], &tally, DOCTOR)]);
-        let row = "| 6.1.0-50 | not run | 3 passed, 1 failed | uprobe_multi: absent: one link per probe site; bpf_loop: absent; \
-                   skipped because no a\\|b |\n\n";
+        let row = "| 6.1.0-50 | not run | 3 passed, 1 failed | uprobe_multi: absent: one link per probe \
+                   site; bpf_loop: absent; skipped because no a\\|b |\n\n";
         assert!(table.ends_with(row), "{table}");
     }
 

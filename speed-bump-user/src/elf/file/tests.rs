@@ -211,7 +211,8 @@ proptest! {
 
     #[test]
     fn flipped_headers_never_panic(
-        sample in 0_usize..5, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        sample in 0_usize..5,
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
         let mut bytes = samples()[sample].clone();
         let sections = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;

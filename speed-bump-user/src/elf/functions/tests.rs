@@ -197,11 +197,13 @@ fn cpp_and_rust_functions_have_the_names_people_write() {
     let cpp = fixture.compile(
         "names.cpp",
         "#include <string>
-        namespace ns { struct C { int v; [[gnu::noinline]] int method(int x) const { return v + x; } C(int); };
+        namespace ns {
+        struct C { int v; [[gnu::noinline]] int method(int x) const { return v + x; } C(int); };
         C::C(int x) : v(x) {}
         template <typename T> [[gnu::noinline]] T twice(T x) { return x + x; }
         [[gnu::noinline]] std::string text(int x) { return std::to_string(x); } }
-        int main(int argc, char **) { ns::C c(argc); auto l = [&](int x) __attribute__((noinline)) { return c.method(x); };
+        int main(int argc, char **) { ns::C c(argc);
+        auto l = [&](int x) __attribute__((noinline)) { return c.method(x); };
         return l(2) + ns::twice<int>(argc) + (int)ns::text(argc).size(); }",
         "-O0",
     );
@@ -226,7 +228,8 @@ fn cpp_and_rust_functions_have_the_names_people_write() {
     for (file, mangling) in [("default.rs", ""), ("v0.rs", "-Csymbol-mangling-version=v0")] {
         let rust = fixture.compile(
             file,
-            "mod inner { pub struct S; impl S { #[inline(never)] pub fn method(&self, x: usize) -> usize { std::hint::black_box(x) } } }
+            "mod inner { pub struct S; impl S { #[inline(never)] pub fn method(&self, x: usize) -> usize { \
+             std::hint::black_box(x) } } }
              #[inline(never)] fn free() -> usize { inner::S.method(3) }
              fn main() { println!(\"{}\", free()); }",
             &format!("--crate-name names {mangling}"),

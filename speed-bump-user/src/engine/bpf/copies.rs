@@ -57,13 +57,14 @@ impl Original {
     }
 }
 
-/// The program with a site's number where it asks for its cookie, and without what came later than cookies did.
+/// The program with a site's number where it asks for its cookie, and without what came later than cookies
+/// did.
 fn for_site(instructions: &[bpf_insn], site: u32) -> Vec<bpf_insn> {
     let mut copy = instructions.to_vec();
     for instruction in &mut copy {
         if instruction.code == CALL && instruction.src_reg() == 0 && instruction.imm == GET_COOKIE {
-            // The cookie of this site of the first process: its upper half is for programs that are not copied. As the
-            // helper's result, it is in register 0.
+            // The cookie of this site of the first process: its upper half is for programs that are not
+            // copied. As the helper's result, it is in register 0.
             instruction.code = MOVE_CONSTANT;
             instruction.set_dst_reg(0);
             instruction.imm = site.cast_signed();

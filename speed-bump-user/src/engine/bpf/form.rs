@@ -13,13 +13,14 @@ pub enum Form {
     Single,
     /// The same; the programs spin no longer than [`Form::longest_spin`] (5.15, for the cookies).
     Bounded,
-    /// The same, with a copy of the program for each site, as it cannot ask where it was hit; and no counter of theirs is for
-    /// all processors (5.8, for the ring buffer).
+    /// The same, with a copy of the program for each site, as it cannot ask where it was hit; and no counter
+    /// of theirs is for all processors (5.8, for the ring buffer).
     Copied,
 }
 
 impl Form {
-    /// The best form of those with a perf event for each site. For [`Form::Multi`] the kernel says too little: it is tried.
+    /// The best form of those with a perf event for each site. For [`Form::Multi`] the kernel says too
+    /// little: it is tried.
     pub fn single(kernel: &KernelFacts) -> Self {
         match (kernel.has_cookies(), kernel.has_bpf_loop()) {
             (true, true) => Self::Single,

@@ -43,7 +43,8 @@ pub enum EngineError {
     Object(String),
     /// The kernel offers no BTF for programs.
     #[error(
-        "this kernel does not accept BTF with BPF programs; it needs 5.2 or later with CONFIG_DEBUG_INFO_BTF or at least CONFIG_BPF_SYSCALL"
+        "this kernel does not accept BTF with BPF programs; it needs 5.2 or later with CONFIG_DEBUG_INFO_BTF \
+         or at least CONFIG_BPF_SYSCALL"
     )]
     NoBtf,
     /// The kernel refused the type information.
@@ -58,7 +59,8 @@ pub enum EngineError {
         error: LoadError,
     },
     /// A program that follows processes could not be attached.
-    #[error("cannot follow forks and execs with the BPF program `{name}`: {}; `--no-children` does without", with_causes(.error))]
+    #[error("cannot follow forks and execs with the BPF program `{name}`: {}; `--no-children` does \
+             without", with_causes(.error))]
     Follow {
         /// The program.
         name: &'static str,

@@ -51,8 +51,8 @@ pub struct KmodEngine {
 }
 
 impl KmodEngine {
-    /// Adds targets for a process and its descendants, and enables the module. What killed tools have left goes first;
-    /// `tell` hears of it.
+    /// Adds targets for a process and its descendants, and enables the module. What killed tools have left
+    /// goes first; `tell` hears of it.
     ///
     /// # Errors
     /// Nothing is left in the module.
@@ -209,10 +209,16 @@ impl KmodEngine {
         for (name, counts) in self.names.iter().zip(&counts) {
             let file = last.find(name.as_str()).and_then(|listed| listed.file);
             if counts.is_none() {
-                warnings.push(format!("{name}: somebody else has removed it from the kernel module; its calls are not in the report"));
+                warnings.push(format!(
+                    "{name}: somebody else has removed it from the kernel module; its \
+                                       calls are not in the report"
+                ));
             } else if matches!(file, Some(FileState::Replaced | FileState::Modified)) {
                 let path = name.path().display();
-                warnings.push(format!("{path} was replaced or written to during the session: calls in what is there now were not delayed"));
+                warnings.push(format!(
+                    "{path} was replaced or written to during the session: calls in what \
+                                       is there now were not delayed"
+                ));
             }
         }
         Ok(Left { counts, warnings })

@@ -12,8 +12,8 @@ use crate::{probe::in_place::NotInPlace, units::Pid};
 pub enum KmodError {
     /// Its files are not there.
     #[error(
-        "the kernel module speed_bump is not loaded ({} is missing): build it with `make -C kmod`, load it with \
-         `insmod kmod/speed_bump.ko`, or use --engine bpf", .folder.display()
+        "the kernel module speed_bump is not loaded ({} is missing): build it with `make -C kmod`, load it \
+         with `insmod kmod/speed_bump.ko`, or use --engine bpf", .folder.display()
     )]
     Absent {
         /// Where its files would be.
@@ -28,22 +28,24 @@ pub enum KmodError {
         file: PathBuf,
     },
     /// A file of its says what it never says.
-    #[error("{} says `{text}`, which is not what the kernel module speed_bump writes there: another module has its name", .file.display())]
+    #[error("{} says `{text}`, which is not what the kernel module speed_bump writes there: another module \
+             has its name", .file.display())]
     Unexpected {
         /// The file.
         file: PathBuf,
         /// What it says.
         text: String,
     },
-    /// It is the module that this one has its files from. There, a process that the kernel itself has started is searched
-    /// for ever for the one that `pid=` names.
+    /// It is the module that this one has its files from. There, a process that the kernel itself has started
+    /// is searched for ever for the one that `pid=` names.
     #[error(
-        "the loaded module speed_bump is not this project's ({} has no total_interrupted) but upstream's. A program that the \
-         kernel starts by itself (modprobe, a handler of core dumps) hangs for ever there, and cannot be killed, if it calls \
-         a function that is a target for one process. Safe are functions of files that no such program runs: those of \
-         programs and libraries of your own, outside of /usr, /bin, /sbin and /lib; never those of libc. To use it for such \
-         functions: --accept-upstream-module. Otherwise unload it (`rmmod speed_bump`) and load kmod/speed_bump.ko, or use \
-         --engine bpf", .file.display()
+        "the loaded module speed_bump is not this project's ({} has no total_interrupted) but upstream's. A \
+         program that the kernel starts by itself (modprobe, a handler of core dumps) hangs for ever there, \
+         and cannot be killed, if it calls a function that is a target for one process. Safe are functions \
+         of files that no such program runs: those of programs and libraries of your own, outside of /usr, \
+         /bin, /sbin and /lib; never those of libc. To use it for such functions: --accept-upstream-module. \
+         Otherwise unload it (`rmmod speed_bump`) and load kmod/speed_bump.ko, or use --engine \
+         bpf", .file.display()
     )]
     Other {
         /// What tells.
@@ -94,8 +96,8 @@ pub enum KmodError {
     },
     /// More functions than there is room for.
     #[error(
-        "{wanted} functions are selected, and the kernel module has room for {TARGETS} targets, of which {others} are somebody \
-         else's: select fewer, or use --engine bpf"
+        "{wanted} functions are selected, and the kernel module has room for {TARGETS} targets, of which \
+         {others} are somebody else's: select fewer, or use --engine bpf"
     )]
     TooMany {
         /// Functions that are selected.
@@ -105,8 +107,9 @@ pub enum KmodError {
     },
     /// Enabling the module would begin somebody else's delays.
     #[error(
-        "the kernel module is disabled and has {others} targets of somebody else ({first}): enabling it would begin their delays \
-         too; enable it yourself (echo 1 > {}) if they may begin, or remove them", .file.display()
+        "the kernel module is disabled and has {others} targets of somebody else ({first}): enabling it \
+         would begin their delays too; enable it yourself (echo 1 > {}) if they may begin, or remove \
+         them", .file.display()
     )]
     OthersWait {
         /// How many.
@@ -123,7 +126,8 @@ pub enum KmodError {
         pid: Pid,
     },
     /// What is set in the module could not be noted, so that nobody could clean up after us.
-    #[error("cannot write {}, which a later run needs to remove what a killed one has left in the kernel module: {error}", .file.display())]
+    #[error("cannot write {}, which a later run needs to remove what a killed one has left in the kernel \
+             module: {error}", .file.display())]
     Record {
         /// The file.
         file: PathBuf,
@@ -146,8 +150,8 @@ pub enum Refusal {
     OutOfRange,
     /// `ENOENT`
     #[error(
-        "there is no such target, no such file, or no such function in it; look with `list`, and whether the file has been \
-         replaced"
+        "there is no such target, no such file, or no such function in it; look with `list`, and whether the \
+         file has been replaced"
     )]
     NotThere,
     /// `ENOEXEC`
@@ -155,8 +159,8 @@ pub enum Refusal {
     NotElf,
     /// `EEXIST`
     #[error(
-        "somebody else has a target at that place, by this name or by another one of the same file; leave it out with a \
-         line `!…` in the targets file, or remove the other (targets_list shows it)"
+        "somebody else has a target at that place, by this name or by another one of the same file; leave it \
+         out with a line `!…` in the targets file, or remove the other (targets_list shows it)"
     )]
     Exists,
     /// `ENOSPC`
@@ -167,13 +171,14 @@ pub enum Refusal {
     NoProcess,
     /// `EBUSY`
     #[error(
-        "somebody has the file open for writing, another tracer has that place with a semaphore, or the module is being \
-         unloaded; try again when they are done"
+        "somebody has the file open for writing, another tracer has that place with a semaphore, or the \
+         module is being unloaded; try again when they are done"
     )]
     Busy,
     /// `EOPNOTSUPP`
     #[error(
-        "the kernel cannot step over the function's first instruction; leave it out, or use --engine bpf, which may find another place"
+        "the kernel cannot step over the function's first instruction; leave it out, or use --engine bpf, \
+         which may find another place"
     )]
     NoStep,
     /// `EIO`

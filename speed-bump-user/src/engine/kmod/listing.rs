@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn lines_are_read() {
-        let text = "/usr/lib/a.so:f delay_ns=100000 hits=1523 pid=77 injected_ns=152331764 interrupted=2 file=replaced\n\
+        let text = "/usr/lib/a.so:f delay_ns=100000 hits=1523 pid=77 injected_ns=152331764 interrupted=2 \
+                    file=replaced\n\
                     /b:g delay_ns=0 hits=0 injected_ns=0 interrupted=0 file=current more=1 words\n";
         let expected = [
             Listed {
@@ -156,7 +157,8 @@ mod tests {
             for (path, symbol, [delay, hits, injected, interrupted], process) in targets {
                 let pid = process.map(|pid| format!(" pid={pid}")).unwrap_or_default();
                 text += &format!(
-                    "{path}:{symbol} delay_ns={delay} hits={hits}{pid} injected_ns={injected} interrupted={interrupted} file=current\n"
+                    "{path}:{symbol} delay_ns={delay} hits={hits}{pid} injected_ns={injected} \
+                     interrupted={interrupted} file=current\n"
                 );
                 expected.push(Listed {
                     name: format!("{path}:{symbol}"),

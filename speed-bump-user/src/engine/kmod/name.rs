@@ -18,13 +18,15 @@ pub struct TargetName(String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Of 256 bytes or more.
-    #[error("the kernel module takes paths of fewer than {PATH_BYTES} bytes, and `{path}` has {}: move the file, or use --engine bpf", .path.len())]
+    #[error("the kernel module takes paths of fewer than {PATH_BYTES} bytes, and `{path}` has {}: move the \
+             file, or use --engine bpf", .path.len())]
     PathTooLong {
         /// The path.
         path: String,
     },
     /// Of 128 bytes or more.
-    #[error("the kernel module takes symbols of fewer than {SYMBOL_BYTES} bytes, and `{symbol}` has {}: use --engine bpf", .symbol.len())]
+    #[error("the kernel module takes symbols of fewer than {SYMBOL_BYTES} bytes, and `{symbol}` has {}: use \
+             --engine bpf", .symbol.len())]
     SymbolTooLong {
         /// The symbol.
         symbol: String,
@@ -129,7 +131,8 @@ mod tests {
                 prop_assert!(!text.chars().any(|c| c == ' ' || c.is_control()));
                 let (before, after) = text.rsplit_once(':').unwrap();
                 prop_assert_eq!((before, after), (path.as_str(), symbol.as_str()));
-                prop_assert!(before.starts_with('/') && before.len() < PATH_BYTES && after.len() < SYMBOL_BYTES);
+                prop_assert!(before.starts_with('/'));
+                prop_assert!(before.len() < PATH_BYTES && after.len() < SYMBOL_BYTES);
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Notes of what each running tool has set in the module, so that a later one can take away what a killed one has left.
+//! Notes of what each running tool has set in the module, so that a later one can take away what a killed one
+//! has left.
 //!
-//! A file for each tool, written before what it tells of is done: what is in the module and ours is always noted, if not
-//! the other way round. Whoever changes anything holds the lock.
+//! A file for each tool, written before what it tells of is done: what is in the module and ours is always
+//! noted, if not the other way round. Whoever changes anything holds the lock.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -95,7 +96,8 @@ impl Record {
         })
     }
 
-    /// Whether a target in the module is this tool's. Whoever has put another one in its place has another process, or none.
+    /// Whether a target in the module is this tool's. Whoever has put another one in its place has another
+    /// process, or none.
     pub(super) fn has(&self, listed: &Listed) -> bool {
         listed.process == Some(self.process) && self.targets.iter().any(|name| name.as_str() == listed.name)
     }

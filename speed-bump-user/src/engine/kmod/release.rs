@@ -47,13 +47,15 @@ pub(super) fn recover_locked(
                 let released = release(module, records, &record, lock)?;
                 let back = if released.disabled { ", and disabled it again" } else { "" };
                 told.push(format!(
-                    "process {tool} of this tool was killed; removed {} targets that it left in the kernel module{back}",
+                    "process {tool} of this tool was killed; removed {} targets that it left in the kernel \
+                     module{back}",
                     released.removed
                 ));
                 told.extend(released.warnings);
             }
             Ok(Life::Elsewhere) => told.push(format!(
-                "speed-bump-ebpf in another PID namespace (process {tool} there) has targets in the kernel module; they are not touched"
+                "speed-bump-ebpf in another PID namespace (process {tool} there) has targets in the kernel \
+                 module; they are not touched"
             )),
             // It lives, or nobody knows.
             Ok(Life::Lives) | Err(_) => {}
@@ -62,8 +64,8 @@ pub(super) fn recover_locked(
     Ok(told)
 }
 
-/// What the module has counted once the spins that have just been ended are in it; it does not say when that is, and a
-/// thread that does not run at the moment adds its own later.
+/// What the module has counted once the spins that have just been ended are in it; it does not say when that
+/// is, and a thread that does not run at the moment adds its own later.
 fn settled(module: &Module) -> Result<Listing, KmodError> {
     let mut last = module.listing()?;
     for _ in 0..LOOKS {
@@ -112,8 +114,8 @@ pub(super) fn release(
                 released.disabled = true;
             }
             None => released.warnings.push(format!(
-                "the kernel module was disabled before, and stays enabled: it has targets that somebody else has added since \
-                 ({others} of {TARGETS})"
+                "the kernel module was disabled before, and stays enabled: it has targets that somebody else \
+                 has added since ({others} of {TARGETS})"
             )),
         }
     }

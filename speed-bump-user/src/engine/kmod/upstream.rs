@@ -1,12 +1,13 @@
 //! Upstream's module, speed-bump-native-kmod, where it was accepted: what may be asked of it.
 //!
-//! For each hit of a target with `pid=` that module goes from the thread to its ancestors, until it comes to process N or
-//! to PID 1. A process that the kernel has started descends from PID 0 alone, and PID 0 is its own parent: there it goes
-//! on for ever, in the kernel, and can be killed by nothing. So a function is refused if such a process may come to it.
-//! Nobody can say what all of them run; that nothing else of theirs runs the file is what is accepted.
+//! For each hit of a target with `pid=` that module goes from the thread to its ancestors, until it comes to
+//! process N or to PID 1. A process that the kernel has started descends from PID 0 alone, and PID 0 is its
+//! own parent: there it goes on for ever, in the kernel, and can be killed by nothing. So a function is
+//! refused if such a process may come to it. Nobody can say what all of them run; that nothing else of theirs
+//! runs the file is what is accepted.
 //!
-//! The rest is about what it does not look at: whether a symbol is a function, whether two names are one place, and
-//! whether the path still leads to the file that was looked at (it gets our descriptor).
+//! The rest is about what it does not look at: whether a symbol is a function, whether two names are one
+//! place, and whether the path still leads to the file that was looked at (it gets our descriptor).
 
 use std::{
     collections::HashMap,
@@ -23,14 +24,16 @@ use crate::{
     units::{Pid, VirtualAddress},
 };
 
-/// Folders of the system, from which the kernel starts programs: they and their libraries may be in use at any time.
+/// Folders of the system, from which the kernel starts programs: they and their libraries may be in use at
+/// any time.
 const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/nix/store", "/gnu/store"];
 /// Not one of them.
 const LOCAL: &str = "/usr/local";
 /// What the module lists has to fit into a page, with the NUL at its end.
 const PAGE: usize = 4095;
-/// The longest that stands behind a name there: ` delay_ns=10000000000 hits=9223372036854775807 pid=4194304` and the newline.
+/// The longest that stands behind a name there: ` delay_ns=10000000000 hits=9223372036854775807 pid=4194304`
+/// and the newline.
 const LINE: usize = 62;
 /// No chain of ancestors is longer: PIDs are below 2^22, and chains of thousands are nobody's.
 const GENERATIONS: usize = 4096;
@@ -40,8 +43,8 @@ const GENERATIONS: usize = 4096;
 pub enum UpstreamRefusal {
     /// `pid=` is a number of the initial PID namespace there.
     #[error(
-        "upstream's kernel module reads pid= as the initial PID namespace numbers processes, and the tool is in another one: \
-         run it on the host, or use --engine bpf"
+        "upstream's kernel module reads pid= as the initial PID namespace numbers processes, and the tool is \
+         in another one: run it on the host, or use --engine bpf"
     )]
     PidNamespace,
     /// PID 1 is what its search ends at.
@@ -49,8 +52,8 @@ pub enum UpstreamRefusal {
     Init,
     /// The process itself is one of those.
     #[error(
-        "process {pid} does not descend from process 1, and upstream's kernel module would search its ancestors for ever: use \
-         --engine bpf"
+        "process {pid} does not descend from process 1, and upstream's kernel module would search its \
+         ancestors for ever: use --engine bpf"
     )]
     NoInit {
         /// The process.
@@ -58,9 +61,10 @@ pub enum UpstreamRefusal {
     },
     /// In a folder of the system's.
     #[error(
-        "{} belongs to the system, and the kernel may start a program that runs it (modprobe, a handler of core dumps): \
-         upstream's kernel module would hang that for ever. Only functions of programs and libraries outside of /usr, /bin, \
-         /sbin and /lib are safe with it: leave this one out, load kmod/speed_bump.ko in its place, or use --engine bpf",
+        "{} belongs to the system, and the kernel may start a program that runs it (modprobe, a handler of \
+         core dumps): upstream's kernel module would hang that for ever. Only functions of programs and \
+         libraries outside of /usr, /bin, /sbin and /lib are safe with it: leave this one out, load \
+         kmod/speed_bump.ko in its place, or use --engine bpf",
         .file.display()
     )]
     System {
@@ -69,8 +73,8 @@ pub enum UpstreamRefusal {
     },
     /// A program that the kernel starts lies beside it.
     #[error(
-        "the kernel starts {} ({setting}), which may run {}: upstream's kernel module would hang it for ever; leave the \
-         function out, or use --engine bpf", .program.display(), .file.display()
+        "the kernel starts {} ({setting}), which may run {}: upstream's kernel module would hang it for \
+         ever; leave the function out, or use --engine bpf", .program.display(), .file.display()
     )]
     KernelStarts {
         /// Which setting names the program.
@@ -82,8 +86,8 @@ pub enum UpstreamRefusal {
     },
     /// It runs already.
     #[error(
-        "process {pid} ({comm}) runs {} too and does not descend from process 1: upstream's kernel module would hang it for \
-         ever; leave the function out, or use --engine bpf", .file.display()
+        "process {pid} ({comm}) runs {} too and does not descend from process 1: upstream's kernel module \
+         would hang it for ever; leave the function out, or use --engine bpf", .file.display()
     )]
     Runs {
         /// The process.
@@ -95,8 +99,8 @@ pub enum UpstreamRefusal {
     },
     /// The module takes the first symbol of the name, whatever it is.
     #[error(
-        "{symbol} in {}: the file has other symbols of this name, and upstream's kernel module may take one of them, data \
-         too; leave it out, or use --engine bpf", .file.display()
+        "{symbol} in {}: the file has other symbols of this name, and upstream's kernel module may take one \
+         of them, data too; leave it out, or use --engine bpf", .file.display()
     )]
     Ambiguous {
         /// The symbol.
@@ -106,8 +110,8 @@ pub enum UpstreamRefusal {
     },
     /// Two targets at one place add their delays.
     #[error(
-        "somebody else has the target {other} in the same file, and with upstream's kernel module two names of one function \
-         add their delays; remove it, or use --engine bpf"
+        "somebody else has the target {other} in the same file, and with upstream's kernel module two names \
+         of one function add their delays; remove it, or use --engine bpf"
     )]
     Shared {
         /// The other target.
@@ -115,8 +119,8 @@ pub enum UpstreamRefusal {
     },
     /// A target that is not listed cannot be counted.
     #[error(
-        "upstream's kernel module lists its targets in one page, which has no room for {wanted} more: select fewer, or use \
-         --engine bpf"
+        "upstream's kernel module lists its targets in one page, which has no room for {wanted} more: select \
+         fewer, or use --engine bpf"
     )]
     Unlisted {
         /// How many were to be added.
@@ -161,8 +165,8 @@ impl UpstreamGuard {
         Ok(Self { started: programs_that_the_kernel_starts(), held: Vec::new() })
     }
 
-    /// Looks at a function of a file, and returns what the module is to be told: the file by our own descriptor, which
-    /// nobody can lead elsewhere. It stays open as long as this lives.
+    /// Looks at a function of a file, and returns what the module is to be told: the file by our own
+    /// descriptor, which nobody can lead elsewhere. It stays open as long as this lives.
     ///
     /// # Errors
     /// It may not be a target.
@@ -280,8 +284,8 @@ fn program_of(setting: &str) -> Option<PathBuf> {
     is_program.then(|| PathBuf::from(program))
 }
 
-/// A process that maps the file and in which the search would find no end: one whose ancestors end at PID 0, and PID 1
-/// where it has several threads.
+/// A process that maps the file and in which the search would find no end: one whose ancestors end at PID 0,
+/// and PID 1 where it has several threads.
 fn run_without_init(identity: FileIdentity) -> Option<(i32, String)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

@@ -1,5 +1,5 @@
-//! Every answer that a seccomp filter, a program of classic BPF over `struct seccomp_data`, may give to a call of
-//! which not everything is known.
+//! Every answer that a seccomp filter, a program of classic BPF over `struct seccomp_data`, may give to a
+//! call of which not everything is known.
 //!
 //! Values are known or unknown; a jump that depends on an unknown one is followed both ways. Jumps only go
 //! forward, so that ends.
@@ -153,7 +153,8 @@ enum Step {
     Either(State, State),
 }
 
-/// One instruction (include/uapi/linux/bpf_common.h, linux/filter.h); `None` for one that filters do not have.
+/// One instruction (include/uapi/linux/bpf_common.h, linux/filter.h); `None` for one that filters do not
+/// have.
 fn step(mut state: State, instruction: &FilterInstruction, call: &Call, architecture: u32) -> Option<Step> {
     let FilterInstruction { code, jump_true, jump_false, constant } = *instruction;
     let slot = usize::try_from(constant).ok().filter(|slot| *slot < 16);

@@ -3,7 +3,8 @@
 /// The longest call: opcode, ModRM, SIB, and 4 bytes of displacement.
 pub(crate) const LONGEST_CALL: usize = 7;
 
-/// Whether the bytes before an address end in a call: `call rel32` or `call r/m64` (Intel SDM, volume 2, CALL).
+/// Whether the bytes before an address end in a call: `call rel32` or `call r/m64` (Intel SDM, volume 2,
+/// CALL).
 pub(crate) fn is_behind_call(before: &[u8]) -> bool {
     let is =
         |length: usize, byte: usize| before.len().checked_sub(length).and_then(|at| before.get(at + byte));

@@ -38,7 +38,8 @@ pub(super) fn explain(
             Some(address) => match describe(elf, path, mappings, address) {
                 Some(name) => format!("in this process it resolved to {name}; name that"),
                 None => format!(
-                    "in this process it resolved to code at {address} that no symbol names: install the file's debug symbols, and name that function"
+                    "in this process it resolved to code at {address} that no symbol names: install the \
+                     file's debug symbols, and name that function"
                 ),
             },
             None => {
@@ -46,7 +47,8 @@ pub(super) fn explain(
             }
         };
         format!(
-            "{} in {} is an IFUNC: its address is that of a resolver, which runs once, and is not probed; {stands_for}",
+            "{} in {} is an IFUNC: its address is that of a resolver, which runs once, and is not probed; \
+             {stands_for}",
             function.names.canonical().as_str(),
             path.display()
         )

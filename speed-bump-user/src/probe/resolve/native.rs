@@ -174,7 +174,8 @@ impl FileSelection {
                 self.remark(
                     target,
                     format!(
-                        "{path} is stripped, and no debug file was found: only functions that it exports have names"
+                        "{path} is stripped, and no debug file was found: only functions that it exports \
+                         have names"
                     ),
                 );
             }

@@ -96,7 +96,9 @@ impl Resolver {
             PythonPlan::Source { source: EntrySource::PerfMap, .. } => self.list(&listed, plan),
             PythonPlan::Source { source: EntrySource::Usdt, .. } => self.remark_on_python(
                 plan,
-                "which functions it selects is known when they are called: the probe gives file, co_name and line; the qualified name comes from the source file; if that cannot be read, the last component of the pattern is compared with co_name",
+                "which functions it selects is known when they are called: the probe gives file, co_name and \
+                 line; the qualified name comes from the source file; if that cannot be read, the last \
+                 component of the pattern is compared with co_name",
             ),
             PythonPlan::Source { source: EntrySource::Helper, .. }
             | PythonPlan::NotAsked

@@ -1,8 +1,8 @@
 //! Functions by file and symbol, for who finds their places by himself: the kernel module.
 //!
-//! It looks a path up where we are, and a symbol in the file's own tables, and takes the first that fits. So a function
-//! counts only if this leads to it: the path to the file that the process maps, and the symbol to the function that
-//! the target selected.
+//! It looks a path up where we are, and a symbol in the file's own tables, and takes the first that fits. So
+//! a function counts only if this leads to it: the path to the file that the process maps, and the symbol to
+//! the function that the target selected.
 
 use std::{
     cell::RefCell,
@@ -158,7 +158,8 @@ impl SymbolResolver {
         let Some(path) = reached(process, &file) else {
             let path = file.path().display();
             let text = format!(
-                "{path} is no longer the file that process {} runs, or has no name: restart the process, or use --engine bpf",
+                "{path} is no longer the file that process {} runs, or has no name: restart the process, or \
+                 use --engine bpf",
                 process.pid()
             );
             let mut targets: Vec<_> =
@@ -233,8 +234,8 @@ impl SymbolResolver {
         Ok(of_file)
     }
 
-    /// Refuses a function whose first instruction is no place for a breakpoint, as the module knows no other. Returns how
-    /// often a call comes there.
+    /// Refuses a function whose first instruction is no place for a breakpoint, as the module knows no other.
+    /// Returns how often a call comes there.
     fn check_entry(
         &self,
         code: &CodeMap<'_>,
@@ -250,7 +251,8 @@ impl SymbolResolver {
         }
         if self.avoids_nop5 && entry.kind == SiteKind::Nop5 {
             return Err(
-                "its first instruction is a 5-byte nop, which this kernel rewrites to a call that forked children may die of"
+                "its first instruction is a 5-byte nop, which this kernel rewrites to a call that forked \
+                 children may die of"
                     .to_owned(),
             );
         }
@@ -258,9 +260,9 @@ impl SymbolResolver {
     }
 }
 
-/// A path that leads us to this very file: the one that the process sees, the same below its root, or one that was found
-/// elsewhere. The module looks it up once more, and the process may change what it leads to meanwhile: whoever adds the
-/// function looks for its breakpoint in the process.
+/// A path that leads us to this very file: the one that the process sees, the same below its root, or one
+/// that was found elsewhere. The module looks it up once more, and the process may change what it leads to
+/// meanwhile: whoever adds the function looks for its breakpoint in the process.
 fn reached(process: &Process, file: &ProbeFile) -> Option<PathBuf> {
     let wanted = file.file().metadata().ok()?;
     let leads_there = |path: &PathBuf| {
@@ -271,8 +273,8 @@ fn reached(process: &Process, file: &ProbeFile) -> Option<PathBuf> {
     [Some(file.path().to_owned()), below_root, elsewhere].into_iter().flatten().find(leads_there)
 }
 
-/// Where the module gets to by a symbol. Of several with one name it takes the exported one, then that of the default
-/// version, then the first.
+/// Where the module gets to by a symbol. Of several with one name it takes the exported one, then that of the
+/// default version, then the first.
 struct Leads<'t>(BTreeMap<&'t str, (Rank, Vec<VirtualAddress>)>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -308,11 +310,15 @@ impl<'t> Leads<'t> {
         };
         let mut own = function.names.iter().filter(|name| is_in_file(name)).peekable();
         if own.peek().is_none() {
-            return Err("only debugging information names it, which the kernel module does not read; use --engine bpf".to_owned());
+            return Err("only debugging information names it, which the kernel module does not read; use \
+                        --engine bpf"
+                .to_owned());
         }
         let name = own.find(leads_here).and_then(|name| self.0.get_key_value(name.as_str()));
         name.map(|(name, _)| *name).ok_or_else(|| {
-            "the file has several functions of this name, and the kernel module cannot be told which; use --engine bpf".to_owned()
+            "the file has several functions of this name, and the kernel module cannot be told which; use \
+             --engine bpf"
+                .to_owned()
         })
     }
 }
@@ -350,7 +356,8 @@ mod tests {
         static FUNCTION int twin_a(int x) { return x + 2; }\n\
         static FUNCTION int twin_b(int x) { return x + 3; }\n\
         static FUNCTION int own(int x) { return x + 4; }\n\
-        int main(void) { puts(\"ready\"); fflush(stdout); getchar(); return own(named(twin_a(twin_b(0)))); }\n";
+        int main(void) { puts(\"ready\"); fflush(stdout); getchar(); return own(named(twin_a(twin_b(0)))); \
+        }\n";
 
     fn start(program: &Path) -> (Child, Process) {
         let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -42,9 +42,9 @@ pub struct CodeSymbol {
     pub fragment: bool,
 }
 
-/// Whether a symbol of this name is a piece of a function that was moved elsewhere: `f.cold` and `f.cold.0` of
-/// compilers and BOLT, `f.warm` of BOLT, `f.__part.1` of Propeller. Such a piece is no function: it is entered
-/// by jumps, at several places.
+/// Whether a symbol of this name is a piece of a function that was moved elsewhere: `f.cold` and `f.cold.0`
+/// of compilers and BOLT, `f.warm` of BOLT, `f.__part.1` of Propeller. Such a piece is no function: it is
+/// entered by jumps, at several places.
 pub fn is_fragment_name(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     [".cold", ".warm", ".__part"].into_iter().any(|mark| {
@@ -108,8 +108,8 @@ pub struct CodeMap<'a> {
     furthest_end: Vec<u64>,
     landing_pads: LandingPads,
     got: Vec<Range<u64>>,
-    /// Where branches in fragments go, sorted, with where they come from; filled by the architecture's module.
-    /// `None` where there is too much of it.
+    /// Where branches in fragments go, sorted, with where they come from; filled by the architecture's
+    /// module. `None` where there is too much of it.
     pub(super) fragment_branches: OnceLock<Option<Vec<(u64, u64)>>>,
 }
 
@@ -331,8 +331,9 @@ mod tests {
 
     #[test]
     fn functions_with_handlers_are_those_with_data_for_their_language() {
-        // A description of what follows (Linux Standard Base 5.0, "Common Information Entry Format"), and one of a
-        // function: its start and length as absolute words; the second with a place of its handlers' table.
+        // A description of what follows (Linux Standard Base 5.0, "Common Information Entry Format"), and one
+        // of a function: its start and length as absolute words; the second with a place of its handlers'
+        // table.
         let plain =
             [&[16, 0, 0, 0, 0, 0, 0, 0, 1], b"zR\0".as_slice(), &[1, 0x78, 16, 1, 3, 0, 0, 0]].concat();
         let function = [16, 0, 0, 0, 24, 0, 0, 0, 0, 0x10, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0];

@@ -1,7 +1,7 @@
 //! The control block of one session and process: made here, shared with the helper.
 //!
-//! The block is read and written as a file, never through a mapping: the process has it mapped and may do with it what it
-//! likes, and a file that was cut short gives an error where memory would give SIGBUS.
+//! The block is read and written as a file, never through a mapping: the process has it mapped and may do
+//! with it what it likes, and a file that was cut short gives an error where memory would give SIGBUS.
 
 mod signals;
 
@@ -190,8 +190,8 @@ impl Block {
         self.ring(&mut self.said())
     }
 
-    /// Ends the session for processes that were forked from one that has ended: the helper's thread, which would
-    /// have done it, was there.
+    /// Ends the session for processes that were forked from one that has ended: the helper's thread, which
+    /// would have done it, was there.
     ///
     /// # Errors
     /// The block is gone.

@@ -43,8 +43,8 @@ impl Heartbeat {
 }
 
 fn beat(new: &mpsc::Receiver<Weak<Block>>) {
-    // A helper that does not hear us for 0.8 s takes us for dead: on a machine with much to do that is not long. Where it
-    // is not allowed, we beat as we can.
+    // A helper that does not hear us for 0.8 s takes us for dead: on a machine with much to do that is not
+    // long. Where it is not allowed, we beat as we can.
     if let Err(error) = priority::urgent() {
         tracing::debug!("the heartbeat has no real-time priority: {error}");
     }

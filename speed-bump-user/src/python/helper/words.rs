@@ -22,28 +22,29 @@ pub fn failure(reason: Option<Failure>, words: &str) -> String {
                                        version of it in the process? Restart the process, or use --no-inject"
         }
         Some(Failure::BadBlock) => {
-            "the helper in the process does not understand this version: it comes from another one; restart the \
-             process, or use --no-inject"
+            "the helper in the process does not understand this version: it comes from another one; restart \
+             the process, or use --no-inject"
         }
         Some(Failure::BadSelector) => {
-            "the helper could not read the compiled targets: it comes from another version; restart the process, or \
-             use --no-inject"
+            "the helper could not read the compiled targets: it comes from another version; restart the \
+             process, or use --no-inject"
         }
         Some(Failure::NoPython) => {
-            "the process does not export what the helper needs of CPython's API: it runs no CPython yet, or one that \
-             is stripped of its symbols; use --no-inject"
+            "the process does not export what the helper needs of CPython's API: it runs no CPython yet, or \
+             one that is stripped of its symbols; use --no-inject"
         }
         Some(Failure::UnknownVersion) => {
             "the helper does not know this version of CPython; use a newer speed-bump-ebpf, or --no-inject"
         }
         Some(Failure::Finalizing) => "the interpreter is shutting down",
         Some(Failure::NoToolId) => {
-            "every tool id of sys.monitoring is taken by profilers, debuggers or coverage: stop one of them, or use \
-             --no-inject"
+            "every tool id of sys.monitoring is taken by profilers, debuggers or coverage: stop one of them, \
+             or use --no-inject"
         }
         Some(Failure::Python) => "a call of CPython's own API failed",
         Some(Failure::NoThread) => {
-            "the process may not start another thread: raise its limit (ulimit -u, pids.max), or use --no-inject"
+            "the process may not start another thread: raise its limit (ulimit -u, pids.max), or use \
+             --no-inject"
         }
         Some(Failure::Busy) => "another session of speed-bump-ebpf is at work in the process: end it first",
         Some(Failure::Unsupported) => {
@@ -65,13 +66,13 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
     const ALL: [(u32, &str); 7] = [
         (
             notice::TOOL_ID_LOST,
-            "another tool took the helper's sys.monitoring tool id: Python calls are no longer seen; end that tool, and \
-             attach again",
+            "another tool took the helper's sys.monitoring tool id: Python calls are no longer seen; end \
+             that tool, and attach again",
         ),
         (
             notice::HOOK_COVERED,
-            "another frame evaluation hook was set after the helper's and keeps calling it: the helper stays chained \
-             to it, at some nanoseconds a call, until the process ends",
+            "another frame evaluation hook was set after the helper's and keeps calling it: the helper stays \
+             chained to it, at some nanoseconds a call, until the process ends",
         ),
         (
             notice::SUBINTERPRETERS,
@@ -79,21 +80,23 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
         ),
         (
             notice::TABLE_FULL,
-            "the targets select more functions than there is room for: those that came last are not covered; narrow \
-             the targets",
+            "the targets select more functions than there is room for: those that came last are not covered; \
+             narrow the targets",
         ),
         (
             notice::NAME_UNSURE,
-            "the qualified name of some functions was not found: the last component of the pattern was compared with their unqualified name",
+            "the qualified name of some functions was not found: the last component of the pattern was \
+             compared with their unqualified name",
         ),
         (
             notice::STACK_SHORT,
-            "a thread had used half of its C stack, and CPython 3.11 uses more of it for each call that is seen: calls were not seen until that thread had returned",
+            "a thread had used half of its C stack, and CPython 3.11 uses more of it for each call that is \
+             seen: calls were not seen until that thread had returned",
         ),
         (
             notice::LOADER_GONE,
-            "the helper missed this tool's heartbeat and has left: was the tool stopped, or the machine suspended? \
-             Attach again",
+            "the helper missed this tool's heartbeat and has left: was the tool stopped, or the machine \
+             suspended? Attach again",
         ),
     ];
     ALL.into_iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| text).collect()
@@ -102,8 +105,8 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
 /// A sentence for each kind of what was left out of what it told.
 pub fn left_out(what: LeftOut) -> Vec<&'static str> {
     let ends = "some names of its functions and files have more than 4 KiB and are cut";
-    let functions = "the names of its functions and files take more than 8 MiB: some functions are left out of the \
-                     report, and delayed all the same";
+    let functions = "the names of its functions and files take more than 8 MiB: some functions are left out \
+                     of the report, and delayed all the same";
     [(what.ends_of_names, ends), (what.functions, functions)]
         .into_iter()
         .filter(|(is_left_out, _)| *is_left_out)

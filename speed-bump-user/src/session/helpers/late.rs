@@ -1,4 +1,5 @@
-//! Helpers for processes that are covered already: children that execute an interpreter, and programs that load one late.
+//! Helpers for processes that are covered already: children that execute an interpreter, and programs that
+//! load one late.
 //!
 //! An interpreter that has only just been mapped may not let the helper in yet: it is tried for some seconds.
 
@@ -40,7 +41,8 @@ impl Session {
         }
     }
 
-    /// A process has another image now, which needs no late helper. Waits until the one on its way has given up.
+    /// A process has another image now, which needs no late helper. Waits until the one on its way has given
+    /// up.
     pub(in crate::session) fn join_no_more(&mut self, pid: Pid) {
         let way = self.helpers.joining.remove(&pid).and_then(|late| late.way);
         if let Some((joining, range)) = way {

@@ -10,7 +10,8 @@ use crate::{
 };
 
 impl Session {
-    /// Without the process that a helper was brought into, nobody tells those forked from it that the session is over.
+    /// Without the process that a helper was brought into, nobody tells those forked from it that the session
+    /// is over.
     fn end_for_orphans(&mut self, id: HelperId) {
         let Some(at_work) = self.helpers.at_work.get(&id) else { return };
         let owner = self.covered.get(&at_work.owner);
@@ -46,8 +47,8 @@ impl Session {
         }
     }
 
-    /// Sends all helpers away and waits for them a little: while they undo what they did, the probes count on. Another
-    /// signal ends the wait.
+    /// Sends all helpers away and waits for them a little: while they undo what they did, the probes count
+    /// on. Another signal ends the wait.
     pub(in crate::session) fn send_helpers_away(&mut self, stopper: Option<&Stopper>) {
         // On their way in, they must arrive before they can leave.
         self.helpers.joining.clear();
@@ -81,8 +82,8 @@ impl Session {
         }
         for owner in late(self) {
             self.warn(format!(
-                "process {owner}: the helper had not left after {:?}, as the interpreter did not let it run; it \
-                 leaves as soon as it can",
+                "process {owner}: the helper had not left after {:?}, as the interpreter did not let it run; \
+                 it leaves as soon as it can",
                 began.elapsed()
             ));
         }

@@ -28,8 +28,8 @@ impl Tracee {
         Ok(self.signal_info()?.si_code <= 0)
     }
 
-    /// Where the processor was when it raised the SIGTRAP that the thread stopped for; `None` if it was not the
-    /// processor, or is another signal.
+    /// Where the processor was when it raised the SIGTRAP that the thread stopped for; `None` if it was not
+    /// the processor, or is another signal.
     ///
     /// # Errors
     /// As [`Tracee::signal_was_sent`].

@@ -103,19 +103,23 @@ fn messages_name_file_line_text_and_what_was_expected() {
         ("native:malloc", "t.txt:1: `native:malloc`: missing `:`; expected native:MODULE:NAME"),
         (
             ":f",
-            "t.txt:1: `:f`: empty module pattern; expected [KIND:]MODULE:NAME [KEY=VALUE ...], with `*` for any module",
+            "t.txt:1: `:f`: empty module pattern; expected [KIND:]MODULE:NAME [KEY=VALUE ...], with `*` for \
+             any module",
         ),
         (
             "*:",
-            "t.txt:1: `*:`: empty name pattern; expected [KIND:]MODULE:NAME [KEY=VALUE ...], with `*` for any name",
+            "t.txt:1: `*:`: empty name pattern; expected [KIND:]MODULE:NAME [KEY=VALUE ...], with `*` for \
+             any name",
         ),
         (
             "usdt:*::x",
-            "t.txt:1: `usdt:*::x`: empty provider pattern; expected usdt:MODULE:PROVIDER:NAME, with `*` for any provider",
+            "t.txt:1: `usdt:*::x`: empty provider pattern; expected usdt:MODULE:PROVIDER:NAME, with `*` for \
+             any provider",
         ),
         (
             "perl:*:f",
-            "t.txt:1: `perl:*:f`: unknown kind `perl`; expected py:MODULE:NAME, native:MODULE:NAME or usdt:MODULE:PROVIDER:NAME",
+            "t.txt:1: `perl:*:f`: unknown kind `perl`; expected py:MODULE:NAME, native:MODULE:NAME or \
+             usdt:MODULE:PROVIDER:NAME",
         ),
         (
             "*:f wait=1",
@@ -123,16 +127,19 @@ fn messages_name_file_line_text_and_what_was_expected() {
         ),
         (
             "*:f delay=soon",
-            "t.txt:1: `*:f delay=soon`: bad delay: `soon` is not a time: write a number with ns, us, ms or s (`10us`, `1.5ms`), or bare nanoseconds; expected a time such as delay=10us, of at most 10s",
+            "t.txt:1: `*:f delay=soon`: bad delay: `soon` is not a time: write a number with ns, us, ms or s \
+             (`10us`, `1.5ms`), or bare nanoseconds; expected a time such as delay=10us, of at most 10s",
         ),
         ("*:f delay=11s", "t.txt:1: `*:f delay=11s`: the delay 11s is too long; expected at most 10s"),
         (
             "*:f 10us",
-            "t.txt:1: `*:f 10us`: bad delay `10us`; expected delay=TIME, as in delay=10us, or a bare number of nanoseconds",
+            "t.txt:1: `*:f 10us`: bad delay `10us`; expected delay=TIME, as in delay=10us, or a bare number \
+             of nanoseconds",
         ),
         (
             "*:f frequency=0",
-            "t.txt:1: `*:f frequency=0`: bad frequency `0`; expected a whole number from 1: every Nth call is delayed",
+            "t.txt:1: `*:f frequency=0`: bad frequency `0`; expected a whole number from 1: every Nth call \
+             is delayed",
         ),
         ("*:f id=", "t.txt:1: `*:f id=`: bad id ``; expected a name of printable characters"),
         (
@@ -142,11 +149,13 @@ fn messages_name_file_line_text_and_what_was_expected() {
         ("*:f id=a id=b", "t.txt:1: `*:f id=a id=b`: `id` is given twice; expected it once"),
         (
             "*:f id=a x",
-            "t.txt:1: `*:f id=a x`: unexpected `x` after an option; expected delay=TIME, frequency=N or id=NAME, and nothing else",
+            "t.txt:1: `*:f id=a x`: unexpected `x` after an option; expected delay=TIME, frequency=N or \
+             id=NAME, and nothing else",
         ),
         (
             "*:f # x",
-            "t.txt:1: `*:f # x`: a comment behind a pattern; expected the comment on a line of its own, starting with `#`",
+            "t.txt:1: `*:f # x`: a comment behind a pattern; expected the comment on a line of its own, \
+             starting with `#`",
         ),
         (
             "!*:f id=a",
@@ -159,11 +168,13 @@ fn messages_name_file_line_text_and_what_was_expected() {
         ("", "t.txt: is empty; expected at least one line MODULE:NAME, or --allow-empty"),
         (
             "# f\n\n",
-            "t.txt: has no target: only comments and blank lines (1 to 2); expected at least one line MODULE:NAME, or --allow-empty",
+            "t.txt: has no target: only comments and blank lines (1 to 2); expected at least one line \
+             MODULE:NAME, or --allow-empty",
         ),
         (
             "!*:f",
-            "t.txt: has no target: only exclusions and comments (lines 1 to 1); expected at least one line MODULE:NAME, or --allow-empty",
+            "t.txt: has no target: only exclusions and comments (lines 1 to 1); expected at least one line \
+             MODULE:NAME, or --allow-empty",
         ),
     ] {
         assert_eq!(parse(text).unwrap_err().to_string(), message);

@@ -1,4 +1,5 @@
-//! The class of a shell glob, `[seq]` and `[!seq]`, read as `CPython`'s `fnmatch.translate` (3.10 and later) reads it.
+//! The class of a shell glob, `[seq]` and `[!seq]`, read as `CPython`'s `fnmatch.translate` (3.10 and later)
+//! reads it.
 
 use regex_syntax::hir::{self, ClassUnicode, ClassUnicodeRange, Hir};
 
@@ -12,7 +13,8 @@ pub(in crate::targets) struct Class {
 }
 
 impl Class {
-    /// Reads a class from what follows its `[`, and gives what follows its `]`; `None` when it is never closed.
+    /// Reads a class from what follows its `[`, and gives what follows its `]`; `None` when it is never
+    /// closed.
     ///
     /// A `]` that comes first, or first after `!`, is a member and closes nothing.
     pub(super) fn read(text: &str) -> Option<(Self, &str)> {

@@ -1,8 +1,8 @@
 //! Many patterns tried against one text at once.
 //!
-//! A thousand targets over fifty thousand symbols would be fifty million tries one by one. Here, patterns without
-//! wildcards are looked up in a table; of the others only those are tried whose literals all occur in the text,
-//! which one pass of an Aho-Corasick automaton finds out.
+//! A thousand targets over fifty thousand symbols would be fifty million tries one by one. Here, patterns
+//! without wildcards are looked up in a table; of the others only those are tried whose literals all occur in
+//! the text, which one pass of an Aho-Corasick automaton finds out.
 
 use std::{cmp::Reverse, collections::HashMap};
 

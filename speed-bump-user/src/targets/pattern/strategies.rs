@@ -24,7 +24,8 @@ fn odd_pattern() -> impl Strategy<Value = String> {
         .prop_map(|(not, members)| format!("[{not}{}]", String::from_iter(members)));
     prop_oneof![
         2 => odd_text(12),
-        3 => proptest::collection::vec(prop_oneof![odd_text(3), class], 0..4).prop_map(|parts| parts.concat()),
+        3 => proptest::collection::vec(prop_oneof![odd_text(3), class], 0..4)
+            .prop_map(|parts| parts.concat()),
     ]
 }
 

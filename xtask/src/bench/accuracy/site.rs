@@ -29,8 +29,8 @@ pub(super) fn sites(tool: &Path, subject: &Subject) -> Result<Vec<Site>> {
 }
 
 /// A site is a line `site FILE+OFFSET: INSTRUCTION (KIND), floor TIME`. Those before the first target are the
-/// interpreter's, and stand for all Python functions; the helper's stub is in the process only later, and the text
-/// says what to expect of it.
+/// interpreter's, and stand for all Python functions; the helper's stub is in the process only later, and the
+/// text says what to expect of it.
 fn parse(listing: &str, targets: usize) -> Option<Vec<Site>> {
     let mut sections = listing.split("\nline ");
     let interpreter = sections.next().and_then(|text| last_site(text).or_else(|| stub(text)));
@@ -65,14 +65,16 @@ mod tests {
         let listing = "process 7 (service): 2 functions at 2 probe sites\n\
             \nline 1: native:*/service:hot\n  read as native\n  hot (/a/service), entry symbol\n    \
             site /a/service+0x2595: nop dword [rax] (long nop), floor 580ns\n      remark\n\
-            \nline 2: usdt:*/service:p:n\n    site /a/service+0x9: nop (single step), floor 10.5us, semaphore at 0x1\n";
+            \nline 2: usdt:*/service:p:n\n    site /a/service+0x9: nop (single step), floor 10.5us, \
+            semaphore at 0x1\n";
         let site = |kind: &str, floor_ns| Site { kind: kind.into(), floor_ns };
         assert_eq!(parse(listing, 2), Some(vec![site("long nop", 580.0), site("single step", 10_500.0)]));
         assert_eq!(parse(listing, 3), None);
         let python = "process 8 (python3): 2 functions\n    site /p+0x1: push rbp (push), floor 616ns\n\
             \nline 1: py:*:f\n  f, entry perf-map\n\nline 2: py:*:g\n";
         assert_eq!(parse(python, 2), Some(vec![site("push", 616.0), site("push", 616.0)]));
-        let helper = "process 9 (python3): engine bpf\n  Python calls through the helper, if it can be loaded: a call \
+        let helper = "process 9 (python3): engine bpf\n  Python calls through the helper, if it can be \
+                      loaded: a call \
             of a matching function costs about 908ns, the smallest delay is about 981ns (measured here)\n\
             \nline 1: py:*:f\n  f, entry helper\n";
         assert_eq!(parse(helper, 1), Some(vec![site("stub", 981.0)]));

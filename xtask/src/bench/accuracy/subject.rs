@@ -37,7 +37,8 @@ impl Subject {
         self.functions.iter().map(|function| format!("{}\n", function.target)).collect()
     }
 
-    /// What a call of each function takes, in ns, as its caller measures it: medians over a span that begins now.
+    /// What a call of each function takes, in ns, as its caller measures it: medians over a span that begins
+    /// now.
     pub(super) fn medians(&mut self, span: Duration) -> Result<Vec<f64>> {
         self.service.ask("reset")?;
         thread::sleep(span);

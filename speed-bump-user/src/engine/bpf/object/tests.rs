@@ -9,8 +9,8 @@ use speed_bump_abi::maps;
 
 use super::OBJECT;
 
-/// `MAX_BPF_STACK` (include/linux/filter.h): what a program and all that it calls may use together. Since 6.13 some programs
-/// have more.
+/// `MAX_BPF_STACK` (include/linux/filter.h): what a program and all that it calls may use together. Since
+/// 6.13 some programs have more.
 const STACK_BYTES: i32 = 512;
 
 /// Opcodes (Documentation/bpf/standardization/instruction-set.rst).
@@ -18,7 +18,8 @@ const MOVE: u8 = 0xbf;
 const ADD_CONSTANT: u8 = 0x07;
 const CALL: u8 = 0x85;
 const LOAD_WIDE: u8 = 0x18;
-/// `BPF_PSEUDO_CALL` and `BPF_PSEUDO_FUNC` (include/uapi/linux/bpf.h): a call of a function of the object, and its address.
+/// `BPF_PSEUDO_CALL` and `BPF_PSEUDO_FUNC` (include/uapi/linux/bpf.h): a call of a function of the object,
+/// and its address.
 const PSEUDO_CALL: u8 = 1;
 const PSEUDO_FUNCTION: u8 = 4;
 const FRAME_POINTER: u8 = 10;
@@ -64,7 +65,8 @@ fn functions(program: &[bpf_insn]) -> BTreeMap<usize, (i32, BTreeSet<usize>)> {
     functions
 }
 
-/// The deepest stack from a function on, each frame rounded up as kernel/bpf/verifier.c does (`check_max_stack_depth`).
+/// The deepest stack from a function on, each frame rounded up as kernel/bpf/verifier.c does
+/// (`check_max_stack_depth`).
 fn depth(functions: &BTreeMap<usize, (i32, BTreeSet<usize>)>, at: usize) -> i32 {
     let (own, calls) = &functions[&at];
     let below = calls.iter().map(|called| depth(functions, *called)).max().unwrap_or(0);

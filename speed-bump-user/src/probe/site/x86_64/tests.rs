@@ -325,7 +325,9 @@ proptest! {
         base in prop_oneof![Just(ENTRY), Just(0), Just(u64::MAX - 100)],
         shadow_stack: bool,
         landing_pads in prop_oneof![
-            Just(LandingPads::InSymbols), Just(LandingPads::Anywhere), Just(LandingPads::Of(vec![0..8, ENTRY..ENTRY + 50])),
+            Just(LandingPads::InSymbols),
+            Just(LandingPads::Anywhere),
+            Just(LandingPads::Of(vec![0..8, ENTRY..ENTRY + 50])),
         ],
     ) {
         let symbols = symbols.into_iter().map(|(offset, size, fragment)| CodeSymbol {
@@ -337,7 +339,8 @@ proptest! {
             Err(SiteRefusal::OutsideCode(address)) => prop_assert_eq!(address.0, entry),
             Err(SiteRefusal::NoSite { .. }) => {}
             Ok(site) => {
-                // Decoded again, the plain way: no transfer of control before the site, all of it in the size.
+                // Decoded again, the plain way: no transfer of control before the site, all of it in the
+                // size.
                 let skip = usize::try_from(entry.wrapping_sub(base)).unwrap();
                 let mut decoder = Decoder::with_ip(64, &text.bytes[skip..], entry, DecoderOptions::NONE);
                 while decoder.ip() != site.address.0 {

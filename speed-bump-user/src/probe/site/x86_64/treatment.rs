@@ -1,9 +1,9 @@
 //! What the kernel does with one instruction under a uprobe: emulates it, steps over it, or refuses it.
 //!
 //! Source: `arch/x86/kernel/uprobes.c` as of the 6.18 cycle (`uprobe_init_insn`, `branch_setup_xol_ops`,
-//! `push_setup_xol_ops`, `can_optimize`), with `insn_is_nop` as proposed for `arch/x86/lib/insn-eval.c` in the same
-//! cycle; what it accepts and refuses was compared with a running 6.18. Where other versions are known to differ,
-//! the reading here is the one that is safe on both.
+//! `push_setup_xol_ops`, `can_optimize`), with `insn_is_nop` as proposed for `arch/x86/lib/insn-eval.c` in
+//! the same cycle; what it accepts and refuses was compared with a running 6.18. Where other versions are
+//! known to differ, the reading here is the one that is safe on both.
 
 use iced_x86::{Instruction, Mnemonic, Register};
 
@@ -126,7 +126,8 @@ impl<'a> Encoding<'a> {
             && self.prefixes.iter().any(|prefix| matches!(prefix, 0xf2 | 0xf3))
     }
 
-    /// A nop of the forms that kernels emulate: 90 without REP (which is `pause`), and, from 6.18 on, 0F 1F /0.
+    /// A nop of the forms that kernels emulate: 90 without REP (which is `pause`), and, from 6.18 on, 0F 1F
+    /// /0.
     fn is_nop(&self) -> bool {
         let rex = self.rex.unwrap_or(0);
         match (self.map, self.opcode) {

@@ -55,8 +55,8 @@ impl Block {
         Ok((handler != 0).then_some(SignalAnswer { handler, taken }))
     }
 
-    /// Says that none of the session's signals is on its way any more, and none will come: the helper gives them back when it
-    /// leaves.
+    /// Says that none of the session's signals is on its way any more, and none will come: the helper gives
+    /// them back when it leaves.
     ///
     /// # Errors
     /// The block is gone.

@@ -191,7 +191,8 @@ fn syntax_newer_than_the_grammar_costs_no_names() {
         "x = [*y for y in z]",
     ] {
         let text = format!(
-            "class A:\n  def f(self):\n    pass\n  {line}\n  def g(self): pass\nclass B:\n  def g(self): pass\n"
+            "class A:\n  def f(self):\n    pass\n  {line}\n  def g(self): pass\nclass B:\n  def g(self): \
+             pass\n"
         );
         let index = index(&text, 15);
         let first = i32::try_from(text.lines().count()).unwrap() - 2;

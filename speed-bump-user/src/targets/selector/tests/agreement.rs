@@ -76,7 +76,8 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// The targets of those lines that mean something: parts that are empty are refused, and words that look like options.
+/// The targets of those lines that mean something: parts that are empty are refused, and words that look like
+/// options.
 fn accepted(text: &str) -> Targets {
     let reading = Reading { is_elf: &|_| false, allow_empty: true };
     match Targets::parse("t.txt", text.as_bytes(), reading) {

@@ -106,7 +106,11 @@ fn errors_name_what_is_wrong() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 10_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// Whatever is in it: an error, or answers that are numbers of targets.
     #[test]
