@@ -23,8 +23,8 @@ pub enum Mounter {
 impl Mounter {
     /// Why there can be none here, if so.
     pub fn obstacle(self) -> Option<String> {
-        const TRIES: &str = "mount -t tmpfs t /mnt && mkdir /mnt/l /mnt/u /mnt/w /mnt/m && \
-                             mount -t overlay o -o lowerdir=/mnt/l,upperdir=/mnt/u,workdir=/mnt/w /mnt/m";
+        const TRIES: &str = "mount -t tmpfs t /tmp && cd /tmp && mkdir l u w m && \
+                             mount -t overlay o -o lowerdir=/tmp/l,upperdir=/tmp/u,workdir=/tmp/w m";
         let tried = match self.command(TRIES).output() {
             Ok(tried) => tried,
             Err(error) => return Some(format!("no unshare or setpriv (util-linux): {error}")),
