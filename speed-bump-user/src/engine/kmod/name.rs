@@ -11,7 +11,7 @@ pub const SYMBOL_BYTES: usize = 128;
 
 /// `PATH:SYMBOL`, within the limits of the module's commands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "String")]
 pub struct TargetName(String);
 
 /// Why the module cannot be told of a function.
@@ -87,6 +87,17 @@ impl TargetName {
     }
 }
 
+impl TryFrom<String> for TargetName {
+    type Error = NameError;
+
+    /// Takes what [`TargetName::as_str`] gave. The notes of other tools are read so, and what stands there is
+    /// written into commands.
+    fn try_from(name: String) -> Result<Self, NameError> {
+        let (path, symbol) = name.rsplit_once(':').unwrap_or((&name, ""));
+        Self::new(Path::new(path), symbol)
+    }
+}
+
 impl fmt::Display for TargetName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
@@ -121,6 +132,18 @@ mod tests {
         for (path, symbol) in wrong {
             assert!(matches!(new(path, symbol), Err(NameError::Unspeakable { .. })), "{path:?} {symbol:?}");
         }
+    }
+
+    #[test]
+    fn names_in_notes_are_held_to_the_same() {
+        let read = |text: &str| serde_json::from_str::<TargetName>(text);
+        let name = TargetName::new(Path::new("/bin/a:b"), "f").unwrap();
+        let written = serde_json::to_string(&name).unwrap();
+        assert_eq!((written.as_str(), read(&written).unwrap()), (r#""/bin/a:b:f""#, name));
+        for name in ["/a:f\n-*", "/a b:f", "a:f", "/a", "/a:", "", "/a:f\0"] {
+            assert!(read(&serde_json::to_string(name).unwrap()).is_err(), "{name:?}");
+        }
+        assert!(read("7").is_err());
     }
 
     proptest! {
