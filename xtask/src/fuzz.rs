@@ -43,6 +43,9 @@ pub(crate) struct Options {
     /// How many inputs each is given, however long that takes.
     #[arg(long, conflicts_with = "seconds")]
     runs: Option<u64>,
+    /// `address` looks at memory too; with `none`, which finds panics and hangs, it is up to ten times as fast.
+    #[arg(long, default_value = "address", value_parser = ["address", "none"])]
+    sanitizer: String,
 }
 
 /// Runs the targets one after another. Fails when one crashed, hung, or took too much memory; the others
@@ -54,7 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         bail!("there is no fuzz target {unknown}: there are {}", all.join(", "));
     }
     let cargo = Cargo::ensure()?;
-    shell::run(cargo.fuzz().arg("build"))?;
+    shell::run(cargo.fuzz().args(["build", "--sanitizer", &options.sanitizer]))?;
     let logs = places::target().join("fuzz");
     fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
     let mut failed = 0;
@@ -139,7 +142,10 @@ impl Cargo {
         let length = LENGTHS.iter().find(|(target, _)| *target == name).map_or(4096, |(_, length)| *length);
         let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = self.fuzz();
-        command.args(["run", name]).arg(corpus).args(Some(seeds).filter(|seeds| seeds.is_dir()));
+        command
+            .args(["run", "--sanitizer", &options.sanitizer, name])
+            .arg(corpus)
+            .args(Some(seeds).filter(|seeds| seeds.is_dir()));
         command.arg("--").arg(match options.runs {
             Some(runs) => format!("-runs={runs}"),
             None => format!("-max_total_time={}", options.seconds),

@@ -33,6 +33,22 @@ fn ids(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn the_kinds_of_a_file_are_those_of_its_targets() {
+    use TargetKind::{Native, Python, Usdt};
+    for (text, kinds) in [
+        ("*:f", &[Python][..]),
+        ("native:*:f", &[Native]),
+        ("usdt:*:p:n\n!native:*:g\n!*:f", &[Usdt]),
+        ("usdt:*:p:n\n*:f", &[Usdt, Python]),
+    ] {
+        let targets = parse(text).unwrap();
+        for kind in [Python, Native, Usdt] {
+            assert_eq!(targets.has_kind(kind), kinds.contains(&kind), "{text} {kind}");
+        }
+    }
+}
+
+#[test]
 fn a_file_is_read_in_its_order() {
     let text = "\u{feff}# the service\r\n\r\n  */db.py : Session.*  delay=1.5ms frequency=10 id=db \r\
                 !*:*.close\n/usr/bin/app:main 500\nusdt:*:python:gc__start";
