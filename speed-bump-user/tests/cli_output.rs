@@ -172,13 +172,15 @@ fn without_a_terminal_the_table_comes_once_and_plainly() {
         return skip!("{why}");
     }
     let (fixture, mut service) = start();
-    // Longer than the live table of a terminal takes to be drawn twice.
     let targets = "native:*/service:hot delay=50us id=mine\n";
-    let mut command = command(fixture.folder(), service.pid(), targets, &["--duration", "1200ms"]).unwrap();
-    let running = Running::start(&mut command).unwrap();
+    let mut command = command(fixture.folder(), service.pid(), targets, &[]).unwrap();
+    let mut running = Running::start(&mut command).unwrap();
     let probed = || Ok(!text::differences(service.pid(), fixture.program())?.is_empty());
     wait_until("the probe is there", probed).unwrap();
     service.ask("call hot 10").unwrap();
+    // Longer than the live table of a terminal takes to be drawn twice.
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+    running.signal(rustix::process::Signal::INT).unwrap();
     let run = running.finish(PATIENCE).unwrap();
     let lines: Vec<&str> = run.stderr.lines().collect();
     assert!(lines[0].trim_start().starts_with("calls  delayed  delivered"), "{}", run.stderr);
