@@ -229,13 +229,12 @@ pub(super) fn check_listing(
 
 /// Refuses files where programs lie that the kernel starts.
 fn check_place(path: &Path, started: &[(&'static str, PathBuf)]) -> Result<(), UpstreamRefusal> {
-    let below = |folder: &&str| path.starts_with(folder);
     // A process's own root has a system of its own, whose files may be the machine's.
     let inside = path.strip_prefix("/proc").ok().map(|rest| rest.components().skip(2).collect::<PathBuf>());
     if let Some(inside) = inside.filter(|_| path.components().any(|part| part.as_os_str() == "root")) {
         return check_place(&Path::new("/").join(inside), started);
     }
-    if SYSTEM.iter().any(below) && !path.starts_with(LOCAL) {
+    if SYSTEM.iter().any(|folder| path.starts_with(folder)) && !path.starts_with(LOCAL) {
         return Err(UpstreamRefusal::System { file: path.to_owned() });
     }
     // Its own libraries lie somewhere near: below /opt/NAME, say.
@@ -266,22 +265,27 @@ fn programs_that_the_kernel_starts() -> Vec<(&'static str, PathBuf)> {
     ];
     let mut found: Vec<_> = SETTINGS
         .into_iter()
-        .filter_map(|setting| Some((setting, program_of(&fs::read_to_string(setting).ok()?)?)))
+        .filter_map(|setting| Some((setting, program_of(setting, &fs::read_to_string(setting).ok()?)?)))
         .collect();
     // Control groups of version 1 have one for each kind.
     for entry in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
         let agent = fs::read_to_string(entry.path().join("release_agent")).ok();
-        found.extend(agent.and_then(|text| program_of(&text)).map(|program| ("release_agent", program)));
+        found.extend(
+            agent
+                .and_then(|text| program_of("release_agent", &text))
+                .map(|program| ("release_agent", program)),
+        );
     }
     found
 }
 
-/// The program of `|/path/to/handler %p` or `/sbin/modprobe`; `None` for `core` and nothing.
-fn program_of(setting: &str) -> Option<PathBuf> {
-    let command = setting.trim();
-    let program = command.strip_prefix('|').unwrap_or(command).split_ascii_whitespace().next()?;
-    let is_program = program.starts_with('/') && (command.starts_with('|') || !setting.contains('%'));
-    is_program.then(|| PathBuf::from(program))
+/// The program of `/sbin/modprobe`, or of `|/path/to/handler %p`; `None` where no program is named.
+/// `core_pattern` names one only behind a `|`, and otherwise a file for the core dump.
+fn program_of(setting: &str, text: &str) -> Option<PathBuf> {
+    let text = text.trim();
+    let command = if setting.ends_with("core_pattern") { text.strip_prefix('|')? } else { text };
+    let program = command.split_ascii_whitespace().next()?;
+    program.starts_with('/').then(|| PathBuf::from(program))
 }
 
 /// A process that maps the file and in which the search would find no end: one whose ancestors end at PID 0,
@@ -378,11 +382,13 @@ mod tests {
 
     #[test]
     fn settings_name_programs_or_none() {
-        assert_eq!(program_of("|/usr/share/apport/apport %p %s\n"), Some("/usr/share/apport/apport".into()));
-        assert_eq!(program_of("/sbin/modprobe\n"), Some("/sbin/modprobe".into()));
-        assert_eq!(program_of("core\n"), None);
-        assert_eq!(program_of("/var/crash/core.%p\n"), None);
-        assert_eq!(program_of("\n"), None);
+        let pattern = |text| program_of("/proc/sys/kernel/core_pattern", text);
+        assert_eq!(pattern("|/usr/share/apport/apport %p %s\n"), Some("/usr/share/apport/apport".into()));
+        assert_eq!(pattern("core\n"), None);
+        assert_eq!(pattern("/var/crash/core.%p\n"), None);
+        let other = |text| program_of("/proc/sys/kernel/modprobe", text);
+        assert_eq!(other("/sbin/modprobe\n"), Some("/sbin/modprobe".into()));
+        assert_eq!(other("\n"), None);
     }
 
     #[test]
