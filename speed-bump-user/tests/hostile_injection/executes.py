@@ -1,6 +1,6 @@
 """Executes a program as soon as its own interpreter has been opened so many times by somebody else.
 
-    executes.py PROGRAM TIMES     as nobody
+    executes.py PROGRAM TIMES SECONDS     as nobody; SECONDS are waited after the last opening
 """
 
 import ctypes
@@ -8,10 +8,11 @@ import os
 import struct
 import sys
 import threading
+import time
 
 IN_OPEN = 0x20
 
-program, times = sys.argv[1], int(sys.argv[2])
+program, times, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
@@ -39,4 +40,5 @@ while seen < times:
         length = 16 + struct.unpack_from("iIII", data)[3]
         data = data[length:]
         seen += 1
+time.sleep(pause)
 os.execv(program, [program])
