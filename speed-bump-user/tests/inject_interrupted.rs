@@ -156,7 +156,7 @@ const EXECUTING: &str = "\
 import os, sys, threading, time
 def execute():
     os.read(0, 1)
-    again = [sys.executable, '-c', sys.argv[1]]
+    again = [sys.executable, '-c', *sys.argv[1:]]
     os.execv(sys.executable, sys.orig_argv if hasattr(sys, 'orig_argv') else again)
 print('new', flush=True)
 threading.Thread(target=execute, daemon=True).start()
