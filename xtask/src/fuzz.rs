@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// How many inputs each is given, however long that takes.
     #[arg(long, conflicts_with = "seconds")]
     runs: Option<u64>,
-    /// `address` looks at memory too; with `none`, which finds panics and hangs, it is up to ten times as fast.
+    /// `address` looks at memory too; `none` finds panics and hangs, and is up to ten times as fast.
     #[arg(long, default_value = "address", value_parser = ["address", "none"])]
     sanitizer: String,
 }
