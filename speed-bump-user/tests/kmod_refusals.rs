@@ -80,12 +80,11 @@ fn upstreams_module_is_refused_unless_it_is_accepted_and_for_libc_even_then() {
     assert_eq!(written(), (String::new(), "0\n".to_owned()));
 
     let (code, said) = beside_upstream(folder.path(), service.pid(), HOT, &[ACCEPT, "--duration", "300ms"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("this is upstream's kernel module"), "{said}");
-    // It is told of the file by our descriptor.
+    // It is told of the file by our descriptor, and then told to forget it: plain files put no breakpoint in.
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("no breakpoint is in the process's memory"), "{said}");
     let (targets, _) = written();
-    assert!(targets.starts_with("+/proc/") && targets.contains("/fd/"), "{targets}");
-    assert!(targets.ends_with(&format!(":hot 1000 pid={}", service.pid())), "{targets}");
+    assert!(targets.contains("/proc/") && targets.contains("/fd/") && targets.contains(":hot"), "{targets}");
 }
 
 #[test]
