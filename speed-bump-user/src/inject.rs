@@ -38,7 +38,7 @@ use std::{
     ffi::CString,
     fs::File,
     io,
-    os::unix::fs::{FileExt as _, MetadataExt as _},
+    os::unix::fs::FileExt as _,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -134,8 +134,8 @@ pub fn inject(
     let residents = resident::find(process, &parsed, image)?;
     laps.lap("resident");
     let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
-    let ground = Planned { program, interpreters };
-    let work = || injection.run(&memory, ground, control, &limits);
+    let planned = Planned { program, interpreters };
+    let work = || injection.run(&memory, planned, control, &limits);
     // A thread of our own, since the kernel lets go of whatever it traced when it ends.
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
@@ -315,12 +315,12 @@ impl Injection<'_> {
         let handle = thread.call(Stage::Dlopen, dlopen.function, [path, dlopen.flags], limits.call)?;
         self.laps.lap("dlopen");
         let image = here.metadata().map_err(|source| self.system("examining the image", source))?;
-        let device = (libc::major(image.dev()), libc::minor(image.dev()));
+        let image = FileIdentity::by_stat(&image);
         let regions = self.process.regions()?;
         // The low half of a handle is not zero by chance but once in 2^28 times, and the mappings tell.
         let text = regions
             .iter()
-            .find(|region| region.executable && (region.device, region.inode) == (device, image.ino()))
+            .find(|region| region.executable && (region.device, region.inode) == (image.device, image.inode))
             .ok_or(InjectError::Refused { pid: self.pid() })?;
         tracing::debug!(handle, start = %text.start, "the helper is loaded");
         self.laps.lap("find mapping");

@@ -39,8 +39,7 @@ impl ProbeFile {
     pub fn new(file: File, path: PathBuf) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let id = FileId { device: metadata.dev(), inode: metadata.ino() };
-        let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
-        let identity = FileIdentity { device, inode: metadata.ino() };
+        let identity = FileIdentity::by_stat(&metadata);
         let attach_path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         Ok(Self { file, id, identity, path, elsewhere: None, attach_path })
     }

@@ -6,7 +6,7 @@
 
 use std::{
     ffi::OsStr,
-    fs::File,
+    fs::{File, Metadata},
     io,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
@@ -289,11 +289,15 @@ impl MappedFile {
 }
 
 impl FileIdentity {
+    /// As stat(2) numbers a file.
+    pub(crate) fn by_stat(metadata: &Metadata) -> Self {
+        let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
+        Self { device, inode: metadata.ino() }
+    }
+
     /// Whether an open file is the mapped one.
     fn is_of(self, file: &File) -> io::Result<bool> {
-        let metadata = file.metadata()?;
-        let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
-        if (Self { device, inode: metadata.ino() }) == self {
+        if Self::by_stat(&file.metadata()?) == self {
             return Ok(true);
         }
         // Where stat numbers files in another way than mappings do, compare like with like: map the file,
