@@ -4,8 +4,9 @@
 //! selector (what the loader compiled the targets to), the records of the functions that the helper found,
 //! an index to find them by, and their names. Offsets in it count from the start of the block.
 //!
-//! Both sides treat what the other wrote as untrusted: an offset or a length that does not fit is a fault, never
-//! an access. A forked child shares its parent's block, so whatever the helper adds to it is added with atomics.
+//! Both sides treat what the other wrote as untrusted: an offset or a length that does not fit is a fault,
+//! never an access. A forked child shares its parent's block, so whatever the helper adds to it is added with
+//! atomics.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -18,8 +19,8 @@ pub const VERSION: u32 = 3;
 pub const HEARTBEAT_EVERY_MS: u32 = 100;
 /// How often the helper looks at it, and at [`ControlBlock::command`].
 pub const LOOK_EVERY_MS: u32 = 200;
-/// How many looks in a row must find the same heartbeat before the helper takes the loader for dead. Counted in
-/// looks, not in time: on a machine that is held up, the helper is held up as well.
+/// How many looks in a row must find the same heartbeat before the helper takes the loader for dead. Counted
+/// in looks, not in time: on a machine that is held up, the helper is held up as well.
 pub const LOOKS_UNTIL_DEAD: u32 = 4;
 
 /// What the loader wants of the helper.
@@ -32,8 +33,8 @@ pub enum Command {
     Survey = 1,
     /// Undo everything, and end the thread.
     Leave = 2,
-    /// As [`Command::Run`], in a program that has not reached its first instruction yet: there is no thread until Python
-    /// is initialised, and calls are visible from that very moment on.
+    /// As [`Command::Run`], in a program that has not reached its first instruction yet: there is no thread
+    /// until Python is initialised, and calls are visible from that very moment on.
     RunFromStart = 3,
     /// Handle the signals of [`ControlBlock::signals`], and nothing else: the program need not have a Python.
     HandleSignals = 4,
@@ -108,15 +109,16 @@ pub mod notice {
     pub const NAME_UNSURE: u32 = 16;
     /// The loader's heartbeat stopped.
     pub const LOADER_GONE: u32 = 32;
-    /// A thread came near the end of its C stack. While it was there, calls were not visible (in any thread on 3.11).
+    /// A thread came near the end of its C stack. While it was there, calls were not visible (in any thread
+    /// on 3.11).
     pub const STACK_SHORT: u32 = 64;
 }
 
 /// How many signals a session can use, each for one delay.
 pub const SIGNALS: usize = 16;
 
-/// `SIGURG`, on all architectures that the tool runs on (include/uapi/asm-generic/signal.h): unlike real-time signals, nothing
-/// comes of it where it has no handler (any more).
+/// `SIGURG`, on all architectures that the tool runs on (include/uapi/asm-generic/signal.h): unlike real-time
+/// signals, nothing comes of it where it has no handler (any more).
 pub const HARMLESS_SIGNAL: u32 = 23;
 
 /// A signal, and what the helper does on it.
@@ -163,8 +165,9 @@ pub struct ControlBlock {
     pub stub_form: AtomicU32,
     /// Bytes of the whole block.
     pub size: AtomicU64,
-    /// Where the selector of [`ControlBlock::generation`] is. The loader may change these three in a live session: first the
-    /// bytes (in a place that the last selector does not use), then offset and length, then the generation.
+    /// Where the selector of [`ControlBlock::generation`] is. The loader may change these three in a live
+    /// session: first the bytes (in a place that the last selector does not use), then offset and length,
+    /// then the generation.
     pub selector_offset: AtomicU64,
     /// Its length in bytes.
     pub selector_length: AtomicU64,
@@ -209,12 +212,15 @@ pub struct ControlBlock {
     /// Written by the helper: NUL-padded UTF-8.
     pub failure_text: FailureText,
 
-    /// What the session's signals mean. In use while the command is not [`Command::Leave`]: then a spin in flight ends.
+    /// What the session's signals mean. In use while the command is not [`Command::Leave`]: then a spin in
+    /// flight ends.
     pub signals: [SignalSlot; SIGNALS],
-    /// Written by the helper: the address of its signal handler, when it has looked at all of [`ControlBlock::signals`].
+    /// Written by the helper: the address of its signal handler, when it has looked at all of
+    /// [`ControlBlock::signals`].
     pub handler: AtomicU64,
-    /// 1: no signal of the session is on its way, and none will be sent: the helper gives them back when it leaves. As long as it
-    /// is 0 its handlers stay, since a signal without one ends the process; but for [`HARMLESS_SIGNAL`].
+    /// 1: no signal of the session is on its way, and none will be sent: the helper gives them back when it
+    /// leaves. As long as it is 0 its handlers stay, since a signal without one ends the process; but for
+    /// [`HARMLESS_SIGNAL`].
     pub signals_over: AtomicU32,
     /// Reserved, 0.
     pub reserved: AtomicU32,
@@ -233,8 +239,8 @@ impl Default for FailureText {
 
 /// One function that the helper found and the selector selected.
 ///
-/// Its number is its position. A function is known by target, file, qualified name and line; code objects that agree
-/// in these share a record.
+/// Its number is its position. A function is known by target, file, qualified name and line; code objects
+/// that agree in these share a record.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct FunctionRecord {
@@ -274,7 +280,7 @@ pub mod python_entry {
     pub const FILE: usize = 3;
     /// Line (`u32`).
     pub const LINE: usize = 4;
-    /// How long the helper took from hearing of the call to this probe, in ticks of the processor's counter (`u32`: the TSC,
-    /// `cntvct_el0`).
+    /// How long the helper took from hearing of the call to this probe, in ticks of the processor's counter
+    /// (`u32`: the TSC, `cntvct_el0`).
     pub const TICKS: usize = 5;
 }

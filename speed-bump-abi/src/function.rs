@@ -26,11 +26,13 @@ pub struct FunctionStats {
     pub requested_ns: u64,
     /// Sum of the delays as they were, in ns.
     pub delivered_ns: u64,
-    /// Not a sum: what the [`Telltale`](crate::Telltale) said after the last spins, in ns, by [`running_median`](crate::policy::running_median).
-    /// 0 before the first.
+    /// Not a sum: what the [`Telltale`](crate::Telltale) said after the last spins, in ns, by
+    /// [`running_median`](crate::policy::running_median). 0 before the first.
     pub telltale_ns: u64,
     /// Calls that should have been delayed by a signal and were not, as it could not be sent safely.
     pub missed: u64,
+    /// Not a sum: when the last delay ended, in ns of `CLOCK_MONOTONIC`. 0 before the first.
+    pub ended_ns: u64,
 }
 
 /// A trampoline of CPython's perf support (3.12+): one per code object and process.

@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(size_of::<SiteArguments>(), 6 * 4 + 3 * size_of::<ArgumentSpec>());
         assert_eq!(offset_of!(SiteArguments, arguments), 24);
         assert_eq!(size_of::<FunctionEntry>(), 4);
-        assert_eq!(size_of::<FunctionStats>(), 6 * 8);
+        assert_eq!(size_of::<FunctionStats>(), 7 * 8);
         assert_eq!(size_of::<Handshake>(), 2 * 8);
         assert_eq!(size_of::<Telltale>(), 16 * 64);
         assert_eq!(size_of::<TrampolineKey>(), 2 * 8);
@@ -93,6 +93,19 @@ mod tests {
         {
             assert_eq!(coldness.more_ns(took), more, "{took}");
         }
+    }
+
+    #[test]
+    fn caches_get_no_colder_than_the_time_allows() {
+        let line = [ColdSegment { length_ns: 50, factor: 40 * Coldness::ONE }; 3];
+        let coldness = Coldness { warm_ns: 100, reserved: 0, segments: line };
+        let after_gap = |gap_ns| coldness.more_after_gap_ns(200, gap_ns);
+        assert_eq!([0, 127, 128, 12_800].map(after_gap), [0, 0, 1, 100]);
+        assert_eq!([512_000, 600_000, u64::MAX].map(after_gap), [4_000; 3]);
+        assert_eq!(coldness.more_after_gap_ns(100, u64::MAX), 0);
+        let after_spin = |spin_ns| coldness.more_after_spin_ns(200, spin_ns);
+        assert_eq!([0, 255, 256, 1_024_000, u64::MAX].map(after_spin), [0, 0, 1, 4_000, 4_000]);
+        assert_eq!(coldness.more_after_spin_ns(100, u64::MAX), 0);
     }
 
     #[test]

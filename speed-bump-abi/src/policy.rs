@@ -13,12 +13,12 @@ pub struct Control {
     pub stop: u64,
 }
 
-/// How a trap that finds the caches cold is told from a warm one, and what it costs more; one line for the way in
-/// and one for the way back.
+/// How a trap that finds the caches cold is told from a warm one, and what it costs more; one line for the
+/// way in and one for the way back.
 ///
 /// Nearly all of that is spent outside the BPF program's own clock readings. But what the program itself does
-/// suffers from the same cold caches: what it takes longer than in a warm trap tells what the trap costs more around
-/// the program, by a line of few segments. On the way in that are its look-ups; on the way back, the
+/// suffers from the same cold caches: what it takes longer than in a warm trap tells what the trap costs more
+/// around the program, by a line of few segments. On the way in that are its look-ups; on the way back, the
 /// [`Telltale`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -50,6 +50,13 @@ impl Coldness {
     pub const WAYS: usize = 2;
     /// A factor of 1.
     pub const ONE: u32 = 256;
+    /// The way in is taken to cost more than a warm one by at most one part in so many of the time that the
+    /// caches had to cool down. Measured: one in 70 to 130 after 80 us of sleep, less after longer ones. The
+    /// least of that, since an interrupt in that time spoils some calls, which are too short then.
+    pub const GAP_PARTS: u64 = 128;
+    /// The way back costs more than a warm one by at most one part in so many of the spin. Measured: 300 and
+    /// more.
+    pub const SPIN_PARTS: u64 = 256;
     /// Pieces of the line.
     pub const SEGMENTS: usize = 3;
 
@@ -65,10 +72,30 @@ impl Coldness {
         }
         more / Self::ONE as u64
     }
+
+    /// The same for the way in, where `gap_ns` have passed since the last delay of the function on this processor
+    /// ended.
+    ///
+    /// Whatever ran meanwhile needed time to take the caches. An interrupt of a few microseconds slows the
+    /// look-ups down as a long sleep does, and leaves most of the way to the program warm.
+    #[inline(always)]
+    pub fn more_after_gap_ns(&self, took_ns: u64, gap_ns: u64) -> u64 {
+        if took_ns <= self.warm_ns as u64 {
+            return 0;
+        }
+        self.more_ns(took_ns).min(gap_ns / Self::GAP_PARTS)
+    }
+
+    /// The same for the way back, after a spin of `spin_ns`.
+    #[inline(always)]
+    pub fn more_after_spin_ns(&self, took_ns: u64, spin_ns: u64) -> u64 {
+        self.more_ns(took_ns).min(spin_ns / Self::SPIN_PARTS)
+    }
 }
 
-/// Memory that the program walks before a spin, which leaves it in the nearest cache, and again after it: what the second
-/// walk takes tells how much of that cache the spin has cost, to whoever shares it. All zeros.
+/// Memory that the program walks before a spin, which leaves it in the nearest cache, and again after it:
+/// what the second walk takes tells how much of that cache the spin has cost, to whoever shares it. All
+/// zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Telltale {
@@ -81,7 +108,8 @@ impl Telltale {
     pub const LINES: usize = 16;
     /// Words of a cache line.
     pub const WORDS: usize = 8;
-    /// From one line to the next that is walked, modulo [`Telltale::LINES`]: prime to it, and no prefetcher's step.
+    /// From one line to the next that is walked, modulo [`Telltale::LINES`]: prime to it, and no prefetcher's
+    /// step.
     pub const STEP: usize = 7;
 }
 
@@ -108,15 +136,17 @@ pub struct Policy {
     pub frequency: u64,
     /// The signal on which the helper spins, 1 to 64; 0: the program spins.
     pub signal: u32,
-    /// Where the helper cannot be sent its signal: 1, the program spins; 0, the call is not delayed, and counted as missed.
+    /// Where the helper cannot be sent its signal: 1, the program spins; 0, the call is not delayed, and
+    /// counted as missed.
     pub or_spin: u32,
     /// What delivering the signal and returning from its handler take, in ns.
     pub signal_ns: u64,
 }
 
 impl Policy {
-    /// What the program spins of a delay that the helper is signalled for, in ns: long enough to make up for what the site and
-    /// the signal cost, whatever that is, and too short to hold anything up. The helper spins the rest.
+    /// What the program spins of a delay that the helper is signalled for, in ns: long enough to make up for
+    /// what the site and the signal cost, whatever that is, and too short to hold anything up. The helper
+    /// spins the rest.
     pub const PROGRAMS_SHARE_NS: u64 = 25_000;
 
     /// What the helper spins of a delay.
@@ -128,8 +158,8 @@ impl Policy {
 
 /// A process whose helper has answered that it handles the signals of the session.
 ///
-/// The program sends a signal only if this is the very process, and the kernel has this handler for the signal at that
-/// moment: an exec, or a program that takes the signal for itself, ends that by itself.
+/// The program sends a signal only if this is the very process, and the kernel has this handler for the
+/// signal at that moment: an exec, or a program that takes the signal for itself, ends that by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Handshake {

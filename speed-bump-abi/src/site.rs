@@ -58,18 +58,19 @@ impl ArgumentSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct SiteArguments {
-    /// Index into [`FUNCTIONS`](crate::maps::FUNCTIONS); meaningless where the call names the function. At the helper's
-    /// stub: the first of the process's indices, to which the function's number is added.
+    /// Index into [`FUNCTIONS`](crate::maps::FUNCTIONS); meaningless where the call names the function. At
+    /// the helper's stub: the first of the process's indices, to which the function's number is added.
     pub function: u32,
     /// What a trigger costs the caller outside the BPF program's own clock readings, in ns; subtracted
     /// from every delay.
     pub overhead_ns: u32,
     /// Bytes between the stack pointer at the site and the function's return address.
     pub stack_delta: u32,
-    /// At the helper's stub: how many indices the process has from `function` on. A call that names a number beyond
-    /// them is not counted. Else 0.
+    /// At the helper's stub: how many indices the process has from `function` on. A call that names a number
+    /// beyond them is not counted. Else 0.
     pub functions: u32,
-    /// At the helper's stub: how many ns pass in [`SiteArguments::TICKS`] of the processor's counter; 0 where that is not known.
+    /// At the helper's stub: how many ns pass in [`SiteArguments::TICKS`] of the processor's counter; 0 where
+    /// that is not known.
     pub tick_ns: u32,
     /// Reserved, 0.
     pub reserved: u32,

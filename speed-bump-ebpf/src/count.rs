@@ -2,8 +2,8 @@
 //!
 //! A BPF program at a uprobe may be preempted, and another task may then run the same program on the same
 //! CPU: a plain `+=` on a per-CPU value would lose counts. One atomic addition on a line that no other CPU
-//! writes costs a few nanoseconds and is exact. (`AtomicU64` offers no `fetch_add` on the BPF target, which has no
-//! compare-and-swap in its baseline; the intrinsic compiles to the one instruction.)
+//! writes costs a few nanoseconds and is exact. (`AtomicU64` offers no `fetch_add` on the BPF target, which
+//! has no compare-and-swap in its baseline; the intrinsic compiles to the one instruction.)
 
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 

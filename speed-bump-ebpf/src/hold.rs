@@ -1,10 +1,12 @@
 //! Holding a process that has just executed a program until the loader traces it.
 //!
-//! The kernel comes to `sched_process_exec` when the new image is complete and no lock is held, and goes on from there to the stop
-//! that a tracer may have asked for at an exec. So a process that is seized meanwhile stands still before its first instruction.
+//! The kernel comes to `sched_process_exec` when the new image is complete and no lock is held, and goes on
+//! from there to the stop that a tracer may have asked for at an exec. So a process that is seized meanwhile
+//! stands still before its first instruction.
 //!
-//! The hold is a spin with a limit, and not a stop: it ends by itself, whatever becomes of the loader. Nothing else runs on the
-//! processor until then, not even the loader; so only a few processes are held at once.
+//! The hold is a spin with a limit, and not a stop: it ends by itself, whatever becomes of the loader.
+//! Nothing else runs on the processor until then, not even the loader; so only a few processes are held at
+//! once.
 
 use core::ffi::c_void;
 
@@ -35,7 +37,8 @@ struct Hold {
     deadline_ns: u64,
 }
 
-/// Tells of the exec, and holds the calling process until it is traced. One that is traced already is its tracer's.
+/// Tells of the exec, and holds the calling process until it is traced. One that is traced already is its
+/// tracer's.
 #[inline(always)]
 pub fn until_traced(event: Event) {
     // SAFETY: a constant of this object; the loader may have replaced its value.

@@ -1,11 +1,12 @@
 //! Keeping the variables of a call on the stack of the task that makes it.
 //!
-//! Since 6.13 the kernel may give a program of this type a stack of its own, one for each processor, where its frame takes 64 bytes
-//! or more (kernel/bpf/verifier.c, `bpf_enable_priv_stack`): it takes such programs for ones that never run twice at once on a
-//! processor. That holds for kprobes. But a program at a uprobe can be preempted, the sooner the longer it spins, by a task that then
-//! runs the same program: each goes on with the other's variables, pointers included. (Seen on 7.2: calls of one function
-//! were counted as delays of another.) The kernel leaves a program alone that has a tail call, wherever it is: it looks for
-//! the instruction, before it drops what can never be reached.
+//! Since 6.13 the kernel may give a program of this type a stack of its own, one for each processor, where
+//! its frame takes 64 bytes or more (kernel/bpf/verifier.c, `bpf_enable_priv_stack`): it takes such programs
+//! for ones that never run twice at once on a processor. That holds for kprobes. But a program at a uprobe
+//! can be preempted, the sooner the longer it spins, by a task that then runs the same program: each goes on
+//! with the other's variables, pointers included. (Seen on 7.2: calls of one function were counted as delays
+//! of another.) The kernel leaves a program alone that has a tail call, wherever it is: it looks for the
+//! instruction, before it drops what can never be reached.
 
 use aya_ebpf::{macros::map, maps::ProgramArray, programs::ProbeContext};
 
@@ -16,7 +17,8 @@ static NEVER: u32 = 0;
 #[map]
 static NO_PROGRAMS: ProgramArray = ProgramArray::with_max_entries(1, 0);
 
-/// Has the kernel run the calling program on the task's stack. Does nothing when it runs, and costs no instruction.
+/// Has the kernel run the calling program on the task's stack. Does nothing when it runs, and costs no
+/// instruction.
 #[inline(always)]
 pub fn insist(context: &ProbeContext) {
     // SAFETY: a constant of this object.

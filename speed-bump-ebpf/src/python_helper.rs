@@ -1,8 +1,9 @@
-//! The stub of the helper in a Python process: the registers name function and target, and say how long the helper took.
+//! The stub of the helper in a Python process: the registers name function and target, and say how long the
+//! helper took.
 //!
 //! The helper gave the function its number, and the process could call the stub with any other: the number is
-//! held against the process's own range, and the target against the policies there are. A function is counted and
-//! delayed from its first call on, before the loader has heard of it.
+//! held against the process's own range, and the target against the policies there are. A function is counted
+//! and delayed from its first call on, before the loader has heard of it.
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
 

@@ -1,8 +1,9 @@
 //! The engine `signal`: has the helper spin, in user mode, on a signal to the calling thread.
 //!
-//! A real-time signal without a handler ends a process. So what is asked is not what the loader was told some time ago, but what the
-//! kernel would do at this moment: the signal goes out only if its handler is the helper's and the thread does not block it. It is
-//! delivered on the way back from the trap, before the function's first instruction.
+//! A real-time signal without a handler ends a process. So what is asked is not what the loader was told some
+//! time ago, but what the kernel would do at this moment: the signal goes out only if its handler is the
+//! helper's and the thread does not block it. It is delivered on the way back from the trap, before the
+//! function's first instruction.
 
 use aya_ebpf::helpers::{
     bpf_get_current_pid_tgid, bpf_get_current_task, bpf_probe_read_kernel, generated::bpf_send_signal_thread,
@@ -23,7 +24,8 @@ static TASK_BLOCKED_OFFSET: u32 = 0;
 /// Offset of `task_struct.sighand`.
 #[unsafe(no_mangle)]
 static TASK_SIGHAND_OFFSET: u32 = 0;
-/// Offset of `sighand_struct.action`: an array of `k_sigaction`, each of which begins with the handler's address.
+/// Offset of `sighand_struct.action`: an array of `k_sigaction`, each of which begins with the handler's
+/// address.
 #[unsafe(no_mangle)]
 static SIGHAND_ACTION_OFFSET: u32 = 0;
 /// Bytes of a `k_sigaction`.

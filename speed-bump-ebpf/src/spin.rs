@@ -1,8 +1,9 @@
 //! The engine `bpf`: spin until a time, inside the program.
 //!
 //! `bpf_loop` (kernel 5.17) calls back at most 2^23 times, about 0.2 s of clock readings; an outer loop
-//! around it reaches the longest delay. Older kernels take loops that they can walk through to the end before they load the
-//! program: those reach what the program spins of a delay that the helper is signalled for, and no more.
+//! around it reaches the longest delay. Older kernels take loops that they can walk through to the end before
+//! they load the program: those reach what the program spins of a delay that the helper is signalled for, and
+//! no more.
 
 use core::ffi::c_void;
 
@@ -22,10 +23,11 @@ pub trait Spin {
 /// As long as is asked for.
 pub struct Looping;
 
-/// For [`Policy::PROGRAMS_SHARE_NS`](speed_bump_abi::Policy::PROGRAMS_SHARE_NS) at least, wherever a clock reading takes 7 ns or more.
+/// For [`Policy::PROGRAMS_SHARE_NS`](speed_bump_abi::Policy::PROGRAMS_SHARE_NS) at least, wherever a clock
+/// reading takes 7 ns or more.
 ///
-/// The verifier walks through each turn of a loop. So most of the time passes in turns of several readings, whose own length tells
-/// when another one would be too long.
+/// The verifier walks through each turn of a loop. So most of the time passes in turns of several readings,
+/// whose own length tells when another one would be too long.
 pub struct Bounded;
 
 /// Turns of eight readings each, and of one.

@@ -1,21 +1,21 @@
 //! How cold the way back to the function is going to be.
 //!
-//! While the program spins, whoever shares the core's caches takes what the kernel needs afterwards: the way back
-//! takes 0.1 to 0.4 us longer after 100 us, and 1 us and more after 1 ms, more or less from one second to the next. When
-//! the program sees signs of that, it is too late to make up for it in the same call. What the last calls of the
-//! function saw stands for it.
+//! While the program spins, whoever shares the core's caches takes what the kernel needs afterwards: the way
+//! back takes 0.1 to 0.4 us longer after 100 us, and 1 us and more after 1 ms, more or less from one second
+//! to the next. When the program sees signs of that, it is too late to make up for it in the same call. What
+//! the last calls of the function saw stands for it.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use speed_bump_abi::{Coldness, FunctionStats, Telltale, policy::running_median};
 
 use crate::maps::{COLDNESS, TELLTALE};
 
-/// What the way back costs more than a warm one, as far as the last calls tell, in ns.
+/// What the way back costs more than a warm one after a spin of `spin_ns`, as far as the last calls tell, in ns.
 #[inline(always)]
-pub fn more_ns(stats: *const FunctionStats) -> u64 {
+pub fn more_ns(stats: *const FunctionStats, spin_ns: u64) -> u64 {
     // SAFETY: `stats` points to a live per-CPU map value; any value of it will do.
     let last_ns = unsafe { (&raw const (*stats).telltale_ns).read_volatile() };
-    COLDNESS.get(Coldness::WAY_BACK).map_or(0, |coldness| coldness.more_ns(last_ns))
+    COLDNESS.get(Coldness::WAY_BACK).map_or(0, |coldness| coldness.more_after_spin_ns(last_ns, spin_ns))
 }
 
 /// Walks the memory from line to line, each load waiting for the one before.
@@ -36,8 +36,8 @@ pub fn observe(stats: *mut FunctionStats, ended_ns: u64) {
     walk();
     // SAFETY: the helper has no preconditions.
     let took_ns = unsafe { bpf_ktime_get_ns() } - ended_ns;
-    // SAFETY: `stats` points to a live per-CPU map value. A task that preempted this one may do the same: one of the two
-    // values stays, and either will do.
+    // SAFETY: `stats` points to a live per-CPU map value. A task that preempted this one may do the same: one
+    // of the two values stays, and either will do.
     unsafe {
         let median_ns = &raw mut (*stats).telltale_ns;
         median_ns.write_volatile(running_median(median_ns.read_volatile(), took_ns));

@@ -20,9 +20,9 @@ pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_
 
 /// The same where the call itself says which target selected the function.
 ///
-/// `entered_ns` is the first clock reading of the program and `overhead_ns` what the trap costs around
-/// the program: the delay counts from `entered_ns` and is shortened by `overhead_ns`, so that the caller
-/// loses what was asked for. `lookups_only` says that nothing but look-ups in arrays lies between that reading and
+/// `entered_ns` is the first clock reading of the program and `overhead_ns` what the trap costs around the
+/// program: the delay counts from `entered_ns` and is shortened by `overhead_ns`, so that the caller loses
+/// what was asked for. `lookups_only` says that nothing but look-ups in arrays lies between that reading and
 /// this call, as where coldness was measured.
 #[inline(always)]
 pub fn visit_for<S: Spin>(function: u32, target: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
@@ -53,10 +53,12 @@ pub fn visit_for<S: Spin>(function: u32, target: u32, overhead_ns: u32, entered_
     if lookups_only && let Some(coldness) = COLDNESS.get(Coldness::WAY_IN) {
         // SAFETY: the helper has no preconditions.
         now_ns = unsafe { bpf_ktime_get_ns() };
-        overhead_ns += coldness.more_ns(now_ns - entered_ns);
+        // SAFETY: `stats` points to a live per-CPU map value; any value of it will do.
+        let ended_ns = unsafe { (&raw const (*stats).ended_ns).read_volatile() };
+        overhead_ns += coldness.more_after_gap_ns(now_ns - entered_ns, entered_ns.saturating_sub(ended_ns));
     }
-    overhead_ns += telltale::more_ns(stats);
     let mut helpers_ns = if policy.signal == 0 { 0 } else { Policy::helpers_share_ns(delay_ns) };
+    overhead_ns += telltale::more_ns(stats, delay_ns - helpers_ns);
     if helpers_ns != 0 {
         if signal::may_send(policy.signal) {
             overhead_ns += policy.signal_ns;
@@ -80,11 +82,14 @@ pub fn visit_for<S: Spin>(function: u32, target: u32, overhead_ns: u32, entered_
         count::add(&raw mut (*stats).delayed, 1);
         count::add(&raw mut (*stats).requested_ns, delay_ns);
         count::add(&raw mut (*stats).delivered_ns, spent_ns + overhead_ns + helpers_ns);
+        if spent_ns + helpers_ns != 0 {
+            (&raw mut (*stats).ended_ns).write_volatile(entered_ns + spent_ns + helpers_ns);
+        }
     }
 }
 
-/// Spins so long, counted from `entered_ns` on and less the overhead; what has passed since then. A function of its own in BPF
-/// too, which is there once.
+/// Spins so long, counted from `entered_ns` on and less the overhead; what has passed since then. A function
+/// of its own in BPF too, which is there once.
 #[inline(never)]
 fn spin_for<S: Spin>(
     stats: *mut FunctionStats,

@@ -51,6 +51,7 @@ impl Bench {
         for (group, (pause, calls)) in groups.iter_mut().zip(PAUSES).rev() {
             *group = self.group(site, stub, pause, calls)?;
         }
+        tracing::debug!("way in: {groups:?}");
         Ok(line(groups))
     }
 

@@ -73,9 +73,9 @@ struct Groups {
 }
 
 impl Groups {
-    /// For calls of microseconds. A timer tick spoils one in some hundred, in both directions: the program
-    /// takes the call after it for colder than it is. So the median of a group stands for a call.
-    const SHORT: Self = Self { count: 20, size: 101 };
+    /// For calls of microseconds. The program takes one in a thousand, after an interrupt, for colder than it
+    /// is. So the median of a few stands for a call.
+    const SHORT: Self = Self { count: 400, size: 5 };
     /// For calls of milliseconds, which the scheduler spoils many of: each stands for itself.
     const LONG: Self = Self { count: 60, size: 1 };
 
