@@ -73,8 +73,8 @@ impl Coldness {
         more / Self::ONE as u64
     }
 
-    /// The same for the way in, where `gap_ns` have passed since the last delay of the function on this processor
-    /// ended.
+    /// The same for the way in, where `gap_ns` have passed since the last delay of the function on this
+    /// processor ended.
     ///
     /// Whatever ran meanwhile needed time to take the caches. An interrupt of a few microseconds slows the
     /// look-ups down as a long sleep does, and leaves most of the way to the program warm.

@@ -10,7 +10,7 @@ use speed_bump_abi::{Coldness, FunctionStats, Telltale, policy::running_median};
 
 use crate::maps::{COLDNESS, TELLTALE};
 
-/// What the way back costs more than a warm one after a spin of `spin_ns`, as far as the last calls tell, in ns.
+/// What the way back costs more than a warm one after a spin of `spin_ns`, as the last calls tell, in ns.
 #[inline(always)]
 pub fn more_ns(stats: *const FunctionStats, spin_ns: u64) -> u64 {
     // SAFETY: `stats` points to a live per-CPU map value; any value of it will do.
