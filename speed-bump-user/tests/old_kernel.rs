@@ -54,7 +54,7 @@ fn long_delays_of_native_functions_are_the_helpers() {
         Attached::start(service.pid(), "native:*/program:worked\n", &flags)
     };
     let mut subject = Subject { service: &mut service, function: "worked", attach };
-    let measured = subject.long(2_000_000).unwrap();
+    let measured = subject.long(10_000_000).unwrap();
     measured.assert_exact("a long delay");
     let target = measured.ended.target(0);
     assert_eq!((&target["missed"], &target["engine"]), (&0.into(), &"signal".into()), "{target}");

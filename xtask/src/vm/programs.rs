@@ -46,7 +46,7 @@ pub(super) struct Program {
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes
 /// seconds here. What tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 15] = [
+pub(super) const PROGRAMS: [Program; 16] = [
     Program {
         name: "native_functions",
         tests: &[
@@ -95,6 +95,14 @@ pub(super) const PROGRAMS: [Program; 15] = [
             "what_overlayfs_has_copied_since_it_was_mapped_is_counted",
             "files_that_nothing_leads_to_are_named",
             "children_of_a_program_that_is_copied_later_are_counted_once",
+        ],
+        engine: Engine::Bpf,
+    },
+    Program {
+        name: "hostile_injection",
+        tests: &[
+            "no_file_is_overwritten_that_a_thread_puts_in_place_of_the_memory_file",
+            "a_service_near_its_memory_limit_lives_on_without_the_helper",
         ],
         engine: Engine::Bpf,
     },
