@@ -107,6 +107,8 @@ mod tests {
             ("_ZN2ns1CC1Ev", &["ns::C::C()", "ns::C::C"]),
             ("_ZN2ns1CD0Ev", &["ns::C::~C()", "ns::C::~C"]),
             ("_ZN2ns1CixEm", &["ns::C::operator[](unsigned long)", "ns::C::operator[]"]),
+            // As long as the hash of a Rust name, which has hexadecimal digits.
+            ("_ZN1a17hzzzzzzzzzzzzzzzzEv", &["a::hzzzzzzzzzzzzzzzz()", "a::hzzzzzzzzzzzzzzzz"]),
         ] {
             assert_eq!(forms(mangled), expected, "{mangled}");
         }
@@ -119,8 +121,8 @@ mod tests {
                 "_ZN4core3fmt5write17h0123456789abcdefE",
                 &["core::fmt::write", "core::fmt::write::h0123456789abcdef"][..],
             ),
-            // A component that looks like the beginning of a hash.
-            ("_ZN3w177h5write17h0123456789abcdefE", &["w17::h5write", "w17::h5write::h0123456789abcdef"]),
+            // Components that look like the beginning of a hash, and like one that goes on.
+            ("_ZN4a17h5write17h0123456789abcdefE", &["a17h::write", "a17h::write::h0123456789abcdef"]),
             ("_RNvCs4fqI2P2rA04_7mycrate3foo", &["mycrate::foo", "mycrate[317d481089b8c8fe]::foo"]),
         ] {
             assert_eq!(forms(mangled), expected, "{mangled}");
@@ -145,6 +147,22 @@ mod tests {
             assert!(form.len() <= DEMANGLED_LIMIT);
         }
         assert_eq!(forms(&format!("_Z{}{}", MANGLED_LIMIT, "x".repeat(MANGLED_LIMIT))), [""; 0]);
+    }
+
+    #[test]
+    fn names_and_forms_are_bounded_to_the_byte() {
+        let name = |length| format!("_Z{length}{}v", "x".repeat(length));
+        let longest = MANGLED_LIMIT - "_Z32760v".len();
+        assert_eq!(name(longest).len(), MANGLED_LIMIT);
+        assert_eq!(forms(&name(longest)).len(), 2);
+        assert_eq!(forms(&name(longest + 1)), [""; 0]);
+
+        let mut out = Bounded(String::new());
+        assert!(out.write_str(&"x".repeat(DEMANGLED_LIMIT + 1)).is_err());
+        assert!(out.write_str(&"x".repeat(DEMANGLED_LIMIT - 1)).is_ok());
+        assert!(out.write_str("xx").is_err());
+        assert!(out.write_str("x").is_ok());
+        assert_eq!(out.0.len(), DEMANGLED_LIMIT);
     }
 
     #[test]

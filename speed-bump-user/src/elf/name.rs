@@ -240,6 +240,22 @@ mod tests {
     }
 
     #[test]
+    fn underscores_count_against_a_name_but_for_those_of_a_mangling() {
+        use {Binding::*, TableKind::*};
+        for (best, other) in [
+            ("a_much_longer_name", "_f"),
+            ("_f", "__f"),
+            ("_Z1fv", "a_longer_name"),
+            ("_RNvC1a1f", "a_longer_name"),
+            ("f", "_Z1fv"),
+        ] {
+            let names = [other, best].map(|text| name(text, None, Global, Symbols));
+            let names = FunctionNames::new(names.into()).unwrap();
+            assert_eq!(names.canonical().as_str(), best);
+        }
+    }
+
+    #[test]
     fn a_version_found_late_is_kept() {
         use {Binding::*, TableKind::*};
         // The strong unversioned name sorts before the weak versioned one.

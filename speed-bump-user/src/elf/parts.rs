@@ -142,3 +142,6 @@ impl ElfFile {
         Ok(name.and_then(|name| std::str::from_utf8(name).ok()).map(str::to_owned))
     }
 }
+
+#[cfg(test)]
+mod tests;

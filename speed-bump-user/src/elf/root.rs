@@ -49,6 +49,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_root_is_a_directory() {
+        assert!(Root::open(Path::new("/proc/self/root")).is_ok());
+        let file = Root::open(Path::new("/proc/self/exe"));
+        assert_eq!(file.map(drop).map_err(|error| error.kind()), Err(io::ErrorKind::NotADirectory));
+    }
+
+    #[test]
     fn a_device_is_not_opened() {
         let opened = open_regular(Path::new("/dev/null"));
         assert!(matches!(opened, Err(OpenError::Special("character device"))), "{opened:?}");

@@ -178,6 +178,8 @@ mod tests {
         assert_eq!(segments.code_offset_of(VirtualAddress(0x20_15b0 + 0x1c0)), None);
         assert_eq!(segments.offset_of(VirtualAddress(0x20_37b0 + 0x30)), None);
         assert!(segments.containing(VirtualAddress(0x20_37b0 + 0x30)).is_some());
+        assert!(segments.containing(VirtualAddress(0x20_37b0 + 0x12f)).is_some());
+        assert!(segments.containing(VirtualAddress(0x20_37b0 + 0x130)).is_none());
         assert_eq!(segments.address_of(FileOffset(0x7e0)), None);
     }
 

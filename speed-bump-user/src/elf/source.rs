@@ -102,3 +102,41 @@ impl ReadCacheOps for Reader<'_> {
         self.fill(buffer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn what_may_be_read_follows_what_is_on_disk() {
+        let bytes = |count: usize| Source::Bytes(vec![0; count].into()).sizes().unwrap();
+        assert_eq!(bytes(5), (5, ALWAYS_READ));
+        assert_eq!(bytes(3 << 20), (3 << 20, 24 << 20));
+        // A file of holes alone has nothing on disk, like one of a file system that does not say.
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 40).unwrap();
+        assert_eq!(Source::File(file).sizes().unwrap(), (1 << 40, 512 << 20));
+    }
+
+    #[test]
+    fn a_reader_goes_on_where_it_was() {
+        let source = Source::Bytes((*b"0123456789").into());
+        let failure = Rc::new(Cell::new(None));
+        let mut reader = Reader { source: &source, length: 10, position: 0, failure: Rc::clone(&failure) };
+        let mut part = [0; 4];
+        let mut read = |reader: &mut Reader<'_>| {
+            let count = reader.read(&mut part).unwrap();
+            part[..count].to_vec()
+        };
+        assert_eq!(read(&mut reader), b"0123");
+        assert_eq!(read(&mut reader), b"4567");
+        assert_eq!(read(&mut reader), b"89");
+        assert_eq!(read(&mut reader), b"");
+        assert_eq!(reader.seek(3), Ok(3));
+        assert_eq!(read(&mut reader), b"3456");
+        assert_eq!(reader.read_exact(&mut [0; 4]), Err(()));
+        assert_eq!(failure.take().unwrap().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -435,3 +435,6 @@ impl<'d> Note<'d> {
         Some((Self { owner, kind: word(8), description }, rest))
     }
 }
+
+#[cfg(test)]
+mod tests;

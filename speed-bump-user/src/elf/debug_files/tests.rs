@@ -18,9 +18,16 @@ struct Split {
 
 impl Split {
     fn new(options: &str) -> Self {
+        Self::padded(options, 0)
+    }
+
+    /// With so many bytes more at the end of the debug file.
+    fn padded(options: &str, padding: u64) -> Self {
         let fixture = Fixture::new();
         fixture.compile("program.c", PROGRAM, options);
         fixture.run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
+        let debug = fs::OpenOptions::new().write(true).open(fixture.path("program.debug")).unwrap();
+        debug.set_len(debug.metadata().unwrap().len() + padding).unwrap();
         fixture.run("strip", &["program"]);
         fixture.run("objcopy", &["--add-gnu-debuglink=program.debug", "program"]);
         fs::create_dir_all(fixture.path("root/opt/app")).unwrap();
@@ -126,10 +133,45 @@ fn links_are_bare_names() {
         data.extend(7_u32.to_le_bytes());
         DebugLink::parse(&data).map(|link| (link.name, link.checksum))
     };
-    assert_eq!(link(b"a.debug"), Some(("a.debug".to_owned(), 7)));
+    for name in ["a.debug", "ab.debug", "abc.debug", "abcd.debug"] {
+        assert_eq!(link(name.as_bytes()), Some((name.to_owned(), 7)));
+    }
     for name in [&b""[..], b".", b"..", b"../a", b"/etc/a", b"\xff"] {
         assert_eq!(link(name), None);
     }
     assert!(DebugLink::parse(b"a.debug").is_none());
     assert!(DebugLink::parse(b"a.debug\0\x01\x02").is_none());
+}
+
+#[test]
+fn a_debug_file_that_cannot_be_opened_is_told() {
+    let split = Split::new("-O1 -Wl,--build-id=sha1");
+    let place = build_id_path(&split.elf.build_id().unwrap().unwrap()).unwrap();
+    let installed = split.install(place.to_str().unwrap());
+    fs::remove_file(&installed).unwrap();
+    // A link to itself.
+    symlink(installed.file_name().unwrap(), &installed).unwrap();
+    let warnings = split.functions().warnings().join("\n");
+    assert!(warnings.contains("cannot be opened"), "{warnings}");
+}
+
+#[test]
+fn a_checksum_is_that_of_the_whole_file() {
+    // More than is read at once.
+    let split = Split::padded("-O1 -Wl,--build-id=none", 300_000);
+    let installed = split.install("/opt/app/program.debug");
+    assert!(split.knows_local());
+    // More than is read at all; nothing of it is on the disk.
+    fs::OpenOptions::new().write(true).open(installed).unwrap().set_len(CHECKED_LIMIT + 1).unwrap();
+    let warnings = split.functions().warnings().join("\n");
+    assert!(warnings.contains(&format!("more than the {CHECKED_LIMIT} that are read")), "{warnings}");
+}
+
+#[test]
+fn build_ids_of_a_sensible_length_have_a_place() {
+    let place = build_id_path(&[0xab, 0x01, 0xff]);
+    assert_eq!(place, Some("/usr/lib/debug/.build-id/ab/01ff.debug".into()));
+    for (length, has_place) in [(0, false), (1, false), (2, true), (64, true), (65, false)] {
+        assert_eq!(build_id_path(&vec![7; length]).is_some(), has_place, "{length}");
+    }
 }

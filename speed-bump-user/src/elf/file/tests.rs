@@ -52,7 +52,65 @@ fn other_files_are_refused_with_their_reason() {
     assert!(matches!(with(18, elf::EM_RISCV as u8), E::WrongMachine { found: elf::EM_RISCV, .. }));
     assert!(matches!(with(16, elf::ET_CORE as u8), E::NotLoadable("a core dump")));
     let object = fixture.compile("object.c", PROGRAM, "-c");
-    assert!(matches!(ElfFile::open(&object).unwrap_err().kind, E::NotLoadable(_)));
+    let object = ElfFile::open(&object).unwrap_err().kind;
+    assert!(matches!(object, E::NotLoadable("an object file or kernel module")));
+    // Types and machines have two bytes.
+    assert!(matches!(with(17, 0xfe), E::NotLoadable("an ELF file of unknown type")));
+    let wrong = u16::from(program[18]) | 0x100;
+    assert!(matches!(with(19, 1), E::WrongMachine { found, .. } if found == wrong));
+    // One that is supported, and not this one.
+    let other = if cfg!(target_arch = "x86_64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
+    assert!(matches!(with(18, other as u8), E::WrongMachine { found, .. } if found == other));
+}
+
+#[test]
+fn a_file_for_another_machine_is_told_from_this_machine() {
+    let wrong = |host| ElfErrorKind::WrongMachine { found: elf::EM_RISCV, host }.to_string();
+    let message = "is for machine 0xf3 (EM_*), this machine is";
+    assert_eq!(wrong(Some(Machine::X86_64)), format!("{message} x86-64"));
+    assert_eq!(wrong(Some(Machine::Aarch64)), format!("{message} aarch64"));
+    assert_eq!(wrong(None), format!("{message} not supported"));
+}
+
+#[test]
+fn a_header_alone_is_a_file_without_anything() {
+    let fixture = Fixture::new();
+    let program = fs::read(fixture.compile("program.c", PROGRAM, "")).unwrap();
+    let mut header = without_sections(program[..64].to_vec());
+    // No program headers, wherever they are said to be.
+    header[32..40].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+    header[56..58].fill(0);
+    let functions = ElfFile::from_bytes(header.clone(), "header").unwrap().functions().unwrap();
+    assert!(functions.functions().is_empty() && functions.refused().is_empty());
+    // Section headers whose number is in the first of them, which is not there.
+    header[40..48].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+    assert!(matches!(refusal(&header), ElfErrorKind::Truncated { what: "section header table", .. }));
+}
+
+#[test]
+fn a_loadable_segment_that_is_cut_is_refused() {
+    let fixture = Fixture::new();
+    let bytes = without_sections(fs::read(fixture.compile("program.c", PROGRAM, "")).unwrap());
+    let file = ElfFile::from_bytes(bytes.clone(), "bare").unwrap();
+    let end = file.segments().iter().map(|segment| segment.offset.0 + segment.file_size).max().unwrap();
+    let end = usize::try_from(end).unwrap();
+    assert!(ElfFile::from_bytes(&bytes[..end], "whole").is_ok());
+    let cut = refusal(&bytes[..end - 1]);
+    assert!(matches!(cut, ElfErrorKind::Truncated { what: "loadable segment", .. }), "{cut}");
+}
+
+#[test]
+fn tables_have_a_limit_each_and_one_together() {
+    use ElfErrorKind as E;
+    let fixture = Fixture::new();
+    let file = ElfFile::open(&fixture.compile("program.c", PROGRAM, "")).unwrap();
+    let cache = file.cache();
+    let check = |size, limit| cache.check_size(&file, size, limit, "table").map_err(|error| error.kind);
+    assert!(check(10, 10).is_ok());
+    assert!(matches!(check(11, 10), Err(E::TooLarge { what: "table", size: 11, limit: 10 })));
+    assert!(check(file.room - 10, u64::MAX).is_ok(), "what was refused does not count");
+    assert!(check(0, 10).is_ok());
+    assert!(matches!(check(2, 10), Err(E::Sparse { what: "table", .. })));
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+mod limits;
+
 use super::*;
 use crate::elf::{
     file::tests::without_sections,
@@ -136,10 +138,12 @@ fn import_stubs_are_refused() {
     let path = fixture.compile("stubs.c", PROGRAM, "-no-pie -fno-pie -Wl,-z,lazy");
     // As linkers do that name their stubs.
     let stub = "--add-symbol=stub=.plt:0,function,global";
+    let label = "--add-symbol=label=.plt:0,global";
     let plain = "--add-symbol=plain=.text:0,function,global";
-    fixture.run("objcopy", &[stub, plain, "stubs"]);
+    fixture.run("objcopy", &[stub, label, plain, "stubs"]);
     let functions = ElfFile::open(&path).unwrap().functions().unwrap();
     assert_eq!(refusal(&functions, "stub"), Some(Refusal::Plt));
+    assert_eq!(refusal(&functions, "label"), Some(Refusal::Plt));
     assert!(function(&functions, "stub").is_none());
     assert!(function(&functions, "plain").is_some());
 }
@@ -327,5 +331,21 @@ fn cold_parts_are_recognised_by_name() {
     }
     for name in ["f", "cold", ".cold", "f.part.0", "f.colder", "fcold", "f.cold.x", "f.constprop.0", "7"] {
         assert!(!is_cold_part(name.as_bytes()), "{name}");
+    }
+}
+
+#[test]
+fn names_are_as_visible_as_their_symbols() {
+    let fixture = Fixture::new();
+    let elf = ElfFile::open(&fixture.compile("program.c", PROGRAM, "")).unwrap();
+    let functions = elf.functions().unwrap();
+    for (name, binding) in [
+        ("local", Binding::Local),
+        ("weak", Binding::Weak),
+        ("weak_alias", Binding::Weak),
+        ("marked", Binding::Global),
+    ] {
+        let mut names = functions.functions().iter().flat_map(|function| function.names.iter());
+        assert_eq!(names.find(|symbol| symbol.as_str() == name).unwrap().binding(), binding, "{name}");
     }
 }

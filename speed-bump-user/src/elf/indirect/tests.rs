@@ -147,19 +147,23 @@ fn a_librarys_choice_is_found_through_its_callers() {
 #[test]
 fn before_the_first_call_there_is_no_answer() {
     let fixture = Fixture::new();
-    let library = CHOSEN.replace("chosen(x) + ", "");
-    fixture.compile("libchosen.c", &library, "-shared -fPIC -o libchosen.so");
     let source = MAIN.replace("argc < 2", "argc >= 2");
-    let path = fixture.compile("lazy.c", &source, "-Wl,-z,lazy -L. -lchosen -Wl,-rpath,$ORIGIN");
-    let running = Running::start(&path);
-    let process = Process::of(&running.0.id().to_string());
-    let home = process.position("libchosen");
-    let functions = process.files[home].1.functions().unwrap();
-    assert_eq!(process.resolve(&functions, home, "chosen"), None);
-    // The importing program refuses the name, too.
-    let program = process.files[process.position("lazy")].1.functions().unwrap();
-    let refused = program.refused().iter().find(|symbol| symbol.name.as_str() == "chosen");
-    assert_eq!(refused.map(|symbol| symbol.refusal), Some(Refusal::Imported));
+    // Without a caller inside of the library, and with one, whose slot then points at a stub of the library.
+    for (name, library) in [("without.c", CHOSEN.replace("chosen(x) + ", "")), ("with.c", CHOSEN.to_owned())]
+    {
+        fixture.compile("libchosen.c", &library, "-shared -fPIC -Wl,-z,lazy -o libchosen.so");
+        let path = fixture.compile(name, &source, "-Wl,-z,lazy -L. -lchosen -Wl,-rpath,$ORIGIN");
+        let running = Running::start(&path);
+        let process = Process::of(&running.0.id().to_string());
+        let home = process.position("libchosen");
+        let functions = process.files[home].1.functions().unwrap();
+        assert_eq!(process.resolve(&functions, home, "chosen"), None, "{name}");
+        // The importing program refuses the name, too.
+        let stem = name.trim_end_matches(".c");
+        let program = process.files[process.position(&format!("/{stem}"))].1.functions().unwrap();
+        let refused = program.refused().iter().find(|symbol| symbol.name.as_str() == "chosen");
+        assert_eq!(refused.map(|symbol| symbol.refusal), Some(Refusal::Imported));
+    }
 }
 
 #[test]
@@ -196,4 +200,51 @@ fn our_own_libc_agrees_with_the_dynamic_loader() {
         }
     }
     assert!(found >= 5, "only {found} of {} IFUNCs were resolved", functions.indirect().len());
+}
+
+#[test]
+fn a_choice_is_that_of_the_version_that_is_called() {
+    let fixture = Fixture::new();
+    fs::write(
+        fixture.path("library.map"),
+        "V1 { global: chosen; call; implementation; local: *; }; V2 { global: chosen; } V1;\n",
+    )
+    .unwrap();
+    let library = r#"
+        static int one(int x) { return x + 1; }
+        static int two(int x) { return x + 2; }
+        static int (*resolve_old(void))(int) { return one; }
+        static int (*resolve_new(void))(int) { return two; }
+        int chosen_old(int) __attribute__((ifunc("resolve_old")));
+        int chosen_new(int) __attribute__((ifunc("resolve_new")));
+        int call(int x) { return x; }
+        int (*implementation(void))(int) { return two; }
+        __asm__(".symver chosen_old, chosen@V1\n.symver chosen_new, chosen@@V2");
+    "#;
+    fixture.compile(
+        "libchosen.c",
+        library,
+        "-shared -fPIC -Wl,--version-script=library.map -o libchosen.so",
+    );
+    let path = fixture.compile("program.c", MAIN, "-L. -lchosen -Wl,-rpath,$ORIGIN");
+    let running = Running::start(&path);
+    let process = Process::of(&running.0.id().to_string());
+    let home = process.position("libchosen");
+    let functions = process.files[home].1.functions().unwrap();
+    assert_eq!(process.resolve(&functions, home, "chosen@@V2"), Some(VirtualAddress(running.1[0])));
+    assert_eq!(process.resolve(&functions, home, "chosen@V1"), None, "nobody calls it");
+}
+
+#[test]
+fn another_librarys_function_of_the_same_name_is_no_choice() {
+    let fixture = Fixture::new();
+    let library = CHOSEN.replace("chosen(x) + ", "");
+    fixture.compile("libchosen.c", &library, "-shared -fPIC -o libchosen.so");
+    fixture.compile("libfirst.c", "int chosen(int x) { return x; }", "-shared -fPIC -o libfirst.so");
+    let path = fixture.compile("program.c", MAIN, "-L. -lfirst -lchosen -Wl,-rpath,$ORIGIN");
+    let running = Running::start(&path);
+    let process = Process::of(&running.0.id().to_string());
+    let home = process.position("libchosen");
+    let functions = process.files[home].1.functions().unwrap();
+    assert_eq!(process.resolve(&functions, home, "chosen"), None);
 }

@@ -191,6 +191,8 @@ fn arguments_are_split_where_they_begin() {
     };
     assert_eq!(texts(""), [""; 0]);
     assert_eq!(texts("8@x0 -4@[sp, 12] 8@5"), ["8@x0", "-4@[sp, 12]", "8@5"]);
+    assert_eq!(texts(&"8@x0 ".repeat(ARGUMENTS_LIMIT)).len(), ARGUMENTS_LIMIT);
+    assert_eq!(texts(&"8@x0 ".repeat(ARGUMENTS_LIMIT + 1)).len(), ARGUMENTS_LIMIT);
     let argument = &parse_arguments(Machine::Aarch64, "8@x0")[0];
     assert_eq!(argument.spec, Err(ArgumentError::Machine("aarch64")));
 }
@@ -264,4 +266,38 @@ fn installed_files_have_the_probes_that_readelf_lists() {
     ours.sort();
     expected.sort();
     assert_eq!(ours, expected);
+}
+
+#[test]
+fn what_follows_the_last_note_is_padding_or_is_refused() {
+    let fixture = Fixture::new();
+    let path = fixture.compile("program.c", PROBES, "-O1");
+    fixture.run("objcopy", &["--dump-section", ".note.stapsdt=notes", "program"]);
+    let notes = fs::read(fixture.path("notes")).unwrap();
+    let with = |more: &[u8]| {
+        fs::write(fixture.path("more"), [&notes, more].concat()).unwrap();
+        fixture.run("objcopy", &["--update-section", ".note.stapsdt=more", "program"]);
+        let found = ElfFile::open(&path).unwrap().usdt_probes().unwrap();
+        assert_eq!(found.probes.len(), 2);
+        found.refused.iter().map(|refused| refused.reason).collect::<Vec<_>>()
+    };
+    assert_eq!(with(&[0; 8]), []);
+    assert_eq!(with(&[0, 0, 0, 1]), [LocationRefusal::Malformed]);
+}
+
+#[test]
+fn a_probes_names_have_a_longest_length() {
+    let fixture = Fixture::new();
+    for (provider, name, refused) in
+        [(NAME_BYTES, 1, 0), (1, NAME_BYTES, 0), (NAME_BYTES + 1, 1, 1), (1, NAME_BYTES + 1, 1)]
+    {
+        let source = PROBES
+            .replace(r#"\"app\""#, &format!(r#"\"{}\""#, "p".repeat(provider)))
+            .replace(r#"NOTE("plain""#, &format!(r#"NOTE("{}""#, "n".repeat(name)))
+            .replace(r#"NOTE("request""#, r#"NOTE("r""#);
+        let found = ElfFile::open(&fixture.compile("long.c", &source, "-O1")).unwrap().usdt_probes().unwrap();
+        // All three have the provider.
+        let expected = if provider > NAME_BYTES { 3 } else { refused };
+        assert_eq!(found.refused.len(), expected, "{provider} {name}");
+    }
 }
