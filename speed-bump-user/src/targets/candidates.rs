@@ -215,6 +215,7 @@ impl<'c> Best<'c> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use super::Gauge;
     use crate::targets::{Reading, Targets};
 
     fn nearest(line: &str, candidates: &[(&str, &str)], limit: usize) -> Vec<String> {
@@ -289,6 +290,64 @@ mod tests {
         assert_eq!(nearest("native:*:other_name", &candidates, 3)[0], "/l/lib.so:Other_Name");
         assert_eq!(nearest("native:*:ns::some_funktion_nam_77777*", &candidates, 5).len(), 5);
         assert!(nearest("native:*:other_name", &candidates, 0).is_empty());
+    }
+
+    #[test]
+    fn a_pattern_without_letters_proposes_nothing_elsewhere() {
+        // Any name in any module would do.
+        assert!(nearest("native:libmodule:*", &[("/usr/bin/app", "f")], 10).is_empty());
+        assert!(nearest("native:*:malloc", &[("/usr/bin/app", "f")], 10).is_empty());
+        let candidates = [("/usr/bin/app", "malloc"), ("/l/libm.so.6", "cos")];
+        assert_eq!(
+            nearest("native:*/libm.so.6:malloc", &candidates, 10),
+            ["/usr/bin/app:malloc", "/l/libm.so.6:cos"]
+        );
+        // A path is not compared with dotted names.
+        assert!(nearest("x/llama:*", &[("/site-packages/y/llama.py", "g")], 10).is_empty());
+    }
+
+    #[test]
+    fn the_distances_of_module_and_name_are_added() {
+        let candidates = [("libmod", "fanctian"), ("xlibmodx", "afunctionb")];
+        assert_eq!(
+            nearest("native:libmod:function", &candidates, 2),
+            ["xlibmodx:afunctionb", "libmod:fanctian"]
+        );
+        let candidates = [("/l", "functian"), ("/l", "a_much_longer_function")];
+        assert_eq!(
+            nearest("native:*:function", &candidates, 2),
+            ["/l:a_much_longer_function", "/l:functian"]
+        );
+    }
+
+    #[test]
+    fn letters_are_added_dropped_and_replaced_for_one_each() {
+        for (pattern, text, far) in [
+            ("abcdefghi", "abcdefghi", Some(0)),
+            ("abcdefghi", "xabcdefghi", Some(1)),
+            ("abcdefghi", "abcdefghj", Some(2)),
+            ("abcdefghi", "abcdefghij?", Some(1)),
+            ("abcdefghi", "defghi", Some(4)),
+            ("abcdefghi", "efghi", None),
+            ("*abcdefghi", "zabcdefghj", Some(2)),
+            ("abc*fghi", "abcdefgh", Some(2)),
+            // A character more or less where any one matches.
+            ("abc?efghi", "abcefghi", Some(2)),
+            ("abc?efghi", "abcxyefghi", Some(2)),
+            ("cbc", "bc", Some(2)),
+        ] {
+            let gauge = Gauge::new(pattern).unwrap();
+            assert_eq!(gauge.of(text, &mut { usize::MAX }), far, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn letters_are_compared_as_long_as_the_budget_lasts() {
+        let gauge = Gauge::new("abcdefghi").unwrap();
+        let mut budget = 9 * 10;
+        assert_eq!(gauge.of("abcdefxxhi", &mut budget), Some(3));
+        assert_eq!(budget, 0);
+        assert_eq!(gauge.of("abcdefghx", &mut budget), None);
     }
 
     #[test]

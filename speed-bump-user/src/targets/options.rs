@@ -164,6 +164,7 @@ mod tests {
             "#f",
             "100",
             "a=b",
+            "f a.b=c",
             "[x y]",
         ] {
             assert_eq!(read(name).unwrap(), (name, Options::default()));

@@ -314,6 +314,49 @@ mod tests {
         assert!(map.is_entry(0x70) && !map.is_entry(0x71));
     }
 
+    /// A file that has any code that it is asked for.
+    #[derive(Debug)]
+    struct Endless;
+
+    impl ReadCode for Endless {
+        fn read_code(&self, _: VirtualAddress, buffer: &mut [u8]) -> usize {
+            buffer.len()
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_file_end_with_their_segment_too() {
+        let map = CodeMap::in_file(&Endless, [0x1000..0x1010, 0x2000..0x2010], [], LandingPads::InSymbols);
+        for (address, most, length) in
+            [(0x1000, 4, 4), (0x1008, 9, 8), (0x200f, 9, 1), (0x1010, 9, 0), (0xfff, 9, 0)]
+        {
+            assert_eq!(map.bytes_at(address, most).len(), length, "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn so_many_symbols_overlap_and_no_more() {
+        const LIMIT: u64 = OVERLAPS_LIMIT as u64;
+        let overlap = |symbols: Vec<CodeSymbol>, range| {
+            CodeMap::new([], symbols, LandingPads::InSymbols).overlap(&range)
+        };
+        // From 0x1000 on, one a byte, each up to 0x9_0000; and one before them that ends there.
+        let before = |count| (0..count).map(|n| symbol(0x1000 + n, 0x9_0000 - 0x1000 - n));
+        let first = [symbol(0x10, 0x9_0000 - 0x10 - 1)];
+        assert_eq!(overlap(before(LIMIT).collect(), 0x8_0000..0x8_0001), 0x1000..0x9_0000);
+        assert_eq!(overlap(before(LIMIT + 1).collect(), 0x8_0000..0x8_0001), 0..u64::MAX);
+        assert_eq!(overlap(first.into_iter().chain(before(LIMIT)).collect(), 0x8_0000..0x8_0001), 0..u64::MAX);
+        // What ends where the lowest of them begins does not count.
+        let touching = [symbol(0x10, 0x1000 - 0x10)].into_iter().chain(before(LIMIT));
+        assert_eq!(overlap(touching.collect(), 0x8_0000..0x8_0001), 0x1000..0x9_0000);
+
+        // Behind: all begin within the range, after others that do not overlap it.
+        let aside = (0..10).map(|n| symbol(n, 1));
+        let behind = |count| aside.clone().chain((0..count).map(|n| symbol(0x1000 + n, 2))).collect();
+        assert_eq!(overlap(behind(LIMIT), 0x1000..0x9000), 0x1000..0x9000);
+        assert_eq!(overlap(behind(LIMIT + 1), 0x1000..0x9000), 0..u64::MAX);
+    }
+
     #[test]
     fn handlers_hide_landing_pads_of_their_function_alone() {
         let hides = |pads: LandingPads, range| CodeMap::new([], [], pads).hides_landing_pads(&range);

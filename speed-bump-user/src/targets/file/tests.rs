@@ -259,6 +259,12 @@ fn files_that_cannot_be_read_are_named() {
 
     std::fs::write(&path, "*:f\n").unwrap();
     assert_eq!(load(&path).unwrap().len(), 1);
+    // The longest file is read: it has one line, which is too long.
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(MAX_FILE_BYTES).unwrap();
+    assert!(matches!(load(&path).unwrap_err(), TargetsError::Lines(_)));
+    file.set_len(MAX_FILE_BYTES + 1).unwrap();
+    assert!(matches!(load(&path).unwrap_err(), TargetsError::TooLarge { .. }));
     let error = load(Path::new("/dev/zero")).unwrap_err();
     assert!(matches!(&error, TargetsError::TooLarge { .. }), "{error}");
 }
@@ -317,5 +323,20 @@ proptest! {
             prop_assert_eq!(target.provider.is_some(), target.kind == TargetKind::Usdt);
             prop_assert!(!target.module.as_str().is_empty() && !target.name.as_str().is_empty());
         }
+    }
+}
+
+#[test]
+fn kinds_and_how_they_were_found_have_names() {
+    for (line, kind, reason) in [
+        ("py:*:f", "py", "as written"),
+        ("/usr/bin/app:f", "native", "its module is an ELF file"),
+        ("*.so:f", "native", "its module is named like a shared object"),
+        ("*:f", "py", "no kind written, and its module names no ELF file"),
+        ("usdt:*:p:f", "usdt", "as written"),
+    ] {
+        let targets = Targets::parse("t.txt", line.as_bytes(), reading()).unwrap();
+        let target = targets.iter().next().unwrap().1;
+        assert_eq!((target.kind.to_string(), target.kind_reason.to_string()), (kind.into(), reason.into()));
     }
 }

@@ -19,6 +19,14 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 #[test]
+fn patterns_are_equal_when_their_texts_are() {
+    let pattern = |text| Pattern::new(text).unwrap();
+    assert_eq!(pattern("a*"), pattern("a*"));
+    assert_ne!(pattern("a*"), pattern("b*"));
+    assert_ne!(pattern("a*"), pattern("a**"), "though both match the same");
+}
+
+#[test]
 fn wildcards_cross_separators_and_lines() {
     for (pattern, text) in [
         ("*", ""),

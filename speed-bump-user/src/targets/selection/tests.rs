@@ -113,6 +113,9 @@ fn an_exclusion_excludes_only_what_a_target_selects() {
     assert_eq!(targets.python_in("/a.py").select("g"), selection(None, &[], None));
     assert!(!targets.python_in("/a.py").is_empty());
     assert!(targets.python_in("/b.py").is_empty());
+    let targets = self::targets("native:/bin/app:f\nusdt:/bin/app:p:f\n");
+    assert!(!targets.native_in("/bin/app").is_empty() && !targets.usdt_in("/bin/app").is_empty());
+    assert!(targets.native_in("/bin/other").is_empty() && targets.usdt_in("/bin/other").is_empty());
 }
 
 #[test]

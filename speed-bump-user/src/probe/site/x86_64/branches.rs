@@ -14,7 +14,7 @@ use crate::{
 pub(super) const LONGEST_FUNCTION: u64 = 4 << 20;
 
 /// Bytes of all moved pieces together that are searched; those of the largest libraries are half of it.
-const FRAGMENTS_LIMIT: u64 = 64 << 20;
+pub(super) const FRAGMENTS_LIMIT: u64 = 64 << 20;
 /// Branches in them.
 const BRANCHES_LIMIT: usize = 4 << 20;
 

@@ -1,7 +1,10 @@
 //! Where a search ends, to the byte and to the instruction.
 
 use super::*;
-use crate::probe::site::x86_64::branches::{LONGEST_FUNCTION, OUTSIDE_LIMIT};
+use crate::probe::site::x86_64::{
+    LINE_LIMIT,
+    branches::{FRAGMENTS_LIMIT, LONGEST_FUNCTION, OUTSIDE_LIMIT},
+};
 
 #[test]
 fn a_symbol_right_behind_an_instruction_leaves_it_on_the_line() {
@@ -138,5 +141,22 @@ fn an_address_of_the_line_that_is_loaded_may_be_jumped_to() {
     ] {
         // mov; M: nop; what loads; ret
         assert_eq!(excluded(&Text::new(&format!("89 f8 90 {load} c3")), 2), found, "{why}");
+    }
+}
+
+#[test]
+fn the_line_is_as_long_however_long_its_instructions_are() {
+    // nops of 15 bytes
+    let longest = format!("{} 90 ", "66 ".repeat(14));
+    let analysis = Text::new(&longest.repeat(LINE_LIMIT + 1)).analyse();
+    assert_eq!((analysis.candidates.len(), analysis.end), (LINE_LIMIT, LineEnd::Limit));
+}
+
+#[test]
+fn moved_pieces_are_searched_up_to_a_size_together() {
+    // mov; nop; ret | f.cold: ret
+    for (size, doubt) in [(FRAGMENTS_LIMIT, None), (FRAGMENTS_LIMIT + 1, Some(Doubt::TooMuchCode))] {
+        let text = Text::new("89 f8 90 c3 c3").size(4).symbol(4, size, true);
+        assert_eq!(excluded(&text, 2), doubt.map(Exclusion::Unproven), "{size}");
     }
 }
