@@ -135,3 +135,17 @@ pub(crate) fn places(steps: Steps<'_>) -> impl Iterator<Item = CharSet<'_>> {
         one.into_iter().chain(literal.chars().map(CharSet::Char))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_stars_in_a_row_are_no_program() {
+        let shape = Shape { least: 1, tail: 2, tail_chars: 1 };
+        assert_eq!(check(&[op::ANY_CHAR, op::ANY_TEXT]), Some(Shape { tail_chars: 0, ..shape }));
+        assert_eq!(check(&[op::ANY_TEXT, op::ANY_CHAR]), Some(Shape { tail: 1, ..shape }));
+        assert_eq!(check(&[op::ANY_TEXT, op::ANY_TEXT]), None);
+        assert!(check(&[op::ANY_TEXT, op::ANY_CHAR, op::ANY_TEXT]).is_some());
+    }
+}

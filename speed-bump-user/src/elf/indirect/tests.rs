@@ -221,11 +221,7 @@ fn a_choice_is_that_of_the_version_that_is_called() {
         int (*implementation(void))(int) { return two; }
         __asm__(".symver chosen_old, chosen@V1\n.symver chosen_new, chosen@@V2");
     "#;
-    fixture.compile(
-        "libchosen.c",
-        library,
-        "-shared -fPIC -Wl,--version-script=library.map -o libchosen.so",
-    );
+    fixture.compile("libchosen.c", library, "-shared -fPIC -Wl,--version-script=library.map -o libchosen.so");
     let path = fixture.compile("program.c", MAIN, "-L. -lchosen -Wl,-rpath,$ORIGIN");
     let running = Running::start(&path);
     let process = Process::of(&running.0.id().to_string());

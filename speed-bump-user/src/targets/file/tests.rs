@@ -260,7 +260,7 @@ fn files_that_cannot_be_read_are_named() {
     std::fs::write(&path, "*:f\n").unwrap();
     assert_eq!(load(&path).unwrap().len(), 1);
     // The longest file is read: it has one line, which is too long.
-    let file = std::fs::File::create(&path).unwrap();
+    let file = File::create(&path).unwrap();
     file.set_len(MAX_FILE_BYTES).unwrap();
     assert!(matches!(load(&path).unwrap_err(), TargetsError::Lines(_)));
     file.set_len(MAX_FILE_BYTES + 1).unwrap();

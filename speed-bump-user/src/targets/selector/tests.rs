@@ -112,3 +112,21 @@ fn equal_patterns_are_stored_once() {
     assert_eq!(compiled("*/a/*:*\n**/a/**:**\n!*/a/*:*").len(), one + 2 * line);
     assert_eq!(compiled("a:*\n*:a").len() - compiled("a:*").len(), line + MODULE_BYTES);
 }
+
+#[test]
+fn a_file_of_exclusions_alone_selects_nothing() {
+    let bytes = compiled("!*:f\n");
+    let selector = Selector::new(&bytes).unwrap();
+    assert_eq!(selector.targets(), 0);
+    assert_eq!(selector.in_module("/a.py").select("f"), None);
+}
+
+#[test]
+fn the_first_of_very_many_exclusions_counts() {
+    // More lines than marks, so that the target shares one with it.
+    let others: String = (0..4_095).map(|n| format!("!*:g{n}\n")).collect();
+    let bytes = compiled(&format!("*:*\n!*:f\n{others}"));
+    let selector = Selector::new(&bytes).unwrap();
+    let module = selector.in_module("/a.py");
+    assert_eq!((module.select("f"), module.select("g7"), module.select("h")), (None, None, Some(0)));
+}
