@@ -35,13 +35,25 @@ fn without_the_module_the_error_says_what_to_do() {
     assert!(said.contains("/service:hot 1000 pid=") && said.contains("an attach would fail"), "{said}");
 }
 
-/// Runs the tool where `/sys/kernel/speed_bump` is a folder of ours: files like those of upstream's module,
-/// which take what is written and do nothing.
-fn beside_upstream(folder: &Path, pid: i32, targets: &str, flags: &[&str]) -> (Option<i32>, String) {
+/// Runs the tool where `/sys/kernel/speed_bump` is a folder of ours: files that say what those of upstream's
+/// module say, take what is written and do nothing. The list is the module's targets.
+fn beside_upstream(
+    folder: &Path,
+    list: &str,
+    pid: i32,
+    targets: &str,
+    flags: &[&str],
+) -> (Option<i32>, String) {
     const PLACE: &str = "mount -t tmpfs none /sys/kernel && mkdir /sys/kernel/speed_bump \
         && mount --bind \"$0\" /sys/kernel/speed_bump && exec \"$@\"";
-    let files =
-        [("enabled", "0\n"), ("targets", ""), ("targets_list", ""), ("stats", "enabled: 0\ntargets: 0\n")];
+    let stats = format!("enabled: 0\ntargets: {}\ntotal_hits: 0\ntotal_delay_ns: 0\n", list.lines().count());
+    let files = [
+        ("enabled", "0\n"),
+        ("targets", ""),
+        ("targets_list", list),
+        ("stats", &stats),
+        ("default_delay_ns", "1000000\n"),
+    ];
     for (name, text) in files {
         fs::write(folder.join(name), text).unwrap();
     }
@@ -65,7 +77,7 @@ fn upstreams_module_is_refused_unless_it_is_accepted_and_for_libc_even_then() {
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         (read("targets"), read("enabled"))
     };
-    let (code, said) = beside_upstream(folder.path(), service.pid(), HOT, &[]);
+    let (code, said) = beside_upstream(folder.path(), "", service.pid(), HOT, &[]);
     assert_eq!(code, Some(4), "{said}");
     for word in ["not this project's", "modprobe", "never those of libc", "--accept-upstream-module"] {
         assert!(said.contains(word), "{said}");
@@ -73,13 +85,22 @@ fn upstreams_module_is_refused_unless_it_is_accepted_and_for_libc_even_then() {
     assert_eq!(written(), (String::new(), "0\n".to_owned()));
 
     const ACCEPT: &str = "--accept-upstream-module";
+    const NOTICE: &str = "this is upstream's kernel module";
     let libc = "native:*/libc.so.6:getenv\n";
-    let (code, said) = beside_upstream(folder.path(), service.pid(), libc, &[ACCEPT]);
+    let (code, said) = beside_upstream(folder.path(), "", service.pid(), libc, &[ACCEPT]);
     assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains("libc.so.6 belongs to the system"), "{said}");
+    assert!(said.contains("libc.so.6 belongs to the system") && !said.contains(NOTICE), "{said}");
     assert_eq!(written(), (String::new(), "0\n".to_owned()));
 
-    let (code, said) = beside_upstream(folder.path(), service.pid(), HOT, &[ACCEPT, "--duration", "300ms"]);
+    // What is accepted is told before anything is added.
+    let other = "/srv/other:f delay_ns=5 hits=0\n";
+    let (code, said) = beside_upstream(folder.path(), other, service.pid(), HOT, &[ACCEPT]);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains(NOTICE) && said.contains("1 targets of somebody else (/srv/other:f)"), "{said}");
+    assert_eq!(written(), (String::new(), "0\n".to_owned()));
+
+    let (code, said) =
+        beside_upstream(folder.path(), "", service.pid(), HOT, &[ACCEPT, "--duration", "300ms"]);
     // It is told of the file by our descriptor, and then told to forget it: plain files put no breakpoint in.
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("no breakpoint is in the process's memory"), "{said}");

@@ -99,7 +99,7 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     }
 
     let report = session.report();
-    tell_report(flags, &report, json.as_ref())?;
+    tell_report(flags, &report, &[], json.as_ref())?;
     let ended = ended?;
     if watched {
         tell_end(ended, &report);
@@ -107,19 +107,22 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the report, and writes it where it was asked for.
+/// Prints the report, but for warnings that were told before, and writes it where it was asked for.
 pub(super) fn tell_report(
     flags: &SessionArgs,
     report: &SessionReport,
+    told: &[String],
     json: Option<&JsonOutput>,
 ) -> Result<(), Failure> {
     if !flags.quiet {
         Lines::from_iter(table::render(report, FUNCTIONS_SHOWN).lines()).tell();
     }
-    for warning in &report.warnings {
-        tell(format_args!("speed-bump-ebpf: warning: {warning}"));
-    }
+    report.warnings.iter().filter(|warning| !told.contains(warning)).for_each(|text| tell_warning(text));
     json.map_or(Ok(()), |json| write_json(json, report))
+}
+
+pub(super) fn tell_warning(text: &str) {
+    tell(format_args!("speed-bump-ebpf: warning: {text}"));
 }
 
 /// Writes the report as JSON; to standard error if it cannot be written where it was asked for, as nothing

@@ -13,7 +13,7 @@ use anyhow::{Context as _, anyhow};
 
 use super::{
     args::{AttachArgs, ListArgs, ProcessArgs, SelectArgs},
-    attach::{self, REFRESH, tell_end, tell_report, terminal_lines},
+    attach::{self, REFRESH, tell_end, tell_report, tell_warning, terminal_lines},
     environment::Environment,
     exit::{Failure, NOTHING_MATCHED, SYSTEM, USAGE},
     list::SHOWN,
@@ -81,7 +81,11 @@ pub(super) fn attach(
         start_after: settings.start_after,
         duration: settings.duration,
     };
-    let mut session = KmodSession::start(module, records, resolver, settings, process, &found)?;
+    let mut told = Vec::new();
+    let mut session = KmodSession::start(module, records, resolver, settings, process, &found, |warning| {
+        tell_warning(warning);
+        told.push(warning.to_owned());
+    })?;
     drop(entered);
     if watched {
         tell(format_args!("attached; Ctrl-C detaches"));
@@ -98,7 +102,7 @@ pub(super) fn attach(
         live.finish_and_clear();
     }
     let report = session.report();
-    tell_report(flags, &report, json)?;
+    tell_report(flags, &report, &told, json)?;
     let ended = ended.context("the event loop failed").map_err(system)?;
     if watched {
         tell_end(ended, &report);

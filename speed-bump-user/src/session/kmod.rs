@@ -37,11 +37,10 @@ use crate::{
 /// How often it is looked whether the process has replaced its image, and what it maps.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Said once in each session with it.
+/// Said in each session with it, before anything is added.
 const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself hangs \
-                        for ever if it \
-    calls one of these functions; calls count when their delay is over; `delivered_ns` is what was \
-    requested, as that module does not measure it; removing targets waits for delays that have begun";
+    for ever if it calls one of these functions; calls count when their delay is over; `delivered_ns` is what \
+    was requested, as that module does not measure it; removing targets waits for delays that have begun";
 
 /// When and how long to delay, where a target does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +109,8 @@ pub fn wanted(
 
 impl KmodSession {
     /// Slows these functions of a process down. When this returns every call is counted, and delayed from
-    /// `start_after` on.
+    /// `start_after` on. `tell` hears at once what is of use before that, or should this fail; the report has
+    /// it too.
     ///
     /// # Errors
     /// Nothing is left in the module.
@@ -121,6 +121,7 @@ impl KmodSession {
         settings: KmodSettings,
         process: Process,
         found: &NamedFunctions,
+        mut tell: impl FnMut(&str),
     ) -> Result<Self, KmodError> {
         let selects = |index| found.functions.iter().any(|function| function.selected.target == index);
         if let Some(lost) =
@@ -129,16 +130,19 @@ impl KmodSession {
             return Err(KmodError::OutOfReach(lost.text.clone()));
         }
         let image = process.memory().ok();
-        let mut warnings = Vec::new();
         let mut guard = guard(&module, &process)?;
-        if guard.is_some() {
-            warnings.push(UPSTREAM.to_owned());
-        }
         let is_open = settings.start_after.is_zero();
         let delay = |target| if is_open { delay_of(&resolver, &settings, target) } else { Nanos(0) };
         let wanted = wanted(&found.functions, guard.as_mut(), delay)?;
-        let engine =
-            KmodEngine::start(module, records, process.pid(), &wanted, &mut |text| warnings.push(text))?;
+        let mut told = Vec::new();
+        let mut tell = |text: String| {
+            tell(&text);
+            told.push(text);
+        };
+        if guard.is_some() {
+            tell(UPSTREAM.to_owned());
+        }
+        let engine = KmodEngine::start(module, records, process.pid(), &wanted, &mut tell)?;
         let mut session = Self {
             engine,
             guard,
@@ -150,13 +154,12 @@ impl KmodSession {
             counts: Vec::new(),
             is_open,
             is_enabled: true,
-            warnings: Warnings::default(),
+            warnings: Warnings::with(told),
             started: Instant::now(),
             ended: None,
             resolver,
         };
         session.enter(&found.functions);
-        warnings.into_iter().for_each(|warning| session.warn(warning));
         found.out_of_reach.iter().for_each(|remark| session.warn(remark.text.clone()));
         session.check_in_place(found)?;
         // The module keeps the process that had the number then: it has to be this one.
