@@ -1,5 +1,7 @@
 //! What one session has set in the module.
 
+use std::fs;
+
 use super::{
     FileState, KmodError, Listed, Listing, Module, Record, Records, Refusal, TARGETS, TargetName,
     records::Lock,
@@ -210,8 +212,8 @@ impl KmodEngine {
             let file = last.find(name.as_str()).and_then(|listed| listed.file);
             if counts.is_none() {
                 warnings.push(format!(
-                    "{name}: somebody else has removed it from the kernel module; its \
-                                       calls are not in the report"
+                    "{}: somebody else has removed it from the kernel module; its calls are not in the report",
+                    self.in_words(name)
                 ));
             } else if matches!(file, Some(FileState::Replaced | FileState::Modified)) {
                 let path = name.path().display();
@@ -222,6 +224,15 @@ impl KmodEngine {
             }
         }
         Ok(Left { counts, warnings })
+    }
+
+    /// A name for people. Upstream's module has our descriptors, which say nothing to them.
+    fn in_words(&self, name: &TargetName) -> String {
+        let file = self.module.is_upstream().then(|| fs::read_link(name.path()).ok()).flatten();
+        match (file, name.as_str().rsplit_once(':')) {
+            (Some(file), Some((_, symbol))) => format!("{}:{symbol}", file.display()),
+            _ => name.to_string(),
+        }
     }
 
     fn counts_in(&self, listing: &Listing) -> Vec<Option<Counts>> {
