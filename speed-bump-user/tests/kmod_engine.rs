@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "kmod/as_upstream.rs"]
+mod as_upstream;
 #[path = "kmod/loaded.rs"]
 mod loaded;
 #[path = "kmod/session.rs"]
@@ -9,9 +11,10 @@ mod session;
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
+use as_upstream::AsUpstream;
 use loaded::{FOLDER, Kernel};
 use rustix::process::Signal;
-use session::{HOT, KMOD, assert_empty, attach, list, load, loaded, names, notes, refused, start};
+use session::{HOT, KMOD, assert_empty, attach, list, list_with, load, loaded, names, notes, refused, start};
 use speed_bump_testing::{
     Fixture, Service,
     exact::{self, Subject},
@@ -361,4 +364,40 @@ fn doctor_tells_of_the_module_and_of_what_is_left_there() {
     assert_eq!(names(&module).len(), 2, "it changes nothing");
     list(service.pid(), HOT);
     assert_eq!(names(&module).len(), 1);
+}
+
+#[test]
+fn upstreams_module_is_told_of_our_descriptors_and_keeps_nothing() {
+    const DELAY_NS: u64 = 2_000_000;
+    let Some(kernel) = Kernel::take() else { return };
+    load(&kernel);
+    let _other = AsUpstream::new();
+    let module = Module::open_any(Path::new(FOLDER)).unwrap();
+    assert!(module.is_upstream());
+    let (_fixture, mut service) = start(0);
+    let targets = "native:*/service:hot\nnative:*/service:cold\n";
+    let attach =
+        |service: &Service| attach(service, targets, &["--accept-upstream-module", "--delay", "2ms"]);
+
+    let session = attach(&service);
+    let names_are_ours =
+        names(&module).iter().all(|name| name.starts_with("/proc/") && name.contains("/fd/"));
+    assert!(names_are_ours && names(&module).len() == 2, "{:?}", names(&module));
+    service.ask("call hot 30").unwrap();
+    exact::exact("hot", DELAY_NS, service.function("hot").unwrap().least_ns);
+    let ended = session.stop().unwrap();
+    assert_eq!(ended.counts(0), (30, 30), "{}", ended.run.stderr);
+    // That module does not measure it.
+    assert_eq!(ended.target(0)["delivered_ns"], 30 * DELAY_NS);
+    let warnings = ended.report["warnings"].to_string();
+    assert!(warnings.contains("this is upstream's kernel module"), "{warnings}");
+    assert_empty(&module);
+
+    attach(&service).kill().unwrap();
+    // What is not accepted is not changed either.
+    let text = list(service.pid(), HOT);
+    assert!(text.contains("an attach would fail") && names(&module).len() == 2, "{text}");
+    let text = list_with(service.pid(), HOT, &["--accept-upstream-module"]);
+    assert!(text.contains("was killed; removed 2 targets") && text.contains("disabled it again"), "{text}");
+    assert_empty(&module);
 }

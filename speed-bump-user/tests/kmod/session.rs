@@ -54,11 +54,15 @@ pub(crate) fn said(command: &mut Command) -> (Option<i32>, String) {
 
 /// Runs `list`, which cleans up like any run with the module.
 pub(crate) fn list(pid: i32, targets: &str) -> String {
+    list_with(pid, targets, &[])
+}
+
+pub(crate) fn list_with(pid: i32, targets: &str, flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("targets.txt");
     fs::write(&file, targets).unwrap();
     let mut command = Command::new(tool::path().unwrap());
-    command.args(["list", "--pid", &pid.to_string(), "--targets"]).arg(file).args(KMOD);
+    command.args(["list", "--pid", &pid.to_string(), "--targets"]).arg(file).args(with(flags));
     let (code, text) = said(&mut command);
     assert_eq!(code, Some(0), "{text}");
     text

@@ -171,6 +171,7 @@ pub(super) const PROGRAMS: [Program; 16] = [
             "a_library_that_is_opened_later_is_taken_up",
             "a_process_with_another_root_is_reached_through_it",
             "doctor_tells_of_the_module_and_of_what_is_left_there",
+            "upstreams_module_is_told_of_our_descriptors_and_keeps_nothing",
         ],
         engine: Engine::Kmod,
     },
