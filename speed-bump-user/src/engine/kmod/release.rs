@@ -10,6 +10,8 @@ use super::{
 /// How often it is looked at most whether counts stand, and how long after each other.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+/// How long upstream's module gets for the spins in flight, which it lets go on and counts when they are over.
+const SPINS: Duration = Duration::from_secs(1);
 
 /// What was taken away.
 #[derive(Debug)]
@@ -119,6 +121,11 @@ pub(super) fn release(
             )),
         }
     }
+    if module.is_upstream() {
+        let own = before.targets.iter().filter(|listed| record.has(listed));
+        let longest = own.map(|listed| listed.delay.0).max().unwrap_or(0);
+        thread::sleep(Duration::from_nanos(longest).min(SPINS));
+    }
     released.last = settled(module)?;
     let mut failed = None;
     for listed in released.last.targets.iter().filter(|listed| record.has(listed)) {
@@ -227,5 +234,27 @@ mod tests {
         assert!(recover(&module, &records).unwrap().is_empty());
         assert!(records.all().is_empty() && module.is_enabled().unwrap());
         assert_eq!(written(&folder), "");
+    }
+
+    #[test]
+    fn spins_that_upstreams_module_lets_go_on_are_counted() {
+        let listed = |hits: u32| format!("/lib/a.so:f delay_ns=1000000000 hits={hits} pid=77\n");
+        let (folder, _, records) = set_up("1\n", &listed(1));
+        fs::write(folder.path().join("stats"), "enabled: 1\ntargets: 1\n").unwrap();
+        let module = Module::open_any(folder.path()).unwrap();
+        let last = thread::scope(|scope| {
+            scope.spawn(|| {
+                while module.is_enabled().unwrap_or(true) {
+                    thread::sleep(BETWEEN_LOOKS);
+                }
+                // Longer than counts have to stand.
+                thread::sleep(10 * BETWEEN_LOOKS);
+                fs::write(folder.path().join("new"), listed(2)).unwrap();
+                fs::rename(folder.path().join("new"), folder.path().join("targets_list")).unwrap();
+            });
+            let lock = records.lock().unwrap();
+            release(&module, &records, &dead(&["f"], false), &lock).unwrap().last
+        });
+        assert_eq!(last.targets[0].hits, 2);
     }
 }
