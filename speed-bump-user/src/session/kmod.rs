@@ -312,6 +312,12 @@ impl KmodSession {
                 self.counts = left.counts;
                 left.warnings.into_iter().for_each(|warning| self.warn(warning));
             }
+            Err(KmodError::Absent { .. }) => {
+                self.warn(
+                    "somebody has unloaded the kernel module: what it counted last is not in the report"
+                        .to_owned(),
+                );
+            }
             Err(error) => self
                 .warn(format!("the kernel module may keep some of our targets until the next run: {error}")),
         }
