@@ -376,9 +376,8 @@ fn upstreams_module_is_told_of_our_descriptors_and_keeps_nothing() {
     assert!(module.is_upstream());
     let (_fixture, mut service) = start(0);
     let targets = "native:*/service:hot\nnative:*/service:cold\n";
-    let attach =
-        |service: &Service| attach(service, targets, &["--accept-upstream-module", "--delay", "2ms"]);
-
+    let flags = ["--accept-upstream-module", "--delay", "2ms"];
+    let attach = |service: &Service| attach(service, targets, &flags);
     let session = attach(&service);
     let names_are_ours =
         names(&module).iter().all(|name| name.starts_with("/proc/") && name.contains("/fd/"));

@@ -39,8 +39,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Said in each session with it, before anything is added.
 const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself hangs \
-    for ever if it calls one of these functions; calls count when their delay is over; `delivered_ns` is what \
-    was requested, as that module does not measure it; removing targets waits for delays that have begun";
+    for ever if it calls one of these functions; calls count when their delay is over; `delivered_ns` is \
+    what was requested, as that module does not measure it; removing targets waits for delays that have begun";
+
+const UNLOADED: &str = "somebody has unloaded the kernel module: what it counted last is not in the report";
 
 /// When and how long to delay, where a target does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -312,12 +314,7 @@ impl KmodSession {
                 self.counts = left.counts;
                 left.warnings.into_iter().for_each(|warning| self.warn(warning));
             }
-            Err(KmodError::Absent { .. }) => {
-                self.warn(
-                    "somebody has unloaded the kernel module: what it counted last is not in the report"
-                        .to_owned(),
-                );
-            }
+            Err(KmodError::Absent { .. }) => self.warn(UNLOADED.to_owned()),
             Err(error) => self
                 .warn(format!("the kernel module may keep some of our targets until the next run: {error}")),
         }

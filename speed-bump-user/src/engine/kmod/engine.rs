@@ -212,7 +212,8 @@ impl KmodEngine {
             let file = last.find(name.as_str()).and_then(|listed| listed.file);
             if counts.is_none() {
                 warnings.push(format!(
-                    "{}: somebody else has removed it from the kernel module; its calls are not in the report",
+                    "{}: somebody else has removed it from the kernel module; its calls are not in the \
+                     report",
                     self.in_words(name)
                 ));
             } else if matches!(file, Some(FileState::Replaced | FileState::Modified)) {

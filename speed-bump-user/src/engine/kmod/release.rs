@@ -10,7 +10,7 @@ use super::{
 /// How often it is looked at most whether counts stand, and how long after each other.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
-/// How long upstream's module gets for the spins in flight, which it lets go on and counts when they are over.
+/// How long upstream's module gets for the spins in flight, which it lets go on and counts at their end.
 const SPINS: Duration = Duration::from_secs(1);
 
 /// What was taken away.
