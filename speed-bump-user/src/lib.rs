@@ -17,6 +17,7 @@ pub mod fuzzing;
 pub mod inject;
 pub mod kernel;
 pub mod launch;
+pub mod policy;
 pub mod presence;
 pub mod printable;
 pub mod probe;

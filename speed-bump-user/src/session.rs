@@ -35,11 +35,9 @@ use speed_bump_abi::{Control, FunctionStats};
 use crate::{
     bounds::NAMES_OF_SESSION,
     causes::with_causes,
-    engine::{
-        EngineChoice,
-        bpf::{BpfEngine, Capacity, EngineError, Hold},
-    },
+    engine::bpf::{BpfEngine, Capacity, EngineError, Hold},
     kernel::TaskOffsets,
+    policy::PolicyTable,
     presence::Terms,
     probe::{
         attach::AttachError,
@@ -68,13 +66,11 @@ const COUNTERS_BYTES: usize = 64 << 20;
 /// Trampolines that may appear after the attach.
 const LATE_TRAMPOLINES: u32 = 262_144;
 
-/// When and how long to delay, where a target does not say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a session does, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Spin per trigger.
-    pub delay: Nanos,
-    /// Every how many matching calls.
-    pub frequency: u64,
+    /// Which delays, and who spins them.
+    pub policies: PolicyTable,
     /// From the attach to the first trigger.
     pub start_after: Duration,
     /// From there to the last trigger; `None` is until stopped.
@@ -85,8 +81,6 @@ pub struct Settings {
     pub strict: bool,
     /// How long a thread of a Python process may take to come to a point where it can be borrowed.
     pub inject_timeout: Duration,
-    /// Who spins.
-    pub engine: EngineChoice,
 }
 
 /// Why a session could not start or go on.
@@ -263,15 +257,13 @@ impl Session {
         limits::check(&resolver, &settings, roots)?;
         let signals = signals::Signals::choose(&resolver, &settings, roots)?;
         let mut engine = BpfEngine::load(capacity, resolver.calibration().form(), follow, hold)?;
-        for (index, target) in resolver.targets().iter() {
-            let delay = target.delay.unwrap_or(settings.delay);
-            let frequency = target.frequency.map_or(settings.frequency, u64::from);
-            engine.set_policy(index.0, signals.policy(delay, frequency))?;
+        for (index, _) in resolver.targets().iter() {
+            engine.set_policy(index.0, signals.policy(settings.policies.dose(index)))?;
         }
         engine.set_coldness(resolver.calibration().coldness())?;
         // Closed until everything is attached, so that the window counts from there.
         engine.set_control(Control { start_ns: u64::MAX, end_ns: u64::MAX, stop: 0 })?;
-        let may_inject = resolver.may_inject() || settings.engine.wants_helper();
+        let may_inject = resolver.may_inject() || settings.policies.choice().wants_helper();
         let terms = may_inject.then(|| Terms::new(&resolver, settings.inject_timeout)).transpose();
         let mut terms = terms.map_err(|error| SessionError::Python(error.to_string()))?;
         if let Some(terms) = &mut terms {

@@ -9,6 +9,7 @@ use speed_bump_user::{
     calibrate::Calibration,
     engine::EngineChoice,
     kernel::{KernelFacts, TaskOffsets},
+    policy::{Dose, PolicyTable},
     probe::resolve::Resolver,
     process::Process,
     python::entry_source::EntryChoice,
@@ -63,14 +64,12 @@ fn two_hundred_sessions_on_a_busy_process() {
     let targets = Arc::new(Targets::load(&file, Reading { is_elf: &|_| false, allow_empty: false }).unwrap());
     let calibration = Arc::new(Calibration::measure(&KernelFacts::read()).unwrap());
     let settings = Settings {
-        delay: Nanos(1_000),
-        frequency: 1,
+        policies: PolicyTable::new(&targets, Dose { delay: Nanos(1_000), frequency: 1 }, EngineChoice::Auto),
         start_after: Duration::ZERO,
         duration: None,
         children: true,
         strict: false,
         inject_timeout: Duration::from_secs(2),
-        engine: EngineChoice::Auto,
     };
     let pid = Pid::new(service.pid()).unwrap();
     let offsets = TaskOffsets::read().ok();
@@ -78,7 +77,7 @@ fn two_hundred_sessions_on_a_busy_process() {
         let resolver = Resolver::new(Arc::clone(&targets), Arc::clone(&calibration), EntryChoice::Auto, true);
         let process = Process::open(pid).unwrap();
         let plan = resolver.plan(&process).unwrap();
-        let mut session = Session::start(resolver, settings, vec![(process, plan)], offsets).unwrap();
+        let mut session = Session::start(resolver, settings.clone(), vec![(process, plan)], offsets).unwrap();
         if cycle % 20 == 0 {
             // Long enough attached to see calls of every target.
             let mut all = || session.report().targets.iter().all(|target| target.delayed > 0);

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     kernel::{TaskOffsets, namespace::Namespace},
+    policy::PolicyTable,
     printable::printable_json,
     session::{
         Session, SessionError, Settings,
@@ -45,20 +46,18 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     if arguments.select.engine.is_kmod() {
         return kmod::attach(arguments, &environment, json.as_ref(), verbose);
     }
-    let settings =
-        Settings { strict: arguments.processes.strict, ..settings(&arguments.select, flags, &environment) };
     let on_terminal = stderr().is_terminal();
     // Where nobody watches, the table at the end says it all.
     let watched = !flags.quiet && (on_terminal || verbose);
-    let Prepared { resolver, processes, notices } =
-        prepare::prepare(&arguments.processes, &arguments.select, &environment, Purpose::Attach)?;
+    let default = prepare::default_dose(&arguments.select, flags.frequency, &environment);
+    let Prepared { resolver, processes, policies, notices } =
+        prepare::prepare(&arguments.processes, &arguments.select, &environment, default, Purpose::Attach)?;
     for notice in notices {
         notice.after("speed-bump-ebpf: ").tell();
     }
     if watched {
-        let delays = engine::delays(resolver.targets(), prepare::delay(&arguments.select, &environment));
         for (process, plan) in &processes {
-            let engine = engine::in_words(arguments.select.engine, &delays, plan, resolver.calibration());
+            let engine = engine::in_words(&policies, plan, resolver.calibration());
             prepare::header(process, plan, resolver.calibration(), &engine).tell();
         }
     }
@@ -72,6 +71,10 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let entered = runtime.enter();
     let signals =
         Signals::new().context("cannot listen for signals").map_err(|error| Failure::new(SYSTEM, error))?;
+    let settings = Settings {
+        strict: arguments.processes.strict,
+        ..settings(policies, &arguments.select, flags, &environment)
+    };
     let mut session = match Session::start(resolver, settings, processes, follow_offsets()) {
         Err(SessionError::Stopped) => {
             tell(format_args!("speed-bump-ebpf: {}", SessionError::Stopped));
@@ -145,17 +148,20 @@ pub(super) fn tell_end(ended: Ended, report: &SessionReport) {
 }
 
 /// What flags and environment say of a session.
-pub(super) fn settings(select: &SelectArgs, flags: &SessionArgs, environment: &Environment) -> Settings {
+pub(super) fn settings(
+    policies: PolicyTable,
+    select: &SelectArgs,
+    flags: &SessionArgs,
+    environment: &Environment,
+) -> Settings {
     let duration = flags.duration.or(environment.duration).filter(|duration| !duration.is_zero());
     Settings {
-        delay: prepare::delay(select, environment),
-        frequency: flags.frequency.or(environment.frequency).map_or(1, u64::from),
+        policies,
         start_after: flags.start_after.or(environment.start_after).unwrap_or_default(),
         duration,
         children: !flags.no_children,
         strict: false,
         inject_timeout: select.inject_timeout,
-        engine: select.engine,
     }
 }
 

@@ -9,8 +9,9 @@ use super::{
 };
 use crate::{
     calibrate::Calibration,
-    engine::{EngineChoice, EngineKind, signal::automatic_above},
+    engine::{EngineKind, signal::automatic_above},
     kernel::{TaskOffsets, namespace::Namespace},
+    policy::PolicyTable,
     probe::{plan::Plan, resolve::Resolver},
     targets::{TargetKind, Targets},
     units::Nanos,
@@ -20,19 +21,16 @@ use crate::{
 pub(super) fn prepare(
     select: &SelectArgs,
     targets: &Targets,
-    default: Nanos,
+    policies: &PolicyTable,
     calibration: &mut Calibration,
 ) -> Result<(), Failure> {
-    let is_asked_for = select.engine.wants_helper();
+    let is_asked_for = policies.choice().wants_helper();
     if is_asked_for && select.no_inject {
         let text =
             "--engine signal needs the helper in the process: leave out --no-inject, or use --engine bpf";
         return Err(Failure::new(USAGE, anyhow!(text)));
     }
-    let form = calibration.form();
-    let is_wanted = targets
-        .iter()
-        .any(|(_, target)| select.engine.engine(target.delay.unwrap_or(default), form) == EngineKind::Signal);
+    let is_wanted = !policies.signalled(calibration.form()).is_empty();
     if !is_wanted || select.no_inject || !(is_asked_for || targets.has_kind(TargetKind::Python)) {
         return Ok(());
     }
@@ -63,24 +61,15 @@ fn offsets() -> Result<TaskOffsets, String> {
 }
 
 /// Who will spin a delay in a process.
-pub(super) fn of(choice: EngineChoice, delay: Nanos, plan: &Plan, calibration: &Calibration) -> EngineKind {
-    let helper_is_in = plan.wants_helper() || choice.wants_helper();
-    if helper_is_in && calibration.signal().is_some() {
-        choice.engine(delay, calibration.form())
-    } else {
-        EngineKind::Bpf
-    }
+pub(super) fn of(policies: &PolicyTable, delay: Nanos, plan: &Plan, calibration: &Calibration) -> EngineKind {
+    let helper_is_in = plan.wants_helper() || policies.choice().wants_helper();
+    policies.engine(delay, calibration.form(), helper_is_in && calibration.signal().is_some())
 }
 
 /// The engines for a process, in words.
-pub(super) fn in_words(
-    choice: EngineChoice,
-    delays: &[Nanos],
-    plan: &Plan,
-    calibration: &Calibration,
-) -> String {
+pub(super) fn in_words(policies: &PolicyTable, plan: &Plan, calibration: &Calibration) -> String {
     let mut kinds: Vec<EngineKind> =
-        delays.iter().map(|delay| of(choice, *delay, plan, calibration)).collect();
+        policies.delays().into_iter().map(|delay| of(policies, delay, plan, calibration)).collect();
     kinds.sort_unstable_by_key(|kind| *kind == EngineKind::Signal);
     kinds.dedup();
     match kinds.as_slice() {
@@ -92,35 +81,23 @@ pub(super) fn in_words(
     }
 }
 
-/// All delays of a session, one for each target.
-pub(super) fn delays(targets: &Targets, default: Nanos) -> Vec<Nanos> {
-    targets.iter().map(|(_, target)| target.delay.unwrap_or(default)).collect()
-}
-
 /// A line for each target whose delay is spun in the kernel and is long enough to hold up others.
-pub(super) fn long_delays(
-    select: &SelectArgs,
-    resolver: &Resolver,
-    planned: &[Planned],
-    default: Nanos,
-) -> Vec<String> {
+pub(super) fn long_delays(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<String> {
     let form = resolver.calibration().form();
     if form.longest_spin().is_some() {
         return Vec::new(); // such a delay is refused, or the helper's
     }
     let in_kernel = |delay| {
-        let is_bpf = |planned: &Planned| {
-            of(select.engine, delay, &planned.plan, resolver.calibration()) == EngineKind::Bpf
-        };
+        let is_bpf =
+            |planned: &Planned| of(policies, delay, &planned.plan, resolver.calibration()) == EngineKind::Bpf;
         // Of a command nothing is known but whether the helper may come.
-        let any = planned.is_empty()
-            && (resolver.calibration().signal().is_none()
-                || select.engine.engine(delay, form) == EngineKind::Bpf);
+        let may_be_signalled = resolver.calibration().signal().is_some();
+        let any = planned.is_empty() && policies.engine(delay, form, may_be_signalled) == EngineKind::Bpf;
         any || planned.iter().any(is_bpf)
     };
     let mut notices = Vec::new();
-    for (_, target) in resolver.targets().iter() {
-        let delay = target.delay.unwrap_or(default);
+    for (index, target) in resolver.targets().iter() {
+        let delay = policies.delay(index);
         if delay > automatic_above(form) && in_kernel(delay) {
             notices.push(format!(
                 "warning: line {}: a delay of {delay} is spun in the kernel, where nothing else runs on that \

@@ -23,6 +23,7 @@ use super::{
 use crate::{
     elf::ElfFile,
     engine::kmod::{FOLDER, KmodError, Module, RECORDS, Records, TARGETS, recover},
+    policy::PolicyTable,
     probe::resolve::{
         nearest,
         symbols::{NamedFunctions, SymbolResolver},
@@ -30,6 +31,7 @@ use crate::{
     process::Process,
     python::entry_source::EntryChoice,
     session::{
+        Settings,
         kmod::{KmodSession, KmodSettings, guard, wanted},
         run::Signals,
     },
@@ -45,8 +47,8 @@ pub(super) fn attach(
     verbose: bool,
 ) -> Result<ExitCode, Failure> {
     let (select, flags) = (&arguments.select, &arguments.session);
-    let settings = attach::settings(select, flags, environment);
-    if settings.frequency != 1 {
+    let default = prepare::default_dose(select, flags.frequency, environment);
+    if default.frequency != 1 {
         return Err(refusal("delay every Nth call (--frequency, SPEED_BUMP_FREQUENCY), but only every call"));
     }
     if flags.no_children {
@@ -55,9 +57,10 @@ pub(super) fn attach(
         ));
     }
     let Prepared { process, resolver, found } = prepare(&arguments.processes, select, environment)?;
+    let policies = PolicyTable::new(resolver.targets(), default, select.engine);
     let module = open(select)?;
     let records = Records::open(Path::new(RECORDS))?;
-    check(&module, &process, &resolver, &found, settings.delay)?;
+    check(&module, &process, &policies, &found)?;
     for notice in unselected(arguments.processes.strict, &process, &resolver, &found)? {
         notice.after("speed-bump-ebpf: warning: ").tell();
     }
@@ -76,11 +79,9 @@ pub(super) fn attach(
     // Signals are handled from before the first target on: what is in the module stays there when we die.
     let entered = runtime.enter();
     let signals = Signals::new().context("cannot listen for signals").map_err(system)?;
-    let settings = KmodSettings {
-        delay: settings.delay,
-        start_after: settings.start_after,
-        duration: settings.duration,
-    };
+    let Settings { policies, start_after, duration, .. } =
+        attach::settings(policies, select, flags, environment);
+    let settings = KmodSettings { policies, start_after, duration };
     let mut told = Vec::new();
     let mut session = KmodSession::start(module, records, resolver, settings, process, &found, |warning| {
         tell_warning(warning);
@@ -116,10 +117,11 @@ pub(super) fn list(arguments: &ListArgs, environment: &Environment) -> Result<Ex
     let Prepared { process, resolver, found } = prepare(&arguments.processes, select, environment)?;
     let notices = unselected(arguments.processes.strict, &process, &resolver, &found)?;
     print(header(&process, &found));
-    let default = prepare::delay(select, environment);
+    let default = prepare::default_dose(select, None, environment);
+    let policies = PolicyTable::new(resolver.targets(), default, select.engine);
     let shown = if arguments.all { usize::MAX } else { SHOWN };
     for (index, target) in resolver.targets().iter() {
-        let delay = target.delay.unwrap_or(default);
+        let delay = policies.delay(index);
         let functions: Vec<_> =
             found.functions.iter().filter(|function| function.selected.target == index).collect();
         print("");
@@ -147,7 +149,7 @@ pub(super) fn list(arguments: &ListArgs, environment: &Environment) -> Result<Ex
     let looked = open(select).and_then(|module| {
         let records = Records::open(Path::new(RECORDS))?;
         recover(&module, &records)?.iter().for_each(|told| tell(format_args!("speed-bump-ebpf: {told}")));
-        check(&module, &process, &resolver, &found, default)
+        check(&module, &process, &policies, &found)
     });
     if let Err(error) = looked {
         tell(format_args!("speed-bump-ebpf: warning: an attach would fail: {error}"));
@@ -234,11 +236,10 @@ fn refusal(what: &str) -> Failure {
 fn check(
     module: &Module,
     process: &Process,
-    resolver: &SymbolResolver,
+    policies: &PolicyTable,
     found: &NamedFunctions,
-    default: crate::units::Nanos,
 ) -> Result<(), KmodError> {
-    let delay = |index| resolver.targets().get(index).and_then(|target| target.delay).unwrap_or(default);
+    let delay = |index| policies.delay(index);
     let wanted = wanted(&found.functions, guard(module, process)?.as_mut(), delay)?.len();
     if wanted > TARGETS {
         return Err(KmodError::TooMany { wanted, others: module.listing()?.targets.len() });

@@ -13,14 +13,13 @@ use super::{
 };
 use crate::{
     calibrate::Calibration,
-    engine::EngineChoice,
+    policy::PolicyTable,
     probe::{
         plan::{Plan, PlannedFunction, PlannedSite, PythonPlan},
         site::SiteKind,
     },
     process::Process,
     targets::{Target, TargetIndex},
-    units::Nanos,
 };
 
 /// Functions shown of each target without `--all`.
@@ -32,23 +31,21 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     if arguments.select.engine.is_kmod() {
         return kmod::list(arguments, &environment);
     }
-    let Prepared { resolver, processes, notices } =
-        prepare::prepare(&arguments.processes, &arguments.select, &environment, Purpose::List)?;
+    let default = prepare::default_dose(&arguments.select, None, &environment);
+    let Prepared { resolver, processes, policies, notices } =
+        prepare::prepare(&arguments.processes, &arguments.select, &environment, default, Purpose::List)?;
     let calibration = resolver.calibration();
     let shown = if arguments.all { usize::MAX } else { SHOWN };
-    let delay = prepare::delay(&arguments.select, &environment);
     for (process, plan) in &processes {
-        let choice = arguments.select.engine;
-        let delays = engine::delays(resolver.targets(), delay);
-        let engine = engine::in_words(choice, &delays, plan, calibration);
+        let engine = engine::in_words(&policies, plan, calibration);
         prepare::header(process, plan, calibration, &engine).print();
         // Those of the interpreter, which stand for all Python functions.
         for site in plan.sites.iter().filter(|site| site.function.is_none()) {
             print_site(site, calibration);
         }
         for (index, target) in resolver.targets().iter() {
-            let listing = Listing { process, plan, calibration, shown, choice };
-            listing.print(index, target, target.delay.unwrap_or(delay));
+            let listing = Listing { process, plan, calibration, shown, policies: &policies };
+            listing.print(index, target);
         }
     }
     for notice in notices {
@@ -62,11 +59,12 @@ struct Listing<'a> {
     plan: &'a Plan,
     calibration: &'a Calibration,
     shown: usize,
-    choice: EngineChoice,
+    policies: &'a PolicyTable,
 }
 
 impl Listing<'_> {
-    fn print(&self, index: TargetIndex, target: &Target, delay: Nanos) {
+    fn print(&self, index: TargetIndex, target: &Target) {
+        let delay = self.policies.delay(index);
         print("");
         print(format_args!("line {}: {}", target.line, target.text));
         let selected: Vec<(usize, &PlannedFunction)> = self
@@ -79,7 +77,7 @@ impl Listing<'_> {
         print(format_args!(
             "  read as {}; engine {}, delay {delay}; selects {} in process {}",
             target.kind,
-            engine::of(self.choice, delay, self.plan, self.calibration),
+            engine::of(self.policies, delay, self.plan, self.calibration),
             match selected.len() {
                 1 => "1 function".to_owned(),
                 count => format!("{count} functions"),

@@ -1,6 +1,6 @@
 //! What attaching and listing have in common: from flags to processes with their plans.
 
-use std::{fmt::Write as _, fs::File, path::Path, sync::Arc};
+use std::{fmt::Write as _, fs::File, num::NonZeroU64, path::Path, sync::Arc};
 
 use anyhow::anyhow;
 
@@ -15,6 +15,7 @@ use crate::{
     calibrate::{Calibration, HELPER_COST},
     elf::ElfFile,
     kernel::{AttachBy, KernelFacts, Privileges},
+    policy::{Dose, PolicyTable},
     presence::{
         Terms,
         survey::{loaded, survey},
@@ -39,6 +40,8 @@ pub struct Prepared {
     pub resolver: Resolver,
     /// The processes, each with what is selected in it.
     pub processes: Vec<(Process, Plan)>,
+    /// Which delays, and who spins them.
+    pub policies: PolicyTable,
     /// What to tell: warnings.
     pub notices: Vec<Lines>,
 }
@@ -57,6 +60,7 @@ pub fn prepare(
     named: &ProcessArgs,
     select: &SelectArgs,
     environment: &Environment,
+    default: Dose,
     purpose: Purpose,
 ) -> Result<Prepared, Failure> {
     let processes = open_processes(named)?;
@@ -66,7 +70,7 @@ pub fn prepare(
             file.is_ok_and(|file| ElfFile::from_file(file, path).is_ok())
         })
     };
-    let (resolver, mut notices) = prepare_resolver(select, environment, &is_elf)?;
+    let (resolver, policies, mut notices) = prepare_resolver(select, environment, default, &is_elf)?;
     let mut planned = Vec::with_capacity(processes.len());
     for process in processes {
         let plan = resolver.plan(&process)?;
@@ -77,35 +81,38 @@ pub fn prepare(
         planned.push(process);
     }
     notices.extend(unmatched(named.strict, &resolver, &planned, purpose)?);
-    notices.extend(delay_notices(select, &resolver, &planned, delay(select, environment)));
+    notices.extend(delay_notices(&policies, &resolver, &planned));
     let processes = planned.into_iter().map(|planned| (planned.process, planned.plan)).collect();
-    Ok(Prepared { resolver, processes, notices })
+    Ok(Prepared { resolver, processes, policies, notices })
 }
 
 /// The same for a command that is yet to be started: what can be known without a process, and what to tell.
 pub fn prepare_for_command(
     select: &SelectArgs,
     environment: &Environment,
-) -> Result<(Resolver, Vec<Lines>), Failure> {
+    default: Dose,
+) -> Result<(Resolver, PolicyTable, Vec<Lines>), Failure> {
     // The command begins in our own root directory.
     let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
-    let (resolver, mut notices) = prepare_resolver(select, environment, &is_elf)?;
-    notices.extend(delay_notices(select, &resolver, &[], delay(select, environment)));
-    Ok((resolver, notices))
+    let (resolver, policies, mut notices) = prepare_resolver(select, environment, default, &is_elf)?;
+    notices.extend(delay_notices(&policies, &resolver, &[]));
+    Ok((resolver, policies, notices))
 }
 
 fn prepare_resolver(
     select: &SelectArgs,
     environment: &Environment,
+    default: Dose,
     is_elf: &dyn Fn(&str) -> bool,
-) -> Result<(Resolver, Vec<Lines>), Failure> {
+) -> Result<(Resolver, PolicyTable, Vec<Lines>), Failure> {
     let targets = Arc::new(read_targets(select, environment, is_elf)?);
     let kernel = check_privileges()?;
     let mut calibration = Calibration::measure(&kernel)?;
-    engine::prepare(select, &targets, delay(select, environment), &mut calibration)?;
+    let policies = PolicyTable::new(&targets, default, select.engine);
+    engine::prepare(select, &targets, &policies, &mut calibration)?;
     let calibration = Arc::new(calibration);
     let notices = targets.no_target().iter().map(|told| told.to_string().into()).collect();
-    Ok((Resolver::new(targets, calibration, select.entry, !select.no_inject), notices))
+    Ok((Resolver::new(targets, calibration, select.entry, !select.no_inject), policies, notices))
 }
 
 /// Names of Python functions that a process has loaded: file and qualified name.
@@ -180,9 +187,12 @@ fn look_inside(
     Ok(notices)
 }
 
-/// The delay where a target gives none.
-pub fn delay(select: &SelectArgs, environment: &Environment) -> Nanos {
-    select.delay.or(environment.delay).unwrap_or(DEFAULT_DELAY)
+/// What a target gets that leaves it open; `frequency` is the flag's.
+pub fn default_dose(select: &SelectArgs, frequency: Option<NonZeroU64>, environment: &Environment) -> Dose {
+    Dose {
+        delay: select.delay.or(environment.delay).unwrap_or(DEFAULT_DELAY),
+        frequency: frequency.or(environment.frequency).map_or(1, u64::from),
+    }
 }
 
 /// Refuses to go on without what every attach needs. Returns what is known of the kernel.
@@ -307,25 +317,16 @@ fn why_nothing(index: TargetIndex, resolver: &Resolver, planned: &[Planned]) -> 
 }
 
 /// What there is to say about the delays of targets.
-fn delay_notices(
-    select: &SelectArgs,
-    resolver: &Resolver,
-    planned: &[Planned],
-    default: Nanos,
-) -> Vec<Lines> {
-    let unusual = unusual_delays(resolver, planned, default);
-    unusual
-        .into_iter()
-        .chain(engine::long_delays(select, resolver, planned, default))
-        .map(Lines::from)
-        .collect()
+fn delay_notices(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<Lines> {
+    let unusual = unusual_delays(policies, resolver, planned);
+    unusual.into_iter().chain(engine::long_delays(policies, resolver, planned)).map(Lines::from).collect()
 }
 
 /// A line for each target whose delay is below what can be delivered at its sites.
-fn unusual_delays(resolver: &Resolver, planned: &[Planned], default: Nanos) -> Vec<String> {
+fn unusual_delays(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<String> {
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {
-        let delay = target.delay.unwrap_or(default);
+        let delay = policies.delay(index);
         let floor = planned
             .iter()
             .flat_map(|planned| planned.plan.kinds_of(index, target.kind))

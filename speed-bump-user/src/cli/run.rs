@@ -41,11 +41,13 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let user = arguments.user.as_deref().map(User::named).transpose();
     let user = user.map_err(|error| Failure::new(USAGE, error))?;
     let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
-    let (resolver, notices) = prepare::prepare_for_command(&arguments.select, &environment)?;
+    let default = prepare::default_dose(&arguments.select, flags.frequency, &environment);
+    let (resolver, policies, notices) =
+        prepare::prepare_for_command(&arguments.select, &environment, default)?;
     for notice in notices {
         notice.after("speed-bump-ebpf: ").tell();
     }
-    let settings = settings(&arguments.select, flags, &environment);
+    let settings = settings(policies, &arguments.select, flags, &environment);
     let mut session = Session::prepare(resolver, settings, follow_offsets())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -57,7 +57,7 @@ impl Session {
         let named = if resolver.may_inject() { Room::NAMED.functions } else { 0 };
         let functions = capacity.functions.saturating_add(FUNCTIONS).saturating_add(named);
         // What is no CPython is not worth to be held.
-        let may_inject = resolver.may_inject() || settings.engine.wants_helper();
+        let may_inject = resolver.may_inject() || settings.policies.choice().wants_helper();
         let catches = follow.is_some() && settings.children && may_inject;
         let hold = if catches { execs::hold() } else { Hold::default() };
         let mut session =
@@ -149,7 +149,7 @@ impl Session {
         let plan = self.resolver.plan_at_start(process, of_relatives)?;
         let own = Process::open(pid)?;
         let for_python = plan.wants_helper();
-        if !for_python && !self.settings.engine.wants_helper() {
+        if !for_python && !self.settings.policies.choice().wants_helper() {
             self.cover_or_warn(own, &plan, None)?;
             return Ok(At::Followed(standing));
         }

@@ -108,7 +108,7 @@ impl Session {
     ) -> Result<Vec<Option<HelperId>>, SessionError> {
         let mut ways = Vec::new();
         for (process, plan) in roots.iter() {
-            let wanted = plan.wants_helper() || self.settings.engine.wants_helper();
+            let wanted = plan.wants_helper() || self.settings.policies.choice().wants_helper();
             let begin = || {
                 let program = plan.program.clone().map_or_else(|| process.program(), Ok)?;
                 self.begin_join(process, program, &[Room::NAMED])
@@ -172,7 +172,7 @@ impl Session {
         let terms = terms.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
         let interpreters = self.resolver.interpreter_files(process)?;
         let for_python = !interpreters.is_empty() && self.resolver.may_inject();
-        if !for_python && !self.settings.engine.wants_helper() {
+        if !for_python && !self.settings.policies.choice().wants_helper() {
             process.check_program(&program)?;
             let text = format!("process {}: no interpreter is mapped any more", process.pid());
             return Err(SessionError::Python(text));
@@ -235,7 +235,7 @@ impl Session {
             return Err(self.session_error(process, error));
         }
         let pid = process.pid();
-        if self.settings.engine.wants_helper() {
+        if self.settings.policies.choice().wants_helper() {
             return Err(SessionError::Signal(format!(
                 "process {pid}: {error}. The engine `signal` needs the helper in the process: use `--engine \
                  bpf`"

@@ -22,6 +22,7 @@ use crate::{
         EngineKind,
         kmod::{Counts, KmodEngine, KmodError, Module, Records, TargetName, UpstreamGuard, Wanted},
     },
+    policy::PolicyTable,
     probe::{
         in_place::{self, NotInPlace},
         plan::{Entry, SelectedFunction},
@@ -40,15 +41,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Said in each session with it, before anything is added.
 const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself hangs \
     for ever if it calls one of these functions; calls count when their delay is over; `delivered_ns` is \
-    what was requested, as that module does not measure it; removing targets waits for delays that have begun";
+    what was requested, as that module does not measure it; removing targets waits for delays that have \
+    begun";
 
 const UNLOADED: &str = "somebody has unloaded the kernel module: what it counted last is not in the report";
 
-/// When and how long to delay, where a target does not say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a session with the module does.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KmodSettings {
-    /// Spin per call.
-    pub delay: Nanos,
+    /// Which delays.
+    pub policies: PolicyTable,
     /// From the attach to the first delay.
     pub start_after: Duration,
     /// From there to the last; `None` is until stopped.
@@ -134,7 +136,7 @@ impl KmodSession {
         let image = process.memory().ok();
         let mut guard = guard(&module, &process)?;
         let is_open = settings.start_after.is_zero();
-        let delay = |target| if is_open { delay_of(&resolver, &settings, target) } else { Nanos(0) };
+        let delay = |target| if is_open { settings.policies.delay(target) } else { Nanos(0) };
         let wanted = wanted(&found.functions, guard.as_mut(), delay)?;
         let mut told = Vec::new();
         let mut tell = |text: String| {
@@ -182,7 +184,7 @@ impl KmodSession {
 
     fn enter(&mut self, functions: &[NamedFunction]) {
         for function in functions {
-            let delay = delay_of(&self.resolver, &self.settings, function.selected.target);
+            let delay = self.settings.policies.delay(function.selected.target);
             self.functions.push(Function { selected: function.selected.clone(), delay, before: 0 });
         }
     }
@@ -282,7 +284,7 @@ impl KmodSession {
             return;
         }
         for function in new {
-            let delay = delay_of(&self.resolver, &self.settings, function.selected.target);
+            let delay = self.settings.policies.delay(function.selected.target);
             let now = if self.is_open { delay } else { Nanos(0) };
             let added = wanted(std::slice::from_ref(&function), self.guard.as_mut(), |_| now)
                 .and_then(|wanted| self.engine.add(&wanted));
@@ -343,7 +345,7 @@ impl KmodSession {
         let targets = self.resolver.targets().iter().map(|(index, target)| {
             let functions = by_target.remove(&index).unwrap_or_default();
             let entry = (!functions.is_empty()).then_some(Entry::Symbol);
-            let delay = target.delay.unwrap_or(self.settings.delay);
+            let delay = self.settings.policies.delay(index);
             TargetReport { entry, ..TargetReport::new(target, EngineKind::Kmod, delay, functions) }
         });
         SessionReport {
@@ -384,10 +386,6 @@ impl Function {
 /// It must not be asked to slow this process down.
 pub fn guard(module: &Module, process: &Process) -> Result<Option<UpstreamGuard>, KmodError> {
     Ok(module.is_upstream().then(|| UpstreamGuard::new(process.pid())).transpose()?)
-}
-
-fn delay_of(resolver: &SymbolResolver, settings: &KmodSettings, target: TargetIndex) -> Nanos {
-    resolver.targets().get(target).and_then(|target| target.delay).unwrap_or(settings.delay)
 }
 
 fn files(process: &Process) -> HashSet<FileIdentity> {

@@ -3,9 +3,9 @@
 use super::{SessionError, Settings};
 use crate::{
     engine::{EngineKind, bpf::Form},
+    policy::Dose,
     probe::{plan::Plan, resolve::Resolver},
     process::Process,
-    units::Nanos,
 };
 
 /// Refuses what the programs of this kernel's form cannot do. `roots` is empty for a command that does not
@@ -20,16 +20,13 @@ pub(super) fn check(
 ) -> Result<(), SessionError> {
     let calibration = resolver.calibration();
     let form = calibration.form();
-    let has_helper = settings.engine.wants_helper() || roots.iter().all(|(_, plan)| plan.wants_helper());
-    let is_signalled = |delay| {
-        calibration.signal().is_some()
-            && has_helper
-            && settings.engine.engine(delay, form) == EngineKind::Signal
-    };
-    for (_, target) in resolver.targets().iter() {
-        let delay = target.delay.unwrap_or(settings.delay);
-        let frequency = target.frequency.map_or(settings.frequency, u64::from);
-        if let Some(lack) = lack(form, delay, frequency, is_signalled(delay)) {
+    let policies = &settings.policies;
+    let has_helper = policies.choice().wants_helper() || roots.iter().all(|(_, plan)| plan.wants_helper());
+    let has_signals = calibration.signal().is_some() && has_helper;
+    for (index, target) in resolver.targets().iter() {
+        let dose = policies.dose(index);
+        let is_signalled = policies.engine(dose.delay, form, has_signals) == EngineKind::Signal;
+        if let Some(lack) = lack(form, dose, is_signalled) {
             return Err(SessionError::OldKernel { line: target.line, lack });
         }
     }
@@ -37,7 +34,7 @@ pub(super) fn check(
 }
 
 /// Why a line cannot be had.
-fn lack(form: Form, delay: Nanos, frequency: u64, is_signalled: bool) -> Option<String> {
+fn lack(form: Form, Dose { delay, frequency }: Dose, is_signalled: bool) -> Option<String> {
     if frequency > 1 && !form.counts_for_frequency() {
         return Some(
             "this kernel does not allow frequency=: use frequency=1, or Linux 5.15 or later".to_owned(),
@@ -55,23 +52,28 @@ fn lack(form: Form, delay: Nanos, frequency: u64, is_signalled: bool) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Nanos;
 
-    const SHORT: Nanos = Nanos(25_000);
-    const LONG: Nanos = Nanos(25_001);
+    const SHORT: Dose = dose(25_000, 1);
+    const LONG: Dose = dose(25_001, 1);
+
+    const fn dose(ns: u64, frequency: u64) -> Dose {
+        Dose { delay: Nanos(ns), frequency }
+    }
 
     #[test]
     fn a_kernel_with_everything_does_everything() {
         for form in [Form::Multi, Form::Single] {
-            assert_eq!(lack(form, Nanos::MAX_DELAY, 1000, false), None);
+            assert_eq!(lack(form, dose(Nanos::MAX_DELAY.0, 1000), false), None);
         }
     }
 
     #[test]
     fn without_bpf_loop_long_delays_need_the_helper() {
         for form in [Form::Bounded, Form::Copied] {
-            assert_eq!(lack(form, SHORT, 1, false), None);
-            assert_eq!(lack(form, LONG, 1, true), None);
-            let why = lack(form, LONG, 1, false).unwrap_or_default();
+            assert_eq!(lack(form, SHORT, false), None);
+            assert_eq!(lack(form, LONG, true), None);
+            let why = lack(form, LONG, false).unwrap_or_default();
             assert!(
                 why.contains("25.001us") && why.contains("--engine signal") && why.contains("5.17"),
                 "{why}"
@@ -81,8 +83,8 @@ mod tests {
 
     #[test]
     fn before_cookies_every_call_counts() {
-        assert_eq!(lack(Form::Bounded, SHORT, 2, false), None);
-        assert_eq!(lack(Form::Copied, SHORT, 1, false), None);
-        assert!(lack(Form::Copied, SHORT, 2, false).is_some_and(|why| why.contains("5.15")));
+        assert_eq!(lack(Form::Bounded, dose(25_000, 2), false), None);
+        assert_eq!(lack(Form::Copied, SHORT, false), None);
+        assert!(lack(Form::Copied, dose(25_000, 2), false).is_some_and(|why| why.contains("5.15")));
     }
 }

@@ -268,7 +268,7 @@ impl Session {
         let image = process.memory().ok();
         match self.resolver.plan_at_start(&process, self.entry_source()) {
             Ok(plan) => {
-                let wants_helper = plan.wants_helper() || self.settings.engine.wants_helper();
+                let wants_helper = plan.wants_helper() || self.settings.policies.choice().wants_helper();
                 self.settle(pid, image, |session| session.cover(process, &plan, None));
                 if wants_helper && self.covered.contains_key(&pid) {
                     self.join_later(pid);

@@ -6,6 +6,7 @@ use speed_bump_abi::FunctionStats;
 
 use crate::{
     engine::EngineKind,
+    policy::Dose,
     probe::plan::SelectedFunction,
     session::Session,
     stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
@@ -49,12 +50,12 @@ impl Session {
             .iter()
             .map(|(index, target)| {
                 let way = self.ways.get(&index).copied();
-                let delay = target.delay.unwrap_or(self.settings.delay);
+                let Dose { delay, frequency } = self.settings.policies.dose(index);
                 let functions = by_target.remove(&index).unwrap_or_default();
                 TargetReport {
                     entry: way.map(|way| way.entry),
                     floor_ns: way.map_or(Nanos(0), |way| way.floor),
-                    frequency: target.frequency.map_or(self.settings.frequency, u64::from),
+                    frequency,
                     ..TargetReport::new(target, self.signals.engine(delay), delay, functions)
                 }
             })

@@ -14,6 +14,7 @@ use crate::{
         EngineChoice, EngineKind,
         signal::{self, DelaySignal},
     },
+    policy::Dose,
     probe::{plan::Plan, resolve::Resolver},
     process::Process,
     python::helper::block::SignalAnswer,
@@ -46,18 +47,13 @@ impl Signals {
         settings: &Settings,
         roots: &[(Process, Plan)],
     ) -> Result<Self, SessionError> {
-        let choice = settings.engine;
+        let policies = &settings.policies;
         let form = resolver.calibration().form();
-        let or_spin = choice == EngineChoice::Auto && form.longest_spin().is_none();
+        let or_spin = policies.choice() == EngineChoice::Auto && form.longest_spin().is_none();
         let Some(cost) = resolver.calibration().signal() else {
             return Ok(Self { or_spin, ..Self::default() });
         };
-        let delays: BTreeSet<Nanos> = resolver
-            .targets()
-            .iter()
-            .map(|(_, target)| target.delay.unwrap_or(settings.delay))
-            .filter(|delay| choice.engine(*delay, form) == EngineKind::Signal)
-            .collect();
+        let delays = policies.signalled(form);
         // One that has ended is told of later.
         let masks = roots.iter().filter_map(|(process, _)| signal::masks(process).ok());
         let used = masks.fold(0, |used, masks| used | masks.used());
@@ -110,8 +106,8 @@ impl Signals {
         self.assigned.iter().find(|signal| signal.delay == delay)
     }
 
-    /// What the BPF program does on a call with this delay.
-    pub(super) fn policy(&self, delay: Nanos, frequency: u64) -> Policy {
+    /// What the BPF program does on a call with this dose.
+    pub(super) fn policy(&self, Dose { delay, frequency }: Dose) -> Policy {
         let plain = Policy { delay_ns: delay.0, frequency, ..Policy::default() };
         match self.of(delay) {
             Some(signal) => Policy {
