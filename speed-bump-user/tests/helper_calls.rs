@@ -13,7 +13,7 @@ use calls::{counts, one_of_each_version, script, start};
 use helper::{GETPPID, attach, on_each, on_each_of};
 use serde_json::json;
 use speed_bump_testing::{
-    Attached, Service,
+    Attached, Service, case_ran,
     exact::{self, Subject},
     pythons,
     session::obstacle_to_long_spins,
@@ -114,6 +114,7 @@ fn the_delay_is_seen_from_inside() {
         }
         if obstacle_to_long_spins().is_none() {
             subject.long(5_000_000).unwrap().assert_exact(&format!("{python}, a long delay"));
+            case_ran!();
         }
         assert!(service.quit().unwrap().success(), "{python}");
     });

@@ -41,10 +41,10 @@ pub fn check(module: Result<Module, KmodError>, records: &Records) -> Check {
 /// Whether it delays, and whose its targets are.
 fn state(is_enabled: bool, listing: &Listing, holders: &[Holder]) -> String {
     let mut text = format!("loaded, {}", if is_enabled { "enabled" } else { "disabled" });
-    if listing.targets.is_empty() {
-        text.push_str(", no targets");
-    } else {
-        text.push_str(&format!(", {} targets", listing.targets.len()));
+    match listing.targets.len() {
+        0 => text.push_str(", no targets"),
+        1 => text.push_str(", 1 target"),
+        count => text.push_str(&format!(", {count} targets")),
     }
     let mut parts: Vec<String> = holders.iter().map(whose).collect();
     let held: usize = holders.iter().map(|holder| holder.targets).sum();
@@ -112,7 +112,7 @@ mod tests {
         let found = look();
         assert_eq!(found.status, CheckStatus::Warn);
         let said =
-            "loaded, enabled, 1 targets: 1 of others; the loaded module speed_bump is not this project's";
+            "loaded, enabled, 1 target: 1 of others; the loaded module speed_bump is not this project's";
         assert!(found.detail.starts_with(said), "{found:?}");
         assert!(found.way_out.unwrap().contains("load the module in kmod/"));
 

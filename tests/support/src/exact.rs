@@ -102,6 +102,14 @@ struct Times {
     total_ns: u64,
 }
 
+/// What the function does itself.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    rounds: u64,
+    /// What a call with so many takes without the tool.
+    ns: u64,
+}
+
 /// What a call takes that does nothing.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
@@ -140,6 +148,8 @@ pub struct Subject<'a, A> {
 #[derive(Debug)]
 pub struct Measured {
     delay_ns: u64,
+    /// The least call without the tool, with the function's own work.
+    own_ns: u64,
     /// What the least may be off by on either side.
     slack_ns: u64,
     calls: u64,
@@ -159,7 +169,8 @@ impl Measured {
     pub fn assert_exact(&self, what: &str) {
         let target = self.ended.target(0);
         assert_eq!(target["delayed"], self.calls, "{what}: {target}");
-        let Self { delay_ns, slack_ns, times, .. } = self;
+        let Self { delay_ns, own_ns, slack_ns, times, .. } = self;
+        let what = &format!("{what}, {own_ns} ns without, {times:?}, {target}");
         exact_within(what, *delay_ns, *slack_ns, times.least_ns);
         delivered(target, self.times.total_ns);
     }
@@ -190,13 +201,13 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
 
     /// A delay of milliseconds.
     pub fn long(&mut self, delay_ns: u64) -> Result<Measured> {
-        let rounds = self.rounds(delay_ns, Groups::LONG)?;
-        self.session(delay_ns, rounds, Groups::LONG)
+        let work = self.work(delay_ns, Groups::LONG)?;
+        self.session(delay_ns, work, Groups::LONG)
     }
 
     fn middle(&mut self, delay_ns: u64, groups: Groups) -> Result<Measured> {
-        let rounds = self.rounds(delay_ns, groups)?;
-        let sessions = (0..SESSIONS).map(|_| self.session(delay_ns, rounds, groups));
+        let work = self.work(delay_ns, groups)?;
+        let sessions = (0..SESSIONS).map(|_| self.session(delay_ns, work, groups));
         let mut sessions = sessions.collect::<Result<Vec<_>>>()?;
         sessions.sort_by_key(|session| session.times.least_ns);
         Ok(sessions.swap_remove(SESSIONS / 2))
@@ -204,7 +215,7 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
 
     fn costs(&mut self) -> Result<Costs> {
         let own_ns = self.time(0, Groups::STEADY)?.least_ns;
-        let counted = self.session(0, 0, Groups::STEADY)?;
+        let counted = self.session(0, Work { rounds: 0, ns: own_ns }, Groups::STEADY)?;
         let trap_ns = counted.times.least_ns.checked_sub(own_ns).filter(|ns| *ns > 0);
         let trap_ns = trap_ns.with_context(|| {
             format!("a probed call takes no longer than {own_ns} ns, as one without: {counted:?}")
@@ -212,8 +223,8 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
         Ok(Costs { own_ns, trap_ns })
     }
 
-    /// The rounds that take a function the part of a delay that is its own work.
-    fn rounds(&mut self, delay_ns: u64, groups: Groups) -> Result<u64> {
+    /// The part of a delay that is the function's own work.
+    fn work(&mut self, delay_ns: u64, groups: Groups) -> Result<Work> {
         const TRIAL: u64 = 1_000;
         // The speed of the processor may change between two measurements.
         const TRIES: usize = 20;
@@ -226,17 +237,18 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
             let rounds = own_ns.saturating_sub(none) * TRIAL / (trial.saturating_sub(none)).max(1);
             let taken = self.time(rounds, groups)?.least_ns;
             if allowed.contains(&taken) {
-                return Ok(rounds);
+                return Ok(Work { rounds, ns: taken });
             }
             tried.push((rounds, taken));
         }
         bail!("no number of rounds takes {allowed:?} ns: rounds and what they took in ns: {tried:?}")
     }
 
-    fn session(&mut self, delay_ns: u64, rounds: u64, groups: Groups) -> Result<Measured> {
+    fn session(&mut self, delay_ns: u64, work: Work, groups: Groups) -> Result<Measured> {
         let attached = (self.attach)(self.service, &delay_ns.to_string())?;
-        let times = self.time(rounds, groups)?;
-        Ok(Measured { delay_ns, slack_ns: 0, calls: groups.calls(), times, ended: attached.stop()? })
+        let times = self.time(work.rounds, groups)?;
+        let (own_ns, calls) = (work.ns, groups.calls());
+        Ok(Measured { delay_ns, own_ns, slack_ns: 0, calls, times, ended: attached.stop()? })
     }
 
     fn time(&mut self, rounds: u64, groups: Groups) -> Result<Times> {
