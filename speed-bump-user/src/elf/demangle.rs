@@ -62,9 +62,11 @@ fn is_rust(name: &str) -> bool {
     ends_with_hash(first) || rest.rfind("17h").is_some_and(ends_with_hash)
 }
 
-/// Adds a form that could be written in full and is not there yet.
+/// Adds a form that could be written in full and is not there yet. Rust's newer mangling encodes any
+/// characters by plain ones, those that control terminals too: no compiler does so with them.
 fn push(forms: &mut Vec<Box<str>>, write: impl FnOnce(&mut Bounded) -> fmt::Result) {
-    let form = write_bounded(write).filter(|form| !forms.iter().any(|other| **other == **form));
+    let is_new = |form: &String| !forms.iter().any(|other| **other == **form);
+    let form = write_bounded(write).filter(|form| !form.contains(char::is_control) && is_new(form));
     forms.extend(form.map(Into::into));
 }
 
@@ -95,6 +97,14 @@ mod tests {
 
     fn forms(name: &str) -> Vec<String> {
         demangle(name).iter().map(|form| form.to_string()).collect()
+    }
+
+    #[test]
+    fn what_controls_a_terminal_is_no_name() {
+        // RFC 2603, "Punycode": U+0080, and beside it U+00E9.
+        assert!(rustc_demangle::demangle("_RCu1_a").to_string().contains(char::is_control));
+        assert_eq!(forms("_RCu1_a"), [""; 0]);
+        assert_eq!(forms("_RCu3_9ca"), ["\u{e9}"]);
     }
 
     #[test]

@@ -110,7 +110,7 @@ fn measure(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) ->
 
 /// The medians of a slice with the tool attached.
 fn attached(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) -> Result<Vec<f64>> {
-    let delay = delay.to_string();
+    let delay = format!("{delay}ns");
     let ours = ["--strict", "--engine", &options.engine, "--delay", &delay];
     let flags: Vec<&str> = ours.into_iter().chain(subject.flags.iter().copied()).collect();
     let attached = Attached::start_tool(tool, subject.service.pid(), &subject.targets(), &flags, |_| ())?;
