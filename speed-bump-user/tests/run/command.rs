@@ -55,8 +55,9 @@ pub(crate) fn run(targets: &str, flags: &[&str], command: &Command) -> Ended {
 
 /// What the tool says of a program that it could not hold at its exec.
 const NOT_HELD: &str = "could not be held at its start";
-/// How often a session is tried in which something was not held.
-const TRIES: usize = 5;
+/// How often a session is tried in which something was not held. Programs that start together on two processors
+/// need luck: one of them holds, and the other one is the loader's.
+const TRIES: usize = 25;
 
 /// The session in which all that was executed was held at its start. Holding needs a processor that nobody
 /// takes, which other programs of the machine may all have for a moment; so it is tried again, and fails when
@@ -69,7 +70,7 @@ pub(crate) fn all_held(session: impl Fn() -> Ended) -> Ended {
             return ended;
         }
         told = ended.run.stderr;
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(std::time::Duration::from_millis(300));
     }
     panic!(
         "in none of {TRIES} sessions all programs were held at their start: there was no free processor, or \
