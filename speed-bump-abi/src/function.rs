@@ -1,17 +1,40 @@
 //! Functions: how a call names one, and what is counted of it.
 
-/// A function that a target selected, or a place for one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A function that a target selected, or a place for one: which policy it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct FunctionEntry {
-    /// Index into [`POLICIES`](crate::maps::POLICIES), or [`FunctionEntry::NO_TARGET`].
-    pub target: u32,
+    /// 0: none; else the policy's number and 1.
+    bits: u32,
 }
 
 impl FunctionEntry {
-    /// No target: calls are counted and never delayed.
-    pub const NO_TARGET: u32 = u32::MAX;
+    /// No policy of its own. A call through the helper's stub then has that of the target that the stub
+    /// names; any other is counted and never delayed.
+    pub const NONE: Self = Self { bits: 0 };
+
+    /// The policy with this number.
+    #[inline(always)]
+    pub const fn of(policy: u32) -> Self {
+        Self { bits: policy.wrapping_add(1) }
+    }
+
+    /// The entry as a word of the map.
+    pub const fn to_word(self) -> u64 {
+        self.bits as u64
+    }
+
+    /// The number of the policy, or else this one.
+    #[inline(always)]
+    pub const fn policy_or(self, other: u32) -> u32 {
+        if self.bits == 0 { other } else { self.bits - 1 }
+    }
 }
+
+/// No policy: calls are counted and never delayed.
+pub const NO_POLICY: u32 = u32::MAX;
+/// No function: the call names it.
+pub const NO_FUNCTION: u32 = u32::MAX;
 
 /// Counters of one function on one CPU. Exact: every update is one atomic addition, since a BPF program
 /// may be preempted by another task's on the same CPU.
@@ -33,6 +56,40 @@ pub struct FunctionStats {
     pub missed: u64,
     /// Not a sum: when the last delay ended, in ns of `CLOCK_MONOTONIC`. 0 before the first.
     pub ended_ns: u64,
+    /// Not a sum: the delay that `telltale_ns` is about, in ns.
+    pub telltale_of_ns: u64,
+}
+
+impl FunctionStats {
+    /// The counters from the words of the map, in their order.
+    pub const fn from_words(words: [u64; 8]) -> Self {
+        let [calls, delayed, requested_ns, delivered_ns, telltale_ns, missed, ended_ns, telltale_of_ns] =
+            words;
+        Self { calls, delayed, requested_ns, delivered_ns, telltale_ns, missed, ended_ns, telltale_of_ns }
+    }
+
+    /// What was counted since an earlier look at the same counters.
+    pub const fn since(self, earlier: &Self) -> Self {
+        Self {
+            calls: self.calls.saturating_sub(earlier.calls),
+            delayed: self.delayed.saturating_sub(earlier.delayed),
+            requested_ns: self.requested_ns.saturating_sub(earlier.requested_ns),
+            delivered_ns: self.delivered_ns.saturating_sub(earlier.delivered_ns),
+            missed: self.missed.saturating_sub(earlier.missed),
+            ..self
+        }
+    }
+}
+
+impl core::ops::AddAssign for FunctionStats {
+    /// Adds up what is a sum.
+    fn add_assign(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.delayed += other.delayed;
+        self.requested_ns += other.requested_ns;
+        self.delivered_ns += other.delivered_ns;
+        self.missed += other.missed;
+    }
 }
 
 /// A trampoline of CPython's perf support (3.12+): one per code object and process.

@@ -19,7 +19,7 @@ pub mod policy;
 pub mod site;
 
 pub use event::{Event, EventKind, PythonCodeEvent};
-pub use function::{FunctionEntry, FunctionStats, PythonKey, TrampolineKey, Verdict};
+pub use function::{FunctionEntry, FunctionStats, NO_FUNCTION, NO_POLICY, PythonKey, TrampolineKey, Verdict};
 pub use policy::{ColdSegment, Coldness, Control, Handshake, Policy, Telltale};
 pub use site::{ArgumentSpec, Cookie, SiteArguments};
 
@@ -55,14 +55,14 @@ mod tests {
 
     #[test]
     fn records_have_no_padding_and_keep_their_layout() {
-        assert_eq!(size_of::<Control>(), 3 * 8);
+        assert_eq!(size_of::<Control>(), 5 * 8);
         assert_eq!(size_of::<Coldness>(), 8 + 3 * 8);
         assert_eq!(size_of::<Policy>(), 4 * 8);
         assert_eq!(size_of::<ArgumentSpec>(), 1 + 1 + 2 + 2 + 2 + 8);
         assert_eq!(size_of::<SiteArguments>(), 6 * 4 + 3 * size_of::<ArgumentSpec>());
         assert_eq!(offset_of!(SiteArguments, arguments), 24);
         assert_eq!(size_of::<FunctionEntry>(), 4);
-        assert_eq!(size_of::<FunctionStats>(), 7 * 8);
+        assert_eq!(size_of::<FunctionStats>(), 8 * 8);
         assert_eq!(size_of::<Handshake>(), 2 * 8);
         assert_eq!(size_of::<Telltale>(), 16 * 64);
         assert_eq!(size_of::<TrampolineKey>(), 2 * 8);
@@ -145,6 +145,50 @@ mod tests {
     #[test]
     fn the_key_fits_on_the_bpf_stack_beside_a_spin() {
         assert!(size_of::<PythonKey>() <= 400);
+    }
+
+    #[test]
+    fn a_window_is_open_until_it_ends_or_expires_or_is_stopped() {
+        let control = Control { start_ns: 10, end_ns: 30, stop: 0, expires_ns: 20, generation: 7 };
+        for (at, is_open) in [(0, false), (9, false), (10, true), (19, true), (20, false), (30, false)] {
+            assert_eq!(control.is_open(at), is_open, "{at}");
+        }
+        let renewed = Control { expires_ns: 40, ..control };
+        assert!(renewed.is_open(29) && !renewed.is_open(30));
+        assert!(!Control { stop: 1, ..control }.is_open(15));
+    }
+
+    #[test]
+    fn the_rows_of_policies_do_not_meet() {
+        let rows = |generation| [0, 1, 2].map(|policy| Policy::row(policy, generation));
+        assert_eq!((rows(0), rows(1)), ([0, 2, 4], [1, 3, 5]));
+        assert_eq!((rows(2), rows(u64::MAX)), (rows(0), rows(1)));
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn the_words_of_a_policy_lie_where_its_fields_do() {
+        let policy = Policy { delay_ns: 1, frequency: 2, signal: 3, or_spin: 4, signal_ns: 5 };
+        let words = policy.to_words();
+        assert_eq!(Policy::from_words(words), policy);
+        assert_eq!(size_of::<Policy>(), size_of_val(&words));
+        assert_eq!(words[offset_of!(Policy, delay_ns) / 8], 1);
+        assert_eq!(words[offset_of!(Policy, frequency) / 8], 2);
+        assert_eq!(words[offset_of!(Policy, signal) / 8] as u32, 3);
+        assert_eq!((offset_of!(Policy, signal), offset_of!(Policy, or_spin)), (16, 20));
+        assert_eq!(words[offset_of!(Policy, signal_ns) / 8], 5);
+        let words = [offset_of!(Control, start_ns), offset_of!(Control, generation)].map(|at| at / 8);
+        assert_eq!(words, [0, 4]);
+    }
+
+    #[test]
+    fn a_function_has_its_own_policy_or_another() {
+        assert_eq!(FunctionEntry::default(), FunctionEntry::NONE);
+        assert_eq!(FunctionEntry::NONE.policy_or(7), 7);
+        assert_eq!(FunctionEntry::NONE.policy_or(NO_POLICY), NO_POLICY);
+        for policy in [0, 1, 16_383] {
+            assert_eq!(FunctionEntry::of(policy).policy_or(7), policy);
+        }
     }
 
     #[test]

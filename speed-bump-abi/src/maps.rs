@@ -2,19 +2,20 @@
 //!
 //! The loader overrides the sizes with what the session needs before it creates the maps.
 
-/// One [`Control`](crate::Control): the session's window and its stop flag.
+/// One [`Control`](crate::Control): the session's window, and whether it goes on. The loader maps it.
 pub const CONTROL: &str = "CONTROL";
 /// Two [`Coldness`](crate::Coldness): of the way in, and of the way back.
 pub const COLDNESS: &str = "COLDNESS";
 /// One [`Telltale`](crate::Telltale).
 pub const TELLTALE: &str = "TELLTALE";
-/// [`Policy`](crate::Policy) by target index.
+/// [`Policy`](crate::Policy) by [`Policy::row`](crate::Policy::row). The policies of targets have the numbers
+/// of their targets; after them come those of functions. The loader maps it.
 pub const POLICIES: &str = "POLICIES";
-/// `u64` by target index: matching calls inside the window, the counter behind `frequency`.
+/// `u64` by policy: matching calls inside the window, the counter behind `frequency`.
 pub const COUNTERS: &str = "COUNTERS";
 /// [`SiteArguments`](crate::SiteArguments) by site index.
 pub const SITES: &str = "SITES";
-/// [`FunctionEntry`](crate::FunctionEntry) by function index.
+/// [`FunctionEntry`](crate::FunctionEntry) by function index. The loader maps it: each takes 8 bytes.
 pub const FUNCTIONS: &str = "FUNCTIONS";
 /// Per-CPU [`FunctionStats`](crate::FunctionStats) by function index.
 pub const STATS: &str = "STATS";

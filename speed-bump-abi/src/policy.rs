@@ -1,6 +1,6 @@
 //! When and how long to delay: data that the loader may change at any moment of a session.
 
-/// The session's window and stop flag, one per BPF object.
+/// The session's window, stop flag, expiry and generation, one per BPF object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Control {
@@ -11,6 +11,22 @@ pub struct Control {
     /// Not 0: nothing is delayed, and a spin in flight ends at once. Set before detaching, so that
     /// detaching never waits for a long delay.
     pub stop: u64,
+    /// From this time on (ns of `CLOCK_MONOTONIC`) no policy holds: nothing is delayed, and a spin in flight
+    /// ends. The loader moves it on as long as it works.
+    pub expires_ns: u64,
+    /// Which row of each policy holds, by [`Policy::row`]. All policies that change together change with it.
+    pub generation: u64,
+}
+
+impl Control {
+    /// How long policies hold without the loader, in ns.
+    pub const EXPIRY_NS: u64 = 1_000_000_000;
+
+    /// Whether a call that begins at this time may be delayed.
+    #[inline(always)]
+    pub const fn is_open(&self, at_ns: u64) -> bool {
+        self.stop == 0 && at_ns >= self.start_ns && at_ns < self.end_ns && at_ns < self.expires_ns
+    }
 }
 
 /// How a trap that finds the caches cold is told from a warm one, and what it costs more; one line for the
@@ -126,7 +142,10 @@ pub fn running_median(last: u64, took: u64) -> u64 {
     }
 }
 
-/// What happens to the matching calls of one target.
+/// What happens to the matching calls of one target, or of one function that has a policy of its own.
+///
+/// Each policy has two rows. The loader writes the one that does not hold, and then
+/// [`Control::generation`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Policy {
@@ -144,6 +163,28 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Rows of a policy.
+    pub const ROWS: u32 = 2;
+    /// Words of a row.
+    pub const WORDS: usize = 4;
+
+    /// Index into [`POLICIES`](crate::maps::POLICIES): the row of a policy that holds in a generation.
+    #[inline(always)]
+    pub const fn row(policy: u32, generation: u64) -> u32 {
+        policy.wrapping_mul(Self::ROWS) + (generation % Self::ROWS as u64) as u32
+    }
+
+    /// A row as words, which the loader writes one by one.
+    pub const fn to_words(self) -> [u64; Self::WORDS] {
+        let who = (self.or_spin as u64) << 32 | self.signal as u64;
+        [self.delay_ns, self.frequency, who, self.signal_ns]
+    }
+
+    /// Reads what [`Policy::to_words`] wrote.
+    pub const fn from_words([delay_ns, frequency, who, signal_ns]: [u64; Self::WORDS]) -> Self {
+        Self { delay_ns, frequency, signal: who as u32, or_spin: (who >> 32) as u32, signal_ns }
+    }
+
     /// What the program spins of a delay that the helper is signalled for, in ns: long enough to make up for
     /// what the site and the signal cost, whatever that is, and too short to hold anything up. The helper
     /// spins the rest.

@@ -12,6 +12,7 @@ mod follow;
 mod hold;
 mod maps;
 mod own_stack;
+mod policy;
 mod python_helper;
 mod python_usdt;
 mod signal;

@@ -12,21 +12,23 @@ use speed_bump_abi::{
 
 /// Kernel flag: allocate hash elements when they are inserted, not all at creation.
 const NO_PREALLOC: u32 = aya_ebpf::bindings::BPF_F_NO_PREALLOC;
+/// Kernel flag: the loader may map the elements (kernel 5.5).
+const MMAPABLE: u32 = aya_ebpf::bindings::BPF_F_MMAPABLE;
 
 #[map]
-pub static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
+pub static CONTROL: Array<Control> = Array::with_max_entries(1, MMAPABLE);
 #[map]
 pub static COLDNESS: Array<Coldness> = Array::with_max_entries(Coldness::WAYS as u32, 0);
 #[map]
 pub static TELLTALE: Array<Telltale> = Array::with_max_entries(1, 0);
 #[map]
-pub static POLICIES: Array<Policy> = Array::with_max_entries(1, 0);
+pub static POLICIES: Array<Policy> = Array::with_max_entries(Policy::ROWS, MMAPABLE);
 #[map]
 pub static COUNTERS: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
 pub static SITES: Array<SiteArguments> = Array::with_max_entries(1, 0);
 #[map]
-pub static FUNCTIONS: Array<FunctionEntry> = Array::with_max_entries(1, 0);
+pub static FUNCTIONS: Array<FunctionEntry> = Array::with_max_entries(1, MMAPABLE);
 #[map]
 pub static STATS: PerCpuArray<FunctionStats> = PerCpuArray::with_max_entries(1, 0);
 #[map]

@@ -39,7 +39,7 @@ pub fn python_usdt(context: ProbeContext) -> u32 {
     let index = index(&context, site, cookie.process);
     let Some(verdict) = PYTHON_VERDICTS.get(index) else { return 0 };
     match Verdict::from_bits(*verdict) {
-        Verdict::Function(function) => visit::<Looping>(function, site.overhead_ns, entered_ns, false),
+        Verdict::Function(function) => visit_beside_index(function, site.overhead_ns, entered_ns),
         Verdict::Ignored => {}
         Verdict::Pending => {
             if let Some(pending) = PYTHON_PENDING.get_ptr_mut(index) {
@@ -48,6 +48,13 @@ pub fn python_usdt(context: ProbeContext) -> u32 {
         }
     }
     0
+}
+
+/// A function of its own in BPF too, so that what it keeps on the stack and what [`index`] does are never
+/// there together.
+#[inline(never)]
+fn visit_beside_index(function: u32, overhead_ns: u32, entered_ns: u64) {
+    visit::<Looping>(function, overhead_ns, entered_ns, false);
 }
 
 /// No index of a code location.

@@ -16,7 +16,8 @@ pub trait Spin {
     /// Whether a call that the helper could not be signalled for may be spun after all.
     const SPINS_AGAIN: bool;
 
-    /// Spins until `deadline_ns`, or until the loader stops the session; returns the time when it ended.
+    /// Spins until `deadline_ns`, or until the loader stops the session or has not renewed it; returns the
+    /// time when it ended.
     fn until(deadline_ns: u64, now_ns: u64) -> u64;
 }
 
@@ -107,7 +108,8 @@ unsafe extern "C" fn inner(_index: u64, context: *mut c_void) -> i64 {
             return 1;
         }
         if let Some(control) = CONTROL.get_ptr(0)
-            && (&raw const (*control).stop).read_volatile() != 0
+            && ((&raw const (*control).stop).read_volatile() != 0
+                || now >= (&raw const (*control).expires_ns).read_volatile())
         {
             (*spin).deadline_ns = 0;
             return 1;

@@ -14,7 +14,14 @@ use crate::maps::{COLDNESS, TELLTALE};
 #[inline(always)]
 pub fn more_ns(stats: *const FunctionStats, spin_ns: u64) -> u64 {
     // SAFETY: `stats` points to a live per-CPU map value; any value of it will do.
-    let last_ns = unsafe { (&raw const (*stats).telltale_ns).read_volatile() };
+    let (last_ns, of_ns) = unsafe {
+        (
+            (&raw const (*stats).telltale_ns).read_volatile(),
+            (&raw const (*stats).telltale_of_ns).read_volatile(),
+        )
+    };
+    // What was seen after spins of another length says nothing of this one.
+    let last_ns = if of_ns == spin_ns { last_ns } else { 0 };
     COLDNESS.get(Coldness::WAY_BACK).map_or(0, |coldness| coldness.more_after_spin_ns(last_ns, spin_ns))
 }
 
@@ -30,16 +37,18 @@ pub fn walk() {
     }
 }
 
-/// Walks again, after a spin that ended at `ended_ns`, and keeps what that took.
+/// Walks again, after a spin of `spin_ns` that ended at `ended_ns`, and keeps what that took.
 #[inline(always)]
-pub fn observe(stats: *mut FunctionStats, ended_ns: u64) {
+pub fn observe(stats: *mut FunctionStats, spin_ns: u64, ended_ns: u64) {
     walk();
     // SAFETY: the helper has no preconditions.
     let took_ns = unsafe { bpf_ktime_get_ns() } - ended_ns;
     // SAFETY: `stats` points to a live per-CPU map value. A task that preempted this one may do the same: one
     // of the two values stays, and either will do.
     unsafe {
-        let median_ns = &raw mut (*stats).telltale_ns;
-        median_ns.write_volatile(running_median(median_ns.read_volatile(), took_ns));
+        let (median_ns, of_ns) = (&raw mut (*stats).telltale_ns, &raw mut (*stats).telltale_of_ns);
+        let last_ns = if of_ns.read_volatile() == spin_ns { median_ns.read_volatile() } else { 0 };
+        median_ns.write_volatile(running_median(last_ns, took_ns));
+        of_ns.write_volatile(spin_ns);
     }
 }

@@ -1,44 +1,42 @@
 //! What happens at every probe site once the function is known: count, ask the policy, delay.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use speed_bump_abi::{Coldness, FunctionEntry, FunctionStats, Policy};
+use speed_bump_abi::{Coldness, FunctionStats, NO_POLICY, Policy};
 
 use crate::{
     count,
-    maps::{COLDNESS, CONTROL, COUNTERS, FUNCTIONS, POLICIES, STATS},
-    signal,
+    maps::{COLDNESS, CONTROL, COUNTERS, FUNCTIONS, STATS},
+    policy, signal,
     spin::Spin,
     telltale,
 };
 
-/// Counts a call of `function` and delays it if its target's policy says so.
+/// Counts a call of `function` and delays it if its policy says so.
 #[inline(always)]
 pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
-    let Some(entry) = FUNCTIONS.get(function) else { return };
-    visit_for::<S>(function, entry.target, overhead_ns, entered_ns, lookups_only);
+    visit_for::<S>(function, NO_POLICY, overhead_ns, entered_ns, lookups_only);
 }
 
-/// The same where the call itself says which target selected the function.
+/// The same where the call itself says which policy a function has that has none of its own.
 ///
 /// `entered_ns` is the first clock reading of the program and `overhead_ns` what the trap costs around the
 /// program: the delay counts from `entered_ns` and is shortened by `overhead_ns`, so that the caller loses
 /// what was asked for. `lookups_only` says that nothing but look-ups in arrays lies between that reading and
 /// this call, as where coldness was measured.
 #[inline(always)]
-pub fn visit_for<S: Spin>(function: u32, target: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
-    let Some(stats) = STATS.get_ptr_mut(function) else { return };
+pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
+    let (Some(entry), Some(stats)) = (FUNCTIONS.get(function), STATS.get_ptr_mut(function)) else { return };
     // SAFETY: `stats` points to a live per-CPU map value.
     unsafe { count::add(&raw mut (*stats).calls, 1) };
 
-    if target == FunctionEntry::NO_TARGET {
+    let number = entry.policy_or(other);
+    let Some(control) = CONTROL.get(0) else { return };
+    if number == NO_POLICY || !control.is_open(entered_ns) {
         return;
     }
-    let (Some(control), Some(policy)) = (CONTROL.get(0), POLICIES.get(target)) else { return };
-    if control.stop != 0 || entered_ns < control.start_ns || entered_ns >= control.end_ns {
-        return;
-    }
+    let Some(policy) = policy::in_force(control, number) else { return };
     if policy.frequency > 1 {
-        let Some(counter) = COUNTERS.get_ptr_mut(target) else { return };
+        let Some(counter) = COUNTERS.get_ptr_mut(number) else { return };
         if (count::next(counter) + 1) % policy.frequency != 0 {
             return;
         }
@@ -69,7 +67,11 @@ pub fn visit_for<S: Spin>(function: u32, target: u32, overhead_ns: u32, entered_
         }
     }
     let mut spent_ns = spin_for::<S>(stats, delay_ns - helpers_ns, overhead_ns, entered_ns, now_ns);
-    // Last of all, as what was found out before may have changed meanwhile.
+    // Last of all, as what was found out before may have changed meanwhile: with another dose the signal may
+    // stand for another delay, and this one ends here.
+    if helpers_ns != 0 && policy::in_force(control, number).is_none_or(|now| now.delay_ns != delay_ns) {
+        helpers_ns = 0;
+    }
     if helpers_ns != 0 && !signal::send(policy.signal) {
         if !S::SPINS_AGAIN || policy.or_spin == 0 {
             return missed(stats);
@@ -103,7 +105,7 @@ fn spin_for<S: Spin>(
     }
     telltale::walk();
     let ended_ns = S::until(entered_ns + (ns - overhead_ns), now_ns);
-    telltale::observe(stats, ended_ns);
+    telltale::observe(stats, ns, ended_ns);
     ended_ns - entered_ns
 }
 

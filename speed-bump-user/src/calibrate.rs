@@ -10,11 +10,17 @@ pub mod stubs;
 mod way_back;
 mod way_in;
 
-use std::{fs::File, io, sync::Arc, thread, time::Instant};
+use std::{
+    fs::File,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Instant,
+};
 
 use aya::maps::MapError;
 use serde::Serialize;
-use speed_bump_abi::{Coldness, Control, FunctionEntry, Policy, SiteArguments};
+use speed_bump_abi::{Coldness, FunctionEntry, FunctionStats, Policy, SiteArguments};
 
 use crate::{
     causes::with_causes,
@@ -44,6 +50,9 @@ const EVERYDAY: SiteKind = SiteKind::Push;
 const WORKING_SET: usize = 256 << 10;
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
+
+/// Held while stubs are probed and called.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// What the helper adds to a matching call on its way to the stub (docs/internals.md).
 pub const HELPER_COST: Nanos = Nanos(15);
@@ -98,6 +107,9 @@ pub enum CalibrateError {
     /// A map could not be written.
     #[error("cannot set a BPF map: {}", with_causes(.0))]
     Map(MapError),
+    /// The counters could not be read.
+    #[error("cannot read the counters of our own stubs: {0}")]
+    Stats(io::Error),
     /// The stubs were called and the probes did not count it.
     #[error("uprobes on our own process count {counted} of {made} calls; this kernel's uprobes do not work")]
     Miscounted {
@@ -215,21 +227,26 @@ struct Bench {
     stubs: Vec<Stub>,
     unprobed: Vec<u64>,
     _attachment: attach::Attachment,
+    /// Another would count our calls of the stubs.
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Bench {
     fn new(form: Form, offsets: Option<TaskOffsets>) -> Result<Self, CalibrateError> {
+        // The lock guards no data.
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let stubs = Stub::all();
         let unprobed = costs_ns(&stubs);
         let count = u32::try_from(stubs.len()).unwrap_or(u32::MAX);
         let functions = count.saturating_add(1);
-        let capacity = Capacity { targets: 1, sites: count, functions, trampolines: 0, python_usdt: false };
+        let capacity = Capacity { policies: 1, sites: count, functions, trampolines: 0, python_usdt: false };
         let mut engine = BpfEngine::load(capacity, form, offsets, Hold::default())?;
-        engine.set_control(Control { start_ns: 0, end_ns: u64::MAX, stop: 0 })?;
+        engine.switch().open(Nanos(0), Nanos(u64::MAX));
+        engine.switch().renew(Nanos(u64::MAX));
         let mut sites = Vec::new();
         for (index, stub) in (0_u32..).zip(&stubs) {
             engine.set_site(index, SiteArguments { function: index, ..SiteArguments::default() })?;
-            engine.set_function(index, FunctionEntry::NO_TARGET)?;
+            engine.functions().set_entry(index, FunctionEntry::NONE);
             let offset = stub.file_offset().map_err(CalibrateError::Stubs)?;
             sites.push(AttachSite { offset, semaphore: None, site: index });
         }
@@ -243,36 +260,36 @@ impl Bench {
         {
             return Err(CalibrateError::Refused { kind: stub.kind, error: refused.error });
         }
-        Ok(Self { engine, stubs, unprobed, _attachment: attachment })
+        Ok(Self { engine, stubs, unprobed, _attachment: attachment, _alone: alone })
     }
 
     /// Whether calls on another thread than the main one are seen.
     fn covers_threads(&self) -> Result<bool, CalibrateError> {
         let Some(stub) = self.stubs.first().copied() else { return Ok(false) };
-        let before = self.engine.stats(0)?.calls;
+        let before = self.stats(0)?.calls;
         // A panic in the thread would only mean that nothing was counted.
         let _ = thread::spawn(move || stub.call()).join();
-        Ok(self.engine.stats(0)?.calls == before + 1)
+        Ok(self.stats(0)?.calls == before + 1)
     }
 
     fn measure(mut self) -> Result<Calibration, CalibrateError> {
         let started = Reading::now();
-        let unselected = self.sweep(FunctionEntry::NO_TARGET, Nanos(0))?;
+        let unselected = self.sweep(FunctionEntry::NONE, Nanos(0))?;
         // The floor is a trigger that has nothing left to spin: a delay below the overhead.
         for (index, _) in (0_u32..).zip(&self.stubs) {
             let arguments =
                 SiteArguments { function: index, overhead_ns: u32::MAX, ..SiteArguments::default() };
             self.engine.set_site(index, arguments)?;
         }
-        let floor = self.sweep(0, Nanos(1))?;
+        let floor = self.sweep(FunctionEntry::of(0), Nanos(1))?;
         for (index, _) in (0_u32..).zip(&self.stubs) {
             self.engine.set_site(index, SiteArguments { function: index, ..SiteArguments::default() })?;
         }
         let way_in = self.way_in()?;
         self.engine.set_coldness([way_in, Coldness::default()])?;
-        let delayed = self.sweep(0, TRIAL_DELAY)?;
+        let delayed = self.sweep(FunctionEntry::of(0), TRIAL_DELAY)?;
 
-        let made = self.engine.stats(0)?;
+        let made = self.stats(0)?;
         let sweep = (FIRST_CALLS + CALLS) as u64;
         let expected = 3 * sweep;
         if made.calls < expected || made.delayed != 2 * sweep {
@@ -329,11 +346,20 @@ impl Bench {
             .map(|(site, (stub, unprobed))| (site, *stub, *unprobed))
     }
 
+    fn stats(&self, function: u32) -> Result<FunctionStats, CalibrateError> {
+        self.engine.functions().stats(function).map_err(CalibrateError::Stats)
+    }
+
+    /// Sets the one policy that there is.
+    fn set_policy(&self, policy: Policy) -> Result<(), EngineError> {
+        self.engine.switch().set(&[(0, policy)]).map(drop)
+    }
+
     /// What each stub's call costs more than without a probe, in ns.
-    fn sweep(&mut self, target: u32, delay: Nanos) -> Result<Vec<u64>, CalibrateError> {
-        self.engine.set_policy(0, spun(delay))?;
+    fn sweep(&mut self, entry: FunctionEntry, delay: Nanos) -> Result<Vec<u64>, CalibrateError> {
+        self.set_policy(spun(delay))?;
         for (index, _) in (0_u32..).zip(&self.stubs) {
-            self.engine.set_function(index, target)?;
+            self.engine.functions().set_entry(index, entry);
         }
         let probed = costs_ns(&self.stubs);
         Ok(probed

@@ -15,6 +15,7 @@ pub mod list;
 mod log;
 pub mod prepare;
 pub mod run;
+mod signals;
 pub mod terminal;
 
 use std::process::ExitCode;
@@ -32,7 +33,7 @@ pub fn main() -> ExitCode {
     };
     log::init(cli.verbose);
     let result = match &cli.command {
-        None => attach::run(&cli.attach, cli.verbose > 0),
+        None => attach::run(&cli.attach),
         Some(Command::List(arguments)) => list::run(arguments),
         Some(Command::Run(arguments)) => run::run(arguments, cli.verbose > 0),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),

@@ -1,12 +1,18 @@
 //! The policy of a session: which delay a call gets, how often, and who spins it. The only place that knows.
+//!
+//! Each target has a dose. A function has that of the target that selects it, unless it was given its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     engine::{EngineChoice, EngineKind, bpf::Form},
+    probe::plan::SelectedFunction,
     targets::{Target, TargetIndex, Targets},
     units::Nanos,
 };
+
+/// Functions that can have a dose of their own in a session.
+pub const OWN_DOSES: u32 = 16_384;
 
 /// What happens to the matching calls of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,13 +23,43 @@ pub struct Dose {
     pub frequency: u64,
 }
 
-/// The dose of each target of a session, and which engine is to spin it.
+/// Whose dose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// All functions of a target but those that have their own.
+    Target(TargetIndex),
+    /// One function, in all processes.
+    Function(SelectedFunction),
+}
+
+/// Why a dose cannot be set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DoseError {
+    /// There is no such target.
+    #[error("there is no target {}: the session has {targets}", .index.0)]
+    NoTarget {
+        /// Which one.
+        index: TargetIndex,
+        /// How many there are.
+        targets: usize,
+    },
+    /// Too many functions have their own.
+    #[error("{OWN_DOSES} functions have a dose of their own already; set that of a target instead")]
+    TooMany,
+}
+
+/// The dose of each target of a session and of each function that has its own, and which engine is to spin
+/// it.
+///
+/// Each dose has a number in the engine: that of its target, or one behind those.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTable {
     choice: EngineChoice,
     default: Dose,
     /// By [`TargetIndex`].
     doses: Vec<Dose>,
+    /// Doses of functions' own, with their numbers.
+    own: BTreeMap<SelectedFunction, (u32, Dose)>,
 }
 
 impl PolicyTable {
@@ -33,7 +69,56 @@ impl PolicyTable {
             delay: target.delay.unwrap_or(default.delay),
             frequency: target.frequency.map_or(default.frequency, u64::from),
         };
-        Self { choice, default, doses: targets.iter().map(dose).collect() }
+        Self { choice, default, doses: targets.iter().map(dose).collect(), own: BTreeMap::new() }
+    }
+
+    /// Sets a dose. Returns its number.
+    ///
+    /// # Errors
+    /// No such target, or no room for another function.
+    pub fn set(&mut self, selection: &Selection, dose: Dose) -> Result<u32, DoseError> {
+        match selection {
+            Selection::Target(index) => {
+                let targets = self.doses.len();
+                let error = DoseError::NoTarget { index: *index, targets };
+                *self.doses.get_mut(index.0 as usize).ok_or(error)? = dose;
+                Ok(index.0)
+            }
+            Selection::Function(function) => {
+                if let Some((number, own)) = self.own.get_mut(function) {
+                    *own = dose;
+                    return Ok(*number);
+                }
+                let count = u32::try_from(self.own.len()).ok().filter(|count| *count < OWN_DOSES);
+                let number = self.targets().saturating_add(count.ok_or(DoseError::TooMany)?);
+                self.own.insert(function.clone(), (number, dose));
+                Ok(number)
+            }
+        }
+    }
+
+    fn targets(&self) -> u32 {
+        u32::try_from(self.doses.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many doses there may come to be.
+    pub fn capacity(&self) -> u32 {
+        self.targets().saturating_add(OWN_DOSES)
+    }
+
+    /// All doses by number.
+    pub fn numbered(&self) -> impl Iterator<Item = (u32, Dose)> {
+        (0..).zip(self.doses.iter().copied()).chain(self.own.values().copied())
+    }
+
+    /// The number of the dose that a function has of its own.
+    pub fn own_number(&self, function: &SelectedFunction) -> Option<u32> {
+        self.own.get(function).map(|(number, _)| *number)
+    }
+
+    /// The number of a function's dose: its own, or that of its target.
+    pub fn number(&self, function: &SelectedFunction) -> u32 {
+        self.own_number(function).unwrap_or(function.target.0)
     }
 
     /// The dose of a target; the default of one that there is not.
@@ -46,14 +131,19 @@ impl PolicyTable {
         self.dose(target).delay
     }
 
-    /// All different delays of the targets.
+    /// All different delays.
     pub fn delays(&self) -> BTreeSet<Nanos> {
-        self.doses.iter().map(|dose| dose.delay).collect()
+        self.numbered().map(|(_, dose)| dose.delay).collect()
     }
 
     /// Which engine the user wants.
     pub fn choice(&self) -> EngineChoice {
         self.choice
+    }
+
+    /// Whether the helper is wanted for its signals alone.
+    pub fn wants_helper(&self) -> bool {
+        self.choice.wants_helper()
     }
 
     /// Who spins a delay, with programs of this form, in a process that the helper is in and handles signals
@@ -95,6 +185,49 @@ mod tests {
         assert_eq!(doses, expected.map(|(ns, frequency)| Dose { delay: Nanos(ns), frequency }));
         assert_eq!(table.delay(TargetIndex(1)), Nanos(2_000_000));
         assert_eq!(table.delays().into_iter().collect::<Vec<_>>(), [Nanos(1_000), Nanos(2_000_000)]);
+    }
+
+    fn function(name: &str, target: u32) -> SelectedFunction {
+        SelectedFunction {
+            target: TargetIndex(target),
+            name: name.to_owned(),
+            file: "/a.py".into(),
+            line: None,
+        }
+    }
+
+    #[test]
+    fn a_function_has_its_own_dose_or_that_of_its_target() {
+        let mut table = table("*:f\n*:g delay=2ms\n", EngineChoice::Auto);
+        let [f, g] = [function("f", 0), function("g", 1)];
+        assert_eq!((table.number(&f), table.number(&g), table.own_number(&g)), (0, 1, None));
+        let dose = |ns| Dose { delay: Nanos(ns), frequency: 1 };
+        assert_eq!(table.set(&Selection::Function(g.clone()), dose(5)), Ok(2));
+        assert_eq!(table.set(&Selection::Target(TargetIndex(1)), dose(6)), Ok(1));
+        assert_eq!(table.set(&Selection::Function(f.clone()), dose(7)), Ok(3));
+        assert_eq!(table.set(&Selection::Function(g.clone()), dose(8)), Ok(2));
+        assert_eq!((table.number(&f), table.number(&g), table.own_number(&g)), (3, 2, Some(2)));
+        let mut numbered: Vec<_> = table.numbered().collect();
+        numbered.sort_unstable_by_key(|(number, _)| *number);
+        assert_eq!(numbered, [(0, DEFAULT), (1, dose(6)), (2, dose(8)), (3, dose(7))]);
+        assert_eq!(table.delays(), [DEFAULT.delay, Nanos(6), Nanos(7), Nanos(8)].into());
+        assert_eq!(table.capacity(), 2 + OWN_DOSES);
+    }
+
+    #[test]
+    fn doses_have_a_bound_and_are_of_targets_that_there_are() {
+        let mut table = table("*:f\n", EngineChoice::Auto);
+        for number in 0..OWN_DOSES {
+            let function = function(&number.to_string(), 0);
+            assert_eq!(table.set(&Selection::Function(function), DEFAULT), Ok(1 + number));
+        }
+        let set = |table: &mut PolicyTable, selection| table.set(&selection, DEFAULT);
+        assert_eq!(set(&mut table, Selection::Function(function("one more", 0))), Err(DoseError::TooMany));
+        assert_eq!(set(&mut table, Selection::Function(function("7", 0))), Ok(8));
+        let index = TargetIndex(1);
+        let error = set(&mut table, Selection::Target(index)).unwrap_err();
+        assert_eq!(error, DoseError::NoTarget { index, targets: 1 });
+        assert_eq!(error.to_string(), "there is no target 1: the session has 1");
     }
 
     #[test]

@@ -2,11 +2,15 @@
 //!
 //! Owns everything that is in force — the engine, the links of every covered process, the followers of
 //! perf maps — and drops it in an order that leaves no trace. It is driven from outside: [`run`] waits for
-//! what happens and calls the methods here; nothing in here waits.
+//! what happens and calls the methods here. Those wait for the kernel, when probes come and go, and for
+//! helpers, when the session begins and ends. What may be asked at any moment waits for none of that:
+//! [`doses`].
 
 mod command;
+pub mod doses;
 mod executed;
 pub mod functions;
+pub mod handle;
 mod helpers;
 mod in_place;
 pub mod kmod;
@@ -14,30 +18,32 @@ mod late_files;
 mod limits;
 pub mod processes;
 pub mod python;
+mod renewal;
 pub mod report;
 pub mod run;
 mod signals;
 pub mod sites;
-mod stopper;
+pub mod snapshot;
+pub mod stop;
 mod tick;
 mod warnings;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use aya::maps::MapError;
-use rustix::time::{ClockId, clock_gettime};
-use speed_bump_abi::{Control, FunctionStats};
+use speed_bump_abi::FunctionStats;
 
 use crate::{
     bounds::NAMES_OF_SESSION,
     causes::with_causes,
-    engine::bpf::{BpfEngine, Capacity, EngineError, Hold},
+    engine::bpf::{BpfEngine, Capacity, EngineError, Hold, switch::now},
     kernel::TaskOffsets,
-    policy::PolicyTable,
+    policy::{DoseError, PolicyTable},
     presence::Terms,
     probe::{
         attach::AttachError,
@@ -50,11 +56,13 @@ use crate::{
     targets::{TargetIndex, TargetKind},
     units::{Nanos, Pid},
 };
+use doses::Doses;
 use functions::{FunctionTable, bytes_of};
 use helpers::{HelperId, Helpers};
 use processes::Covered;
+use renewal::Renewal;
 use sites::SiteTable;
-use stopper::{STOPPED, Stopper};
+use stop::Stop;
 
 /// Functions that may appear after the attach, beyond twice those known then.
 const LATE_FUNCTIONS: u32 = 8_192;
@@ -69,7 +77,7 @@ const LATE_TRAMPOLINES: u32 = 262_144;
 /// What a session does, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Which delays, and who spins them.
+    /// Which delays it begins with, and who spins them.
     pub policies: PolicyTable,
     /// From the attach to the first trigger.
     pub start_after: Duration,
@@ -125,18 +133,30 @@ pub enum SessionError {
         /// Why, and the way out.
         lack: String,
     },
+    /// A dose that this kernel cannot have.
+    #[error("{lack}")]
+    Unfit {
+        /// Why, and the way out.
+        lack: String,
+    },
+    /// A dose cannot be set.
+    #[error(transparent)]
+    Dose(#[from] DoseError),
     /// Under `strict`: a Python target selects nothing among what is loaded.
     #[error("{}", .0.join("; "))]
     NothingSelected(Vec<String>),
-    /// A signal came before anything was attached.
-    #[error("stopped by a signal before anything was attached")]
+    /// It was asked to stop before everything was attached.
+    #[error("stopped before anything was attached")]
     Stopped,
     /// The operating system lacks something.
-    #[error("cannot start a thread that listens for signals or beats for helpers: {0}; raise `ulimit -u`")]
+    #[error("cannot start a thread that renews doses: {0}; raise `ulimit -u`")]
     Thread(io::Error),
     /// The names of functions take more than there is room for.
     #[error("no room for more names of functions; select fewer with the targets file")]
     NamesFull,
+    /// The thread of the session is gone, by a fault of ours.
+    #[error("the session has ended by a fault in the tool; everything is detached. Please report it")]
+    Lost,
     /// More functions or sites than there is room for.
     #[error("no room for more than {capacity} {things}; select fewer with the targets file")]
     Full {
@@ -158,7 +178,8 @@ pub struct Session {
     pub(crate) engine: BpfEngine,
     pub(crate) resolver: Resolver,
     pub(crate) settings: Settings,
-    pub(crate) functions: FunctionTable,
+    /// What may be asked and changed from outside: its doses, functions and counters.
+    doses: Arc<Mutex<Doses>>,
     pub(crate) sites: SiteTable,
     pub(crate) covered: BTreeMap<Pid, Covered>,
     pub(crate) root: Pid,
@@ -176,8 +197,8 @@ pub struct Session {
     pub(crate) python: python::Locations,
     room: python::Rooms,
     pub(crate) helpers: Helpers,
-    signals: signals::Signals,
-    stopper: Option<Stopper>,
+    pub(crate) stop: Stop,
+    renewal: Renewal,
     pub(crate) ways: BTreeMap<TargetIndex, Way>,
     pub(crate) looked: tick::Looked,
     /// Whether the kernel announces forks and execs.
@@ -195,7 +216,7 @@ pub(crate) struct Way {
 
 impl Session {
     /// Attaches to the given processes, each with the plan that was made for it. When this returns, every
-    /// call is counted, and delayed from `start_after` on.
+    /// call is counted, and delayed from `start_after` on. `stop` stops it, from now on.
     ///
     /// # Errors
     /// Nothing is left attached.
@@ -204,16 +225,16 @@ impl Session {
         settings: Settings,
         mut roots: Vec<(Process, Plan)>,
         follow: Option<TaskOffsets>,
+        stop: Stop,
     ) -> Result<Self, SessionError> {
         in_place::check_reach(&resolver, &roots)?;
-        let capacity = capacity(&resolver, &roots, settings.children);
+        let capacity = capacity(&resolver, &roots, &settings);
         let mut session = Self::load(resolver, settings, capacity, follow, Hold::default(), &roots)?;
-        let control = session.engine.second_control().map_err(SessionError::Thread)?;
-        let stopper = Stopper::start(control).map_err(SessionError::Thread)?;
+        stop.stops(session.engine.switch());
+        session.stop = stop;
         session.root = roots.first().map_or_else(Pid::own, |(process, _)| process.pid());
         session.roots = roots.iter().map(|(process, _)| process.pid()).collect();
-        let helpers = session.bring_helpers_in(&mut roots, &stopper);
-        session.stopper = Some(stopper);
+        let helpers = session.bring_helpers_in(&mut roots);
         let begun = helpers.and_then(|helpers| session.begin(roots, helpers, follow.is_some()));
         if let Err(error) = begun {
             // So that nothing is left when we say so.
@@ -241,7 +262,7 @@ impl Session {
         if self.settings.children {
             self.look_for_children();
         }
-        self.open_window()?;
+        self.open_window();
         Ok(())
     }
 
@@ -257,23 +278,23 @@ impl Session {
         limits::check(&resolver, &settings, roots)?;
         let signals = signals::Signals::choose(&resolver, &settings, roots)?;
         let mut engine = BpfEngine::load(capacity, resolver.calibration().form(), follow, hold)?;
-        for (index, _) in resolver.targets().iter() {
-            engine.set_policy(index.0, signals.policy(settings.policies.dose(index)))?;
-        }
         engine.set_coldness(resolver.calibration().coldness())?;
-        // Closed until everything is attached, so that the window counts from there.
-        engine.set_control(Control { start_ns: u64::MAX, end_ns: u64::MAX, stop: 0 })?;
-        let may_inject = resolver.may_inject() || settings.policies.choice().wants_helper();
+        // The window is closed until everything is attached, so that it counts from there.
+        let renewal = Renewal::start(Arc::clone(engine.switch())).map_err(SessionError::Thread)?;
+        let may_inject = resolver.may_inject() || settings.policies.wants_helper();
         let terms = may_inject.then(|| Terms::new(&resolver, settings.inject_timeout)).transpose();
         let mut terms = terms.map_err(|error| SessionError::Python(error.to_string()))?;
         if let Some(terms) = &mut terms {
             terms.signals = signals.for_helpers().into();
         }
+        let warnings = warnings::Warnings::with(signals.limits.clone());
+        let functions = FunctionTable::new(capacity.functions, room_for_names(roots));
+        let doses = Doses::start(&engine, functions, settings.policies.clone(), signals)?;
         Ok(Self {
             engine,
             resolver,
             settings,
-            functions: FunctionTable::new(capacity.functions, room_for_names(roots)),
+            doses: Arc::new(Mutex::new(doses)),
             sites: SiteTable::new(capacity.sites),
             covered: BTreeMap::new(),
             root: Pid::own(),
@@ -283,12 +304,12 @@ impl Session {
             untold: BTreeMap::new(),
             coverings: 0,
             pids_seen: BTreeSet::new(),
-            warnings: warnings::Warnings::with(signals.limits.clone()),
+            warnings,
             python: python::Locations::default(),
             room: python::Rooms::default(),
             helpers: Helpers::new(terms),
-            signals,
-            stopper: None,
+            stop: Stop::default(),
+            renewal,
             ways: BTreeMap::new(),
             looked: tick::Looked::new(),
             follows: false,
@@ -298,14 +319,20 @@ impl Session {
     }
 
     /// From here on `start_after` counts.
-    fn open_window(&mut self) -> Result<(), MapError> {
+    fn open_window(&mut self) {
+        self.came_round();
         self.started = Instant::now();
         let start_ns = now().0.saturating_add(Nanos::from(self.settings.start_after).0);
         let end_ns = match self.settings.duration {
             Some(duration) => start_ns.saturating_add(Nanos::from(duration).0),
             None => u64::MAX,
         };
-        self.engine.set_control(Control { start_ns, end_ns, stop: 0 })
+        self.engine.switch().open(Nanos(start_ns), Nanos(end_ns));
+    }
+
+    /// The event loop is at work: doses go on.
+    pub(crate) fn came_round(&self) {
+        self.renewal.came_round();
     }
 
     /// When the window closes, if it does.
@@ -313,25 +340,14 @@ impl Session {
         self.started.checked_add(self.settings.start_after + self.settings.duration?)
     }
 
-    /// Stops delaying at once: a spin in flight ends, and detaching need not wait for it.
-    ///
-    /// # Errors
-    /// What the map update returns.
-    pub fn stop(&mut self) -> Result<(), MapError> {
-        self.engine.set_control(STOPPED)
-    }
-
     /// Detaches from everything. Counters stay readable.
     pub fn detach(&mut self) {
         self.ended = Some(Instant::now());
-        if let Err(error) = self.stop() {
-            tracing::debug!("a spin in flight may delay the detaching: {error}");
-        }
+        self.engine.switch().stop();
         self.catching = None;
         let began = Instant::now();
-        let stopper = self.stopper.take();
         self.end_signals();
-        self.send_helpers_away(stopper.as_ref());
+        self.send_helpers_away();
         for (_, covered) in std::mem::take(&mut self.covered) {
             self.untrack(covered.process.pid());
         }
@@ -370,6 +386,12 @@ impl Session {
         Ok(())
     }
 
+    /// Nothing that takes long is done while this is held.
+    fn doses(&self) -> MutexGuard<'_, Doses> {
+        // Nothing in there panics half-way: it is as good as it was.
+        self.doses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Tells once of something that went wrong.
     pub(crate) fn warn(&mut self, warning: String) {
         self.warnings.add(warning);
@@ -379,26 +401,20 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // Links go with the covered processes; this only spares them a wait for a spin in flight.
-        let _ = self.stop();
+        self.engine.switch().stop();
     }
 }
 
-/// Now, on the clock that the BPF programs read.
-fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
-}
-
-fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], children: bool) -> Capacity {
+fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings) -> Capacity {
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     let functions: u32 = roots.iter().map(|(_, plan)| count(plan.functions.len())).sum();
     let sites: u32 = roots.iter().map(|(_, plan)| count(plan.sites.len())).sum();
     let asks_python = resolver.targets().has_kind(TargetKind::Python);
     let helpers = count(roots.iter().filter(|(_, plan)| plan.wants_helper()).count());
     let named = helpers.saturating_mul(Room::NAMED.functions);
-    let of_children = if resolver.may_inject() && children { late_helpers(named) } else { 0 };
+    let of_children = if resolver.may_inject() && settings.children { late_helpers(named) } else { 0 };
     Capacity {
-        targets: count(resolver.targets().len()),
+        policies: settings.policies.capacity(),
         sites: sites.saturating_add(LATE_SITES),
         functions: functions
             .saturating_mul(2)

@@ -182,9 +182,18 @@ fn without_a_terminal_the_table_comes_once_and_plainly() {
     std::thread::sleep(std::time::Duration::from_millis(1200));
     running.signal(rustix::process::Signal::INT).unwrap();
     let run = running.finish(PATIENCE).unwrap();
-    let lines: Vec<&str> = run.stderr.lines().collect();
-    assert!(lines[0].trim_start().starts_with("calls  delayed  delivered"), "{}", run.stderr);
-    assert_eq!(lines.len(), 3, "heading, target, function: {}", run.stderr);
+    let [header, attached, heading, target, function, detached] =
+        run.stderr.lines().map(str::trim_start).collect::<Vec<_>>()[..]
+    else {
+        return assert_eq!(run.stderr, "six lines");
+    };
+    assert!(header.starts_with(&format!("process {} (service): 1 function at", service.pid())), "{header}");
+    assert!(
+        attached.starts_with("attached; it took ") && detached.starts_with("detached after "),
+        "{attached}"
+    );
+    assert!(heading.starts_with("calls  delayed  delivered"), "{heading}");
+    assert!(target.starts_with("mine [native]") && function.starts_with("hot (service)"), "{target}");
     assert!(!run.stderr.contains('\x1b') && !run.stderr.contains('\r'), "{:?}", run.stderr);
     let row = run.stderr.lines().find(|line| line.starts_with("mine [native]")).unwrap();
     let cells: Vec<_> = row.split_whitespace().collect();

@@ -111,6 +111,8 @@ fn flags_that_mean_nothing() {
     for (flags, words) in [
         (&["--speed", "3"][..], &["--speed"][..]),
         (&["--delay", "11s"], &["--delay", "10s"]),
+        (&["--delay", "1"], &["--delay", "`1` has no unit: write 1us or 1ms"]),
+        (&["--target", "*:f"], &["--target", "--targets", "cannot be used with"]),
         (&["--delay", "fast"], &["--delay", "fast"]),
         (&["--delay", "-1"], &["-1"]),
         (&["--frequency", "0"], &["--frequency"]),

@@ -169,7 +169,7 @@ fn who_waits_for_the_interpreter_answers_signals() {
         tool.signal(Signal::INT).unwrap();
         let run = tool.finish(PATIENCE).unwrap();
         assert!(run.status.success(), "{python}: {}", run.stderr);
-        let why = "stopped by a signal before anything was attached";
+        let why = "stopped by SIGINT before anything was attached";
         assert!(run.stderr.contains(why), "{python}: {}", run.stderr);
         drop(held);
         let pid = service.pid();

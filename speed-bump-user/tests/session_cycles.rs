@@ -13,7 +13,7 @@ use speed_bump_user::{
     probe::resolve::Resolver,
     process::Process,
     python::entry_source::EntryChoice,
-    session::{Session, Settings},
+    session::{Session, Settings, stop::Stop},
     targets::{Reading, Targets},
     units::{Nanos, Pid},
 };
@@ -77,10 +77,12 @@ fn two_hundred_sessions_on_a_busy_process() {
         let resolver = Resolver::new(Arc::clone(&targets), Arc::clone(&calibration), EntryChoice::Auto, true);
         let process = Process::open(pid).unwrap();
         let plan = resolver.plan(&process).unwrap();
-        let mut session = Session::start(resolver, settings.clone(), vec![(process, plan)], offsets).unwrap();
+        let mut session =
+            Session::start(resolver, settings.clone(), vec![(process, plan)], offsets, Stop::default())
+                .unwrap();
         if cycle % 20 == 0 {
             // Long enough attached to see calls of every target.
-            let mut all = || session.report().targets.iter().all(|target| target.delayed > 0);
+            let all = || session.report().targets.iter().all(|target| target.delayed > 0);
             wait_until("every target has been called", || Ok(all())).unwrap();
             service.ask("call cold 10").unwrap();
         }

@@ -137,6 +137,38 @@ fn a_variable_names_the_targets_file() {
 }
 
 #[test]
+fn targets_come_from_the_command_line_or_from_standard_input() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (fixture, service) = start(0);
+    let file = fixture.folder().join("targets from elsewhere.txt");
+    std::fs::write(&file, "native:*/service:cold\n").unwrap();
+    let attach = |flags: &[&str]| -> Run {
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"file=$1; shift; exec "$@" < "$file""#, "sh"]).arg(&file);
+        command.arg(speed_bump_testing::tool::path().unwrap());
+        command.args(["-p", &service.pid().to_string(), "--duration", "1ms", "--json", "-"]).args(flags);
+        // Both come before it.
+        command.env("SPEED_BUMP_TARGETS", "/no such file");
+        Running::start(&mut command).unwrap().finish(PATIENCE).unwrap()
+    };
+    let ids = |run: &Run| -> Vec<String> {
+        assert!(run.status.success(), "{}", run.stderr);
+        let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        let targets = report["targets"].as_array().unwrap();
+        targets.iter().map(|target| target["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let run = attach(&["-t", "native:*/service:hot", "--target", "native:*/service:outer delay=2us"]);
+    assert_eq!(ids(&run), ["native:*/service:hot", "native:*/service:outer"], "{}", run.stderr);
+    let run = attach(&["--targets", "-"]);
+    assert_eq!(ids(&run), ["native:*/service:cold"], "{}", run.stderr);
+    let run = attach(&["-t", "native:*/service:hot", "-t", "nothing"]);
+    assert_eq!(run.status.code(), Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("--target:2: `nothing`"), "{}", run.stderr);
+}
+
+#[test]
 fn unacceptable_variables_are_refused_also_where_a_flag_overrides_them() {
     if let Some(why) = obstacle() {
         return skip!("{why}");

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use speed_bump_abi::{Coldness, Handshake, Policy, SiteArguments, control_block::HARMLESS_SIGNAL};
+use speed_bump_abi::{
+    Coldness, FunctionEntry, Handshake, Policy, SiteArguments, control_block::HARMLESS_SIGNAL,
+};
 
 use super::{Bench, CALLS, CalibrateError, Calibration, FIRST_CALLS, median, timed, touch};
 use crate::{
@@ -28,13 +30,13 @@ impl Calibration {
         bench
             .engine
             .set_site(site, SiteArguments { function: site, overhead_ns, ..SiteArguments::default() })?;
-        bench.engine.set_function(site, 0)?;
+        bench.engine.functions().set_entry(site, FunctionEntry::of(0));
         let signal = HARMLESS_SIGNAL;
         let handler = OwnHandler::install(signal).map_err(CalibrateError::Signal)?;
         let started = own_start().map_err(CalibrateError::Signal)?;
         bench.engine.set_handshake(Pid::own(), Handshake { started, handler: handler.address() })?;
         let policy = Policy { delay_ns: TRIAL_DELAY.0, frequency: 1, signal, or_spin: 0, signal_ns: 0 };
-        bench.engine.set_policy(0, policy)?;
+        bench.set_policy(policy)?;
         let mut working_set = Vec::new();
         let mut taken: Vec<u64> = (0..FIRST_CALLS + CALLS)
             .map(|_| {
@@ -42,7 +44,7 @@ impl Calibration {
                 timed(stub)
             })
             .collect();
-        let stats = bench.engine.stats(site)?;
+        let stats = bench.stats(site)?;
         if stats.missed > 0 || stats.delayed == 0 {
             let text =
                 format!("{} of {} signals to our own process were not sent", stats.missed, stats.calls);

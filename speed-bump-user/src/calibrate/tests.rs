@@ -72,6 +72,23 @@ fn the_helper_adds_its_own_cost_to_a_call() {
 }
 
 #[test]
+fn a_machine_is_as_it_was_measured() {
+    let way_back = Coldness { warm_ns: 7, ..Coldness::default() };
+    let coldness = [Coldness::default(), way_back];
+    let machine = Calibration { coldness, signal: Some(Nanos(900)), ..machine(&[], true) };
+    assert_eq!((machine.coldness(), machine.signal()), (coldness, Some(Nanos(900))));
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn each_stub_takes_some_time() {
+    let costs = costs_ns(&Stub::all());
+    assert_eq!(costs.len(), SiteKind::ALL.len());
+    // Two readings of the clock alone take longer than a nanosecond.
+    assert!(costs.iter().all(|cost| *cost > 1), "{costs:?}");
+}
+
+#[test]
 fn the_median_is_the_upper_one_of_two() {
     for (taken, expected) in [(&[][..], 0), (&[7], 7), (&[2, 9], 9), (&[9, 1, 2], 2), (&[4, 3, 2, 1], 3)] {
         assert_eq!(median(&mut taken.to_vec()), expected, "{taken:?}");
@@ -134,5 +151,47 @@ fn programs_for_older_kernels_count_and_delay_here_too() {
         let kinds: Vec<_> = calibration.costs().iter().map(|cost| cost.kind).collect();
         assert_eq!(kinds, Stub::all().iter().map(|stub| stub.kind).collect::<Vec<_>>());
         assert!(calibration.tick_ns() > 0);
+        let warm = calibration.coldness().map(|way| way.warm_ns > 0);
+        assert_eq!(warm, [true, form.longest_spin().is_none()], "{form:?}");
     }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn stubs_are_told_by_what_they_begin_with() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let bench = Bench::new(Form::Single, None).unwrap();
+    let (site, stub, unprobed) = bench.everyday().unwrap();
+    assert_eq!((stub.kind, SiteKind::ALL[site as usize]), (EVERYDAY, EVERYDAY));
+    assert_eq!(unprobed, bench.unprobed[site as usize]);
+    let nop5 = bench.stubs.iter().find(|stub| stub.kind == SiteKind::Nop5).unwrap();
+    // The kernel has to have rewritten it, if it does.
+    nop5.call();
+    assert_eq!(bench.nop5_survives_forks(), nop5.survives_fork().unwrap());
+}
+
+#[test]
+fn a_signal_takes_some_time() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let mut calibration = Calibration::measure(&KernelFacts::read()).unwrap();
+    assert_eq!(calibration.signal(), None);
+    calibration.measure_signal(TaskOffsets::read().unwrap()).unwrap();
+    // Hundreds of nanoseconds at least: the way to a handler and back.
+    assert!(calibration.signal().is_some_and(|cost| cost > Nanos(0)));
+}
+
+#[test]
+fn one_link_for_all_sites_sees_all_threads_since_linux_6_10() {
+    // Up to 6.9 it sees the main thread alone, and is not used.
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    if !KernelFacts::read().has_uprobe_multi_pid() {
+        return skip!("before Linux 6.10 a link sees the main thread alone");
+    }
+    assert!(Bench::new(Form::Multi, None).unwrap().covers_threads().unwrap());
 }

@@ -1,6 +1,6 @@
 //! What the way back costs more after a long spin, which leaves the caches to others.
 
-use speed_bump_abi::{Coldness, SiteArguments};
+use speed_bump_abi::{Coldness, FunctionEntry, SiteArguments};
 
 use super::{
     Bench, CalibrateError, TRIAL_DELAY,
@@ -19,12 +19,12 @@ impl Bench {
     pub(super) fn way_back(&mut self) -> Result<Coldness, CalibrateError> {
         let Some((site, stub, unprobed)) = self.everyday() else { return Ok(Coldness::default()) };
         let function = u32::try_from(self.stubs.len()).unwrap_or(u32::MAX);
-        self.engine.set_function(function, 0)?;
+        self.engine.functions().set_entry(function, FunctionEntry::of(0));
         self.engine.set_site(site, SiteArguments { function, ..SiteArguments::default() })?;
         let mut working_set = Vec::new();
         let mut groups = [Group::default(); GROUPS];
         for (group, (delay, calls)) in groups.iter_mut().zip(DELAYS) {
-            self.engine.set_policy(0, spun(delay))?;
+            self.set_policy(spun(delay))?;
             let mut taken: Vec<u64> = (0..calls)
                 .map(|_| {
                     touch(&mut working_set);
@@ -32,7 +32,7 @@ impl Bench {
                 })
                 .collect();
             *group = Group {
-                told: self.engine.stats(function)?.telltale_ns,
+                told: self.stats(function)?.telltale_ns,
                 rest: median(&mut taken).saturating_sub(unprobed + delay.0),
             };
         }

@@ -34,11 +34,11 @@ const PAUSES: [(Duration, u64); GROUPS] = [
 const LONGEST_LOOKUPS_NS: u64 = 1_000;
 
 impl Bench {
-    /// Measures the way in. The stubs' functions have target 0.
+    /// Measures the way in. The stubs' functions have the one policy.
     pub(super) fn way_in(&mut self) -> Result<Coldness, CalibrateError> {
         let Some((site, stub, _)) = self.everyday() else { return Ok(Coldness::default()) };
         // So that nothing is left to spin, and what the look-ups took is what is reported as delivered.
-        self.engine.set_policy(0, spun(Nanos(1)))?;
+        self.set_policy(spun(Nanos(1)))?;
         let mut identity = Coldness::default();
         if let Some(segment) = identity.segments.first_mut() {
             *segment = ColdSegment { length_ns: LONGEST_LOOKUPS_NS as u32, factor: Coldness::ONE };
@@ -60,7 +60,7 @@ impl Bench {
     fn group(&self, site: u32, stub: Stub, pause: Duration, calls: u64) -> Result<Group, CalibrateError> {
         let mut working_set = Vec::new();
         let mut taken = Vec::new();
-        let before = self.engine.stats(site)?.delivered_ns;
+        let before = self.stats(site)?.delivered_ns;
         for _ in 0..calls {
             touch(&mut working_set);
             if !pause.is_zero() {
@@ -70,7 +70,7 @@ impl Bench {
             std::hint::black_box(Instant::now());
             taken.push(timed(stub));
         }
-        let lookups = self.engine.stats(site)?.delivered_ns.saturating_sub(before) / calls;
+        let lookups = self.stats(site)?.delivered_ns.saturating_sub(before) / calls;
         Ok(Group { told: lookups, rest: median(&mut taken).saturating_sub(lookups) })
     }
 }

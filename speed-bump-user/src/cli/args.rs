@@ -93,7 +93,7 @@ pub struct Cli {
     #[command(flatten)]
     pub attach: AttachArgs,
 
-    /// Say more on standard error, also if that is no terminal; twice: every step
+    /// Say more on standard error; twice: every step
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -122,7 +122,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct ProcessArgs {
     /// Process to attach to; repeat for several
-    #[arg(long = "pid", value_name = "PID", required = true)]
+    #[arg(short = 'p', long = "pid", value_name = "PID", required = true)]
     pub pids: Vec<Pid>,
 
     /// Fail if a target selects nothing, before anything is attached
@@ -133,12 +133,16 @@ pub struct ProcessArgs {
 /// Which functions.
 #[derive(Debug, Args)]
 pub struct SelectArgs {
-    /// Targets file [env: SPEED_BUMP_TARGETS]
+    /// Targets file; `-` is standard input [env: SPEED_BUMP_TARGETS]
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
 
-    /// Delay of each call, such as 500ns, 10us, 1.5ms, 2s; a bare number is nanoseconds; at most 10s
-    /// [env: SPEED_BUMP_DELAY_NS] [default: 1us]
+    /// A target, as a line of a targets file has it; repeat for several. In place of a targets file
+    #[arg(short = 't', long = "target", value_name = "PATTERN", conflicts_with = "targets")]
+    pub lines: Vec<String>,
+
+    /// Delay of each call, such as 500ns, 10us, 1.5ms, 2s; at most 10s [env: SPEED_BUMP_DELAY_NS]
+    /// [default: 1us]
     #[arg(long, value_name = "TIME", value_parser = delay)]
     pub delay: Option<Nanos>,
 
@@ -285,20 +289,26 @@ pub struct CompletionsArgs {
 }
 
 fn delay(text: &str) -> Result<Nanos, String> {
-    let delay: Nanos = text.parse().map_err(|error: crate::units::NanosError| error.to_string())?;
+    let delay = time(text, "us")?;
     if delay > Nanos::MAX_DELAY {
         return Err(format!("{delay} is more than the longest delay, {}", Nanos::MAX_DELAY));
     }
     Ok(delay)
 }
 
-/// A span of wall time. Without a unit only 0 is accepted: five nanoseconds are never meant.
+/// A span of wall time.
 fn span(text: &str) -> Result<Duration, String> {
-    let span: Nanos = text.parse().map_err(|error: crate::units::NanosError| error.to_string())?;
-    if span.0 > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("`{text}` has no unit: write {text}s or {text}ms"));
+    time(text, "s").map(Into::into)
+}
+
+/// A time. Without a unit only 0 is accepted: what is meant by 5 cannot be known. `unit` is the one to
+/// propose.
+fn time(text: &str, unit: &str) -> Result<Nanos, String> {
+    let time: Nanos = text.parse().map_err(|error: crate::units::NanosError| error.to_string())?;
+    if time.0 > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("`{text}` has no unit: write {text}{unit} or {text}ms"));
     }
-    Ok(span.into())
+    Ok(time)
 }
 
 #[cfg(test)]
@@ -316,6 +326,8 @@ mod tests {
     fn delays_are_bounded_and_spans_need_units() {
         assert_eq!(delay("10s"), Ok(Nanos::MAX_DELAY));
         assert!(delay("10.1s").is_err());
+        assert_eq!(delay("0"), Ok(Nanos(0)));
+        assert_eq!(delay("1"), Err("`1` has no unit: write 1us or 1ms".to_owned()));
         assert_eq!(span("0"), Ok(Duration::ZERO));
         assert_eq!(span("1.5s"), Ok(Duration::from_millis(1500)));
         assert!(span("5").is_err());

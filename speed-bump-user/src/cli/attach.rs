@@ -3,7 +3,7 @@
 use std::{
     io::{IsTerminal as _, stderr},
     process::ExitCode,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, anyhow};
@@ -16,16 +16,14 @@ use super::{
     exit::{Failure, SYSTEM, USAGE},
     kmod,
     prepare::{self, Prepared, Purpose},
+    signals::StopSignals,
     terminal::{Lines, tell, tell_as_is},
 };
 use crate::{
     kernel::{TaskOffsets, namespace::Namespace},
     policy::PolicyTable,
     printable::printable_json,
-    session::{
-        Session, SessionError, Settings,
-        run::{Ended, Listen, Signals, run as run_session},
-    },
+    session::{Session, SessionError, Settings, handle::Outcome, run::Ended, stop::Stop},
     stats::{
         json::{self, JsonOutput},
         report::SessionReport,
@@ -38,17 +36,16 @@ use crate::{
 pub(super) const REFRESH: Duration = Duration::from_millis(500);
 
 /// Attaches and stays until something ends the session.
-pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
     let json = flags.json.clone().map(JsonOutput::at).transpose();
     let json = json.map_err(|error| Failure::new(USAGE, error))?;
     if arguments.select.engine.is_kmod() {
-        return kmod::attach(arguments, &environment, json.as_ref(), verbose);
+        return kmod::attach(arguments, &environment, json.as_ref());
     }
-    let on_terminal = stderr().is_terminal();
-    // Where nobody watches, the table at the end says it all.
-    let watched = !flags.quiet && (on_terminal || verbose);
+    let (on_terminal, began) = (stderr().is_terminal(), Instant::now());
+    let watched = !flags.quiet;
     let default = prepare::default_dose(&arguments.select, flags.frequency, &environment);
     let Prepared { resolver, processes, policies, notices } =
         prepare::prepare(&arguments.processes, &arguments.select, &environment, default, Purpose::Attach)?;
@@ -62,86 +59,84 @@ pub fn run(arguments: &AttachArgs, verbose: bool) -> Result<ExitCode, Failure> {
         }
     }
 
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot set up the event loop")
-        .map_err(|error| Failure::new(SYSTEM, error))?;
     // Signals are handled from before the attach on: none of them may end us with the links' fate open.
-    let entered = runtime.enter();
-    let signals =
-        Signals::new().context("cannot listen for signals").map_err(|error| Failure::new(SYSTEM, error))?;
+    let stop = Stop::default();
+    let signals = StopSignals::ask(stop.clone())
+        .context("cannot listen for signals")
+        .map_err(|error| Failure::new(SYSTEM, error))?;
     let settings = Settings {
         strict: arguments.processes.strict,
         ..settings(policies, &arguments.select, flags, &environment)
     };
-    let mut session = match Session::start(resolver, settings, processes, follow_offsets()) {
+    let session = match Session::spawn(resolver, settings, processes, follow_offsets(), stop) {
         Err(SessionError::Stopped) => {
-            tell(format_args!("speed-bump-ebpf: {}", SessionError::Stopped));
+            let name = signals.first().unwrap_or("a signal");
+            tell(format_args!("speed-bump-ebpf: stopped by {name} before anything was attached"));
             return Ok(ExitCode::SUCCESS);
         }
         started => started?,
     };
-    drop(entered);
     if watched {
-        tell(format_args!("attached; Ctrl-C detaches"));
+        tell_attached(began);
     }
 
     let live = (!flags.quiet && on_terminal).then(live_table);
-    let ended = runtime
-        .block_on(run_session(&mut session, Listen::To(signals), live.as_ref().map(|_| REFRESH), |session| {
-            if let Some(live) = &live {
-                live.set_message(table::render_live(&session.report(), terminal_lines()));
+    let outcome = loop {
+        match session.wait_for(REFRESH)? {
+            Some(outcome) => break outcome,
+            None => {
+                if let (Some(live), Some(report)) = (&live, session.report()) {
+                    live.set_message(table::render_live(&report, terminal_lines()));
+                }
             }
-        }))
-        .context("the event loop failed")
-        .map_err(|error| Failure::new(SYSTEM, error));
-    session.detach();
+        }
+    };
     if let Some(live) = live {
         live.finish_and_clear();
     }
 
-    let report = session.report();
-    tell_report(flags, &report, &[], json.as_ref())?;
+    let Outcome { ended, report } = outcome;
+    let ended = ended.context("the event loop failed").map_err(|error| Failure::new(SYSTEM, error));
+    tell_report(flags, &report, &[]);
+    write_json(json.as_ref(), &report)?;
     let ended = ended?;
     if watched {
-        tell_end(ended, &report);
+        tell_end(ended, &signals, &report);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the report, but for warnings that were told before, and writes it where it was asked for.
-pub(super) fn tell_report(
-    flags: &SessionArgs,
-    report: &SessionReport,
-    told: &[String],
-    json: Option<&JsonOutput>,
-) -> Result<(), Failure> {
+/// Prints the report, but for warnings that were told before.
+pub(super) fn tell_report(flags: &SessionArgs, report: &SessionReport, told: &[String]) {
     if !flags.quiet {
         Lines::from_iter(table::render(report, FUNCTIONS_SHOWN).lines()).tell();
     }
     report.warnings.iter().filter(|warning| !told.contains(warning)).for_each(|text| tell_warning(text));
-    json.map_or(Ok(()), |json| write_json(json, report))
 }
 
 pub(super) fn tell_warning(text: &str) {
     tell(format_args!("speed-bump-ebpf: warning: {text}"));
 }
 
-/// Writes the report as JSON; to standard error if it cannot be written where it was asked for, as nothing
-/// that was counted is to be lost.
-pub(super) fn write_json(json: &JsonOutput, report: &SessionReport) -> Result<(), Failure> {
-    let Err(error) = json.write(report) else { return Ok(()) };
+/// Writes the report as JSON where it was asked for; to standard error if it cannot be written there, as
+/// nothing that was counted is to be lost.
+pub(super) fn write_json(json: Option<&JsonOutput>, report: &SessionReport) -> Result<(), Failure> {
+    let Some(Err(error)) = json.map(|json| json.write(report)) else { return Ok(()) };
     let text = json::text(report).map_err(|error| Failure::new(SYSTEM, error))?;
     tell_as_is(printable_json(&text).trim_end());
     Err(Failure::new(SYSTEM, anyhow!("{error}; it stands above, on standard error")))
 }
 
+/// Says that everything is attached, and how long that took.
+pub(super) fn tell_attached(began: Instant) {
+    tell(format_args!("attached; it took {} ms (Ctrl-C detaches)", began.elapsed().as_millis()));
+}
+
 /// Says why a session ended.
-pub(super) fn tell_end(ended: Ended, report: &SessionReport) {
+pub(super) fn tell_end(ended: Ended, signals: &StopSignals, report: &SessionReport) {
     let why = match ended {
         Ended::Elapsed => "the window closed".to_owned(),
-        Ended::Signal(name) => format!("stopped by {name}"),
+        Ended::Stopped => format!("stopped by {}", signals.first().unwrap_or("a signal")),
         Ended::TargetGone => "the target ended".to_owned(),
     };
     tell(format_args!("detached after {}: {why}", Nanos::from(report.duration)));

@@ -24,7 +24,7 @@ pub(super) fn prepare(
     policies: &PolicyTable,
     calibration: &mut Calibration,
 ) -> Result<(), Failure> {
-    let is_asked_for = policies.choice().wants_helper();
+    let is_asked_for = policies.wants_helper();
     if is_asked_for && select.no_inject {
         let text =
             "--engine signal needs the helper in the process: leave out --no-inject, or use --engine bpf";
@@ -62,7 +62,7 @@ fn offsets() -> Result<TaskOffsets, String> {
 
 /// Who will spin a delay in a process.
 pub(super) fn of(policies: &PolicyTable, delay: Nanos, plan: &Plan, calibration: &Calibration) -> EngineKind {
-    let helper_is_in = plan.wants_helper() || policies.choice().wants_helper();
+    let helper_is_in = plan.wants_helper() || policies.wants_helper();
     policies.engine(delay, calibration.form(), helper_is_in && calibration.signal().is_some())
 }
 

@@ -96,7 +96,7 @@ impl From<SessionError> for Failure {
         let code = match &error {
             SessionError::Attach(AttachError::ProcessGone { .. }) => TARGET_GONE,
             SessionError::Process(error) => code_of(error),
-            SessionError::Full { .. } | SessionError::NamesFull => USAGE,
+            SessionError::Full { .. } | SessionError::NamesFull | SessionError::Dose(_) => USAGE,
             SessionError::NothingSelected(_) => NOTHING_MATCHED,
             SessionError::Engine(_)
             | SessionError::Attach(_)
@@ -106,6 +106,8 @@ impl From<SessionError> for Failure {
             | SessionError::Python(_)
             | SessionError::Signal(_)
             | SessionError::OldKernel { .. }
+            | SessionError::Unfit { .. }
+            | SessionError::Lost
             | SessionError::Stopped
             | SessionError::Thread(_) => SYSTEM,
         };

@@ -7,23 +7,25 @@ use std::{
     path::Path,
     process::ExitCode,
     sync::Arc,
+    time::Instant,
 };
 
 use anyhow::{Context as _, anyhow};
 
 use super::{
     args::{AttachArgs, ListArgs, ProcessArgs, SelectArgs},
-    attach::{self, REFRESH, tell_end, tell_report, tell_warning, terminal_lines},
+    attach::{self, REFRESH, tell_attached, tell_end, tell_report, tell_warning, terminal_lines, write_json},
     environment::Environment,
     exit::{Failure, NOTHING_MATCHED, SYSTEM, USAGE},
     list::SHOWN,
     prepare::{self, counted},
+    signals::StopSignals,
     terminal::{Lines, print, tell},
 };
 use crate::{
     elf::ElfFile,
     engine::kmod::{FOLDER, KmodError, Module, RECORDS, Records, TARGETS, recover},
-    policy::PolicyTable,
+    policy::{Dose, PolicyTable},
     probe::resolve::{
         nearest,
         symbols::{NamedFunctions, SymbolResolver},
@@ -33,7 +35,7 @@ use crate::{
     session::{
         Settings,
         kmod::{KmodSession, KmodSettings, guard, wanted},
-        run::Signals,
+        stop::Stop,
     },
     stats::{json::JsonOutput, table},
     targets::{TargetKind, Targets},
@@ -44,7 +46,6 @@ pub(super) fn attach(
     arguments: &AttachArgs,
     environment: &Environment,
     json: Option<&JsonOutput>,
-    verbose: bool,
 ) -> Result<ExitCode, Failure> {
     let (select, flags) = (&arguments.select, &arguments.session);
     let default = prepare::default_dose(select, flags.frequency, environment);
@@ -56,16 +57,16 @@ pub(super) fn attach(
             "leave children out (--no-children): it slows the process with all its descendants",
         ));
     }
-    let Prepared { process, resolver, found } = prepare(&arguments.processes, select, environment)?;
-    let policies = PolicyTable::new(resolver.targets(), default, select.engine);
+    let Prepared { process, resolver, policies, found } =
+        prepare(&arguments.processes, select, environment, default)?;
     let module = open(select)?;
     let records = Records::open(Path::new(RECORDS))?;
     check(&module, &process, &policies, &found)?;
     for notice in unselected(arguments.processes.strict, &process, &resolver, &found)? {
         notice.after("speed-bump-ebpf: warning: ").tell();
     }
-    let on_terminal = stderr().is_terminal();
-    let watched = !flags.quiet && (on_terminal || verbose);
+    let (on_terminal, began) = (stderr().is_terminal(), Instant::now());
+    let watched = !flags.quiet;
     if watched {
         tell(header(&process, &found));
     }
@@ -77,8 +78,8 @@ pub(super) fn attach(
         .context("cannot set up the event loop")
         .map_err(system)?;
     // Signals are handled from before the first target on: what is in the module stays there when we die.
-    let entered = runtime.enter();
-    let signals = Signals::new().context("cannot listen for signals").map_err(system)?;
+    let stop = Stop::default();
+    let signals = StopSignals::ask(stop.clone()).context("cannot listen for signals").map_err(system)?;
     let Settings { policies, start_after, duration, .. } =
         attach::settings(policies, select, flags, environment);
     let settings = KmodSettings { policies, start_after, duration };
@@ -87,13 +88,12 @@ pub(super) fn attach(
         tell_warning(warning);
         told.push(warning.to_owned());
     })?;
-    drop(entered);
     if watched {
-        tell(format_args!("attached; Ctrl-C detaches"));
+        tell_attached(began);
     }
 
     let live = (!flags.quiet && on_terminal).then(attach::live_table);
-    let ended = runtime.block_on(session.run(signals, live.as_ref().map(|_| REFRESH), |session| {
+    let ended = runtime.block_on(session.run(&stop, live.as_ref().map(|_| REFRESH), |session| {
         if let Some(live) = &live {
             live.set_message(table::render_live(&session.report(), terminal_lines()));
         }
@@ -103,10 +103,11 @@ pub(super) fn attach(
         live.finish_and_clear();
     }
     let report = session.report();
-    tell_report(flags, &report, &told, json)?;
+    tell_report(flags, &report, &told);
+    write_json(json, &report)?;
     let ended = ended.context("the event loop failed").map_err(system)?;
     if watched {
-        tell_end(ended, &report);
+        tell_end(ended, &signals, &report);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -114,11 +115,11 @@ pub(super) fn attach(
 /// Prints what an attach would tell the module.
 pub(super) fn list(arguments: &ListArgs, environment: &Environment) -> Result<ExitCode, Failure> {
     let select = &arguments.select;
-    let Prepared { process, resolver, found } = prepare(&arguments.processes, select, environment)?;
+    let default = prepare::default_dose(select, None, environment);
+    let Prepared { process, resolver, policies, found } =
+        prepare(&arguments.processes, select, environment, default)?;
     let notices = unselected(arguments.processes.strict, &process, &resolver, &found)?;
     print(header(&process, &found));
-    let default = prepare::default_dose(select, None, environment);
-    let policies = PolicyTable::new(resolver.targets(), default, select.engine);
     let shown = if arguments.all { usize::MAX } else { SHOWN };
     for (index, target) in resolver.targets().iter() {
         let delay = policies.delay(index);
@@ -176,10 +177,16 @@ fn open(select: &SelectArgs) -> Result<Module, KmodError> {
 struct Prepared {
     process: Process,
     resolver: SymbolResolver,
+    policies: PolicyTable,
     found: NamedFunctions,
 }
 
-fn prepare(named: &ProcessArgs, select: &SelectArgs, environment: &Environment) -> Result<Prepared, Failure> {
+fn prepare(
+    named: &ProcessArgs,
+    select: &SelectArgs,
+    environment: &Environment,
+    default: Dose,
+) -> Result<Prepared, Failure> {
     if select.entry != EntryChoice::Auto {
         return Err(refusal("reach Python functions (--entry)"));
     }
@@ -202,9 +209,10 @@ fn prepare(named: &ProcessArgs, select: &SelectArgs, environment: &Environment) 
     if let Some(notice) = targets.no_target() {
         tell(format_args!("speed-bump-ebpf: {notice}"));
     }
+    let policies = PolicyTable::new(&targets, default, select.engine);
     let resolver = SymbolResolver::new(Arc::new(targets));
     let found = resolver.resolve(&process)?;
-    Ok(Prepared { process, resolver, found })
+    Ok(Prepared { process, resolver, policies, found })
 }
 
 /// Refuses lines that the module cannot do, all at once.

@@ -219,12 +219,20 @@ pub(super) fn read_targets(
     environment: &Environment,
     is_elf: &dyn Fn(&str) -> bool,
 ) -> Result<Targets, Failure> {
-    let path = select.targets.as_ref().or(environment.targets.as_ref()).ok_or_else(|| {
-        let text = "no targets: name a targets file with --targets FILE or SPEED_BUMP_TARGETS; \
-                    `--help` shows what goes into it";
-        Failure::new(USAGE, anyhow!(text))
-    })?;
-    Targets::load(path, Reading { is_elf, allow_empty: select.allow_empty }).map_err(|error| match error {
+    let reading = Reading { is_elf, allow_empty: select.allow_empty };
+    let file = || {
+        select.targets.as_ref().or(environment.targets.as_ref()).ok_or_else(|| {
+            let text = "no targets: give some with --target PATTERN, or name a targets file with --targets \
+                        FILE or SPEED_BUMP_TARGETS; `--help` shows what goes into it";
+            Failure::new(USAGE, anyhow!(text))
+        })
+    };
+    let targets = if select.lines.is_empty() {
+        Targets::load(file()?, reading)
+    } else {
+        Targets::parse("--target", select.lines.join("\n").as_bytes(), reading)
+    };
+    targets.map_err(|error| match error {
         TargetsError::Lines(errors) => Failure::new(USAGE, Lines::from_iter(errors.lines())),
         error => Failure::new(USAGE, error),
     })

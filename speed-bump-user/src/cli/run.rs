@@ -9,23 +9,20 @@ use anyhow::Context as _;
 
 use super::{
     args::RunArgs,
-    attach::{follow_offsets, settings, write_json},
+    attach::{follow_offsets, settings, tell_report, write_json},
     environment::Environment,
     exit::{self, Failure, SYSTEM, USAGE},
     kmod, prepare,
-    terminal::{Lines, tell},
+    terminal::tell,
 };
 use crate::{
     launch::{Launch, LaunchError, signals::Signals, user::User},
     process::Process,
     session::{
         Session,
-        run::{Ended, Listen, run as run_session},
+        run::{Ended, run as run_session},
     },
-    stats::{
-        json::JsonOutput,
-        table::{self, FUNCTIONS_SHOWN},
-    },
+    stats::json::JsonOutput,
     units::Nanos,
 };
 
@@ -67,7 +64,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
         if verbose {
             tell(format_args!("attached; the command runs as process {}", launch.pid()));
         }
-        let ended = runtime.block_on(run_session(&mut session, Listen::ToCommand(news), None, |_| ()));
+        let ended = runtime.block_on(run_session(&mut session, Some(news)));
         ended.context("the event loop failed")
     });
     session.detach();
@@ -80,16 +77,11 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
 
     session.tell_unselected();
     let report = session.report();
-    if !flags.quiet {
-        Lines::from_iter(table::render(&report, FUNCTIONS_SHOWN).lines()).tell();
-    }
-    for warning in &report.warnings {
-        tell(format_args!("speed-bump-ebpf: warning: {warning}"));
-    }
+    tell_report(flags, &report, &[]);
     if let Err(error) = watched {
         tell(format_args!("speed-bump-ebpf: error: the command was not covered to its end: {error:#}"));
     }
-    let written = json.as_ref().map_or(Ok(()), |json| write_json(json, &report));
+    let written = write_json(json.as_ref(), &report);
     if let Err(failure) = &written {
         failure.tell();
     }

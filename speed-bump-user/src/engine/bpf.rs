@@ -5,27 +5,26 @@
 
 mod copies;
 mod form;
+pub mod functions;
 mod object;
 mod programs;
+pub mod switch;
 
-use std::{
-    io,
-    os::fd::{AsFd as _, OwnedFd},
-};
+use std::{io, os::fd::AsFd as _, sync::Arc};
 
 use aya::{
     Ebpf,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues, RingBuf},
+    maps::{Array, HashMap, Map, MapData, MapError, RingBuf},
     programs::RawTracePoint,
 };
 use speed_bump_abi::{
-    Coldness, Control, FunctionEntry, FunctionStats, Handshake, Policy, PythonKey, SiteArguments,
-    TrampolineKey, Verdict,
+    Coldness, Handshake, Policy, PythonKey, SiteArguments, TrampolineKey, Verdict,
     maps::{self, FAULT_COUNT, PYTHON_CAPACITY},
 };
 
 use crate::{
     kernel::TaskOffsets,
+    sys::mapped_words::MappedWords,
     units::{Nanos, Pid},
 };
 
@@ -33,13 +32,15 @@ pub use form::Form;
 pub use object::EngineError;
 pub use programs::{SiteProgram, UprobeProgram};
 
+use functions::FunctionMaps;
 use programs::Programs;
+use switch::PolicySwitch;
 
 /// How many of each the session needs; the maps are created with these sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Targets of the targets file.
-    pub targets: u32,
+    /// Policies: one for each target, and for each function that is to have its own.
+    pub policies: u32,
     /// Probe sites of all images.
     pub sites: u32,
     /// Functions, with room for those that appear later.
@@ -63,13 +64,10 @@ pub struct Hold {
 pub struct BpfEngine {
     form: Form,
     programs: Programs,
-    control: Array<MapData, Control>,
-    control_fd: OwnedFd,
+    switch: Arc<PolicySwitch>,
     coldness: Array<MapData, Coldness>,
-    policies: Array<MapData, Policy>,
     sites: Array<MapData, SiteArguments>,
-    functions: Array<MapData, FunctionEntry>,
-    stats: PerCpuArray<MapData, FunctionStats>,
+    functions: Arc<FunctionMaps>,
     trampolines: HashMap<MapData, TrampolineKey, u32>,
     python_keys: HashMap<MapData, PythonKey, u32>,
     python_verdicts: Array<MapData, u32>,
@@ -97,19 +95,20 @@ impl BpfEngine {
         hold: Hold,
     ) -> Result<Self, EngineError> {
         let object::Loaded { mut ebpf, programs } = object::load(capacity, form, offsets, hold)?;
-        let control_fd = match ebpf.map(maps::CONTROL) {
-            Some(Map::Array(map)) => {
-                map.fd().as_fd().try_clone_to_owned().map_err(EngineError::Descriptor)?
-            }
-            _ => return Err(EngineError::NoMap { name: maps::CONTROL }),
+        let words = |name: &'static str, length: usize| match ebpf.map(name) {
+            Some(Map::Array(array)) => MappedWords::of_array(array.fd().as_fd(), length)
+                .map_err(|error| EngineError::Mapping { name, error }),
+            _ => Err(EngineError::NoMap { name }),
         };
+        let rows = capacity.policies.max(1) as usize * Policy::ROWS as usize;
+        let switch = PolicySwitch::new(
+            words(maps::CONTROL, switch::CONTROL_WORDS)?,
+            words(maps::POLICIES, rows * Policy::WORDS)?,
+        );
+        let functions = FunctionMaps::of(&ebpf, capacity.functions.max(1))?;
         let mut take = |name: &'static str| ebpf.take_map(name).ok_or(EngineError::NoMap { name });
-        let control = take(maps::CONTROL)?;
         let coldness = take(maps::COLDNESS)?;
-        let policies = take(maps::POLICIES)?;
         let sites = take(maps::SITES)?;
-        let functions = take(maps::FUNCTIONS)?;
-        let stats = take(maps::STATS)?;
         let trampolines = take(maps::TRAMPOLINES)?;
         let python_keys = take(maps::PYTHON_KEYS)?;
         let python_verdicts = take(maps::PYTHON_VERDICTS)?;
@@ -122,13 +121,10 @@ impl BpfEngine {
         Ok(Self {
             form,
             programs,
-            control: control.try_into()?,
-            control_fd,
+            switch: Arc::new(switch),
             coldness: coldness.try_into()?,
-            policies: policies.try_into()?,
             sites: sites.try_into()?,
-            functions: functions.try_into()?,
-            stats: stats.try_into()?,
+            functions: Arc::new(functions),
             trampolines: trampolines.try_into()?,
             python_keys: python_keys.try_into()?,
             python_verdicts: python_verdicts.try_into()?,
@@ -156,21 +152,9 @@ impl BpfEngine {
         self.programs.program(program, site)
     }
 
-    /// Sets the window in which calls are delayed, or stops the session.
-    ///
-    /// # Errors
-    /// What the map update returns.
-    pub fn set_control(&mut self, control: Control) -> Result<(), MapError> {
-        self.control.set(0, control, 0)
-    }
-
-    /// A handle of its own to the map behind [`BpfEngine::set_control`], for another thread.
-    ///
-    /// # Errors
-    /// No more file descriptors.
-    pub fn second_control(&self) -> io::Result<Array<MapData, Control>> {
-        let map = MapData::from_fd(self.control_fd.try_clone()?).map_err(io::Error::other)?;
-        Map::from_map_data(map).and_then(TryInto::try_into).map_err(io::Error::other)
+    /// What sets policies and the window, for whatever thread.
+    pub fn switch(&self) -> &Arc<PolicySwitch> {
+        &self.switch
     }
 
     /// Says how cold traps are told, and what they cost, on both ways.
@@ -179,14 +163,6 @@ impl BpfEngine {
     /// What the map update returns.
     pub fn set_coldness(&mut self, ways: [Coldness; Coldness::WAYS]) -> Result<(), MapError> {
         (0..).zip(ways).try_for_each(|(way, coldness)| self.coldness.set(way, coldness, 0))
-    }
-
-    /// Sets the policy of one target. Takes effect with the next call, everywhere.
-    ///
-    /// # Errors
-    /// `OutOfBounds` beyond the capacity.
-    pub fn set_policy(&mut self, target: u32, policy: Policy) -> Result<(), MapError> {
-        self.policies.set(target, policy, 0)
     }
 
     /// From now on a process may be sent the signals of the session: its helper has answered.
@@ -205,44 +181,9 @@ impl BpfEngine {
         self.sites.set(site, arguments, 0)
     }
 
-    /// Says whose policy a function follows.
-    ///
-    /// # Errors
-    /// `OutOfBounds` beyond the capacity.
-    pub fn set_function(&mut self, function: u32, target: u32) -> Result<(), MapError> {
-        self.functions.set(function, FunctionEntry { target }, 0)
-    }
-
-    /// The counters of one function, summed over the CPUs. What is no sum is that of the CPU with most
-    /// delays.
-    ///
-    /// # Errors
-    /// `OutOfBounds` beyond the capacity.
-    pub fn stats(&self, function: u32) -> Result<FunctionStats, MapError> {
-        let mut sum = FunctionStats::default();
-        let mut most = 0;
-        for cpu in self.stats.get(&function, 0)?.iter() {
-            if cpu.delayed > most {
-                most = cpu.delayed;
-                sum.telltale_ns = cpu.telltale_ns;
-            }
-            sum.calls += cpu.calls;
-            sum.delayed += cpu.delayed;
-            sum.requested_ns += cpu.requested_ns;
-            sum.delivered_ns += cpu.delivered_ns;
-            sum.missed += cpu.missed;
-        }
-        Ok(sum)
-    }
-
-    /// Sets the counters of one function to zero, on all CPUs.
-    ///
-    /// # Errors
-    /// `OutOfBounds` beyond the capacity.
-    pub fn clear_stats(&mut self, function: u32) -> Result<(), MapError> {
-        let cpus = self.stats.get(&function, 0)?.len();
-        let zeros = PerCpuValues::try_from(vec![FunctionStats::default(); cpus])?;
-        self.stats.set(function, zeros, 0)
+    /// The policies and counters of functions, for whatever thread.
+    pub fn functions(&self) -> &Arc<FunctionMaps> {
+        &self.functions
     }
 
     /// Makes a trampoline name a function.

@@ -105,6 +105,18 @@ pub fn choose(delays: &BTreeSet<Nanos>, used: u64) -> Result<Vec<DelaySignal>, S
         .collect())
 }
 
+/// Gives the signals of a session to other delays, the longest first. A signal whose delay is still wanted
+/// keeps it; a delay for which none is left has none.
+pub fn reassign(assigned: &[DelaySignal], delays: &BTreeSet<Nanos>) -> Vec<DelaySignal> {
+    let is_kept = |delay: &Nanos| assigned.iter().any(|signal| signal.delay == *delay);
+    let mut new = delays.iter().rev().filter(|delay| !is_kept(delay));
+    let give = |signal: &DelaySignal| {
+        let delay = if delays.contains(&signal.delay) { None } else { new.next() };
+        DelaySignal { delay: delay.copied().unwrap_or(signal.delay), ..*signal }
+    };
+    assigned.iter().map(give).collect()
+}
+
 fn is_free(signal: u32, used: u64) -> bool {
     used & (1 << (signal - 1)) == 0
 }
@@ -160,6 +172,28 @@ mod tests {
         assert_eq!(chosen[0].delay, Nanos(3_000_000));
         assert_eq!(choose_harmless(&delays(3), 1 << (HARMLESS_SIGNAL - 1)), None);
         assert_eq!(choose_harmless(&delays(0), 0), None);
+    }
+
+    #[test]
+    fn signals_go_to_other_delays_and_stay_where_they_are_wanted() {
+        let assigned = choose(&delays(3), 0).unwrap();
+        let delays = |signals: &[DelaySignal]| {
+            signals.iter().map(|signal| signal.delay.0 / 1_000_000).collect::<Vec<_>>()
+        };
+        let wanted = |delays: &[u64]| delays.iter().map(|delay| Nanos(delay * 1_000_000)).collect();
+        for (wants, has) in [
+            (&[1, 2, 3][..], [3, 2, 1]),
+            (&[], [3, 2, 1]),
+            (&[7], [7, 2, 1]),
+            (&[2, 7], [7, 2, 1]),
+            (&[2, 5, 7, 9], [9, 2, 7]),
+            (&[1, 2, 3, 9], [3, 2, 1]),
+        ] {
+            let reassigned = reassign(&assigned, &wanted(wants));
+            assert_eq!(delays(&reassigned), has, "{wants:?}");
+            assert!(reassigned.iter().zip(&assigned).all(|(after, before)| after.number == before.number));
+        }
+        assert_eq!(reassign(&[], &wanted(&[1])), []);
     }
 
     #[test]

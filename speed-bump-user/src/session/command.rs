@@ -53,11 +53,11 @@ impl Session {
         settings: Settings,
         follow: Option<TaskOffsets>,
     ) -> Result<Self, SessionError> {
-        let capacity = capacity(&resolver, &[], settings.children);
+        let capacity = capacity(&resolver, &[], &settings);
         let named = if resolver.may_inject() { Room::NAMED.functions } else { 0 };
         let functions = capacity.functions.saturating_add(FUNCTIONS).saturating_add(named);
         // What is no CPython is not worth to be held.
-        let may_inject = resolver.may_inject() || settings.policies.choice().wants_helper();
+        let may_inject = resolver.may_inject() || settings.policies.wants_helper();
         let catches = follow.is_some() && settings.children && may_inject;
         let hold = if catches { execs::hold() } else { Hold::default() };
         let mut session =
@@ -85,7 +85,7 @@ impl Session {
             Some(told) => self.told(told),
             None => self.not_followed(),
         }
-        self.begin_window()?;
+        self.begin_window();
         Ok(())
     }
 
@@ -98,10 +98,7 @@ impl Session {
                     command.untold = None;
                 }
                 self.let_go_of_image(pid);
-                let covered = self.cover_standing(standing).and_then(|held| {
-                    self.begin_window()?;
-                    Ok(held)
-                });
+                let covered = self.cover_standing(standing).inspect(|_| self.begin_window());
                 match covered {
                     Ok(held) => drop(held),
                     Err(error) if self.is_gone(pid) => tracing::debug!("process {pid} ended: {error}"),
@@ -149,7 +146,7 @@ impl Session {
         let plan = self.resolver.plan_at_start(process, of_relatives)?;
         let own = Process::open(pid)?;
         let for_python = plan.wants_helper();
-        if !for_python && !self.settings.policies.choice().wants_helper() {
+        if !for_python && !self.settings.policies.wants_helper() {
             self.cover_or_warn(own, &plan, None)?;
             return Ok(At::Followed(standing));
         }
@@ -209,12 +206,11 @@ impl Session {
         }
     }
 
-    fn begin_window(&mut self) -> Result<(), SessionError> {
+    fn begin_window(&mut self) {
         if let Some(command) = self.command.as_mut().filter(|command| !command.has_begun) {
             command.has_begun = true;
-            self.open_window()?;
+            self.open_window();
         }
-        Ok(())
     }
 
     /// Whether this is the command, whose execs are taken up here: the kernel announces one.

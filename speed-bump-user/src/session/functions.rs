@@ -3,7 +3,10 @@
 //! A function has one index in whatever processes it appears, except where a process names its functions by
 //! numbers of its own: it then has a range of indices, and the report adds up what belongs together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use speed_bump_abi::FunctionStats;
 
@@ -18,19 +21,35 @@ pub struct FunctionRange {
     pub count: u32,
 }
 
+impl FunctionRange {
+    /// The index of the function with this number; `None` outside of the range.
+    pub fn index(self, number: u32) -> Option<u32> {
+        (number < self.count).then(|| self.first.saturating_add(number))
+    }
+}
+
 /// Functions by index, and indices by function.
 #[derive(Debug)]
 pub struct FunctionTable {
-    functions: BTreeMap<u32, SelectedFunction>,
-    indices: HashMap<SelectedFunction, u32>,
+    functions: BTreeMap<u32, Arc<SelectedFunction>>,
+    indices: HashMap<Arc<SelectedFunction>, Indices>,
     next: u32,
     capacity: u32,
     /// Ranges that were given back.
     free: Vec<FunctionRange>,
     /// What was counted in them.
-    past: HashMap<SelectedFunction, FunctionStats>,
+    past: HashMap<Arc<SelectedFunction>, FunctionStats>,
     /// Bytes of names that there is still room for.
     room: usize,
+}
+
+/// The indices of one function.
+#[derive(Debug, Default)]
+struct Indices {
+    /// The one that it has wherever it is not numbered otherwise.
+    own: Option<u32>,
+    /// Those in ranges.
+    in_ranges: Vec<u32>,
 }
 
 impl FunctionTable {
@@ -52,15 +71,24 @@ impl FunctionTable {
     /// # Errors
     /// [`SessionError::Full`].
     pub fn enter(&mut self, function: &SelectedFunction) -> Result<(u32, bool), SessionError> {
-        if let Some(index) = self.indices.get(function) {
-            return Ok((*index, false));
+        if let Some(index) = self.indices.get(function).and_then(|indices| indices.own) {
+            return Ok((index, false));
         }
         let left = self.room.checked_sub(bytes_of(function));
         self.room = left.ok_or(SessionError::NamesFull)?;
         let index = self.take(1)?.first;
-        self.functions.insert(index, function.clone());
-        self.indices.insert(function.clone(), index);
+        let function = Arc::new(function.clone());
+        self.functions.insert(index, Arc::clone(&function));
+        self.indices.entry(function).or_default().own = Some(index);
         Ok((index, true))
+    }
+
+    /// All indices of a function.
+    pub fn indices(&self, function: &SelectedFunction) -> impl Iterator<Item = u32> + use<> {
+        let indices = self.indices.get(function);
+        let own = indices.and_then(|indices| indices.own);
+        let in_ranges = indices.map(|indices| indices.in_ranges.clone());
+        own.into_iter().chain(in_ranges.unwrap_or_default())
     }
 
     /// Indices for a process that numbers its functions itself.
@@ -78,15 +106,24 @@ impl FunctionTable {
     /// Says which function a number of a range is; a number outside it is passed over. `false` where there is
     /// no room for its name.
     pub fn name(&mut self, range: FunctionRange, number: u32, function: SelectedFunction) -> bool {
-        if number >= range.count {
-            return true;
-        }
+        let Some(index) = range.index(number) else { return true };
         let Some(left) = self.room.checked_sub(bytes_of(&function)) else { return false };
         self.room = left;
-        if let Some(before) = self.functions.insert(range.first + number, function) {
+        let function = Arc::new(function);
+        if let Some(before) = self.functions.insert(index, Arc::clone(&function)) {
             self.room += bytes_of(&before);
+            self.forget_index(&before, index);
         }
+        self.indices.entry(function).or_default().in_ranges.push(index);
         true
+    }
+
+    fn forget_index(&mut self, function: &Arc<SelectedFunction>, index: u32) {
+        let Some(indices) = self.indices.get_mut(function) else { return };
+        indices.in_ranges.retain(|other| *other != index);
+        if indices.own.is_none() && indices.in_ranges.is_empty() {
+            self.indices.remove(function);
+        }
     }
 
     /// Gives a range back. `stats` are read of those that have names.
@@ -95,25 +132,40 @@ impl FunctionTable {
         let mut behind = rest.split_off(&(range.first + range.count));
         self.functions.append(&mut behind);
         for (index, function) in rest {
+            self.forget_index(&function, index);
             if self.past.contains_key(&function) {
                 self.room += bytes_of(&function);
             }
-            let (stats, sum) = (stats(index), self.past.entry(function).or_default());
-            sum.calls += stats.calls;
-            sum.delayed += stats.delayed;
-            sum.requested_ns += stats.requested_ns;
-            sum.delivered_ns += stats.delivered_ns;
+            *self.past.entry(function).or_default() += stats(index);
         }
         self.free.push(range);
     }
 
     /// All functions with their indices.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &SelectedFunction)> {
-        self.functions.iter().map(|(index, function)| (*index, function))
+        self.functions.iter().map(|(index, function)| (*index, &**function))
+    }
+
+    /// The indices of all functions, as few runs of consecutive ones.
+    pub fn runs(&self) -> Vec<FunctionRange> {
+        let mut runs: Vec<FunctionRange> = Vec::new();
+        for index in self.functions.keys() {
+            match runs.last_mut() {
+                Some(run) if run.first + run.count == *index => run.count += 1,
+                _ => runs.push(FunctionRange { first: *index, count: 1 }),
+            }
+        }
+        runs
+    }
+
+    /// The functions of one of these runs, in the order of their indices.
+    pub fn of_run(&self, run: FunctionRange) -> impl Iterator<Item = (u32, &Arc<SelectedFunction>)> {
+        let range = run.first..run.first.saturating_add(run.count);
+        self.functions.range(range).map(|(index, function)| (*index, function))
     }
 
     /// What was counted in ranges that were given back.
-    pub fn past(&self) -> impl Iterator<Item = (&SelectedFunction, FunctionStats)> {
+    pub fn past(&self) -> impl Iterator<Item = (&Arc<SelectedFunction>, FunctionStats)> {
         self.past.iter().map(|(function, stats)| (function, *stats))
     }
 
@@ -153,6 +205,18 @@ mod tests {
         table.name(range, 10, function("outside"));
         let names: Vec<_> = table.iter().map(|(index, function)| (index, function.name.as_str())).collect();
         assert_eq!(names, [(0, "f"), (10, "f"), (11, "g")]);
+        let runs = [(0, 1), (10, 2)].map(|(first, count)| FunctionRange { first, count });
+        assert_eq!(table.runs(), runs);
+        assert_eq!(table.of_run(runs[1]).map(|(index, _)| index).collect::<Vec<_>>(), [10, 11]);
+        let indices = |table: &FunctionTable, name| table.indices(&function(name)).collect::<Vec<_>>();
+        assert_eq!(
+            [indices(&table, "f"), indices(&table, "g"), indices(&table, "h")],
+            [vec![0, 10], vec![11], vec![]]
+        );
+        table.name(range, 9, function("h"));
+        assert_eq!([indices(&table, "f"), indices(&table, "h")], [vec![0], vec![10]]);
+        table.give_back(range, |_| FunctionStats::default());
+        assert_eq!([indices(&table, "f"), indices(&table, "h")], [vec![0], vec![]]);
     }
 
     #[test]
@@ -174,7 +238,7 @@ mod tests {
     #[test]
     fn what_a_range_counted_outlives_it() {
         let mut table = FunctionTable::new(8, 1_000);
-        let stats = |calls| FunctionStats { calls, ..FunctionStats::default() };
+        let stats = |calls| FunctionStats { calls, missed: 1, ..FunctionStats::default() };
         for calls in [3, 4] {
             let range = table.reserve(8).unwrap();
             table.name(range, 0, function("f"));
@@ -182,9 +246,11 @@ mod tests {
             table.give_back(range, |index| stats(calls + u64::from(index)));
             assert_eq!(table.iter().count(), 0);
         }
-        let mut past: Vec<_> =
-            table.past().map(|(function, stats)| (function.name.clone(), stats.calls)).collect();
+        let mut past: Vec<_> = table
+            .past()
+            .map(|(function, stats)| (function.name.clone(), stats.calls, stats.missed))
+            .collect();
         past.sort_unstable();
-        assert_eq!(past, [("f".to_owned(), 7), ("g".to_owned(), 17)]);
+        assert_eq!(past, [("f".to_owned(), 7, 2), ("g".to_owned(), 17, 2)]);
     }
 }

@@ -27,7 +27,7 @@ use crate::{
     },
     process::{Process, Program},
     python::helper::{Block, FoundFunction, NewFunctions, Room, words},
-    session::{Session, SessionError, functions::FunctionRange, sites::SiteKey, stopper::Stopper},
+    session::{Session, SessionError, functions::FunctionRange, sites::SiteKey},
     targets::{TargetIndex, TargetKind},
     units::Pid,
 };
@@ -104,11 +104,10 @@ impl Session {
     pub(super) fn bring_helpers_in(
         &mut self,
         roots: &mut [(Process, Plan)],
-        stopper: &Stopper,
     ) -> Result<Vec<Option<HelperId>>, SessionError> {
         let mut ways = Vec::new();
         for (process, plan) in roots.iter() {
-            let wanted = plan.wants_helper() || self.settings.policies.choice().wants_helper();
+            let wanted = plan.wants_helper() || self.settings.policies.wants_helper();
             let begin = || {
                 let program = plan.program.clone().map_or_else(|| process.program(), Ok)?;
                 self.begin_join(process, program, &[Room::NAMED])
@@ -121,7 +120,7 @@ impl Session {
                 ids.push(None);
                 continue;
             };
-            match self.wait_for_helper(process, joining, range, stopper) {
+            match self.wait_for_helper(process, joining, range) {
                 Ok(id) => ids.push(Some(id)),
                 Err(error) => {
                     self.functions_of_nobody(range);
@@ -138,10 +137,10 @@ impl Session {
         process: &Process,
         joining: Joining,
         range: FunctionRange,
-        stopper: &Stopper,
     ) -> Result<HelperId, PresenceError> {
         let began = Instant::now();
-        let stopped = || stopper.heard() > 0;
+        let stop = self.stop.clone();
+        let stopped = || stop.times() > 0;
         while !joining.is_finished() && !stopped() {
             thread::sleep(LOOK_EVERY);
         }
@@ -172,7 +171,7 @@ impl Session {
         let terms = terms.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
         let interpreters = self.resolver.interpreter_files(process)?;
         let for_python = !interpreters.is_empty() && self.resolver.may_inject();
-        if !for_python && !self.settings.policies.choice().wants_helper() {
+        if !for_python && !self.settings.policies.wants_helper() {
             process.check_program(&program)?;
             let text = format!("process {}: no interpreter is mapped any more", process.pid());
             return Err(SessionError::Python(text));
@@ -192,7 +191,7 @@ impl Session {
     pub(super) fn reserve(&mut self, rooms: &[Room]) -> Result<(FunctionRange, Room), SessionError> {
         let mut reserved = Err(SessionError::Full { things: "functions", capacity: 0 });
         for room in rooms {
-            reserved = self.functions.reserve(room.functions).map(|range| (range, *room));
+            reserved = self.doses().functions.reserve(room.functions).map(|range| (range, *room));
             if reserved.is_ok() {
                 break;
             }
@@ -235,7 +234,7 @@ impl Session {
             return Err(self.session_error(process, error));
         }
         let pid = process.pid();
-        if self.settings.policies.choice().wants_helper() {
+        if self.settings.policies.wants_helper() {
             return Err(SessionError::Signal(format!(
                 "process {pid}: {error}. The engine `signal` needs the helper in the process: use `--engine \
                  bpf`"
@@ -388,7 +387,8 @@ impl Session {
             if let Some(function) = self.selected(&function) {
                 tracing::debug!("process {owner}: {} is covered", function.1.name);
                 self.note_way(function.1.target, Entry::Helper, kind);
-                if !self.functions.name(range, function.0, function.1) {
+                let has_room = self.doses().name(range, function.0, function.1);
+                if !has_room {
                     self.warn(NO_ROOM_FOR_NAMES.to_owned());
                 }
             }
@@ -419,7 +419,8 @@ impl Session {
     /// The Python targets that select nothing among what the helpers have found in the processes named on the
     /// command line.
     pub(super) fn without_functions(&self) -> Vec<TargetIndex> {
-        let mut seen: Vec<TargetIndex> = self.functions.iter().map(|(_, function)| function.target).collect();
+        let functions = &self.doses().functions;
+        let mut seen: Vec<TargetIndex> = functions.iter().map(|(_, function)| function.target).collect();
         seen.sort_unstable();
         seen.dedup();
         let targets = self.resolver.targets().iter();

@@ -14,7 +14,8 @@ use speed_bump_abi::FunctionStats;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
-    run::{Ended, Signals, tick, until},
+    run::{Ended, tick, until},
+    stop::Stop,
     warnings::Warnings,
 };
 use crate::{
@@ -196,7 +197,7 @@ impl KmodSession {
     /// The event loop itself could not be set up.
     pub async fn run(
         &mut self,
-        mut signals: Signals,
+        stop: &Stop,
         show_every: Option<Duration>,
         mut show: impl FnMut(&mut Self),
     ) -> std::io::Result<Ended> {
@@ -211,7 +212,7 @@ impl KmodSession {
         let mut refresh = show_every.map(interval);
         loop {
             tokio::select! {
-                name = signals.next() => return Ok(Ended::Signal(name)),
+                () = stop.asked() => return Ok(Ended::Stopped),
                 () = until(closes) => return Ok(Ended::Elapsed),
                 () = until(opens.filter(|_| !self.is_open)) => self.open_window(),
                 ended = pidfd.readable() => {

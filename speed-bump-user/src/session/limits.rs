@@ -21,7 +21,7 @@ pub(super) fn check(
     let calibration = resolver.calibration();
     let form = calibration.form();
     let policies = &settings.policies;
-    let has_helper = policies.choice().wants_helper() || roots.iter().all(|(_, plan)| plan.wants_helper());
+    let has_helper = policies.wants_helper() || roots.iter().all(|(_, plan)| plan.wants_helper());
     let has_signals = calibration.signal().is_some() && has_helper;
     for (index, target) in resolver.targets().iter() {
         let dose = policies.dose(index);
@@ -34,7 +34,7 @@ pub(super) fn check(
 }
 
 /// Why a line cannot be had.
-fn lack(form: Form, Dose { delay, frequency }: Dose, is_signalled: bool) -> Option<String> {
+pub(super) fn lack(form: Form, Dose { delay, frequency }: Dose, is_signalled: bool) -> Option<String> {
     if frequency > 1 && !form.counts_for_frequency() {
         return Some(
             "this kernel does not allow frequency=: use frequency=1, or Linux 5.15 or later".to_owned(),

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use speed_bump_abi::{FunctionEntry, SiteArguments};
+use speed_bump_abi::{NO_FUNCTION, SiteArguments};
 
 use crate::{
     engine::bpf::UprobeProgram,
@@ -129,18 +129,12 @@ impl Session {
         }
         let mut indices = Vec::with_capacity(plan.functions.len());
         for function in &plan.functions {
-            let (index, new) = self.functions.enter(&function.selected)?;
-            if new {
-                self.engine.set_function(index, function.selected.target.0)?;
-            }
-            indices.push(index);
+            indices.push(self.doses().enter(&function.selected)?);
         }
         let mut groups: BTreeMap<(FileId, UprobeProgram), SiteGroup> = BTreeMap::new();
         for site in &plan.sites {
-            let function = site
-                .function
-                .and_then(|position| indices.get(position).copied())
-                .unwrap_or(FunctionEntry::NO_TARGET);
+            let function =
+                site.function.and_then(|position| indices.get(position).copied()).unwrap_or(NO_FUNCTION);
             let (index, new) = self.sites.enter(site, function)?;
             if new {
                 let overhead_ns =
@@ -268,7 +262,7 @@ impl Session {
         let image = process.memory().ok();
         match self.resolver.plan_at_start(&process, self.entry_source()) {
             Ok(plan) => {
-                let wants_helper = plan.wants_helper() || self.settings.policies.choice().wants_helper();
+                let wants_helper = plan.wants_helper() || self.settings.policies.wants_helper();
                 self.settle(pid, image, |session| session.cover(process, &plan, None));
                 if wants_helper && self.covered.contains_key(&pid) {
                     self.join_later(pid);

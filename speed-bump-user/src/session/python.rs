@@ -263,10 +263,7 @@ impl Session {
         entry: Entry,
         kind: SiteKind,
     ) -> Result<u32, SessionError> {
-        let (index, new) = self.functions.enter(function)?;
-        if new {
-            self.engine.set_function(index, function.target.0)?;
-        }
+        let index = self.doses().enter(function)?;
         self.note_way(function.target, entry, kind);
         Ok(index)
     }

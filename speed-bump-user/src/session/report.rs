@@ -1,14 +1,14 @@
 //! From counters to the report.
 
-use std::collections::BTreeMap;
-
-use speed_bump_abi::FunctionStats;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use crate::{
     engine::EngineKind,
     policy::Dose,
-    probe::plan::SelectedFunction,
-    session::Session,
+    session::{Session, functions::FunctionRange},
     stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
     targets::TargetIndex,
     units::Nanos,
@@ -16,32 +16,25 @@ use crate::{
 
 impl Session {
     /// What was counted so far.
-    pub fn report(&mut self) -> SessionReport {
-        let mut by_function: BTreeMap<SelectedFunction, FunctionStats> = BTreeMap::new();
-        let mut add = |function: &SelectedFunction, stats: FunctionStats| {
-            let sum = by_function.entry(function.clone()).or_default();
-            sum.calls += stats.calls;
-            sum.delayed += stats.delayed;
-            sum.requested_ns += stats.requested_ns;
-            sum.delivered_ns += stats.delivered_ns;
-            sum.missed += stats.missed;
-        };
+    pub fn report(&self) -> SessionReport {
         let pending = self.python.pending_calls(&self.engine);
-        for (index, function) in self.functions.iter() {
-            match self.engine.stats(index) {
-                Ok(mut stats) => {
-                    stats.calls += pending.get(&index).copied().unwrap_or(0);
-                    add(function, stats);
-                }
-                Err(error) => tracing::debug!("cannot read the counters of function {index}: {error}"),
+        let doses = self.doses();
+        let mut by_function = match doses.snapshot() {
+            Ok(snapshot) => snapshot.counts,
+            Err(error) => {
+                tracing::warn!("cannot read the counters: {error}");
+                HashMap::new()
             }
-        }
-        for (function, stats) in self.functions.past() {
-            add(function, stats);
+        };
+        for (index, calls) in pending {
+            for (_, function) in doses.functions.of_run(FunctionRange { first: index, count: 1 }) {
+                by_function.entry(Arc::clone(function)).or_default().calls += calls;
+            }
         }
         let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
         for (function, stats) in by_function {
-            let report = FunctionReport::new(function.name, function.file, function.line, stats);
+            let report =
+                FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats);
             by_target.entry(function.target).or_default().push(report);
         }
         let targets = self
@@ -50,16 +43,17 @@ impl Session {
             .iter()
             .map(|(index, target)| {
                 let way = self.ways.get(&index).copied();
-                let Dose { delay, frequency } = self.settings.policies.dose(index);
+                let Dose { delay, frequency } = doses.policies.dose(index);
                 let functions = by_target.remove(&index).unwrap_or_default();
                 TargetReport {
                     entry: way.map(|way| way.entry),
                     floor_ns: way.map_or(Nanos(0), |way| way.floor),
                     frequency,
-                    ..TargetReport::new(target, self.signals.engine(delay), delay, functions)
+                    ..TargetReport::new(target, doses.signals.engine(delay), delay, functions)
                 }
             })
             .collect::<Vec<_>>();
+        drop(doses);
         let mut warnings = self.warnings.list();
         let missed: u64 = targets.iter().map(|target| target.missed).sum();
         if missed > 0 {

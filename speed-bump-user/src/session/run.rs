@@ -1,4 +1,4 @@
-//! The one event loop of a session: signals, ends of processes, announcements, timers.
+//! The one event loop of a session: requests, ends of processes, announcements, timers.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use aya::maps::{MapData, RingBuf};
 use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
 use tokio::{
     io::unix::AsyncFd,
-    signal::unix::{Signal, SignalKind, signal},
+    sync::{mpsc::UnboundedReceiver, oneshot},
     time::{MissedTickBehavior, interval, sleep_until},
 };
 
@@ -22,6 +22,7 @@ use crate::{
         execs::{Executed, Executions},
     },
     session::Session,
+    stats::report::SessionReport,
     sys::{
         record::read,
         watch::{watch_pidfd, watch_ring},
@@ -37,37 +38,38 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(10);
 pub enum Ended {
     /// The window of `--duration` closed.
     Elapsed,
-    /// SIGINT, SIGTERM or SIGHUP.
-    Signal(&'static str),
+    /// It was asked to.
+    Stopped,
     /// Every process that was named on the command line ended or replaced its image.
     TargetGone,
 }
 
-/// What else a session listens to.
+/// Asked of a session that goes on.
 #[derive(Debug)]
-pub enum Listen {
-    /// The signals that end it, since before the attach.
-    To(Signals),
-    /// What becomes of the command that it is of. Signals are for that.
-    ToCommand(News),
+pub(super) enum Request {
+    /// The report so far.
+    Report(oneshot::Sender<SessionReport>),
 }
 
-/// Runs the session until something ends it. `show` is called every `show_every`, to refresh what people see.
+/// Runs the session until something ends it. `news` tells of the command, if it is of one.
 ///
 /// # Errors
 /// The event loop itself could not be set up.
-pub async fn run(
+pub async fn run(session: &mut Session, news: Option<News>) -> std::io::Result<Ended> {
+    run_with(session, news, None).await
+}
+
+/// The same for a session that is asked for things.
+pub(super) async fn run_with(
     session: &mut Session,
-    mut listen: Listen,
-    show_every: Option<Duration>,
-    mut show: impl FnMut(&mut Session),
+    mut news: Option<News>,
+    mut requests: Option<UnboundedReceiver<Request>>,
 ) -> std::io::Result<Ended> {
     let mut events = session.engine.take_events().map(watch_ring).transpose()?;
     let mut executions = session.take_executions();
-    let ends = session.ends();
+    let (ends, stop) = (session.ends(), session.stop.clone());
     let mut follow = interval(FOLLOW_EVERY);
     follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut refresh = show_every.map(interval);
 
     let mut watched = Watched::default();
 
@@ -75,12 +77,13 @@ pub async fn run(
         if !session.any_root_left() {
             break Ended::TargetGone;
         }
+        session.came_round();
         watched.follow(session)?;
         tokio::select! {
-            heard = listen.next() => match heard {
-                Heard::Signal(name) => break Ended::Signal(name),
-                Heard::Command(Some(told)) => session.told(told),
-                Heard::Command(None) => session.not_followed(),
+            () = stop.asked() => break Ended::Stopped,
+            told = told(&mut news) => match told {
+                Some(told) => session.told(told),
+                None => session.not_followed(),
             },
             executed = next_execution(&mut executions) => session.caught(executed),
             () = until(ends) => break Ended::Elapsed,
@@ -97,7 +100,10 @@ pub async fn run(
                 drain(&mut events, session);
                 session.tick();
             }
-            () = tick(&mut refresh) => show(session),
+            request = next_request(&mut requests) => match request {
+                // Whoever asked may have gone.
+                Request::Report(answer) => drop(answer.send(session.report())),
+            },
         }
     };
     // Calls of functions that were announced and not judged yet would be missing in the report.
@@ -105,20 +111,20 @@ pub async fn run(
     Ok(ended)
 }
 
-/// What was listened to.
-enum Heard {
-    Signal(&'static str),
-    /// `None`: there will be nothing more.
-    Command(Option<Told>),
+async fn next_request(requests: &mut Option<UnboundedReceiver<Request>>) -> Request {
+    if let Some(requests) = requests
+        && let Some(request) = requests.recv().await
+    {
+        return request;
+    }
+    pending().await
 }
 
-impl Listen {
-    async fn next(&mut self) -> Heard {
-        match self {
-            Self::To(signals) => Heard::Signal(signals.next().await),
-            Self::ToCommand(news) if news.is_closed() && news.is_empty() => pending().await,
-            Self::ToCommand(news) => Heard::Command(news.recv().await),
-        }
+/// What becomes of the command, if the session is of one; `None`: there will be nothing more.
+async fn told(news: &mut Option<News>) -> Option<Told> {
+    match news {
+        Some(news) if !(news.is_closed() && news.is_empty()) => news.recv().await,
+        _ => pending().await,
     }
 }
 
@@ -215,35 +221,5 @@ impl Watched {
             ended.map_or(Poll::Pending, |(pid, _)| Poll::Ready(*pid))
         })
         .await
-    }
-}
-
-/// The signals that end a session. From its creation on they end the process no more, and none is lost.
-#[derive(Debug)]
-pub struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    /// Starts to listen; inside the runtime that will run the session.
-    ///
-    /// # Errors
-    /// The handlers could not be installed.
-    pub fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    pub(super) async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.hangup.recv() => "SIGHUP",
-        }
     }
 }

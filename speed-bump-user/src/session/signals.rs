@@ -12,14 +12,15 @@ use speed_bump_abi::{Handshake, Policy};
 use crate::{
     engine::{
         EngineChoice, EngineKind,
+        bpf::{Form, switch::NumberedPolicy},
         signal::{self, DelaySignal},
     },
-    policy::Dose,
+    policy::{Dose, PolicyTable},
     probe::{plan::Plan, resolve::Resolver},
     process::Process,
     python::helper::block::SignalAnswer,
-    session::{Session, SessionError, Settings, helpers::HelperId},
-    units::Nanos,
+    session::{Session, SessionError, Settings, doses::Doses, helpers::HelperId},
+    units::{Nanos, Pid},
 };
 
 /// How long the last signals may be on their way.
@@ -101,6 +102,28 @@ impl Signals {
         limits
     }
 
+    /// The signals as these doses want them.
+    ///
+    /// # Errors
+    /// The user wants the helper to spin each delay, and there are too few signals.
+    pub(super) fn reassigned(
+        &self,
+        policies: &PolicyTable,
+        form: Form,
+    ) -> Result<Vec<DelaySignal>, SessionError> {
+        let delays = policies.signalled(form);
+        let assigned = signal::reassign(&self.assigned, &delays);
+        let has = |delay: &Nanos| assigned.iter().any(|signal| signal.delay == *delay);
+        match delays.iter().find(|delay| !has(delay)) {
+            Some(delay) if policies.wants_helper() => Err(SessionError::Signal(format!(
+                "a delay of {delay} needs a signal of its own, and the {} of this session serve other \
+                 delays: use one of those, or start a session with as many different delays",
+                assigned.len()
+            ))),
+            _ => Ok(assigned),
+        }
+    }
+
     /// The signal that stands for this delay.
     fn of(&self, delay: Nanos) -> Option<&DelaySignal> {
         self.assigned.iter().find(|signal| signal.delay == delay)
@@ -137,10 +160,18 @@ impl Signals {
 impl Session {
     /// A helper is in, and handles its signals: from now on they are sent to its process.
     pub(super) fn shake_hands(&mut self, id: HelperId) {
-        if self.signals.assigned.is_empty() {
-            return;
-        }
         let Some((owner, block)) = self.helpers.block(id) else { return };
+        {
+            let mut doses = self.doses();
+            if doses.signals.assigned.is_empty() {
+                return;
+            }
+            // They may have changed since the block was made.
+            if let Err(error) = block.set_signals(&doses.signals.for_helpers()) {
+                tracing::debug!("the helper in process {owner} keeps its delays: {error}");
+            }
+            doses.add_block(owner, &block);
+        }
         let SignalAnswer { handler, taken } = match block.signal_answer() {
             Ok(Some(answer)) => answer,
             Ok(None) => return self.warn(format!("process {owner}: its helper handles no signals")),
@@ -157,14 +188,19 @@ impl Session {
         let Ok(process) = Process::open(owner) else { return };
         let handshake = Handshake { started: process.started().0, handler };
         match self.engine.set_handshake(owner, handshake) {
-            Ok(()) => self.signals.any_answered = true,
+            Ok(()) => self.doses().signals.any_answered = true,
             Err(error) => self.warn(format!("process {owner}: it cannot be sent signals: {error}")),
         }
     }
 
     /// No more signals are sent, and where none is on its way, helpers may give them back.
     pub(super) fn end_signals(&mut self) {
-        if !self.signals.any_answered {
+        let (any_answered, ours) = {
+            let signals = &self.doses().signals;
+            let bit = |signal: &DelaySignal| 1_u64 << (signal.number - 1);
+            (signals.any_answered, signals.assigned.iter().fold(0, |ours, signal| ours | bit(signal)))
+        };
+        if !any_answered {
             return;
         }
         // With the links the programs go, and whoever was in one has left it.
@@ -172,19 +208,61 @@ impl Session {
             covered.attachments.clear();
         }
         self.leave_stubs();
-        let ours = self.signals.assigned.iter().fold(0, |ours, signal| ours | 1_u64 << (signal.number - 1));
-        let until = Instant::now() + ON_THEIR_WAY;
         for (owner, block) in self.helpers.blocks() {
-            let Ok(process) = Process::open(owner) else { continue };
-            let is_clear = || signal::masks(&process).is_ok_and(|masks| masks.pending & ours == 0);
-            while !is_clear() && Instant::now() < until {
-                thread::sleep(LOOK_EVERY);
-            }
-            if is_clear()
+            if wait_until_clear(owner, ours)
                 && let Err(error) = block.signals_are_over()
             {
                 tracing::debug!("the helper in process {owner} keeps its signals: {error}");
             }
         }
     }
+}
+
+impl Doses {
+    /// Has the helpers spin other delays on the session's signals: when none of those signals is on its way,
+    /// and none can be sent.
+    pub(super) fn reassign_signals(&mut self, assigned: Vec<DelaySignal>) {
+        if assigned == self.signals.assigned {
+            return;
+        }
+        let before = std::mem::replace(&mut self.signals.assigned, assigned);
+        let changed = |signal: &&DelaySignal| !self.signals.assigned.contains(signal);
+        let changed: Vec<u32> = before.iter().filter(changed).map(|signal| signal.number).collect();
+        let is_changed = |policy: &Policy| changed.contains(&policy.signal);
+        // Calls with these delays are not delayed from here on, until their new doses hold.
+        let policy = |(number, _): (u32, Dose)| Some((number, self.switch.policy(number)?));
+        let paused: Vec<NumberedPolicy> = self
+            .policies
+            .numbered()
+            .filter_map(policy)
+            .filter(|(_, policy)| is_changed(policy))
+            .map(|(number, policy)| (number, Policy { delay_ns: 0, signal: 0, ..policy }))
+            .collect();
+        // The numbers are those of the map.
+        let _ = self.switch.set(&paused);
+        // A program that has compared the doses before sends its signal within microseconds.
+        thread::sleep(LOOK_EVERY);
+        let ours = changed.iter().fold(0, |ours, number| ours | 1_u64 << (number - 1));
+        let slots = self.signals.for_helpers();
+        for (owner, block) in self.blocks() {
+            wait_until_clear(owner, ours);
+            if let Err(error) = block.set_signals(&slots) {
+                tracing::debug!("the helper in process {owner} keeps its delays: {error}");
+            }
+        }
+    }
+}
+
+/// Waits until none of these signals is on its way in a process; bit N is signal N + 1. Whether that is so.
+fn wait_until_clear(owner: Pid, signals: u64) -> bool {
+    let Ok(process) = Process::open(owner) else { return false };
+    let is_clear = || signal::masks(&process).is_ok_and(|masks| masks.pending & signals == 0);
+    let until = Instant::now() + ON_THEIR_WAY;
+    while !is_clear() {
+        if Instant::now() >= until {
+            return false;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    true
 }

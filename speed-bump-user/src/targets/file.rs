@@ -25,15 +25,22 @@ pub struct Reading<'a> {
 }
 
 impl Targets {
-    /// Reads a targets file.
+    /// Reads a targets file; `-` is standard input.
     ///
     /// # Errors
     /// When it cannot be read, has no target, or has lines that mean nothing: all of these at once.
     pub fn load(path: &Path, reading: Reading<'_>) -> Result<Self, TargetsError> {
-        let file = path.display().to_string();
+        if path == Path::new("-") {
+            return Self::read("standard input", Ok(io::stdin().lock()), reading);
+        }
+        Self::read(&path.display().to_string(), File::open(path), reading)
+    }
+
+    fn read(file: &str, open: io::Result<impl io::Read>, reading: Reading<'_>) -> Result<Self, TargetsError> {
+        let file = file.to_owned();
         let mut bytes = Vec::new();
         // Never more than the limit, whatever the path leads to: a device or a pipe has no size to ask for.
-        let read = File::open(path).and_then(|open| open.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
+        let read = open.and_then(|open| open.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
         match read {
             Ok(read) if read as u64 > MAX_FILE_BYTES => Err(TargetsError::TooLarge { file }),
             Ok(_) => Self::parse(&file, &bytes, reading),

@@ -245,7 +245,7 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
     }
 
     fn session(&mut self, delay_ns: u64, work: Work, groups: Groups) -> Result<Measured> {
-        let attached = (self.attach)(self.service, &delay_ns.to_string())?;
+        let attached = (self.attach)(self.service, &format!("{delay_ns}ns"))?;
         let times = self.time(work.rounds, groups)?;
         let (own_ns, calls) = (work.ns, groups.calls());
         Ok(Measured { delay_ns, own_ns, slack_ns: 0, calls, times, ended: attached.stop()? })

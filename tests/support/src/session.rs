@@ -114,7 +114,7 @@ impl Attached {
         let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
         let mut command = command_of(tool, folder.path(), pid, targets, flags)?;
         command.arg("--json").arg(folder.path().join("report.json"));
-        // Without a terminal only this tells when everything is attached.
+        // What it does shows in failures.
         command.arg("--verbose");
         adjust(&mut command);
         let attached = Self { running: Running::start(&mut command)?, folder };

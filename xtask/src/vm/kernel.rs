@@ -55,7 +55,7 @@ pub(crate) const SERIES: [Series; 4] = [
         name: "5.10",
         suite: "bullseye",
         release: "bullseye",
-        only: &["native_functions", "signal_engine", OLD_KERNEL],
+        only: &["native_functions", "session_doses", "session_expiry", "signal_engine", OLD_KERNEL],
     },
     Series { name: "6.1", suite: "bookworm", release: "bookworm", only: &[] },
     Series { name: "6.12", suite: "bookworm-backports", release: "bookworm", only: &[] },

@@ -46,7 +46,7 @@ pub(super) struct Program {
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes
 /// seconds here. What tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 16] = [
+pub(super) const PROGRAMS: [Program; 18] = [
     Program {
         name: "native_functions",
         tests: &[
@@ -81,6 +81,23 @@ pub(super) const PROGRAMS: [Program; 16] = [
             "the_exec_of_the_target_ends_the_session",
             "the_process_runs_on_when_the_loader_is_killed",
             "a_long_spin_in_flight_does_not_hold_up_detaching",
+        ],
+        engine: Engine::Bpf,
+    },
+    Program {
+        name: "session_expiry",
+        tests: &[
+            "nothing_is_delayed_any_more_when_the_loader_was_stopped",
+            "a_spin_in_flight_ends_when_the_loader_was_stopped",
+        ],
+        engine: Engine::Bpf,
+    },
+    Program {
+        name: "session_doses",
+        tests: &[
+            "doses_of_targets_change_from_one_call_to_the_next",
+            "a_function_can_have_a_dose_of_its_own",
+            "every_nth_call_is_delayed_from_the_change_on",
         ],
         engine: Engine::Bpf,
     },

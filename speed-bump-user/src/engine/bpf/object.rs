@@ -16,7 +16,7 @@ use aya::{
     programs::ProgramError,
 };
 use aya_obj::Object;
-use speed_bump_abi::maps;
+use speed_bump_abi::{Policy, maps};
 
 use super::{Capacity, Form, Hold, copies::Original, programs::Programs};
 use crate::{
@@ -79,9 +79,20 @@ pub enum EngineError {
         /// The program.
         name: &'static str,
     },
-    /// No more file descriptors.
-    #[error("cannot keep another handle to a BPF map: {0}; raise `ulimit -n`")]
-    Descriptor(io::Error),
+    /// A map could not be mapped into memory.
+    #[error("cannot map the BPF map `{name}` into memory: {error}; raise `ulimit -v`")]
+    Mapping {
+        /// The map.
+        name: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+    /// There is no room for more policies.
+    #[error("there is no policy {number}: the session has room for fewer; use fewer targets")]
+    NoPolicy {
+        /// Its number.
+        number: u32,
+    },
     /// A map could not be read or written.
     #[error("cannot use a BPF map: {}", with_causes(.0))]
     Map(MapError),
@@ -181,7 +192,7 @@ pub(super) fn load(
 fn create_maps(capacity: Capacity, offsets: Option<TaskOffsets>, hold: Hold) -> Result<Ebpf, EngineError> {
     let TaskOffsets { pid, tgid, mm, ptrace, leader, start, blocked, sighand, actions, action_bytes } =
         offsets.unwrap_or_default();
-    let Capacity { targets, sites, functions, trampolines, python_usdt } = capacity;
+    let Capacity { policies, sites, functions, trampolines, python_usdt } = capacity;
     let mut loader = EbpfLoader::new();
     loader
         .override_global("TASK_PID_OFFSET", &pid, true)
@@ -196,8 +207,8 @@ fn create_maps(capacity: Capacity, offsets: Option<TaskOffsets>, hold: Hold) -> 
         .override_global("ACTION_BYTES", &action_bytes, true)
         .override_global("HOLD_NS", &hold.limit.0, true)
         .override_global("HOLD_TASKS", &hold.tasks, true)
-        .map_max_entries(maps::POLICIES, targets.max(1))
-        .map_max_entries(maps::COUNTERS, targets.max(1))
+        .map_max_entries(maps::POLICIES, policies.max(1).saturating_mul(Policy::ROWS))
+        .map_max_entries(maps::COUNTERS, policies.max(1))
         .map_max_entries(maps::SITES, sites.max(1))
         .map_max_entries(maps::FUNCTIONS, functions.max(1))
         .map_max_entries(maps::STATS, functions.max(1))

@@ -3,6 +3,7 @@
 //! The block is read and written as a file, never through a mapping: the process has it mapped and may do
 //! with it what it likes, and a file that was cut short gives an error where memory would give SIGBUS.
 
+mod head;
 mod signals;
 
 pub use signals::SignalAnswer;
@@ -160,12 +161,13 @@ impl Block {
     /// # Errors
     /// The block is gone.
     pub fn report(&self) -> Result<Report, BlockError> {
+        let head = self.head()?;
         Ok(Report {
-            state: state(self.get_u32(offset_of!(ControlBlock, state))?),
-            notices: self.get_u32(offset_of!(ControlBlock, notices))?,
-            applied_generation: self.get_u32(offset_of!(ControlBlock, applied_generation))?,
-            surveyed: self.get_u64(offset_of!(ControlBlock, surveyed))?,
-            python: PythonVersion::from_hex(self.get_u32(offset_of!(ControlBlock, python_version))?),
+            state: state(head.u32(offset_of!(ControlBlock, state))),
+            notices: head.u32(offset_of!(ControlBlock, notices)),
+            applied_generation: head.u32(offset_of!(ControlBlock, applied_generation)),
+            surveyed: head.u64(offset_of!(ControlBlock, surveyed)),
+            python: PythonVersion::from_hex(head.u32(offset_of!(ControlBlock, python_version))),
         })
     }
 
@@ -296,12 +298,6 @@ impl Block {
         Ok(u32::from_ne_bytes(bytes))
     }
 
-    fn get_u64(&self, offset: usize) -> Result<u64, BlockError> {
-        let mut bytes = [0; 8];
-        self.read(offset as u64, &mut bytes)?;
-        Ok(u64::from_ne_bytes(bytes))
-    }
-
     fn put_u32(&self, offset: usize, value: u32) -> Result<(), BlockError> {
         Ok(self.file.write_all_at(&value.to_ne_bytes(), offset as u64)?)
     }
@@ -367,14 +363,14 @@ pub(in crate::python::helper) mod tests {
     fn a_block_says_where_everything_is() {
         let block = block(10, b"selector");
         let layout = *block.layout();
-        assert_eq!(block.get_u64(offset_of!(ControlBlock, magic)).unwrap(), MAGIC);
+        assert_eq!(block.head().unwrap().u64(offset_of!(ControlBlock, magic)), MAGIC);
         assert_eq!(u32_at(&block, offset_of!(ControlBlock, version)), VERSION);
         assert_eq!(u32_at(&block, offset_of!(ControlBlock, stub_form)), StubForm::Nop5 as u32);
         assert_eq!(u32_at(&block, offset_of!(ControlBlock, command)), Command::Survey as u32);
-        assert_eq!(block.get_u64(offset_of!(ControlBlock, size)).unwrap(), layout.size);
+        assert_eq!(block.head().unwrap().u64(offset_of!(ControlBlock, size)), layout.size);
         assert_eq!(block.file.metadata().unwrap().len(), layout.size);
-        assert_eq!(block.get_u64(offset_of!(ControlBlock, names_offset)).unwrap(), layout.names);
-        let place = block.get_u64(offset_of!(ControlBlock, selector_offset)).unwrap();
+        assert_eq!(block.head().unwrap().u64(offset_of!(ControlBlock, names_offset)), layout.names);
+        let place = block.head().unwrap().u64(offset_of!(ControlBlock, selector_offset));
         let mut selector = [0; 8];
         block.read(place, &mut selector).unwrap();
         assert_eq!(&selector, b"selector");
@@ -388,10 +384,10 @@ pub(in crate::python::helper) mod tests {
         block.command(Command::Leave).unwrap();
         assert_eq!(u32_at(&block, offset_of!(ControlBlock, command)), Command::Leave as u32);
         assert_eq!(u32_at(&block, offset_of!(ControlBlock, bell)), 1);
-        let mut places = vec![block.get_u64(offset_of!(ControlBlock, selector_offset)).unwrap()];
+        let mut places = vec![block.head().unwrap().u64(offset_of!(ControlBlock, selector_offset))];
         for (generation, selector) in [(2, b"second".as_slice()), (3, b"third"), (4, b"fourth")] {
             assert_eq!(block.retarget(selector).unwrap(), generation);
-            let place = block.get_u64(offset_of!(ControlBlock, selector_offset)).unwrap();
+            let place = block.head().unwrap().u64(offset_of!(ControlBlock, selector_offset));
             assert_ne!(places.last(), Some(&place), "the last selector may still be read");
             places.push(place);
             let mut bytes = vec![0; selector.len()];

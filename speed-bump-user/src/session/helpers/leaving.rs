@@ -6,7 +6,7 @@ use super::{AtWork, HelperId, LOOK_EVERY};
 use crate::{
     presence::LEAVING_PATIENCE,
     process::Process,
-    session::{Session, functions::FunctionRange, stopper::Stopper},
+    session::{Session, functions::FunctionRange},
 };
 
 impl Session {
@@ -38,18 +38,12 @@ impl Session {
 
     /// Gives back a range of functions; what was counted stays in the report.
     pub(in crate::session) fn functions_of_nobody(&mut self, range: FunctionRange) {
-        let engine = &self.engine;
-        self.functions.give_back(range, |index| engine.stats(index).unwrap_or_default());
-        for index in range.first..range.first + range.count {
-            if let Err(error) = self.engine.clear_stats(index) {
-                tracing::debug!("cannot clear the counters of function {index}: {error}");
-            }
-        }
+        self.doses().give_back(range);
     }
 
     /// Sends all helpers away and waits for them a little: while they undo what they did, the probes count
-    /// on. Another signal ends the wait.
-    pub(in crate::session) fn send_helpers_away(&mut self, stopper: Option<&Stopper>) {
+    /// on. Who asks again to stop ends the wait.
+    pub(in crate::session) fn send_helpers_away(&mut self) {
         // On their way in, they must arrive before they can leave.
         self.helpers.joining.clear();
         for at_work in self.helpers.at_work.values() {
@@ -58,8 +52,8 @@ impl Session {
         for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
             self.end_for_orphans(id);
         }
-        let heard = || stopper.map_or(0, Stopper::heard);
-        let (before, began) = (heard(), Instant::now());
+        let stop = self.stop.clone();
+        let (before, began) = (stop.times(), Instant::now());
         let late = |session: &Self| {
             let still_there = |at_work: &&AtWork| {
                 // It may not have been covered yet.
@@ -77,7 +71,7 @@ impl Session {
                 .map(|at_work| at_work.owner)
                 .collect::<Vec<_>>()
         };
-        while !late(self).is_empty() && began.elapsed() < LEAVING_PATIENCE && heard() == before {
+        while !late(self).is_empty() && began.elapsed() < LEAVING_PATIENCE && stop.times() == before {
             thread::sleep(LOOK_EVERY);
         }
         for owner in late(self) {

@@ -43,16 +43,29 @@ impl Block {
     /// # Errors
     /// The block is gone.
     pub fn signal_answer(&self) -> Result<Option<SignalAnswer>, BlockError> {
-        let handler = self.get_u64(offset_of!(ControlBlock, handler))?;
+        let head = self.head()?;
+        let handler = head.u64(offset_of!(ControlBlock, handler));
         let mut taken = Vec::new();
         for place in (0..SIGNALS).map(slot) {
-            let number = self.get_u32(place + offset_of!(SignalSlot, number))?;
-            let handling = self.get_u32(place + offset_of!(SignalSlot, handling))?;
+            let number = head.u32(place + offset_of!(SignalSlot, number));
+            let handling = head.u32(place + offset_of!(SignalSlot, handling));
             if number != 0 && handling != Handling::Ours as u32 {
                 taken.push(number);
             }
         }
         Ok((handler != 0).then_some(SignalAnswer { handler, taken }))
+    }
+
+    /// Says how long the helper spins on each signal from now on: those that the block was made with, in the
+    /// same order.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn set_signals(&self, signals: &[(u32, Nanos)]) -> Result<(), BlockError> {
+        for (number, (_, spin)) in signals.iter().take(SIGNALS).enumerate() {
+            self.put_u64(slot(number) + offset_of!(SignalSlot, spin_ns), spin.0)?;
+        }
+        Ok(())
     }
 
     /// Says that none of the session's signals is on its way any more, and none will come: the helper gives
@@ -87,11 +100,16 @@ mod tests {
         contents.write(&file).unwrap();
         let block = Block::new(file, &contents).unwrap();
         assert_eq!(block.signal_answer().unwrap(), None);
-        assert_eq!(block.get_u64(slot(1) + offset_of!(SignalSlot, spin_ns)).unwrap(), 8);
+        assert_eq!(block.head().unwrap().u64(slot(1) + offset_of!(SignalSlot, spin_ns)), 8);
         block.put_u64(offset_of!(ControlBlock, handler), 0x1234).unwrap();
         block.put_u32(slot(0) + offset_of!(SignalSlot, handling), Handling::Ours as u32).unwrap();
         block.put_u32(slot(1) + offset_of!(SignalSlot, handling), Handling::Theirs as u32).unwrap();
         let answer = SignalAnswer { handler: 0x1234, taken: vec![51] };
+        assert_eq!(block.signal_answer().unwrap(), Some(answer.clone()));
+        block.set_signals(&[(50, Nanos(9)), (51, Nanos(10))]).unwrap();
+        let spins =
+            [0, 1, 2].map(|place| block.head().unwrap().u64(slot(place) + offset_of!(SignalSlot, spin_ns)));
+        assert_eq!(spins, [9, 10, 0]);
         assert_eq!(block.signal_answer().unwrap(), Some(answer));
         block.signals_are_over().unwrap();
         assert_eq!(block.get_u32(offset_of!(ControlBlock, signals_over)).unwrap(), 1);

@@ -1,0 +1,260 @@
+//! Changing what the BPF programs do, from one call to the next and for many policies at once.
+//!
+//! The programs read what is written here while they run. Each policy has two rows, and one word says which
+//! of the two holds: so doses that are set together come into force together.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use rustix::time::{ClockId, clock_gettime};
+use speed_bump_abi::{Control, Policy};
+
+use super::EngineError;
+use crate::{sys::mapped_words::MappedWords, units::Nanos};
+
+/// Words of a [`Control`], in its order.
+const START: usize = 0;
+const END: usize = 1;
+const STOP: usize = 2;
+const EXPIRES: usize = 3;
+const GENERATION: usize = 4;
+pub(super) const CONTROL_WORDS: usize = size_of::<Control>() / size_of::<u64>();
+
+/// A policy and its number.
+pub type NumberedPolicy = (u32, Policy);
+
+/// The policies and the window of a loaded BPF object. Any thread may use it at any time.
+#[derive(Debug)]
+pub struct PolicySwitch {
+    control: MappedWords,
+    policies: MappedWords,
+    /// What was set last: the rows that do not hold lack it.
+    last: Mutex<Vec<NumberedPolicy>>,
+}
+
+impl PolicySwitch {
+    pub(super) fn new(control: MappedWords, policies: MappedWords) -> Self {
+        Self { control, policies, last: Mutex::default() }
+    }
+
+    /// Sets these policies, all at once. Every call that begins at the time that is returned, or later, sees
+    /// them; the first of two policies with the same number is lost.
+    ///
+    /// # Errors
+    /// A number beyond the engine's [`Capacity`](super::Capacity); nothing has changed then.
+    pub fn set(&self, policies: &[NumberedPolicy]) -> Result<Nanos, EngineError> {
+        if let Some((number, _)) = policies.iter().find(|(number, _)| self.rows(*number).is_none()) {
+            return Err(EngineError::NoPolicy { number: *number });
+        }
+        // Nothing in here panics half-way: it is as good as it was.
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = self.word(GENERATION).load(Ordering::Relaxed).wrapping_add(1);
+        for (number, policy) in last.iter().chain(policies) {
+            self.write(*number, generation, *policy);
+        }
+        self.word(GENERATION).store(generation, Ordering::SeqCst);
+        let at = now();
+        last.clear();
+        last.extend_from_slice(policies);
+        Ok(at)
+    }
+
+    /// The policy that holds; `None` beyond the capacity.
+    pub fn policy(&self, number: u32) -> Option<Policy> {
+        let _unchanged = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = self.word(GENERATION).load(Ordering::Acquire);
+        let mut words = [0; Policy::WORDS];
+        for (word, from) in words.iter_mut().zip(self.row(number, generation)?) {
+            *word = from.load(Ordering::Relaxed);
+        }
+        Some(Policy::from_words(words))
+    }
+
+    /// Sets the window in which calls are delayed, as long as it is [renewed](Self::renew).
+    pub fn open(&self, start: Nanos, end: Nanos) {
+        // Closed in between.
+        self.word(START).store(u64::MAX, Ordering::SeqCst);
+        self.word(END).store(end.0, Ordering::SeqCst);
+        self.word(START).store(start.0, Ordering::SeqCst);
+    }
+
+    /// Lets the policies hold until then.
+    pub fn renew(&self, until: Nanos) {
+        self.word(EXPIRES).store(until.0, Ordering::Release);
+    }
+
+    /// Nothing is delayed any more, and what spins stops: for good.
+    pub fn stop(&self) {
+        self.word(STOP).store(1, Ordering::SeqCst);
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        /// Stands in for what is not there, which does not happen: the mapping is [`CONTROL_WORDS`] long.
+        static NONE: AtomicU64 = AtomicU64::new(0);
+        self.control.all().get(at).unwrap_or(&NONE)
+    }
+
+    fn write(&self, number: u32, generation: u64, policy: Policy) {
+        for (word, value) in self.row(number, generation).unwrap_or_default().iter().zip(policy.to_words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn rows(&self, number: u32) -> Option<&[AtomicU64]> {
+        let words = Policy::ROWS as usize * Policy::WORDS;
+        let first = (number as usize).checked_mul(words)?;
+        self.policies.all().get(first..first.checked_add(words)?)
+    }
+
+    fn row(&self, number: u32, generation: u64) -> Option<&[AtomicU64]> {
+        let at = Policy::row(0, generation) as usize * Policy::WORDS;
+        self.rows(number)?.get(at..at + Policy::WORDS)
+    }
+}
+
+/// Now, on the clock that the BPF programs read.
+pub fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{
+        fs::File,
+        os::unix::fs::FileExt as _,
+        sync::{Arc, atomic::AtomicBool},
+        thread,
+    };
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A switch over files in place of maps, and the file of the control words.
+    fn switch(policies: u32) -> (PolicySwitch, File) {
+        let words = |length: usize| {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(8 * length as u64).unwrap();
+            (MappedWords::of_array(&file, length).unwrap(), file)
+        };
+        let (control, file) = words(CONTROL_WORDS);
+        let rows = (policies * Policy::ROWS) as usize;
+        (PolicySwitch::new(control, words(rows * Policy::WORDS).0), file)
+    }
+
+    fn policy(delay_ns: u64) -> Policy {
+        Policy { delay_ns, frequency: 1, signal: 2, or_spin: 3, signal_ns: delay_ns }
+    }
+
+    #[test]
+    fn a_policy_holds_until_another_is_set() {
+        let (switch, _) = switch(3);
+        let before = now();
+        let first = switch.set(&[(0, policy(10)), (2, policy(30))]).unwrap();
+        let second = switch.set(&[(1, policy(20))]).unwrap();
+        assert!(before <= first && first <= second && second <= now());
+        switch.set(&[(0, policy(11)), (0, policy(12))]).unwrap();
+        let held = |switch: &PolicySwitch| [0, 1, 2].map(|number| switch.policy(number).unwrap());
+        assert_eq!(held(&switch), [12, 20, 30].map(policy));
+        switch.set(&[]).unwrap();
+        assert_eq!(held(&switch), [12, 20, 30].map(policy));
+        for number in [3, 4, u32::MAX] {
+            assert_eq!(switch.policy(number), None);
+            let error = switch.set(&[(1, policy(99)), (number, policy(1))]).unwrap_err();
+            assert!(error.to_string().contains(&number.to_string()), "{error}");
+        }
+        assert_eq!(held(&switch), [12, 20, 30].map(policy));
+    }
+
+    #[test]
+    fn the_words_are_those_that_the_programs_read() {
+        let (switch, file) = switch(1);
+        switch.open(Nanos(5), Nanos(7));
+        switch.renew(Nanos(6));
+        let control = || {
+            let mut bytes = [0; 8 * CONTROL_WORDS];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            let mut words = bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
+            let mut word = || words.next().unwrap();
+            let (start_ns, end_ns, stop, expires_ns, generation) = (word(), word(), word(), word(), word());
+            Control { start_ns, end_ns, stop, expires_ns, generation }
+        };
+        let open = Control { start_ns: 5, end_ns: 7, stop: 0, expires_ns: 6, generation: 0 };
+        assert_eq!(control(), open);
+        switch.stop();
+        switch.open(Nanos(5), Nanos(7));
+        switch.set(&[]).unwrap();
+        assert_eq!(control(), Control { stop: 1, generation: 1, ..open }, "a stop is for good");
+    }
+
+    /// As a BPF program reads it.
+    fn read(switch: &PolicySwitch, number: u32) -> Policy {
+        let row = |generation| {
+            let mut words = [0; Policy::WORDS];
+            for (word, from) in words.iter_mut().zip(switch.row(number, generation).unwrap()) {
+                *word = from.load(Ordering::Acquire);
+            }
+            Policy::from_words(words)
+        };
+        loop {
+            let generation = || switch.word(GENERATION).load(Ordering::Acquire);
+            let before = generation();
+            let policy = row(before);
+            if generation() == before {
+                return policy;
+            }
+        }
+    }
+
+    #[test]
+    fn who_reads_meanwhile_finds_no_half_of_a_policy() {
+        let (switch, _) = switch(2);
+        let switch = Arc::new(switch);
+        switch.set(&[(0, policy(0)), (1, policy(0))]).unwrap();
+        let (reader, is_over) = (Arc::clone(&switch), Arc::new(AtomicBool::new(false)));
+        let goes_on = Arc::clone(&is_over);
+        let reading = thread::spawn(move || {
+            let mut last = 0;
+            while !goes_on.load(Ordering::Relaxed) {
+                let read = read(&reader, 0);
+                assert_eq!(read.delay_ns, read.signal_ns);
+                assert!(read.delay_ns >= last, "{} after {last}", read.delay_ns);
+                last = read.delay_ns;
+            }
+            last
+        });
+        for delay in 1..=100_000 {
+            switch.set(&[(delay as u32 % 2, policy(delay))]).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(reading.join().unwrap() <= 100_000);
+    }
+
+    /// A few policies of five, by number and delay.
+    fn some() -> impl Strategy<Value = Vec<(u32, u64)>> {
+        prop::collection::vec((0_u32..5, 1_u64..9), 0..4)
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_set_holds(sets in prop::collection::vec(some(), 0..12)) {
+            let (switch, _) = switch(5);
+            let mut expected = [Policy::default(); 5];
+            for set in sets {
+                let set: Vec<_> = set.into_iter().map(|(number, delay)| (number, policy(delay))).collect();
+                for (number, policy) in &set {
+                    expected[*number as usize] = *policy;
+                }
+                switch.set(&set).unwrap();
+                for (number, policy) in (0..).zip(expected) {
+                    prop_assert_eq!(switch.policy(number), Some(policy));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What code outside holds of a session, which runs on a thread of its own.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    Session, SessionError, Settings,
+    doses::{Applied, Doses},
+    run::{Ended, Request, run_with},
+    snapshot::Snapshot,
+    stop::Stop,
+};
+use crate::{
+    kernel::TaskOffsets,
+    policy::{Dose, Selection},
+    probe::{plan::Plan, resolve::Resolver},
+    process::Process,
+    stats::report::SessionReport,
+};
+
+/// A session in force. Dropping it stops the session and waits until everything is detached.
+#[derive(Debug)]
+pub struct Handle {
+    doses: Arc<Mutex<Doses>>,
+    stop: Stop,
+    requests: mpsc::UnboundedSender<Request>,
+    outcome: Receiver<Outcome>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How a session ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Why; an error if its event loop failed.
+    pub ended: io::Result<Ended>,
+    /// What it counted.
+    pub report: SessionReport,
+}
+
+impl Session {
+    /// Attaches as [`Session::start`] does, and runs the session on a thread of its own until something ends
+    /// it, or the handle's owner does.
+    ///
+    /// # Errors
+    /// As [`Session::start`].
+    pub fn spawn(
+        resolver: Resolver,
+        settings: Settings,
+        roots: Vec<(Process, Plan)>,
+        follow: Option<TaskOffsets>,
+        stop: Stop,
+    ) -> Result<Handle, SessionError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(SessionError::Thread)?;
+        let (requests, asked) = mpsc::unbounded_channel();
+        let (started, start) = sync_channel(1);
+        let (ends, outcome) = sync_channel(1);
+        let asks = stop.clone();
+        let work = move || {
+            let mut session = match Self::start(resolver, settings, roots, follow, asks) {
+                Ok(session) => session,
+                Err(error) => return drop(started.send(Err(error))),
+            };
+            // Nobody to hear of it: nobody to go on for.
+            if started.send(Ok(Arc::clone(&session.doses))).is_err() {
+                session.stop.ask();
+            }
+            let ended = runtime.block_on(run_with(&mut session, None, Some(asked)));
+            session.detach();
+            let report = session.report();
+            let _ = ends.send(Outcome { ended, report });
+        };
+        let thread = thread::Builder::new().name("session".to_owned()).spawn(work);
+        let thread = thread.map_err(SessionError::Thread)?;
+        match start.recv() {
+            Ok(Ok(doses)) => Ok(Handle { doses, stop, requests, outcome, thread: Some(thread) }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(SessionError::Lost),
+        }
+    }
+}
+
+impl Handle {
+    /// Sets doses, which come into force together, whatever the session is doing. Of several for the same
+    /// functions the last counts.
+    ///
+    /// Where the helper is to spin other delays than before, those calls are not delayed for some
+    /// milliseconds, until no signal with the old meaning is on its way.
+    ///
+    /// # Errors
+    /// A target or a delay that cannot be; nothing has changed then.
+    pub fn set(&self, changes: &[(Selection, Dose)]) -> Result<Applied, SessionError> {
+        self.doses().set(changes)
+    }
+
+    /// What was counted so far.
+    ///
+    /// # Errors
+    /// The kernel does not give the counters.
+    pub fn snapshot(&self) -> io::Result<Snapshot> {
+        self.doses().snapshot()
+    }
+
+    /// The report so far, as the session writes it at its end; `None` if it has ended.
+    pub fn report(&self) -> Option<SessionReport> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(Request::Report(answer)).ok()?;
+        answered.blocking_recv().ok()
+    }
+
+    /// Stops delaying at once, and has the session detach.
+    pub fn stop(&self) {
+        self.stop.ask();
+    }
+
+    /// Waits so long for the end of the session; `None` while it goes on.
+    ///
+    /// # Errors
+    /// [`SessionError::Lost`], also when the outcome was taken before.
+    pub fn wait_for(&self, patience: Duration) -> Result<Option<Outcome>, SessionError> {
+        match self.outcome.recv_timeout(patience) {
+            Ok(outcome) => Ok(Some(outcome)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(SessionError::Lost),
+        }
+    }
+
+    /// Waits for the end of the session.
+    ///
+    /// # Errors
+    /// As [`Handle::wait_for`].
+    pub fn wait(&self) -> Result<Outcome, SessionError> {
+        self.outcome.recv().map_err(|_| SessionError::Lost)
+    }
+
+    fn doses(&self) -> MutexGuard<'_, Doses> {
+        self.doses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop.ask();
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}

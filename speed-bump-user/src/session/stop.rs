@@ -1,0 +1,85 @@
+//! Stopping at once, whatever the event loop is doing.
+//!
+//! Attaching waits for grace periods of the kernel, and those wait for spins in flight: with long delays
+//! the event loop may hear of a request seconds late. So whoever asks sets the stop flag himself, which ends
+//! every spin; the event loop then does the rest. What waits without the event loop looks here whether it
+//! still should.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU32, Ordering},
+};
+
+use tokio::sync::Notify;
+
+use crate::engine::bpf::switch::PolicySwitch;
+
+/// Asks a session to stop, from any thread and at any time, also before it starts. Clones ask the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    times: AtomicU32,
+    switch: OnceLock<Arc<PolicySwitch>>,
+    notify: Notify,
+}
+
+impl Stop {
+    /// From here on nothing is delayed, and the session detaches. Asked again, it waits for no helper to
+    /// leave.
+    pub fn ask(&self) {
+        self.0.times.fetch_add(1, Ordering::SeqCst);
+        if let Some(switch) = self.0.switch.get() {
+            switch.stop();
+        }
+        self.0.notify.notify_one();
+    }
+
+    /// How often it was asked.
+    pub fn times(&self) -> u32 {
+        self.0.times.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it is asked for the first time. For the one event loop.
+    pub(super) async fn asked(&self) {
+        while self.times() == 0 {
+            self.0.notify.notified().await;
+        }
+    }
+
+    /// From here on it stops this too. The first of several is kept.
+    pub(super) fn stops(&self, switch: &Arc<PolicySwitch>) {
+        let _ = self.0.switch.set(Arc::clone(switch));
+        if self.times() > 0 {
+            switch.stop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{thread, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn who_waits_hears_of_it_whenever_it_is_asked() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (before, meanwhile) = (Stop::default(), Stop::default());
+        before.ask();
+        before.ask();
+        runtime.block_on(before.asked());
+        assert_eq!((before.times(), meanwhile.times()), (2, 0));
+        let asks = meanwhile.clone();
+        let thread = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(5));
+            asks.ask();
+        });
+        runtime.block_on(meanwhile.asked());
+        thread.join().unwrap();
+        assert_eq!(meanwhile.times(), 1);
+    }
+}
