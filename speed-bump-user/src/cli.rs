@@ -6,17 +6,17 @@ pub mod args;
 pub mod attach;
 pub mod calibrate;
 pub mod doctor;
-mod engine;
 pub mod environment;
 pub mod exit;
 pub mod generate;
 mod kmod;
 pub mod list;
 mod log;
-pub mod prepare;
+mod request;
 pub mod run;
 mod signals;
 pub mod terminal;
+mod words;
 
 use std::process::ExitCode;
 

@@ -3,11 +3,12 @@
 //!
 //! A target travels one way: [`targets`] parses a line, [`process`], [`elf`] and [`python`] know what the
 //! process runs, [`probe`] chooses sites and attaches, [`engine`] delays, [`stats`] counts. No step calls
-//! back.
+//! back. [`prepare`] goes this way up to the attach, and [`session`] the rest of it.
 
 pub mod bounds;
 pub mod calibrate;
 mod causes;
+#[cfg(feature = "cli")]
 pub mod cli;
 pub mod doctor;
 pub mod elf;
@@ -18,6 +19,7 @@ pub mod inject;
 pub mod kernel;
 pub mod launch;
 pub mod policy;
+pub mod prepare;
 pub mod presence;
 pub mod printable;
 pub mod probe;

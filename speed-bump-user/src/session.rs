@@ -8,12 +8,14 @@
 
 mod command;
 pub mod doses;
+pub mod events;
 mod executed;
 pub mod functions;
 pub mod handle;
 mod helpers;
 mod in_place;
 pub mod kmod;
+pub mod known;
 mod late_files;
 mod limits;
 pub mod processes;
@@ -57,6 +59,7 @@ use crate::{
     units::{Nanos, Pid},
 };
 use doses::Doses;
+use events::{Event, EventLog};
 use functions::{FunctionTable, bytes_of};
 use helpers::{HelperId, Helpers};
 use processes::Covered;
@@ -194,6 +197,7 @@ pub struct Session {
     pub(crate) coverings: u32,
     pub(crate) pids_seen: BTreeSet<Pid>,
     warnings: warnings::Warnings,
+    events: EventLog,
     pub(crate) python: python::Locations,
     room: python::Rooms,
     pub(crate) helpers: Helpers,
@@ -224,10 +228,10 @@ impl Session {
         resolver: Resolver,
         settings: Settings,
         mut roots: Vec<(Process, Plan)>,
-        follow: Option<TaskOffsets>,
         stop: Stop,
     ) -> Result<Self, SessionError> {
         in_place::check_reach(&resolver, &roots)?;
+        let follow = offsets_to_follow();
         let capacity = capacity(&resolver, &roots, &settings);
         let mut session = Self::load(resolver, settings, capacity, follow, Hold::default(), &roots)?;
         stop.stops(session.engine.switch());
@@ -305,6 +309,7 @@ impl Session {
             coverings: 0,
             pids_seen: BTreeSet::new(),
             warnings,
+            events: EventLog::default(),
             python: python::Locations::default(),
             room: python::Rooms::default(),
             helpers: Helpers::new(terms),
@@ -394,7 +399,9 @@ impl Session {
 
     /// Tells once of something that went wrong.
     pub(crate) fn warn(&mut self, warning: String) {
-        self.warnings.add(warning);
+        if let Some(text) = self.warnings.add(warning) {
+            self.events.add(Event::Warning { text });
+        }
     }
 }
 
@@ -403,6 +410,12 @@ impl Drop for Session {
         // Links go with the covered processes; this only spares them a wait for a spin in flight.
         self.engine.switch().stop();
     }
+}
+
+/// Where the running kernel keeps what following forks and execs needs; without it they are found by looking.
+fn offsets_to_follow() -> Option<TaskOffsets> {
+    let offsets = TaskOffsets::usable();
+    offsets.inspect_err(|error| tracing::info!("forks and execs are found by polling: {error}")).ok()
 }
 
 fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings) -> Capacity {

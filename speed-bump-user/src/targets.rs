@@ -17,6 +17,7 @@ mod pattern;
 mod rules;
 mod selection;
 pub mod selector;
+pub mod source;
 
 use std::{fmt, num::NonZeroU64};
 

@@ -8,7 +8,7 @@ use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, te
 use speed_bump_user::{
     calibrate::Calibration,
     engine::EngineChoice,
-    kernel::{KernelFacts, TaskOffsets},
+    kernel::KernelFacts,
     policy::{Dose, PolicyTable},
     probe::resolve::Resolver,
     process::Process,
@@ -72,14 +72,12 @@ fn two_hundred_sessions_on_a_busy_process() {
         inject_timeout: Duration::from_secs(2),
     };
     let pid = Pid::new(service.pid()).unwrap();
-    let offsets = TaskOffsets::read().ok();
     for cycle in 0..CYCLES {
         let resolver = Resolver::new(Arc::clone(&targets), Arc::clone(&calibration), EntryChoice::Auto, true);
         let process = Process::open(pid).unwrap();
         let plan = resolver.plan(&process).unwrap();
         let mut session =
-            Session::start(resolver, settings.clone(), vec![(process, plan)], offsets, Stop::default())
-                .unwrap();
+            Session::start(resolver, settings.clone(), vec![(process, plan)], Stop::default()).unwrap();
         if cycle % 20 == 0 {
             // Long enough attached to see calls of every target.
             let all = || session.report().targets.iter().all(|target| target.delayed > 0);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, process::Command, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, process::Command, time::Duration};
 
 use speed_bump_testing::{
     Fixture, Service,
@@ -11,19 +11,16 @@ use speed_bump_testing::{
     wait::PATIENCE,
 };
 use speed_bump_user::{
-    calibrate::Calibration,
     engine::{EngineChoice, EngineKind},
-    kernel::{KernelFacts, TaskOffsets},
-    policy::{Dose, PolicyTable, Selection},
-    probe::{plan::SelectedFunction, resolve::Resolver},
-    process::Process,
-    python::entry_source::EntryChoice,
-    session::{Session, SessionError, Settings, doses::Applied, handle::Handle, run::Ended, stop::Stop},
-    targets::{Reading, TargetIndex, Targets},
+    policy::{Dose, Selection},
+    prepare::{Prepared, Purpose, Request},
+    probe::plan::SelectedFunction,
+    session::{SessionError, doses::Applied, handle::Handle, run::Ended, stop::Stop},
+    targets::{TargetIndex, source::TargetSource},
     units::{Nanos, Pid},
 };
 
-const TARGETS: &str = "native:*/service:hot\nnative:*/libwork.so:work_*\n";
+const TARGETS: [&str; 2] = ["native:*/service:hot", "native:*/libwork.so:work_*"];
 const HOT: Selection = Selection::Target(TargetIndex(0));
 const WORK: Selection = Selection::Target(TargetIndex(1));
 
@@ -47,29 +44,19 @@ impl Live {
     fn start_with(engine: EngineKind, default: Dose) -> Self {
         let fixture = Fixture::service().unwrap();
         let service = Service::start(Command::new(fixture.program()).arg("0")).unwrap();
-        let reading = Reading { is_elf: &|_| false, allow_empty: false };
-        let targets = Arc::new(Targets::parse("targets", TARGETS.as_bytes(), reading).unwrap());
-        let mut calibration = Calibration::measure(&KernelFacts::read()).unwrap();
-        let offsets = (engine == EngineKind::Signal).then(|| TaskOffsets::read().unwrap());
-        if let Some(offsets) = offsets {
-            calibration.measure_signal(offsets).unwrap();
-        }
-        let policies = PolicyTable::new(&targets, default, EngineChoice::Only(engine));
-        let resolver = Resolver::new(targets, Arc::new(calibration), EntryChoice::Auto, false);
-        let process = Process::open(Pid::new(service.pid()).unwrap()).unwrap();
-        let plan = resolver.plan(&process).unwrap();
-        let functions = plan.functions.iter().map(|function| &function.selected);
-        let functions = functions.map(|function| (function.name.clone(), function.clone())).collect();
-        let settings = Settings {
-            policies,
-            start_after: Duration::ZERO,
-            duration: None,
-            children: false,
-            strict: false,
+        let request = Request {
+            default,
+            engine: EngineChoice::Only(engine),
             inject_timeout: PATIENCE,
+            children: false,
+            ..Request::new(TargetSource::lines("targets", &TARGETS))
         };
-        let session =
-            Session::spawn(resolver, settings, vec![(process, plan)], offsets, Stop::default()).unwrap();
+        let pid = Pid::new(service.pid()).unwrap();
+        let prepared = Prepared::of_processes(&[pid], &request, Purpose::Attach).unwrap();
+        let functions = prepared.processes.iter().flat_map(|(_, plan)| &plan.functions);
+        let functions = functions.map(|function| (function.selected.name.clone(), function.selected.clone()));
+        let functions = functions.collect();
+        let session = prepared.start(Stop::default()).unwrap();
         Self { session, functions, service, fixture }
     }
 

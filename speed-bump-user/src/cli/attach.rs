@@ -10,20 +10,18 @@ use anyhow::{Context as _, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
-    args::{AttachArgs, SelectArgs, SessionArgs},
-    engine,
+    args::{AttachArgs, SessionArgs},
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
-    kmod,
-    prepare::{self, Prepared, Purpose},
+    kmod, request,
     signals::StopSignals,
     terminal::{Lines, tell, tell_as_is},
+    words::{header, tell_notices},
 };
 use crate::{
-    kernel::{TaskOffsets, namespace::Namespace},
-    policy::PolicyTable,
+    prepare::{Prepared, Purpose, Request},
     printable::printable_json,
-    session::{Session, SessionError, Settings, handle::Outcome, run::Ended, stop::Stop},
+    session::{SessionError, handle::Outcome, run::Ended, stop::Stop},
     stats::{
         json::{self, JsonOutput},
         report::SessionReport,
@@ -46,17 +44,14 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     }
     let (on_terminal, began) = (stderr().is_terminal(), Instant::now());
     let watched = !flags.quiet;
-    let default = prepare::default_dose(&arguments.select, flags.frequency, &environment);
-    let Prepared { resolver, processes, policies, notices } =
-        prepare::prepare(&arguments.processes, &arguments.select, &environment, default, Purpose::Attach)?;
-    for notice in notices {
-        notice.after("speed-bump-ebpf: ").tell();
-    }
+    let request = Request {
+        strict: arguments.processes.strict,
+        ..request::session(&arguments.select, flags, &environment)?
+    };
+    let prepared = Prepared::of_processes(&arguments.processes.pids, &request, Purpose::Attach)?;
+    tell_notices(&prepared.notices);
     if watched {
-        for (process, plan) in &processes {
-            let engine = engine::in_words(&policies, plan, resolver.calibration());
-            prepare::header(process, plan, resolver.calibration(), &engine).tell();
-        }
+        prepared.processes.iter().for_each(|(process, plan)| header(&prepared, process, plan).tell());
     }
 
     // Signals are handled from before the attach on: none of them may end us with the links' fate open.
@@ -64,11 +59,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let signals = StopSignals::ask(stop.clone())
         .context("cannot listen for signals")
         .map_err(|error| Failure::new(SYSTEM, error))?;
-    let settings = Settings {
-        strict: arguments.processes.strict,
-        ..settings(policies, &arguments.select, flags, &environment)
-    };
-    let session = match Session::spawn(resolver, settings, processes, follow_offsets(), stop) {
+    let session = match prepared.start(stop) {
         Err(SessionError::Stopped) => {
             let name = signals.first().unwrap_or("a signal");
             tell(format_args!("speed-bump-ebpf: stopped by {name} before anything was attached"));
@@ -142,24 +133,6 @@ pub(super) fn tell_end(ended: Ended, signals: &StopSignals, report: &SessionRepo
     tell(format_args!("detached after {}: {why}", Nanos::from(report.duration)));
 }
 
-/// What flags and environment say of a session.
-pub(super) fn settings(
-    policies: PolicyTable,
-    select: &SelectArgs,
-    flags: &SessionArgs,
-    environment: &Environment,
-) -> Settings {
-    let duration = flags.duration.or(environment.duration).filter(|duration| !duration.is_zero());
-    Settings {
-        policies,
-        start_after: flags.start_after.or(environment.start_after).unwrap_or_default(),
-        duration,
-        children: !flags.no_children,
-        strict: false,
-        inject_timeout: select.inject_timeout,
-    }
-}
-
 /// Lines that a table may take without scrolling.
 pub(super) fn terminal_lines() -> usize {
     let lines = rustix::termios::tcgetwinsize(stderr()).map_or(24, |size| usize::from(size.ws_row));
@@ -172,19 +145,4 @@ pub(super) fn live_table() -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-/// Where the running kernel keeps what following forks and execs needs; without it they are found by looking.
-pub(super) fn follow_offsets() -> Option<TaskOffsets> {
-    if Namespace::Pid.is_initial() != Some(true) {
-        tracing::info!("not in the initial PID namespace: forks and execs are found by polling");
-        return None;
-    }
-    match TaskOffsets::read() {
-        Ok(offsets) => Some(offsets),
-        Err(error) => {
-            tracing::info!("forks and execs are found by polling: {error}");
-            None
-        }
-    }
 }

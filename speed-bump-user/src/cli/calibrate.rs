@@ -30,7 +30,7 @@ struct Table<'a> {
 
 /// Measures and prints.
 pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
-    let kernel = super::prepare::check_privileges()?;
+    let kernel = crate::prepare::check_privileges()?;
     let calibration = Calibration::measure(&kernel)?;
     let table = Table {
         kernel: kernel.release,

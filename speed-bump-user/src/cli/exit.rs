@@ -2,13 +2,17 @@
 
 use std::process::ExitCode;
 
-use super::terminal::Lines;
+use anyhow::anyhow;
+
+use super::{terminal::Lines, words::selects_nothing};
 use crate::{
     calibrate::CalibrateError,
-    engine::{bpf::EngineError, kmod::KmodError},
+    engine::kmod::KmodError,
+    prepare::PrepareError,
     probe::attach::AttachError,
     process::{ProcessError, RefusalKind},
     session::SessionError,
+    targets::TargetsError,
 };
 
 /// A code of the table in `--help`.
@@ -57,9 +61,35 @@ impl Failure {
     }
 }
 
-impl From<EngineError> for Failure {
-    fn from(error: EngineError) -> Self {
-        Self::new(SYSTEM, error)
+impl From<PrepareError> for Failure {
+    fn from(error: PrepareError) -> Self {
+        match error {
+            PrepareError::Targets(TargetsError::Lines(errors)) => {
+                Self::new(USAGE, Lines::from_iter(errors.lines()))
+            }
+            PrepareError::SignalWithoutHelper => Self::new(
+                USAGE,
+                anyhow!(
+                    "--engine signal needs the helper in the process: leave out --no-inject, or use --engine bpf"
+                ),
+            ),
+            PrepareError::NothingSelected(nothing) => {
+                let mut all = Lines::default();
+                all.extend(nothing.iter().map(selects_nothing));
+                Self::new(NOTHING_MATCHED, all)
+            }
+            PrepareError::NoPython { ref remarks, .. } => {
+                let mut lines = Lines::from(error.to_string());
+                remarks.iter().for_each(|remark| lines.push(format!("  {remark}")));
+                Self::new(SYSTEM, lines)
+            }
+            PrepareError::Process(error) => error.into(),
+            PrepareError::Targets(_) => Self::new(USAGE, error),
+            PrepareError::Privilege(_)
+            | PrepareError::Kernel(_)
+            | PrepareError::Calibrate(_)
+            | PrepareError::NoSignals(_) => Self::new(SYSTEM, error),
+        }
     }
 }
 

@@ -18,14 +18,19 @@ use super::{
     environment::Environment,
     exit::{Failure, NOTHING_MATCHED, SYSTEM, USAGE},
     list::SHOWN,
-    prepare::{self, counted},
+    request,
     signals::StopSignals,
     terminal::{Lines, print, tell},
+    words::{counted, selects_nothing},
 };
 use crate::{
     elf::ElfFile,
     engine::kmod::{FOLDER, KmodError, Module, RECORDS, Records, TARGETS, recover},
-    policy::{Dose, PolicyTable},
+    policy::PolicyTable,
+    prepare::{
+        self, PrepareError, Request,
+        notice::{Reason, SelectsNothing},
+    },
     probe::resolve::{
         nearest,
         symbols::{NamedFunctions, SymbolResolver},
@@ -33,7 +38,6 @@ use crate::{
     process::Process,
     python::entry_source::EntryChoice,
     session::{
-        Settings,
         kmod::{KmodSession, KmodSettings, guard, wanted},
         stop::Stop,
     },
@@ -48,8 +52,8 @@ pub(super) fn attach(
     json: Option<&JsonOutput>,
 ) -> Result<ExitCode, Failure> {
     let (select, flags) = (&arguments.select, &arguments.session);
-    let default = prepare::default_dose(select, flags.frequency, environment);
-    if default.frequency != 1 {
+    let request = request::session(select, flags, environment)?;
+    if request.default.frequency != 1 {
         return Err(refusal("delay every Nth call (--frequency, SPEED_BUMP_FREQUENCY), but only every call"));
     }
     if flags.no_children {
@@ -57,8 +61,7 @@ pub(super) fn attach(
             "leave children out (--no-children): it slows the process with all its descendants",
         ));
     }
-    let Prepared { process, resolver, policies, found } =
-        prepare(&arguments.processes, select, environment, default)?;
+    let Prepared { process, resolver, policies, found } = prepare(&arguments.processes, &request)?;
     let module = open(select)?;
     let records = Records::open(Path::new(RECORDS))?;
     check(&module, &process, &policies, &found)?;
@@ -80,8 +83,7 @@ pub(super) fn attach(
     // Signals are handled from before the first target on: what is in the module stays there when we die.
     let stop = Stop::default();
     let signals = StopSignals::ask(stop.clone()).context("cannot listen for signals").map_err(system)?;
-    let Settings { policies, start_after, duration, .. } =
-        attach::settings(policies, select, flags, environment);
+    let Request { start_after, duration, .. } = request;
     let settings = KmodSettings { policies, start_after, duration };
     let mut told = Vec::new();
     let mut session = KmodSession::start(module, records, resolver, settings, process, &found, |warning| {
@@ -115,9 +117,8 @@ pub(super) fn attach(
 /// Prints what an attach would tell the module.
 pub(super) fn list(arguments: &ListArgs, environment: &Environment) -> Result<ExitCode, Failure> {
     let select = &arguments.select;
-    let default = prepare::default_dose(select, None, environment);
-    let Prepared { process, resolver, policies, found } =
-        prepare(&arguments.processes, select, environment, default)?;
+    let request = request::selection(select, environment)?;
+    let Prepared { process, resolver, policies, found } = prepare(&arguments.processes, &request)?;
     let notices = unselected(arguments.processes.strict, &process, &resolver, &found)?;
     print(header(&process, &found));
     let shown = if arguments.all { usize::MAX } else { SHOWN };
@@ -181,13 +182,8 @@ struct Prepared {
     found: NamedFunctions,
 }
 
-fn prepare(
-    named: &ProcessArgs,
-    select: &SelectArgs,
-    environment: &Environment,
-    default: Dose,
-) -> Result<Prepared, Failure> {
-    if select.entry != EntryChoice::Auto {
+fn prepare(named: &ProcessArgs, request: &Request) -> Result<Prepared, Failure> {
+    if request.entry != EntryChoice::Auto {
         return Err(refusal("reach Python functions (--entry)"));
     }
     let mut pids = named.pids.clone();
@@ -198,18 +194,18 @@ fn prepare(
             "slow one function for several processes (--pid twice), but only for one and its descendants",
         ));
     }
-    let Some(process) = prepare::open_processes(named)?.into_iter().next() else {
+    let Some(process) = prepare::open(&named.pids)?.into_iter().next() else {
         return Err(Failure::new(USAGE, anyhow!("no process: name one with --pid PID")));
     };
     let is_elf = |path: &str| {
         process.open_file(Path::new(path)).is_ok_and(|file| ElfFile::from_file(file, path).is_ok())
     };
-    let targets = prepare::read_targets(select, environment, &is_elf)?;
+    let targets = prepare::read_targets(request, &is_elf).map_err(PrepareError::from)?;
     refuse_targets(&targets)?;
     if let Some(notice) = targets.no_target() {
         tell(format_args!("speed-bump-ebpf: {notice}"));
     }
-    let policies = PolicyTable::new(&targets, default, select.engine);
+    let policies = PolicyTable::new(&targets, request.default, request.engine);
     let resolver = SymbolResolver::new(Arc::new(targets));
     let found = resolver.resolve(&process)?;
     Ok(Prepared { process, resolver, policies, found })
@@ -267,17 +263,17 @@ fn unselected(
         if found.functions.iter().any(|function| function.selected.target == index) {
             continue;
         }
-        let mut lines = Lines::from(format!("line {}: `{}` selects nothing", target.line, target.text));
         let remarks = found.remarks.iter().filter(|remark| remark.target == Some(index));
-        let mut reasons: Vec<_> = remarks.take(3).map(|remark| remark.text.clone()).collect();
+        let mut reasons: Vec<_> = remarks.take(3).map(|remark| Reason::Found(remark.text.clone())).collect();
         if reasons.is_empty() {
             let near = nearest(resolver.targets(), process, index, &[]);
-            reasons.extend((!near.is_empty()).then(|| format!("nearest are {}", near.join(", "))));
+            reasons.extend((!near.is_empty()).then_some(Reason::Nearest(near)));
         }
-        for reason in reasons {
-            lines.push(format!("  process {}: {reason}", process.pid()));
-        }
-        notices.push(lines);
+        notices.push(selects_nothing(&SelectsNothing {
+            line: target.line,
+            target: target.text.clone(),
+            processes: vec![(process.pid(), reasons)],
+        }));
     }
     if strict && !notices.is_empty() {
         let mut all = Lines::default();

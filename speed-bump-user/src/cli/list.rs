@@ -4,16 +4,15 @@ use std::{collections::HashMap, process::ExitCode};
 
 use super::{
     args::ListArgs,
-    engine,
     environment::Environment,
     exit::{Failure, USAGE},
-    kmod,
-    prepare::{self, Prepared, Purpose},
+    kmod, request,
     terminal::print,
+    words::{header, tell_notices},
 };
 use crate::{
     calibrate::Calibration,
-    policy::PolicyTable,
+    prepare::{Prepared, Purpose, Request},
     probe::{
         plan::{Plan, PlannedFunction, PlannedSite, PythonPlan},
         site::SiteKind,
@@ -31,26 +30,24 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     if arguments.select.engine.is_kmod() {
         return kmod::list(arguments, &environment);
     }
-    let default = prepare::default_dose(&arguments.select, None, &environment);
-    let Prepared { resolver, processes, policies, notices } =
-        prepare::prepare(&arguments.processes, &arguments.select, &environment, default, Purpose::List)?;
-    let calibration = resolver.calibration();
+    let request = Request {
+        strict: arguments.processes.strict,
+        ..request::selection(&arguments.select, &environment)?
+    };
+    let prepared = Prepared::of_processes(&arguments.processes.pids, &request, Purpose::List)?;
+    let calibration = prepared.resolver.calibration();
     let shown = if arguments.all { usize::MAX } else { SHOWN };
-    for (process, plan) in &processes {
-        let engine = engine::in_words(&policies, plan, calibration);
-        prepare::header(process, plan, calibration, &engine).print();
+    for (process, plan) in &prepared.processes {
+        header(&prepared, process, plan).print();
         // Those of the interpreter, which stand for all Python functions.
         for site in plan.sites.iter().filter(|site| site.function.is_none()) {
             print_site(site, calibration);
         }
-        for (index, target) in resolver.targets().iter() {
-            let listing = Listing { process, plan, calibration, shown, policies: &policies };
-            listing.print(index, target);
+        for (index, target) in prepared.resolver.targets().iter() {
+            Listing { process, plan, calibration, shown, prepared: &prepared }.print(index, target);
         }
     }
-    for notice in notices {
-        notice.after("speed-bump-ebpf: ").tell();
-    }
+    tell_notices(&prepared.notices);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -59,12 +56,12 @@ struct Listing<'a> {
     plan: &'a Plan,
     calibration: &'a Calibration,
     shown: usize,
-    policies: &'a PolicyTable,
+    prepared: &'a Prepared,
 }
 
 impl Listing<'_> {
     fn print(&self, index: TargetIndex, target: &Target) {
-        let delay = self.policies.delay(index);
+        let delay = self.prepared.settings.policies.delay(index);
         print("");
         print(format_args!("line {}: {}", target.line, target.text));
         let selected: Vec<(usize, &PlannedFunction)> = self
@@ -77,7 +74,7 @@ impl Listing<'_> {
         print(format_args!(
             "  read as {}; engine {}, delay {delay}; selects {} in process {}",
             target.kind,
-            engine::of(self.policies, delay, self.plan, self.calibration),
+            self.prepared.engine(delay, self.plan),
             match selected.len() {
                 1 => "1 function".to_owned(),
                 count => format!("{count} functions"),

@@ -9,14 +9,16 @@ use anyhow::Context as _;
 
 use super::{
     args::RunArgs,
-    attach::{follow_offsets, settings, tell_report, write_json},
+    attach::{tell_report, write_json},
     environment::Environment,
     exit::{self, Failure, SYSTEM, USAGE},
-    kmod, prepare,
+    kmod, request,
     terminal::tell,
+    words::tell_notices,
 };
 use crate::{
     launch::{Launch, LaunchError, signals::Signals, user::User},
+    prepare::Prepared,
     process::Process,
     session::{
         Session,
@@ -38,14 +40,10 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let user = arguments.user.as_deref().map(User::named).transpose();
     let user = user.map_err(|error| Failure::new(USAGE, error))?;
     let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
-    let default = prepare::default_dose(&arguments.select, flags.frequency, &environment);
-    let (resolver, policies, notices) =
-        prepare::prepare_for_command(&arguments.select, &environment, default)?;
-    for notice in notices {
-        notice.after("speed-bump-ebpf: ").tell();
-    }
-    let settings = settings(policies, &arguments.select, flags, &environment);
-    let mut session = Session::prepare(resolver, settings, follow_offsets())?;
+    let request = request::session(&arguments.select, flags, &environment)?;
+    let prepared = Prepared::of_command(&request)?;
+    tell_notices(&prepared.notices);
+    let mut session = Session::prepare(prepared.resolver, prepared.settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

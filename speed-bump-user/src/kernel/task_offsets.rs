@@ -2,7 +2,10 @@
 
 use std::io;
 
-use super::btf::{Btf, BtfError};
+use super::{
+    btf::{Btf, BtfError},
+    namespace::Namespace,
+};
 
 /// Where the kernel publishes its type information.
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -36,6 +39,9 @@ pub struct TaskOffsets {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskOffsetsError {
+    /// What the kernel calls a process is not what we call it.
+    #[error("the tool is not in the initial PID namespace, and would take one process for another")]
+    OtherNamespace,
     /// The type information cannot be read.
     #[error(
         "reading {VMLINUX_BTF}: {0}: children cannot be followed without it; use a kernel built with \
@@ -66,6 +72,17 @@ impl From<BtfError> for TaskOffsetsError {
 }
 
 impl TaskOffsets {
+    /// Reads the running kernel's, where ids of processes are those that the kernel has.
+    ///
+    /// # Errors
+    /// As [`TaskOffsets::read`], and in a PID namespace of a container.
+    pub fn usable() -> Result<Self, TaskOffsetsError> {
+        if Namespace::Pid.is_initial() != Some(true) {
+            return Err(TaskOffsetsError::OtherNamespace);
+        }
+        Self::read()
+    }
+
     /// Of the running kernel. Takes some milliseconds.
     pub fn read() -> Result<Self, TaskOffsetsError> {
         Self::from_btf(&std::fs::read(VMLINUX_BTF).map_err(TaskOffsetsError::Unreadable)?)

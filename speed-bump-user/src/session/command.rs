@@ -10,14 +10,15 @@ use speed_bump_abi::control_block::Command as HelperCommand;
 
 use crate::{
     engine::bpf::Hold,
-    kernel::TaskOffsets,
     launch::{Held, Leash, News, Standing, Told, execs},
     probe::resolve::Resolver,
     process::Process,
     python::helper::Room,
     session::{
         Capacity, LATE_FUNCTIONS, Session, SessionError, Settings, capacity,
+        events::Event,
         helpers::{CHILD_ROOMS, HelperId, NO_PYTHON},
+        offsets_to_follow,
     },
     targets::TargetKind,
     units::Pid,
@@ -48,11 +49,8 @@ impl Session {
     ///
     /// # Errors
     /// Nothing is left behind.
-    pub fn prepare(
-        resolver: Resolver,
-        settings: Settings,
-        follow: Option<TaskOffsets>,
-    ) -> Result<Self, SessionError> {
+    pub fn prepare(resolver: Resolver, settings: Settings) -> Result<Self, SessionError> {
+        let follow = offsets_to_follow();
         let capacity = capacity(&resolver, &[], &settings);
         let named = if resolver.may_inject() { Room::NAMED.functions } else { 0 };
         let functions = capacity.functions.saturating_add(FUNCTIONS).saturating_add(named);
@@ -247,6 +245,7 @@ impl Session {
 
     pub(super) fn let_go_of_image(&mut self, pid: Pid) {
         if let Some(covered) = self.covered.remove(&pid) {
+            self.events.add(Event::Replaced { pid });
             self.let_go(covered);
         }
     }

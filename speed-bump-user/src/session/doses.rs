@@ -2,12 +2,11 @@
 //! and changed at any moment, without the event loop.
 
 use std::{
-    collections::HashMap,
     io,
     sync::{Arc, Weak},
 };
 
-use speed_bump_abi::{FunctionEntry, FunctionStats};
+use speed_bump_abi::FunctionEntry;
 
 use super::{
     SessionError,
@@ -129,7 +128,7 @@ impl Doses {
     /// Says which function a number of a range is. `false` where there is no room for its name.
     pub(super) fn name(&mut self, range: FunctionRange, number: u32, function: SelectedFunction) -> bool {
         let own = self.policies.own_number(&function);
-        let has_room = self.functions.name(range, number, function);
+        let has_room = self.functions.name(range, number, &function);
         if let (true, Some(index), Some(own)) = (has_room, range.index(number), own) {
             self.maps.set_entry(index, FunctionEntry::of(own));
         }
@@ -150,18 +149,17 @@ impl Doses {
 
     /// What was counted so far, by function.
     pub(super) fn snapshot(&self) -> io::Result<Snapshot> {
-        let mut counts: HashMap<Arc<SelectedFunction>, FunctionStats> = HashMap::new();
         let at = now();
+        let mut counts = self.functions.past().to_vec();
         for run in self.functions.runs() {
             let stats = self.maps.stats_of(run.first, run.count)?;
-            for ((_, function), stats) in self.functions.of_run(run).zip(stats) {
-                *counts.entry(Arc::clone(function)).or_default() += stats;
+            for (id, stats) in self.functions.of_run(run).zip(stats) {
+                if let Some(count) = counts.get_mut(id.0 as usize) {
+                    *count += stats;
+                }
             }
         }
-        for (function, stats) in self.functions.past() {
-            *counts.entry(Arc::clone(function)).or_default() += stats;
-        }
-        Ok(Snapshot { at, counts })
+        Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts })
     }
 
     /// A helper is in a process, and shares this.

@@ -3,13 +3,11 @@
 //! A function has one index in whatever processes it appears, except where a process names its functions by
 //! numbers of its own: it then has a range of indices, and the report adds up what belongs together.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use speed_bump_abi::FunctionStats;
 
+use super::known::{FunctionId, KnownFunctions};
 use crate::{probe::plan::SelectedFunction, session::SessionError};
 
 /// Consecutive indices.
@@ -31,14 +29,17 @@ impl FunctionRange {
 /// Functions by index, and indices by function.
 #[derive(Debug)]
 pub struct FunctionTable {
-    functions: BTreeMap<u32, Arc<SelectedFunction>>,
-    indices: HashMap<Arc<SelectedFunction>, Indices>,
+    functions: BTreeMap<u32, FunctionId>,
+    /// Snapshots hold it too.
+    known: Arc<KnownFunctions>,
+    /// By [`FunctionId`].
+    indices: Vec<Indices>,
     next: u32,
     capacity: u32,
     /// Ranges that were given back.
     free: Vec<FunctionRange>,
-    /// What was counted in them.
-    past: HashMap<Arc<SelectedFunction>, FunctionStats>,
+    /// What was counted in them, by [`FunctionId`].
+    past: Vec<FunctionStats>,
     /// Bytes of names that there is still room for.
     room: usize,
 }
@@ -57,11 +58,12 @@ impl FunctionTable {
     pub fn new(capacity: u32, room: usize) -> Self {
         Self {
             functions: BTreeMap::new(),
-            indices: HashMap::new(),
+            known: Arc::default(),
+            indices: Vec::new(),
             next: 0,
             capacity,
             free: Vec::new(),
-            past: HashMap::new(),
+            past: Vec::new(),
             room,
         }
     }
@@ -71,24 +73,44 @@ impl FunctionTable {
     /// # Errors
     /// [`SessionError::Full`].
     pub fn enter(&mut self, function: &SelectedFunction) -> Result<(u32, bool), SessionError> {
-        if let Some(index) = self.indices.get(function).and_then(|indices| indices.own) {
+        if let Some(index) = self.of(function).and_then(|indices| indices.own) {
             return Ok((index, false));
         }
-        let left = self.room.checked_sub(bytes_of(function));
-        self.room = left.ok_or(SessionError::NamesFull)?;
+        let id = self.know(function).ok_or(SessionError::NamesFull)?;
         let index = self.take(1)?.first;
-        let function = Arc::new(function.clone());
-        self.functions.insert(index, Arc::clone(&function));
-        self.indices.entry(function).or_default().own = Some(index);
+        self.functions.insert(index, id);
+        self.of_id(id).own = Some(index);
         Ok((index, true))
     }
 
     /// All indices of a function.
     pub fn indices(&self, function: &SelectedFunction) -> impl Iterator<Item = u32> + use<> {
-        let indices = self.indices.get(function);
+        let indices = self.of(function);
         let own = indices.and_then(|indices| indices.own);
         let in_ranges = indices.map(|indices| indices.in_ranges.clone());
         own.into_iter().chain(in_ranges.unwrap_or_default())
+    }
+
+    fn of(&self, function: &SelectedFunction) -> Option<&Indices> {
+        self.indices.get(self.known.id(function)?.0 as usize)
+    }
+
+    fn of_id(&mut self, id: FunctionId) -> &mut Indices {
+        let position = id.0 as usize;
+        if self.indices.len() <= position {
+            self.indices.resize_with(position + 1, Indices::default);
+        }
+        &mut self.indices[position]
+    }
+
+    /// The number of a function, which takes room for its names when it is new; `None` without such room.
+    fn know(&mut self, function: &SelectedFunction) -> Option<FunctionId> {
+        if let Some(id) = self.known.id(function) {
+            return Some(id);
+        }
+        self.room = self.room.checked_sub(bytes_of(function))?;
+        self.past.push(FunctionStats::default());
+        Some(Arc::make_mut(&mut self.known).enter(function.clone()))
     }
 
     /// Indices for a process that numbers its functions itself.
@@ -105,25 +127,14 @@ impl FunctionTable {
 
     /// Says which function a number of a range is; a number outside it is passed over. `false` where there is
     /// no room for its name.
-    pub fn name(&mut self, range: FunctionRange, number: u32, function: SelectedFunction) -> bool {
+    pub fn name(&mut self, range: FunctionRange, number: u32, function: &SelectedFunction) -> bool {
         let Some(index) = range.index(number) else { return true };
-        let Some(left) = self.room.checked_sub(bytes_of(&function)) else { return false };
-        self.room = left;
-        let function = Arc::new(function);
-        if let Some(before) = self.functions.insert(index, Arc::clone(&function)) {
-            self.room += bytes_of(&before);
-            self.forget_index(&before, index);
+        let Some(id) = self.know(function) else { return false };
+        if let Some(before) = self.functions.insert(index, id) {
+            self.of_id(before).in_ranges.retain(|other| *other != index);
         }
-        self.indices.entry(function).or_default().in_ranges.push(index);
+        self.of_id(id).in_ranges.push(index);
         true
-    }
-
-    fn forget_index(&mut self, function: &Arc<SelectedFunction>, index: u32) {
-        let Some(indices) = self.indices.get_mut(function) else { return };
-        indices.in_ranges.retain(|other| *other != index);
-        if indices.own.is_none() && indices.in_ranges.is_empty() {
-            self.indices.remove(function);
-        }
     }
 
     /// Gives a range back. `stats` are read of those that have names.
@@ -131,19 +142,28 @@ impl FunctionTable {
         let mut rest = self.functions.split_off(&range.first);
         let mut behind = rest.split_off(&(range.first + range.count));
         self.functions.append(&mut behind);
-        for (index, function) in rest {
-            self.forget_index(&function, index);
-            if self.past.contains_key(&function) {
-                self.room += bytes_of(&function);
+        for (index, id) in rest {
+            self.of_id(id).in_ranges.retain(|other| *other != index);
+            if let Some(past) = self.past.get_mut(id.0 as usize) {
+                *past += stats(index);
             }
-            *self.past.entry(function).or_default() += stats(index);
         }
         self.free.push(range);
     }
 
-    /// All functions with their indices.
+    /// All functions that were known at any time.
+    pub fn known(&self) -> &Arc<KnownFunctions> {
+        &self.known
+    }
+
+    /// The function of an index.
+    pub fn at(&self, index: u32) -> Option<FunctionId> {
+        self.functions.get(&index).copied()
+    }
+
+    /// Those that have an index now.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &SelectedFunction)> {
-        self.functions.iter().map(|(index, function)| (*index, &**function))
+        self.functions.iter().filter_map(|(index, id)| Some((*index, self.known.get(*id)?)))
     }
 
     /// The indices of all functions, as few runs of consecutive ones.
@@ -159,14 +179,14 @@ impl FunctionTable {
     }
 
     /// The functions of one of these runs, in the order of their indices.
-    pub fn of_run(&self, run: FunctionRange) -> impl Iterator<Item = (u32, &Arc<SelectedFunction>)> {
+    pub fn of_run(&self, run: FunctionRange) -> impl Iterator<Item = FunctionId> {
         let range = run.first..run.first.saturating_add(run.count);
-        self.functions.range(range).map(|(index, function)| (*index, function))
+        self.functions.range(range).map(|(_, id)| *id)
     }
 
-    /// What was counted in ranges that were given back.
-    pub fn past(&self) -> impl Iterator<Item = (&Arc<SelectedFunction>, FunctionStats)> {
-        self.past.iter().map(|(function, stats)| (function, *stats))
+    /// What was counted in ranges that were given back, by [`FunctionId`].
+    pub fn past(&self) -> &[FunctionStats] {
+        &self.past
     }
 
     fn take(&mut self, count: u32) -> Result<FunctionRange, SessionError> {
@@ -201,19 +221,19 @@ mod tests {
         assert_eq!(table.enter(&function("g")).unwrap(), (11, true));
         assert_eq!(table.enter(&function("f")).unwrap(), (0, false));
         assert!(matches!(table.enter(&function("h")), Err(SessionError::Full { .. })));
-        table.name(range, 9, function("f"));
-        table.name(range, 10, function("outside"));
+        table.name(range, 9, &function("f"));
+        table.name(range, 10, &function("outside"));
         let names: Vec<_> = table.iter().map(|(index, function)| (index, function.name.as_str())).collect();
         assert_eq!(names, [(0, "f"), (10, "f"), (11, "g")]);
         let runs = [(0, 1), (10, 2)].map(|(first, count)| FunctionRange { first, count });
         assert_eq!(table.runs(), runs);
-        assert_eq!(table.of_run(runs[1]).map(|(index, _)| index).collect::<Vec<_>>(), [10, 11]);
+        assert_eq!(table.of_run(runs[1]).collect::<Vec<_>>(), [FunctionId(0), FunctionId(1)]);
         let indices = |table: &FunctionTable, name| table.indices(&function(name)).collect::<Vec<_>>();
         assert_eq!(
             [indices(&table, "f"), indices(&table, "g"), indices(&table, "h")],
             [vec![0, 10], vec![11], vec![]]
         );
-        table.name(range, 9, function("h"));
+        table.name(range, 9, &function("h"));
         assert_eq!([indices(&table, "f"), indices(&table, "h")], [vec![0], vec![10]]);
         table.give_back(range, |_| FunctionStats::default());
         assert_eq!([indices(&table, "f"), indices(&table, "h")], [vec![0], vec![]]);
@@ -224,15 +244,15 @@ mod tests {
         // A name of one byte, and a file of five.
         let mut table = FunctionTable::new(100, 18);
         let range = table.reserve(10).unwrap();
-        assert!(table.name(range, 0, function("f")) && table.name(range, 1, function("g")));
-        assert!(table.name(range, 1, function("h")), "in place of another");
+        assert!(table.name(range, 0, &function("f")) && table.name(range, 1, &function("g")));
+        assert!(table.name(range, 1, &function("f")), "known already, in place of another");
         assert!(table.enter(&function("i")).is_ok() && table.enter(&function("i")).is_ok());
-        assert!(!table.name(range, 2, function("j")));
+        assert!(!table.name(range, 2, &function("j")), "what was known is kept, for the report");
         assert!(matches!(table.enter(&function("j")), Err(SessionError::NamesFull)));
         table.give_back(range, |_| FunctionStats::default());
         let again = table.reserve(10).unwrap();
-        assert!(!table.name(again, 0, function("f")), "what was counted is still to be told");
-        assert_eq!(table.past().count(), 2);
+        assert!(table.name(again, 0, &function("g")), "no name twice");
+        assert_eq!(table.known().len(), 3);
     }
 
     #[test]
@@ -241,16 +261,13 @@ mod tests {
         let stats = |calls| FunctionStats { calls, missed: 1, ..FunctionStats::default() };
         for calls in [3, 4] {
             let range = table.reserve(8).unwrap();
-            table.name(range, 0, function("f"));
-            table.name(range, 5, function("g"));
+            table.name(range, 0, &function("f"));
+            table.name(range, 5, &function("g"));
             table.give_back(range, |index| stats(calls + u64::from(index)));
             assert_eq!(table.iter().count(), 0);
         }
-        let mut past: Vec<_> = table
-            .past()
-            .map(|(function, stats)| (function.name.clone(), stats.calls, stats.missed))
-            .collect();
-        past.sort_unstable();
-        assert_eq!(past, [("f".to_owned(), 7, 2), ("g".to_owned(), 17, 2)]);
+        let names: Vec<_> = table.known().iter().map(|(_, function)| function.name.as_str()).collect();
+        let past: Vec<_> = table.past().iter().map(|stats| (stats.calls, stats.missed)).collect();
+        assert_eq!((names, past), (vec!["f", "g"], vec![(7, 2), (17, 2)]));
     }
 }

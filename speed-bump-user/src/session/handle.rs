@@ -15,12 +15,12 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     Session, SessionError, Settings,
     doses::{Applied, Doses},
+    events::{Event, EventLog, Events},
     run::{Ended, Request, run_with},
     snapshot::Snapshot,
     stop::Stop,
 };
 use crate::{
-    kernel::TaskOffsets,
     policy::{Dose, Selection},
     probe::{plan::Plan, resolve::Resolver},
     process::Process,
@@ -31,6 +31,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Handle {
     doses: Arc<Mutex<Doses>>,
+    events: EventLog,
     stop: Stop,
     requests: mpsc::UnboundedSender<Request>,
     outcome: Receiver<Outcome>,
@@ -56,7 +57,6 @@ impl Session {
         resolver: Resolver,
         settings: Settings,
         roots: Vec<(Process, Plan)>,
-        follow: Option<TaskOffsets>,
         stop: Stop,
     ) -> Result<Handle, SessionError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -66,23 +66,27 @@ impl Session {
         let (ends, outcome) = sync_channel(1);
         let asks = stop.clone();
         let work = move || {
-            let mut session = match Self::start(resolver, settings, roots, follow, asks) {
+            let mut session = match Self::start(resolver, settings, roots, asks) {
                 Ok(session) => session,
                 Err(error) => return drop(started.send(Err(error))),
             };
             // Nobody to hear of it: nobody to go on for.
-            if started.send(Ok(Arc::clone(&session.doses))).is_err() {
+            let shared = (Arc::clone(&session.doses), session.events.clone());
+            if started.send(Ok(shared)).is_err() {
                 session.stop.ask();
             }
             let ended = runtime.block_on(run_with(&mut session, None, Some(asked)));
             session.detach();
             let report = session.report();
+            session.events.add(Event::Over { why: ended.as_ref().ok().copied() });
             let _ = ends.send(Outcome { ended, report });
         };
         let thread = thread::Builder::new().name("session".to_owned()).spawn(work);
         let thread = thread.map_err(SessionError::Thread)?;
         match start.recv() {
-            Ok(Ok(doses)) => Ok(Handle { doses, stop, requests, outcome, thread: Some(thread) }),
+            Ok(Ok((doses, events))) => {
+                Ok(Handle { doses, events, stop, requests, outcome, thread: Some(thread) })
+            }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(SessionError::Lost),
         }
@@ -108,6 +112,11 @@ impl Handle {
     /// The kernel does not give the counters.
     pub fn snapshot(&self) -> io::Result<Snapshot> {
         self.doses().snapshot()
+    }
+
+    /// What happened since this was asked last; where that is nothing, waits so long for something.
+    pub fn events(&self, patience: Duration) -> Events {
+        self.events.take(patience)
     }
 
     /// The report so far, as the session writes it at its end; `None` if it has ended.

@@ -18,7 +18,10 @@ use crate::{
     },
     process::{Memory, Process},
     python::entry_source::EntrySource,
-    session::{Session, SessionError, Way, helpers::HelperId, late_files::LateFiles, python::PythonFollower},
+    session::{
+        Session, SessionError, Way, events::Event, helpers::HelperId, late_files::LateFiles,
+        python::PythonFollower,
+    },
     targets::TargetIndex,
     units::{Nanos, Pid},
 };
@@ -104,6 +107,7 @@ impl Session {
             helper,
         };
         self.covered.insert(pid, covered);
+        self.events.add(Event::Covered { pid });
         self.take_refused(pid, refused);
         self.read_python_of(pid);
         self.check_in_place(pid)
@@ -230,6 +234,9 @@ impl Session {
     /// As [`executed`](Self::executed), whoever told of it.
     pub(super) fn cover_executed(&mut self, pid: Pid) {
         let was_covered = self.covered.remove(&pid);
+        if was_covered.is_some() {
+            self.events.add(Event::Replaced { pid });
+        }
         if self.roots.contains(&pid) {
             if let Some(covered) = was_covered {
                 tracing::info!("process {pid} replaced its image and is let go");
@@ -286,6 +293,7 @@ impl Session {
     /// A process ended.
     pub(crate) fn ended(&mut self, pid: Pid) {
         if let Some(covered) = self.covered.remove(&pid) {
+            self.events.add(Event::Gone { pid });
             self.let_go(covered);
         }
     }

@@ -6,9 +6,9 @@ use std::{
 };
 
 use crate::{
-    engine::EngineKind,
+    engine::{EngineKind, bpf::switch::now},
     policy::Dose,
-    session::{Session, functions::FunctionRange},
+    session::{Session, known::FunctionId, snapshot::Snapshot},
     stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
     targets::TargetIndex,
     units::Nanos,
@@ -19,20 +19,20 @@ impl Session {
     pub fn report(&self) -> SessionReport {
         let pending = self.python.pending_calls(&self.engine);
         let doses = self.doses();
-        let mut by_function = match doses.snapshot() {
-            Ok(snapshot) => snapshot.counts,
-            Err(error) => {
-                tracing::warn!("cannot read the counters: {error}");
-                HashMap::new()
-            }
-        };
+        let snapshot = doses.snapshot().unwrap_or_else(|error| {
+            tracing::warn!("cannot read the counters: {error}");
+            Snapshot { at: now(), known: Arc::clone(doses.functions.known()), counts: Vec::new() }
+        });
+        let mut pending_calls: HashMap<FunctionId, u64> = HashMap::new();
         for (index, calls) in pending {
-            for (_, function) in doses.functions.of_run(FunctionRange { first: index, count: 1 }) {
-                by_function.entry(Arc::clone(function)).or_default().calls += calls;
+            if let Some(id) = doses.functions.at(index) {
+                *pending_calls.entry(id).or_default() += calls;
             }
         }
         let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
-        for (function, stats) in by_function {
+        for (id, function) in snapshot.known.iter() {
+            let mut stats = snapshot.of_id(id);
+            stats.calls += pending_calls.get(&id).copied().unwrap_or_default();
             let report =
                 FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats);
             by_target.entry(function.target).or_default().push(report);

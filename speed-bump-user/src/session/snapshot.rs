@@ -1,9 +1,10 @@
 //! What a session has counted at one moment.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use speed_bump_abi::FunctionStats;
 
+use super::known::{FunctionId, KnownFunctions};
 use crate::{probe::plan::SelectedFunction, units::Nanos};
 
 /// Counters by function, read while calls went on: each counter is exact, and a call that came meanwhile may
@@ -12,27 +13,35 @@ use crate::{probe::plan::SelectedFunction, units::Nanos};
 pub struct Snapshot {
     /// When reading began (`CLOCK_MONOTONIC`): all calls that had returned by then are in.
     pub at: Nanos,
-    pub(super) counts: HashMap<Arc<SelectedFunction>, FunctionStats>,
+    /// The functions that were known then.
+    pub known: Arc<KnownFunctions>,
+    /// By [`FunctionId`].
+    pub(super) counts: Vec<FunctionStats>,
 }
 
 impl Snapshot {
-    /// The functions that are known, and what was counted of each, in no order.
+    /// The functions that are known, and what was counted of each, by number.
     pub fn functions(&self) -> impl Iterator<Item = (&SelectedFunction, &FunctionStats)> {
-        self.counts.iter().map(|(function, stats)| (&**function, stats))
+        self.known.iter().map(|(_, function)| function).zip(&self.counts)
     }
 
     /// What was counted of a function; zeros for one that is not known.
     pub fn of(&self, function: &SelectedFunction) -> FunctionStats {
-        self.counts.get(function).copied().unwrap_or_default()
+        self.known.id(function).map(|id| self.of_id(id)).unwrap_or_default()
+    }
+
+    /// What was counted of the function with this number; zeros for one that is not known.
+    pub fn of_id(&self, id: FunctionId) -> FunctionStats {
+        self.counts.get(id.0 as usize).copied().unwrap_or_default()
     }
 
     /// What was counted from an earlier snapshot of the same session to this one.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let since = |(function, stats): (&Arc<SelectedFunction>, &FunctionStats)| {
-            (Arc::clone(function), stats.since(&earlier.of(function)))
-        };
-        Self { at: self.at, counts: self.counts.iter().map(since).collect() }
+        // What became known meanwhile had counted nothing.
+        let before = earlier.counts.iter().copied().chain(std::iter::repeat(FunctionStats::default()));
+        let counts = self.counts.iter().zip(before).map(|(stats, before)| stats.since(&before));
+        Self { at: self.at, known: Arc::clone(&self.known), counts: counts.collect() }
     }
 }
 
@@ -46,9 +55,13 @@ mod tests {
     }
 
     fn snapshot(at: u64, calls: &[(&str, u64)]) -> Snapshot {
+        let mut known = KnownFunctions::default();
+        for (name, _) in calls {
+            known.enter(function(name));
+        }
         let stats = |calls| FunctionStats { calls, ..FunctionStats::default() };
-        let counts = calls.iter().map(|(name, calls)| (Arc::new(function(name)), stats(*calls)));
-        Snapshot { at: Nanos(at), counts: counts.collect() }
+        let counts = calls.iter().map(|(_, calls)| stats(*calls)).collect();
+        Snapshot { at: Nanos(at), known: known.into(), counts }
     }
 
     #[test]
@@ -57,7 +70,9 @@ mod tests {
         let later = snapshot(9, &[("f", 10), ("g", 4)]);
         assert_eq!(later.since(&earlier), snapshot(9, &[("f", 7), ("g", 4)]));
         assert_eq!(later.of(&function("g")).calls, 4);
+        assert_eq!(later.of_id(FunctionId(1)).calls, 4);
         assert_eq!(later.of(&function("h")), FunctionStats::default());
+        assert_eq!(later.of_id(FunctionId(2)), FunctionStats::default());
         assert_eq!(later.functions().map(|(_, stats)| stats.calls).sum::<u64>(), 14);
     }
 }

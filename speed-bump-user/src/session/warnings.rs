@@ -30,21 +30,25 @@ impl Warnings {
         Self { kept, ..Self::default() }
     }
 
-    /// Takes a warning, unless it was there before, and tells it in the log as long as warnings are kept.
-    pub(super) fn add(&mut self, text: String) {
+    /// Takes a warning, unless it was there before, and tells it in the log as long as warnings are kept. Returns
+    /// it if it is kept.
+    pub(super) fn add(&mut self, text: String) -> Option<String> {
         let text = match cut(&text, BYTES) {
             (_, true) => text,
             (start, false) => format!("{start}…"),
         };
         if self.kept.contains(&text) {
-            return;
+            return None;
         }
         if self.kept.len() < KEPT {
             tracing::warn!("{text}");
-            self.kept.push(text);
-        } else if self.others.len() < COUNTED && self.others.insert(self.keys.hash_one(&text)) {
+            self.kept.push(text.clone());
+            return Some(text);
+        }
+        if self.others.len() < COUNTED && self.others.insert(self.keys.hash_one(&text)) {
             tracing::debug!("{text}");
         }
+        None
     }
 
     /// All that are kept, and how many are not.

@@ -1,0 +1,64 @@
+//! What flags and environment ask for.
+
+use std::num::NonZeroU64;
+
+use anyhow::anyhow;
+
+use super::{
+    args::{SelectArgs, SessionArgs},
+    environment::Environment,
+    exit::{Failure, USAGE},
+};
+use crate::{policy::Dose, prepare::Request, targets::source::TargetSource, units::Nanos};
+
+/// The delay of a trigger where neither flag nor environment says one; upstream's.
+const DEFAULT_DELAY: Nanos = Nanos(1_000);
+
+/// What is asked for, without what sessions alone have.
+pub(super) fn selection(select: &SelectArgs, environment: &Environment) -> Result<Request, Failure> {
+    Ok(Request {
+        allow_empty: select.allow_empty,
+        default: dose(select, None, environment),
+        engine: select.engine,
+        entry: select.entry,
+        inject: !select.no_inject,
+        inject_timeout: select.inject_timeout,
+        ..Request::new(targets(select, environment)?)
+    })
+}
+
+/// What is asked of a session.
+pub(super) fn session(
+    select: &SelectArgs,
+    flags: &SessionArgs,
+    environment: &Environment,
+) -> Result<Request, Failure> {
+    let duration = flags.duration.or(environment.duration).filter(|duration| !duration.is_zero());
+    Ok(Request {
+        default: dose(select, flags.frequency, environment),
+        start_after: flags.start_after.or(environment.start_after).unwrap_or_default(),
+        duration,
+        children: !flags.no_children,
+        ..selection(select, environment)?
+    })
+}
+
+/// What a target gets that leaves it open; `frequency` is the flag's.
+fn dose(select: &SelectArgs, frequency: Option<NonZeroU64>, environment: &Environment) -> Dose {
+    Dose {
+        delay: select.delay.or(environment.delay).unwrap_or(DEFAULT_DELAY),
+        frequency: frequency.or(environment.frequency).map_or(1, u64::from),
+    }
+}
+
+fn targets(select: &SelectArgs, environment: &Environment) -> Result<TargetSource, Failure> {
+    if !select.lines.is_empty() {
+        return Ok(TargetSource::lines("--target", &select.lines));
+    }
+    let file = select.targets.as_ref().or(environment.targets.as_ref()).ok_or_else(|| {
+        let text = "no targets: give some with --target PATTERN, or name a targets file with --targets FILE or \
+                    SPEED_BUMP_TARGETS; `--help` shows what goes into it";
+        Failure::new(USAGE, anyhow!(text))
+    });
+    Ok(TargetSource::File(file?.clone()))
+}

@@ -1,0 +1,152 @@
+//! Notices and headers in words.
+
+use std::fmt::Write as _;
+
+use super::terminal::Lines;
+use crate::{
+    calibrate::{Calibration, HELPER_COST},
+    engine::{EngineKind, signal::automatic_above},
+    prepare::{
+        Prepared,
+        notice::{Notice, Reason, SelectsNothing},
+    },
+    probe::{
+        plan::{Plan, PythonPlan},
+        site::SiteKind,
+    },
+    process::Process,
+    python::{entry_source::EntrySource, helper::words, version::PythonVersion},
+    units::Nanos,
+};
+
+/// Says it on standard error.
+pub(super) fn tell_notices(notices: &[Notice]) {
+    notices.iter().for_each(|of| notice(of).after("speed-bump-ebpf: ").tell());
+}
+
+fn notice(notice: &Notice) -> Lines {
+    match notice {
+        Notice::NoTarget(no_target) => no_target.to_string().into(),
+        Notice::Looked { pid, functions } => {
+            format!("process {pid}: the helper was loaded into it, looked at {functions} functions, and has left")
+                .into()
+        }
+        Notice::Seen { pid, text } => format!("process {pid}: {text}").into(),
+        Notice::NotLooked { pid, why } => format!("process {pid}: {why}").into(),
+        Notice::SelectsNothing(nothing) => selects_nothing(nothing).after("warning: "),
+        Notice::BelowFloor { line, delay, floor } => format!(
+            "warning: line {line}: a delay of {delay} is below the floor of {floor} at its costliest probe site; \
+             a trigger there takes {floor} (for less on average, delay every Nth call with frequency=N)"
+        )
+        .into(),
+        Notice::LongInKernel { line, delay } => format!(
+            "warning: line {line}: a delay of {delay} is spun in the kernel, where nothing else runs on that \
+             CPU meanwhile unless the kernel is fully preemptible; as many threads as there are CPUs can hold \
+             up the whole machine; `--engine signal` spins it in the process"
+        )
+        .into(),
+    }
+}
+
+/// A target that selects nothing, and a line for each reason.
+pub(super) fn selects_nothing(nothing: &SelectsNothing) -> Lines {
+    let SelectsNothing { line, target, processes } = nothing;
+    let mut lines = Lines::from(format!("line {line}: `{target}` selects nothing"));
+    for (pid, reasons) in processes {
+        for reason in reasons {
+            let reason = match reason {
+                Reason::Found(text) => text.clone(),
+                Reason::SelectedBy(line) => {
+                    format!("what it would select is selected by line {line} already")
+                }
+                Reason::Nearest(names) => format!("nearest are {}", names.join(", ")),
+            };
+            lines.push(format!("  process {pid}: {reason}"));
+        }
+    }
+    lines
+}
+
+/// What the session is about, in a few lines.
+pub(super) fn header(prepared: &Prepared, process: &Process, plan: &Plan) -> Lines {
+    let calibration = prepared.resolver.calibration();
+    let comm = process.comm().unwrap_or_default();
+    let mut text = format!("process {} ({comm}): ", process.pid());
+    // The helper's functions and its site show only once it is in.
+    if !plan.functions.is_empty() || !plan.sites.is_empty() {
+        let (functions, sites) = (plan.functions.len(), plan.sites.len());
+        let _ = write!(text, "{} at {}, ", counted(functions, "function"), counted(sites, "probe site"));
+    }
+    let _ = write!(text, "engine {}", engines(prepared, plan));
+    let kinds: Vec<_> = plan.sites.iter().map(|site| calibration.cost(site.kind)).collect();
+    if let (Some(least), Some(most)) =
+        (kinds.iter().map(|cost| cost.unselected).min(), kinds.iter().map(|cost| cost.floor).max())
+    {
+        let _ = write!(text, "; a call there costs from {least}, the smallest delay is at most {most}");
+    }
+    let mut lines = Lines::from(text);
+    match &plan.python {
+        PythonPlan::NotAsked => {}
+        PythonPlan::Source { source, version, stub } => {
+            let at_evaluator = plan
+                .sites
+                .iter()
+                .filter(|site| site.function.is_none())
+                .map(|site| calibration.cost(site.kind).unselected)
+                .max()
+                .unwrap_or_default();
+            let costs = python_costs(*source, *version, *stub, at_evaluator, calibration);
+            lines.push(format!("  {costs}"));
+        }
+        PythonPlan::Impossible(why) => lines.push(format!("  Python targets select nothing: {why}")),
+    }
+    lines
+}
+
+/// The engines for a process.
+fn engines(prepared: &Prepared, plan: &Plan) -> String {
+    let delays = prepared.settings.policies.delays().into_iter();
+    let mut kinds: Vec<EngineKind> = delays.map(|delay| prepared.engine(delay, plan)).collect();
+    kinds.sort_unstable_by_key(|kind| *kind == EngineKind::Signal);
+    kinds.dedup();
+    match kinds.as_slice() {
+        [EngineKind::Bpf, EngineKind::Signal] => {
+            format!("bpf, and signal above {}", automatic_above(prepared.resolver.calibration().form()))
+        }
+        [kind, ..] => kind.to_string(),
+        [] => EngineKind::Bpf.to_string(),
+    }
+}
+
+/// `1 function`, `2 functions`.
+pub(super) fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What the calls of Python functions will cost, in a sentence.
+fn python_costs(
+    source: EntrySource,
+    version: PythonVersion,
+    stub: Option<SiteKind>,
+    at_evaluator: Nanos,
+    calibration: &Calibration,
+) -> String {
+    let names = match source {
+        EntrySource::Helper => {
+            let cost = calibration.through_helper(stub.unwrap_or_else(|| calibration.stub()));
+            let (calls, smallest) = (cost.unselected, cost.floor);
+            let unselected = words::unselected_call(version);
+            return format!(
+                "Python calls through the helper, if it can be loaded: a call of a matching function costs \
+                 about {calls}, the smallest delay is about {smallest} (measured here, and {HELPER_COST} for \
+                 the helper); a call of any other Python function costs {unselected}"
+            );
+        }
+        EntrySource::PerfMap => "",
+        EntrySource::Usdt => ", and about as much again to read its names",
+    };
+    format!(
+        "Python calls through {source}: each call of any Python function costs about {at_evaluator}{names}, \
+         matched or not"
+    )
+}

@@ -1,0 +1,96 @@
+//! Who will spin the delays of targets, and what there is to say about that.
+
+use super::{PrepareError, look::Planned, notice::Notice};
+use crate::{
+    calibrate::Calibration,
+    engine::{EngineKind, signal::automatic_above},
+    kernel::TaskOffsets,
+    policy::PolicyTable,
+    probe::{plan::Plan, resolve::Resolver},
+    targets::{TargetKind, Targets},
+    units::Nanos,
+};
+
+/// Measures what signals cost, if there will be any. `inject`: whether the helper may be loaded.
+pub(super) fn measure_signals(
+    inject: bool,
+    targets: &Targets,
+    policies: &PolicyTable,
+    calibration: &mut Calibration,
+) -> Result<(), PrepareError> {
+    let is_asked_for = policies.wants_helper();
+    if is_asked_for && !inject {
+        return Err(PrepareError::SignalWithoutHelper);
+    }
+    let is_wanted = !policies.signalled(calibration.form()).is_empty();
+    if !is_wanted || !inject || !(is_asked_for || targets.has_kind(TargetKind::Python)) {
+        return Ok(());
+    }
+    let measured = match TaskOffsets::usable() {
+        Ok(offsets) => calibration.measure_signal(offsets).map_err(PrepareError::from),
+        Err(why) => Err(PrepareError::NoSignals(why.to_string())),
+    };
+    match measured {
+        Err(error) if !is_asked_for => {
+            tracing::info!("long delays are spun in the kernel: {error}");
+            Ok(())
+        }
+        measured => measured,
+    }
+}
+
+/// Who will spin a delay in a process.
+pub(super) fn engine(
+    policies: &PolicyTable,
+    delay: Nanos,
+    plan: &Plan,
+    calibration: &Calibration,
+) -> EngineKind {
+    let helper_is_in = plan.wants_helper() || policies.wants_helper();
+    policies.engine(delay, calibration.form(), helper_is_in && calibration.signal().is_some())
+}
+
+/// What there is to say about the delays of targets.
+pub(super) fn notices(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<Notice> {
+    let mut notices = below_floors(policies, resolver, planned);
+    notices.extend(long_in_kernel(policies, resolver, planned));
+    notices
+}
+
+fn below_floors(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    for (index, target) in resolver.targets().iter() {
+        let delay = policies.delay(index);
+        let floor = planned
+            .iter()
+            .flat_map(|planned| planned.plan.kinds_of(index, target.kind))
+            .map(|kind| resolver.calibration().cost(kind).floor)
+            .max();
+        if let Some(floor) = floor.filter(|floor| delay < *floor && delay > Nanos(0)) {
+            notices.push(Notice::BelowFloor { line: target.line, delay, floor });
+        }
+    }
+    notices
+}
+
+fn long_in_kernel(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<Notice> {
+    let calibration = resolver.calibration();
+    let form = calibration.form();
+    if form.longest_spin().is_some() {
+        return Vec::new(); // such a delay is refused, or the helper's
+    }
+    let in_kernel = |delay| {
+        // Of a command nothing is known but whether the helper may come.
+        let may_be_signalled = calibration.signal().is_some();
+        let any = planned.is_empty() && policies.engine(delay, form, may_be_signalled) == EngineKind::Bpf;
+        any || planned.iter().any(|of| engine(policies, delay, &of.plan, calibration) == EngineKind::Bpf)
+    };
+    let mut notices = Vec::new();
+    for (index, target) in resolver.targets().iter() {
+        let delay = policies.delay(index);
+        if delay > automatic_above(form) && in_kernel(delay) {
+            notices.push(Notice::LongInKernel { line: target.line, delay });
+        }
+    }
+    notices
+}

@@ -1,0 +1,50 @@
+//! Why nothing can be attached.
+
+use super::notice::SelectsNothing;
+use crate::{
+    calibrate::CalibrateError,
+    kernel::{KernelError, PrivilegeError},
+    process::ProcessError,
+    targets::TargetsError,
+    units::Pid,
+};
+
+/// See above. Nothing was attached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrepareError {
+    /// The targets cannot be used.
+    #[error(transparent)]
+    Targets(#[from] TargetsError),
+    /// A process cannot be a target, or cannot be looked at.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// Privileges are missing.
+    #[error(transparent)]
+    Privilege(#[from] PrivilegeError),
+    /// The kernel lacks something.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// Costs cannot be measured.
+    #[error(transparent)]
+    Calibrate(#[from] CalibrateError),
+    /// The engine `signal` is asked for, and the helper may not be loaded.
+    #[error("the engine `signal` needs the helper in the process: let it be loaded, or use the engine `bpf`")]
+    SignalWithoutHelper,
+    /// The engine `signal` is asked for, and cannot work.
+    #[error("the engine `signal` does not work here: {0}; use the engine `bpf`")]
+    NoSignals(String),
+    /// Targets select nothing, which was not accepted.
+    #[error("{} of the targets select nothing", .0.len())]
+    NothingSelected(Vec<SelectsNothing>),
+    /// All targets are Python functions, and no process has any that can be made visible.
+    #[error("process {pid}: {why}")]
+    NoPython {
+        /// A process.
+        pid: Pid,
+        /// Why not in that one.
+        why: String,
+        /// What else there is to say of it.
+        remarks: Vec<String>,
+    },
+}

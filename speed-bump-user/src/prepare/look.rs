@@ -1,0 +1,91 @@
+//! A look at the functions that a process has loaded, through the helper, which leaves again.
+
+use std::time::Duration;
+
+use super::notice::Notice;
+use crate::{
+    presence::{
+        Terms,
+        survey::{Survey, loaded, survey},
+    },
+    probe::{
+        plan::{Plan, PlannedFunction, PythonPlan, SelectedFunction},
+        resolve::Resolver,
+    },
+    process::{Process, ProcessError},
+    python::{entry_source::EntrySource, helper::FoundFunction},
+    targets::{TargetIndex, TargetKind},
+};
+
+/// A process with what is selected in it.
+pub(super) struct Planned {
+    pub(super) process: Process,
+    pub(super) plan: Plan,
+    /// What targets that select nothing could have meant: file and qualified name. Empty where nobody looked.
+    pub(super) loaded: Vec<(String, String)>,
+}
+
+impl Planned {
+    pub(super) fn new(process: Process, plan: Plan) -> Self {
+        Self { process, plan, loaded: Vec::new() }
+    }
+
+    /// Brings the helper in, and adds to the plan what it finds. Where a target selects nothing, also finds
+    /// out what there is to choose from.
+    pub(super) fn look_inside(
+        &mut self,
+        inject_timeout: Duration,
+        resolver: &Resolver,
+    ) -> Result<Vec<Notice>, ProcessError> {
+        let Self { process, plan, loaded: names } = self;
+        let pid = process.pid();
+        let program = plan.program.clone().map_or_else(|| process.program(), Ok)?;
+        let interpreters = resolver.interpreter_files(process)?;
+        let looked = Terms::new(resolver, inject_timeout)
+            .and_then(|terms| Ok((survey(process, &program, &interpreters, &terms)?, terms)));
+        let (found, terms) = match looked {
+            Ok(looked) => looked,
+            Err(error) => {
+                let why = match error.into_other_program() {
+                    Ok(error) => return Err(error),
+                    Err(error) => error.to_string(),
+                };
+                plan.python = PythonPlan::NotAsked;
+                plan.add(resolver.plan_without_helper(process, &why)?);
+                return Ok(vec![Notice::NotLooked { pid, why }]);
+            }
+        };
+        let Survey { functions, looked_at, notices: seen } = found;
+        let mut notices = vec![Notice::Looked { pid, functions: looked_at }];
+        notices.extend(seen.into_iter().map(|text| Notice::Seen { pid, text }));
+        let mut functions: Vec<_> =
+            functions.into_iter().filter_map(|function| as_planned(function, resolver)).collect();
+        functions.sort_by(|a, b| a.selected.cmp(&b.selected));
+        // After the others: sites name their functions by position.
+        plan.functions.extend(functions);
+        let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
+        if python.any(|(index, _)| !plan.would_select(index)) {
+            // Without names it is told all the same that something selects nothing.
+            *names = loaded(process, &program, &interpreters, &terms).unwrap_or_default();
+        }
+        Ok(notices)
+    }
+}
+
+/// What the helper says is checked: the process could say anything.
+fn as_planned(function: FoundFunction, resolver: &Resolver) -> Option<PlannedFunction> {
+    let target = TargetIndex(function.target);
+    resolver.targets().get(target).filter(|target| target.kind == TargetKind::Python)?;
+    let selection = resolver.targets().python_in(&function.file).select(&function.name);
+    Some(PlannedFunction {
+        selected: SelectedFunction {
+            target,
+            name: function.name,
+            file: function.file.into(),
+            line: Some(function.line).filter(|line| line.cast_signed() > 0),
+        },
+        aliases: Vec::new(),
+        entry: EntrySource::Helper.into(),
+        shadowed: selection.shadowed,
+    })
+}

@@ -1,0 +1,74 @@
+//! What there is to say before anything is attached.
+
+use crate::{
+    targets::NoTarget,
+    units::{Nanos, Pid},
+};
+
+/// Something that whoever asked should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// There are no targets, which was accepted.
+    NoTarget(NoTarget),
+    /// The helper was loaded into a process for a look at its functions, and has left.
+    Looked {
+        /// The process.
+        pid: Pid,
+        /// How many functions it looked at.
+        functions: u64,
+    },
+    /// What the helper has to say of what it saw there.
+    Seen {
+        /// The process.
+        pid: Pid,
+        /// The helper's words.
+        text: &'static str,
+    },
+    /// The helper could not be loaded for a look.
+    NotLooked {
+        /// The process.
+        pid: Pid,
+        /// Why, and the way out.
+        why: String,
+    },
+    /// A target selects nothing.
+    SelectsNothing(SelectsNothing),
+    /// A delay is below what can be delivered.
+    BelowFloor {
+        /// The target's line.
+        line: usize,
+        /// Its delay.
+        delay: Nanos,
+        /// The least that a trigger takes at its costliest probe site.
+        floor: Nanos,
+    },
+    /// A delay is spun in the kernel and is long enough to hold up others.
+    LongInKernel {
+        /// The target's line.
+        line: usize,
+        /// Its delay.
+        delay: Nanos,
+    },
+}
+
+/// A target that selects nothing, and why in each process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectsNothing {
+    /// The target's line.
+    pub line: usize,
+    /// The target.
+    pub target: String,
+    /// What each process has to do with it, if anything.
+    pub processes: Vec<(Pid, Vec<Reason>)>,
+}
+
+/// Why a target selects nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// What resolving found out.
+    Found(String),
+    /// The target of this line has it already.
+    SelectedBy(usize),
+    /// There is nothing of that name; these come nearest.
+    Nearest(Vec<String>),
+}

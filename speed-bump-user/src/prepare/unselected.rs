@@ -1,0 +1,104 @@
+//! Targets that select nothing, and why.
+
+use super::{
+    PrepareError, Purpose,
+    look::Planned,
+    notice::{Notice, Reason, SelectsNothing},
+};
+use crate::{
+    probe::{
+        plan::{Plan, PythonPlan},
+        resolve::Resolver,
+    },
+    python::entry_source::EntrySource,
+    targets::{Target, TargetIndex, TargetKind},
+};
+
+/// How many reasons are named for a process.
+const REASONS: usize = 3;
+
+/// A notice for each target that selects nothing; under `strict` an error.
+pub(super) fn notices(
+    strict: bool,
+    resolver: &Resolver,
+    planned: &[Planned],
+    purpose: Purpose,
+) -> Result<Vec<Notice>, PrepareError> {
+    let mut nothing = Vec::new();
+    for (index, target) in resolver.targets().iter() {
+        let selected = planned.iter().any(|planned| planned.plan.selects(index));
+        // Without a list of its functions, what a process will call is not known before it does.
+        let unknown = target.kind == TargetKind::Python
+            && planned.iter().any(|planned| !is_known(&planned.plan, purpose));
+        // A session that cannot reach what it is to slow does not start, and says why.
+        let says_so = purpose == Purpose::Attach && planned.iter().any(|of| of.plan.is_out_of_reach(index));
+        if !selected && !unknown && !says_so {
+            nothing.push(selects_nothing(index, target, resolver, planned));
+        }
+    }
+    if strict && !nothing.is_empty() {
+        return Err(PrepareError::NothingSelected(nothing));
+    }
+    if let Some(error) = no_python(resolver, planned) {
+        return Err(error);
+    }
+    Ok(nothing.into_iter().map(Notice::SelectsNothing).collect())
+}
+
+/// Whether it is known now which Python functions a process has.
+fn is_known(plan: &Plan, purpose: Purpose) -> bool {
+    match plan.python {
+        PythonPlan::Source { source: EntrySource::Helper, .. } => purpose == Purpose::List,
+        PythonPlan::Source { source, .. } => source.lists_functions(),
+        PythonPlan::NotAsked | PythonPlan::Impossible(_) => true,
+    }
+}
+
+/// The error where all targets are Python functions, and none can be made visible in any process.
+fn no_python(resolver: &Resolver, planned: &[Planned]) -> Option<PrepareError> {
+    if resolver.targets().iter().any(|(_, target)| target.kind != TargetKind::Python) {
+        return None;
+    }
+    let why = |planned: &Planned| match &planned.plan.python {
+        PythonPlan::Impossible(why) => Some(why.clone()),
+        PythonPlan::NotAsked | PythonPlan::Source { .. } => None,
+    };
+    if !planned.iter().all(|planned| why(planned).is_some()) {
+        return None;
+    }
+    let first = planned.first()?;
+    let remarks = first.plan.remarks_on_process().take(REASONS).map(str::to_owned).collect();
+    Some(PrepareError::NoPython { pid: first.process.pid(), why: why(first)?, remarks })
+}
+
+fn selects_nothing(
+    index: TargetIndex,
+    target: &Target,
+    resolver: &Resolver,
+    planned: &[Planned],
+) -> SelectsNothing {
+    let reasons = |of: &Planned| (of.process.pid(), reasons(index, target, resolver, of));
+    let processes = planned.iter().map(reasons).filter(|(_, reasons)| !reasons.is_empty()).collect();
+    SelectsNothing { line: target.line, target: target.text.clone(), processes }
+}
+
+fn reasons(index: TargetIndex, target: &Target, resolver: &Resolver, planned: &Planned) -> Vec<Reason> {
+    let Planned { process, plan, loaded } = planned;
+    let of_target = plan.remarks.iter().filter(|remark| remark.target == Some(index));
+    let mut reasons: Vec<_> = of_target.map(|remark| Reason::Found(remark.text.clone())).collect();
+    if target.kind == TargetKind::Python {
+        if let PythonPlan::Impossible(why) = &plan.python {
+            reasons.push(Reason::Found(why.clone()));
+        }
+        reasons.extend(plan.remarks_on_process().map(|text| Reason::Found(text.to_owned())));
+    }
+    let first = plan.functions.iter().find(|function| function.shadowed.contains(&index));
+    let first = first.and_then(|function| resolver.targets().get(function.selected.target));
+    reasons.extend(first.map(|first| Reason::SelectedBy(first.line)));
+    if reasons.is_empty() {
+        let nearest = resolver.nearest(process, index, loaded);
+        reasons.extend((!nearest.is_empty()).then_some(Reason::Nearest(nearest)));
+    }
+    reasons.truncate(REASONS);
+    reasons
+}

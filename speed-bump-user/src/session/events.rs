@@ -1,0 +1,139 @@
+//! What happens to the processes of a session, for whoever holds its handle.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::run::Ended;
+use crate::{
+    engine::bpf::switch::now,
+    units::{Nanos, Pid},
+};
+
+/// Events that are kept for whoever asks. Processes can bring about as many as they like.
+const KEPT: usize = 4_096;
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A process is covered: its calls are counted from now on.
+    Covered {
+        /// Which.
+        pid: Pid,
+    },
+    /// A covered process executed another program. If that is covered too, it is told next.
+    Replaced {
+        /// Which.
+        pid: Pid,
+    },
+    /// A covered process ended.
+    Gone {
+        /// Which.
+        pid: Pid,
+    },
+    /// Something went wrong without ending the session; once for each text.
+    Warning {
+        /// What, why, and the way out.
+        text: String,
+    },
+    /// The session is over, and everything is detached. Nothing comes after it.
+    Over {
+        /// Why; `None`: its event loop failed.
+        why: Option<Ended>,
+    },
+}
+
+/// An event, and when it was noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Happened {
+    /// `CLOCK_MONOTONIC`.
+    pub at: Nanos,
+    /// What.
+    pub event: Event,
+}
+
+/// Events since somebody asked last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// In their order.
+    pub events: Vec<Happened>,
+    /// How many came before these and were not kept: nobody had asked for long.
+    pub lost: u64,
+}
+
+/// Where a session leaves its events. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventLog(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    came: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    events: VecDeque<Happened>,
+    lost: u64,
+}
+
+impl EventLog {
+    pub(super) fn add(&self, event: Event) {
+        let mut queue = self.queue();
+        if queue.events.len() == KEPT {
+            queue.events.pop_front();
+            queue.lost += 1;
+        }
+        queue.events.push_back(Happened { at: now(), event });
+        drop(queue);
+        self.0.came.notify_all();
+    }
+
+    /// Takes what there is; where there is nothing, waits so long for something.
+    pub(super) fn take(&self, patience: Duration) -> Events {
+        let waited = self.0.came.wait_timeout_while(self.queue(), patience, |queue| queue.events.is_empty());
+        let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let Queue { events, lost } = std::mem::take(&mut *queue);
+        Events { events: events.into(), lost }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn gone(pid: usize) -> Event {
+        Event::Gone { pid: Pid::new(i32::try_from(pid).unwrap()).unwrap() }
+    }
+
+    #[test]
+    fn the_latest_are_kept_and_the_others_counted() {
+        let log = EventLog::default();
+        (1..=KEPT + 3).for_each(|pid| log.add(gone(pid)));
+        let Events { events, lost } = log.take(Duration::ZERO);
+        assert_eq!((events.len(), lost), (KEPT, 3));
+        assert_eq!(events.first().map(|first| first.event.clone()), Some(gone(4)));
+        assert!(events.is_sorted_by_key(|happened| happened.at));
+        assert_eq!(log.take(Duration::ZERO), Events::default());
+    }
+
+    #[test]
+    fn who_waits_hears_of_the_next() {
+        let log = EventLog::default();
+        let adds = log.clone();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            adds.add(gone(1));
+        });
+        assert_eq!(log.take(Duration::from_secs(60)).events.len(), 1);
+        thread.join().unwrap();
+    }
+}

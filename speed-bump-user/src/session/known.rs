@@ -1,0 +1,58 @@
+//! The functions that a session has come to know, each once, whatever processes it appears in.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::probe::plan::SelectedFunction;
+
+/// The number of a function in its session, from 0; it never means another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionId(pub u32);
+
+/// Functions by number, and numbers by function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownFunctions {
+    functions: Vec<Arc<SelectedFunction>>,
+    ids: HashMap<Arc<SelectedFunction>, FunctionId>,
+}
+
+impl KnownFunctions {
+    /// The number of a function, which is known from here on.
+    pub(super) fn enter(&mut self, function: SelectedFunction) -> FunctionId {
+        if let Some(id) = self.id(&function) {
+            return id;
+        }
+        let id = FunctionId(u32::try_from(self.functions.len()).unwrap_or(u32::MAX));
+        let function = Arc::new(function);
+        self.functions.push(Arc::clone(&function));
+        self.ids.insert(function, id);
+        id
+    }
+
+    /// The number of a function, if it is known.
+    pub fn id(&self, function: &SelectedFunction) -> Option<FunctionId> {
+        self.ids.get(function).copied()
+    }
+
+    /// The function with this number.
+    pub fn get(&self, id: FunctionId) -> Option<&SelectedFunction> {
+        self.functions.get(id.0 as usize).map(|function| &**function)
+    }
+
+    /// All of them, by number.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (FunctionId, &SelectedFunction)> {
+        self.functions.iter().enumerate().map(|(id, function)| {
+            // There are no more than fit: `enter` gave them their numbers.
+            (FunctionId(u32::try_from(id).unwrap_or(u32::MAX)), &**function)
+        })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+}
