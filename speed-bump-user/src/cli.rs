@@ -2,6 +2,7 @@
 //!
 //! Results that a program may want go to standard output, everything else to standard error.
 
+mod agent;
 pub mod args;
 pub mod attach;
 pub mod calibrate;
@@ -36,6 +37,7 @@ pub fn main() -> ExitCode {
         None => attach::run(&cli.attach),
         Some(Command::List(arguments)) => list::run(arguments),
         Some(Command::Run(arguments)) => run::run(arguments, cli.verbose > 0),
+        Some(Command::Agent) => agent::run(),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),
         Some(Command::Calibrate(arguments)) => calibrate::run(arguments),
         Some(Command::Completions(arguments)) => generate::completions(arguments),

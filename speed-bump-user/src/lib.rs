@@ -5,6 +5,7 @@
 //! process runs, [`probe`] chooses sites and attaches, [`engine`] delays, [`stats`] counts. No step calls
 //! back. [`prepare`] goes this way up to the attach, and [`session`] the rest of it.
 
+pub mod agent;
 pub mod bounds;
 pub mod calibrate;
 mod causes;
@@ -13,6 +14,7 @@ pub mod cli;
 pub mod doctor;
 pub mod elf;
 pub mod engine;
+pub mod failure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod inject;

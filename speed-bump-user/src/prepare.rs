@@ -193,6 +193,9 @@ fn resolver(
     request: &Request,
     is_elf: &dyn Fn(&str) -> bool,
 ) -> Result<(Resolver, PolicyTable, Vec<Notice>), PrepareError> {
+    if request.engine.is_kmod() {
+        return Err(PrepareError::Kmod);
+    }
     let targets = Arc::new(read_targets(request, is_elf)?);
     let kernel = check_privileges()?;
     let mut calibration = Calibration::measure(&kernel)?;

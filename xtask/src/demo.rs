@@ -7,12 +7,19 @@ mod load;
 mod python;
 mod stop;
 
-use std::{fs, os::unix::process::CommandExt as _, path::PathBuf, process::ExitCode, thread, time::Duration};
+use std::{
+    fs,
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Command, ExitCode},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use serde_json::Value;
-use speed_bump_testing::{Service, places, session::Attached};
+use serde_json::{Value, json};
+use speed_bump_testing::{Agent, Service, places};
 
 use crate::{release, root};
 use load::{Load, Throughput};
@@ -23,9 +30,12 @@ use stop::Stop;
 const HOT: Function = Function { name: "score_candidate", calls: 8 };
 /// The cold one that does (`SECTIONS` in service.py).
 const COLD: Function = Function { name: "render_section", calls: 5 };
+/// The targets, in this order.
+const FUNCTIONS: [Function; 2] = [HOT, COLD];
 /// What each call of either gets slower by.
 const DELAY: &str = "1ms";
 const DELAY_MS: f64 = 1.0;
+const DELAY_NS: u64 = 1_000_000;
 /// The service's device. It outlasts all calls of the hot function with their delays: 8 × (0.2 + 1) ms.
 const DEVICE_MS: f64 = 20.0;
 
@@ -115,23 +125,25 @@ impl Stage {
         let before = self.load.measure(span, stop)?;
         row("the service as it is", &before, None);
 
-        let both = [HOT.target(), COLD.target()];
-        let (base, _) = self.attached(&[&both[0], &both[1]], "0", span, stop)?;
+        // One session, in which delays change.
+        let mut session = self.attach()?;
+        let base = self.load.measure(span, stop)?;
         row("attached to both, delaying nothing", &base, None);
 
-        let (hot, hot_delivered) = self.attached(&[&both[0]], DELAY, span, stop)?;
+        let (hot, hot_delivered) = self.slowed(&mut session, HOT, span, stop)?;
         row(&format!("{}() + {DELAY}", HOT.name), &hot, Some(base.per_second()));
 
-        let (cold, cold_delivered) = self.attached(&[&both[1]], DELAY, span, stop)?;
+        let (cold, cold_delivered) = self.slowed(&mut session, COLD, span, stop)?;
         let predicted = 1000.0 / (1000.0 / base.per_second() + COLD.added_ms());
         row(&format!("{}() + {DELAY}", COLD.name), &cold, Some(predicted));
+        session.ask(&json!({"do": "stop"}))?;
 
         let after = self.load.measure(span, stop)?;
         row("detached", &after, Some(before.per_second()));
 
         println!("\nThe requests waited for");
-        verdict(HOT, &base, &hot, &hot_delivered);
-        verdict(COLD, &base, &cold, &cold_delivered);
+        verdict(HOT, &base, &hot, hot_delivered);
+        verdict(COLD, &base, &cold, cold_delivered);
         println!(
             "Making {}() faster would gain nothing: it hides behind the device. Every\n\
              microsecond saved in {}() is saved {} times in each request.\n\n\
@@ -145,22 +157,50 @@ impl Stage {
         Ok(())
     }
 
-    /// Attaches, measures, detaches; also the tool's own report.
-    fn attached(
+    /// Attaches to both functions, and delays nothing.
+    fn attach(&self) -> Result<Agent> {
+        let mut session = Agent::start_as(Command::new(&self.tool).process_group(0))?;
+        let targets = FUNCTIONS.map(Function::target);
+        let pids = [self.service.pid()];
+        session.ask(&json!({"do": "prepare", "pids": pids, "targets": targets, "strict": true}))?;
+        session.ask(&json!({"do": "start"}))?;
+        Ok(session)
+    }
+
+    /// Measures with calls of this function alone delayed; also what was delayed meanwhile.
+    fn slowed(
         &self,
-        targets: &[&str],
-        delay: &str,
+        session: &mut Agent,
+        function: Function,
         span: Duration,
         stop: &Stop,
-    ) -> Result<(Throughput, Value)> {
-        let targets = targets.join("\n") + "\n";
-        let flags = ["--strict", "--delay", delay];
-        let attached = Attached::start_tool(&self.tool, self.service.pid(), &targets, &flags, |command| {
-            command.process_group(0);
-        })?;
+    ) -> Result<(Throughput, Delivered)> {
+        let dose = |(target, of): (usize, Function)| {
+            let delay_ns = if of.name == function.name { DELAY_NS } else { 0 };
+            json!({"target": target, "delay_ns": delay_ns})
+        };
+        let doses: Vec<Value> = FUNCTIONS.into_iter().enumerate().map(dose).collect();
+        let before = delivered(session, function)?;
+        session.ask(&json!({"do": "set", "doses": doses}))?;
         let throughput = self.load.measure(span, stop)?;
-        Ok((throughput, attached.stop()?.report))
+        let after = delivered(session, function)?;
+        Ok((throughput, Delivered { calls: after.calls - before.calls, ms: after.ms - before.ms }))
     }
+}
+
+/// Delays of a function, as the tool counted them.
+#[derive(Clone, Copy)]
+struct Delivered {
+    calls: f64,
+    ms: f64,
+}
+
+fn delivered(session: &mut Agent, function: Function) -> Result<Delivered> {
+    let snapshot = session.ask(&json!({"do": "snapshot"}))?;
+    let functions = snapshot["functions"].as_array().context("a snapshot without functions")?;
+    let found = functions.iter().find(|seen| seen["name"] == function.name);
+    let number = |key: &str| found.and_then(|found| found[key].as_f64()).unwrap_or(0.0);
+    Ok(Delivered { calls: number("delayed"), ms: number("delivered_ns") / 1e6 })
 }
 
 /// Says that others keep this machine busy: during the demo itself not even one processor is.
@@ -182,14 +222,13 @@ fn row(what: &str, throughput: &Throughput, predicted: Option<f64>) {
 }
 
 /// How much of what was added to a request's calls the request got slower by.
-fn verdict(function: Function, base: &Throughput, delayed: &Throughput, report: &Value) {
+fn verdict(function: Function, base: &Throughput, delayed: &Throughput, delivered: Delivered) {
     let slower_ms = delayed.milliseconds_each() - base.milliseconds_each();
-    let number = |key: &str| report["targets"][0][key].as_f64().unwrap_or(0.0);
-    let calls = number("delayed");
     println!(
-        "  {:>4.0} % of the time added in {}() ({calls} calls, {:.3} ms each)",
+        "  {:>4.0} % of the time added in {}() ({} calls, {:.3} ms each)",
         100.0 * slower_ms / function.added_ms(),
         function.name,
-        number("delivered_ns") / 1e6 / calls.max(1.0)
+        delivered.calls,
+        delivered.ms / delivered.calls.max(1.0)
     );
 }

@@ -108,6 +108,9 @@ pub enum Command {
     /// Start a command and cover it from its first instruction, with the processes that it starts
     #[command(after_long_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Be driven by another program: requests and answers in JSON, a line each, over standard input and output
+    /// (schema speed-bump/agent/1)
+    Agent,
     /// Check kernel, privileges and, with --pid, what would work in that process
     Doctor(DoctorArgs),
     /// Measure what a probe costs on this machine, for each kind of instruction

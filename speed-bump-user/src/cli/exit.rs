@@ -6,13 +6,8 @@ use anyhow::anyhow;
 
 use super::{terminal::Lines, words::selects_nothing};
 use crate::{
-    calibrate::CalibrateError,
-    engine::kmod::KmodError,
-    prepare::PrepareError,
-    probe::attach::AttachError,
-    process::{ProcessError, RefusalKind},
-    session::SessionError,
-    targets::TargetsError,
+    calibrate::CalibrateError, engine::kmod::KmodError, failure::FailureKind, prepare::PrepareError,
+    process::ProcessError, session::SessionError, targets::TargetsError,
 };
 
 /// A code of the table in `--help`.
@@ -63,12 +58,13 @@ impl Failure {
 
 impl From<PrepareError> for Failure {
     fn from(error: PrepareError) -> Self {
+        let code = error.kind().into();
         match error {
             PrepareError::Targets(TargetsError::Lines(errors)) => {
-                Self::new(USAGE, Lines::from_iter(errors.lines()))
+                Self::new(code, Lines::from_iter(errors.lines()))
             }
             PrepareError::SignalWithoutHelper => Self::new(
-                USAGE,
+                code,
                 anyhow!(
                     "--engine signal needs the helper in the process: leave out --no-inject, or use --engine bpf"
                 ),
@@ -76,19 +72,14 @@ impl From<PrepareError> for Failure {
             PrepareError::NothingSelected(nothing) => {
                 let mut all = Lines::default();
                 all.extend(nothing.iter().map(selects_nothing));
-                Self::new(NOTHING_MATCHED, all)
+                Self::new(code, all)
             }
             PrepareError::NoPython { ref remarks, .. } => {
                 let mut lines = Lines::from(error.to_string());
                 remarks.iter().for_each(|remark| lines.push(format!("  {remark}")));
-                Self::new(SYSTEM, lines)
+                Self::new(code, lines)
             }
-            PrepareError::Process(error) => error.into(),
-            PrepareError::Targets(_) => Self::new(USAGE, error),
-            PrepareError::Privilege(_)
-            | PrepareError::Kernel(_)
-            | PrepareError::Calibrate(_)
-            | PrepareError::NoSignals(_) => Self::new(SYSTEM, error),
+            error => Self::new(code, error),
         }
     }
 }
@@ -123,24 +114,7 @@ impl From<CalibrateError> for Failure {
 
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
-        let code = match &error {
-            SessionError::Attach(AttachError::ProcessGone { .. }) => TARGET_GONE,
-            SessionError::Process(error) => code_of(error),
-            SessionError::Full { .. } | SessionError::NamesFull | SessionError::Dose(_) => USAGE,
-            SessionError::NothingSelected(_) => NOTHING_MATCHED,
-            SessionError::Engine(_)
-            | SessionError::Attach(_)
-            | SessionError::Map(_)
-            | SessionError::OutOfReach { .. }
-            | SessionError::NotInPlace(_)
-            | SessionError::Python(_)
-            | SessionError::Signal(_)
-            | SessionError::OldKernel { .. }
-            | SessionError::Unfit { .. }
-            | SessionError::Lost
-            | SessionError::Stopped
-            | SessionError::Thread(_) => SYSTEM,
-        };
+        let code = error.kind().into();
         match error {
             SessionError::NothingSelected(lines) => Self::new(code, Lines::from_iter(lines)),
             error => Self::new(code, error),
@@ -150,14 +124,17 @@ impl From<SessionError> for Failure {
 
 impl From<ProcessError> for Failure {
     fn from(error: ProcessError) -> Self {
-        Self::new(code_of(&error), error)
+        Self::new(FailureKind::of(&error).into(), error)
     }
 }
 
-fn code_of(error: &ProcessError) -> Code {
-    match error.kind() {
-        RefusalKind::Gone => TARGET_GONE,
-        RefusalKind::Unfit => USAGE,
-        RefusalKind::Privilege | RefusalKind::System => SYSTEM,
+impl From<FailureKind> for Code {
+    fn from(kind: FailureKind) -> Self {
+        match kind {
+            FailureKind::Usage => USAGE,
+            FailureKind::NothingSelected => NOTHING_MATCHED,
+            FailureKind::System => SYSTEM,
+            FailureKind::Gone => TARGET_GONE,
+        }
     }
 }

@@ -23,6 +23,14 @@ impl StopSignals {
     /// # Errors
     /// The handlers could not be installed, or the thread not started.
     pub(super) fn ask(stop: Stop) -> io::Result<Self> {
+        Self::on_each(move || stop.ask())
+    }
+
+    /// Has them do this, each time that one comes.
+    ///
+    /// # Errors
+    /// As [`StopSignals::ask`].
+    pub(super) fn on_each(act: impl Fn() + Send + 'static) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let (mut interrupt, mut terminate, mut hangup) = {
             let _entered = runtime.enter();
@@ -43,7 +51,7 @@ impl StopSignals {
                         _ = hangup.recv() => "SIGHUP",
                     };
                     let _ = heard.set(name);
-                    stop.ask();
+                    act();
                 }
             })
         };

@@ -3,6 +3,7 @@
 use super::notice::SelectsNothing;
 use crate::{
     calibrate::CalibrateError,
+    failure::FailureKind,
     kernel::{KernelError, PrivilegeError},
     process::ProcessError,
     targets::TargetsError,
@@ -47,4 +48,23 @@ pub enum PrepareError {
         /// What else there is to say of it.
         remarks: Vec<String>,
     },
+    /// The kernel module is asked for, which has sessions of its own.
+    #[error("the engine `kmod` is for the command without a subcommand, and for `list`, alone")]
+    Kmod,
+}
+
+impl PrepareError {
+    /// Who can do something about it.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Targets(_) | Self::SignalWithoutHelper | Self::Kmod => FailureKind::Usage,
+            Self::Process(error) => FailureKind::of(error),
+            Self::NothingSelected(_) => FailureKind::NothingSelected,
+            Self::Privilege(_)
+            | Self::Kernel(_)
+            | Self::Calibrate(_)
+            | Self::NoSignals(_)
+            | Self::NoPython { .. } => FailureKind::System,
+        }
+    }
 }

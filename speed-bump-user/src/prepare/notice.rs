@@ -1,12 +1,15 @@
 //! What there is to say before anything is attached.
 
+use serde::Serialize;
+
 use crate::{
     targets::NoTarget,
     units::{Nanos, Pid},
 };
 
 /// Something that whoever asked should know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "notice", rename_all = "kebab-case")]
 pub enum Notice {
     /// There are no targets, which was accepted.
     NoTarget(NoTarget),
@@ -52,7 +55,7 @@ pub enum Notice {
 }
 
 /// A target that selects nothing, and why in each process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SelectsNothing {
     /// The target's line.
     pub line: usize,
@@ -63,7 +66,8 @@ pub struct SelectsNothing {
 }
 
 /// Why a target selects nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// What resolving found out.
     Found(String),

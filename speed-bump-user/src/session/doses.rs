@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use serde::Serialize;
 use speed_bump_abi::FunctionEntry;
 
 use super::{
@@ -28,9 +29,10 @@ use crate::{
 };
 
 /// Doses are in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Applied {
     /// Every call that begins at this time (`CLOCK_MONOTONIC`) or later has them.
+    #[serde(rename = "at_ns")]
     pub at: Nanos,
 }
 

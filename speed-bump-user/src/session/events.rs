@@ -7,6 +7,8 @@ use std::{
 };
 
 use super::run::Ended;
+use serde::Serialize;
+
 use crate::{
     engine::bpf::switch::now,
     units::{Nanos, Pid},
@@ -16,7 +18,8 @@ use crate::{
 const KEPT: usize = 4_096;
 
 /// Something that happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     /// A process is covered: its calls are counted from now on.
     Covered {
@@ -46,11 +49,13 @@ pub enum Event {
 }
 
 /// An event, and when it was noticed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Happened {
     /// `CLOCK_MONOTONIC`.
+    #[serde(rename = "at_ns")]
     pub at: Nanos,
     /// What.
+    #[serde(flatten)]
     pub event: Event,
 }
 

@@ -16,6 +16,7 @@ use super::{
     Session, SessionError, Settings,
     doses::{Applied, Doses},
     events::{Event, EventLog, Events},
+    known::KnownFunctions,
     run::{Ended, Request, run_with},
     snapshot::Snapshot,
     stop::Stop,
@@ -34,7 +35,7 @@ pub struct Handle {
     events: EventLog,
     stop: Stop,
     requests: mpsc::UnboundedSender<Request>,
-    outcome: Receiver<Outcome>,
+    outcome: Mutex<Receiver<Outcome>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,9 +85,14 @@ impl Session {
         let thread = thread::Builder::new().name("session".to_owned()).spawn(work);
         let thread = thread.map_err(SessionError::Thread)?;
         match start.recv() {
-            Ok(Ok((doses, events))) => {
-                Ok(Handle { doses, events, stop, requests, outcome, thread: Some(thread) })
-            }
+            Ok(Ok((doses, events))) => Ok(Handle {
+                doses,
+                events,
+                stop,
+                requests,
+                outcome: Mutex::new(outcome),
+                thread: Some(thread),
+            }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(SessionError::Lost),
         }
@@ -114,6 +120,11 @@ impl Handle {
         self.doses().snapshot()
     }
 
+    /// The functions that are known now.
+    pub fn known(&self) -> Arc<KnownFunctions> {
+        Arc::clone(self.doses().functions.known())
+    }
+
     /// What happened since this was asked last; where that is nothing, waits so long for something.
     pub fn events(&self, patience: Duration) -> Events {
         self.events.take(patience)
@@ -136,7 +147,7 @@ impl Handle {
     /// # Errors
     /// [`SessionError::Lost`], also when the outcome was taken before.
     pub fn wait_for(&self, patience: Duration) -> Result<Option<Outcome>, SessionError> {
-        match self.outcome.recv_timeout(patience) {
+        match self.outcome().recv_timeout(patience) {
             Ok(outcome) => Ok(Some(outcome)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(SessionError::Lost),
@@ -148,7 +159,11 @@ impl Handle {
     /// # Errors
     /// As [`Handle::wait_for`].
     pub fn wait(&self) -> Result<Outcome, SessionError> {
-        self.outcome.recv().map_err(|_| SessionError::Lost)
+        self.outcome().recv().map_err(|_| SessionError::Lost)
+    }
+
+    fn outcome(&self) -> MutexGuard<'_, Receiver<Outcome>> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn doses(&self) -> MutexGuard<'_, Doses> {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use aya::maps::{MapData, RingBuf};
+use serde::Serialize;
 use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
 use tokio::{
     io::unix::AsyncFd,
@@ -34,7 +35,8 @@ use crate::{
 const FOLLOW_EVERY: Duration = Duration::from_millis(10);
 
 /// Why a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Ended {
     /// The window of `--duration` closed.
     Elapsed,

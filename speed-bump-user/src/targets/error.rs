@@ -55,7 +55,7 @@ pub enum TargetsError {
 }
 
 /// A targets file that selects nothing, because no line of it is a target.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize)]
 pub struct NoTarget {
     /// The file as it was named.
     pub file: String,

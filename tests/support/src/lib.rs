@@ -4,6 +4,7 @@
 //! Nothing here is part of the product, and nothing here judges a result, but for the one rule of how exact a
 //! delay has to be ([`exact`]).
 
+pub mod agent;
 pub mod exact;
 pub mod fixture;
 pub mod lines;
@@ -18,6 +19,7 @@ pub mod text;
 pub mod tool;
 pub mod wait;
 
+pub use agent::Agent;
 pub use fixture::Fixture;
 pub use lines::Lines;
 pub use pythons::{PythonBuild, pythons};

@@ -102,6 +102,15 @@ pub(super) const PROGRAMS: [Program; 18] = [
         engine: Engine::Bpf,
     },
     Program {
+        name: "agent",
+        tests: &[
+            "doses_are_set_and_calls_counted",
+            "what_becomes_of_processes_is_told",
+            "the_end_of_the_input_and_signals_detach",
+        ],
+        engine: Engine::Bpf,
+    },
+    Program {
         name: "session_children",
         tests: &["children_are_covered_however_they_start"],
         engine: Engine::Bpf,

@@ -1,0 +1,173 @@
+//! Answers, as lines of JSON.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::error::AgentError;
+use crate::{
+    prepare::{Prepared, notice::Notice},
+    session::{
+        events::{Events, Happened},
+        handle::Outcome,
+        run::Ended,
+        snapshot::Snapshot,
+    },
+    stats::report::SessionReport,
+    targets::TargetKind,
+    units::{Nanos, Pid},
+};
+
+/// What was prepared.
+#[derive(Debug, Serialize)]
+pub(super) struct Plans<'a> {
+    processes: Vec<ProcessPlan>,
+    targets: Vec<TargetPlan<'a>>,
+    notices: &'a [Notice],
+}
+
+#[derive(Debug, Serialize)]
+struct ProcessPlan {
+    pid: Pid,
+    /// Known now; with Python more may become known.
+    functions: usize,
+    sites: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct TargetPlan<'a> {
+    /// Its number, for `set`.
+    target: u32,
+    id: &'a str,
+    line: usize,
+    kind: TargetKind,
+    pattern: &'a str,
+    delay_ns: Nanos,
+    frequency: u64,
+}
+
+impl<'a> Plans<'a> {
+    pub(super) fn of(prepared: &'a Prepared) -> Self {
+        let process = |(process, plan): &(crate::process::Process, crate::probe::plan::Plan)| ProcessPlan {
+            pid: process.pid(),
+            functions: plan.functions.len(),
+            sites: plan.sites.len(),
+        };
+        let target = |(index, target): (crate::targets::TargetIndex, &'a crate::targets::Target)| {
+            let dose = prepared.settings.policies.dose(index);
+            TargetPlan {
+                target: index.0,
+                id: &target.id,
+                line: target.line,
+                kind: target.kind,
+                pattern: &target.pattern,
+                delay_ns: dose.delay,
+                frequency: dose.frequency,
+            }
+        };
+        Self {
+            processes: prepared.processes.iter().map(process).collect(),
+            targets: prepared.resolver.targets().iter().map(target).collect(),
+            notices: &prepared.notices,
+        }
+    }
+}
+
+/// Everything is attached.
+#[derive(Debug, Serialize)]
+pub(super) struct Attached {
+    pub(super) started: bool,
+}
+
+/// What was counted.
+#[derive(Debug, Serialize)]
+pub(super) struct Seen<'a> {
+    at_ns: Nanos,
+    functions: Vec<FunctionSeen<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct FunctionSeen<'a> {
+    /// Its number in the session, for `set`.
+    function: u32,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    names: Option<Names<'a>>,
+    calls: u64,
+    delayed: u64,
+    missed: u64,
+    requested_ns: u64,
+    delivered_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Names<'a> {
+    target: u32,
+    name: &'a str,
+    file: std::borrow::Cow<'a, str>,
+    line: Option<u32>,
+}
+
+impl<'a> Seen<'a> {
+    /// With the functions' names, or with their numbers alone.
+    pub(super) fn of(snapshot: &'a Snapshot, names: bool) -> Self {
+        let functions = snapshot.known.iter().map(|(id, function)| {
+            let stats = snapshot.of_id(id);
+            let names = names.then(|| Names {
+                target: function.target.0,
+                name: &function.name,
+                file: function.file.to_string_lossy(),
+                line: function.line,
+            });
+            FunctionSeen {
+                function: id.0,
+                names,
+                calls: stats.calls,
+                delayed: stats.delayed,
+                missed: stats.missed,
+                requested_ns: stats.requested_ns,
+                delivered_ns: stats.delivered_ns,
+            }
+        });
+        Self { at_ns: snapshot.at, functions: functions.collect() }
+    }
+}
+
+/// What happened.
+#[derive(Debug, Serialize)]
+pub(super) struct Taken {
+    events: Vec<Happened>,
+    lost: u64,
+}
+
+impl Taken {
+    pub(super) fn of(events: Events) -> Self {
+        let Events { events, lost } = events;
+        Self { events, lost }
+    }
+}
+
+/// How a session ended.
+#[derive(Debug, Serialize)]
+pub(super) struct Stopped {
+    ended: Ended,
+    report: SessionReport,
+}
+
+impl Stopped {
+    pub(super) fn of(outcome: Outcome) -> Result<Self, AgentError> {
+        Ok(Self { ended: outcome.ended?, report: outcome.report })
+    }
+}
+
+/// An answer without its envelope.
+pub(super) fn value(answer: &impl Serialize) -> Result<Value, AgentError> {
+    serde_json::to_value(answer).map_err(|error| AgentError::request(format!("cannot answer: {error}")))
+}
+
+/// The whole line.
+pub(super) fn line(id: &Value, answer: Result<Value, AgentError>) -> String {
+    let answer = match answer {
+        Ok(answer) => json!({ "id": id, "ok": answer }),
+        Err(error) => json!({ "id": id, "error": error }),
+    };
+    answer.to_string()
+}

@@ -1,0 +1,41 @@
+//! Ending an agent from outside: by a signal, or by whoever serves it.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::session::stop::Stop;
+
+/// Asks an agent to end, from any thread. Clones ask the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Quit(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    is_asked: AtomicBool,
+    session: Mutex<Stop>,
+}
+
+impl Quit {
+    /// From here on nothing is delayed, and the agent answers no more.
+    pub fn ask(&self) {
+        self.0.is_asked.store(true, Ordering::SeqCst);
+        self.0.session.lock().unwrap_or_else(PoisonError::into_inner).ask();
+    }
+
+    /// Whether it was asked.
+    pub fn is_asked(&self) -> bool {
+        self.0.is_asked.load(Ordering::SeqCst)
+    }
+
+    /// What stops the next session; asked already if the agent is to end.
+    pub(super) fn next_stop(&self) -> Stop {
+        let stop = Stop::default();
+        *self.0.session.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
+        if self.is_asked() {
+            stop.ask();
+        }
+        stop
+    }
+}

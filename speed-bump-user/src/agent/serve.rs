@@ -1,0 +1,115 @@
+//! Lines in, lines out.
+
+use std::{
+    io::{self, BufRead, Read as _, Write},
+    sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel},
+    thread,
+    time::Duration,
+};
+
+use serde_json::json;
+
+use super::{Agent, SCHEMA, quit::Quit};
+
+/// Bytes of a request: a dose for each of 16,384 functions, and more.
+const LONGEST: u64 = 16 << 20;
+/// How often it is looked whether to go on.
+const LOOKS: Duration = Duration::from_millis(50);
+
+/// Serves until the input ends, nobody reads the answers, or `quit` is asked. Everything is detached then.
+///
+/// # Errors
+/// The input cannot be read, or there is no thread to read it.
+pub fn serve(
+    input: impl BufRead + Send + 'static,
+    mut output: impl Write,
+    quit: &Quit,
+) -> Result<(), io::Error> {
+    let (lines, asked) = sync_channel(1);
+    // It ends with its input, or with the program: a read can wait for ever.
+    thread::Builder::new().name("requests".to_owned()).spawn(move || read(input, &lines))?;
+    let mut agent = Agent::new(quit.clone());
+    let first = json!({ "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION") });
+    let mut say = move |line: &str| writeln!(output, "{line}").and_then(|()| output.flush()).is_ok();
+    let mut is_heard = say(&first.to_string());
+    while is_heard && !quit.is_asked() {
+        match asked.recv_timeout(LOOKS) {
+            Ok(line) => is_heard = say(&agent.answer(&line?)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    Ok(())
+}
+
+fn read(mut input: impl BufRead, lines: &SyncSender<io::Result<Vec<u8>>>) {
+    loop {
+        let mut line = Vec::new();
+        let line = match input.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
+            Ok(0) => return,
+            Ok(_) if line.last() != Some(&b'\n') && line.len() as u64 == LONGEST => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("a request of more than {LONGEST} bytes"),
+            )),
+            Ok(_) if line.trim_ascii().is_empty() => continue,
+            Ok(_) => Ok(line),
+            Err(error) => Err(error),
+        };
+        let is_over = line.is_err();
+        if lines.send(line).is_err() || is_over {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::io::Cursor;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    fn answers(input: &str) -> Vec<Value> {
+        let mut output = Vec::new();
+        serve(Cursor::new(input.to_owned()), &mut output, &Quit::default()).unwrap();
+        let lines = String::from_utf8(output).unwrap();
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_request_has_an_answer_and_errors_are_answers() {
+        let said = answers(
+            "{\"id\":1,\"do\":\"snapshot\"}\n\nnonsense\n{\"id\":[2],\"do\":\"start\"}\n{\"id\":3,\"do\":\"stop\"}",
+        );
+        assert_eq!(said[0]["schema"], SCHEMA);
+        let kinds: Vec<_> = said[1..].iter().map(|line| (&line["id"], &line["error"]["kind"])).collect();
+        let expected =
+            [(json!(1), "state"), (json!(null), "request"), (json!([2]), "state"), (json!(3), "state")];
+        assert_eq!(kinds.len(), 4, "{said:?}");
+        for ((id, kind), expected) in kinds.into_iter().zip(expected) {
+            assert_eq!((id, kind), (&expected.0, &json!(expected.1)));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_prepared_is_an_answer_of_its_kind() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let line = format!(r#"{{"id":1,"do":"prepare","pids":[{}],"targets":["native:*:f"]}}"#, child.id());
+        let said = answers(&line);
+        assert_eq!(said[1]["error"]["kind"], "gone", "{said:?}");
+    }
+
+    #[test]
+    fn it_ends_when_it_is_told_to() {
+        let (reader, _writer) = io::pipe().unwrap();
+        let quit = Quit::default();
+        let asks = quit.clone();
+        let thread = thread::spawn(move || asks.ask());
+        serve(io::BufReader::new(reader), io::sink(), &quit).unwrap();
+        thread.join().unwrap();
+    }
+}

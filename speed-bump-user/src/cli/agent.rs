@@ -1,0 +1,27 @@
+//! `agent`: standard input and output for [the agent](crate::agent).
+
+use std::{
+    io::{BufReader, stdin, stdout},
+    process::ExitCode,
+};
+
+use anyhow::Context as _;
+
+use super::{
+    exit::{Failure, SYSTEM},
+    signals::StopSignals,
+};
+use crate::agent::{quit::Quit, serve};
+
+/// Serves until the input ends or a signal comes.
+pub(super) fn run() -> Result<ExitCode, Failure> {
+    let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
+    let quit = Quit::default();
+    let asks = quit.clone();
+    StopSignals::on_each(move || asks.ask()).context("cannot listen for signals").map_err(system)?;
+    // Answers are lines; whole ones are written.
+    serve(BufReader::new(stdin()), stdout().lock(), &quit)
+        .context("cannot serve requests")
+        .map_err(system)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,30 @@
+//! What kind of failure an error is, for programs: exit codes and answers follow from it.
+
+use serde::Serialize;
+
+use crate::process::{ProcessError, RefusalKind};
+
+/// What kind it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// What was asked for cannot be: wrong targets, or a process that cannot be a target.
+    Usage,
+    /// A target selects nothing, which was not accepted.
+    NothingSelected,
+    /// A privilege is missing, or the kernel or the target's build lacks something.
+    System,
+    /// The process is gone.
+    Gone,
+}
+
+impl FailureKind {
+    /// That of a process's refusal.
+    pub fn of(error: &ProcessError) -> Self {
+        match error.kind() {
+            RefusalKind::Gone => Self::Gone,
+            RefusalKind::Unfit => Self::Usage,
+            RefusalKind::Privilege | RefusalKind::System => Self::System,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Why a session could not start or go on.
+
+use std::io;
+
+use aya::maps::MapError;
+
+use crate::{
+    causes::with_causes,
+    engine::bpf::EngineError,
+    failure::FailureKind,
+    policy::DoseError,
+    probe::{attach::AttachError, in_place::NotInPlace},
+    process::ProcessError,
+};
+
+/// See above.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The engine could not be loaded.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A process could not be attached to.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// A process could not be looked at.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A map could not be written.
+    #[error("cannot set a BPF map: {}", with_causes(.0))]
+    Map(MapError),
+    /// Python functions cannot be covered.
+    #[error("{0}")]
+    Python(String),
+    /// The engine `signal` cannot be used.
+    #[error("{0}")]
+    Signal(String),
+    /// A target selects nothing, as nothing leads to a file that the process runs.
+    #[error("line {line}: `{target}`: {why}")]
+    OutOfReach {
+        /// The target's line.
+        line: usize,
+        /// The target.
+        target: String,
+        /// Which file, why, and the way out.
+        why: String,
+    },
+    /// Probes were attached, and their breakpoints are not in the process.
+    #[error(transparent)]
+    NotInPlace(#[from] NotInPlace),
+    /// The kernel is too old for what a line of the targets file, or a flag, asks for.
+    #[error("line {line}: {lack}")]
+    OldKernel {
+        /// The line.
+        line: usize,
+        /// Why, and the way out.
+        lack: String,
+    },
+    /// A dose that this kernel cannot have.
+    #[error("{lack}")]
+    Unfit {
+        /// Why, and the way out.
+        lack: String,
+    },
+    /// A dose cannot be set.
+    #[error(transparent)]
+    Dose(#[from] DoseError),
+    /// Under `strict`: a Python target selects nothing among what is loaded.
+    #[error("{}", .0.join("; "))]
+    NothingSelected(Vec<String>),
+    /// It was asked to stop before everything was attached.
+    #[error("stopped before anything was attached")]
+    Stopped,
+    /// The operating system lacks something.
+    #[error("cannot start a thread that renews doses: {0}; raise `ulimit -u`")]
+    Thread(io::Error),
+    /// The names of functions take more than there is room for.
+    #[error("no room for more names of functions; select fewer with the targets file")]
+    NamesFull,
+    /// The thread of the session is gone, by a fault of ours.
+    #[error("the session has ended by a fault in the tool; everything is detached. Please report it")]
+    Lost,
+    /// More functions or sites than there is room for.
+    #[error("no room for more than {capacity} {things}; select fewer with the targets file")]
+    Full {
+        /// What there are too many of.
+        things: &'static str,
+        /// How many there is room for.
+        capacity: u32,
+    },
+}
+
+impl From<MapError> for SessionError {
+    fn from(error: MapError) -> Self {
+        Self::Map(error)
+    }
+}
+
+impl SessionError {
+    /// Who can do something about it.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Attach(AttachError::ProcessGone { .. }) => FailureKind::Gone,
+            Self::Process(error) => FailureKind::of(error),
+            Self::Full { .. } | Self::NamesFull | Self::Dose(_) => FailureKind::Usage,
+            Self::NothingSelected(_) => FailureKind::NothingSelected,
+            Self::Engine(_)
+            | Self::Attach(_)
+            | Self::Map(_)
+            | Self::OutOfReach { .. }
+            | Self::NotInPlace(_)
+            | Self::Python(_)
+            | Self::Signal(_)
+            | Self::OldKernel { .. }
+            | Self::Unfit { .. }
+            | Self::Lost
+            | Self::Stopped
+            | Self::Thread(_) => FailureKind::System,
+        }
+    }
+}
