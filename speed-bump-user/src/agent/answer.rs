@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::error::AgentError;
 use crate::{
     prepare::{Prepared, notice::Notice},
+    printable::printable_json,
     session::{
         events::{Events, Happened},
         handle::Outcome,
@@ -169,5 +170,6 @@ pub(super) fn line(id: &Value, answer: Result<Value, AgentError>) -> String {
         Ok(answer) => json!({ "id": id, "ok": answer }),
         Err(error) => json!({ "id": id, "error": error }),
     };
-    answer.to_string()
+    // Somebody may be typing requests at a terminal.
+    printable_json(&answer.to_string())
 }

@@ -1,7 +1,7 @@
 //! `agent`: standard input and output for [the agent](crate::agent).
 
 use std::{
-    io::{BufReader, stdin, stdout},
+    io::{BufReader, stdin},
     process::ExitCode,
 };
 
@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use super::{
     exit::{Failure, SYSTEM},
     signals::StopSignals,
+    terminal::for_programs,
 };
 use crate::agent::{quit::Quit, serve};
 
@@ -19,9 +20,6 @@ pub(super) fn run() -> Result<ExitCode, Failure> {
     let quit = Quit::default();
     let asks = quit.clone();
     StopSignals::on_each(move || asks.ask()).context("cannot listen for signals").map_err(system)?;
-    // Answers are lines; whole ones are written.
-    serve(BufReader::new(stdin()), stdout().lock(), &quit)
-        .context("cannot serve requests")
-        .map_err(system)?;
+    serve(BufReader::new(stdin()), for_programs(), &quit).context("cannot serve requests").map_err(system)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -24,6 +24,11 @@ pub fn print_as_is(text: &str) {
     let _ = writeln!(io::stdout().lock(), "{text}");
 }
 
+/// Standard output for lines of JSON, which are printable as they are.
+pub fn for_programs() -> impl io::Write {
+    io::stdout().lock()
+}
+
 /// Writes a line for people to standard error.
 pub fn tell(line: impl Display) {
     // In one piece: others write there, too.
