@@ -118,7 +118,7 @@ impl Agent {
         if running.is_over() {
             return Err(AgentError::state("the session is over: `stop` gives its report"));
         }
-        let known = running.handle.known();
+        let known = running.handle.controls().known();
         let mut changes: Vec<(Selection, Dose)> = Vec::with_capacity(doses.len());
         for ask in doses {
             let selection = match ask.of()? {
@@ -170,7 +170,7 @@ impl Running {
         let mut left = wait;
         loop {
             let look = left.min(LOOKS);
-            let events = self.handle.events(look);
+            let events = self.handle.controls().events(look);
             left -= look;
             if !events.events.is_empty() || left.is_zero() || quit.is_asked() {
                 return events;

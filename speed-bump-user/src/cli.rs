@@ -15,6 +15,7 @@ pub mod list;
 mod log;
 mod request;
 pub mod run;
+mod sessions;
 mod signals;
 pub mod terminal;
 mod words;
@@ -38,6 +39,8 @@ pub fn main() -> ExitCode {
         Some(Command::List(arguments)) => list::run(arguments),
         Some(Command::Run(arguments)) => run::run(arguments, cli.verbose > 0),
         Some(Command::Agent) => agent::run(),
+        Some(Command::Set(arguments)) => sessions::set(arguments),
+        Some(Command::Sessions(arguments)) => sessions::list(arguments),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),
         Some(Command::Calibrate(arguments)) => calibrate::run(arguments),
         Some(Command::Completions(arguments)) => generate::completions(arguments),

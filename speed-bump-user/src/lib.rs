@@ -11,6 +11,7 @@ pub mod calibrate;
 mod causes;
 #[cfg(feature = "cli")]
 pub mod cli;
+pub mod control;
 pub mod doctor;
 pub mod elf;
 pub mod engine;

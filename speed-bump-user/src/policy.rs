@@ -126,6 +126,11 @@ impl PolicyTable {
         self.doses.get(target.0 as usize).copied().unwrap_or(self.default)
     }
 
+    /// The dose of a function: its own, or that of its target.
+    pub fn of(&self, function: &SelectedFunction) -> Dose {
+        self.own.get(function).map_or_else(|| self.dose(function.target), |(_, dose)| *dose)
+    }
+
     /// The delay of a target.
     pub fn delay(&self, target: TargetIndex) -> Nanos {
         self.dose(target).delay

@@ -7,6 +7,7 @@
 //! [`doses`].
 
 mod command;
+pub mod controls;
 pub mod doses;
 mod error;
 pub mod events;
@@ -54,6 +55,7 @@ use crate::{
     targets::{TargetIndex, TargetKind},
     units::{Nanos, Pid},
 };
+use controls::Controls;
 use doses::Doses;
 pub use error::SessionError;
 use events::{Event, EventLog};
@@ -304,6 +306,15 @@ impl Session {
             ));
         }
         Ok(())
+    }
+
+    /// What may be asked and changed from any thread.
+    pub fn controls(&self) -> Controls {
+        Controls {
+            doses: Arc::clone(&self.doses),
+            events: self.events.clone(),
+            targets: Arc::clone(self.resolver.shared_targets()),
+        }
     }
 
     /// Nothing that takes long is done while this is held.

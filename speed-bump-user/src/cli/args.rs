@@ -72,6 +72,14 @@ Exit codes:
   127   the command was not found
   2, 4  as without `run`: the command was not started";
 
+const SET_EXAMPLES: &str = "\
+Examples:
+  # Another delay for a target of the only session
+  sudo speed-bump-ebpf set '*/app.py:handle' delay=20us
+
+  # For one of the functions that it has selected, in one of several sessions
+  sudo speed-bump-ebpf set --session 4711 '*/app.py:handle' delay=0";
+
 /// The whole command line.
 #[derive(Debug, Parser)]
 #[command(
@@ -111,6 +119,11 @@ pub enum Command {
     /// Be driven by another program: requests and answers in JSON, a line each, over standard input and output
     /// (schema speed-bump/agent/1)
     Agent,
+    /// Change delays in a session that runs, without attaching anew. What is selected stays as it is
+    #[command(after_long_help = SET_EXAMPLES)]
+    Set(SetArgs),
+    /// List the sessions that run
+    Sessions(SessionsArgs),
     /// Check kernel, privileges and, with --pid, what would work in that process
     Doctor(DoctorArgs),
     /// Measure what a probe costs on this machine, for each kind of instruction
@@ -264,6 +277,30 @@ pub struct ListArgs {
     pub all: bool,
 }
 
+/// Flags of `set`.
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// The session, by the process id of its tool (see `sessions`); not needed if only one runs
+    #[arg(long, value_name = "PID")]
+    pub session: Option<Pid>,
+
+    /// One of the session's targets, or a pattern that selects some of its functions
+    #[arg(value_name = "PATTERN")]
+    pub pattern: String,
+
+    /// `delay=TIME`, `frequency=N` or both
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = change)]
+    pub options: Vec<String>,
+}
+
+/// Flags of `sessions`.
+#[derive(Debug, Args)]
+pub struct SessionsArgs {
+    /// Print JSON instead of lines
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -297,6 +334,15 @@ fn delay(text: &str) -> Result<Nanos, String> {
         return Err(format!("{delay} is more than the longest delay, {}", Nanos::MAX_DELAY));
     }
     Ok(delay)
+}
+
+/// An option of `set`. Times have units, as everywhere on the command line.
+fn change(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some(("delay", time)) => delay(time).map(|_| text.to_owned()),
+        Some(("frequency", _)) => Ok(text.to_owned()),
+        _ => Err("expected delay=TIME or frequency=N".to_owned()),
+    }
 }
 
 /// A span of wall time.

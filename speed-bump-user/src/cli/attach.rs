@@ -19,15 +19,16 @@ use super::{
     words::{header, tell_notices},
 };
 use crate::{
+    control::server::Server,
     prepare::{Prepared, Purpose, Request},
     printable::printable_json,
-    session::{SessionError, handle::Outcome, run::Ended, stop::Stop},
+    session::{SessionError, controls::Controls, handle::Outcome, run::Ended, stop::Stop},
     stats::{
         json::{self, JsonOutput},
         report::SessionReport,
         table::{self, FUNCTIONS_SHOWN},
     },
-    units::Nanos,
+    units::{Nanos, Pid},
 };
 
 /// How often the live table is drawn: 2 Hz.
@@ -67,6 +68,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         }
         started => started?,
     };
+    let _control = listen(session.controls(), &arguments.processes.pids);
     if watched {
         tell_attached(began);
     }
@@ -95,6 +97,12 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         tell_end(ended, &signals, &report);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has the session be changed by `set`, as long as the result lives. It goes on without, too.
+pub(super) fn listen(controls: &Controls, pids: &[Pid]) -> Option<Server> {
+    let server = Server::start(controls.clone(), pids.to_vec());
+    server.inspect_err(|error| tracing::info!("`set` cannot reach this session: {error}")).ok()
 }
 
 /// Prints the report, but for warnings that were told before.

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 
 use super::{
     args::RunArgs,
-    attach::{tell_report, write_json},
+    attach::{listen, tell_report, write_json},
     environment::Environment,
     exit::{self, Failure, SYSTEM, USAGE},
     kmod, request,
@@ -59,6 +59,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     // From here on the command runs, and whatever goes wrong with us is no reason for it not to.
     let watched = pass_signals_on(signals, &launch).and_then(|()| {
         session.expect(launch.pid(), &mut news, launch.leash())?;
+        let _control = listen(&session.controls(), &[launch.pid()]);
         if verbose {
             tell(format_args!("attached; the command runs as process {}", launch.pid()));
         }

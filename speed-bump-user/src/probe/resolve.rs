@@ -113,6 +113,11 @@ impl Resolver {
         &self.targets
     }
 
+    /// The same for others to keep.
+    pub fn shared_targets(&self) -> &Arc<Targets> {
+        &self.targets
+    }
+
     /// What probes cost here.
     pub fn calibration(&self) -> &Calibration {
         &self.calibration

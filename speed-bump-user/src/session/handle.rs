@@ -3,7 +3,7 @@
 use std::{
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, sync_channel},
     },
     thread::{self, JoinHandle},
@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Session, SessionError, Settings,
-    doses::{Applied, Doses},
-    events::{Event, EventLog, Events},
-    known::KnownFunctions,
+    controls::Controls,
+    doses::Applied,
+    events::Event,
     run::{Ended, Request, run_with},
     snapshot::Snapshot,
     stop::Stop,
@@ -31,8 +31,7 @@ use crate::{
 /// A session in force. Dropping it stops the session and waits until everything is detached.
 #[derive(Debug)]
 pub struct Handle {
-    doses: Arc<Mutex<Doses>>,
-    events: EventLog,
+    controls: Controls,
     stop: Stop,
     requests: mpsc::UnboundedSender<Request>,
     outcome: Mutex<Receiver<Outcome>>,
@@ -72,8 +71,7 @@ impl Session {
                 Err(error) => return drop(started.send(Err(error))),
             };
             // Nobody to hear of it: nobody to go on for.
-            let shared = (Arc::clone(&session.doses), session.events.clone());
-            if started.send(Ok(shared)).is_err() {
+            if started.send(Ok(session.controls())).is_err() {
                 session.stop.ask();
             }
             let ended = runtime.block_on(run_with(&mut session, None, Some(asked)));
@@ -85,14 +83,9 @@ impl Session {
         let thread = thread::Builder::new().name("session".to_owned()).spawn(work);
         let thread = thread.map_err(SessionError::Thread)?;
         match start.recv() {
-            Ok(Ok((doses, events))) => Ok(Handle {
-                doses,
-                events,
-                stop,
-                requests,
-                outcome: Mutex::new(outcome),
-                thread: Some(thread),
-            }),
+            Ok(Ok(controls)) => {
+                Ok(Handle { controls, stop, requests, outcome: Mutex::new(outcome), thread: Some(thread) })
+            }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(SessionError::Lost),
         }
@@ -100,34 +93,25 @@ impl Session {
 }
 
 impl Handle {
-    /// Sets doses, which come into force together, whatever the session is doing. Of several for the same
-    /// functions the last counts.
-    ///
-    /// Where the helper is to spin other delays than before, those calls are not delayed for some
-    /// milliseconds, until no signal with the old meaning is on its way.
+    /// What may be asked and changed, for other threads too.
+    pub fn controls(&self) -> &Controls {
+        &self.controls
+    }
+
+    /// As [`Controls::set`].
     ///
     /// # Errors
-    /// A target or a delay that cannot be; nothing has changed then.
+    /// As there.
     pub fn set(&self, changes: &[(Selection, Dose)]) -> Result<Applied, SessionError> {
-        self.doses().set(changes)
+        self.controls.set(changes)
     }
 
-    /// What was counted so far.
+    /// As [`Controls::snapshot`].
     ///
     /// # Errors
-    /// The kernel does not give the counters.
+    /// As there.
     pub fn snapshot(&self) -> io::Result<Snapshot> {
-        self.doses().snapshot()
-    }
-
-    /// The functions that are known now.
-    pub fn known(&self) -> Arc<KnownFunctions> {
-        Arc::clone(self.doses().functions.known())
-    }
-
-    /// What happened since this was asked last; where that is nothing, waits so long for something.
-    pub fn events(&self, patience: Duration) -> Events {
-        self.events.take(patience)
+        self.controls.snapshot()
     }
 
     /// The report so far, as the session writes it at its end; `None` if it has ended.
@@ -164,10 +148,6 @@ impl Handle {
 
     fn outcome(&self) -> MutexGuard<'_, Receiver<Outcome>> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn doses(&self) -> MutexGuard<'_, Doses> {
-        self.doses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -17,7 +17,7 @@ pub struct KnownFunctions {
 
 impl KnownFunctions {
     /// The number of a function, which is known from here on.
-    pub(super) fn enter(&mut self, function: SelectedFunction) -> FunctionId {
+    pub(crate) fn enter(&mut self, function: SelectedFunction) -> FunctionId {
         if let Some(id) = self.id(&function) {
             return id;
         }

@@ -46,7 +46,7 @@ pub(super) struct Program {
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes
 /// seconds here. What tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 18] = [
+pub(super) const PROGRAMS: [Program; 20] = [
     Program {
         name: "native_functions",
         tests: &[
@@ -108,6 +108,11 @@ pub(super) const PROGRAMS: [Program; 18] = [
             "what_becomes_of_processes_is_told",
             "the_end_of_the_input_and_signals_detach",
         ],
+        engine: Engine::Bpf,
+    },
+    Program {
+        name: "session_control",
+        tests: &["doses_change_without_attaching_anew", "what_runs_is_listed_as_long_as_it_runs"],
         engine: Engine::Bpf,
     },
     Program {

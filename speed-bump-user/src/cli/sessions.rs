@@ -1,0 +1,75 @@
+//! `sessions` and `set`: what runs, and changing it.
+
+use std::process::ExitCode;
+
+use super::{
+    args::{SessionsArgs, SetArgs},
+    exit::{Failure, SYSTEM, USAGE},
+    terminal::{print, print_as_is, tell},
+    words::counted,
+};
+use crate::{
+    control::{
+        ControlError,
+        client::{self, sessions},
+    },
+    printable::printable_json,
+    units::Nanos,
+};
+
+/// Lists the sessions that run.
+pub(super) fn list(arguments: &SessionsArgs) -> Result<ExitCode, Failure> {
+    let sessions = sessions()?;
+    if arguments.json {
+        let list: Vec<_> = sessions
+            .iter()
+            .map(|(pid, about)| serde_json::json!({ "session": pid, "pids": about.pids, "targets": about.targets }))
+            .collect();
+        let text = serde_json::to_string_pretty(&list).map_err(|error| Failure::new(SYSTEM, error))?;
+        print_as_is(&printable_json(&text));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if sessions.is_empty() {
+        tell("no session runs");
+    }
+    for (pid, about) in &sessions {
+        let pids: Vec<String> = about.pids.iter().map(i32::to_string).collect();
+        print(format_args!("session {pid}: process {}", pids.join(", ")));
+        for target in &about.targets {
+            let every = match target.frequency {
+                1 => String::new(),
+                frequency => format!(", every {frequency} calls"),
+            };
+            let (delay, functions) = (Nanos(target.delay_ns), counted(target.functions, "function"));
+            print(format_args!("  {}: delay {delay}{every}; {functions}", target.pattern));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Changes doses in a session.
+pub(super) fn set(arguments: &SetArgs) -> Result<ExitCode, Failure> {
+    let line = format!("{} {}", arguments.pattern, arguments.options.join(" "));
+    let (pid, changed) = client::set(arguments.session, &line)?;
+    let delays: Vec<String> = changed.delay_ns.iter().map(|delay| Nanos(*delay).to_string()).collect();
+    let later = if changed.targets > 0 { ", and those that it comes to know" } else { "" };
+    print(format_args!(
+        "session {pid}: delay {} for {}{later}",
+        delays.join(", "),
+        counted(changed.functions, "function")
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Self {
+        let code = match &error {
+            ControlError::Unsafe { .. } | ControlError::Io { .. } | ControlError::Answer { .. } => SYSTEM,
+            ControlError::NoSession { .. }
+            | ControlError::None
+            | ControlError::Several { .. }
+            | ControlError::Refused(_) => USAGE,
+        };
+        Self::new(code, error)
+    }
+}
