@@ -116,8 +116,8 @@ pub enum Command {
     /// Start a command and cover it from its first instruction, with the processes that it starts
     #[command(after_long_help = RUN_EXAMPLES)]
     Run(RunArgs),
-    /// Be driven by another program: requests and answers in JSON, a line each, over standard input and output
-    /// (schema speed-bump/agent/1)
+    /// Be driven by another program: requests and answers in JSON, a line each, over standard input and
+    /// output (schema speed-bump/agent/1)
     Agent,
     /// Change delays in a session that runs, without attaching anew. What is selected stays as it is
     #[command(after_long_help = SET_EXAMPLES)]

@@ -66,7 +66,8 @@ impl From<PrepareError> for Failure {
             PrepareError::SignalWithoutHelper => Self::new(
                 code,
                 anyhow!(
-                    "--engine signal needs the helper in the process: leave out --no-inject, or use --engine bpf"
+                    "--engine signal needs the helper in the process: leave out --no-inject, or use --engine \
+                     bpf"
                 ),
             ),
             PrepareError::NothingSelected(nothing) => {

@@ -56,8 +56,8 @@ fn targets(select: &SelectArgs, environment: &Environment) -> Result<TargetSourc
         return Ok(TargetSource::lines("--target", &select.lines));
     }
     let file = select.targets.as_ref().or(environment.targets.as_ref()).ok_or_else(|| {
-        let text = "no targets: give some with --target PATTERN, or name a targets file with --targets FILE or \
-                    SPEED_BUMP_TARGETS; `--help` shows what goes into it";
+        let text = "no targets: give some with --target PATTERN, or name a targets file with --targets \
+                    FILE or SPEED_BUMP_TARGETS; `--help` shows what goes into it";
         Failure::new(USAGE, anyhow!(text))
     });
     Ok(TargetSource::File(file?.clone()))

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use serde_json::json;
+
 use super::{
     args::{SessionsArgs, SetArgs},
     exit::{Failure, SYSTEM, USAGE},
@@ -12,6 +14,7 @@ use crate::{
     control::{
         ControlError,
         client::{self, sessions},
+        server::About,
     },
     printable::printable_json,
     units::Nanos,
@@ -23,7 +26,9 @@ pub(super) fn list(arguments: &SessionsArgs) -> Result<ExitCode, Failure> {
     if arguments.json {
         let list: Vec<_> = sessions
             .iter()
-            .map(|(pid, about)| serde_json::json!({ "session": pid, "pids": about.pids, "targets": about.targets }))
+            .map(|(session, About { pids, targets, .. })| {
+                json!({ "session": session, "pids": pids, "targets": targets })
+            })
             .collect();
         let text = serde_json::to_string_pretty(&list).map_err(|error| Failure::new(SYSTEM, error))?;
         print_as_is(&printable_json(&text));

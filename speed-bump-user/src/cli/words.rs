@@ -28,21 +28,21 @@ fn notice(notice: &Notice) -> Lines {
     match notice {
         Notice::NoTarget(no_target) => no_target.to_string().into(),
         Notice::Looked { pid, functions } => {
-            format!("process {pid}: the helper was loaded into it, looked at {functions} functions, and has left")
-                .into()
+            let looked = format!("looked at {functions} functions, and has left");
+            format!("process {pid}: the helper was loaded into it, {looked}").into()
         }
         Notice::Seen { pid, text } => format!("process {pid}: {text}").into(),
         Notice::NotLooked { pid, why } => format!("process {pid}: {why}").into(),
         Notice::SelectsNothing(nothing) => selects_nothing(nothing).after("warning: "),
         Notice::BelowFloor { line, delay, floor } => format!(
-            "warning: line {line}: a delay of {delay} is below the floor of {floor} at its costliest probe site; \
-             a trigger there takes {floor} (for less on average, delay every Nth call with frequency=N)"
+            "warning: line {line}: a delay of {delay} is below the floor of {floor} at its costliest probe \
+             site; a trigger there takes {floor} (for less on average, delay every Nth call with frequency=N)"
         )
         .into(),
         Notice::LongInKernel { line, delay } => format!(
-            "warning: line {line}: a delay of {delay} is spun in the kernel, where nothing else runs on that \
-             CPU meanwhile unless the kernel is fully preemptible; as many threads as there are CPUs can hold \
-             up the whole machine; `--engine signal` spins it in the process"
+            "warning: line {line}: a delay of {delay} is spun in the kernel, where nothing else runs on \
+             that CPU meanwhile unless the kernel is fully preemptible; as many threads as there are CPUs \
+             can hold up the whole machine; `--engine signal` spins it in the process"
         )
         .into(),
     }

@@ -42,8 +42,8 @@ pub enum ChoiceError {
     NoDose,
     /// Nothing in the session is like this.
     #[error(
-        "`{pattern}` is none of the session's targets, and selects none of the {known} functions that they have \
-         selected so far; a session does not take up other functions: attach again with more targets"
+        "`{pattern}` is none of the session's targets, and selects none of the {known} functions that they \
+         have selected so far; a session does not take up other functions: attach again with more targets"
     )]
     Nothing {
         /// The pattern.

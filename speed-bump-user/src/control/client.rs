@@ -33,8 +33,8 @@ pub fn sessions() -> Result<Vec<(Pid, About)>, ControlError> {
     Ok(sessions)
 }
 
-/// Changes doses in a session: that of this process of the tool, or the only one that runs. `line` is a pattern
-/// with options, as a targets file has it.
+/// Changes doses in a session: that of this process of the tool, or the only one that runs. `line` is a
+/// pattern with options, as a targets file has it.
 ///
 /// # Errors
 /// There is no such session, or it refuses.

@@ -30,8 +30,8 @@ impl Warnings {
         Self { kept, ..Self::default() }
     }
 
-    /// Takes a warning, unless it was there before, and tells it in the log as long as warnings are kept. Returns
-    /// it if it is kept.
+    /// Takes a warning, unless it was there before, and tells it in the log as long as warnings are kept.
+    /// Returns it if it is kept.
     pub(super) fn add(&mut self, text: String) -> Option<String> {
         let text = match cut(&text, BYTES) {
             (_, true) => text,

@@ -55,8 +55,8 @@ pub(crate) fn run(targets: &str, flags: &[&str], command: &Command) -> Ended {
 
 /// What the tool says of a program that it could not hold at its exec.
 const NOT_HELD: &str = "could not be held at its start";
-/// How often a session is tried in which something was not held. Programs that start together on two processors
-/// need luck: one of them holds, and the other one is the loader's.
+/// How often a session is tried in which something was not held. Programs that start together on two
+/// processors need luck: one of them holds, and the other one is the loader's.
 const TRIES: usize = 25;
 
 /// The session in which all that was executed was held at its start. Holding needs a processor that nobody
