@@ -1,4 +1,5 @@
-//! Builds the helper's shared object, which the loader carries (`src/inject/image.rs`).
+//! Builds the helper's shared object, which the loader carries (`src/inject/image.rs`), and finds out which
+//! commit this is.
 //!
 //! With the same cargo and compiler as the loader, for the same processor, in a target folder of its own: the
 //! outer cargo holds the lock of the usual one. The flags of whoever builds the loader (`RUSTFLAGS`, a
@@ -55,6 +56,7 @@ const LINKER_ARGUMENTS: [&str; 4] =
     ["-nostdlib", "-nostartfiles", "-Wl,--build-id=sha1", "-Wl,--hash-style=both"];
 
 fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rustc-env=SPEED_BUMP_COMMIT={}", commit().as_deref().unwrap_or("unknown"));
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let root = here.parent().ok_or("speed-bump-user has no parent folder")?;
     for source in SOURCES {
@@ -96,4 +98,20 @@ fn build(root: &Path, target_folder: &Path) -> Result<PathBuf, Box<dyn Error>> {
 
 fn variable(name: &str) -> Result<String, String> {
     env::var(name).map_err(|error| format!("{name}, which cargo sets: {error}"))
+}
+
+/// The commit, for `--version`. Without git, or outside of a repository, that is unknown.
+fn commit() -> Option<String> {
+    // A repository around a package that somebody unpacked in it is not ours.
+    git(&["ls-files", "--error-unmatch", "build.rs"])?;
+    // It changes with every commit and checkout.
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| Path::new(log).exists())?;
+    println!("cargo::rerun-if-changed={log}");
+    git(&["rev-parse", "--short=12", "HEAD"])
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output =
+        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }

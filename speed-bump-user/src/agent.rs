@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::{
+    control::server::Server,
     policy::{Dose, Selection},
     prepare::{Prepared, Purpose},
     session::{
@@ -47,6 +48,8 @@ enum State {
 
 /// A session, which may be over.
 struct Running {
+    /// For people, beside.
+    _control: Option<Server>,
     handle: Handle,
     outcome: Option<Outcome>,
 }
@@ -102,8 +105,12 @@ impl Agent {
     fn start(&mut self) -> Result<Value, AgentError> {
         match std::mem::take(&mut self.state) {
             State::Prepared(prepared) => {
+                let pids = prepared.processes.iter().map(|(process, _)| process.pid()).collect();
                 let handle = prepared.start(self.quit.next_stop())?;
-                self.state = State::Running(Box::new(Running { handle, outcome: None }));
+                let control = Server::start(handle.controls().clone(), pids);
+                let control = control.inspect_err(|error| tracing::info!("`set` cannot reach it: {error}"));
+                let running = Running { _control: control.ok(), handle, outcome: None };
+                self.state = State::Running(Box::new(running));
                 answer::value(&Attached { started: true })
             }
             other => {

@@ -13,6 +13,7 @@ pub mod generate;
 mod kmod;
 pub mod list;
 mod log;
+mod outputs;
 mod request;
 pub mod run;
 mod sessions;

@@ -5,6 +5,7 @@
 
 pub mod delays;
 mod error;
+pub mod listing;
 mod look;
 pub mod notice;
 mod unselected;
@@ -13,6 +14,7 @@ use std::{fs::File, path::Path, sync::Arc, time::Duration};
 
 use crate::{
     calibrate::Calibration,
+    control::client::sessions,
     elf::ElfFile,
     engine::{EngineChoice, EngineKind},
     kernel::{AttachBy, KernelFacts, Privileges},
@@ -113,6 +115,9 @@ impl Prepared {
             })
         };
         let (resolver, policies, mut notices) = resolver(request, &is_elf)?;
+        if purpose == Purpose::Attach {
+            notices.extend(other_sessions(&processes));
+        }
         let mut planned = Vec::with_capacity(processes.len());
         for process in processes {
             let plan = resolver.plan(&process)?;
@@ -152,6 +157,21 @@ impl Prepared {
     pub fn engine(&self, delay: Nanos, plan: &Plan) -> EngineKind {
         delays::engine(&self.settings.policies, delay, plan, self.resolver.calibration())
     }
+}
+
+/// Sessions that are of one of these processes already, as far as they can be asked.
+fn other_sessions(processes: &[Process]) -> Vec<Notice> {
+    let sessions = sessions().unwrap_or_else(|error| {
+        tracing::debug!("it is not known which other sessions run: {error}");
+        Vec::new()
+    });
+    let mut notices = Vec::new();
+    for process in processes {
+        let pid = process.pid();
+        let of_it = sessions.iter().filter(|(_, about)| about.pids.contains(&pid.get()));
+        notices.extend(of_it.map(|(session, _)| Notice::OtherSession { pid, session: *session }));
+    }
+    notices
 }
 
 /// Opens the processes, each once, in this order.

@@ -104,6 +104,8 @@ pub struct Session {
     pub(crate) covered: BTreeMap<Pid, Covered>,
     pub(crate) root: Pid,
     pub(crate) roots: Vec<Pid>,
+    /// Whether the last of them to go executed another program.
+    root_was_replaced: bool,
     /// The command that we started, if that is what the session is of.
     command: Option<command::Command>,
     /// Whoever catches its children at their execs.
@@ -220,6 +222,7 @@ impl Session {
             covered: BTreeMap::new(),
             root: Pid::own(),
             roots: Vec::new(),
+            root_was_replaced: false,
             command: None,
             catching: None,
             untold: BTreeMap::new(),

@@ -1,5 +1,6 @@
 //! Statistics of a session: what was counted, as JSON, as a table, and live.
 
 pub mod json;
+pub mod json_lines;
 pub mod report;
 pub mod table;

@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     os::unix::fs::{MetadataExt as _, symlink},
     path::Path,
     process::Command,
@@ -14,7 +15,7 @@ use speed_bump_testing::{
     Attached, Fixture, Service,
     session::{command, obstacle},
     skip, text,
-    tool::{Run, Running},
+    tool::{self, Run, Running},
     wait::{PATIENCE, wait_until},
 };
 
@@ -116,11 +117,11 @@ fn the_file_is_replaced_whole() {
     let folder = tempfile::tempdir().unwrap();
     let (report, elsewhere) = (folder.path().join("report.json"), folder.path().join("elsewhere"));
     let is_report = |file: &Path| {
-        let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        let report: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
         report["schema"] == "speed-bump/session/1"
     };
     let names = || {
-        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let entries = fs::read_dir(folder.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<BTreeSet<_>>()
     };
     let write = || {
@@ -134,12 +135,12 @@ fn the_file_is_replaced_whole() {
     assert_ne!(report.metadata().unwrap().ino(), first, "written over and not replaced");
     assert_eq!(names(), ["report.json".to_owned()].into());
     // A link is replaced and not followed.
-    std::fs::write(&elsewhere, "mine").unwrap();
-    std::fs::remove_file(&report).unwrap();
+    fs::write(&elsewhere, "mine").unwrap();
+    fs::remove_file(&report).unwrap();
     symlink(&elsewhere, &report).unwrap();
     write();
     assert!(report.symlink_metadata().unwrap().is_file());
-    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "mine");
+    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "mine");
     assert_eq!(names(), ["elsewhere".to_owned(), "report.json".to_owned()].into());
 }
 
@@ -189,7 +190,7 @@ fn without_a_terminal_the_table_comes_once_and_plainly() {
     };
     assert!(header.starts_with(&format!("process {} (service): 1 function at", service.pid())), "{header}");
     assert!(
-        attached.starts_with("attached; it took ") && detached.starts_with("detached after "),
+        attached.starts_with("attached; 1 function; it took ") && detached.starts_with("detached after "),
         "{attached}"
     );
     assert!(heading.starts_with("calls  delayed  delivered"), "{heading}");
@@ -198,4 +199,84 @@ fn without_a_terminal_the_table_comes_once_and_plainly() {
     let row = run.stderr.lines().find(|line| line.starts_with("mine [native]")).unwrap();
     let cells: Vec<_> = row.split_whitespace().collect();
     assert_eq!(&cells[2..4], ["10", "10"], "{row}");
+}
+
+#[test]
+fn the_version_names_commit_and_object() {
+    let run = tool::run(&["--version"], PATIENCE).unwrap();
+    let said = run.stdout.trim();
+    let inner = said.strip_prefix("speed-bump-ebpf ").and_then(|said| said.split_once(" (commit "));
+    let (commit, object) = inner.and_then(|(_, rest)| rest.split_once(", BPF object ")).unwrap();
+    assert!(commit == "unknown" || commit.bytes().all(|byte| byte.is_ascii_hexdigit()), "{said}");
+    let checksum = object.strip_suffix(')').and_then(|object| object.split_once(' ')).unwrap().1;
+    assert!(u32::from_str_radix(checksum, 16).is_ok_and(|checksum| checksum != 0), "{said}");
+    assert!(tool::run(&["-V"], PATIENCE).unwrap().stdout.lines().all(|line| !line.contains("commit")));
+}
+
+#[test]
+fn scripts_hear_when_it_is_ready_and_get_lines_while_it_goes_on() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (fixture, mut service) = start();
+    let lines = fixture.folder().join("lines.json");
+    fs::write(&lines, "{\"before\":1}\n").unwrap();
+    let file = fixture.folder().join("targets.txt");
+    fs::write(&file, "native:*/service:hot\n").unwrap();
+    // A shell gives it the descriptor: what it reads there comes when the session is ready.
+    let script = "exec 3>\"$1\"; shift; exec \"$@\" --ready-fd 3";
+    let ready = fixture.folder().join("ready");
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(&ready).arg(tool::path().unwrap());
+    command.args(["--pid", &service.pid().to_string(), "--delay", "0", "--targets"]).arg(&file);
+    let mut running = Running::start(command.arg("--json-lines").arg(&lines)).unwrap();
+    wait_until("it is ready", || Ok(fs::read_to_string(&ready).is_ok_and(|text| text == "ready\n"))).unwrap();
+    service.ask("call hot 10").unwrap();
+    let text = || fs::read_to_string(&lines).unwrap();
+    wait_until("two lines were added", || Ok(text().lines().count() >= 3)).unwrap();
+    running.signal(rustix::process::Signal::INT).unwrap();
+    assert!(running.finish(PATIENCE).unwrap().status.success());
+    let text = text();
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert!(text.starts_with("{\"before\":1}\n"), "lines are added");
+    assert_eq!((&last["schema"], &last["targets"][0]["calls"]), (&"speed-bump/session/1".into(), &10.into()));
+
+    let run = tool::run(&["--pid", "1", "-t", "native:*:f", "--ready-fd", "77"], PATIENCE).unwrap();
+    assert_eq!(run.status.code(), Some(2));
+    assert!(run.stderr.contains("--ready-fd 77: no such descriptor"), "{}", run.stderr);
+}
+
+#[test]
+fn a_list_can_be_read_by_programs() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, service) = start();
+    let pid = service.pid().to_string();
+    let flags =
+        ["list", "--json", "--pid", &pid, "-t", "native:*/service:hot delay=2us", "-t", "native:*:no_such"];
+    let run = tool::run(&flags, PATIENCE).unwrap();
+    let list: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(list["schema"], "speed-bump/list/1");
+    let target = &list["processes"][0]["targets"][0];
+    assert_eq!((&target["delay_ns"], &target["engine"]), (&2_000.into(), &"bpf".into()));
+    let function = &target["functions"][0];
+    assert_eq!((&function["name"], &function["entry"]), (&"hot".into(), &"symbol".into()));
+    let site = &function["sites"][0];
+    assert!(site["floor_ns"].as_u64() > Some(0) && site["offset"].as_u64() > Some(0), "{site}");
+    assert_eq!(list["notices"][0]["notice"], "selects-nothing");
+    assert_eq!(list["notices"][0]["line"], 2);
+}
+
+#[test]
+fn functions_that_were_not_called_are_in_the_table() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (fixture, service) = start();
+    let targets = "native:*/service:cold\n";
+    let mut command = command(fixture.folder(), service.pid(), targets, &["--duration", "100ms"]).unwrap();
+    let run = Running::start(&mut command).unwrap().finish(PATIENCE).unwrap();
+    let row = run.stderr.lines().find(|line| line.trim_start().starts_with("cold (service)"));
+    assert!(row.is_some_and(|row| row.split_whitespace().nth(2) == Some("0")), "{}", run.stderr);
 }

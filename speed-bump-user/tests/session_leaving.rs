@@ -117,7 +117,7 @@ fn the_exec_of_the_target_ends_the_session() {
         let ended = session.finish().unwrap();
         // The workers went on until the exec, and what they counted went with them.
         assert!(ended.counts(0).0 >= least, "{flag}: {:?}, {least} at least", ended.counts(0));
-        said(&ended, "the target ended");
+        said(&ended, "the target executed another program");
         assert!(!probed(&fixture, &service).unwrap(), "{flag}");
         service.ask("call hot 10").unwrap();
         assert!(service.quit().unwrap().success());

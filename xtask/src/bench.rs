@@ -31,6 +31,8 @@ pub(crate) enum Bench {
     /// What Python programs lose while the tool is attached and nothing matches, after it has left, and what
     /// a matched call costs.
     Python(python::Options),
+    /// How long a session takes to change doses and to tell its counters, also while helpers come and go.
+    Handle,
     /// How long a thread stands still while the helper is loaded, by what the program does, and where the
     /// time goes.
     Inject,
@@ -38,13 +40,16 @@ pub(crate) enum Bench {
 
 /// Builds the tool, where it is needed, and runs one of them.
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
-    if matches!(bench, Bench::Inject) {
-        return inject();
+    match bench {
+        Bench::Inject => return of_library("inject"),
+        Bench::Handle => return of_library("handle"),
+        Bench::Accuracy(_) | Bench::Resolve | Bench::Cycles | Bench::Python(_) => {}
     }
     let tool = release::build()?;
     root::go_on_as_root(&tool)?;
     match bench {
-        Bench::Inject => inject(),
+        Bench::Inject => of_library("inject"),
+        Bench::Handle => of_library("handle"),
         Bench::Accuracy(options) => accuracy::run(&tool, options),
         Bench::Resolve => resolve::run(&tool),
         Bench::Python(options) => python::run(&tool, options),
@@ -52,10 +57,10 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     }
 }
 
-/// Runs the bench of the library's crate.
-fn inject() -> Result<ExitCode> {
+/// Runs a bench of the library's crate.
+fn of_library(name: &str) -> Result<ExitCode> {
     let mut bench = shell::cargo();
-    bench.args(["bench", "-p", "speed-bump-user", "--bench", "inject"]);
+    bench.args(["bench", "-p", "speed-bump-user", "--bench", name]);
     let mut runs = root::split(bench, false)?;
     for command in &mut runs.commands {
         let status = command.status().with_context(|| format!("cannot run {command:?}"))?;

@@ -1,11 +1,11 @@
 //! The flags. One definition feeds parser, help, man page and completions.
 
-use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroU64, os::fd::RawFd, path::PathBuf, sync::OnceLock, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    engine::EngineChoice,
+    engine::{EngineChoice, bpf::object},
     python::entry_source::EntryChoice,
     units::{Nanos, Pid},
 };
@@ -80,11 +80,26 @@ Examples:
   # For one of the functions that it has selected, in one of several sessions
   sudo speed-bump-ebpf set --session 4711 '*/app.py:handle' delay=0";
 
+/// Version, commit and BPF object, for reports of what went wrong.
+fn long_version() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| {
+        format!(
+            "{} (commit {}, BPF object {} {:08x})",
+            env!("CARGO_PKG_VERSION"),
+            env!("SPEED_BUMP_COMMIT"),
+            std::env::consts::ARCH,
+            object::checksum()
+        )
+    })
+}
+
 /// The whole command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "speed-bump-ebpf",
     version,
+    long_version = long_version(),
     about = ABOUT,
     after_long_help = EXAMPLES,
     after_help = "`--help` shows examples, the targets file, and exit codes.",
@@ -205,6 +220,11 @@ pub struct AttachArgs {
     /// How to delay them, and what to write
     #[command(flatten)]
     pub session: SessionArgs,
+
+    /// Write the report so far to this file each second, as a line of JSON; `-` is standard output. Lines are
+    /// added to a file that is there
+    #[arg(long, value_name = "FILE")]
+    pub json_lines: Option<PathBuf>,
 }
 
 /// Flags of a session.
@@ -235,6 +255,10 @@ pub struct SessionArgs {
     /// Write the report as JSON (schema speed-bump/session/1); `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+
+    /// Write a line to this descriptor, and close it, when everything is attached
+    #[arg(long, value_name = "N")]
+    pub ready_fd: Option<RawFd>,
 
     /// Print errors and warnings only
     #[arg(short, long)]
@@ -275,6 +299,10 @@ pub struct ListArgs {
     /// Show all functions, not only the first of each target
     #[arg(long)]
     pub all: bool,
+
+    /// Print JSON (schema speed-bump/list/1), with all functions
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `set`.

@@ -6,27 +6,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
     args::{AttachArgs, SessionArgs},
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
-    kmod, request,
+    kmod,
+    outputs::Outputs,
+    request,
     signals::StopSignals,
-    terminal::{Lines, tell, tell_as_is},
-    words::{header, tell_notices},
+    terminal::{Lines, tell},
+    words::{counted, header, tell_notices},
 };
 use crate::{
     control::server::Server,
     prepare::{Prepared, Purpose, Request},
-    printable::printable_json,
     session::{SessionError, controls::Controls, handle::Outcome, run::Ended, stop::Stop},
     stats::{
-        json::{self, JsonOutput},
         report::SessionReport,
-        table::{self, FUNCTIONS_SHOWN},
+        table::{self, FUNCTIONS_SHOWN, Size},
     },
     units::{Nanos, Pid},
 };
@@ -38,10 +38,9 @@ pub(super) const REFRESH: Duration = Duration::from_millis(500);
 pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
-    let json = flags.json.clone().map(JsonOutput::at).transpose();
-    let json = json.map_err(|error| Failure::new(USAGE, error))?;
+    let mut outputs = Outputs::of(flags, arguments.json_lines.as_deref())?;
     if arguments.select.engine.is_kmod() {
-        return kmod::attach(arguments, &environment, json.as_ref());
+        return kmod::attach(arguments, &environment, &mut outputs);
     }
     let (on_terminal, began) = (stderr().is_terminal(), Instant::now());
     let watched = !flags.quiet;
@@ -69,8 +68,9 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         started => started?,
     };
     let _control = listen(session.controls(), &arguments.processes.pids);
+    outputs.ready();
     if watched {
-        tell_attached(began);
+        tell_attached(session.controls().known().len(), began);
     }
 
     let live = (!flags.quiet && on_terminal).then(live_table);
@@ -78,8 +78,9 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         match session.wait_for(REFRESH)? {
             Some(outcome) => break outcome,
             None => {
+                outputs.tick(|| session.report());
                 if let (Some(live), Some(report)) = (&live, session.report()) {
-                    live.set_message(table::render_live(&report, terminal_lines()));
+                    live.set_message(table::render_live(&report, terminal_size()));
                 }
             }
         }
@@ -91,7 +92,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let Outcome { ended, report } = outcome;
     let ended = ended.context("the event loop failed").map_err(|error| Failure::new(SYSTEM, error));
     tell_report(flags, &report, &[]);
-    write_json(json.as_ref(), &report)?;
+    outputs.end(&report)?;
     let ended = ended?;
     if watched {
         tell_end(ended, &signals, &report);
@@ -117,18 +118,10 @@ pub(super) fn tell_warning(text: &str) {
     tell(format_args!("speed-bump-ebpf: warning: {text}"));
 }
 
-/// Writes the report as JSON where it was asked for; to standard error if it cannot be written there, as
-/// nothing that was counted is to be lost.
-pub(super) fn write_json(json: Option<&JsonOutput>, report: &SessionReport) -> Result<(), Failure> {
-    let Some(Err(error)) = json.map(|json| json.write(report)) else { return Ok(()) };
-    let text = json::text(report).map_err(|error| Failure::new(SYSTEM, error))?;
-    tell_as_is(printable_json(&text).trim_end());
-    Err(Failure::new(SYSTEM, anyhow!("{error}; it stands above, on standard error")))
-}
-
-/// Says that everything is attached, and how long that took.
-pub(super) fn tell_attached(began: Instant) {
-    tell(format_args!("attached; it took {} ms (Ctrl-C detaches)", began.elapsed().as_millis()));
+/// Says that everything is attached, to how many functions, and how long that took.
+pub(super) fn tell_attached(functions: usize, began: Instant) {
+    let (functions, took) = (counted(functions, "function"), began.elapsed().as_millis());
+    tell(format_args!("attached; {functions}; it took {took} ms (Ctrl-C detaches)"));
 }
 
 /// Says why a session ended.
@@ -137,14 +130,18 @@ pub(super) fn tell_end(ended: Ended, signals: &StopSignals, report: &SessionRepo
         Ended::Elapsed => "the window closed".to_owned(),
         Ended::Stopped => format!("stopped by {}", signals.first().unwrap_or("a signal")),
         Ended::TargetGone => "the target ended".to_owned(),
+        Ended::TargetReplaced => "the target executed another program".to_owned(),
     };
     tell(format_args!("detached after {}: {why}", Nanos::from(report.duration)));
 }
 
-/// Lines that a table may take without scrolling.
-pub(super) fn terminal_lines() -> usize {
-    let lines = rustix::termios::tcgetwinsize(stderr()).map_or(24, |size| usize::from(size.ws_row));
-    lines.saturating_sub(2)
+/// What a table may take without scrolling or wrapping.
+pub(super) fn terminal_size() -> Size {
+    let size = rustix::termios::tcgetwinsize(stderr());
+    let (lines, columns) = size.map_or((0, 0), |size| (size.ws_row.into(), size.ws_col.into()));
+    let known = |size: usize, usual| if size == 0 { usual } else { size };
+    // The last column stays free: some terminals wrap behind it.
+    Size { lines: known(lines, 24).saturating_sub(2), columns: known(columns, 80).saturating_sub(1) }
 }
 
 pub(super) fn live_table() -> ProgressBar {

@@ -14,10 +14,11 @@ use anyhow::{Context as _, anyhow};
 
 use super::{
     args::{AttachArgs, ListArgs, ProcessArgs, SelectArgs},
-    attach::{self, REFRESH, tell_attached, tell_end, tell_report, tell_warning, terminal_lines, write_json},
+    attach::{self, REFRESH, tell_attached, tell_end, tell_report, tell_warning, terminal_size},
     environment::Environment,
     exit::{Failure, NOTHING_MATCHED, SYSTEM, USAGE},
     list::SHOWN,
+    outputs::Outputs,
     request,
     signals::StopSignals,
     terminal::{Lines, print, tell},
@@ -41,7 +42,7 @@ use crate::{
         kmod::{KmodSession, KmodSettings, guard, wanted},
         stop::Stop,
     },
-    stats::{json::JsonOutput, table},
+    stats::table,
     targets::{TargetKind, Targets},
 };
 
@@ -49,7 +50,7 @@ use crate::{
 pub(super) fn attach(
     arguments: &AttachArgs,
     environment: &Environment,
-    json: Option<&JsonOutput>,
+    outputs: &mut Outputs,
 ) -> Result<ExitCode, Failure> {
     let (select, flags) = (&arguments.select, &arguments.session);
     let request = request::session(select, flags, environment)?;
@@ -90,14 +91,16 @@ pub(super) fn attach(
         tell_warning(warning);
         told.push(warning.to_owned());
     })?;
+    outputs.ready();
     if watched {
-        tell_attached(began);
+        tell_attached(found.functions.len(), began);
     }
 
     let live = (!flags.quiet && on_terminal).then(attach::live_table);
-    let ended = runtime.block_on(session.run(&stop, live.as_ref().map(|_| REFRESH), |session| {
+    let ended = runtime.block_on(session.run(&stop, REFRESH, |session| {
+        outputs.tick(|| Some(session.report()));
         if let Some(live) = &live {
-            live.set_message(table::render_live(&session.report(), terminal_lines()));
+            live.set_message(table::render_live(&session.report(), terminal_size()));
         }
     }));
     session.leave();
@@ -106,7 +109,7 @@ pub(super) fn attach(
     }
     let report = session.report();
     tell_report(flags, &report, &told);
-    write_json(json, &report)?;
+    outputs.end(&report)?;
     let ended = ended.context("the event loop failed").map_err(system)?;
     if watched {
         tell_end(ended, &signals, &report);
@@ -117,6 +120,9 @@ pub(super) fn attach(
 /// Prints what an attach would tell the module.
 pub(super) fn list(arguments: &ListArgs, environment: &Environment) -> Result<ExitCode, Failure> {
     let select = &arguments.select;
+    if arguments.json {
+        return Err(refusal("be listed as JSON"));
+    }
     let request = request::selection(select, environment)?;
     let Prepared { process, resolver, policies, found } = prepare(&arguments.processes, &request)?;
     let notices = unselected(arguments.processes.strict, &process, &resolver, &found)?;

@@ -5,14 +5,15 @@ use std::{collections::HashMap, process::ExitCode};
 use super::{
     args::ListArgs,
     environment::Environment,
-    exit::{Failure, USAGE},
+    exit::{Failure, SYSTEM, USAGE},
     kmod, request,
-    terminal::print,
+    terminal::{print, print_as_is},
     words::{header, tell_notices},
 };
 use crate::{
     calibrate::Calibration,
-    prepare::{Prepared, Purpose, Request},
+    prepare::{Prepared, Purpose, Request, listing::Listing},
+    printable::printable_json,
     probe::{
         plan::{Plan, PlannedFunction, PlannedSite, PythonPlan},
         site::SiteKind,
@@ -35,6 +36,11 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
         ..request::selection(&arguments.select, &environment)?
     };
     let prepared = Prepared::of_processes(&arguments.processes.pids, &request, Purpose::List)?;
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&Listing::of(&prepared));
+        print_as_is(&printable_json(&text.map_err(|error| Failure::new(SYSTEM, error))?));
+        return Ok(ExitCode::SUCCESS);
+    }
     let calibration = prepared.resolver.calibration();
     let shown = if arguments.all { usize::MAX } else { SHOWN };
     for (process, plan) in &prepared.processes {
@@ -44,14 +50,14 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
             print_site(site, calibration);
         }
         for (index, target) in prepared.resolver.targets().iter() {
-            Listing { process, plan, calibration, shown, prepared: &prepared }.print(index, target);
+            Shown { process, plan, calibration, shown, prepared: &prepared }.print(index, target);
         }
     }
     tell_notices(&prepared.notices);
     Ok(ExitCode::SUCCESS)
 }
 
-struct Listing<'a> {
+struct Shown<'a> {
     process: &'a Process,
     plan: &'a Plan,
     calibration: &'a Calibration,
@@ -59,7 +65,7 @@ struct Listing<'a> {
     prepared: &'a Prepared,
 }
 
-impl Listing<'_> {
+impl Shown<'_> {
     fn print(&self, index: TargetIndex, target: &Target) {
         let delay = self.prepared.settings.policies.delay(index);
         print("");

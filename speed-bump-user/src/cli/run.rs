@@ -9,10 +9,12 @@ use anyhow::Context as _;
 
 use super::{
     args::RunArgs,
-    attach::{listen, tell_report, write_json},
+    attach::{listen, tell_report},
     environment::Environment,
     exit::{self, Failure, SYSTEM, USAGE},
-    kmod, request,
+    kmod,
+    outputs::Outputs,
+    request,
     terminal::tell,
     words::tell_notices,
 };
@@ -24,7 +26,6 @@ use crate::{
         Session,
         run::{Ended, run as run_session},
     },
-    stats::json::JsonOutput,
     units::Nanos,
 };
 
@@ -35,8 +36,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     kmod::refuse_commands(&arguments.select)?;
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
-    let json = flags.json.clone().map(JsonOutput::at).transpose();
-    let json = json.map_err(|error| Failure::new(USAGE, error))?;
+    let mut outputs = Outputs::of(flags, None)?;
     let user = arguments.user.as_deref().map(User::named).transpose();
     let user = user.map_err(|error| Failure::new(USAGE, error))?;
     let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
@@ -60,6 +60,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let watched = pass_signals_on(signals, &launch).and_then(|()| {
         session.expect(launch.pid(), &mut news, launch.leash())?;
         let _control = listen(&session.controls(), &[launch.pid()]);
+        outputs.ready();
         if verbose {
             tell(format_args!("attached; the command runs as process {}", launch.pid()));
         }
@@ -80,7 +81,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     if let Err(error) = watched {
         tell(format_args!("speed-bump-ebpf: error: the command was not covered to its end: {error:#}"));
     }
-    let written = write_json(json.as_ref(), &report);
+    let written = outputs.end(&report);
     if let Err(failure) = &written {
         failure.tell();
     }

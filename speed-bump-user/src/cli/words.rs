@@ -33,6 +33,11 @@ fn notice(notice: &Notice) -> Lines {
         }
         Notice::Seen { pid, text } => format!("process {pid}: {text}").into(),
         Notice::NotLooked { pid, why } => format!("process {pid}: {why}").into(),
+        Notice::OtherSession { pid, session } => format!(
+            "warning: process {pid}: session {session} is of this process too; a call that both delay waits \
+             for both"
+        )
+        .into(),
         Notice::SelectsNothing(nothing) => selects_nothing(nothing).after("warning: "),
         Notice::BelowFloor { line, delay, floor } => format!(
             "warning: line {line}: a delay of {delay} is below the floor of {floor} at its costliest probe \
@@ -76,6 +81,9 @@ pub(super) fn header(prepared: &Prepared, process: &Process, plan: &Plan) -> Lin
     if !plan.functions.is_empty() || !plan.sites.is_empty() {
         let (functions, sites) = (plan.functions.len(), plan.sites.len());
         let _ = write!(text, "{} at {}, ", counted(functions, "function"), counted(sites, "probe site"));
+    }
+    if plan.wants_helper() {
+        text.push_str("Python functions that the helper will find, ");
     }
     let _ = write!(text, "engine {}", engines(prepared, plan));
     let kinds: Vec<_> = plan.sites.iter().map(|site| calibration.cost(site.kind)).collect();

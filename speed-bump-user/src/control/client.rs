@@ -13,8 +13,10 @@ use super::{
 };
 use crate::units::Pid;
 
-/// How long a session may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a session may take to say what it is about. One that was stopped says nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long it may take to change doses: it may wait for signals under way.
+const PATIENCE_TO_CHANGE: Duration = Duration::from_secs(10);
 
 /// The sessions that run, each with the process of the tool. Sockets of processes that are gone are removed.
 ///
@@ -70,7 +72,8 @@ fn ask<T: for<'a> Deserialize<'a>>(place: &Place, pid: Pid, ask: &Ask) -> Result
         }
         stream => stream.map_err(failed)?,
     };
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let patience = if matches!(ask, Ask::Set { .. }) { PATIENCE_TO_CHANGE } else { PATIENCE };
+    stream.set_read_timeout(Some(patience)).map_err(failed)?;
     write(&stream, ask).map_err(failed)?;
     match read::<Answer<T>>(&stream).map_err(failed)? {
         Some(Answer::Ok(answer)) => Ok(answer),

@@ -6,7 +6,7 @@
 mod copies;
 mod form;
 pub mod functions;
-mod object;
+pub mod object;
 mod programs;
 pub mod switch;
 

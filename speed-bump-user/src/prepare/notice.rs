@@ -34,6 +34,13 @@ pub enum Notice {
         /// Why, and the way out.
         why: String,
     },
+    /// Another session is of the same process: a call that both delay waits for both.
+    OtherSession {
+        /// The process.
+        pid: Pid,
+        /// The tool's process of that session.
+        session: Pid,
+    },
     /// A target selects nothing.
     SelectsNothing(SelectsNothing),
     /// A delay is below what can be delivered.

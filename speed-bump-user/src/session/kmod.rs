@@ -14,7 +14,7 @@ use speed_bump_abi::FunctionStats;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
-    run::{Ended, tick, until},
+    run::{Ended, until},
     stop::Stop,
     warnings::Warnings,
 };
@@ -198,7 +198,7 @@ impl KmodSession {
     pub async fn run(
         &mut self,
         stop: &Stop,
-        show_every: Option<Duration>,
+        show_every: Duration,
         mut show: impl FnMut(&mut Self),
     ) -> std::io::Result<Ended> {
         let pidfd = watch_pidfd(self.process.as_fd().try_clone_to_owned()?)?;
@@ -209,7 +209,7 @@ impl KmodSession {
             .and_then(|after| (self.started + self.settings.start_after).checked_add(after));
         let mut look = interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut refresh = show_every.map(interval);
+        let mut refresh = interval(show_every);
         loop {
             tokio::select! {
                 () = stop.asked() => return Ok(Ended::Stopped),
@@ -221,11 +221,11 @@ impl KmodSession {
                 }
                 _ = look.tick() => {
                     if self.has_replaced_its_image() {
-                        return Ok(Ended::TargetGone);
+                        return Ok(Ended::TargetReplaced);
                     }
                     self.look();
                 }
-                () = tick(&mut refresh) => show(self),
+                _ = refresh.tick() => show(self),
             }
         }
     }

@@ -88,11 +88,13 @@ impl Session {
         self.engine.track(pid)?;
         let began = Instant::now();
         let (attachment, refused) = attach::attach(&self.engine, pid, index, &groups)?;
-        tracing::info!(
-            "attached {} probe sites of process {pid} in {}",
-            attachment.sites(),
-            Nanos::from(began.elapsed())
-        );
+        if attachment.sites() > 0 {
+            tracing::info!(
+                "attached {} probe sites of process {pid} in {}",
+                attachment.sites(),
+                Nanos::from(began.elapsed())
+            );
+        }
         self.coverings += 1;
         self.pids_seen.insert(pid);
         let covered = Covered {
@@ -240,6 +242,7 @@ impl Session {
         if self.roots.contains(&pid) {
             if let Some(covered) = was_covered {
                 tracing::info!("process {pid} replaced its image and is let go");
+                self.root_was_replaced = true;
                 self.let_go(covered);
             }
             return;
@@ -294,6 +297,9 @@ impl Session {
     pub(crate) fn ended(&mut self, pid: Pid) {
         if let Some(covered) = self.covered.remove(&pid) {
             self.events.add(Event::Gone { pid });
+            if self.roots.contains(&pid) {
+                self.root_was_replaced = false;
+            }
             self.let_go(covered);
         }
     }

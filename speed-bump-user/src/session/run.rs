@@ -42,8 +42,10 @@ pub enum Ended {
     Elapsed,
     /// It was asked to.
     Stopped,
-    /// Every process that was named on the command line ended or replaced its image.
+    /// Every process that was named on the command line ended.
     TargetGone,
+    /// The last of them executed another program.
+    TargetReplaced,
 }
 
 /// Asked of a session that goes on.
@@ -77,7 +79,7 @@ pub(super) async fn run_with(
 
     let ended = loop {
         if !session.any_root_left() {
-            break Ended::TargetGone;
+            break if session.root_was_replaced { Ended::TargetReplaced } else { Ended::TargetGone };
         }
         session.came_round();
         watched.follow(session)?;
@@ -183,16 +185,6 @@ async fn next_execution(executions: &mut Option<Executions>) -> Executed {
 pub(super) async fn until(end: Option<Instant>) {
     match end {
         Some(end) => sleep_until(end.into()).await,
-        None => pending().await,
-    }
-}
-
-/// Waits for the next turn, for ever without an interval.
-pub(super) async fn tick(interval: &mut Option<tokio::time::Interval>) {
-    match interval {
-        Some(interval) => {
-            interval.tick().await;
-        }
         None => pending().await,
     }
 }

@@ -23,8 +23,7 @@ pub fn render(report: &SessionReport, functions_shown: usize) -> String {
             mean(target.delivered_ns.0, target.delayed),
         ]);
         let share = functions_shown.div_ceil(report.targets.len().max(1)).max(3);
-        let shown = target.functions.iter().filter(|function| function.calls > 0).take(share);
-        rows.extend(shown.map(|function| function_row("  ", function)));
+        rows.extend(target.functions.iter().take(share).map(|function| function_row("  ", function)));
         let left = target.functions.len().saturating_sub(share);
         if left > 0 {
             rows.push(remainder(format!("  … {left} more functions")));
@@ -33,19 +32,47 @@ pub fn render(report: &SessionReport, functions_shown: usize) -> String {
     aligned(rows)
 }
 
-/// Renders the table that is refreshed while the session runs: the busiest functions of all targets, in at
-/// most `lines` lines.
-pub fn render_live(report: &SessionReport, lines: usize) -> String {
+/// A terminal's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Lines.
+    pub lines: usize,
+    /// Columns.
+    pub columns: usize,
+}
+
+/// Renders the table that is refreshed while the session runs: the busiest functions of all targets, within
+/// this size. Names give way to the numbers.
+pub fn render_live(report: &SessionReport, size: Size) -> String {
     let mut functions: Vec<&FunctionReport> =
         report.targets.iter().flat_map(|target| &target.functions).collect();
     functions.sort_by_key(|function| std::cmp::Reverse((function.delivered_ns, function.calls)));
-    let shown = lines.saturating_sub(2).max(1);
+    let shown = size.lines.saturating_sub(2).max(1);
     let mut rows = vec![heading("function")];
     rows.extend(functions.iter().take(shown).map(|function| function_row("", function)));
     if functions.len() > shown {
         rows.push(remainder(format!("… {} more functions", functions.len() - shown)));
     }
-    aligned(rows)
+    within(aligned(shortened(rows, size.columns)), size.columns)
+}
+
+/// Shortens the first cells so that the rows fit, as far as that leaves something of them.
+fn shortened(mut rows: Vec<[String; 5]>, most: usize) -> Vec<[String; 5]> {
+    const LEAST: usize = 12;
+    let widest =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| columns(cell)).max();
+    let numbers: usize = (1..5).map(|column| 2 + widest(column).unwrap_or(0)).sum();
+    let left = most.saturating_sub(numbers).max(LEAST);
+    for row in &mut rows {
+        let [first, ..] = row;
+        *first = at_most(printable(&first), left);
+    }
+    rows
+}
+
+/// Cuts lines at so many columns.
+fn within(text: String, most: usize) -> String {
+    text.lines().map(|line| at_most(line.to_owned(), most) + "\n").collect()
 }
 
 fn heading(first: &str) -> [String; 5] {
@@ -174,8 +201,22 @@ mod tests {
     #[test]
     fn the_live_table_keeps_to_its_lines() {
         let many = (0..100).map(|index| function(&format!("f{index}"), index, index)).collect();
-        let text = render_live(&report(many), 5);
+        let text = render_live(&report(many), Size { lines: 5, columns: 80 });
         assert_eq!(text.lines().count(), 5);
         assert!(text.contains("f99") && text.contains("97 more functions"), "{text}");
+    }
+
+    #[test]
+    fn the_live_table_keeps_to_its_columns() {
+        let name = "a_name_that_is_far_too_long_for_a_small_terminal";
+        let report = report(vec![function(name, 3, 1_234_567)]);
+        for most in [200, 60, 45] {
+            let text = render_live(&report, Size { lines: 24, columns: most });
+            assert!(text.lines().all(|line| columns(line) <= most), "{text}");
+            assert!(text.contains("1.234567ms"), "numbers stay: {text}");
+            assert_eq!(text.contains(name), most == 200, "{text}");
+        }
+        let text = render_live(&report, Size { lines: 24, columns: 20 });
+        assert!(text.lines().all(|line| columns(line) <= 20), "{text}");
     }
 }

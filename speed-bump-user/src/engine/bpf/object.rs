@@ -32,6 +32,11 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.x86_
 #[cfg(target_arch = "aarch64")]
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.aarch64.bpf.o");
 
+/// A checksum (CRC-32) of the object, by which builds are told apart.
+pub fn checksum() -> u32 {
+    crc32fast::hash(OBJECT)
+}
+
 /// Why the BPF object could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {

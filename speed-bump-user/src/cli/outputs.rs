@@ -1,0 +1,71 @@
+//! What flags ask to be written besides what people read.
+
+use std::{fs::File, io::Write as _, path::Path};
+
+use anyhow::{Context as _, anyhow};
+
+use super::{
+    args::SessionArgs,
+    exit::{Failure, SYSTEM, USAGE},
+    terminal::{tell, tell_as_is},
+};
+use crate::{
+    printable::printable_json,
+    stats::{
+        json::{self, JsonOutput},
+        json_lines::JsonLines,
+        report::SessionReport,
+    },
+    sys::descriptor::inherited,
+};
+
+/// See above.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    json: Option<JsonOutput>,
+    lines: Option<JsonLines>,
+    ready: Option<File>,
+}
+
+impl Outputs {
+    /// Opens what can be opened before the session.
+    pub(super) fn of(flags: &SessionArgs, lines: Option<&Path>) -> Result<Self, Failure> {
+        let json = flags.json.clone().map(JsonOutput::at).transpose();
+        let ready = flags.ready_fd.map(|number| {
+            inherited(number)
+                .with_context(|| format!("--ready-fd {number}: no such descriptor was inherited"))
+        });
+        Ok(Self {
+            json: json.map_err(|error| Failure::new(USAGE, error))?,
+            lines: lines.map(JsonLines::at).transpose().map_err(|error| Failure::new(USAGE, error))?,
+            ready: ready.transpose().map_err(|error| Failure::new(USAGE, error))?.map(File::from),
+        })
+    }
+
+    /// Everything is attached.
+    pub(super) fn ready(&mut self) {
+        if let Some(Err(error)) = self.ready.take().map(|mut file| file.write_all(b"ready\n")) {
+            tell(format_args!("speed-bump-ebpf: warning: nobody hears of it at --ready-fd: {error}"));
+        }
+    }
+
+    /// The session goes on: writes a line, if it is time for one. A place that takes none gets no more.
+    pub(super) fn tick(&mut self, report: impl FnOnce() -> Option<SessionReport>) {
+        if let Some(Err(error)) = self.lines.as_mut().map(|lines| lines.tick(report)) {
+            tell(format_args!("speed-bump-ebpf: warning: {error}; --json-lines ends here"));
+            self.lines = None;
+        }
+    }
+
+    /// Writes the report at the end: as the last line, and as JSON. To standard error if it cannot be written
+    /// there, as nothing that was counted is to be lost.
+    pub(super) fn end(&mut self, report: &SessionReport) -> Result<(), Failure> {
+        if let Some(Err(error)) = self.lines.as_mut().map(|lines| lines.write(report)) {
+            tell(format_args!("speed-bump-ebpf: warning: {error}"));
+        }
+        let Some(Err(error)) = self.json.as_ref().map(|json| json.write(report)) else { return Ok(()) };
+        let text = json::text(report).map_err(|error| Failure::new(SYSTEM, error))?;
+        tell_as_is(printable_json(&text).trim_end());
+        Err(Failure::new(SYSTEM, anyhow!("{error}; it stands above, on standard error")))
+    }
+}

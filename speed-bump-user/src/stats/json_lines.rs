@@ -1,0 +1,79 @@
+//! The report as lines of JSON, one from time to time while a session goes on.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rustix::fs::OFlags;
+
+use super::{json::JsonError, report::SessionReport};
+use crate::printable::printable_json;
+
+/// How often there is a line.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Where they go. Lines are added to a file that is there.
+#[derive(Debug)]
+pub struct JsonLines {
+    path: PathBuf,
+    /// `None` is standard output.
+    file: Option<File>,
+    due: Instant,
+}
+
+impl JsonLines {
+    /// Opens what is at a path, `-` for standard output. A symbolic link is not followed: in a folder like /tmp
+    /// anybody may have put it there.
+    ///
+    /// # Errors
+    /// It cannot be written to; a FIFO has no reader.
+    pub fn at(path: &Path) -> Result<Self, JsonError> {
+        let file = (path.as_os_str() != "-").then(|| open(path)).transpose();
+        let file = file.map_err(|error| failed(path, error))?;
+        Ok(Self { path: path.to_owned(), file, due: Instant::now() + EVERY })
+    }
+
+    /// Writes a line if it is time for one.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn tick(&mut self, report: impl FnOnce() -> Option<SessionReport>) -> Result<(), JsonError> {
+        let now = Instant::now();
+        if now < self.due {
+            return Ok(());
+        }
+        // Those that were missed are left out.
+        self.due = (self.due + EVERY).max(now);
+        report().map_or(Ok(()), |report| self.write(&report))
+    }
+
+    /// Writes a line.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&mut self, report: &SessionReport) -> Result<(), JsonError> {
+        let line = printable_json(&serde_json::to_string(report)?) + "\n";
+        let written = match &mut self.file {
+            Some(file) => file.write_all(line.as_bytes()),
+            None => {
+                let mut output = io::stdout().lock();
+                output.write_all(line.as_bytes()).and_then(|()| output.flush())
+            }
+        };
+        written.map_err(|error| failed(&self.path, error))
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    OpenOptions::new().append(true).create(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+fn failed(path: &Path, error: io::Error) -> JsonError {
+    let to = if path.as_os_str() == "-" { "standard output".to_owned() } else { path.display().to_string() };
+    JsonError::Write { to, error }
+}
