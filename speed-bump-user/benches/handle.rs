@@ -132,9 +132,7 @@ fn source() -> String {
     for number in 0..FUNCTIONS {
         let _ = writeln!(text, "function_{number:05},");
     }
-    text.push_str(
-        "};\nint main(void)\n{\n\tchar byte;\n\tputs(\"{\\\"event\\\":\\\"ready\\\"}\");\n\tfflush(stdout);\n\twhile \
-         (read(0, &byte, 1) == 1)\n\t\tkept[0](1);\n\treturn 0;\n}\n",
-    );
+    text.push_str("};\nint main(void)\n{\n\tchar byte;\n\tputs(\"{\\\"event\\\":\\\"ready\\\"}\");\n");
+    text.push_str("\tfflush(stdout);\n\twhile (read(0, &byte, 1) == 1)\n\t\tkept[0](1);\n\treturn 0;\n}\n");
     text
 }

@@ -97,6 +97,9 @@ pub struct Prepared {
     pub settings: Settings,
     /// The processes, each with what is selected in it. None for a command that is yet to be started.
     pub processes: Vec<(Process, Plan)>,
+    /// Whether descendants of those have Python functions that can be made visible, as far as those were
+    /// looked at.
+    pub python_in_children: bool,
     /// What there is to say.
     pub notices: Vec<Notice>,
 }
@@ -127,10 +130,20 @@ impl Prepared {
             }
             planned.push(process);
         }
+        let named = planned.len();
+        if request.children && unselected::is_any(&resolver, &planned, purpose) {
+            notices.extend(add_descendants(request, &resolver, &mut planned, purpose));
+        }
         notices.extend(unselected::notices(request.strict, &resolver, &planned, purpose)?);
+        let python_in_children = planned.iter().skip(named).any(|of| of.plan.has_python());
+        if purpose == Purpose::Attach {
+            // The session looks for them when it begins.
+            planned.truncate(named);
+        }
         notices.extend(delays::notices(&policies, &resolver, &planned));
         let processes = planned.into_iter().map(|planned| (planned.process, planned.plan)).collect();
-        Ok(Self { resolver, settings: settings(request, policies), processes, notices })
+        let settings = settings(request, policies);
+        Ok(Self { resolver, settings, processes, python_in_children, notices })
     }
 
     /// The same for a command that is yet to be started: what can be known without a process.
@@ -142,7 +155,8 @@ impl Prepared {
         let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
         let (resolver, policies, mut notices) = resolver(request, &is_elf)?;
         notices.extend(delays::notices(&policies, &resolver, &[]));
-        Ok(Self { resolver, settings: settings(request, policies), processes: Vec::new(), notices })
+        let settings = settings(request, policies);
+        Ok(Self { resolver, settings, processes: Vec::new(), python_in_children: false, notices })
     }
 
     /// Attaches, and has the session go on on a thread of its own. `stop` stops it, from now on.
@@ -157,6 +171,38 @@ impl Prepared {
     pub fn engine(&self, delay: Nanos, plan: &Plan) -> EngineKind {
         delays::engine(&self.settings.policies, delay, plan, self.resolver.calibration())
     }
+}
+
+/// Adds the descendants, which a session would cover too. Those that are gone, or let nobody look, are left
+/// out.
+fn add_descendants(
+    request: &Request,
+    resolver: &Resolver,
+    planned: &mut Vec<Planned>,
+    purpose: Purpose,
+) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let found = planned.iter().filter_map(|of| of.process.descendants().ok());
+    let descendants: Vec<Process> = found.flat_map(|found| found.processes).collect();
+    for process in descendants {
+        let pid = process.pid();
+        if planned.iter().any(|of| of.process.pid() == pid) {
+            continue;
+        }
+        let add = || {
+            let plan = resolver.plan(&process)?;
+            let mut of = Planned::new(process, plan);
+            if purpose == Purpose::List && of.plan.wants_helper() {
+                notices.extend(of.look_inside(request.inject_timeout, resolver)?);
+            }
+            planned.push(of);
+            Ok::<_, ProcessError>(())
+        };
+        if let Err(error) = add() {
+            tracing::debug!("descendant {pid} is left out: {error}");
+        }
+    }
+    notices
 }
 
 /// Sessions that are of one of these processes already, as far as they can be asked.

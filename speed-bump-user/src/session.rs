@@ -174,7 +174,7 @@ impl Session {
         helpers: Vec<Option<HelperId>>,
         follows: bool,
     ) -> Result<(), SessionError> {
-        self.check_selections(&roots)?;
+        let helper_is_planned = roots.iter().any(|(_, plan)| plan.wants_helper());
         if follows {
             self.engine.follow_processes()?;
             self.follows = true;
@@ -184,6 +184,10 @@ impl Session {
         }
         if self.settings.children {
             self.look_for_children();
+            self.wait_for_joining();
+        }
+        if helper_is_planned || self.helpers.are_any() {
+            self.check_selections()?;
         }
         self.open_window();
         Ok(())
@@ -282,18 +286,9 @@ impl Session {
 
     /// Tells of Python targets that select nothing, neither among what the helpers found nor in a plan; under
     /// `strict` that ends the session. Where no helper looked for functions, it has been told before.
-    fn check_selections(&mut self, roots: &[(Process, Plan)]) -> Result<(), SessionError> {
-        if !roots.iter().any(|(_, plan)| plan.wants_helper()) {
-            return Ok(());
-        }
-        let planned = |index| {
-            roots
-                .iter()
-                .flat_map(|(_, plan)| &plan.functions)
-                .any(|function| function.selected.target == index)
-        };
+    fn check_selections(&mut self) -> Result<(), SessionError> {
         let mut missing = Vec::new();
-        for index in self.without_functions().into_iter().filter(|index| !planned(*index)) {
+        for index in self.without_functions() {
             let Some(target) = self.resolver.targets().get(index) else { continue };
             missing.push(format!(
                 "line {}: `{}` selects nothing among the functions that are loaded now",

@@ -106,6 +106,9 @@ pub(super) fn header(prepared: &Prepared, process: &Process, plan: &Plan) -> Lin
             let costs = python_costs(*source, *version, *stub, at_evaluator, calibration);
             lines.push(format!("  {costs}"));
         }
+        PythonPlan::Impossible(why) if prepared.python_in_children => {
+            lines.push(format!("  Python functions of its descendants are covered; of its own none: {why}"));
+        }
         PythonPlan::Impossible(why) => lines.push(format!("  Python targets select nothing: {why}")),
     }
     lines

@@ -24,18 +24,9 @@ pub(super) fn notices(
     planned: &[Planned],
     purpose: Purpose,
 ) -> Result<Vec<Notice>, PrepareError> {
-    let mut nothing = Vec::new();
-    for (index, target) in resolver.targets().iter() {
-        let selected = planned.iter().any(|planned| planned.plan.selects(index));
-        // Without a list of its functions, what a process will call is not known before it does.
-        let unknown = target.kind == TargetKind::Python
-            && planned.iter().any(|planned| !is_known(&planned.plan, purpose));
-        // A session that cannot reach what it is to slow does not start, and says why.
-        let says_so = purpose == Purpose::Attach && planned.iter().any(|of| of.plan.is_out_of_reach(index));
-        if !selected && !unknown && !says_so {
-            nothing.push(selects_nothing(index, target, resolver, planned));
-        }
-    }
+    let nothing = nothing(resolver, planned, purpose);
+    let nothing = nothing.map(|(index, target)| selects_nothing(index, target, resolver, planned));
+    let nothing: Vec<_> = nothing.collect();
     if strict && !nothing.is_empty() {
         return Err(PrepareError::NothingSelected(nothing));
     }
@@ -43,6 +34,29 @@ pub(super) fn notices(
         return Err(error);
     }
     Ok(nothing.into_iter().map(Notice::SelectsNothing).collect())
+}
+
+/// Whether some target selects nothing in these processes, or no Python function can be made visible there.
+pub(super) fn is_any(resolver: &Resolver, planned: &[Planned], purpose: Purpose) -> bool {
+    nothing(resolver, planned, purpose).next().is_some() || no_python(resolver, planned).is_some()
+}
+
+/// The targets that select nothing.
+fn nothing<'a>(
+    resolver: &'a Resolver,
+    planned: &'a [Planned],
+    purpose: Purpose,
+) -> impl Iterator<Item = (TargetIndex, &'a Target)> {
+    resolver.targets().iter().filter(move |(index, target)| {
+        let index = *index;
+        let selected = planned.iter().any(|planned| planned.plan.selects(index));
+        // Without a list of its functions, what a process will call is not known before it does.
+        let unknown = target.kind == TargetKind::Python
+            && planned.iter().any(|planned| !is_known(&planned.plan, purpose));
+        // A session that cannot reach what it is to slow does not start, and says why.
+        let says_so = purpose == Purpose::Attach && planned.iter().any(|of| of.plan.is_out_of_reach(index));
+        !selected && !unknown && !says_so
+    })
 }
 
 /// Whether it is known now which Python functions a process has.

@@ -217,6 +217,11 @@ impl Plan {
         self.remarks.iter().filter(|remark| remark.target.is_none()).map(|remark| remark.text.as_str())
     }
 
+    /// Whether Python functions of the process can be made visible.
+    pub fn has_python(&self) -> bool {
+        matches!(self.python, PythonPlan::Source { .. })
+    }
+
     /// Whether a target selects anything.
     pub fn selects(&self, target: TargetIndex) -> bool {
         self.functions.iter().any(|function| function.selected.target == target)

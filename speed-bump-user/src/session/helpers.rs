@@ -67,6 +67,11 @@ impl Helpers {
         self.at_work.keys().filter_map(|id| self.block(*id)).collect()
     }
 
+    /// Whether there are any.
+    pub(super) fn are_any(&self) -> bool {
+        !self.at_work.is_empty()
+    }
+
     /// The same of one helper.
     pub(super) fn block(&self, id: HelperId) -> Option<(Pid, Arc<Block>)> {
         self.at_work.get(&id).map(|at_work| (at_work.owner, Arc::clone(&at_work.presence.block)))
@@ -326,6 +331,19 @@ impl Session {
     pub(super) fn has_helper(&self, pid: Pid) -> bool {
         self.helpers.joining.contains_key(&pid)
             || self.covered.get(&pid).is_some_and(|covered| covered.helper.is_some())
+    }
+
+    /// Waits, for as long as one may take, until the helpers are at work that are on their way into children.
+    pub(super) fn wait_for_joining(&mut self) {
+        let deadline = Instant::now() + self.settings.inject_timeout;
+        while self.stop.times() == 0 && Instant::now() < deadline {
+            self.poll_helpers();
+            let is_over = |at_work: &AtWork| at_work.is_active || at_work.is_over;
+            if self.helpers.joining.is_empty() && self.helpers.at_work.values().all(is_over) {
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// Takes up what the helpers say, and those that are on their way.

@@ -26,8 +26,8 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Opens what is at a path, `-` for standard output. A symbolic link is not followed: in a folder like /tmp
-    /// anybody may have put it there.
+    /// Opens what is at a path, `-` for standard output. A symbolic link is not followed: in a folder like
+    /// /tmp anybody may have put it there.
     ///
     /// # Errors
     /// It cannot be written to; a FIFO has no reader.
