@@ -6,7 +6,11 @@ use std::{fs, process::Command};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use speed_bump_testing::{Agent, Fixture, Service, session::obstacle, skip, text};
+use speed_bump_testing::{
+    Agent, Fixture, Service,
+    session::{obstacle, obstacle_to_frequency},
+    skip, text,
+};
 
 const TARGETS: [&str; 2] = ["native:*/service:hot", "native:*/libwork.so:work_*"];
 
@@ -49,7 +53,7 @@ impl Driven {
 
 #[test]
 fn doses_are_set_and_calls_counted() {
-    if let Some(why) = obstacle() {
+    if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");
     }
     let mut driven = Driven::start("0");

@@ -124,12 +124,12 @@ fn whatever_ends_a_run_but_a_kill_leaves_nothing() {
         assert_empty(&module);
     }
     // So does the end of the process, and its exec.
-    for command in ["quit", "exec"] {
+    for (command, why) in [("quit", "the target ended"), ("exec", "the target executed another program")] {
         let (_fixture, mut service) = start(0);
         let session = attach(&service, HOT, &[]);
         let _ = service.ask(command);
         let ended = session.finish().unwrap();
-        assert!(ended.run.stderr.contains("the target ended"), "{}", ended.run.stderr);
+        assert!(ended.run.stderr.contains(why), "{}", ended.run.stderr);
         assert_empty(&module);
     }
 }

@@ -10,7 +10,11 @@ use std::{
 
 use serde_json::{Value, json};
 use speed_bump_testing::{
-    Attached, Fixture, Service, session::obstacle, skip, tool, tool::Run, wait::PATIENCE,
+    Attached, Fixture, Service,
+    session::{obstacle, obstacle_to_frequency},
+    skip, tool,
+    tool::Run,
+    wait::PATIENCE,
 };
 
 const TARGETS: &str = "native:*/service:hot\nnative:*/libwork.so:work_* frequency=2\n";
@@ -39,7 +43,7 @@ fn attach() -> (Fixture, Service, Attached) {
 
 #[test]
 fn doses_change_without_attaching_anew() {
-    if let Some(why) = obstacle() {
+    if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");
     }
     let (_fixture, mut service, session) = attach();
@@ -66,7 +70,7 @@ fn doses_change_without_attaching_anew() {
 
 #[test]
 fn what_runs_is_listed_as_long_as_it_runs() {
-    if let Some(why) = obstacle() {
+    if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");
     }
     let (_fixture, service, session) = attach();
@@ -96,7 +100,7 @@ fn what_runs_is_listed_as_long_as_it_runs() {
 
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
-    if let Some(why) = obstacle() {
+    if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");
     }
     let (_fixture, mut service, session) = attach();
@@ -119,7 +123,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 
 #[test]
 fn other_users_change_nothing() {
-    if let Some(why) = obstacle() {
+    if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");
     }
     let (_fixture, _service, session) = attach();
