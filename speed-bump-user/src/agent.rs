@@ -23,7 +23,7 @@ use crate::{
         snapshot::Snapshot,
     },
 };
-use answer::{Attached, Plans, Seen, Stopped, Taken};
+use answer::{Attached, Planned, Seen, Stopped, Taken};
 use error::AgentError;
 use quit::Quit;
 use request::{Ask, DoseAsk};
@@ -81,7 +81,7 @@ impl Agent {
                 }
                 let (pids, request) = ask.read()?;
                 let prepared = Prepared::of_processes(&pids, &request, Purpose::Attach)?;
-                let plans = answer::value(&Plans::of(&prepared));
+                let plans = answer::value(&Planned::of(&prepared));
                 self.state = State::Prepared(Box::new(prepared));
                 plans
             }
@@ -105,7 +105,7 @@ impl Agent {
     fn start(&mut self) -> Result<Value, AgentError> {
         match std::mem::take(&mut self.state) {
             State::Prepared(prepared) => {
-                let pids = prepared.processes.iter().map(|(process, _)| process.pid()).collect();
+                let pids = prepared.processes().iter().map(|process| process.pid()).collect();
                 let handle = prepared.start(self.quit.next_stop())?;
                 let control = Server::start(handle.controls().clone(), pids);
                 let control = control.inspect_err(|error| tracing::info!("`set` cannot reach it: {error}"));

@@ -10,7 +10,6 @@ pub mod doctor;
 pub mod environment;
 pub mod exit;
 pub mod generate;
-mod kmod;
 pub mod list;
 mod log;
 mod outputs;

@@ -1,4 +1,10 @@
 //! Engines: who spins. An engine knows nothing of targets or of Python.
+//!
+//! A session tells its engine of doses by [`Policies`], and learns what was counted by [`Counters`]. What an
+//! engine cannot do, its [`Capabilities`] say.
+
+mod capabilities;
+mod interface;
 
 use std::{fmt, str::FromStr};
 
@@ -10,6 +16,9 @@ use bpf::Form;
 pub mod bpf;
 pub mod kmod;
 pub mod signal;
+
+pub use capabilities::Capabilities;
+pub use interface::{Counters, Dose, Engine, NumberedDose, Policies, SetError};
 
 /// Who spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use crate::engine::Dose;
 use crate::{
     engine::{EngineChoice, EngineKind, bpf::Form},
     probe::plan::SelectedFunction,
@@ -13,15 +14,6 @@ use crate::{
 
 /// Functions that can have a dose of their own in a session.
 pub const OWN_DOSES: u32 = 16_384;
-
-/// What happens to the matching calls of a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Dose {
-    /// Spin per trigger; 0 counts calls and delays none.
-    pub delay: Nanos,
-    /// Every how many matching calls is a trigger; at least 1.
-    pub frequency: u64,
-}
 
 /// Whose dose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

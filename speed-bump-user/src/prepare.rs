@@ -1,33 +1,36 @@
 //! From a request to everything that a session begins with: the targets are read, costs are measured, and
 //! processes get their plans. Attaches nothing.
 //!
-//! What there is to say on the way are [`Notice`]s: data, whose words are the caller's.
+//! What there is to say on the way are [`Notice`]s: data, whose words are the caller's. What an engine cannot
+//! do is refused here, before anything is touched.
 
+pub mod bpf;
+mod capabilities;
 pub mod delays;
 mod error;
+pub mod kmod;
 pub mod listing;
 mod look;
 pub mod notice;
 mod unselected;
 
-use std::{fs::File, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use crate::{
-    calibrate::Calibration,
     control::client::sessions,
     elf::ElfFile,
-    engine::{EngineChoice, EngineKind},
+    engine::EngineChoice,
     kernel::{AttachBy, KernelFacts, Privileges},
     policy::{Dose, PolicyTable},
-    probe::{plan::Plan, resolve::Resolver},
     process::{Process, ProcessError},
     python::entry_source::EntryChoice,
-    session::{Session, SessionError, Settings, handle::Handle, stop::Stop},
+    session::{SessionError, Settings, handle::Handle, stop::Stop},
     targets::{Reading, Targets, TargetsError, source::TargetSource},
     units::{Nanos, Pid},
 };
+use bpf::BpfPlans;
 pub use error::PrepareError;
-use look::Planned;
+use kmod::KmodPlan;
 use notice::Notice;
 
 /// What is asked for.
@@ -55,6 +58,8 @@ pub struct Request {
     pub children: bool,
     /// Whether a target that selects nothing is an error.
     pub strict: bool,
+    /// With the engine `kmod`: whether upstream's module will do.
+    pub accept_upstream_module: bool,
 }
 
 impl Request {
@@ -76,6 +81,7 @@ impl Request {
             duration: None,
             children: true,
             strict: false,
+            accept_upstream_module: false,
         }
     }
 }
@@ -91,17 +97,22 @@ pub enum Purpose {
 
 /// Everything that is known before anything is attached.
 pub struct Prepared {
-    /// Resolves further processes: children that exec.
-    pub resolver: Resolver,
     /// What the session does, and how.
     pub settings: Settings,
-    /// The processes, each with what is selected in it. None for a command that is yet to be started.
-    pub processes: Vec<(Process, Plan)>,
-    /// Whether descendants of those have Python functions that can be made visible, as far as those were
-    /// looked at.
-    pub python_in_children: bool,
+    /// The targets.
+    pub targets: Arc<Targets>,
+    /// What is selected, and how it is to be attached to.
+    pub plans: Plans,
     /// What there is to say.
     pub notices: Vec<Notice>,
+}
+
+/// What is selected, by the engine that it is for.
+pub enum Plans {
+    /// For the BPF object: engines `bpf` and `signal`.
+    Bpf(BpfPlans),
+    /// For the kernel module.
+    Kmod(Box<KmodPlan>),
 }
 
 impl Prepared {
@@ -110,6 +121,7 @@ impl Prepared {
     /// # Errors
     /// See there.
     pub fn of_processes(pids: &[Pid], request: &Request, purpose: Purpose) -> Result<Self, PrepareError> {
+        capabilities::check(request, pids)?;
         let processes = open(pids)?;
         let is_elf = |path: &str| {
             processes.iter().any(|process| {
@@ -117,46 +129,21 @@ impl Prepared {
                 file.is_ok_and(|file| ElfFile::from_file(file, path).is_ok())
             })
         };
-        let (resolver, policies, mut notices) = resolver(request, &is_elf)?;
+        let (targets, policies, mut notices) = read_policies(request, &is_elf)?;
         if purpose == Purpose::Attach {
             notices.extend(other_sessions(&processes));
         }
-        let mut planned = Vec::with_capacity(processes.len());
-        for process in processes {
-            let plan = resolver.plan(&process)?;
-            let mut process = Planned::new(process, plan);
-            if purpose == Purpose::List && process.plan.wants_helper() {
-                notices.extend(process.look_inside(request.inject_timeout, &resolver)?);
-            }
-            planned.push(process);
-        }
-        let named = planned.len();
-        if request.children && unselected::is_any(&resolver, &planned, purpose) {
-            notices.extend(add_descendants(request, &resolver, &mut planned, purpose));
-        }
-        notices.extend(unselected::notices(request.strict, &resolver, &planned, purpose)?);
-        let python_in_children = planned.iter().skip(named).any(|of| of.plan.has_python());
-        if purpose == Purpose::Attach {
-            // The session looks for them when it begins.
-            planned.truncate(named);
-        }
-        notices.extend(delays::notices(&policies, &resolver, &planned));
-        let processes = planned.into_iter().map(|planned| (planned.process, planned.plan)).collect();
-        let settings = settings(request, policies);
-        Ok(Self { resolver, settings, processes, python_in_children, notices })
-    }
-
-    /// The same for a command that is yet to be started: what can be known without a process.
-    ///
-    /// # Errors
-    /// See there.
-    pub fn of_command(request: &Request) -> Result<Self, PrepareError> {
-        // The command begins in our own root directory.
-        let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
-        let (resolver, policies, mut notices) = resolver(request, &is_elf)?;
-        notices.extend(delays::notices(&policies, &resolver, &[]));
-        let settings = settings(request, policies);
-        Ok(Self { resolver, settings, processes: Vec::new(), python_in_children: false, notices })
+        let plans = if request.engine.is_kmod() {
+            let process = processes.into_iter().next().ok_or(PrepareError::NoProcess)?;
+            let (plan, more) = KmodPlan::of(process, request, &targets, purpose)?;
+            notices.extend(more);
+            Plans::Kmod(Box::new(plan))
+        } else {
+            let (plans, more) = BpfPlans::of_processes(processes, request, &targets, &policies, purpose)?;
+            notices.extend(more);
+            Plans::Bpf(plans)
+        };
+        Ok(Self { settings: settings(request, policies), targets, plans, notices })
     }
 
     /// Attaches, and has the session go on on a thread of its own. `stop` stops it, from now on.
@@ -164,45 +151,20 @@ impl Prepared {
     /// # Errors
     /// Nothing is left attached.
     pub fn start(self, stop: Stop) -> Result<Handle, SessionError> {
-        Session::spawn(self.resolver, self.settings, self.processes, stop)
-    }
-
-    /// Who will spin a delay in a process with this plan.
-    pub fn engine(&self, delay: Nanos, plan: &Plan) -> EngineKind {
-        delays::engine(&self.settings.policies, delay, plan, self.resolver.calibration())
-    }
-}
-
-/// Adds the descendants, which a session would cover too. Those that are gone, or let nobody look, are left
-/// out.
-fn add_descendants(
-    request: &Request,
-    resolver: &Resolver,
-    planned: &mut Vec<Planned>,
-    purpose: Purpose,
-) -> Vec<Notice> {
-    let mut notices = Vec::new();
-    let found = planned.iter().filter_map(|of| of.process.descendants().ok());
-    let descendants: Vec<Process> = found.flat_map(|found| found.processes).collect();
-    for process in descendants {
-        let pid = process.pid();
-        if planned.iter().any(|of| of.process.pid() == pid) {
-            continue;
-        }
-        let add = || {
-            let plan = resolver.plan(&process)?;
-            let mut of = Planned::new(process, plan);
-            if purpose == Purpose::List && of.plan.wants_helper() {
-                notices.extend(of.look_inside(request.inject_timeout, resolver)?);
-            }
-            planned.push(of);
-            Ok::<_, ProcessError>(())
-        };
-        if let Err(error) = add() {
-            tracing::debug!("descendant {pid} is left out: {error}");
+        let Self { settings, plans, .. } = self;
+        match plans {
+            Plans::Bpf(plans) => plans.start(settings, stop),
+            Plans::Kmod(plan) => plan.start(settings, stop),
         }
     }
-    notices
+
+    /// The processes that the session is of.
+    pub fn processes(&self) -> Vec<&Process> {
+        match &self.plans {
+            Plans::Bpf(plans) => plans.processes.iter().map(|(process, _)| process).collect(),
+            Plans::Kmod(plan) => vec![plan.process()],
+        }
+    }
 }
 
 /// Sessions that are of one of these processes already, as far as they can be asked.
@@ -224,7 +186,7 @@ fn other_sessions(processes: &[Process]) -> Vec<Notice> {
 ///
 /// # Errors
 /// One is gone, or cannot be a target.
-pub fn open(pids: &[Pid]) -> Result<Vec<Process>, ProcessError> {
+fn open(pids: &[Pid]) -> Result<Vec<Process>, ProcessError> {
     let mut different: Vec<Pid> = Vec::with_capacity(pids.len());
     for pid in pids {
         if !different.contains(pid) {
@@ -238,7 +200,7 @@ pub fn open(pids: &[Pid]) -> Result<Vec<Process>, ProcessError> {
 ///
 /// # Errors
 /// A file that cannot be read, or lines that are wrong.
-pub fn read_targets(request: &Request, is_elf: &dyn Fn(&str) -> bool) -> Result<Targets, TargetsError> {
+fn read_targets(request: &Request, is_elf: &dyn Fn(&str) -> bool) -> Result<Targets, TargetsError> {
     request.targets.read(Reading { is_elf, allow_empty: request.allow_empty })
 }
 
@@ -255,21 +217,16 @@ pub fn check_privileges() -> Result<KernelFacts, PrepareError> {
     Ok(facts)
 }
 
-fn resolver(
+/// The targets, and the doses that they begin with.
+fn read_policies(
     request: &Request,
     is_elf: &dyn Fn(&str) -> bool,
-) -> Result<(Resolver, PolicyTable, Vec<Notice>), PrepareError> {
-    if request.engine.is_kmod() {
-        return Err(PrepareError::Kmod);
-    }
+) -> Result<(Arc<Targets>, PolicyTable, Vec<Notice>), PrepareError> {
     let targets = Arc::new(read_targets(request, is_elf)?);
-    let kernel = check_privileges()?;
-    let mut calibration = Calibration::measure(&kernel)?;
+    capabilities::check_targets(request.engine, &targets)?;
     let policies = PolicyTable::new(&targets, request.default, request.engine);
-    delays::measure_signals(request.inject, &targets, &policies, &mut calibration)?;
-    let calibration = Arc::new(calibration);
     let notices = targets.no_target().cloned().map(Notice::NoTarget).into_iter().collect();
-    Ok((Resolver::new(targets, calibration, request.entry, request.inject), policies, notices))
+    Ok((targets, policies, notices))
 }
 
 fn settings(request: &Request, policies: PolicyTable) -> Settings {

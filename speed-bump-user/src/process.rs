@@ -270,6 +270,17 @@ impl Process {
             .map_err(|errno| self.failure("mem", AccessMode::Attach, errno))
     }
 
+    /// Whether the process executed another program since it had this memory. One that is ending has none
+    /// for a moment before it shows as ended.
+    pub fn has_replaced(&self, memory: &Memory) -> bool {
+        memory.is_gone()
+            && match self.memory() {
+                Ok(now) => !now.is_gone(),
+                Err(ProcessError::Gone { .. }) => false,
+                Err(_) => self.is_alive(),
+            }
+    }
+
     /// The children, their children and so on, as they are now, opened; see [`Descendants`].
     pub fn descendants(&self) -> Result<Descendants, ProcessError> {
         descendants::find(self)

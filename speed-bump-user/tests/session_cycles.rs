@@ -13,7 +13,7 @@ use speed_bump_user::{
     probe::resolve::Resolver,
     process::Process,
     python::entry_source::EntryChoice,
-    session::{Session, Settings, stop::Stop},
+    session::{Settings, bpf::BpfSession, stop::Stop},
     targets::{Reading, Targets},
     units::{Nanos, Pid},
 };
@@ -77,7 +77,7 @@ fn two_hundred_sessions_on_a_busy_process() {
         let process = Process::open(pid).unwrap();
         let plan = resolver.plan(&process).unwrap();
         let mut session =
-            Session::start(resolver, settings.clone(), vec![(process, plan)], Stop::default()).unwrap();
+            BpfSession::start(resolver, settings.clone(), vec![(process, plan)], Stop::default()).unwrap();
         if cycle % 20 == 0 {
             // Long enough attached to see calls of every target.
             let all = || session.report().targets.iter().all(|target| target.delayed > 0);

@@ -53,10 +53,9 @@ impl Live {
         };
         let pid = Pid::new(service.pid()).unwrap();
         let prepared = Prepared::of_processes(&[pid], &request, Purpose::Attach).unwrap();
-        let functions = prepared.processes.iter().flat_map(|(_, plan)| &plan.functions);
-        let functions = functions.map(|function| (function.selected.name.clone(), function.selected.clone()));
-        let functions = functions.collect();
         let session = prepared.start(Stop::default()).unwrap();
+        let known = session.controls().known();
+        let functions = known.iter().map(|(_, function)| (function.name.clone(), function.clone())).collect();
         Self { session, functions, service, fixture }
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::error::AgentError;
 use crate::{
-    prepare::{Prepared, notice::Notice},
+    prepare::{Plans, Prepared, notice::Notice},
     printable::printable_json,
     session::{
         events::{Events, Happened},
@@ -20,7 +20,7 @@ use crate::{
 
 /// What was prepared.
 #[derive(Debug, Serialize)]
-pub(super) struct Plans<'a> {
+pub(super) struct Planned<'a> {
     processes: Vec<ProcessPlan>,
     targets: Vec<TargetPlan<'a>>,
     notices: &'a [Notice],
@@ -46,12 +46,22 @@ struct TargetPlan<'a> {
     frequency: u64,
 }
 
-impl<'a> Plans<'a> {
+impl<'a> Planned<'a> {
     pub(super) fn of(prepared: &'a Prepared) -> Self {
-        let process = |(process, plan): &(crate::process::Process, crate::probe::plan::Plan)| ProcessPlan {
-            pid: process.pid(),
-            functions: plan.functions.len(),
-            sites: plan.sites.len(),
+        let processes = match &prepared.plans {
+            Plans::Bpf(plans) => plans
+                .processes
+                .iter()
+                .map(|(process, plan)| ProcessPlan {
+                    pid: process.pid(),
+                    functions: plan.functions.len(),
+                    sites: plan.sites.len(),
+                })
+                .collect(),
+            Plans::Kmod(plan) => {
+                let functions = plan.found().functions.len();
+                vec![ProcessPlan { pid: plan.process().pid(), functions, sites: functions }]
+            }
         };
         let target = |(index, target): (crate::targets::TargetIndex, &'a crate::targets::Target)| {
             let dose = prepared.settings.policies.dose(index);
@@ -65,11 +75,7 @@ impl<'a> Plans<'a> {
                 frequency: dose.frequency,
             }
         };
-        Self {
-            processes: prepared.processes.iter().map(process).collect(),
-            targets: prepared.resolver.targets().iter().map(target).collect(),
-            notices: &prepared.notices,
-        }
+        Self { processes, targets: prepared.targets.iter().map(target).collect(), notices: &prepared.notices }
     }
 }
 

@@ -64,6 +64,8 @@ pub(super) struct PrepareAsk {
     children: bool,
     #[serde(default)]
     strict: bool,
+    #[serde(default)]
+    accept_upstream_module: bool,
 }
 
 fn one() -> u64 {
@@ -152,6 +154,7 @@ impl PrepareAsk {
             duration: self.duration_ns.filter(|ns| *ns > 0).map(Duration::from_nanos),
             children: self.children,
             strict: self.strict,
+            accept_upstream_module: self.accept_upstream_module,
             ..defaults
         };
         Ok((pids, request))

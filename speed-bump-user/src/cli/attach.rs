@@ -13,12 +13,11 @@ use super::{
     args::{AttachArgs, SessionArgs},
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
-    kmod,
     outputs::Outputs,
     request,
     signals::StopSignals,
     terminal::{Lines, tell},
-    words::{counted, header, tell_notices},
+    words::{counted, headers, tell_notices},
 };
 use crate::{
     control::server::Server,
@@ -32,16 +31,13 @@ use crate::{
 };
 
 /// How often the live table is drawn: 2 Hz.
-pub(super) const REFRESH: Duration = Duration::from_millis(500);
+const REFRESH: Duration = Duration::from_millis(500);
 
 /// Attaches and stays until something ends the session.
 pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
     let mut outputs = Outputs::of(flags, arguments.json_lines.as_deref())?;
-    if arguments.select.engine.is_kmod() {
-        return kmod::attach(arguments, &environment, &mut outputs);
-    }
     let (on_terminal, began) = (stderr().is_terminal(), Instant::now());
     let watched = !flags.quiet;
     let request = Request {
@@ -51,7 +47,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let prepared = Prepared::of_processes(&arguments.processes.pids, &request, Purpose::Attach)?;
     tell_notices(&prepared.notices);
     if watched {
-        prepared.processes.iter().for_each(|(process, plan)| header(&prepared, process, plan).tell());
+        headers(&prepared).iter().for_each(Lines::tell);
     }
 
     // Signals are handled from before the attach on: none of them may end us with the links' fate open.
@@ -91,7 +87,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
 
     let Outcome { ended, report } = outcome;
     let ended = ended.context("the event loop failed").map_err(|error| Failure::new(SYSTEM, error));
-    tell_report(flags, &report, &[]);
+    tell_report(flags, &report);
     outputs.end(&report)?;
     let ended = ended?;
     if watched {
@@ -106,26 +102,22 @@ pub(super) fn listen(controls: &Controls, pids: &[Pid]) -> Option<Server> {
     server.inspect_err(|error| tracing::info!("`set` cannot reach this session: {error}")).ok()
 }
 
-/// Prints the report, but for warnings that were told before.
-pub(super) fn tell_report(flags: &SessionArgs, report: &SessionReport, told: &[String]) {
+/// Prints the report.
+pub(super) fn tell_report(flags: &SessionArgs, report: &SessionReport) {
     if !flags.quiet {
         Lines::from_iter(table::render(report, FUNCTIONS_SHOWN).lines()).tell();
     }
-    report.warnings.iter().filter(|warning| !told.contains(warning)).for_each(|text| tell_warning(text));
-}
-
-pub(super) fn tell_warning(text: &str) {
-    tell(format_args!("speed-bump-ebpf: warning: {text}"));
+    report.warnings.iter().for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
 }
 
 /// Says that everything is attached, to how many functions, and how long that took.
-pub(super) fn tell_attached(functions: usize, began: Instant) {
+fn tell_attached(functions: usize, began: Instant) {
     let (functions, took) = (counted(functions, "function"), began.elapsed().as_millis());
     tell(format_args!("attached; {functions}; it took {took} ms (Ctrl-C detaches)"));
 }
 
 /// Says why a session ended.
-pub(super) fn tell_end(ended: Ended, signals: &StopSignals, report: &SessionReport) {
+fn tell_end(ended: Ended, signals: &StopSignals, report: &SessionReport) {
     let why = match ended {
         Ended::Elapsed => "the window closed".to_owned(),
         Ended::Stopped => format!("stopped by {}", signals.first().unwrap_or("a signal")),
@@ -136,7 +128,7 @@ pub(super) fn tell_end(ended: Ended, signals: &StopSignals, report: &SessionRepo
 }
 
 /// What a table may take without scrolling or wrapping.
-pub(super) fn terminal_size() -> Size {
+fn terminal_size() -> Size {
     let size = rustix::termios::tcgetwinsize(stderr());
     let (lines, columns) = size.map_or((0, 0), |size| (size.ws_row.into(), size.ws_col.into()));
     let known = |size: usize, usual| if size == 0 { usual } else { size };
@@ -144,7 +136,7 @@ pub(super) fn terminal_size() -> Size {
     Size { lines: known(lines, 24).saturating_sub(2), columns: known(columns, 80).saturating_sub(1) }
 }
 
-pub(super) fn live_table() -> ProgressBar {
+fn live_table() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{msg}") {
         bar.set_style(style);

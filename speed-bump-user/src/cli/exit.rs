@@ -6,8 +6,8 @@ use anyhow::anyhow;
 
 use super::{terminal::Lines, words::selects_nothing};
 use crate::{
-    calibrate::CalibrateError, engine::kmod::KmodError, failure::FailureKind, prepare::PrepareError,
-    process::ProcessError, session::SessionError, targets::TargetsError,
+    calibrate::CalibrateError, failure::FailureKind, prepare::PrepareError, process::ProcessError,
+    session::SessionError, targets::TargetsError,
 };
 
 /// A code of the table in `--help`.
@@ -70,6 +70,7 @@ impl From<PrepareError> for Failure {
                      bpf"
                 ),
             ),
+            PrepareError::Incapable(lines) => Self::new(code, Lines::from_iter(lines)),
             PrepareError::NothingSelected(nothing) => {
                 let mut all = Lines::default();
                 all.extend(nothing.iter().map(selects_nothing));
@@ -82,28 +83,6 @@ impl From<PrepareError> for Failure {
             }
             error => Self::new(code, error),
         }
-    }
-}
-
-impl From<KmodError> for Failure {
-    fn from(error: KmodError) -> Self {
-        let code = match &error {
-            KmodError::Name(_) | KmodError::TooMany { .. } => USAGE,
-            KmodError::Gone { .. } => TARGET_GONE,
-            KmodError::Absent { .. }
-            | KmodError::Denied { .. }
-            | KmodError::Unexpected { .. }
-            | KmodError::Other { .. }
-            | KmodError::Io { .. }
-            | KmodError::Refused { .. }
-            | KmodError::OutOfReach(_)
-            | KmodError::NotInPlace(_)
-            | KmodError::Upstream(_)
-            | KmodError::Taken { .. }
-            | KmodError::OthersWait { .. }
-            | KmodError::Record { .. } => SYSTEM,
-        };
-        Self::new(code, error)
     }
 }
 

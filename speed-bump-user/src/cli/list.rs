@@ -6,13 +6,14 @@ use super::{
     args::ListArgs,
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
-    kmod, request,
-    terminal::{print, print_as_is},
-    words::{header, tell_notices},
+    request,
+    terminal::{Lines, print, print_as_is},
+    words::{counted, header, headers, tell_notices},
 };
 use crate::{
     calibrate::Calibration,
-    prepare::{Prepared, Purpose, Request, listing::Listing},
+    policy::PolicyTable,
+    prepare::{Plans, Prepared, Purpose, Request, bpf::BpfPlans, kmod::KmodPlan, listing::Listing},
     printable::printable_json,
     probe::{
         plan::{Plan, PlannedFunction, PlannedSite, PythonPlan},
@@ -23,14 +24,11 @@ use crate::{
 };
 
 /// Functions shown of each target without `--all`.
-pub(super) const SHOWN: usize = 10;
+const SHOWN: usize = 10;
 
 /// Resolves and prints.
 pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
-    if arguments.select.engine.is_kmod() {
-        return kmod::list(arguments, &environment);
-    }
     let request = Request {
         strict: arguments.processes.strict,
         ..request::selection(&arguments.select, &environment)?
@@ -41,20 +39,60 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
         print_as_is(&printable_json(&text.map_err(|error| Failure::new(SYSTEM, error))?));
         return Ok(ExitCode::SUCCESS);
     }
-    let calibration = prepared.resolver.calibration();
     let shown = if arguments.all { usize::MAX } else { SHOWN };
-    for (process, plan) in &prepared.processes {
-        header(&prepared, process, plan).print();
+    match &prepared.plans {
+        Plans::Bpf(plans) => print_plans(&prepared, plans, shown),
+        Plans::Kmod(plan) => print_kmod(&prepared, plan, shown),
+    }
+    tell_notices(&prepared.notices);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_plans(prepared: &Prepared, plans: &BpfPlans, shown: usize) {
+    let policies = &prepared.settings.policies;
+    let calibration = plans.resolver.calibration();
+    for (process, plan) in &plans.processes {
+        header(plans, policies, process, plan).print();
         // Those of the interpreter, which stand for all Python functions.
         for site in plan.sites.iter().filter(|site| site.function.is_none()) {
             print_site(site, calibration);
         }
-        for (index, target) in prepared.resolver.targets().iter() {
-            Shown { process, plan, calibration, shown, prepared: &prepared }.print(index, target);
+        for (index, target) in prepared.targets.iter() {
+            Shown { process, plan, calibration, shown, plans, policies }.print(index, target);
         }
     }
-    tell_notices(&prepared.notices);
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what an attach would tell the kernel module.
+fn print_kmod(prepared: &Prepared, plan: &KmodPlan, shown: usize) {
+    let (pid, found) = (plan.process().pid(), plan.found());
+    headers(prepared).iter().for_each(Lines::print);
+    for (index, target) in prepared.targets.iter() {
+        let delay = prepared.settings.policies.delay(index);
+        let functions = found.functions.iter().filter(|function| function.selected.target == index);
+        let functions: Vec<_> = functions.collect();
+        print("");
+        print(format_args!("line {}: {}", target.line, target.text));
+        let selected = counted(functions.len(), "function");
+        print(format_args!(
+            "  read as {}; engine kmod, delay {delay}; selects {selected} in process {pid}",
+            target.kind
+        ));
+        for function in functions.iter().take(shown) {
+            let path = function.path.display();
+            print(format_args!("  +{path}:{} {} pid={pid}", function.symbol, delay.0));
+        }
+        print_rest(functions.len(), shown);
+        for remark in found.remarks.iter().filter(|remark| remark.target == Some(index)) {
+            print(format_args!("  {}", remark.text));
+        }
+    }
+}
+
+fn print_rest(selected: usize, shown: usize) {
+    if selected > shown {
+        print(format_args!("  … {} more (--all shows them)", selected - shown));
+    }
 }
 
 struct Shown<'a> {
@@ -62,12 +100,13 @@ struct Shown<'a> {
     plan: &'a Plan,
     calibration: &'a Calibration,
     shown: usize,
-    prepared: &'a Prepared,
+    plans: &'a BpfPlans,
+    policies: &'a PolicyTable,
 }
 
 impl Shown<'_> {
     fn print(&self, index: TargetIndex, target: &Target) {
-        let delay = self.prepared.settings.policies.delay(index);
+        let delay = self.policies.delay(index);
         print("");
         print(format_args!("line {}: {}", target.line, target.text));
         let selected: Vec<(usize, &PlannedFunction)> = self
@@ -80,11 +119,8 @@ impl Shown<'_> {
         print(format_args!(
             "  read as {}; engine {}, delay {delay}; selects {} in process {}",
             target.kind,
-            self.prepared.engine(delay, self.plan),
-            match selected.len() {
-                1 => "1 function".to_owned(),
-                count => format!("{count} functions"),
-            },
+            self.plans.engine(self.policies, delay, self.plan),
+            counted(selected.len(), "function"),
             self.process.pid()
         ));
         let mut sites: HashMap<usize, Vec<&PlannedSite>> = HashMap::new();
@@ -99,9 +135,7 @@ impl Shown<'_> {
                 print_site(site, self.calibration);
             }
         }
-        if selected.len() > self.shown {
-            print(format_args!("  … {} more (--all shows them)", selected.len() - self.shown));
-        }
+        print_rest(selected.len(), self.shown);
         if selected.is_empty()
             && target.kind == crate::targets::TargetKind::Python
             && let PythonPlan::Impossible(why) = &self.plan.python

@@ -23,6 +23,7 @@ pub(super) fn selection(select: &SelectArgs, environment: &Environment) -> Resul
         entry: select.entry,
         inject: !select.no_inject,
         inject_timeout: select.inject_timeout,
+        accept_upstream_module: select.accept_upstream_module,
         ..Request::new(targets(select, environment)?)
     })
 }

@@ -12,7 +12,6 @@ use super::{
     attach::{listen, tell_report},
     environment::Environment,
     exit::{self, Failure, SYSTEM, USAGE},
-    kmod,
     outputs::Outputs,
     request,
     terminal::tell,
@@ -22,10 +21,7 @@ use crate::{
     launch::{Launch, LaunchError, signals::Signals, user::User},
     prepare::Prepared,
     process::Process,
-    session::{
-        Session,
-        run::{Ended, run as run_session},
-    },
+    session::{bpf::BpfSession, run::Ended},
     units::Nanos,
 };
 
@@ -33,7 +29,6 @@ use crate::{
 pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     // Before there are other threads, which would get the signals.
     let signals = Signals::hold();
-    kmod::refuse_commands(&arguments.select)?;
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
     let mut outputs = Outputs::of(flags, None)?;
@@ -43,7 +38,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let request = request::session(&arguments.select, flags, &environment)?;
     let prepared = Prepared::of_command(&request)?;
     tell_notices(&prepared.notices);
-    let mut session = Session::prepare(prepared.resolver, prepared.settings)?;
+    let mut session = BpfSession::prepare(prepared.resolver, prepared.settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -54,17 +49,17 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
         tell(format_args!("speed-bump-ebpf: stopped by signal {signal} before the command was started"));
         return Ok(code(ExitStatus::from_raw(signal)));
     }
-    let (mut launch, mut news) =
+    let (mut launch, news) =
         Launch::start(&arguments.command, user.as_ref(), signals.inherited()).map_err(not_started)?;
     // From here on the command runs, and whatever goes wrong with us is no reason for it not to.
     let watched = pass_signals_on(signals, &launch).and_then(|()| {
-        session.expect(launch.pid(), &mut news, launch.leash())?;
+        session.expect(launch.pid(), news, launch.leash())?;
         let _control = listen(&session.controls(), &[launch.pid()]);
         outputs.ready();
         if verbose {
             tell(format_args!("attached; the command runs as process {}", launch.pid()));
         }
-        let ended = runtime.block_on(run_session(&mut session, Some(news)));
+        let ended = runtime.block_on(session.run());
         ended.context("the event loop failed")
     });
     session.detach();
@@ -77,7 +72,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
 
     session.tell_unselected();
     let report = session.report();
-    tell_report(flags, &report, &[]);
+    tell_report(flags, &report);
     if let Err(error) = watched {
         tell(format_args!("speed-bump-ebpf: error: the command was not covered to its end: {error:#}"));
     }

@@ -6,8 +6,11 @@ use super::terminal::Lines;
 use crate::{
     calibrate::{Calibration, HELPER_COST},
     engine::{EngineKind, signal::automatic_above},
+    policy::PolicyTable,
     prepare::{
-        Prepared,
+        Plans, Prepared,
+        bpf::BpfPlans,
+        kmod::KmodPlan,
         notice::{Notice, Reason, SelectsNothing},
     },
     probe::{
@@ -18,6 +21,12 @@ use crate::{
     python::{entry_source::EntrySource, helper::words, version::PythonVersion},
     units::Nanos,
 };
+
+/// Said before anything is added to upstream's kernel module.
+const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself hangs \
+    for ever if it calls one of these functions; calls count when their delay is over; `delivered_ns` is \
+    what was requested, as that module does not measure it; removing targets waits for delays that have \
+    begun";
 
 /// Says it on standard error.
 pub(super) fn tell_notices(notices: &[Notice]) {
@@ -38,6 +47,9 @@ fn notice(notice: &Notice) -> Lines {
              for both"
         )
         .into(),
+        Notice::Recovered { text } => text.as_str().into(),
+        Notice::UpstreamModule => format!("warning: {UPSTREAM}").into(),
+        Notice::AttachWouldFail { why } => format!("warning: an attach would fail: {why}").into(),
         Notice::SelectsNothing(nothing) => selects_nothing(nothing).after("warning: "),
         Notice::BelowFloor { line, delay, floor } => format!(
             "warning: line {line}: a delay of {delay} is below the floor of {floor} at its costliest probe \
@@ -72,9 +84,31 @@ pub(super) fn selects_nothing(nothing: &SelectsNothing) -> Lines {
     lines
 }
 
-/// What the session is about, in a few lines.
-pub(super) fn header(prepared: &Prepared, process: &Process, plan: &Plan) -> Lines {
-    let calibration = prepared.resolver.calibration();
+/// What the session is about, in a few lines for each process.
+pub(super) fn headers(prepared: &Prepared) -> Vec<Lines> {
+    let policies = &prepared.settings.policies;
+    match &prepared.plans {
+        Plans::Bpf(plans) => {
+            let processes = plans.processes.iter();
+            processes.map(|(process, plan)| header(plans, policies, process, plan)).collect()
+        }
+        Plans::Kmod(plan) => vec![kmod_header(plan).into()],
+    }
+}
+
+fn kmod_header(plan: &KmodPlan) -> String {
+    let process = plan.process();
+    let (pid, comm) = (process.pid(), process.comm().unwrap_or_default());
+    let functions = counted(plan.found().functions.len(), "function");
+    format!(
+        "process {pid} ({comm}): {functions}, engine kmod; each call costs a trap on top of its delay, in \
+         every process that runs the file"
+    )
+}
+
+/// What the session is about in a process, with the BPF object.
+pub(super) fn header(plans: &BpfPlans, policies: &PolicyTable, process: &Process, plan: &Plan) -> Lines {
+    let calibration = plans.resolver.calibration();
     let comm = process.comm().unwrap_or_default();
     let mut text = format!("process {} ({comm}): ", process.pid());
     // The helper's functions and its site show only once it is in.
@@ -85,7 +119,7 @@ pub(super) fn header(prepared: &Prepared, process: &Process, plan: &Plan) -> Lin
     if plan.wants_helper() {
         text.push_str("Python functions that the helper will find, ");
     }
-    let _ = write!(text, "engine {}", engines(prepared, plan));
+    let _ = write!(text, "engine {}", engines(plans, policies, plan));
     let kinds: Vec<_> = plan.sites.iter().map(|site| calibration.cost(site.kind)).collect();
     if let (Some(least), Some(most)) =
         (kinds.iter().map(|cost| cost.unselected).min(), kinds.iter().map(|cost| cost.floor).max())
@@ -106,7 +140,7 @@ pub(super) fn header(prepared: &Prepared, process: &Process, plan: &Plan) -> Lin
             let costs = python_costs(*source, *version, *stub, at_evaluator, calibration);
             lines.push(format!("  {costs}"));
         }
-        PythonPlan::Impossible(why) if prepared.python_in_children => {
+        PythonPlan::Impossible(why) if plans.python_in_children => {
             lines.push(format!("  Python functions of its descendants are covered; of its own none: {why}"));
         }
         PythonPlan::Impossible(why) => lines.push(format!("  Python targets select nothing: {why}")),
@@ -115,14 +149,14 @@ pub(super) fn header(prepared: &Prepared, process: &Process, plan: &Plan) -> Lin
 }
 
 /// The engines for a process.
-fn engines(prepared: &Prepared, plan: &Plan) -> String {
-    let delays = prepared.settings.policies.delays().into_iter();
-    let mut kinds: Vec<EngineKind> = delays.map(|delay| prepared.engine(delay, plan)).collect();
+fn engines(plans: &BpfPlans, policies: &PolicyTable, plan: &Plan) -> String {
+    let delays = policies.delays().into_iter();
+    let mut kinds: Vec<EngineKind> = delays.map(|delay| plans.engine(policies, delay, plan)).collect();
     kinds.sort_unstable_by_key(|kind| *kind == EngineKind::Signal);
     kinds.dedup();
     match kinds.as_slice() {
         [EngineKind::Bpf, EngineKind::Signal] => {
-            format!("bpf, and signal above {}", automatic_above(prepared.resolver.calibration().form()))
+            format!("bpf, and signal above {}", automatic_above(plans.resolver.calibration().form()))
         }
         [kind, ..] => kind.to_string(),
         [] => EngineKind::Bpf.to_string(),

@@ -4,6 +4,7 @@
 //! attaches to a process; see [`probe::attach`](crate::probe::attach).
 
 mod copies;
+pub mod doses;
 mod form;
 pub mod functions;
 pub mod object;

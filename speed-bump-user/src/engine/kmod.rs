@@ -5,6 +5,7 @@
 //! [`KmodEngine`] is what one session has set there. The module keeps what is set when the tool is killed, so
 //! [`Records`] say who set what: whoever comes next takes it away.
 
+pub mod doses;
 mod engine;
 mod error;
 mod listing;
@@ -14,7 +15,7 @@ mod records;
 mod release;
 mod upstream;
 
-pub use engine::{Counts, KmodEngine, Left, Wanted};
+pub use engine::{Counts, KmodEngine, Left};
 pub use error::{KmodError, Refusal};
 pub use listing::{FileState, Listed, Listing};
 pub use module::{FOLDER, Module};

@@ -3,6 +3,7 @@
 use super::notice::SelectsNothing;
 use crate::{
     calibrate::CalibrateError,
+    engine::kmod::KmodError,
     failure::FailureKind,
     kernel::{KernelError, PrivilegeError},
     process::ProcessError,
@@ -48,16 +49,25 @@ pub enum PrepareError {
         /// What else there is to say of it.
         remarks: Vec<String>,
     },
-    /// The kernel module is asked for, which has sessions of its own.
-    #[error("the engine `kmod` is for the command without a subcommand, and for `list`, alone")]
-    Kmod,
+    /// The engine cannot do what it is asked for; a line for each.
+    #[error("{}", .0.join("; "))]
+    Incapable(Vec<String>),
+    /// The kernel module cannot be used.
+    #[error(transparent)]
+    Kmod(#[from] KmodError),
+    /// No process was named.
+    #[error("no process: name one with --pid PID")]
+    NoProcess,
 }
 
 impl PrepareError {
     /// Who can do something about it.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Targets(_) | Self::SignalWithoutHelper | Self::Kmod => FailureKind::Usage,
+            Self::Targets(_) | Self::SignalWithoutHelper | Self::Incapable(_) | Self::NoProcess => {
+                FailureKind::Usage
+            }
+            Self::Kmod(error) => error.kind(),
             Self::Process(error) => FailureKind::of(error),
             Self::NothingSelected(_) => FailureKind::NothingSelected,
             Self::Privilege(_)

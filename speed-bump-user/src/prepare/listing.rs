@@ -4,11 +4,11 @@ use std::{borrow::Cow, collections::HashMap};
 
 use serde::Serialize;
 
-use super::{Prepared, notice::Notice};
+use super::{Plans, Prepared, bpf::BpfPlans, kmod::KmodPlan, notice::Notice};
 use crate::{
-    engine::EngineKind,
+    engine::{Dose, EngineKind},
     probe::{
-        plan::{Entry, Plan, PlannedFunction, PlannedSite, PythonPlan},
+        plan::{Entry, Plan, PlannedFunction, PlannedSite, PythonPlan, Remark},
         site::SiteKind,
     },
     process::Process,
@@ -79,56 +79,128 @@ struct Site<'a> {
 impl<'a> Listing<'a> {
     /// All that is known of these processes.
     pub fn of(prepared: &'a Prepared) -> Self {
-        let processes = prepared.processes.iter().map(|(process, plan)| of_process(prepared, process, plan));
-        Self { schema: SCHEMA, processes: processes.collect(), notices: &prepared.notices }
+        let processes = match &prepared.plans {
+            Plans::Bpf(plans) => {
+                let of_process =
+                    |(process, plan): &'a (Process, Plan)| Of { prepared, plans, plan }.process(process);
+                plans.processes.iter().map(of_process).collect()
+            }
+            Plans::Kmod(plan) => vec![of_kmod(prepared, plan)],
+        };
+        Self { schema: SCHEMA, processes, notices: &prepared.notices }
     }
 }
 
-fn of_process<'a>(prepared: &'a Prepared, process: &Process, plan: &'a Plan) -> ProcessListing<'a> {
-    // By function; those of the interpreter have none.
-    let mut sites: HashMap<Option<usize>, Vec<&PlannedSite>> = HashMap::new();
-    for site in &plan.sites {
-        sites.entry(site.function).or_default().push(site);
+/// A process, for the BPF object.
+#[derive(Clone, Copy)]
+struct Of<'a> {
+    prepared: &'a Prepared,
+    plans: &'a BpfPlans,
+    plan: &'a Plan,
+}
+
+impl<'a> Of<'a> {
+    fn process(self, process: &Process) -> ProcessListing<'a> {
+        // By function; those of the interpreter have none.
+        let mut by_function: HashMap<Option<usize>, Vec<&'a PlannedSite>> = HashMap::new();
+        for site in &self.plan.sites {
+            by_function.entry(site.function).or_default().push(site);
+        }
+        let sites = |function| {
+            let sites = by_function.get(&function).into_iter().flatten();
+            sites.map(|site| self.site(site)).collect::<Vec<_>>()
+        };
+        let targets = self.prepared.targets.iter();
+        ProcessListing {
+            pid: process.pid(),
+            comm: process.comm().unwrap_or_default(),
+            python_impossible: match &self.plan.python {
+                PythonPlan::Impossible(why) => Some(why),
+                PythonPlan::NotAsked | PythonPlan::Source { .. } => None,
+            },
+            interpreter_sites: sites(None),
+            targets: targets.map(|(index, target)| self.target(index, target, &sites)).collect(),
+        }
     }
-    let of = |function| {
-        let sites = sites.get(&function).into_iter().flatten();
-        sites.map(|site| of_site(prepared, site)).collect::<Vec<_>>()
-    };
-    let targets = prepared.resolver.targets().iter();
+
+    fn target(
+        self,
+        index: TargetIndex,
+        target: &'a Target,
+        sites: &dyn Fn(Option<usize>) -> Vec<Site<'a>>,
+    ) -> TargetListing<'a> {
+        let policies = &self.prepared.settings.policies;
+        let dose = policies.dose(index);
+        let selected = self.plan.functions.iter().enumerate();
+        let selected = selected.filter(|(_, function)| function.selected.target == index);
+        let functions = selected.map(|(at, function)| of_function(function, sites(Some(at)))).collect();
+        let engine = self.plans.engine(policies, dose.delay, self.plan);
+        of_target(target, dose, engine, functions, remarks(&self.plan.remarks, index))
+    }
+
+    fn site(self, site: &'a PlannedSite) -> Site<'a> {
+        let cost = self.plans.resolver.calibration().cost(site.kind);
+        Site {
+            file: site.file.path().to_string_lossy(),
+            offset: site.offset.0,
+            instruction: &site.instruction,
+            kind: site.kind,
+            floor_ns: cost.floor,
+            unselected_ns: cost.unselected,
+            remark: site.remark.as_deref(),
+        }
+    }
+}
+
+/// The process, for the kernel module.
+fn of_kmod<'a>(prepared: &'a Prepared, plan: &'a KmodPlan) -> ProcessListing<'a> {
+    let found = plan.found();
+    let targets = prepared.targets.iter().map(|(index, target)| {
+        let functions = found.functions.iter().filter(|function| function.selected.target == index);
+        let functions = functions.map(|function| Function {
+            name: &function.selected.name,
+            file: function.selected.file.to_string_lossy(),
+            line: None,
+            entry: Entry::Symbol,
+            aliases: &[],
+            sites: Vec::new(),
+        });
+        let dose = prepared.settings.policies.dose(index);
+        let remarks = remarks(&found.remarks, index);
+        of_target(target, dose, EngineKind::Kmod, functions.collect(), remarks)
+    });
     ProcessListing {
-        pid: process.pid(),
-        comm: process.comm().unwrap_or_default(),
-        python_impossible: match &plan.python {
-            PythonPlan::Impossible(why) => Some(why),
-            PythonPlan::NotAsked | PythonPlan::Source { .. } => None,
-        },
-        interpreter_sites: of(None),
-        targets: targets.map(|(index, target)| of_target(prepared, plan, index, target, &of)).collect(),
+        pid: plan.process().pid(),
+        comm: plan.process().comm().unwrap_or_default(),
+        python_impossible: None,
+        interpreter_sites: Vec::new(),
+        targets: targets.collect(),
     }
 }
 
 fn of_target<'a>(
-    prepared: &'a Prepared,
-    plan: &'a Plan,
-    index: TargetIndex,
     target: &'a Target,
-    sites: &dyn Fn(Option<usize>) -> Vec<Site<'a>>,
+    dose: Dose,
+    engine: EngineKind,
+    functions: Vec<Function<'a>>,
+    remarks: Vec<&'a str>,
 ) -> TargetListing<'a> {
-    let dose = prepared.settings.policies.dose(index);
-    let selected = plan.functions.iter().enumerate();
-    let selected = selected.filter(|(_, function)| function.selected.target == index);
-    let remarks = plan.remarks.iter().filter(|remark| remark.target == Some(index));
     TargetListing {
         id: &target.id,
         line: target.line,
         kind: target.kind,
         pattern: &target.pattern,
-        engine: prepared.engine(dose.delay, plan),
+        engine,
         delay_ns: dose.delay,
         frequency: dose.frequency,
-        functions: selected.map(|(at, function)| of_function(function, sites(Some(at)))).collect(),
-        remarks: remarks.map(|remark| remark.text.as_str()).collect(),
+        functions,
+        remarks,
     }
+}
+
+fn remarks(remarks: &[Remark], index: TargetIndex) -> Vec<&str> {
+    let of_target = remarks.iter().filter(|remark| remark.target == Some(index));
+    of_target.map(|remark| remark.text.as_str()).collect()
 }
 
 fn of_function<'a>(function: &'a PlannedFunction, sites: Vec<Site<'a>>) -> Function<'a> {
@@ -139,18 +211,5 @@ fn of_function<'a>(function: &'a PlannedFunction, sites: Vec<Site<'a>>) -> Funct
         entry: function.entry,
         aliases: &function.aliases,
         sites,
-    }
-}
-
-fn of_site<'a>(prepared: &'a Prepared, site: &'a PlannedSite) -> Site<'a> {
-    let cost = prepared.resolver.calibration().cost(site.kind);
-    Site {
-        file: site.file.path().to_string_lossy(),
-        offset: site.offset.0,
-        instruction: &site.instruction,
-        kind: site.kind,
-        floor_ns: cost.floor,
-        unselected_ns: cost.unselected,
-        remark: site.remark.as_deref(),
     }
 }

@@ -41,6 +41,18 @@ pub enum Notice {
         /// The tool's process of that session.
         session: Pid,
     },
+    /// What a killed tool had left in the kernel module was taken away, or could not be.
+    Recovered {
+        /// What was.
+        text: String,
+    },
+    /// The kernel module is upstream's.
+    UpstreamModule,
+    /// Listed only: an attach would fail.
+    AttachWouldFail {
+        /// Why, and the way out.
+        why: String,
+    },
     /// A target selects nothing.
     SelectsNothing(SelectsNothing),
     /// A delay is below what can be delivered.

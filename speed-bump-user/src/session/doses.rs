@@ -1,31 +1,20 @@
 //! The doses of a session, the functions that have them, and what was counted of those: what may be asked
 //! and changed at any moment, without the event loop.
 
-use std::{
-    io,
-    sync::{Arc, Weak},
-};
+use std::{io, sync::Arc};
 
 use serde::Serialize;
-use speed_bump_abi::FunctionEntry;
 
 use super::{
     SessionError,
     functions::{FunctionRange, FunctionTable},
-    limits,
-    signals::Signals,
     snapshot::Snapshot,
 };
 use crate::{
-    engine::bpf::{
-        BpfEngine, Form,
-        functions::FunctionMaps,
-        switch::{PolicySwitch, now},
-    },
+    engine::{Engine, NumberedDose, bpf::switch::now},
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
-    python::helper::Block,
-    units::{Nanos, Pid},
+    units::Nanos,
 };
 
 /// Doses are in force.
@@ -39,29 +28,20 @@ pub struct Applied {
 /// See above. Whoever holds it must not wait for a process, but for signals on their way.
 #[derive(Debug)]
 pub(crate) struct Doses {
-    pub(super) switch: Arc<PolicySwitch>,
-    maps: Arc<FunctionMaps>,
-    form: Form,
+    pub(super) engine: Box<dyn Engine>,
     pub(super) functions: FunctionTable,
     pub(super) policies: PolicyTable,
-    pub(super) signals: Signals,
-    /// What is shared with helpers, and the processes that they were brought into.
-    blocks: Vec<(Pid, Weak<Block>)>,
 }
 
 impl Doses {
     /// Brings the doses of the start into force.
     pub(super) fn start(
-        engine: &BpfEngine,
+        mut engine: Box<dyn Engine>,
         functions: FunctionTable,
         policies: PolicyTable,
-        signals: Signals,
     ) -> Result<Self, SessionError> {
-        let (switch, maps) = (Arc::clone(engine.switch()), Arc::clone(engine.functions()));
-        let form = engine.form();
-        let all: Vec<_> = policies.numbered().map(|(number, dose)| (number, signals.policy(dose))).collect();
-        switch.set(&all)?;
-        Ok(Self { switch, maps, form, functions, policies, signals, blocks: Vec::new() })
+        engine.set(&policies.numbered().collect::<Vec<_>>())?;
+        Ok(Self { engine, functions, policies })
     }
 
     /// Sets doses, which come into force together. Of several for the same functions the last counts.
@@ -73,27 +53,18 @@ impl Doses {
     /// A target or a delay that cannot be; nothing has changed then.
     pub(super) fn set(&mut self, changes: &[(Selection, Dose)]) -> Result<Applied, SessionError> {
         let mut policies = self.policies.clone();
-        let mut numbers = Vec::with_capacity(changes.len());
+        let mut numbered: Vec<NumberedDose> = Vec::with_capacity(changes.len());
         for (selection, dose) in changes {
-            numbers.push((policies.set(selection, *dose)?, *dose));
+            numbered.push((policies.set(selection, *dose)?, *dose));
         }
-        let signals = self.signals.reassigned(&policies, self.form)?;
-        for (_, dose) in changes {
-            let is_signalled = signals.iter().any(|signal| signal.delay == dose.delay);
-            if let Some(lack) = limits::lack(self.form, *dose, is_signalled) {
-                return Err(SessionError::Unfit { lack });
-            }
-        }
-        self.reassign_signals(signals);
+        self.engine.check(&numbered)?;
         self.make_own(changes, &policies)?;
         self.policies = policies;
-        let policies: Vec<_> =
-            numbers.into_iter().map(|(number, dose)| (number, self.signals.policy(dose))).collect();
-        let at = self.switch.set(&policies)?;
+        let at = self.engine.set(&numbered)?;
         Ok(Applied { at })
     }
 
-    /// Has functions follow policies of their own, which are for the time being as those of their targets.
+    /// Has functions follow doses of their own, which are for the time being those of their targets.
     fn make_own(
         &mut self,
         changes: &[(Selection, Dose)],
@@ -107,12 +78,15 @@ impl Doses {
             Selection::Function(_) | Selection::Target(_) => None,
         });
         let new: Vec<(&SelectedFunction, u32)> = new.collect();
-        let as_before =
-            new.iter().map(|(function, number)| (*number, self.signals.policy(known.dose(function.target))));
-        self.switch.set(&as_before.collect::<Vec<_>>())?;
+        if new.is_empty() {
+            return Ok(());
+        }
+        let as_before: Vec<NumberedDose> =
+            new.iter().map(|(function, number)| (*number, known.dose(function.target))).collect();
+        self.engine.set(&as_before)?;
         for (function, number) in new {
             for index in self.functions.indices(function) {
-                self.maps.set_entry(index, FunctionEntry::of(number));
+                self.engine.assign(index, Some(number));
             }
         }
         Ok(())
@@ -122,28 +96,29 @@ impl Doses {
     pub(super) fn enter(&mut self, function: &SelectedFunction) -> Result<u32, SessionError> {
         let (index, is_new) = self.functions.enter(function)?;
         if is_new {
-            self.maps.set_entry(index, FunctionEntry::of(self.policies.number(function)));
+            self.engine.assign(index, Some(self.policies.number(function)));
         }
         Ok(index)
     }
 
     /// Says which function a number of a range is. `false` where there is no room for its name.
-    pub(super) fn name(&mut self, range: FunctionRange, number: u32, function: SelectedFunction) -> bool {
-        let own = self.policies.own_number(&function);
-        let has_room = self.functions.name(range, number, &function);
+    pub(super) fn name(&mut self, range: FunctionRange, number: u32, function: &SelectedFunction) -> bool {
+        let own = self.policies.own_number(function);
+        let has_room = self.functions.name(range, number, function);
         if let (true, Some(index), Some(own)) = (has_room, range.index(number), own) {
-            self.maps.set_entry(index, FunctionEntry::of(own));
+            self.engine.assign(index, Some(own));
         }
         has_room
     }
 
     /// Gives a range back; what was counted stays.
     pub(super) fn give_back(&mut self, range: FunctionRange) {
-        let maps = &self.maps;
-        self.functions.give_back(range, |index| maps.stats(index).unwrap_or_default());
+        let engine = &self.engine;
+        let stats = |index| engine.read(index, 1).ok().and_then(|mut stats| stats.pop());
+        self.functions.give_back(range, |index| stats(index).unwrap_or_default());
         for index in range.first..range.first.saturating_add(range.count) {
-            maps.set_entry(index, FunctionEntry::NONE);
-            if let Err(error) = maps.clear_stats(index) {
+            self.engine.assign(index, None);
+            if let Err(error) = self.engine.clear(index) {
                 tracing::debug!("cannot clear the counters of function {index}: {error}");
             }
         }
@@ -154,7 +129,7 @@ impl Doses {
         let at = now();
         let mut counts = self.functions.past().to_vec();
         for run in self.functions.runs() {
-            let stats = self.maps.stats_of(run.first, run.count)?;
+            let stats = self.engine.read(run.first, run.count)?;
             for (id, stats) in self.functions.of_run(run).zip(stats) {
                 if let Some(count) = counts.get_mut(id.0 as usize) {
                     *count += stats;
@@ -162,16 +137,5 @@ impl Doses {
             }
         }
         Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts })
-    }
-
-    /// A helper is in a process, and shares this.
-    pub(super) fn add_block(&mut self, owner: Pid, block: &Arc<Block>) {
-        self.blocks.retain(|(_, block)| block.strong_count() > 0);
-        self.blocks.push((owner, Arc::downgrade(block)));
-    }
-
-    /// What is shared with helpers that are in.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = (Pid, Arc<Block>)> {
-        self.blocks.iter().filter_map(|(owner, block)| Some((*owner, block.upgrade()?)))
     }
 }

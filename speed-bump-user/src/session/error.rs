@@ -6,7 +6,7 @@ use aya::maps::MapError;
 
 use crate::{
     causes::with_causes,
-    engine::bpf::EngineError,
+    engine::{SetError, bpf::EngineError, kmod::KmodError},
     failure::FailureKind,
     policy::DoseError,
     probe::{attach::AttachError, in_place::NotInPlace},
@@ -55,12 +55,12 @@ pub enum SessionError {
         /// Why, and the way out.
         lack: String,
     },
-    /// A dose that this kernel cannot have.
-    #[error("{lack}")]
-    Unfit {
-        /// Why, and the way out.
-        lack: String,
-    },
+    /// The engine cannot have a dose.
+    #[error(transparent)]
+    Set(#[from] SetError),
+    /// The kernel module does not do what it is asked for.
+    #[error(transparent)]
+    Kmod(#[from] KmodError),
     /// A dose cannot be set.
     #[error(transparent)]
     Dose(#[from] DoseError),
@@ -101,6 +101,7 @@ impl SessionError {
         match self {
             Self::Attach(AttachError::ProcessGone { .. }) => FailureKind::Gone,
             Self::Process(error) => FailureKind::of(error),
+            Self::Kmod(error) | Self::Set(SetError::Kmod(error)) => error.kind(),
             Self::Full { .. } | Self::NamesFull | Self::Dose(_) => FailureKind::Usage,
             Self::NothingSelected(_) => FailureKind::NothingSelected,
             Self::Engine(_)
@@ -111,7 +112,7 @@ impl SessionError {
             | Self::Python(_)
             | Self::Signal(_)
             | Self::OldKernel { .. }
-            | Self::Unfit { .. }
+            | Self::Set(_)
             | Self::Lost
             | Self::Stopped
             | Self::Thread(_) => FailureKind::System,

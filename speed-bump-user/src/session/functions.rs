@@ -12,7 +12,7 @@ use crate::{probe::plan::SelectedFunction, session::SessionError};
 
 /// Consecutive indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FunctionRange {
+pub(super) struct FunctionRange {
     /// The first.
     pub first: u32,
     /// How many.
@@ -21,14 +21,14 @@ pub struct FunctionRange {
 
 impl FunctionRange {
     /// The index of the function with this number; `None` outside of the range.
-    pub fn index(self, number: u32) -> Option<u32> {
+    pub(super) fn index(self, number: u32) -> Option<u32> {
         (number < self.count).then(|| self.first.saturating_add(number))
     }
 }
 
 /// Functions by index, and indices by function.
 #[derive(Debug)]
-pub struct FunctionTable {
+pub(super) struct FunctionTable {
     functions: BTreeMap<u32, FunctionId>,
     /// Snapshots hold it too.
     known: Arc<KnownFunctions>,
@@ -55,7 +55,7 @@ struct Indices {
 
 impl FunctionTable {
     /// An empty table with room for as many as the engine's maps, and for so many bytes of names.
-    pub fn new(capacity: u32, room: usize) -> Self {
+    pub(super) fn new(capacity: u32, room: usize) -> Self {
         Self {
             functions: BTreeMap::new(),
             known: Arc::default(),
@@ -72,7 +72,7 @@ impl FunctionTable {
     ///
     /// # Errors
     /// [`SessionError::Full`].
-    pub fn enter(&mut self, function: &SelectedFunction) -> Result<(u32, bool), SessionError> {
+    pub(super) fn enter(&mut self, function: &SelectedFunction) -> Result<(u32, bool), SessionError> {
         if let Some(index) = self.of(function).and_then(|indices| indices.own) {
             return Ok((index, false));
         }
@@ -84,7 +84,7 @@ impl FunctionTable {
     }
 
     /// All indices of a function.
-    pub fn indices(&self, function: &SelectedFunction) -> impl Iterator<Item = u32> + use<> {
+    pub(super) fn indices(&self, function: &SelectedFunction) -> impl Iterator<Item = u32> + use<> {
         let indices = self.of(function);
         let own = indices.and_then(|indices| indices.own);
         let in_ranges = indices.map(|indices| indices.in_ranges.clone());
@@ -117,7 +117,7 @@ impl FunctionTable {
     ///
     /// # Errors
     /// [`SessionError::Full`].
-    pub fn reserve(&mut self, count: u32) -> Result<FunctionRange, SessionError> {
+    pub(super) fn reserve(&mut self, count: u32) -> Result<FunctionRange, SessionError> {
         let fitting = self.free.iter().position(|range| range.count == count);
         match fitting {
             Some(position) => Ok(self.free.swap_remove(position)),
@@ -127,7 +127,7 @@ impl FunctionTable {
 
     /// Says which function a number of a range is; a number outside it is passed over. `false` where there is
     /// no room for its name.
-    pub fn name(&mut self, range: FunctionRange, number: u32, function: &SelectedFunction) -> bool {
+    pub(super) fn name(&mut self, range: FunctionRange, number: u32, function: &SelectedFunction) -> bool {
         let Some(index) = range.index(number) else { return true };
         let Some(id) = self.know(function) else { return false };
         if let Some(before) = self.functions.insert(index, id) {
@@ -138,7 +138,7 @@ impl FunctionTable {
     }
 
     /// Gives a range back. `stats` are read of those that have names.
-    pub fn give_back(&mut self, range: FunctionRange, stats: impl Fn(u32) -> FunctionStats) {
+    pub(super) fn give_back(&mut self, range: FunctionRange, stats: impl Fn(u32) -> FunctionStats) {
         let mut rest = self.functions.split_off(&range.first);
         let mut behind = rest.split_off(&(range.first + range.count));
         self.functions.append(&mut behind);
@@ -152,22 +152,22 @@ impl FunctionTable {
     }
 
     /// All functions that were known at any time.
-    pub fn known(&self) -> &Arc<KnownFunctions> {
+    pub(super) fn known(&self) -> &Arc<KnownFunctions> {
         &self.known
     }
 
     /// The function of an index.
-    pub fn at(&self, index: u32) -> Option<FunctionId> {
+    pub(super) fn at(&self, index: u32) -> Option<FunctionId> {
         self.functions.get(&index).copied()
     }
 
     /// Those that have an index now.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &SelectedFunction)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &SelectedFunction)> {
         self.functions.iter().filter_map(|(index, id)| Some((*index, self.known.get(*id)?)))
     }
 
     /// The indices of all functions, as few runs of consecutive ones.
-    pub fn runs(&self) -> Vec<FunctionRange> {
+    pub(super) fn runs(&self) -> Vec<FunctionRange> {
         let mut runs: Vec<FunctionRange> = Vec::new();
         for index in self.functions.keys() {
             match runs.last_mut() {
@@ -179,13 +179,13 @@ impl FunctionTable {
     }
 
     /// The functions of one of these runs, in the order of their indices.
-    pub fn of_run(&self, run: FunctionRange) -> impl Iterator<Item = FunctionId> {
+    pub(super) fn of_run(&self, run: FunctionRange) -> impl Iterator<Item = FunctionId> {
         let range = run.first..run.first.saturating_add(run.count);
         self.functions.range(range).map(|(_, id)| *id)
     }
 
     /// What was counted in ranges that were given back, by [`FunctionId`].
-    pub fn past(&self) -> &[FunctionStats] {
+    pub(super) fn past(&self) -> &[FunctionStats] {
         &self.past
     }
 

@@ -13,18 +13,16 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Session, SessionError, Settings,
+    Session, SessionError,
     controls::Controls,
     doses::Applied,
     events::Event,
-    run::{Ended, Request, run_with},
+    run::{Ended, Request, run},
     snapshot::Snapshot,
     stop::Stop,
 };
 use crate::{
     policy::{Dose, Selection},
-    probe::{plan::Plan, resolve::Resolver},
-    process::Process,
     stats::report::SessionReport,
 };
 
@@ -47,52 +45,45 @@ pub struct Outcome {
     pub report: SessionReport,
 }
 
-impl Session {
-    /// Attaches as [`Session::start`] does, and runs the session on a thread of its own until something ends
-    /// it, or the handle's owner does.
-    ///
-    /// # Errors
-    /// As [`Session::start`].
-    pub fn spawn(
-        resolver: Resolver,
-        settings: Settings,
-        roots: Vec<(Process, Plan)>,
+impl Handle {
+    /// Starts a session, and runs it on a thread of its own until something ends it, or the handle's owner
+    /// does.
+    pub(crate) fn of<S: Session>(
+        start: impl FnOnce(Stop) -> Result<S, SessionError> + Send + 'static,
         stop: Stop,
-    ) -> Result<Handle, SessionError> {
+    ) -> Result<Self, SessionError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(SessionError::Thread)?;
         let (requests, asked) = mpsc::unbounded_channel();
-        let (started, start) = sync_channel(1);
+        let (started, begun) = sync_channel(1);
         let (ends, outcome) = sync_channel(1);
         let asks = stop.clone();
         let work = move || {
-            let mut session = match Self::start(resolver, settings, roots, asks) {
+            let mut session = match start(asks) {
                 Ok(session) => session,
                 Err(error) => return drop(started.send(Err(error))),
             };
             // Nobody to hear of it: nobody to go on for.
-            if started.send(Ok(session.controls())).is_err() {
-                session.stop.ask();
+            if started.send(Ok(session.state().controls())).is_err() {
+                session.state().stop.ask();
             }
-            let ended = runtime.block_on(run_with(&mut session, None, Some(asked)));
+            let ended = runtime.block_on(run(&mut session, Some(asked)));
             session.detach();
             let report = session.report();
-            session.events.add(Event::Over { why: ended.as_ref().ok().copied() });
+            session.state().events.add(Event::Over { why: ended.as_ref().ok().copied() });
             let _ = ends.send(Outcome { ended, report });
         };
         let thread = thread::Builder::new().name("session".to_owned()).spawn(work);
         let thread = thread.map_err(SessionError::Thread)?;
-        match start.recv() {
+        match begun.recv() {
             Ok(Ok(controls)) => {
-                Ok(Handle { controls, stop, requests, outcome: Mutex::new(outcome), thread: Some(thread) })
+                Ok(Self { controls, stop, requests, outcome: Mutex::new(outcome), thread: Some(thread) })
             }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(SessionError::Lost),
         }
     }
-}
 
-impl Handle {
     /// What may be asked and changed, for other threads too.
     pub fn controls(&self) -> &Controls {
         &self.controls

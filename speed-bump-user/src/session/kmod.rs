@@ -1,178 +1,163 @@
-//! A session with the kernel module: its targets in place of BPF programs, from the first to the report.
+//! A session with the kernel module: its targets in place of BPF programs.
 //!
-//! The module counts and spins; this adds targets, rewrites their delays where the window opens, takes up
-//! files that the process maps later, and leaves.
+//! The module counts and spins, in the process and all its descendants; this adds targets, opens the window,
+//! takes up files that the process maps later, and leaves.
 
 use std::{
-    collections::{BTreeMap, HashSet},
-    os::fd::AsFd as _,
+    collections::{HashMap, HashSet},
+    future::pending,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
     path::Path,
     time::{Duration, Instant},
 };
 
-use speed_bump_abi::FunctionStats;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    io::unix::AsyncFd,
+    time::{Interval, MissedTickBehavior, interval},
+};
 
 use super::{
+    Session, SessionError, Settings, State,
+    doses::Doses,
+    events::Event,
+    functions::FunctionTable,
     run::{Ended, until},
     stop::Stop,
-    warnings::Warnings,
 };
 use crate::{
-    engine::{
-        EngineKind,
-        kmod::{Counts, KmodEngine, KmodError, Module, Records, TargetName, UpstreamGuard, Wanted},
+    bounds::NAMES_OF_SESSION,
+    engine::kmod::{
+        KmodEngine, KmodError, Module, Records, TARGETS, TargetName, UpstreamGuard, doses::KmodDoses,
     },
-    policy::PolicyTable,
     probe::{
         in_place::{self, NotInPlace},
         plan::{Entry, SelectedFunction},
         resolve::symbols::{NamedFunction, NamedFunctions, SymbolResolver},
     },
     process::{Memory, Process, ProcessError, mapped_file::FileIdentity},
-    stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
     sys::watch::watch_pidfd,
-    targets::TargetIndex,
     units::Nanos,
 };
 
 /// How often it is looked whether the process has replaced its image, and what it maps.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Said in each session with it, before anything is added.
-const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself hangs \
-    for ever if it calls one of these functions; calls count when their delay is over; `delivered_ns` is \
-    what was requested, as that module does not measure it; removing targets waits for delays that have \
-    begun";
-
 const UNLOADED: &str = "somebody has unloaded the kernel module: what it counted last is not in the report";
 
-/// What a session with the module does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KmodSettings {
-    /// Which delays.
-    pub policies: PolicyTable,
-    /// From the attach to the first delay.
-    pub start_after: Duration,
-    /// From there to the last; `None` is until stopped.
-    pub duration: Option<Duration>,
+/// What a session with the module begins with.
+pub(crate) struct KmodStart {
+    pub(crate) module: Module,
+    pub(crate) records: Records,
+    pub(crate) resolver: SymbolResolver,
+    pub(crate) process: Process,
+    pub(crate) found: NamedFunctions,
 }
 
 /// A session in force.
-#[derive(Debug)]
-pub struct KmodSession {
-    engine: KmodEngine,
+pub(crate) struct KmodSession {
+    state: State,
+    engine: KmodDoses,
     /// With upstream's module. Holds the files of the targets.
     guard: Option<UpstreamGuard>,
     resolver: SymbolResolver,
-    settings: KmodSettings,
     process: Process,
     /// The memory of the image that was resolved; gone when another replaced it.
     image: Option<Memory>,
     files: HashSet<FileIdentity>,
-    /// In the order of the engine's targets.
-    functions: Vec<Function>,
-    counts: Vec<Option<Counts>>,
+    /// Functions that were added.
+    known: HashSet<SelectedFunction>,
     is_open: bool,
     is_enabled: bool,
-    warnings: Warnings,
-    started: Instant,
-    ended: Option<Instant>,
+    sources: Option<Sources>,
 }
 
-/// A function that is slowed down.
-#[derive(Clone, Debug)]
-struct Function {
-    selected: SelectedFunction,
-    delay: Nanos,
-    /// What was counted when the window opened: these calls were not delayed.
-    before: u64,
+/// What the event loop waits for.
+struct Sources {
+    pidfd: AsyncFd<OwnedFd>,
+    look: Interval,
 }
 
 /// Turns functions into what the module is told. Upstream's comes with a guard.
 ///
 /// # Errors
 /// The module cannot be told of one, or must not be.
-pub fn wanted(
+pub(crate) fn names(
     functions: &[NamedFunction],
     mut guard: Option<&mut UpstreamGuard>,
-    delay: impl Fn(TargetIndex) -> Nanos,
-) -> Result<Vec<Wanted>, KmodError> {
-    let wanted = |function: &NamedFunction| {
+) -> Result<Vec<TargetName>, KmodError> {
+    let name = |function: &NamedFunction| {
         let NamedFunction { selected, path, symbol, address, identity } = function;
-        let name = match &mut guard {
+        match &mut guard {
             Some(guard) => {
                 let path = guard.admit(&selected.file, path, *identity, symbol, *address)?;
-                TargetName::new(Path::new(&path), symbol)?
+                Ok(TargetName::new(Path::new(&path), symbol)?)
             }
-            None => TargetName::new(path, symbol)?,
-        };
-        Ok(Wanted { name, delay: delay(function.selected.target) })
+            None => Ok(TargetName::new(path, symbol)?),
+        }
     };
-    functions.iter().map(wanted).collect()
+    functions.iter().map(name).collect()
 }
 
 impl KmodSession {
-    /// Slows these functions of a process down. When this returns every call is counted, and delayed from
-    /// `start_after` on. `tell` hears at once what is of use before that, or should this fail; the report has
-    /// it too.
+    /// Slows the functions of a process down. When this returns every call is counted, and delayed from
+    /// `start_after` on.
     ///
     /// # Errors
     /// Nothing is left in the module.
-    pub fn start(
-        module: Module,
-        records: Records,
-        resolver: SymbolResolver,
-        settings: KmodSettings,
-        process: Process,
-        found: &NamedFunctions,
-        mut tell: impl FnMut(&str),
-    ) -> Result<Self, KmodError> {
+    pub(crate) fn start(start: KmodStart, settings: &Settings, stop: Stop) -> Result<Self, SessionError> {
+        let KmodStart { module, records, resolver, process, mut found } = start;
+        // Of the same name in files of the same name, which are told apart by nothing, the first.
+        let mut seen = HashSet::new();
+        found.functions.retain(|function| seen.insert(function.selected.clone()));
         let selects = |index| found.functions.iter().any(|function| function.selected.target == index);
         if let Some(lost) =
             found.out_of_reach.iter().find(|of| of.target.is_some_and(|index| !selects(index)))
         {
-            return Err(KmodError::OutOfReach(lost.text.clone()));
+            return Err(KmodError::OutOfReach(lost.text.clone()).into());
         }
         let image = process.memory().ok();
         let mut guard = guard(&module, &process)?;
-        let is_open = settings.start_after.is_zero();
-        let delay = |target| if is_open { settings.policies.delay(target) } else { Nanos(0) };
-        let wanted = wanted(&found.functions, guard.as_mut(), delay)?;
+        let wanted = names(&found.functions, guard.as_mut())?;
         let mut told = Vec::new();
-        let mut tell = |text: String| {
-            tell(&text);
+        let engine = KmodEngine::start(module, records, process.pid(), &wanted, &mut |text| {
+            tracing::warn!("{text}");
             told.push(text);
-        };
-        if guard.is_some() {
-            tell(UPSTREAM.to_owned());
-        }
-        let engine = KmodEngine::start(module, records, process.pid(), &wanted, &mut tell)?;
+        })?;
+        let engine = KmodDoses::new(engine);
+        let functions = FunctionTable::new(u32::try_from(TARGETS).unwrap_or(u32::MAX), NAMES_OF_SESSION);
+        let doses = Doses::start(Box::new(engine.clone()), functions, settings.policies.clone())?;
+        let state = State::new(doses, resolver.shared_targets(), settings, stop);
         let mut session = Self {
+            state,
             engine,
             guard,
-            settings,
             image,
             files: files(&process),
+            known: HashSet::new(),
             process,
-            functions: Vec::new(),
-            counts: Vec::new(),
-            is_open,
+            is_open: false,
             is_enabled: true,
-            warnings: Warnings::with(told),
-            started: Instant::now(),
-            ended: None,
+            sources: None,
             resolver,
         };
-        session.enter(&found.functions);
-        found.out_of_reach.iter().for_each(|remark| session.warn(remark.text.clone()));
-        session.check_in_place(found)?;
-        // The module keeps the process that had the number then: it has to be this one.
-        if session.process.is_alive() {
-            Ok(session)
-        } else {
-            Err(KmodError::Gone { pid: session.process.pid() })
+        session.state.roots = vec![session.process.pid()];
+        session.state.covers(session.process.pid());
+        told.into_iter().for_each(|text| session.state.warn(text));
+        for function in &found.functions {
+            session.enter(function)?;
         }
+        found.out_of_reach.iter().for_each(|remark| session.state.warn(remark.text.clone()));
+        session.check_in_place(&found).map_err(KmodError::from)?;
+        // The module keeps the process that had the number then: it has to be this one.
+        if !session.process.is_alive() {
+            return Err(KmodError::Gone { pid: session.process.pid() }.into());
+        }
+        session.state.started = Instant::now();
+        if session.state.start_after.is_zero() {
+            session.open_window();
+        }
+        Ok(session)
     }
 
     /// Looks whether the module has put breakpoints into the process: its path may have led it to another
@@ -183,79 +168,33 @@ impl KmodSession {
         in_place::check(&self.process, memory, places)
     }
 
-    fn enter(&mut self, functions: &[NamedFunction]) {
-        for function in functions {
-            let delay = self.settings.policies.delay(function.selected.target);
-            self.functions.push(Function { selected: function.selected.clone(), delay, before: 0 });
-        }
+    /// Has a function follow its dose whose target was added last of all.
+    fn enter(&mut self, function: &NamedFunction) -> Result<(), SessionError> {
+        self.known.insert(function.selected.clone());
+        self.state.doses().enter(&function.selected)?;
+        self.state.note_way(function.selected.target, Entry::Symbol, Nanos(0));
+        Ok(())
     }
 
-    /// Runs the session until something ends it. `show` is called every `show_every`, to refresh what people
-    /// see.
-    ///
-    /// # Errors
-    /// The event loop itself could not be set up.
-    pub async fn run(
-        &mut self,
-        stop: &Stop,
-        show_every: Duration,
-        mut show: impl FnMut(&mut Self),
-    ) -> std::io::Result<Ended> {
-        let pidfd = watch_pidfd(self.process.as_fd().try_clone_to_owned()?)?;
-        let opens = (!self.is_open).then(|| self.started + self.settings.start_after);
-        let closes = self
-            .settings
-            .duration
-            .and_then(|after| (self.started + self.settings.start_after).checked_add(after));
-        let mut look = interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut refresh = interval(show_every);
-        loop {
-            tokio::select! {
-                () = stop.asked() => return Ok(Ended::Stopped),
-                () = until(closes) => return Ok(Ended::Elapsed),
-                () = until(opens.filter(|_| !self.is_open)) => self.open_window(),
-                ended = pidfd.readable() => {
-                    drop(ended?);
-                    return Ok(Ended::TargetGone);
-                }
-                _ = look.tick() => {
-                    if self.has_replaced_its_image() {
-                        return Ok(Ended::TargetReplaced);
-                    }
-                    self.look();
-                }
-                _ = refresh.tick() => show(self),
-            }
-        }
-    }
-
-    /// From here on calls are delayed. Those that come at this very moment may count on either side.
+    /// From here on calls are delayed.
     fn open_window(&mut self) {
         self.is_open = true;
-        self.read_counts();
-        for (function, counts) in self.functions.iter_mut().zip(&self.counts) {
-            function.before = counts.map_or(0, |counts| counts.hits);
-        }
-        let functions = &self.functions;
-        if let Err(error) =
-            self.engine.set_delays(|at| functions.get(at).map_or(Nanos(0), |function| function.delay))
-        {
-            self.warn(format!("not all delays have begun: {error}"));
+        if let Err(error) = self.engine.open() {
+            self.state.warn(format!("not all delays have begun: {error}"));
         }
     }
 
     fn has_replaced_its_image(&self) -> bool {
-        self.image.as_ref().is_some_and(Memory::is_gone)
+        self.image.as_ref().is_some_and(|image| self.process.has_replaced(image))
     }
 
     /// Looks what the process has mapped since, and whether somebody has disabled the module.
     fn look(&mut self) {
         if self.is_enabled && matches!(self.engine.is_enabled(), Ok(false)) {
             self.is_enabled = false;
-            self.warn(
-                "somebody has disabled the kernel module: calls are neither counted nor delayed until \
-                       it is enabled again"
+            self.state.warn(
+                "somebody has disabled the kernel module: calls are neither counted nor delayed until it is \
+                 enabled again"
                     .to_owned(),
             );
         }
@@ -267,117 +206,106 @@ impl KmodSession {
         match self.resolver.resolve(&self.process) {
             // What was found may be of the program that has replaced it.
             Ok(_) if self.has_replaced_its_image() => {}
-            Ok(found) => self.add_new(found),
+            Ok(found) => self.add_new(&found),
             Err(ProcessError::Gone { .. }) => {}
-            Err(error) => {
-                self.warn(format!("functions in files that the process maps now are not covered: {error}"))
-            }
+            Err(error) => self
+                .state
+                .warn(format!("functions in files that the process maps now are not covered: {error}")),
         }
     }
 
-    fn add_new(&mut self, found: NamedFunctions) {
-        let is_new = |function: &NamedFunction| {
-            !self.functions.iter().any(|known| known.selected == function.selected)
-        };
-        let new: Vec<_> = found.functions.iter().filter(|function| is_new(function)).cloned().collect();
-        found.out_of_reach.iter().for_each(|remark| self.warn(remark.text.clone()));
+    fn add_new(&mut self, found: &NamedFunctions) {
+        let mut seen = self.known.clone();
+        let is_new = |function: &&NamedFunction| seen.insert(function.selected.clone());
+        let new: Vec<_> = found.functions.iter().filter(is_new).cloned().collect();
+        found.out_of_reach.iter().for_each(|remark| self.state.warn(remark.text.clone()));
         if new.is_empty() {
             return;
         }
         for function in new {
-            let delay = self.settings.policies.delay(function.selected.target);
-            let now = if self.is_open { delay } else { Nanos(0) };
-            let added = wanted(std::slice::from_ref(&function), self.guard.as_mut(), |_| now)
-                .and_then(|wanted| self.engine.add(&wanted));
-            if let Err(error) = added {
+            if let Err(error) = self.add(&function) {
                 let name = &function.selected.name;
-                self.warn(format!("{name} was mapped after the attach and is not covered: {error}"));
+                self.state.warn(format!("{name} was mapped after the attach and is not covered: {error}"));
                 // The rest would fail as this did.
                 return;
             }
-            self.functions.push(Function { selected: function.selected, delay, before: 0 });
         }
-        if let Err(error) = self.check_in_place(&found) {
-            self.warn(error.to_string());
-        }
-    }
-
-    fn read_counts(&mut self) {
-        match self.engine.counts() {
-            Ok(counts) => self.counts = counts,
-            Err(error) => tracing::debug!("no counts: {error}"),
+        if let Err(error) = self.check_in_place(found) {
+            self.state.warn(error.to_string());
         }
     }
 
-    /// Removes what was added, and puts `enabled` back as it was.
-    pub fn leave(&mut self) {
-        self.ended = Some(Instant::now());
-        match self.engine.leave() {
-            Ok(left) => {
-                self.counts = left.counts;
-                left.warnings.into_iter().for_each(|warning| self.warn(warning));
+    fn add(&mut self, function: &NamedFunction) -> Result<(), SessionError> {
+        for name in names(std::slice::from_ref(function), self.guard.as_mut())? {
+            self.engine.add(name)?;
+        }
+        self.enter(function)
+    }
+}
+
+impl Session for KmodSession {
+    fn state(&self) -> &State {
+        &self.state
+    }
+
+    fn listen(&mut self) -> io::Result<()> {
+        let mut look = interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let pidfd = watch_pidfd(self.process.as_fd().try_clone_to_owned()?)?;
+        self.sources = Some(Sources { pidfd, look });
+        Ok(())
+    }
+
+    async fn turn(&mut self) -> io::Result<Option<Ended>> {
+        let opens = (!self.is_open).then(|| self.state.opens());
+        let Some(Sources { pidfd, look }) = &mut self.sources else { return pending().await };
+        tokio::select! {
+            () = until(opens) => self.open_window(),
+            ended = pidfd.readable() => {
+                drop(ended?);
+                self.state.events.add(Event::Gone { pid: self.process.pid() });
+                return Ok(Some(Ended::TargetGone));
             }
-            Err(KmodError::Absent { .. }) => self.warn(UNLOADED.to_owned()),
-            Err(error) => self
-                .warn(format!("the kernel module may keep some of our targets until the next run: {error}")),
+            _ = look.tick() => {
+                if self.has_replaced_its_image() {
+                    self.state.events.add(Event::Replaced { pid: self.process.pid() });
+                    return Ok(Some(Ended::TargetReplaced));
+                }
+                self.look();
+            }
         }
-        let interrupted: u64 = self.counts.iter().flatten().map(|counts| counts.interrupted).sum();
+        Ok(None)
+    }
+
+    fn catch_up(&mut self) {}
+
+    fn detach(&mut self) {
+        self.state.ended = Some(Instant::now());
+        let interrupted = match self.engine.leave() {
+            Ok((interrupted, warnings)) => {
+                warnings.into_iter().for_each(|warning| self.state.warn(warning));
+                interrupted
+            }
+            Err(KmodError::Absent { .. }) => {
+                self.state.warn(UNLOADED.to_owned());
+                0
+            }
+            Err(error) => {
+                let text = "the kernel module may keep some of our targets until the next run";
+                self.state.warn(format!("{text}: {error}"));
+                0
+            }
+        };
         if interrupted > 0 {
-            self.warn(format!(
-                "{interrupted} delays ended early: with the session, with their process, or \
-                               because somebody disabled the module"
+            self.state.warn(format!(
+                "{interrupted} delays ended early: with the session, with their process, or because \
+                 somebody disabled the module"
             ));
         }
     }
 
-    /// What was counted so far.
-    pub fn report(&mut self) -> SessionReport {
-        if self.ended.is_none() {
-            self.read_counts();
-        }
-        let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
-        for (function, counts) in self.functions.iter().zip(&self.counts) {
-            let mut report = function.report(counts.unwrap_or_default(), self.is_open);
-            if self.engine.is_upstream() {
-                report.delivered_ns = report.requested_ns;
-            }
-            by_target.entry(function.selected.target).or_default().push(report);
-        }
-        let targets = self.resolver.targets().iter().map(|(index, target)| {
-            let functions = by_target.remove(&index).unwrap_or_default();
-            let entry = (!functions.is_empty()).then_some(Entry::Symbol);
-            let delay = self.settings.policies.delay(index);
-            TargetReport { entry, ..TargetReport::new(target, EngineKind::Kmod, delay, functions) }
-        });
-        SessionReport {
-            schema: SCHEMA,
-            pid: self.process.pid(),
-            pids: vec![self.process.pid()],
-            processes: 1,
-            engine: EngineKind::Kmod,
-            targets: targets.collect(),
-            duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),
-            warnings: self.warnings.list(),
-        }
-    }
-
-    fn warn(&mut self, warning: String) {
-        self.warnings.add(warning);
-    }
-}
-
-impl Function {
-    fn report(&self, counts: Counts, is_open: bool) -> FunctionReport {
-        let delayed =
-            if is_open && self.delay > Nanos(0) { counts.hits.saturating_sub(self.before) } else { 0 };
-        let stats = FunctionStats {
-            calls: counts.hits,
-            delayed,
-            requested_ns: delayed.saturating_mul(self.delay.0),
-            delivered_ns: counts.injected.0,
-            ..FunctionStats::default()
-        };
-        FunctionReport::new(self.selected.name.clone(), self.selected.file.clone(), None, stats)
+    fn pending_calls(&self) -> HashMap<u32, u64> {
+        HashMap::new()
     }
 }
 
@@ -385,13 +313,11 @@ impl Function {
 ///
 /// # Errors
 /// It must not be asked to slow this process down.
-pub fn guard(module: &Module, process: &Process) -> Result<Option<UpstreamGuard>, KmodError> {
+pub(crate) fn guard(module: &Module, process: &Process) -> Result<Option<UpstreamGuard>, KmodError> {
     Ok(module.is_upstream().then(|| UpstreamGuard::new(process.pid())).transpose()?)
 }
 
 fn files(process: &Process) -> HashSet<FileIdentity> {
-    process
-        .mappings()
-        .map(|mappings| mappings.files.iter().map(|file| file.identity).collect())
-        .unwrap_or_default()
+    let files = process.mappings().map(|mappings| mappings.files).unwrap_or_default();
+    files.into_iter().map(|mapped| mapped.identity).collect()
 }

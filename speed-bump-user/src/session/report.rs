@@ -8,16 +8,15 @@ use std::{
 use crate::{
     engine::{EngineKind, bpf::switch::now},
     policy::Dose,
-    session::{Session, known::FunctionId, snapshot::Snapshot},
+    session::{State, known::FunctionId, snapshot::Snapshot},
     stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
     targets::TargetIndex,
     units::Nanos,
 };
 
-impl Session {
-    /// What was counted so far.
-    pub fn report(&self) -> SessionReport {
-        let pending = self.python.pending_calls(&self.engine);
+impl State {
+    /// What was counted so far, with calls that are not in the counters, by index.
+    pub(super) fn report(&self, pending: &HashMap<u32, u64>) -> SessionReport {
         let doses = self.doses();
         let snapshot = doses.snapshot().unwrap_or_else(|error| {
             tracing::warn!("cannot read the counters: {error}");
@@ -25,7 +24,7 @@ impl Session {
         });
         let mut pending_calls: HashMap<FunctionId, u64> = HashMap::new();
         for (index, calls) in pending {
-            if let Some(id) = doses.functions.at(index) {
+            if let Some(id) = doses.functions.at(*index) {
                 *pending_calls.entry(id).or_default() += calls;
             }
         }
@@ -38,8 +37,7 @@ impl Session {
             by_target.entry(function.target).or_default().push(report);
         }
         let targets = self
-            .resolver
-            .targets()
+            .targets
             .iter()
             .map(|(index, target)| {
                 let way = self.ways.get(&index).copied();
@@ -49,10 +47,11 @@ impl Session {
                     entry: way.map(|way| way.entry),
                     floor_ns: way.map_or(Nanos(0), |way| way.floor),
                     frequency,
-                    ..TargetReport::new(target, doses.signals.engine(delay), delay, functions)
+                    ..TargetReport::new(target, doses.engine.spins(delay), delay, functions)
                 }
             })
             .collect::<Vec<_>>();
+        let usual = doses.engine.spins(Nanos(0));
         drop(doses);
         let mut warnings = self.warnings.list();
         let missed: u64 = targets.iter().map(|target| target.missed).sum();
@@ -67,10 +66,10 @@ impl Session {
         let by_signal = targets.iter().any(|target| target.engine == EngineKind::Signal);
         SessionReport {
             schema: SCHEMA,
-            pid: self.root,
+            pid: self.root(),
             pids: self.roots.clone(),
             processes: self.pids_seen.len(),
-            engine: if by_signal { EngineKind::Signal } else { EngineKind::Bpf },
+            engine: if by_signal { EngineKind::Signal } else { usual },
             duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),
             targets,
             warnings,

@@ -1,38 +1,15 @@
-//! The one event loop of a session: requests, ends of processes, announcements, timers.
+//! The one event loop of a session: requests, its window, and what its engine has it wait for.
 
-use std::{
-    collections::BTreeMap,
-    future::{pending, poll_fn},
-    os::fd::{AsFd as _, OwnedFd},
-    task::Poll,
-    time::{Duration, Instant},
-};
+use std::{future::pending, io, time::Instant};
 
-use aya::maps::{MapData, RingBuf};
 use serde::Serialize;
-use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
 use tokio::{
-    io::unix::AsyncFd,
     sync::{mpsc::UnboundedReceiver, oneshot},
-    time::{MissedTickBehavior, interval, sleep_until},
+    time::sleep_until,
 };
 
-use crate::{
-    launch::{
-        News, Told,
-        execs::{Executed, Executions},
-    },
-    session::Session,
-    stats::report::SessionReport,
-    sys::{
-        record::read,
-        watch::{watch_pidfd, watch_ring},
-    },
-    units::Pid,
-};
-
-/// How often perf maps are read: a function that is new is covered this much later.
-const FOLLOW_EVERY: Duration = Duration::from_millis(10);
+use super::Session;
+use crate::stats::report::SessionReport;
 
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,68 +27,37 @@ pub enum Ended {
 
 /// Asked of a session that goes on.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(crate) enum Request {
     /// The report so far.
     Report(oneshot::Sender<SessionReport>),
 }
 
-/// Runs the session until something ends it. `news` tells of the command, if it is of one.
+/// Runs the session until something ends it.
 ///
 /// # Errors
 /// The event loop itself could not be set up.
-pub async fn run(session: &mut Session, news: Option<News>) -> std::io::Result<Ended> {
-    run_with(session, news, None).await
-}
-
-/// The same for a session that is asked for things.
-pub(super) async fn run_with(
-    session: &mut Session,
-    mut news: Option<News>,
+pub(crate) async fn run<S: Session>(
+    session: &mut S,
     mut requests: Option<UnboundedReceiver<Request>>,
-) -> std::io::Result<Ended> {
-    let mut events = session.engine.take_events().map(watch_ring).transpose()?;
-    let mut executions = session.take_executions();
-    let (ends, stop) = (session.ends(), session.stop.clone());
-    let mut follow = interval(FOLLOW_EVERY);
-    follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
-
-    let mut watched = Watched::default();
-
+) -> io::Result<Ended> {
+    session.listen()?;
+    let (closes, stop) = (session.state().closes(), session.state().stop.clone());
     let ended = loop {
-        if !session.any_root_left() {
-            break if session.root_was_replaced { Ended::TargetReplaced } else { Ended::TargetGone };
-        }
-        session.came_round();
-        watched.follow(session)?;
         tokio::select! {
             () = stop.asked() => break Ended::Stopped,
-            told = told(&mut news) => match told {
-                Some(told) => session.told(told),
-                None => session.not_followed(),
-            },
-            executed = next_execution(&mut executions) => session.caught(executed),
-            () = until(ends) => break Ended::Elapsed,
-            pid = watched.next_end() => {
-                // What the process did last is judged while it is known.
-                drain(&mut events, session);
-                session.ended(pid);
-            }
-            ready = readable(&mut events) => {
-                ready?;
-                drain(&mut events, session);
-            }
-            _ = follow.tick() => {
-                drain(&mut events, session);
-                session.tick();
-            }
+            () = until(closes) => break Ended::Elapsed,
             request = next_request(&mut requests) => match request {
                 // Whoever asked may have gone.
                 Request::Report(answer) => drop(answer.send(session.report())),
             },
+            ended = session.turn() => {
+                if let Some(ended) = ended? {
+                    break ended;
+                }
+            }
         }
     };
-    // Calls of functions that were announced and not judged yet would be missing in the report.
-    drain(&mut events, session);
+    session.catch_up();
     Ok(ended)
 }
 
@@ -124,96 +70,10 @@ async fn next_request(requests: &mut Option<UnboundedReceiver<Request>>) -> Requ
     pending().await
 }
 
-/// What becomes of the command, if the session is of one; `None`: there will be nothing more.
-async fn told(news: &mut Option<News>) -> Option<Told> {
-    match news {
-        Some(news) if !(news.is_closed() && news.is_empty()) => news.recv().await,
-        _ => pending().await,
-    }
-}
-
-/// Takes up what the ring buffer holds, and no more than it can hold at once: processes can bring about
-/// events faster than they are taken up. What is left is for the next turn.
-fn drain(events: &mut Option<AsyncFd<RingBuf<MapData>>>, session: &mut Session) {
-    let Some(events) = events else { return };
-    let events = events.get_mut();
-    for _ in 0..EVENTS_BYTES as usize / size_of::<Event>() {
-        let Some(record) = events.next() else { return };
-        let Some(event) = read::<Event>(&record) else { continue };
-        let pid = |number: u32| Pid::new(number.cast_signed());
-        match EventKind::from_number(event.kind) {
-            Some(EventKind::Fork) => {
-                if let (Some(parent), Some(child)) = (pid(event.parent), pid(event.pid)) {
-                    session.forked(parent, child, event.detail != 0);
-                }
-            }
-            Some(EventKind::Exec) => {
-                if let Some(pid) = pid(event.pid) {
-                    session.executed(pid);
-                }
-            }
-            Some(EventKind::PythonCode) => {
-                if let Some(record) = read::<PythonCodeEvent>(&record) {
-                    session.python_code(record.event.pid, record.event.detail, &record.key);
-                }
-            }
-            None => tracing::debug!("unknown event {event:?} in the ring buffer"),
-        }
-    }
-}
-
-async fn readable(events: &mut Option<AsyncFd<RingBuf<MapData>>>) -> std::io::Result<()> {
-    match events {
-        Some(events) => {
-            events.readable_mut().await?.clear_ready();
-            Ok(())
-        }
-        None => pending().await,
-    }
-}
-
-async fn next_execution(executions: &mut Option<Executions>) -> Executed {
-    if let Some(executions) = executions
-        && let Some(executed) = executions.recv().await
-    {
-        return executed;
-    }
-    pending().await
-}
-
 /// Waits for that moment, for ever without one.
 pub(super) async fn until(end: Option<Instant>) {
     match end {
         Some(end) => sleep_until(end.into()).await,
         None => pending().await,
-    }
-}
-
-/// The pidfds of the covered processes, registered with the event loop.
-#[derive(Default)]
-struct Watched {
-    pidfds: BTreeMap<Pid, AsyncFd<OwnedFd>>,
-}
-
-impl Watched {
-    /// Takes up processes that are new and lets go of those that are covered no more.
-    fn follow(&mut self, session: &Session) -> std::io::Result<()> {
-        self.pidfds.retain(|pid, _| session.covered.contains_key(pid));
-        for (pid, covered) in &session.covered {
-            if !self.pidfds.contains_key(pid) {
-                let pidfd = covered.process.as_fd().try_clone_to_owned()?;
-                self.pidfds.insert(*pid, watch_pidfd(pidfd)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for the end of any of them.
-    async fn next_end(&self) -> Pid {
-        poll_fn(|context| {
-            let ended = self.pidfds.iter().find(|(_, pidfd)| pidfd.poll_read_ready(context).is_ready());
-            ended.map_or(Poll::Pending, |(pid, _)| Poll::Ready(*pid))
-        })
-        .await
     }
 }

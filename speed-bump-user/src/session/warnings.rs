@@ -25,11 +25,6 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    /// Begins with some that were told already.
-    pub(super) fn with(kept: Vec<String>) -> Self {
-        Self { kept, ..Self::default() }
-    }
-
     /// Takes a warning, unless it was there before, and tells it in the log as long as warnings are kept.
     /// Returns it if it is kept.
     pub(super) fn add(&mut self, text: String) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use speed_bump_abi::Policy;
 
-use crate::{kernel::KernelFacts, sys::bpf::UprobeAttachType, units::Nanos};
+use crate::{engine::Dose, kernel::KernelFacts, sys::bpf::UprobeAttachType, units::Nanos};
 
 /// The form of the programs for uprobes, and of what they hang on. The later ones are for older kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,5 +50,60 @@ impl Form {
     /// Whether Python functions can be told by other means than the helper's.
     pub fn has_python_programs(self) -> bool {
         self <= Self::Single
+    }
+    /// Why the programs cannot do this dose, if they cannot: the kernel is too old. `is_signalled`: the helper
+    /// spins it.
+    pub fn lack(self, Dose { delay, frequency }: Dose, is_signalled: bool) -> Option<String> {
+        if frequency > 1 && !self.counts_for_frequency() {
+            return Some(
+                "this kernel does not allow frequency=: use frequency=1, or Linux 5.15 or later".to_owned(),
+            );
+        }
+        let longest = self.longest_spin()?;
+        (delay > longest && !is_signalled).then(|| {
+            format!(
+                "a delay of {delay} cannot be spun in this kernel, which allows at most {longest}: use \
+                 `--engine signal`, which spins it in the process, or Linux 5.17 or later"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Dose = dose(25_000, 1);
+    const LONG: Dose = dose(25_001, 1);
+
+    const fn dose(ns: u64, frequency: u64) -> Dose {
+        Dose { delay: Nanos(ns), frequency }
+    }
+
+    #[test]
+    fn a_kernel_with_everything_does_everything() {
+        for form in [Form::Multi, Form::Single] {
+            assert_eq!(form.lack(dose(Nanos::MAX_DELAY.0, 1000), false), None);
+        }
+    }
+
+    #[test]
+    fn without_bpf_loop_long_delays_need_the_helper() {
+        for form in [Form::Bounded, Form::Copied] {
+            assert_eq!(form.lack(SHORT, false), None);
+            assert_eq!(form.lack(LONG, true), None);
+            let why = form.lack(LONG, false).unwrap_or_default();
+            assert!(
+                why.contains("25.001us") && why.contains("--engine signal") && why.contains("5.17"),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn before_cookies_every_call_counts() {
+        assert_eq!(Form::Bounded.lack(dose(25_000, 2), false), None);
+        assert_eq!(Form::Copied.lack(SHORT, false), None);
+        assert!(Form::Copied.lack(dose(25_000, 2), false).is_some_and(|why| why.contains("5.15")));
     }
 }

@@ -10,15 +10,6 @@ use super::{
 };
 use crate::units::{Nanos, Pid};
 
-/// A function to slow down.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// What the module calls it.
-    pub name: TargetName,
-    /// The delay of each call.
-    pub delay: Nanos,
-}
-
 /// What the module counted for a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -53,7 +44,7 @@ pub struct KmodEngine {
 }
 
 impl KmodEngine {
-    /// Adds targets for a process and its descendants, and enables the module. What killed tools have left
+    /// Adds targets for a process and its descendants, which delay nothing yet, and enables the module. What killed tools have left
     /// goes first; `tell` hears of it.
     ///
     /// # Errors
@@ -62,7 +53,7 @@ impl KmodEngine {
         module: Module,
         records: Records,
         process: Pid,
-        wanted: &[Wanted],
+        wanted: &[TargetName],
         tell: &mut dyn FnMut(String),
     ) -> Result<Self, KmodError> {
         let lock = records.lock()?;
@@ -92,24 +83,29 @@ impl KmodEngine {
         Ok(engine)
     }
 
-    /// Adds more targets.
+    /// Adds more targets, which delay nothing yet.
     ///
     /// # Errors
     /// Those before the one that failed are in the module.
-    pub fn add(&mut self, wanted: &[Wanted]) -> Result<(), KmodError> {
+    pub fn add(&mut self, wanted: &[TargetName]) -> Result<(), KmodError> {
         let lock = self.records.lock()?;
         let listing = self.module.listing()?;
         self.add_locked(wanted, &listing, &lock)
     }
 
-    fn add_locked(&mut self, wanted: &[Wanted], listing: &Listing, _lock: &Lock) -> Result<(), KmodError> {
-        for Wanted { name, .. } in wanted {
+    fn add_locked(
+        &mut self,
+        wanted: &[TargetName],
+        listing: &Listing,
+        _lock: &Lock,
+    ) -> Result<(), KmodError> {
+        for name in wanted {
             if let Some(other) = listing.find(name.as_str()) {
                 return Err(self.taken(name, other));
             }
         }
         if self.module.is_upstream() {
-            let names: Vec<_> = wanted.iter().map(|wanted| &wanted.name).collect();
+            let names: Vec<_> = wanted.iter().collect();
             check_listing(listing, &self.names, &names)?;
         }
         let others = listing.targets.len();
@@ -122,10 +118,10 @@ impl KmodEngine {
         }
         // Before they are added: we may be killed at any moment.
         self.read_record();
-        self.record.targets.extend(wanted.iter().map(|wanted| wanted.name.clone()));
+        self.record.targets.extend(wanted.iter().cloned());
         self.records.write(&self.record)?;
-        for Wanted { name, delay } in wanted {
-            self.module.add(name, *delay, Some(self.process)).map_err(|error| match error {
+        for name in wanted {
+            self.module.add(name, Nanos(0), Some(self.process)).map_err(|error| match error {
                 KmodError::Refused { why: Refusal::NoProcess, .. } => KmodError::Gone { pid: self.process },
                 error => error,
             })?;
@@ -151,13 +147,12 @@ impl KmodEngine {
         }
     }
 
-    /// Changes the delays of all targets, by their positions.
+    /// Changes the delay of a target, by its position. One that there is not is passed over.
     ///
     /// # Errors
-    /// One of them is not there any more, or the module is not; the others have theirs.
-    pub fn set_delays(&self, delays: impl Fn(usize) -> Nanos) -> Result<(), KmodError> {
-        let set = |(position, name)| self.module.set_delay(name, delays(position));
-        self.names.iter().enumerate().map(set).fold(Ok(()), Result::and)
+    /// It is not there any more, or the module is not.
+    pub fn set_delay(&self, position: usize, delay: Nanos) -> Result<(), KmodError> {
+        self.names.get(position).map_or(Ok(()), |name| self.module.set_delay(name, delay))
     }
 
     /// What was counted so far, by position; `None` where a target is not there any more.

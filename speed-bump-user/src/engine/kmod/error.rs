@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use rustix::io::Errno;
 
 use super::{NameError, TARGETS, UpstreamRefusal};
-use crate::{probe::in_place::NotInPlace, units::Pid};
+use crate::{failure::FailureKind, probe::in_place::NotInPlace, units::Pid};
 
 /// Why the engine cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -215,6 +215,26 @@ impl From<Errno> for Refusal {
 }
 
 impl KmodError {
+    /// Who can do something about it.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Name(_) | Self::TooMany { .. } => FailureKind::Usage,
+            Self::Gone { .. } => FailureKind::Gone,
+            Self::Absent { .. }
+            | Self::Denied { .. }
+            | Self::Unexpected { .. }
+            | Self::Other { .. }
+            | Self::Io { .. }
+            | Self::Refused { .. }
+            | Self::OutOfReach(_)
+            | Self::NotInPlace(_)
+            | Self::Upstream(_)
+            | Self::Taken { .. }
+            | Self::OthersWait { .. }
+            | Self::Record { .. } => FailureKind::System,
+        }
+    }
+
     /// A file of the module's could not be read or written.
     pub(super) fn file(action: &'static str, file: PathBuf, error: io::Error) -> Self {
         match error.kind() {

@@ -94,6 +94,11 @@ impl SymbolResolver {
         &self.targets
     }
 
+    /// The same for others to keep.
+    pub fn shared_targets(&self) -> Arc<Targets> {
+        Arc::clone(&self.targets)
+    }
+
     /// Works out what the targets select in a process.
     ///
     /// # Errors

@@ -11,7 +11,11 @@ use crate::{
     probe::plan::PythonPlan,
     process::Process,
     python::helper::Room,
-    session::{Session, SessionError, functions::FunctionRange, python::PythonFollower},
+    session::{
+        SessionError,
+        bpf::{BpfSession, python::PythonFollower},
+        functions::FunctionRange,
+    },
     units::Pid,
 };
 
@@ -20,7 +24,7 @@ const STARTING: Duration = Duration::from_secs(5);
 /// How often that is tried.
 const TRY_EVERY: Duration = Duration::from_millis(25);
 /// Room for children, while there is enough for all and when there is not.
-pub(in crate::session) const CHILD_ROOMS: [Room; 3] =
+pub(in crate::session::bpf) const CHILD_ROOMS: [Room; 3] =
     [Room::CHILD, Room { functions: 1_024 }, Room { functions: 256 }];
 
 /// A helper on its way into a process that is covered already.
@@ -31,9 +35,9 @@ pub(super) struct LateJoin {
     way: Option<(Joining, FunctionRange)>,
 }
 
-impl Session {
+impl BpfSession {
     /// Brings the helper into a process that is covered already, as soon as its interpreter allows.
-    pub(in crate::session) fn join_later(&mut self, pid: Pid) {
+    pub(in crate::session::bpf) fn join_later(&mut self, pid: Pid) {
         if self.helpers.terms.is_some() {
             self.stop_following(pid);
             let now = Instant::now();
@@ -43,7 +47,7 @@ impl Session {
 
     /// A process has another image now, which needs no late helper. Waits until the one on its way has given
     /// up.
-    pub(in crate::session) fn join_no_more(&mut self, pid: Pid) {
+    pub(in crate::session::bpf) fn join_no_more(&mut self, pid: Pid) {
         let way = self.helpers.joining.remove(&pid).and_then(|late| late.way);
         if let Some((joining, range)) = way {
             drop(joining);

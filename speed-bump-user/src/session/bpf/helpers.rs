@@ -18,6 +18,7 @@ use speed_bump_abi::{
     control_block::{Command, State},
 };
 
+use super::{BpfSession, sites::SiteKey};
 use crate::{
     engine::bpf::UprobeProgram,
     presence::{Joining, Presence, PresenceError, Terms},
@@ -27,7 +28,7 @@ use crate::{
     },
     process::{Process, Program},
     python::helper::{Block, FoundFunction, NewFunctions, Room, words},
-    session::{Session, SessionError, functions::FunctionRange, sites::SiteKey},
+    session::{SessionError, functions::FunctionRange},
     targets::{TargetIndex, TargetKind},
     units::Pid,
 };
@@ -103,7 +104,7 @@ struct AtWork {
     is_over: bool,
 }
 
-impl Session {
+impl BpfSession {
     /// Brings the helper into the processes named on the command line, as far as their plans say so, and
     /// waits until it is at work. A plan that has to do without is changed.
     pub(super) fn bring_helpers_in(
@@ -144,7 +145,7 @@ impl Session {
         range: FunctionRange,
     ) -> Result<HelperId, PresenceError> {
         let began = Instant::now();
-        let stop = self.stop.clone();
+        let stop = self.state.stop.clone();
         let stopped = || stop.times() > 0;
         while !joining.is_finished() && !stopped() {
             thread::sleep(LOOK_EVERY);
@@ -196,7 +197,7 @@ impl Session {
     pub(super) fn reserve(&mut self, rooms: &[Room]) -> Result<(FunctionRange, Room), SessionError> {
         let mut reserved = Err(SessionError::Full { things: "functions", capacity: 0 });
         for room in rooms {
-            reserved = self.doses().functions.reserve(room.functions).map(|range| (range, *room));
+            reserved = self.state.doses().functions.reserve(room.functions).map(|range| (range, *room));
             if reserved.is_ok() {
                 break;
             }
@@ -220,7 +221,7 @@ impl Session {
             is_over: false,
         };
         self.helpers.at_work.insert(id, at_work);
-        self.shake_hands(id);
+        self.allow_signals(id);
         id
     }
 
@@ -336,7 +337,7 @@ impl Session {
     /// Waits, for as long as one may take, until the helpers are at work that are on their way into children.
     pub(super) fn wait_for_joining(&mut self) {
         let deadline = Instant::now() + self.settings.inject_timeout;
-        while self.stop.times() == 0 && Instant::now() < deadline {
+        while self.state.stop.times() == 0 && Instant::now() < deadline {
             self.poll_helpers();
             let is_over = |at_work: &AtWork| at_work.is_active || at_work.is_over;
             if self.helpers.joining.is_empty() && self.helpers.at_work.values().all(is_over) {
@@ -391,7 +392,7 @@ impl Session {
         };
         let over = match report.state {
             Some(State::Failed) => Some(at_work.presence.failure().to_string()),
-            Some(State::Left) if self.ended.is_none() => {
+            Some(State::Left) if self.state.ended.is_none() => {
                 Some("the helper has left; its Python calls are no longer seen".to_owned())
             }
             _ => None,
@@ -405,7 +406,7 @@ impl Session {
             if let Some(function) = self.selected(&function) {
                 tracing::debug!("process {owner}: {} is covered", function.1.name);
                 self.note_way(function.1.target, Entry::Helper, kind);
-                let has_room = self.doses().name(range, function.0, function.1);
+                let has_room = self.state.doses().name(range, function.0, &function.1);
                 if !has_room {
                     self.warn(NO_ROOM_FOR_NAMES.to_owned());
                 }
@@ -437,7 +438,7 @@ impl Session {
     /// The Python targets that select nothing among what the helpers have found in the processes named on the
     /// command line.
     pub(super) fn without_functions(&self) -> Vec<TargetIndex> {
-        let functions = &self.doses().functions;
+        let functions = &self.state.doses().functions;
         let mut seen: Vec<TargetIndex> = functions.iter().map(|(_, function)| function.target).collect();
         seen.sort_unstable();
         seen.dedup();

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use super::{Session, SessionError, command::AHEAD};
+use super::{BpfSession, SessionError, command::AHEAD};
 use crate::{
     launch::execs::{Execs, Executed, Executions},
     units::Pid,
@@ -19,7 +19,7 @@ pub(crate) struct Catching {
     executions: Option<Executions>,
 }
 
-impl Session {
+impl BpfSession {
     /// Starts to catch processes at their execs.
     pub(super) fn catch_execs(&mut self) -> Result<(), SessionError> {
         let Some(held) = self.engine.take_held() else { return Ok(()) };
@@ -98,7 +98,7 @@ impl Session {
     }
 
     fn cover_caught(&mut self, pid: Pid) {
-        if self.roots.contains(&pid) { self.cover_anew(pid) } else { self.cover_executed(pid) }
+        if self.state.roots.contains(&pid) { self.cover_anew(pid) } else { self.cover_executed(pid) }
     }
 
     /// Covers processes whose exec was announced and is not told.

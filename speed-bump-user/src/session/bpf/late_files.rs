@@ -8,10 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::{BpfSession, python::PythonFollower};
 use crate::{
     probe::attach::{AttachError, SiteGroup},
     process::mapped_file::FileIdentity,
-    session::{Session, SessionError, python::PythonFollower},
+    session::SessionError,
     units::Pid,
 };
 
@@ -40,7 +41,7 @@ impl LateFiles {
     }
 }
 
-impl Session {
+impl BpfSession {
     /// Covers what processes have mapped since they were last looked at.
     pub(super) fn look_for_late_files(&mut self) {
         let due = |pid: &Pid| self.covered.get(pid).is_some_and(|covered| covered.late_files.is_due());
@@ -71,7 +72,7 @@ impl Session {
         }
 
         let Some(covered) = self.covered.get(&pid) else { return Ok(()) };
-        let of_relatives = if self.roots.contains(&pid) { None } else { self.entry_source() };
+        let of_relatives = if self.state.roots.contains(&pid) { None } else { self.entry_source() };
         let mut plan = self.resolver.plan_at_start(&covered.process, of_relatives)?;
         if covered.is_replaced() {
             // All this was of a program that it executes by now. Whoever tells of that covers it, and before

@@ -1,9 +1,10 @@
 //! Sessions that could not count say so: files that nothing leads to, and breakpoints that are not there.
 
+use super::{BpfSession, helpers::HelperId};
 use crate::{
     probe::{in_place, plan::Plan, resolve::Resolver},
     process::Process,
-    session::{Session, SessionError, helpers::HelperId},
+    session::SessionError,
     units::{FileOffset, Pid},
 };
 
@@ -26,7 +27,7 @@ pub(super) fn check_reach(resolver: &Resolver, roots: &[(Process, Plan)]) -> Res
     Ok(())
 }
 
-impl Session {
+impl BpfSession {
     /// Looks whether breakpoints are in a covered process where probes were attached.
     ///
     /// # Errors

@@ -20,14 +20,14 @@ pub(super) struct SiteKey {
 
 /// Indices by site.
 #[derive(Debug)]
-pub struct SiteTable {
+pub(super) struct SiteTable {
     indices: HashMap<SiteKey, u32>,
     capacity: u32,
 }
 
 impl SiteTable {
     /// An empty table with room for as many as the engine's maps.
-    pub fn new(capacity: u32) -> Self {
+    pub(super) fn new(capacity: u32) -> Self {
         Self { indices: HashMap::new(), capacity }
     }
 
@@ -35,7 +35,7 @@ impl SiteTable {
     ///
     /// # Errors
     /// [`SessionError::Full`].
-    pub fn enter(&mut self, site: &PlannedSite, function: u32) -> Result<(u32, bool), SessionError> {
+    pub(super) fn enter(&mut self, site: &PlannedSite, function: u32) -> Result<(u32, bool), SessionError> {
         let PlannedSite { ref file, offset, semaphore, program, .. } = *site;
         self.enter_key(SiteKey { file: file.identity(), offset, semaphore, program, function })
     }

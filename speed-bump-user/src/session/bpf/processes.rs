@@ -8,6 +8,7 @@ use std::{
 
 use speed_bump_abi::{NO_FUNCTION, SiteArguments};
 
+use super::{BpfSession, helpers::HelperId, late_files::LateFiles, python::PythonFollower};
 use crate::{
     engine::bpf::UprobeProgram,
     probe::{
@@ -18,21 +19,18 @@ use crate::{
     },
     process::{Memory, Process},
     python::entry_source::EntrySource,
-    session::{
-        Session, SessionError, Way, events::Event, helpers::HelperId, late_files::LateFiles,
-        python::PythonFollower,
-    },
+    session::{SessionError, events::Event},
     targets::TargetIndex,
     units::{Nanos, Pid},
 };
 
 /// A process with probes in it.
 #[derive(Debug)]
-pub struct Covered {
+pub(super) struct Covered {
     /// The process; its pidfd tells when it ends.
-    pub process: Process,
+    pub(super) process: Process,
     /// Its index in the session, part of every cookie.
-    pub index: u32,
+    pub(super) index: u32,
     /// The memory of the image that was planned for; gone when another replaced it. Absent where it may not
     /// be read.
     pub(super) image: Option<Memory>,
@@ -57,7 +55,7 @@ impl Covered {
     }
 }
 
-impl Session {
+impl BpfSession {
     /// Attaches to a process what the plan for it says, and to the stub of the helper that is in it already.
     ///
     /// # Errors
@@ -96,7 +94,6 @@ impl Session {
             );
         }
         self.coverings += 1;
-        self.pids_seen.insert(pid);
         let covered = Covered {
             image: process.memory().ok(),
             process,
@@ -109,7 +106,7 @@ impl Session {
             helper,
         };
         self.covered.insert(pid, covered);
-        self.events.add(Event::Covered { pid });
+        self.state.covers(pid);
         self.take_refused(pid, refused);
         self.read_python_of(pid);
         self.check_in_place(pid)
@@ -135,7 +132,7 @@ impl Session {
         }
         let mut indices = Vec::with_capacity(plan.functions.len());
         for function in &plan.functions {
-            indices.push(self.doses().enter(&function.selected)?);
+            indices.push(self.state.doses().enter(&function.selected)?);
         }
         let mut groups: BTreeMap<(FileId, UprobeProgram), SiteGroup> = BTreeMap::new();
         for site in &plan.sites {
@@ -175,10 +172,7 @@ impl Session {
     /// Notes how a target's calls become visible, for the report.
     pub(super) fn note_way(&mut self, target: TargetIndex, entry: Entry, kind: SiteKind) {
         let floor = self.resolver.calibration().cost(kind).floor;
-        let way = self.ways.entry(target).or_insert(Way { entry, floor });
-        if floor > way.floor {
-            *way = Way { entry, floor };
-        }
+        self.state.note_way(target, entry, floor);
     }
 
     /// A covered process forked. The child has the parent's image, and so the parent's sites.
@@ -237,9 +231,9 @@ impl Session {
     pub(super) fn cover_executed(&mut self, pid: Pid) {
         let was_covered = self.covered.remove(&pid);
         if was_covered.is_some() {
-            self.events.add(Event::Replaced { pid });
+            self.state.events.add(Event::Replaced { pid });
         }
-        if self.roots.contains(&pid) {
+        if self.state.roots.contains(&pid) {
             if let Some(covered) = was_covered {
                 tracing::info!("process {pid} replaced its image and is let go");
                 self.root_was_replaced = true;
@@ -289,15 +283,18 @@ impl Session {
 
     /// The covered processes whose image is another one than that which was planned for.
     pub(super) fn replaced(&self) -> Vec<Pid> {
-        let replaced = self.covered.values().filter(|covered| covered.is_replaced());
+        let is_replaced = |covered: &&Covered| {
+            covered.image.as_ref().is_some_and(|image| covered.process.has_replaced(image))
+        };
+        let replaced = self.covered.values().filter(is_replaced);
         replaced.map(|covered| covered.process.pid()).collect()
     }
 
     /// A process ended.
     pub(crate) fn ended(&mut self, pid: Pid) {
         if let Some(covered) = self.covered.remove(&pid) {
-            self.events.add(Event::Gone { pid });
-            if self.roots.contains(&pid) {
+            self.state.events.add(Event::Gone { pid });
+            if self.state.roots.contains(&pid) {
                 self.root_was_replaced = false;
             }
             self.let_go(covered);
@@ -305,8 +302,8 @@ impl Session {
     }
 
     /// Whether any process named on the command line is still covered.
-    pub fn any_root_left(&self) -> bool {
-        self.roots.iter().any(|pid| self.covered.contains_key(pid))
+    pub(super) fn any_root_left(&self) -> bool {
+        self.state.roots.iter().any(|pid| self.covered.contains_key(pid))
     }
 
     /// Lets go of a process.

@@ -8,6 +8,7 @@ use std::{
 
 use speed_bump_abi::{PythonKey, TrampolineKey, Verdict};
 
+use super::BpfSession;
 use crate::{
     bounds::{Budget, Share},
     engine::bpf::BpfEngine,
@@ -25,14 +26,14 @@ use crate::{
         trampoline::Trampolines,
         version::PythonVersion,
     },
-    session::{Session, SessionError},
+    session::SessionError,
     targets::TargetIndex,
     units::Pid,
 };
 
 /// How the Python functions of one process become known.
 #[derive(Debug)]
-pub struct PythonFollower {
+pub(super) struct PythonFollower {
     version: PythonVersion,
     /// The instruction that the probe sits on, which decides the floor.
     kind: SiteKind,
@@ -123,7 +124,7 @@ const COMPLAINTS: usize = 5;
 
 /// Code locations that `function__entry` named.
 #[derive(Debug, Default)]
-pub struct Locations {
+pub(super) struct Locations {
     /// Those with a verdict: the function, if a target selected one.
     judged: HashMap<u32, Option<u32>>,
     /// The process whose perf map is to be read next, where others took all the time.
@@ -145,7 +146,7 @@ impl Locations {
     }
 }
 
-impl Session {
+impl BpfSession {
     /// Takes up what a process's perf map has now, as far as it can be read within some time.
     pub(super) fn read_python_of(&mut self, pid: Pid) {
         let began = Instant::now();
@@ -263,7 +264,7 @@ impl Session {
         entry: Entry,
         kind: SiteKind,
     ) -> Result<u32, SessionError> {
-        let index = self.doses().enter(function)?;
+        let index = self.state.doses().enter(function)?;
         self.note_way(function.target, entry, kind);
         Ok(index)
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use speed_bump_abi::maps::Fault;
 
-use crate::session::Session;
+use super::BpfSession;
 
 /// How often children and replaced images are looked for where the kernel does not announce them.
 const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ impl Looked {
     }
 }
 
-impl Session {
+impl BpfSession {
     /// Takes up what changed since the last call; cheap when nothing did.
     pub(crate) fn tick(&mut self) {
         self.poll_python();
@@ -56,7 +56,7 @@ impl Session {
 
     /// Finds children through /proc. A child that shows here has had time to exec, so it is planned afresh.
     pub(crate) fn look_for_children(&mut self) {
-        let roots = self.roots.clone();
+        let roots = self.state.roots.clone();
         for root in roots {
             let Some(covered) = self.covered.get(&root) else { continue };
             let descendants = match covered.process.descendants() {

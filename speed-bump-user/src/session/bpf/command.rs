@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use speed_bump_abi::control_block::Command as HelperCommand;
 
+use super::{
+    BpfSession, LATE_FUNCTIONS, capacity,
+    helpers::{CHILD_ROOMS, HelperId, NO_PYTHON},
+    offsets_to_follow,
+};
 use crate::{
-    engine::bpf::Hold,
+    engine::bpf::{Capacity, Hold},
     launch::{Held, Leash, News, Standing, Told, execs},
     probe::resolve::Resolver,
     process::Process,
     python::helper::Room,
-    session::{
-        Capacity, LATE_FUNCTIONS, Session, SessionError, Settings, capacity,
-        events::Event,
-        helpers::{CHILD_ROOMS, HelperId, NO_PYTHON},
-        offsets_to_follow,
-    },
+    session::{SessionError, Settings, events::Event, stop::Stop},
     targets::TargetKind,
     units::Pid,
 };
@@ -44,7 +44,7 @@ pub(crate) struct Command {
     has_begun: bool,
 }
 
-impl Session {
+impl BpfSession {
     /// Prepares everything for a command that is yet to be started: see [`expect`](Self::expect).
     ///
     /// # Errors
@@ -58,8 +58,15 @@ impl Session {
         let may_inject = resolver.may_inject() || settings.policies.wants_helper();
         let catches = follow.is_some() && settings.children && may_inject;
         let hold = if catches { execs::hold() } else { Hold::default() };
-        let mut session =
-            Self::load(resolver, settings, Capacity { functions, ..capacity }, follow, hold, &[])?;
+        let mut session = Self::load(
+            resolver,
+            settings,
+            Capacity { functions, ..capacity },
+            follow,
+            hold,
+            &[],
+            Stop::default(),
+        )?;
         if catches {
             session.catch_execs()?;
         }
@@ -74,15 +81,15 @@ impl Session {
     ///
     /// # Errors
     /// It has ended, or nothing can be covered.
-    pub fn expect(&mut self, pid: Pid, news: &mut News, leash: Leash) -> Result<(), SessionError> {
-        self.root = pid;
+    pub fn expect(&mut self, pid: Pid, mut news: News, leash: Leash) -> Result<(), SessionError> {
         self.command_is(pid);
-        self.roots = vec![pid];
+        self.state.roots = vec![pid];
         self.command = Some(Command { pid, leash, is_followed: true, untold: None, has_begun: false });
         match news.blocking_recv() {
             Some(told) => self.told(told),
             None => self.not_followed(),
         }
+        self.sources.news = Some(news);
         self.begin_window();
         Ok(())
     }
@@ -245,7 +252,7 @@ impl Session {
 
     pub(super) fn let_go_of_image(&mut self, pid: Pid) {
         if let Some(covered) = self.covered.remove(&pid) {
-            self.events.add(Event::Replaced { pid });
+            self.state.events.add(Event::Replaced { pid });
             self.let_go(covered);
         }
     }

@@ -6,10 +6,10 @@ use super::{AtWork, HelperId, LOOK_EVERY};
 use crate::{
     presence::LEAVING_PATIENCE,
     process::Process,
-    session::{Session, functions::FunctionRange},
+    session::{bpf::BpfSession, functions::FunctionRange},
 };
 
-impl Session {
+impl BpfSession {
     /// Without the process that a helper was brought into, nobody tells those forked from it that the session
     /// is over.
     fn end_for_orphans(&mut self, id: HelperId) {
@@ -25,7 +25,7 @@ impl Session {
     }
 
     /// A process with this helper was let go. With the last one it goes.
-    pub(in crate::session) fn release_helper(&mut self, id: HelperId) {
+    pub(in crate::session::bpf) fn release_helper(&mut self, id: HelperId) {
         if self.covered.values().any(|covered| covered.helper == Some(id)) {
             return;
         }
@@ -37,13 +37,13 @@ impl Session {
     }
 
     /// Gives back a range of functions; what was counted stays in the report.
-    pub(in crate::session) fn functions_of_nobody(&mut self, range: FunctionRange) {
-        self.doses().give_back(range);
+    pub(in crate::session::bpf) fn functions_of_nobody(&mut self, range: FunctionRange) {
+        self.state.doses().give_back(range);
     }
 
     /// Sends all helpers away and waits for them a little: while they undo what they did, the probes count
     /// on. Who asks again to stop ends the wait.
-    pub(in crate::session) fn send_helpers_away(&mut self) {
+    pub(in crate::session::bpf) fn send_helpers_away(&mut self) {
         // On their way in, they must arrive before they can leave.
         self.helpers.joining.clear();
         for at_work in self.helpers.at_work.values() {
@@ -52,7 +52,7 @@ impl Session {
         for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
             self.end_for_orphans(id);
         }
-        let stop = self.stop.clone();
+        let stop = self.state.stop.clone();
         let (before, began) = (stop.times(), Instant::now());
         let late = |session: &Self| {
             let still_there = |at_work: &&AtWork| {

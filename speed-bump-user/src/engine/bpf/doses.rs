@@ -1,0 +1,87 @@
+//! The engine `bpf`, as a session sees it: doses go into its policies, counters come from its maps.
+
+use std::{io, sync::Arc};
+
+use speed_bump_abi::{FunctionEntry, FunctionStats, Policy};
+
+use super::{
+    BpfEngine, Form,
+    functions::FunctionMaps,
+    switch::{NumberedPolicy, PolicySwitch},
+};
+use crate::{
+    engine::{Counters, Dose, EngineKind, NumberedDose, Policies, SetError},
+    units::Nanos,
+};
+
+/// See above. It does not keep the object loaded.
+#[derive(Debug)]
+pub struct BpfDoses {
+    switch: Arc<PolicySwitch>,
+    functions: Arc<FunctionMaps>,
+    form: Form,
+}
+
+impl BpfDoses {
+    /// Of a loaded object.
+    pub fn of(engine: &BpfEngine) -> Self {
+        let (switch, functions) = (Arc::clone(engine.switch()), Arc::clone(engine.functions()));
+        Self { switch, functions, form: engine.form() }
+    }
+
+    /// In which form the programs are.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Sets policies, as [`Policies::set`] sets doses.
+    ///
+    /// # Errors
+    /// A number beyond the capacity; nothing has changed then.
+    pub fn set_policies(&self, policies: &[NumberedPolicy]) -> Result<Nanos, SetError> {
+        Ok(self.switch.set(policies)?)
+    }
+
+    /// The policy that holds; `None` beyond the capacity.
+    pub fn policy(&self, number: u32) -> Option<Policy> {
+        self.switch.policy(number)
+    }
+}
+
+/// What the programs do that spin a dose themselves.
+pub fn policy_of(Dose { delay, frequency }: Dose) -> Policy {
+    Policy { delay_ns: delay.0, frequency, ..Policy::default() }
+}
+
+impl Policies for BpfDoses {
+    fn check(&self, doses: &[NumberedDose]) -> Result<(), SetError> {
+        match doses.iter().find_map(|(_, dose)| self.form.lack(*dose, false)) {
+            Some(lack) => Err(SetError::Unfit(lack)),
+            None => Ok(()),
+        }
+    }
+
+    fn set(&mut self, doses: &[NumberedDose]) -> Result<Nanos, SetError> {
+        self.check(doses)?;
+        let policies: Vec<_> = doses.iter().map(|(number, dose)| (*number, policy_of(*dose))).collect();
+        self.set_policies(&policies)
+    }
+
+    fn assign(&mut self, function: u32, number: Option<u32>) {
+        self.functions.set_entry(function, number.map_or(FunctionEntry::NONE, FunctionEntry::of));
+    }
+
+    fn spins(&self, _delay: Nanos) -> EngineKind {
+        EngineKind::Bpf
+    }
+}
+
+impl Counters for BpfDoses {
+    fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>> {
+        self.functions.stats_of(first, count)
+    }
+
+    fn clear(&mut self, function: u32) -> io::Result<()> {
+        self.functions.clear_stats(function)
+    }
+}

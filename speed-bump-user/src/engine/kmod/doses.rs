@@ -1,0 +1,244 @@
+//! The engine `kmod`, as a session sees it: each function is a target of the module, and follows a dose.
+//!
+//! The module has a delay for each target and counts its calls and what they lost. Which of them were delayed,
+//! and by how much that was asked for, is kept here: what was counted up to a change of the delay had the old
+//! one. Calls that come at that very moment may count on either side.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use speed_bump_abi::FunctionStats;
+
+use super::{Counts, KmodEngine, KmodError, Left, TargetName};
+use crate::{
+    engine::{Counters, EngineKind, NumberedDose, Policies, SetError, bpf::switch::now},
+    units::Nanos,
+};
+
+/// What one session has set in the module. Clones are of the same session.
+#[derive(Clone, Debug)]
+pub struct KmodDoses(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    engine: KmodEngine,
+    /// By number.
+    doses: BTreeMap<u32, Nanos>,
+    /// By number of the function, which is the position of its target.
+    functions: Vec<Function>,
+    /// Whether calls are delayed yet.
+    is_open: bool,
+    /// What was counted, once the targets are gone.
+    last: Option<Vec<Option<Counts>>>,
+}
+
+/// A function, and what of its calls is settled.
+#[derive(Clone, Copy, Debug, Default)]
+struct Function {
+    number: Option<u32>,
+    /// Its delay in the module.
+    delay: Nanos,
+    /// Calls that came under delays that it had before.
+    settled: u64,
+    /// How many of those were delayed, and by how much in all.
+    delayed: u64,
+    requested: u64,
+}
+
+impl KmodDoses {
+    /// Of targets that were added with a delay of 0, in the order of the functions.
+    pub fn new(engine: KmodEngine) -> Self {
+        let inner =
+            Inner { engine, doses: BTreeMap::new(), functions: Vec::new(), is_open: false, last: None };
+        Self(Arc::new(Mutex::new(inner)))
+    }
+
+    /// Adds the target of the next function.
+    ///
+    /// # Errors
+    /// The module does not take it; the next function is still to be added.
+    pub fn add(&self, name: TargetName) -> Result<(), KmodError> {
+        self.lock().engine.add(&[name])
+    }
+
+    /// From here on calls are delayed.
+    ///
+    /// # Errors
+    /// Not all delays have begun.
+    pub fn open(&self) -> Result<(), KmodError> {
+        let mut inner = self.lock();
+        inner.is_open = true;
+        inner.apply()
+    }
+
+    /// Whether the module counts and delays.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn is_enabled(&self) -> Result<bool, KmodError> {
+        self.lock().engine.is_enabled()
+    }
+
+    /// Removes what was added, and puts `enabled` back as it was. Returns how many delays ended early, and
+    /// what is not as it should be.
+    ///
+    /// # Errors
+    /// The module does not do as it is told.
+    pub fn leave(&self) -> Result<(u64, Vec<String>), KmodError> {
+        let mut inner = self.lock();
+        // Of what counts then, if the module does not say it any more.
+        let before = inner.engine.counts();
+        match inner.engine.leave() {
+            Ok(Left { counts, warnings }) => {
+                let interrupted = counts.iter().flatten().map(|counts| counts.interrupted).sum();
+                inner.last = Some(counts);
+                Ok((interrupted, warnings))
+            }
+            Err(error) => {
+                inner.last = Some(before.unwrap_or_default());
+                Err(error)
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing in there panics half-way: it is as good as it was.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// The delay that a function is to have now.
+    fn wanted(&self, function: &Function) -> Nanos {
+        let dose = function.number.and_then(|number| self.doses.get(&number).copied());
+        dose.filter(|_| self.is_open).unwrap_or_default()
+    }
+
+    /// Has the module delay as the doses say.
+    fn apply(&mut self) -> Result<(), KmodError> {
+        let changes: Vec<(usize, Nanos)> = self
+            .functions
+            .iter()
+            .enumerate()
+            .map(|(position, function)| (position, self.wanted(function)))
+            .filter(|(position, delay)| self.functions.get(*position).is_some_and(|of| of.delay != *delay))
+            .collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let counts = self.engine.counts()?;
+        let mut applied = Ok(());
+        for (position, delay) in changes {
+            let hits = counts.get(position).copied().flatten().map_or(0, |counts| counts.hits);
+            if let Some(function) = self.functions.get_mut(position) {
+                function.settle(hits);
+                function.delay = delay;
+            }
+            applied = applied.and(self.engine.set_delay(position, delay));
+        }
+        applied
+    }
+}
+
+impl Function {
+    /// These calls had the delay that it has now.
+    fn settle(&mut self, hits: u64) {
+        (self.delayed, self.requested) = self.delayed_of(hits);
+        self.settled = hits.max(self.settled);
+    }
+
+    /// Calls that were delayed, of so many, and by how much in all.
+    fn delayed_of(&self, hits: u64) -> (u64, u64) {
+        let new = if self.delay > Nanos(0) { hits.saturating_sub(self.settled) } else { 0 };
+        let requested = self.requested.saturating_add(new.saturating_mul(self.delay.0));
+        (self.delayed.saturating_add(new), requested)
+    }
+}
+
+impl Policies for KmodDoses {
+    fn check(&self, doses: &[NumberedDose]) -> Result<(), SetError> {
+        match doses.iter().find(|(_, dose)| dose.frequency > 1) {
+            Some((_, dose)) => Err(SetError::Unfit(format!(
+                "the kernel module (--engine kmod) cannot delay every call number {} alone, but only every \
+                 call: use a frequency of 1, or --engine bpf",
+                dose.frequency
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn set(&mut self, doses: &[NumberedDose]) -> Result<Nanos, SetError> {
+        self.check(doses)?;
+        let mut inner = self.lock();
+        inner.doses.extend(doses.iter().map(|(number, dose)| (*number, dose.delay)));
+        inner.apply()?;
+        Ok(now())
+    }
+
+    fn assign(&mut self, function: u32, number: Option<u32>) {
+        let mut inner = self.lock();
+        let position = function as usize;
+        if inner.functions.len() <= position {
+            inner.functions.resize(position + 1, Function::default());
+        }
+        if let Some(function) = inner.functions.get_mut(position) {
+            function.number = number;
+        }
+        if let Err(error) = inner.apply() {
+            tracing::debug!("function {function} has no delay yet: {error}");
+        }
+    }
+
+    fn spins(&self, _delay: Nanos) -> EngineKind {
+        EngineKind::Kmod
+    }
+}
+
+impl Counters for KmodDoses {
+    fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>> {
+        let inner = self.lock();
+        let all = match &inner.last {
+            Some(last) => last.clone(),
+            None => inner.engine.counts().map_err(io::Error::other)?,
+        };
+        let stats = |position: usize| {
+            let Some(function) = inner.functions.get(position) else { return FunctionStats::default() };
+            let Counts { hits, injected, .. } = all.get(position).copied().flatten().unwrap_or_default();
+            let (delayed, requested_ns) = function.delayed_of(hits);
+            // Upstream's module does not measure how long it spins.
+            let delivered_ns = if inner.engine.is_upstream() { requested_ns } else { injected.0 };
+            FunctionStats { calls: hits, delayed, requested_ns, delivered_ns, ..FunctionStats::default() }
+        };
+        let first = first as usize;
+        Ok((first..first.saturating_add(count as usize)).map(stats).collect())
+    }
+
+    fn clear(&mut self, _function: u32) -> io::Result<()> {
+        // Functions of the module never go before their session.
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_count_under_the_delay_that_they_had() {
+        let mut function = Function::default();
+        assert_eq!(function.delayed_of(7), (0, 0), "no delay yet");
+        function.settle(7);
+        function.delay = Nanos(100);
+        assert_eq!(function.delayed_of(10), (3, 300));
+        function.settle(10);
+        function.delay = Nanos(0);
+        assert_eq!(function.delayed_of(50), (3, 300));
+        function.settle(50);
+        function.delay = Nanos(1_000);
+        assert_eq!(function.delayed_of(52), (5, 2_300));
+        assert_eq!(function.delayed_of(40), (3, 300), "the target was removed by somebody else");
+    }
+}

@@ -1,0 +1,147 @@
+//! Plans for the BPF object, in each process.
+
+use std::{fs::File, sync::Arc};
+
+use super::{
+    PrepareError, Prepared, Purpose, Request, capabilities, check_privileges, delays, look::Planned,
+    notice::Notice, read_policies, settings, unselected,
+};
+use crate::{
+    calibrate::Calibration,
+    elf::ElfFile,
+    engine::EngineKind,
+    policy::PolicyTable,
+    probe::{plan::Plan, resolve::Resolver},
+    process::{Process, ProcessError},
+    session::{SessionError, Settings, bpf::BpfSession, handle::Handle, stop::Stop},
+    targets::Targets,
+    units::Nanos,
+};
+
+/// Processes, each with what is selected in it.
+pub struct BpfPlans {
+    /// Resolves further processes: children that exec.
+    pub resolver: Resolver,
+    /// None for a command that is yet to be started.
+    pub processes: Vec<(Process, Plan)>,
+    /// Whether descendants of those have Python functions that can be made visible, as far as those were
+    /// looked at.
+    pub python_in_children: bool,
+}
+
+impl BpfPlans {
+    /// Measures what probes cost, and makes the plans.
+    pub(super) fn of_processes(
+        processes: Vec<Process>,
+        request: &Request,
+        targets: &Arc<Targets>,
+        policies: &PolicyTable,
+        purpose: Purpose,
+    ) -> Result<(Self, Vec<Notice>), PrepareError> {
+        let resolver = resolver(request, targets, policies)?;
+        let mut notices = Vec::new();
+        let mut planned = Vec::with_capacity(processes.len());
+        for process in processes {
+            let plan = resolver.plan(&process)?;
+            let mut process = Planned::new(process, plan);
+            if purpose == Purpose::List && process.plan.wants_helper() {
+                notices.extend(process.look_inside(request.inject_timeout, &resolver)?);
+            }
+            planned.push(process);
+        }
+        let named = planned.len();
+        if request.children && unselected::is_any(&resolver, &planned, purpose) {
+            notices.extend(add_descendants(request, &resolver, &mut planned, purpose));
+        }
+        notices.extend(unselected::notices(request.strict, &resolver, &planned, purpose)?);
+        let python_in_children = planned.iter().skip(named).any(|of| of.plan.has_python());
+        if purpose == Purpose::Attach {
+            // The session looks for them when it begins.
+            planned.truncate(named);
+        }
+        notices.extend(delays::notices(policies, &resolver, &planned));
+        let processes = planned.into_iter().map(|planned| (planned.process, planned.plan)).collect();
+        Ok((Self { resolver, processes, python_in_children }, notices))
+    }
+
+    pub(super) fn start(self, settings: Settings, stop: Stop) -> Result<Handle, SessionError> {
+        let Self { resolver, processes, .. } = self;
+        Handle::of(move |stop| BpfSession::start(resolver, settings, processes, stop), stop)
+    }
+
+    /// Who will spin a delay in a process with this plan.
+    pub fn engine(&self, policies: &PolicyTable, delay: Nanos, plan: &Plan) -> EngineKind {
+        delays::engine(policies, delay, plan, self.resolver.calibration())
+    }
+}
+
+/// What is known before a command is started.
+pub struct PreparedCommand {
+    /// Resolves its programs.
+    pub resolver: Resolver,
+    /// What the session does, and how.
+    pub settings: Settings,
+    /// What there is to say.
+    pub notices: Vec<Notice>,
+}
+
+impl Prepared {
+    /// As [`Prepared::of_processes`] for a command that is yet to be started: what can be known without a
+    /// process.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn of_command(request: &Request) -> Result<PreparedCommand, PrepareError> {
+        capabilities::check_command(request.engine)?;
+        // The command begins in our own root directory.
+        let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
+        let (targets, policies, mut notices) = read_policies(request, &is_elf)?;
+        let resolver = resolver(request, &targets, &policies)?;
+        notices.extend(delays::notices(&policies, &resolver, &[]));
+        Ok(PreparedCommand { resolver, settings: settings(request, policies), notices })
+    }
+}
+
+/// Adds the descendants, which a session would cover too. Those that are gone, or let nobody look, are left
+/// out.
+fn add_descendants(
+    request: &Request,
+    resolver: &Resolver,
+    planned: &mut Vec<Planned>,
+    purpose: Purpose,
+) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let found = planned.iter().filter_map(|of| of.process.descendants().ok());
+    let descendants: Vec<Process> = found.flat_map(|found| found.processes).collect();
+    for process in descendants {
+        let pid = process.pid();
+        if planned.iter().any(|of| of.process.pid() == pid) {
+            continue;
+        }
+        let add = || {
+            let plan = resolver.plan(&process)?;
+            let mut of = Planned::new(process, plan);
+            if purpose == Purpose::List && of.plan.wants_helper() {
+                notices.extend(of.look_inside(request.inject_timeout, resolver)?);
+            }
+            planned.push(of);
+            Ok::<_, ProcessError>(())
+        };
+        if let Err(error) = add() {
+            tracing::debug!("descendant {pid} is left out: {error}");
+        }
+    }
+    notices
+}
+
+fn resolver(
+    request: &Request,
+    targets: &Arc<Targets>,
+    policies: &PolicyTable,
+) -> Result<Resolver, PrepareError> {
+    let kernel = check_privileges()?;
+    let mut calibration = Calibration::measure(&kernel)?;
+    delays::measure_signals(request.inject, targets, policies, &mut calibration)?;
+    let calibration = Arc::new(calibration);
+    Ok(Resolver::new(Arc::clone(targets), calibration, request.entry, request.inject))
+}

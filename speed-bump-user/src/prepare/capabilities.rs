@@ -1,0 +1,84 @@
+//! What the chosen engine cannot do, told before anything is touched.
+
+use super::{PrepareError, Request};
+use crate::{
+    engine::{Capabilities, EngineChoice, EngineKind},
+    python::entry_source::EntryChoice,
+    targets::{TargetKind, Targets},
+    units::Pid,
+};
+
+/// Refuses what the request asks of its engine, if that cannot do it.
+pub(super) fn check(request: &Request, pids: &[Pid]) -> Result<(), PrepareError> {
+    let (engine, can) = of(request.engine);
+    let several = pids.iter().any(|pid| Some(pid) != pids.first());
+    let asked = [
+        (
+            can.frequency || request.default.frequency == 1,
+            "delay every Nth call (--frequency, SPEED_BUMP_FREQUENCY), but only every call",
+        ),
+        (
+            can.without_children || request.children,
+            "leave children out (--no-children): it slows the process with all its descendants",
+        ),
+        (can.python || request.entry == EntryChoice::Auto, "reach Python functions (--entry)"),
+        (
+            can.several_processes || !several,
+            "slow one function for several processes (--pid twice), but only for one and its descendants",
+        ),
+    ];
+    match asked.into_iter().find(|(can, _)| !can) {
+        Some((_, what)) => Err(refusal(engine, what)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a command, if the engine cannot begin with its first instruction.
+pub(super) fn check_command(choice: EngineChoice) -> Result<(), PrepareError> {
+    let (engine, can) = of(choice);
+    let instead = "delay a command that has not started yet: start it, and attach to it with --pid";
+    if can.commands { Ok(()) } else { Err(refusal(engine, instead)) }
+}
+
+/// Refuses targets that the engine cannot do, all at once.
+pub(super) fn check_targets(choice: EngineChoice, targets: &Targets) -> Result<(), PrepareError> {
+    let (engine, can) = of(choice);
+    let cannot = targets.iter().filter_map(|(_, target)| {
+        let every_nth = target.frequency.is_some_and(|every| every.get() > 1);
+        let why = match target.kind {
+            TargetKind::Python if !can.python => "reach Python functions",
+            TargetKind::Usdt if !can.usdt => "reach USDT probes",
+            _ if every_nth && !can.frequency => "delay every Nth call (frequency=), but only every call",
+            _ => return None,
+        };
+        Some(format!("line {}: `{}`: {} cannot {why}", target.line, target.text, in_words(engine)))
+    });
+    let mut cannot: Vec<_> = cannot.collect();
+    if cannot.is_empty() {
+        return Ok(());
+    }
+    cannot.push("leave these out, or use --engine bpf".to_owned());
+    Err(PrepareError::Incapable(cannot))
+}
+
+fn of(choice: EngineChoice) -> (EngineKind, Capabilities) {
+    let engine = match choice {
+        EngineChoice::Auto => EngineKind::Bpf,
+        EngineChoice::Only(engine) => engine,
+    };
+    (engine, engine.capabilities())
+}
+
+fn refusal(engine: EngineKind, what: &str) -> PrepareError {
+    let engine_in_words = in_words(engine);
+    PrepareError::Incapable(vec![format!(
+        "{engine_in_words} (--engine {engine}) cannot {what}; or use --engine bpf"
+    )])
+}
+
+fn in_words(engine: EngineKind) -> String {
+    match engine {
+        EngineKind::Kmod => "the kernel module".to_owned(),
+        EngineKind::Bpf | EngineKind::Signal => format!("the engine `{engine}`"),
+    }
+}

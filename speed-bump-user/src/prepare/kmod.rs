@@ -1,0 +1,125 @@
+//! A plan for the kernel module.
+
+use std::{path::Path, sync::Arc};
+
+use super::{
+    PrepareError, Purpose, Request,
+    notice::{Notice, Reason, SelectsNothing},
+};
+use crate::{
+    engine::kmod::{FOLDER, KmodError, Module, RECORDS, Records, TARGETS, recover},
+    probe::resolve::{
+        nearest,
+        symbols::{NamedFunctions, SymbolResolver},
+    },
+    process::Process,
+    session::{
+        SessionError, Settings,
+        handle::Handle,
+        kmod::{KmodSession, KmodStart, guard, names},
+        stop::Stop,
+    },
+    targets::Targets,
+};
+
+/// A process with what is selected in it.
+pub struct KmodPlan {
+    /// Absent where that cannot be used and was not needed.
+    module: Option<(Module, Records)>,
+    resolver: SymbolResolver,
+    process: Process,
+    found: NamedFunctions,
+}
+
+impl KmodPlan {
+    /// Looks up what is selected, and looks whether the module can do it.
+    pub(super) fn of(
+        process: Process,
+        request: &Request,
+        targets: &Arc<Targets>,
+        purpose: Purpose,
+    ) -> Result<(Self, Vec<Notice>), PrepareError> {
+        let resolver = SymbolResolver::new(Arc::clone(targets));
+        let found = resolver.resolve(&process)?;
+        let mut notices = Vec::new();
+        let module = match (module(request, &process, &found, &mut notices), purpose) {
+            (Ok(module), _) => Some(module),
+            (Err(error), Purpose::Attach) => return Err(error.into()),
+            (Err(error), Purpose::List) => {
+                notices.push(Notice::AttachWouldFail { why: error.to_string() });
+                None
+            }
+        };
+        notices.extend(unselected(request.strict, targets, &process, &found)?);
+        Ok((Self { module, resolver, process, found }, notices))
+    }
+
+    pub(super) fn start(self, settings: Settings, stop: Stop) -> Result<Handle, SessionError> {
+        let Self { module, resolver, process, found } = self;
+        let (module, records) = module.ok_or_else(|| KmodError::Absent { folder: FOLDER.into() })?;
+        let start = KmodStart { module, records, resolver, process, found };
+        Handle::of(move |stop| KmodSession::start(start, &settings, stop), stop)
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// What is selected in it.
+    pub fn found(&self) -> &NamedFunctions {
+        &self.found
+    }
+}
+
+/// The module, as far as it is good for this. What killed tools have left there goes first.
+fn module(
+    request: &Request,
+    process: &Process,
+    found: &NamedFunctions,
+    notices: &mut Vec<Notice>,
+) -> Result<(Module, Records), KmodError> {
+    let folder = Path::new(FOLDER);
+    let module =
+        if request.accept_upstream_module { Module::open_any(folder) } else { Module::open(folder) }?;
+    let records = Records::open(Path::new(RECORDS))?;
+    notices.extend(recover(&module, &records)?.into_iter().map(|text| Notice::Recovered { text }));
+    let wanted = names(&found.functions, guard(&module, process)?.as_mut())?.len();
+    if wanted > TARGETS {
+        return Err(KmodError::TooMany { wanted, others: module.listing()?.targets.len() });
+    }
+    if module.is_upstream() {
+        notices.push(Notice::UpstreamModule);
+    }
+    Ok((module, records))
+}
+
+/// A notice for each target that selects nothing; under `strict` an error.
+fn unselected(
+    strict: bool,
+    targets: &Targets,
+    process: &Process,
+    found: &NamedFunctions,
+) -> Result<Vec<Notice>, PrepareError> {
+    let mut nothing = Vec::new();
+    for (index, target) in targets.iter() {
+        if found.functions.iter().any(|function| function.selected.target == index) {
+            continue;
+        }
+        let remarks = found.remarks.iter().filter(|remark| remark.target == Some(index));
+        let mut reasons: Vec<_> = remarks.take(3).map(|remark| Reason::Found(remark.text.clone())).collect();
+        if reasons.is_empty() {
+            let near = nearest(targets, process, index, &[]);
+            reasons.extend((!near.is_empty()).then_some(Reason::Nearest(near)));
+        }
+        nothing.push(SelectsNothing {
+            line: target.line,
+            target: target.text.clone(),
+            processes: vec![(process.pid(), reasons)],
+        });
+    }
+    if strict && !nothing.is_empty() {
+        return Err(PrepareError::NothingSelected(nothing));
+    }
+    Ok(nothing.into_iter().map(Notice::SelectsNothing).collect())
+}

@@ -1,0 +1,372 @@
+//! A session with the BPF object: engines `bpf` and `signal`.
+//!
+//! Owns everything that is in force — the object, the links of every covered process, the followers of perf
+//! maps — and drops it in an order that leaves no trace. It waits for the kernel, when probes come and go, and
+//! for helpers, when it begins and ends.
+
+mod command;
+mod event_loop;
+mod executed;
+mod handshake;
+mod helpers;
+mod in_place;
+mod late_files;
+mod limits;
+mod processes;
+mod python;
+mod renewal;
+mod signals;
+mod sites;
+mod tick;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    sync::Arc,
+    time::Instant,
+};
+
+use speed_bump_abi::FunctionStats;
+
+use super::{
+    Session, SessionError, Settings, State,
+    controls::Controls,
+    doses::Doses,
+    functions::{FunctionTable, bytes_of},
+    run::{Ended, run},
+    stop::Stop,
+};
+use crate::{
+    bounds::NAMES_OF_SESSION,
+    engine::{
+        Engine,
+        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, switch::now},
+    },
+    kernel::TaskOffsets,
+    presence::Terms,
+    probe::{plan::Plan, resolve::Resolver},
+    process::Process,
+    python::helper::Room,
+    stats::report::SessionReport,
+    targets::TargetKind,
+    units::{Nanos, Pid},
+};
+use event_loop::Sources;
+use helpers::{HelperId, Helpers};
+use processes::Covered;
+use renewal::Renewal;
+use signals::{SignalDoses, Signals};
+use sites::SiteTable;
+
+/// Functions that may appear after the attach, beyond twice those known then.
+const LATE_FUNCTIONS: u32 = 8_192;
+/// Probe sites that may appear after the attach, in images that children execute.
+const LATE_SITES: u32 = 16_384;
+/// What the counters of helpers' functions may take of the kernel's memory, as far as they are for children
+/// to come.
+const COUNTERS_BYTES: usize = 64 << 20;
+/// Trampolines that may appear after the attach.
+const LATE_TRAMPOLINES: u32 = 262_144;
+
+/// A session in force.
+pub struct BpfSession {
+    state: State,
+    engine: BpfEngine,
+    resolver: Resolver,
+    settings: Settings,
+    /// Which delays are the helpers', if any can be.
+    signals: Option<Signals>,
+    sites: SiteTable,
+    covered: BTreeMap<Pid, Covered>,
+    /// Whether the last of the named processes to go executed another program.
+    root_was_replaced: bool,
+    /// The command that we started, if that is what the session is of.
+    command: Option<command::Command>,
+    /// Whoever catches its children at their execs.
+    catching: Option<executed::Catching>,
+    /// Since when an exec of a child is known that those have not told of.
+    untold: BTreeMap<Pid, Instant>,
+    /// How often a process was covered: the next index.
+    coverings: u32,
+    python: python::Locations,
+    room: python::Rooms,
+    helpers: Helpers,
+    renewal: Renewal,
+    looked: tick::Looked,
+    /// Whether the kernel announces forks and execs.
+    follows: bool,
+    sources: Sources,
+}
+
+impl BpfSession {
+    /// Attaches to the given processes, each with the plan that was made for it. When this returns, every
+    /// call is counted, and delayed from `start_after` on. `stop` stops it, from now on.
+    ///
+    /// # Errors
+    /// Nothing is left attached.
+    pub fn start(
+        resolver: Resolver,
+        settings: Settings,
+        mut roots: Vec<(Process, Plan)>,
+        stop: Stop,
+    ) -> Result<Self, SessionError> {
+        in_place::check_reach(&resolver, &roots)?;
+        let follow = offsets_to_follow();
+        let capacity = capacity(&resolver, &roots, &settings);
+        let mut session = Self::load(resolver, settings, capacity, follow, Hold::default(), &roots, stop)?;
+        session.state.stop.stops(session.engine.switch());
+        session.state.roots = roots.iter().map(|(process, _)| process.pid()).collect();
+        let helpers = session.bring_helpers_in(&mut roots);
+        let begun = helpers.and_then(|helpers| session.begin(roots, helpers, follow.is_some()));
+        if let Err(error) = begun {
+            // So that nothing is left when we say so.
+            session.detach();
+            return Err(error);
+        }
+        Ok(session)
+    }
+
+    /// Covers processes that have their helpers.
+    fn begin(
+        &mut self,
+        roots: Vec<(Process, Plan)>,
+        helpers: Vec<Option<HelperId>>,
+        follows: bool,
+    ) -> Result<(), SessionError> {
+        let helper_is_planned = roots.iter().any(|(_, plan)| plan.wants_helper());
+        if follows {
+            self.engine.follow_processes()?;
+            self.follows = true;
+        }
+        for ((process, plan), helper) in roots.into_iter().zip(helpers) {
+            self.cover(process, &plan, helper)?;
+        }
+        if self.settings.children {
+            self.look_for_children();
+            self.wait_for_joining();
+        }
+        if helper_is_planned || self.helpers.are_any() {
+            self.check_selections()?;
+        }
+        self.open_window();
+        Ok(())
+    }
+
+    /// Loads the engine, and covers nothing yet.
+    fn load(
+        resolver: Resolver,
+        settings: Settings,
+        capacity: Capacity,
+        follow: Option<TaskOffsets>,
+        hold: Hold,
+        roots: &[(Process, Plan)],
+        stop: Stop,
+    ) -> Result<Self, SessionError> {
+        limits::check(&resolver, &settings, roots)?;
+        let (signals, limits) = handshake::choose_signals(&resolver, &settings, roots)?.unzip();
+        let mut engine = BpfEngine::load(capacity, resolver.calibration().form(), follow, hold)?;
+        engine.set_coldness(resolver.calibration().coldness())?;
+        // The window is closed until everything is attached, so that it counts from there.
+        let renewal = Renewal::start(Arc::clone(engine.switch())).map_err(SessionError::Thread)?;
+        let may_inject = resolver.may_inject() || settings.policies.wants_helper();
+        let terms = may_inject.then(|| Terms::new(&resolver, settings.inject_timeout)).transpose();
+        let mut terms = terms.map_err(|error| SessionError::Python(error.to_string()))?;
+        if let (Some(terms), Some(signals)) = (&mut terms, &signals) {
+            terms.signals = signals.for_helpers().into();
+        }
+        let functions = FunctionTable::new(capacity.functions, room_for_names(roots));
+        let bpf = BpfDoses::of(&engine);
+        let doses: Box<dyn Engine> = match &signals {
+            Some(signals) => Box::new(SignalDoses { bpf, signals: signals.clone() }),
+            None => Box::new(bpf),
+        };
+        let doses = Doses::start(doses, functions, settings.policies.clone())?;
+        let mut state = State::new(doses, Arc::clone(resolver.shared_targets()), &settings, stop);
+        limits.into_iter().flatten().for_each(|limit| state.warn(limit));
+        Ok(Self {
+            state,
+            engine,
+            resolver,
+            settings,
+            signals,
+            sites: SiteTable::new(capacity.sites),
+            covered: BTreeMap::new(),
+            root_was_replaced: false,
+            command: None,
+            catching: None,
+            untold: BTreeMap::new(),
+            coverings: 0,
+            python: python::Locations::default(),
+            room: python::Rooms::default(),
+            helpers: Helpers::new(terms),
+            renewal,
+            looked: tick::Looked::new(),
+            follows: false,
+            sources: Sources::default(),
+        })
+    }
+
+    /// From here on `start_after` counts.
+    fn open_window(&mut self) {
+        self.came_round();
+        self.state.started = Instant::now();
+        let start_ns = now().0.saturating_add(Nanos::from(self.state.start_after).0);
+        let end_ns = match self.state.duration() {
+            Some(duration) => start_ns.saturating_add(Nanos::from(duration).0),
+            None => u64::MAX,
+        };
+        self.engine.switch().open(Nanos(start_ns), Nanos(end_ns));
+    }
+
+    /// The event loop is at work: doses go on.
+    fn came_round(&self) {
+        self.renewal.came_round();
+    }
+
+    fn warn(&mut self, warning: String) {
+        self.state.warn(warning);
+    }
+
+    /// Tells of Python targets that select nothing, neither among what the helpers found nor in a plan; under
+    /// `strict` that ends the session. Where no helper looked for functions, it has been told before.
+    fn check_selections(&mut self) -> Result<(), SessionError> {
+        let mut missing = Vec::new();
+        for index in self.without_functions() {
+            let Some(target) = self.resolver.targets().get(index) else { continue };
+            missing.push(format!(
+                "line {}: `{}` selects nothing among the functions that are loaded now",
+                target.line, target.text
+            ));
+        }
+        if self.settings.strict && !missing.is_empty() {
+            return Err(SessionError::NothingSelected(missing));
+        }
+        for text in missing {
+            self.warn(format!(
+                "{text}; functions that are loaded later are covered, and `list` names the nearest"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// For whoever runs it on a thread of his own; [`Handle`](super::handle::Handle) is for everybody else.
+impl BpfSession {
+    /// Runs until something ends it, and stays attached.
+    ///
+    /// # Errors
+    /// The event loop failed. It needs a runtime of tokio.
+    pub async fn run(&mut self) -> io::Result<Ended> {
+        run(self, None).await
+    }
+
+    /// What may be asked and changed from any thread.
+    pub fn controls(&self) -> Controls {
+        self.state.controls()
+    }
+
+    /// What was counted so far.
+    pub fn report(&self) -> SessionReport {
+        Session::report(self)
+    }
+
+    /// Detaches from everything. Counters stay readable.
+    pub fn detach(&mut self) {
+        Session::detach(self);
+    }
+}
+
+impl Session for BpfSession {
+    fn state(&self) -> &State {
+        &self.state
+    }
+
+    fn listen(&mut self) -> io::Result<()> {
+        self.listen_to_all()
+    }
+
+    async fn turn(&mut self) -> io::Result<Option<Ended>> {
+        if !self.any_root_left() {
+            return Ok(Some(if self.root_was_replaced { Ended::TargetReplaced } else { Ended::TargetGone }));
+        }
+        self.came_round();
+        self.sources.follow(&self.covered)?;
+        let happened = self.sources.next().await?;
+        self.take_up(happened);
+        Ok(None)
+    }
+
+    fn catch_up(&mut self) {
+        // Calls of functions that were announced and not judged yet would be missing in the report.
+        self.drain_events();
+    }
+
+    fn detach(&mut self) {
+        self.state.ended = Some(Instant::now());
+        self.engine.switch().stop();
+        self.catching = None;
+        let began = Instant::now();
+        self.end_signals();
+        self.send_helpers_away();
+        for (_, covered) in std::mem::take(&mut self.covered) {
+            self.untrack(covered.process.pid());
+        }
+        self.leave_stubs();
+        tracing::info!("detached in {}", Nanos::from(began.elapsed()));
+    }
+
+    fn pending_calls(&self) -> HashMap<u32, u64> {
+        self.python.pending_calls(&self.engine)
+    }
+}
+
+impl Drop for BpfSession {
+    fn drop(&mut self) {
+        // Links go with the covered processes; this only spares them a wait for a spin in flight.
+        self.engine.switch().stop();
+    }
+}
+
+/// Where the running kernel keeps what following forks and execs needs; without it they are found by looking.
+fn offsets_to_follow() -> Option<TaskOffsets> {
+    let offsets = TaskOffsets::usable();
+    offsets.inspect_err(|error| tracing::info!("forks and execs are found by polling: {error}")).ok()
+}
+
+fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings) -> Capacity {
+    let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+    let functions: u32 = roots.iter().map(|(_, plan)| count(plan.functions.len())).sum();
+    let sites: u32 = roots.iter().map(|(_, plan)| count(plan.sites.len())).sum();
+    let asks_python = resolver.targets().has_kind(TargetKind::Python);
+    let helpers = count(roots.iter().filter(|(_, plan)| plan.wants_helper()).count());
+    let named = helpers.saturating_mul(Room::NAMED.functions);
+    let of_children = if resolver.may_inject() && settings.children { late_helpers(named) } else { 0 };
+    Capacity {
+        policies: settings.policies.capacity(),
+        sites: sites.saturating_add(LATE_SITES),
+        functions: functions
+            .saturating_mul(2)
+            .saturating_add(LATE_FUNCTIONS)
+            .saturating_add(named)
+            .saturating_add(of_children),
+        trampolines: if asks_python { LATE_TRAMPOLINES } else { 1 },
+        python_usdt: asks_python,
+    }
+}
+
+/// Bytes of the names of functions: of those that are planned in the processes and, once more, in their
+/// children; and of others that appear later.
+fn room_for_names(roots: &[(Process, Plan)]) -> usize {
+    let planned = roots.iter().flat_map(|(_, plan)| &plan.functions);
+    let planned: usize = planned.map(|function| bytes_of(&function.selected)).sum();
+    planned.saturating_mul(2).saturating_add(NAMES_OF_SESSION)
+}
+
+/// Functions of helpers in children: 64 children's, if the counters of all then stay within bounds on all
+/// CPUs.
+fn late_helpers(named: u32) -> u32 {
+    let cpus = aya::util::nr_cpus().unwrap_or(1).max(1);
+    let affordable = COUNTERS_BYTES / (cpus * size_of::<FunctionStats>());
+    let rest = u32::try_from(affordable).unwrap_or(u32::MAX).saturating_sub(named);
+    rest.clamp(4 * Room::CHILD.functions, 64 * Room::CHILD.functions)
+}

@@ -1,0 +1,121 @@
+//! Which delays are the helpers', which processes may be sent signals, and the end of that.
+
+use std::collections::BTreeSet;
+
+use speed_bump_abi::Handshake;
+
+use super::{
+    BpfSession,
+    helpers::HelperId,
+    signals::{Signals, wait_until_clear},
+};
+use crate::{
+    engine::{
+        EngineChoice,
+        signal::{self, DelaySignal},
+    },
+    probe::{plan::Plan, resolve::Resolver},
+    process::Process,
+    python::helper::block::SignalAnswer,
+    session::{SessionError, Settings},
+    units::Nanos,
+};
+
+/// Chooses a signal for each delay that the helpers are to spin; none if they cannot. With what the user
+/// should hear of delays for which SIGURG is not to be had.
+pub(super) fn choose_signals(
+    resolver: &Resolver,
+    settings: &Settings,
+    roots: &[(Process, Plan)],
+) -> Result<Option<(Signals, Vec<String>)>, SessionError> {
+    let policies = &settings.policies;
+    let (choice, form) = (policies.choice(), resolver.calibration().form());
+    let or_spin = choice == EngineChoice::Auto && form.longest_spin().is_none();
+    let Some(cost) = resolver.calibration().signal() else { return Ok(None) };
+    let delays = policies.signalled(form);
+    // One that has ended is told of later.
+    let masks = roots.iter().filter_map(|(process, _)| signal::masks(process).ok());
+    let used = masks.fold(0, |used, masks| used | masks.used());
+    let assigned: Vec<DelaySignal> = if or_spin {
+        signal::choose_harmless(&delays, used).into_iter().collect()
+    } else {
+        signal::choose(&delays, used).map_err(|error| SessionError::Signal(error.to_string()))?
+    };
+    // Where none is to come, the kernel spins whatever the signals are. Of a command nothing is known yet.
+    let helper_may_come = roots.is_empty() || !or_spin || roots.iter().any(|(_, plan)| plan.wants_helper());
+    let limits = if helper_may_come { limits(&assigned, &delays) } else { Vec::new() };
+    limits.iter().for_each(|limit| tracing::warn!("{limit}"));
+    Ok(Some((Signals::new(choice, form, or_spin, assigned, cost), limits)))
+}
+
+fn limits(assigned: &[DelaySignal], delays: &BTreeSet<Nanos>) -> Vec<String> {
+    let mut limits = Vec::new();
+    let list = |delays: &mut dyn Iterator<Item = Nanos>| {
+        delays.map(|delay| delay.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let deadly = list(&mut assigned.iter().filter(|signal| signal.is_deadly()).map(|signal| signal.delay));
+    if !deadly.is_empty() {
+        limits.push(format!(
+            "delays of {deadly} need real-time signals, because SIGURG serves one delay only, and only in \
+             processes that do not use it; a process that removes the handler of a real-time signal while \
+             one is on its way is killed by it"
+        ));
+    }
+    let has = |delay: &Nanos| assigned.iter().any(|signal| signal.delay == *delay);
+    let spun = list(&mut delays.iter().copied().filter(|delay| !has(delay)));
+    if !spun.is_empty() {
+        limits.push(format!(
+            "delays of {spun} are spun in the kernel, where nothing else runs on the processor meanwhile, \
+             because SIGURG serves one delay only, and only in processes that do not use it; `--engine \
+             signal` uses real-time signals too"
+        ));
+    }
+    limits
+}
+
+impl BpfSession {
+    /// A helper is in, and handles its signals: from now on they are sent to its process.
+    pub(super) fn allow_signals(&mut self, id: HelperId) {
+        let Some(signals) = self.signals.clone() else { return };
+        let Some((owner, block)) = self.helpers.block(id) else { return };
+        if !signals.add_block(owner, &block) {
+            return;
+        }
+        let SignalAnswer { handler, taken } = match block.signal_answer() {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return self.warn(format!("process {owner}: its helper handles no signals")),
+            Err(error) => {
+                return self.warn(format!("process {owner}: its helper's signals are not known: {error}"));
+            }
+        };
+        for number in taken {
+            self.warn(format!(
+                "process {owner}: it uses signal {number} itself, which stands for a delay here; calls with \
+                 that delay are not delayed there, but counted as missed"
+            ));
+        }
+        let Ok(process) = Process::open(owner) else { return };
+        let handshake = Handshake { started: process.started().0, handler };
+        match self.engine.set_handshake(owner, handshake) {
+            Ok(()) => signals.has_answered(),
+            Err(error) => self.warn(format!("process {owner}: it cannot be sent signals: {error}")),
+        }
+    }
+
+    /// No more signals are sent, and where none is on its way, helpers may give them back.
+    pub(super) fn end_signals(&mut self) {
+        let Some(sent) = self.signals.as_ref().and_then(Signals::sent) else { return };
+        // With the links the programs go, and whoever was in one has left it.
+        for covered in self.covered.values_mut() {
+            covered.attachments.clear();
+        }
+        self.leave_stubs();
+        for (owner, block) in self.helpers.blocks() {
+            if wait_until_clear(owner, sent)
+                && let Err(error) = block.signals_are_over()
+            {
+                tracing::debug!("the helper in process {owner} keeps its signals: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What a session cannot do on an old kernel, told before anything is attached.
+
+use crate::{
+    engine::EngineKind,
+    probe::{plan::Plan, resolve::Resolver},
+    process::Process,
+    session::{SessionError, Settings},
+};
+
+/// Refuses what the programs of this kernel's form cannot do. `roots` is empty for a command that does not
+/// run yet.
+///
+/// # Errors
+/// The first line that asks for it, with the way out.
+pub(super) fn check(
+    resolver: &Resolver,
+    settings: &Settings,
+    roots: &[(Process, Plan)],
+) -> Result<(), SessionError> {
+    let calibration = resolver.calibration();
+    let form = calibration.form();
+    let policies = &settings.policies;
+    let has_helper = policies.wants_helper() || roots.iter().all(|(_, plan)| plan.wants_helper());
+    let has_signals = calibration.signal().is_some() && has_helper;
+    for (index, target) in resolver.targets().iter() {
+        let dose = policies.dose(index);
+        let is_signalled = policies.engine(dose.delay, form, has_signals) == EngineKind::Signal;
+        if let Some(lack) = form.lack(dose, is_signalled) {
+            return Err(SessionError::OldKernel { line: target.line, lack });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! The engine `signal`, as a session sees it: long doses are the helpers', by a signal for each delay, and the
+//! others go to the programs.
+//!
+//! Signals that begin to stand for other delays do so in order: calls with the old ones are not delayed any
+//! more, signals on their way are waited out, the helpers are told, and then the new doses hold.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use speed_bump_abi::{FunctionStats, Policy};
+
+use crate::{
+    engine::{
+        Counters, Dose, EngineChoice, EngineKind, NumberedDose, Policies, SetError,
+        bpf::{
+            Form,
+            doses::{BpfDoses, policy_of},
+            switch::NumberedPolicy,
+        },
+        signal::{self, DelaySignal},
+    },
+    process::Process,
+    python::helper::Block,
+    units::{Nanos, Pid},
+};
+
+/// How long the last signals may be on their way.
+const ON_THEIR_WAY: Duration = Duration::from_millis(500);
+/// How often it is looked whether they are.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// The signals of a session. Clones are the same ones.
+#[derive(Clone, Debug)]
+pub(super) struct Signals(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    choice: EngineChoice,
+    form: Form,
+    /// Whether the program may spin where no signal may be sent.
+    or_spin: bool,
+    assigned: Vec<DelaySignal>,
+    cost: Nanos,
+    /// Whether any helper has answered.
+    any_answered: bool,
+    /// All doses, by number.
+    doses: BTreeMap<u32, Dose>,
+    /// What is shared with helpers, and the processes that they were brought into.
+    blocks: Vec<(Pid, Weak<Block>)>,
+}
+
+impl Signals {
+    /// With these signals; `cost` is what sending one takes.
+    pub(super) fn new(
+        choice: EngineChoice,
+        form: Form,
+        or_spin: bool,
+        assigned: Vec<DelaySignal>,
+        cost: Nanos,
+    ) -> Self {
+        let (any_answered, doses, blocks) = Default::default();
+        let inner = Inner { choice, form, or_spin, assigned, cost, any_answered, doses, blocks };
+        Self(Arc::new(Mutex::new(inner)))
+    }
+
+    /// What the helpers are told: signals, and how long they spin on each.
+    pub(super) fn for_helpers(&self) -> Vec<(u32, Nanos)> {
+        self.lock().for_helpers()
+    }
+
+    /// A helper is in a process, and shares this: it is told of the signals as they are now, and whenever
+    /// they change. `false` where there are none.
+    pub(super) fn add_block(&self, owner: Pid, block: &Arc<Block>) -> bool {
+        let mut inner = self.lock();
+        if inner.assigned.is_empty() {
+            return false;
+        }
+        // They may have changed since the block was made.
+        if let Err(error) = block.set_signals(&inner.for_helpers()) {
+            tracing::debug!("the helper in process {owner} keeps its delays: {error}");
+        }
+        inner.blocks.retain(|(_, block)| block.strong_count() > 0);
+        inner.blocks.push((owner, Arc::downgrade(block)));
+        true
+    }
+
+    /// A helper has answered: its process may be sent signals.
+    pub(super) fn has_answered(&self) {
+        self.lock().any_answered = true;
+    }
+
+    /// The signals that processes were sent, where bit N is signal N + 1; `None` if no helper has answered.
+    pub(super) fn sent(&self) -> Option<u64> {
+        let inner = self.lock();
+        let bit = |signal: &DelaySignal| 1_u64 << (signal.number - 1);
+        inner.any_answered.then(|| inner.assigned.iter().fold(0, |sent, signal| sent | bit(signal)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing in there panics half-way: it is as good as it was.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn for_helpers(&self) -> Vec<(u32, Nanos)> {
+        let share = |delay: Nanos| Nanos(Policy::helpers_share_ns(delay.0));
+        self.assigned.iter().map(|signal| (signal.number, share(signal.delay))).collect()
+    }
+
+    /// The signal that stands for this delay.
+    fn of(&self, delay: Nanos) -> Option<&DelaySignal> {
+        self.assigned.iter().find(|signal| signal.delay == delay)
+    }
+
+    /// What the BPF program does on a call with this dose.
+    fn policy(&self, dose: Dose) -> Policy {
+        match self.of(dose.delay) {
+            Some(signal) => Policy {
+                signal: signal.number,
+                or_spin: u32::from(self.or_spin),
+                signal_ns: self.cost.0,
+                ..policy_of(dose)
+            },
+            None => policy_of(dose),
+        }
+    }
+
+    fn is_signalled(&self, delay: Nanos) -> bool {
+        self.choice.engine(delay, self.form) == EngineKind::Signal
+    }
+
+    /// The signals as these doses want them, beside those that were set before.
+    fn reassigned(&self, changes: &[NumberedDose]) -> Result<Vec<DelaySignal>, SetError> {
+        let is_new =
+            |(_, dose): &NumberedDose| self.is_signalled(dose.delay) && self.of(dose.delay).is_none();
+        if !changes.iter().any(is_new) {
+            return Ok(self.assigned.clone());
+        }
+        let mut doses = self.doses.clone();
+        doses.extend(changes.iter().copied());
+        let delays = doses.values().map(|dose| dose.delay).filter(|delay| self.is_signalled(*delay));
+        let delays: BTreeSet<Nanos> = delays.collect();
+        let assigned = signal::reassign(&self.assigned, &delays);
+        let has = |delay: &Nanos| assigned.iter().any(|signal| signal.delay == *delay);
+        match delays.iter().find(|delay| !has(delay)) {
+            Some(delay) if self.choice.wants_helper() => Err(SetError::Unfit(format!(
+                "a delay of {delay} needs a signal of its own, and the {} of this session serve other \
+                 delays: use one of those, or start a session with as many different delays",
+                assigned.len()
+            ))),
+            _ => Ok(assigned),
+        }
+    }
+
+    /// The same, where this kernel can do the doses with them.
+    fn checked(&self, changes: &[NumberedDose]) -> Result<Vec<DelaySignal>, SetError> {
+        let assigned = self.reassigned(changes)?;
+        for (_, dose) in changes {
+            let is_signalled = assigned.iter().any(|signal| signal.delay == dose.delay);
+            if let Some(lack) = self.form.lack(*dose, is_signalled) {
+                return Err(SetError::Unfit(lack));
+            }
+        }
+        Ok(assigned)
+    }
+
+    /// Has the helpers spin other delays on the session's signals: when none of those signals is on its way,
+    /// and none can be sent.
+    fn reassign(&mut self, bpf: &BpfDoses, assigned: Vec<DelaySignal>) -> Result<(), SetError> {
+        if assigned == self.assigned {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.assigned, assigned);
+        let changed = |signal: &&DelaySignal| !self.assigned.contains(signal);
+        let changed: Vec<u32> = before.iter().filter(changed).map(|signal| signal.number).collect();
+        let is_changed = |policy: &Policy| changed.contains(&policy.signal);
+        // Calls with these delays are not delayed from here on, until their new doses hold.
+        let policy = |number: &u32| Some((*number, bpf.policy(*number)?));
+        let paused: Vec<NumberedPolicy> = self
+            .doses
+            .keys()
+            .filter_map(policy)
+            .filter(|(_, policy)| is_changed(policy))
+            .map(|(number, policy)| (number, Policy { delay_ns: 0, signal: 0, ..policy }))
+            .collect();
+        bpf.set_policies(&paused)?;
+        // A program that has compared the doses before sends its signal within microseconds.
+        thread::sleep(LOOK_EVERY);
+        let ours = changed.iter().fold(0, |ours, number| ours | 1_u64 << (number - 1));
+        let slots = self.for_helpers();
+        for (owner, block) in &self.blocks {
+            let Some(block) = block.upgrade() else { continue };
+            wait_until_clear(*owner, ours);
+            if let Err(error) = block.set_signals(&slots) {
+                tracing::debug!("the helper in process {owner} keeps its delays: {error}");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until none of these signals is on its way in a process; bit N is signal N + 1. Whether that is so.
+pub(super) fn wait_until_clear(owner: Pid, signals: u64) -> bool {
+    let Ok(process) = Process::open(owner) else { return false };
+    let is_clear = || signal::masks(&process).is_ok_and(|masks| masks.pending & signals == 0);
+    let until = Instant::now() + ON_THEIR_WAY;
+    while !is_clear() {
+        if Instant::now() >= until {
+            return false;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    true
+}
+
+/// See the head of this file. Whoever holds it waits for no process, but for signals on their way.
+#[derive(Debug)]
+pub(super) struct SignalDoses {
+    pub(super) bpf: BpfDoses,
+    pub(super) signals: Signals,
+}
+
+impl Policies for SignalDoses {
+    fn check(&self, doses: &[NumberedDose]) -> Result<(), SetError> {
+        self.signals.lock().checked(doses).map(drop)
+    }
+
+    fn set(&mut self, doses: &[NumberedDose]) -> Result<Nanos, SetError> {
+        let mut signals = self.signals.lock();
+        let assigned = signals.checked(doses)?;
+        signals.reassign(&self.bpf, assigned)?;
+        let policies: Vec<_> = doses.iter().map(|(number, dose)| (*number, signals.policy(*dose))).collect();
+        let at = self.bpf.set_policies(&policies)?;
+        signals.doses.extend(doses.iter().copied());
+        Ok(at)
+    }
+
+    fn assign(&mut self, function: u32, number: Option<u32>) {
+        self.bpf.assign(function, number);
+    }
+
+    fn spins(&self, delay: Nanos) -> EngineKind {
+        let signals = self.signals.lock();
+        let has_answered = signals.any_answered || !signals.or_spin;
+        let is_signal = signals.of(delay).is_some() && has_answered;
+        if is_signal { EngineKind::Signal } else { EngineKind::Bpf }
+    }
+}
+
+impl Counters for SignalDoses {
+    fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>> {
+        self.bpf.read(first, count)
+    }
+
+    fn clear(&mut self, function: u32) -> io::Result<()> {
+        self.bpf.clear(function)
+    }
+}

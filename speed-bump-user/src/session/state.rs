@@ -1,0 +1,125 @@
+//! What every session has, whatever its engine.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::{
+    Settings,
+    controls::Controls,
+    doses::Doses,
+    events::{Event, EventLog},
+    stop::Stop,
+    warnings::Warnings,
+};
+use crate::{
+    probe::plan::Entry,
+    targets::{TargetIndex, Targets},
+    units::{Nanos, Pid},
+};
+
+/// See above.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// What may be asked and changed from outside: doses, functions and counters.
+    doses: Arc<Mutex<Doses>>,
+    pub(super) events: EventLog,
+    pub(super) targets: Arc<Targets>,
+    pub(super) warnings: Warnings,
+    /// The processes that were named on the command line.
+    pub(super) roots: Vec<Pid>,
+    /// Every process that was covered.
+    pub(super) pids_seen: BTreeSet<Pid>,
+    pub(super) ways: BTreeMap<TargetIndex, Way>,
+    /// What stops it.
+    pub(super) stop: Stop,
+    /// From the attach to the first trigger.
+    pub(super) start_after: Duration,
+    duration: Option<Duration>,
+    pub(super) started: Instant,
+    pub(super) ended: Option<Instant>,
+}
+
+/// How the calls of a target became visible, and at what cost: of several ways, the dearest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) entry: Entry,
+    pub(super) floor: Nanos,
+}
+
+impl State {
+    pub(super) fn new(doses: Doses, targets: Arc<Targets>, settings: &Settings, stop: Stop) -> Self {
+        Self {
+            doses: Arc::new(Mutex::new(doses)),
+            events: EventLog::default(),
+            targets,
+            warnings: Warnings::default(),
+            roots: Vec::new(),
+            pids_seen: BTreeSet::new(),
+            ways: BTreeMap::new(),
+            stop,
+            start_after: settings.start_after,
+            duration: settings.duration,
+            started: Instant::now(),
+            ended: None,
+        }
+    }
+
+    /// Nothing that takes long is done while this is held.
+    pub(super) fn doses(&self) -> MutexGuard<'_, Doses> {
+        // Nothing in there panics half-way: it is as good as it was.
+        self.doses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What may be asked and changed from any thread.
+    pub(super) fn controls(&self) -> Controls {
+        Controls {
+            doses: Arc::clone(&self.doses),
+            events: self.events.clone(),
+            targets: Arc::clone(&self.targets),
+        }
+    }
+
+    /// When calls are delayed for the first time.
+    pub(super) fn opens(&self) -> Instant {
+        self.started + self.start_after
+    }
+
+    /// When the window closes, if it does.
+    pub(super) fn closes(&self) -> Option<Instant> {
+        self.opens().checked_add(self.duration?)
+    }
+
+    /// How long the window is open, if it closes.
+    pub(super) fn duration(&self) -> Option<Duration> {
+        self.duration
+    }
+
+    /// The process that reports are about.
+    pub(super) fn root(&self) -> Pid {
+        self.roots.first().copied().unwrap_or_else(Pid::own)
+    }
+
+    /// A process is covered.
+    pub(super) fn covers(&mut self, pid: Pid) {
+        self.pids_seen.insert(pid);
+        self.events.add(Event::Covered { pid });
+    }
+
+    /// Notes how a target's calls become visible, for the report.
+    pub(super) fn note_way(&mut self, target: TargetIndex, entry: Entry, floor: Nanos) {
+        let way = self.ways.entry(target).or_insert(Way { entry, floor });
+        if floor > way.floor {
+            *way = Way { entry, floor };
+        }
+    }
+
+    /// Tells once of something that went wrong.
+    pub(super) fn warn(&mut self, warning: String) {
+        if let Some(text) = self.warnings.add(warning) {
+            self.events.add(Event::Warning { text });
+        }
+    }
+}
