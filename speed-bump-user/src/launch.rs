@@ -33,6 +33,7 @@ use crate::{
     presence::{Presence, PresenceError, Terms},
     process::Process,
     python::helper::Room,
+    units::Pid,
 };
 
 /// What becomes of the command, as its tracer tells it.
@@ -70,11 +71,13 @@ pub struct Standing {
     orders: mpsc::Sender<Order>,
 }
 
+/// Called when there is something to take up.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
 /// What to do with a program at its entry point.
-#[derive(Debug)]
 enum Order {
-    /// Bring the helper in.
-    BringIn { terms: Box<Terms>, room: Room, command: Command, outcome: mpsc::Sender<Outcome> },
+    /// Bring the helper in, and say by `wake` that it is.
+    BringIn { terms: Box<Terms>, room: Room, command: Command, outcome: mpsc::Sender<Outcome>, wake: Wake },
 }
 
 /// What came of it.
@@ -89,22 +92,43 @@ struct Outcome {
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "dropping it is what it is for")] Option<mpsc::SyncSender<()>>);
 
+/// The helper on its way into a program at its entry point. Dropping this lets the program go on when that is
+/// done.
+#[derive(Debug)]
+pub struct Coming {
+    pid: Pid,
+    result: mpsc::Receiver<Outcome>,
+}
+
 impl Standing {
-    /// Brings the helper in; it begins to work when Python does.
+    /// Has the helper be brought in; it begins to work when Python does. `wake` is called when that is done,
+    /// or cannot be.
     ///
     /// # Errors
-    /// The program goes on without, and is not followed.
+    /// The process is gone.
     pub fn bring_in(
         self,
-        terms: &Terms,
+        terms: Terms,
         room: Room,
         command: Command,
-    ) -> Result<(Presence, Held), PresenceError> {
-        let gone = || PresenceError::Gone { pid: self.process.pid() };
+        wake: Wake,
+    ) -> Result<Coming, PresenceError> {
+        let pid = self.process.pid();
         let (outcome, result) = mpsc::channel();
-        let order = Order::BringIn { terms: Box::new(terms.clone()), room, command, outcome };
-        self.orders.send(order).map_err(|_| gone())?;
-        let Outcome { presence, held } = result.recv().map_err(|_| gone())?;
-        Ok((presence?, Held(held)))
+        let order = Order::BringIn { terms: Box::new(terms), room, command, outcome, wake };
+        self.orders.send(order).map_err(|_| PresenceError::Gone { pid })?;
+        Ok(Coming { pid, result })
+    }
+}
+
+impl Coming {
+    /// What came of it, once that is known: the helper, and what holds the program; or why the program goes
+    /// on without.
+    pub fn outcome(&self) -> Option<Result<(Presence, Held), PresenceError>> {
+        match self.result.try_recv() {
+            Ok(Outcome { presence, held }) => Some(presence.map(|presence| (presence, Held(held)))),
+            Err(mpsc::TryRecvError::Empty) => None,
+            Err(mpsc::TryRecvError::Disconnected) => Some(Err(PresenceError::Gone { pid: self.pid })),
+        }
     }
 }

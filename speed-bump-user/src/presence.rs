@@ -9,7 +9,10 @@ pub mod survey;
 use std::{
     fs::File,
     io,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -18,6 +21,7 @@ use speed_bump_abi::control_block::{Command, State, StubForm};
 
 use crate::{
     inject::{self, InjectError, Injected, image::IMAGE},
+    launch::Wake,
     probe::{file::ProbeFile, resolve::Resolver, site::SiteKind},
     process::{Process, ProcessError, Program, mapped_file::FileIdentity},
     python::helper::{Block, BlockError, Heartbeat, Room, block::Contents, words},
@@ -215,7 +219,8 @@ impl Terms {
         Ok(presence)
     }
 
-    /// [`bring_in`](Self::bring_in) on a thread of its own, as a safe point may take a while to come.
+    /// [`bring_in`](Self::bring_in) on a thread of its own, as a safe point may take a while to come. `wake` is
+    /// called at the end.
     ///
     /// # Errors
     /// The thread could not be started, or the process is gone.
@@ -226,18 +231,24 @@ impl Terms {
         interpreters: Vec<FileIdentity>,
         room: Room,
         command: Command,
+        wake: Wake,
     ) -> Result<Joining, PresenceError> {
         let gone = |_| PresenceError::Gone { pid: process.pid() };
         let own = Process::open(process.pid()).map_err(gone)?;
         if own.started() != process.started() {
             return Err(PresenceError::Gone { pid: process.pid() });
         }
-        let terms = self.clone();
-        let thread = thread::Builder::new()
-            .name("inject".to_owned())
-            .spawn(move || terms.bring_in(&own, &program, &interpreters, room, command))
-            .map_err(PresenceError::Thread)?;
-        Ok(Joining { pid: process.pid(), thread: Some(thread) })
+        let (terms, is_over) = (self.clone(), Arc::new(AtomicBool::new(false)));
+        let over = Arc::clone(&is_over);
+        let bring_in = move || {
+            let came = terms.bring_in(&own, &program, &interpreters, room, command);
+            over.store(true, Ordering::Release);
+            wake();
+            came
+        };
+        let thread = thread::Builder::new().name("inject".to_owned()).spawn(bring_in);
+        let thread = thread.map_err(PresenceError::Thread)?;
+        Ok(Joining { pid: process.pid(), thread: Some(thread), is_over })
     }
 }
 
@@ -247,12 +258,15 @@ impl Terms {
 pub struct Joining {
     pid: Pid,
     thread: Option<thread::JoinHandle<Result<Presence, PresenceError>>>,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Joining {
     /// Whether [`finish`](Self::finish) returns at once.
     pub fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(thread::JoinHandle::is_finished)
+        // A thread that panicked says nothing any more.
+        self.is_over.load(Ordering::Acquire)
+            || self.thread.as_ref().is_none_or(thread::JoinHandle::is_finished)
     }
 
     /// Waits for the end.

@@ -151,6 +151,12 @@ impl fmt::Display for VirtualAddress {
 pub struct Pid(NonZeroI32);
 
 impl Pid {
+    /// The smallest.
+    pub const FIRST: Self = Self(match NonZeroI32::new(1) {
+        Some(number) => number,
+        None => NonZeroI32::MAX,
+    });
+
     /// A process id, if the number can be one.
     pub fn new(number: i32) -> Option<Self> {
         NonZeroI32::new(number).filter(|number| number.get() > 0).map(Self)

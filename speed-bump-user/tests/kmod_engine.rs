@@ -107,6 +107,47 @@ fn the_window_is_made_by_rewriting_delays() {
 }
 
 #[test]
+fn delays_change_while_it_runs() {
+    let Some((_kernel, module)) = loaded() else { return };
+    let (_fixture, mut service) = start(0);
+    let targets = "native:*/service:hot\nnative:*/libwork.so:work_*\n";
+    let session = attach(&service, targets, &["--delay", "0"]);
+    let set = |arguments: &[&str]| {
+        let pid = session.pid().to_string();
+        tool::run(&[&["set", "--session", &pid], arguments].concat(), PATIENCE).unwrap()
+    };
+    let mut call = |functions: &[&str]| {
+        for function in functions {
+            service.ask(&format!("call {function} 10")).unwrap();
+        }
+    };
+    call(&["hot"]);
+    assert!(set(&["native:*/service:hot", "delay=2ms"]).status.success());
+    call(&["hot"]);
+    assert!(set(&["native:*/service:hot", "delay=0"]).status.success());
+    call(&["hot"]);
+    assert!(set(&["native:*/service:hot", "delay=3ms"]).status.success());
+    // One function of the other target.
+    assert!(set(&["native:*:work_hot", "delay=1ms"]).status.success());
+    call(&["hot", "work_hot", "work_leaf"]);
+    let run = set(&["native:*/service:hot", "frequency=2"]);
+    assert_eq!(run.status.code(), Some(2), "{}", run.stdout);
+    assert!(run.stderr.contains("only every call"), "{}", run.stderr);
+    call(&["hot"]);
+    let ended = session.stop().unwrap();
+    assert_eq!(ended.counts(0), (50, 30), "{}", ended.run.stderr);
+    let of = |target: usize, name: &str| {
+        let functions = ended.target(target)["functions"].as_array().unwrap().clone();
+        let function = functions.into_iter().find(|function| function["name"] == name).unwrap();
+        [function["calls"].as_u64().unwrap(), function["requested_ns"].as_u64().unwrap()]
+    };
+    assert_eq!(of(0, "hot"), [50, 10 * 2_000_000 + 20 * 3_000_000]);
+    assert_eq!(of(1, "work_hot"), [10, 10 * 1_000_000]);
+    assert_eq!(of(1, "work_leaf"), [10, 0]);
+    assert_empty(&module);
+}
+
+#[test]
 fn whatever_ends_a_run_but_a_kill_leaves_nothing() {
     let Some((_kernel, module)) = loaded() else { return };
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     control::server::Server,
-    prepare::{Prepared, Purpose, Request},
+    prepare::{Plans, Prepared, Purpose, Request},
     session::{SessionError, controls::Controls, handle::Outcome, run::Ended, stop::Stop},
     stats::{
         report::SessionReport,
@@ -46,6 +46,10 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     };
     let prepared = Prepared::of_processes(&arguments.processes.pids, &request, Purpose::Attach)?;
     tell_notices(&prepared.notices);
+    let told = match &prepared.plans {
+        Plans::Kmod(plan) => plan.told().to_vec(),
+        Plans::Bpf(_) => Vec::new(),
+    };
     if watched {
         headers(&prepared).iter().for_each(Lines::tell);
     }
@@ -87,7 +91,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
 
     let Outcome { ended, report } = outcome;
     let ended = ended.context("the event loop failed").map_err(|error| Failure::new(SYSTEM, error));
-    tell_report(flags, &report);
+    tell_report(flags, &report, &told);
     outputs.end(&report)?;
     let ended = ended?;
     if watched {
@@ -102,12 +106,13 @@ pub(super) fn listen(controls: &Controls, pids: &[Pid]) -> Option<Server> {
     server.inspect_err(|error| tracing::info!("`set` cannot reach this session: {error}")).ok()
 }
 
-/// Prints the report.
-pub(super) fn tell_report(flags: &SessionArgs, report: &SessionReport) {
+/// Prints the report, but for warnings that were told before.
+pub(super) fn tell_report(flags: &SessionArgs, report: &SessionReport, told: &[String]) {
     if !flags.quiet {
         Lines::from_iter(table::render(report, FUNCTIONS_SHOWN).lines()).tell();
     }
-    report.warnings.iter().for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
+    let warnings = report.warnings.iter().filter(|warning| !told.contains(warning));
+    warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
 }
 
 /// Says that everything is attached, to how many functions, and how long that took.

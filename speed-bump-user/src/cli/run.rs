@@ -72,7 +72,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
 
     session.tell_unselected();
     let report = session.report();
-    tell_report(flags, &report);
+    tell_report(flags, &report, &[]);
     if let Err(error) = watched {
         tell(format_args!("speed-bump-ebpf: error: the command was not covered to its end: {error:#}"));
     }

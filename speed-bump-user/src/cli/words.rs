@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::terminal::Lines;
 use crate::{
     calibrate::{Calibration, HELPER_COST},
-    engine::{EngineKind, signal::automatic_above},
+    engine::{EngineKind, kmod::UPSTREAM, signal::automatic_above},
     policy::PolicyTable,
     prepare::{
         Plans, Prepared,
@@ -21,12 +21,6 @@ use crate::{
     python::{entry_source::EntrySource, helper::words, version::PythonVersion},
     units::Nanos,
 };
-
-/// Said before anything is added to upstream's kernel module.
-const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself hangs \
-    for ever if it calls one of these functions; calls count when their delay is over; `delivered_ns` is \
-    what was requested, as that module does not measure it; removing targets waits for delays that have \
-    begun";
 
 /// Says it on standard error.
 pub(super) fn tell_notices(notices: &[Notice]) {

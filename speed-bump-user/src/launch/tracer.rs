@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, PipeReader, PipeWriter, Read as _, Write as _},
-    sync::mpsc,
+    sync::{Arc, mpsc},
 };
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -131,11 +131,14 @@ pub(super) fn at_entry(
     if !tell(Standing { process: own, orders }) {
         return Some(tracee);
     }
-    let Ok(Order::BringIn { terms, room, command, outcome }) = order.recv() else { return Some(tracee) };
+    let Ok(Order::BringIn { terms, room, command, outcome, wake }) = order.recv() else {
+        return Some(tracee);
+    };
     let (held, released) = mpsc::sync_channel::<()>(0);
-    let told = outcome.clone();
+    let (told, woken) = (outcome.clone(), Arc::clone(&wake));
     let brought = terms.bring_in_at_start(&process, tracee, room, command, move |presence| {
         if told.send(Outcome { presence, held: Some(held) }).is_ok() {
+            woken();
             // Ends when the other side is dropped.
             let _ = released.recv();
         }
@@ -143,5 +146,6 @@ pub(super) fn at_entry(
     if let Err(error) = brought {
         let _ = outcome.send(Outcome { presence: Err(error), held: None });
     }
+    wake();
     None
 }

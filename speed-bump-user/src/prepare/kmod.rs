@@ -7,7 +7,7 @@ use super::{
     notice::{Notice, Reason, SelectsNothing},
 };
 use crate::{
-    engine::kmod::{FOLDER, KmodError, Module, RECORDS, Records, TARGETS, recover},
+    engine::kmod::{FOLDER, KmodError, Module, RECORDS, Records, TARGETS, UPSTREAM, recover},
     probe::resolve::{
         nearest,
         symbols::{NamedFunctions, SymbolResolver},
@@ -29,6 +29,8 @@ pub struct KmodPlan {
     resolver: SymbolResolver,
     process: Process,
     found: NamedFunctions,
+    /// What there was to say of the module, for the report too.
+    told: Vec<String>,
 }
 
 impl KmodPlan {
@@ -50,20 +52,31 @@ impl KmodPlan {
                 None
             }
         };
+        let told = notices.iter().filter_map(|notice| match notice {
+            Notice::Recovered { text } => Some(text.clone()),
+            Notice::UpstreamModule => Some(UPSTREAM.to_owned()),
+            _ => None,
+        });
+        let told = told.collect();
         notices.extend(unselected(request.strict, targets, &process, &found)?);
-        Ok((Self { module, resolver, process, found }, notices))
+        Ok((Self { module, resolver, process, found, told }, notices))
     }
 
     pub(super) fn start(self, settings: Settings, stop: Stop) -> Result<Handle, SessionError> {
-        let Self { module, resolver, process, found } = self;
+        let Self { module, resolver, process, found, told } = self;
         let (module, records) = module.ok_or_else(|| KmodError::Absent { folder: FOLDER.into() })?;
-        let start = KmodStart { module, records, resolver, process, found };
+        let start = KmodStart { module, records, resolver, process, found, told };
         Handle::of(move |stop| KmodSession::start(start, &settings, stop), stop)
     }
 
     /// The process.
     pub fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// What its notices say that the report says too.
+    pub fn told(&self) -> &[String] {
+        &self.told
     }
 
     /// What is selected in it.

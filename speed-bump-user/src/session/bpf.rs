@@ -12,6 +12,7 @@ mod helpers;
 mod in_place;
 mod late_files;
 mod limits;
+mod phase;
 mod processes;
 mod python;
 mod renewal;
@@ -19,12 +20,7 @@ mod signals;
 mod sites;
 mod tick;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    io,
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::HashMap, io, sync::Arc, time::Instant};
 
 use speed_bump_abi::FunctionStats;
 
@@ -49,11 +45,11 @@ use crate::{
     python::helper::Room,
     stats::report::SessionReport,
     targets::TargetKind,
-    units::{Nanos, Pid},
+    units::Nanos,
 };
 use event_loop::Sources;
 use helpers::{HelperId, Helpers};
-use processes::Covered;
+use phase::Processes;
 use renewal::Renewal;
 use signals::{SignalDoses, Signals};
 use sites::SiteTable;
@@ -77,15 +73,13 @@ pub struct BpfSession {
     /// Which delays are the helpers', if any can be.
     signals: Option<Signals>,
     sites: SiteTable,
-    covered: BTreeMap<Pid, Covered>,
+    processes: Processes,
     /// Whether the last of the named processes to go executed another program.
     root_was_replaced: bool,
     /// The command that we started, if that is what the session is of.
     command: Option<command::Command>,
     /// Whoever catches its children at their execs.
     catching: Option<executed::Catching>,
-    /// Since when an exec of a child is known that those have not told of.
-    untold: BTreeMap<Pid, Instant>,
     /// How often a process was covered: the next index.
     coverings: u32,
     python: python::Locations,
@@ -190,11 +184,10 @@ impl BpfSession {
             settings,
             signals,
             sites: SiteTable::new(capacity.sites),
-            covered: BTreeMap::new(),
+            processes: Processes::default(),
             root_was_replaced: false,
             command: None,
             catching: None,
-            untold: BTreeMap::new(),
             coverings: 0,
             python: python::Locations::default(),
             room: python::Rooms::default(),
@@ -209,6 +202,8 @@ impl BpfSession {
     /// From here on `start_after` counts.
     fn open_window(&mut self) {
         self.came_round();
+        // Nothing was delayed before.
+        self.renewal.take_lapsed();
         self.state.started = Instant::now();
         let start_ns = now().0.saturating_add(Nanos::from(self.state.start_after).0);
         let end_ns = match self.state.duration() {
@@ -290,7 +285,7 @@ impl Session for BpfSession {
             return Ok(Some(if self.root_was_replaced { Ended::TargetReplaced } else { Ended::TargetGone }));
         }
         self.came_round();
-        self.sources.follow(&self.covered)?;
+        self.sources.follow(&self.processes)?;
         let happened = self.sources.next().await?;
         self.take_up(happened);
         Ok(None)
@@ -306,9 +301,12 @@ impl Session for BpfSession {
         self.engine.switch().stop();
         self.catching = None;
         let began = Instant::now();
+        for pid in self.processes.entering() {
+            self.wait_for_entering(pid);
+        }
         self.end_signals();
         self.send_helpers_away();
-        for (_, covered) in std::mem::take(&mut self.covered) {
+        for covered in self.processes.take() {
             self.untrack(covered.process.pid());
         }
         self.leave_stubs();

@@ -4,6 +4,7 @@
 use std::{io, sync::Arc};
 
 use serde::Serialize;
+use speed_bump_abi::FunctionStats;
 
 use super::{
     SessionError,
@@ -113,12 +114,16 @@ impl Doses {
 
     /// Gives a range back; what was counted stays.
     pub(super) fn give_back(&mut self, range: FunctionRange) {
-        let engine = &self.engine;
-        let stats = |index| engine.read(index, 1).ok().and_then(|mut stats| stats.pop());
-        self.functions.give_back(range, |index| stats(index).unwrap_or_default());
+        let stats = self.engine.read(range.first, range.count).unwrap_or_else(|error| {
+            tracing::debug!("what {range:?} counted is not known: {error}");
+            Vec::new()
+        });
+        let of = |index: u32| stats.get(index.wrapping_sub(range.first) as usize).copied();
+        self.functions.give_back(range, |index| of(index).unwrap_or_default());
         for index in range.first..range.first.saturating_add(range.count) {
             self.engine.assign(index, None);
-            if let Err(error) = self.engine.clear(index) {
+            let is_clear = of(index).is_some_and(|stats| stats == FunctionStats::default());
+            if !is_clear && let Err(error) = self.engine.clear(index) {
                 tracing::debug!("cannot clear the counters of function {index}: {error}");
             }
         }

@@ -52,6 +52,8 @@ pub(crate) struct KmodStart {
     pub(crate) resolver: SymbolResolver,
     pub(crate) process: Process,
     pub(crate) found: NamedFunctions,
+    /// What there was to say of the module, for the report.
+    pub(crate) told: Vec<String>,
 }
 
 /// A session in force.
@@ -106,7 +108,7 @@ impl KmodSession {
     /// # Errors
     /// Nothing is left in the module.
     pub(crate) fn start(start: KmodStart, settings: &Settings, stop: Stop) -> Result<Self, SessionError> {
-        let KmodStart { module, records, resolver, process, mut found } = start;
+        let KmodStart { module, records, resolver, process, mut found, mut told } = start;
         // Of the same name in files of the same name, which are told apart by nothing, the first.
         let mut seen = HashSet::new();
         found.functions.retain(|function| seen.insert(function.selected.clone()));
@@ -119,7 +121,6 @@ impl KmodSession {
         let image = process.memory().ok();
         let mut guard = guard(&module, &process)?;
         let wanted = names(&found.functions, guard.as_mut())?;
-        let mut told = Vec::new();
         let engine = KmodEngine::start(module, records, process.pid(), &wanted, &mut |text| {
             tracing::warn!("{text}");
             told.push(text);

@@ -28,6 +28,15 @@ impl State {
                 *pending_calls.entry(id).or_default() += calls;
             }
         }
+        let of_targets: Vec<(Dose, EngineKind)> = self
+            .targets
+            .iter()
+            .map(|(index, _)| doses.policies.dose(index))
+            .map(|dose| (dose, doses.engine.spins(dose.delay)))
+            .collect();
+        let usual = doses.engine.spins(Nanos(0));
+        // What follows may take its time.
+        drop(doses);
         let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
         for (id, function) in snapshot.known.iter() {
             let mut stats = snapshot.of_id(id);
@@ -39,20 +48,18 @@ impl State {
         let targets = self
             .targets
             .iter()
-            .map(|(index, target)| {
+            .zip(of_targets)
+            .map(|((index, target), (Dose { delay, frequency }, engine))| {
                 let way = self.ways.get(&index).copied();
-                let Dose { delay, frequency } = doses.policies.dose(index);
                 let functions = by_target.remove(&index).unwrap_or_default();
                 TargetReport {
                     entry: way.map(|way| way.entry),
                     floor_ns: way.map_or(Nanos(0), |way| way.floor),
                     frequency,
-                    ..TargetReport::new(target, doses.engine.spins(delay), delay, functions)
+                    ..TargetReport::new(target, engine, delay, functions)
                 }
             })
             .collect::<Vec<_>>();
-        let usual = doses.engine.spins(Nanos(0));
-        drop(doses);
         let mut warnings = self.warnings.list();
         let missed: u64 = targets.iter().map(|target| target.missed).sum();
         if missed > 0 {

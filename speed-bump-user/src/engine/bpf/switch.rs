@@ -32,11 +32,13 @@ pub struct PolicySwitch {
     policies: MappedWords,
     /// What was set last: the rows that do not hold lack it.
     last: Mutex<Vec<NumberedPolicy>>,
+    /// The longest delay that was ever set, in ns.
+    longest_ns: AtomicU64,
 }
 
 impl PolicySwitch {
     pub(super) fn new(control: MappedWords, policies: MappedWords) -> Self {
-        Self { control, policies, last: Mutex::default() }
+        Self { control, policies, last: Mutex::default(), longest_ns: AtomicU64::new(0) }
     }
 
     /// Sets these policies, all at once. Every call that begins at the time that is returned, or later, sees
@@ -50,6 +52,8 @@ impl PolicySwitch {
         }
         // Nothing in here panics half-way: it is as good as it was.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let longest_ns = policies.iter().map(|(_, policy)| policy.delay_ns).max().unwrap_or(0);
+        self.longest_ns.fetch_max(longest_ns, Ordering::Relaxed);
         let generation = self.word(GENERATION).load(Ordering::Relaxed).wrapping_add(1);
         for (number, policy) in last.iter().chain(policies) {
             self.write(*number, generation, *policy);
@@ -70,6 +74,11 @@ impl PolicySwitch {
             *word = from.load(Ordering::Relaxed);
         }
         Some(Policy::from_words(words))
+    }
+
+    /// The longest delay that was ever set.
+    pub fn longest(&self) -> Nanos {
+        Nanos(self.longest_ns.load(Ordering::Relaxed))
     }
 
     /// Sets the window in which calls are delayed, as long as it is [renewed](Self::renew).
@@ -159,6 +168,7 @@ mod tests {
         let second = switch.set(&[(1, policy(20))]).unwrap();
         assert!(before <= first && first <= second && second <= now());
         switch.set(&[(0, policy(11)), (0, policy(12))]).unwrap();
+        assert_eq!(switch.longest(), Nanos(30), "also of what was set before");
         let held = |switch: &PolicySwitch| [0, 1, 2].map(|number| switch.policy(number).unwrap());
         assert_eq!(held(&switch), [12, 20, 30].map(policy));
         switch.set(&[]).unwrap();

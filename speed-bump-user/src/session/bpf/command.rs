@@ -4,18 +4,14 @@
 //! its execs matter only where it is not followed, or not seen: another thread than the first may have
 //! executed.
 
-use std::time::{Duration, Instant};
-
-use speed_bump_abi::control_block::Command as HelperCommand;
-
 use super::{
     BpfSession, LATE_FUNCTIONS, capacity,
-    helpers::{CHILD_ROOMS, HelperId, NO_PYTHON},
+    helpers::{CHILD_ROOMS, NO_PYTHON},
     offsets_to_follow,
 };
 use crate::{
     engine::bpf::{Capacity, Hold},
-    launch::{Held, Leash, News, Standing, Told, execs},
+    launch::{Leash, News, Standing, Told, execs},
     probe::resolve::Resolver,
     process::Process,
     python::helper::Room,
@@ -24,8 +20,6 @@ use crate::{
     units::Pid,
 };
 
-/// How long the announcement of an exec may be ahead of the tracer's.
-pub(super) const AHEAD: Duration = Duration::from_millis(500);
 /// Functions that there is room for, beyond those that come late anywhere: the first program is not known
 /// yet.
 const FUNCTIONS: u32 = 4 * LATE_FUNCTIONS;
@@ -38,8 +32,6 @@ pub(crate) struct Command {
     leash: Leash,
     /// Whether its execs are told.
     is_followed: bool,
-    /// Since when an exec of it is known that was not told.
-    untold: Option<Instant>,
     /// Whether the window was opened: its first program runs, or is about to.
     has_begun: bool,
 }
@@ -84,13 +76,14 @@ impl BpfSession {
     pub fn expect(&mut self, pid: Pid, mut news: News, leash: Leash) -> Result<(), SessionError> {
         self.command_is(pid);
         self.state.roots = vec![pid];
-        self.command = Some(Command { pid, leash, is_followed: true, untold: None, has_begun: false });
+        self.command = Some(Command { pid, leash, is_followed: true, has_begun: false });
         match news.blocking_recv() {
             Some(told) => self.told(told),
             None => self.not_followed(),
         }
         self.sources.news = Some(news);
-        self.begin_window();
+        self.wait_for_entering(pid);
+        self.open_window_of(pid);
         Ok(())
     }
 
@@ -99,16 +92,10 @@ impl BpfSession {
         match told {
             Told::AtEntry(standing) => {
                 let pid = standing.process.pid();
-                if let Some(command) = &mut self.command {
-                    command.untold = None;
-                }
+                self.processes.exec_is_told(pid);
                 self.let_go_of_image(pid);
-                let covered = self.cover_standing(standing).inspect(|_| self.begin_window());
-                match covered {
-                    Ok(held) => drop(held),
-                    Err(error) if self.is_gone(pid) => tracing::debug!("process {pid} ended: {error}"),
-                    Err(error) => self.warn(format!("process {pid} is not covered: {error}")),
-                }
+                let covered = self.cover_standing(standing);
+                self.covered_or_warn(pid, covered);
             }
             Told::NotHeld(why) => {
                 self.warn(format!(
@@ -123,16 +110,14 @@ impl BpfSession {
         }
     }
 
+    /// Whether this is the command.
+    pub(super) fn is_command(&self, pid: Pid) -> bool {
+        self.command.as_ref().is_some_and(|command| command.pid == pid)
+    }
+
     /// Whether this is the command, and its tracer tells of its execs.
     pub(super) fn is_followed(&self, pid: Pid) -> bool {
         self.command.as_ref().is_some_and(|command| command.pid == pid && command.is_followed)
-    }
-
-    /// An exec was told, if this is the command.
-    pub(super) fn command_is_told(&mut self, pid: Pid) {
-        if let Some(command) = self.command.as_mut().filter(|command| command.pid == pid) {
-            command.untold = None;
-        }
     }
 
     /// The command's execs are told no more.
@@ -142,21 +127,22 @@ impl BpfSession {
         }
     }
 
-    /// Covers a program at its entry point; it stands still as long as the result lives.
-    pub(super) fn cover_standing(&mut self, standing: Standing) -> Result<At, SessionError> {
+    /// Covers a program that stands at its entry point, and lets it go on: now, or as soon as the helper is in
+    /// that is to be brought in.
+    pub(super) fn cover_standing(&mut self, standing: Standing) -> Result<(), SessionError> {
         let process = &standing.process;
         let pid = process.pid();
-        let is_command = self.command.as_ref().is_some_and(|command| command.pid == pid);
+        let is_command = self.is_command(pid);
         let of_relatives = if is_command { None } else { self.entry_source() };
         let plan = self.resolver.plan_at_start(process, of_relatives)?;
         let own = Process::open(pid)?;
         let for_python = plan.wants_helper();
         if !for_python && !self.settings.policies.wants_helper() {
             self.cover_or_warn(own, &plan, None)?;
-            return Ok(At::Followed(standing));
+            self.open_window_of(pid);
+            drop(standing);
+            return Ok(());
         }
-        let terms = self.helpers.terms().cloned();
-        let terms = terms.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
         if is_musl(process) {
             self.cover_or_warn(own, &plan, None)?;
             self.warn(format!(
@@ -167,41 +153,19 @@ impl BpfSession {
             if is_command {
                 self.not_followed();
             }
-            return Ok(At::Followed(standing));
+            self.open_window_of(pid);
+            drop(standing);
+            return Ok(());
         }
         let rooms: &[Room] = match (for_python, is_command) {
             (false, _) => &NO_PYTHON,
             (true, true) => &[Room::NAMED],
             (true, false) => &CHILD_ROOMS,
         };
-        let (range, room) = self.reserve(rooms)?;
         if is_command {
             self.not_followed();
         }
-        let first = if for_python { HelperCommand::RunFromStart } else { HelperCommand::HandleSignals };
-        match standing.bring_in(&terms, room, first) {
-            Ok((presence, held)) => {
-                let id: HelperId = self.take_in(presence, range);
-                self.cover_or_warn(own, &plan, Some(id))?;
-                Ok(At::Held(held))
-            }
-            Err(error) => {
-                self.functions_of_nobody(range);
-                self.cover_or_warn(own, &plan, None)?;
-                if !for_python {
-                    self.warn(format!(
-                        "process {pid}: {error}; its calls are not delayed, but counted as missed"
-                    ));
-                    return Ok(At::Runs);
-                }
-                self.warn(format!(
-                    "process {pid}: the helper could not be loaded before Python began: {error}; it is \
-                     loaded as soon as possible, and calls until then are not seen"
-                ));
-                self.join_later(pid);
-                Ok(At::Runs)
-            }
-        }
+        self.enter(standing, own, plan, rooms)
     }
 
     /// The helper is to be brought into a program that runs: whoever follows it must let it go.
@@ -211,34 +175,13 @@ impl BpfSession {
         }
     }
 
-    fn begin_window(&mut self) {
-        if let Some(command) = self.command.as_mut().filter(|command| !command.has_begun) {
+    /// A process is covered: if it is the command, and runs its first program, the window opens.
+    pub(super) fn open_window_of(&mut self, pid: Pid) {
+        if let Some(command) =
+            self.command.as_mut().filter(|command| command.pid == pid && !command.has_begun)
+        {
             command.has_begun = true;
             self.open_window();
-        }
-    }
-
-    /// Whether this is the command, whose execs are taken up here: the kernel announces one.
-    pub(super) fn command_executed(&mut self, pid: Pid) -> bool {
-        let is_stale = self.has_current_image(pid);
-        let Some(command) = self.command.as_mut().filter(|command| command.pid == pid) else { return false };
-        if is_stale {
-            // It was told already.
-        } else if command.is_followed {
-            command.untold.get_or_insert_with(Instant::now);
-        } else {
-            self.cover_anew(pid);
-        }
-        true
-    }
-
-    /// Covers a program whose exec was announced and is not told.
-    pub(super) fn look_for_untold(&mut self) {
-        let Some(command) = &mut self.command else { return };
-        if command.untold.is_some_and(|since| since.elapsed() >= AHEAD) {
-            command.untold = None;
-            let pid = command.pid;
-            self.cover_anew(pid);
         }
     }
 
@@ -251,7 +194,7 @@ impl BpfSession {
     }
 
     pub(super) fn let_go_of_image(&mut self, pid: Pid) {
-        if let Some(covered) = self.covered.remove(&pid) {
+        if let Some(covered) = self.processes.remove(pid) {
             self.state.events.add(Event::Replaced { pid });
             self.let_go(covered);
         }
@@ -289,14 +232,4 @@ fn is_musl(process: &Process) -> bool {
         let name = file.path_in_process.file_name().unwrap_or_default();
         name.as_encoded_bytes().starts_with(b"ld-musl-")
     })
-}
-
-/// Where the program is after it was covered.
-pub(super) enum At {
-    /// At its entry point, and followed from there on.
-    Followed(#[expect(dead_code, reason = "dropping it lets the program go on")] Standing),
-    /// At its entry point, and not followed from there on.
-    Held(#[expect(dead_code, reason = "dropping it lets the program go on")] Held),
-    /// It runs.
-    Runs,
 }

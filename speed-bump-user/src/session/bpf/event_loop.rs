@@ -2,10 +2,11 @@
 //! command, and the clock.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     future::{pending, poll_fn},
     io,
     os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
     task::Poll,
     time::Duration,
 };
@@ -14,13 +15,14 @@ use aya::maps::{MapData, RingBuf};
 use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
 use tokio::{
     io::unix::AsyncFd,
+    sync::Notify,
     time::{Interval, MissedTickBehavior, interval},
 };
 
-use super::{BpfSession, processes::Covered};
+use super::{BpfSession, phase::Processes};
 use crate::{
     launch::{
-        News, Told,
+        News, Told, Wake,
         execs::{Executed, Executions},
     },
     sys::{
@@ -43,6 +45,8 @@ pub(super) struct Sources {
     follow: Option<Interval>,
     /// The pidfds of the covered processes.
     pidfds: BTreeMap<Pid, AsyncFd<OwnedFd>>,
+    /// Helpers came, or cannot.
+    woken: Arc<Notify>,
 }
 
 /// What happened.
@@ -55,31 +59,39 @@ pub(super) enum Happened {
     Ended(Pid),
     /// There are announcements in the ring buffer.
     Announced,
+    /// A helper came, or cannot.
+    HelperCame,
     /// It is time to look at what nothing announces.
     Tick,
 }
 
 impl Sources {
     /// Takes up processes that are new and lets go of those that are covered no more.
-    pub(super) fn follow(&mut self, covered: &BTreeMap<Pid, Covered>) -> io::Result<()> {
-        self.pidfds.retain(|pid, _| covered.contains_key(pid));
-        for (pid, covered) in covered {
-            if !self.pidfds.contains_key(pid) {
-                let pidfd = covered.process.as_fd().try_clone_to_owned()?;
-                self.pidfds.insert(*pid, watch_pidfd(pidfd)?);
+    pub(super) fn follow(&mut self, processes: &Processes) -> io::Result<()> {
+        self.pidfds.retain(|pid, _| processes.get(*pid).is_some());
+        for (pid, covered) in processes.iter() {
+            if let Entry::Vacant(new) = self.pidfds.entry(pid) {
+                new.insert(watch_pidfd(covered.process.as_fd().try_clone_to_owned()?)?);
             }
         }
         Ok(())
     }
 
+    /// What helpers on their way call when they have come.
+    pub(super) fn waker(&self) -> Wake {
+        let woken = Arc::clone(&self.woken);
+        Arc::new(move || woken.notify_one())
+    }
+
     /// Waits for what happens next. Nothing is lost when this is dropped.
     pub(super) async fn next(&mut self) -> io::Result<Happened> {
-        let Self { events, executions, news, follow, pidfds } = self;
+        let Self { events, executions, news, follow, pidfds, woken } = self;
         tokio::select! {
             told = told(news) => Ok(Happened::Told(told)),
             executed = next_execution(executions) => Ok(Happened::Executed(executed)),
             pid = next_end(pidfds) => Ok(Happened::Ended(pid)),
             ready = readable(events) => ready.map(|()| Happened::Announced),
+            () = woken.notified() => Ok(Happened::HelperCame),
             () = tick(follow) => Ok(Happened::Tick),
         }
     }
@@ -107,6 +119,7 @@ impl BpfSession {
                 self.ended(pid);
             }
             Happened::Announced => self.drain_events(),
+            Happened::HelperCame => self.poll_helpers(),
             Happened::Tick => {
                 self.drain_events();
                 self.tick();

@@ -3,13 +3,16 @@
 //!
 //! The kernel's announcement of the same exec may come earlier or later than what those who catch it tell.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{BpfSession, SessionError, command::AHEAD};
+use super::{BpfSession, SessionError, processes::Covered};
 use crate::{
     launch::execs::{Execs, Executed, Executions},
     units::Pid,
 };
+
+/// How long the announcement of an exec may be ahead of whoever tells of it.
+const AHEAD: Duration = Duration::from_millis(500);
 
 /// Whoever catches them.
 #[derive(Debug)]
@@ -40,31 +43,21 @@ impl BpfSession {
         }
     }
 
-    /// Whether the announced exec of a process is left to whoever catches it.
-    pub(super) fn is_caught(&mut self, pid: Pid) -> bool {
-        if self.catching.is_none() || self.is_followed(pid) {
-            return false;
-        }
-        if !self.has_current_image(pid) {
-            self.untold.entry(pid).or_insert_with(Instant::now);
-        }
-        true
-    }
-
     /// Whether a process is covered with the image that it has now.
     pub(super) fn has_current_image(&self, pid: Pid) -> bool {
-        self.covered.get(&pid).is_some_and(|covered| covered.image.is_some() && !covered.is_replaced())
+        let is_current = |covered: &Covered| covered.image.is_some() && !covered.is_replaced();
+        self.processes.is_entering(pid) || self.processes.get(pid).is_some_and(is_current)
     }
 
     /// Takes up what became of a process that executed a program.
     pub(crate) fn caught(&mut self, executed: Executed) {
         match executed {
             Executed::Runs { pid } => {
-                self.is_told(pid);
+                self.processes.exec_is_told(pid);
                 self.cover_caught(pid);
             }
             Executed::Late { pid, is_python, why } => {
-                self.is_told(pid);
+                self.processes.exec_is_told(pid);
                 self.cover_caught(pid);
                 if is_python == Some(true) || self.has_helper(pid) {
                     self.warn(format!(
@@ -80,38 +73,33 @@ impl BpfSession {
             }
             Executed::AtEntry(standing) => {
                 let pid = standing.process.pid();
-                self.is_told(pid);
-                self.join_no_more(pid);
+                self.processes.exec_is_told(pid);
                 self.let_go_of_image(pid);
-                match self.cover_standing(standing) {
-                    Ok(held) => drop(held),
-                    Err(error) if self.is_gone(pid) => tracing::debug!("process {pid} ended: {error}"),
-                    Err(error) => self.warn(format!("process {pid} is not covered: {error}")),
-                }
+                let covered = self.cover_standing(standing);
+                self.covered_or_warn(pid, covered);
             }
         }
-    }
-
-    fn is_told(&mut self, pid: Pid) {
-        self.untold.remove(&pid);
-        self.command_is_told(pid);
     }
 
     fn cover_caught(&mut self, pid: Pid) {
         if self.state.roots.contains(&pid) { self.cover_anew(pid) } else { self.cover_executed(pid) }
     }
 
-    /// Covers processes whose exec was announced and is not told.
-    pub(super) fn look_for_uncaught(&mut self) {
-        if self.untold.is_empty() {
-            return;
-        }
-        let is_late = |since: &Instant| since.elapsed() >= AHEAD;
-        let late: Vec<Pid> =
-            self.untold.iter().filter(|(_, since)| is_late(since)).map(|(pid, _)| *pid).collect();
-        for pid in late {
-            self.untold.remove(&pid);
+    /// Covers processes whose exec was announced, and which nobody has told of.
+    pub(super) fn look_for_untold(&mut self) {
+        let Some(before) = Instant::now().checked_sub(AHEAD) else { return };
+        for pid in self.processes.untold(before) {
+            self.processes.exec_is_told(pid);
             self.cover_caught(pid);
+        }
+    }
+
+    /// What could not be covered is told of, unless it has ended.
+    pub(super) fn covered_or_warn(&mut self, pid: Pid, covered: Result<(), SessionError>) {
+        match covered {
+            Ok(()) => {}
+            Err(error) if self.is_gone(pid) => tracing::debug!("process {pid} ended: {error}"),
+            Err(error) => self.warn(format!("process {pid} is not covered: {error}")),
         }
     }
 }

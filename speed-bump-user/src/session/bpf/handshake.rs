@@ -106,7 +106,7 @@ impl BpfSession {
     pub(super) fn end_signals(&mut self) {
         let Some(sent) = self.signals.as_ref().and_then(Signals::sent) else { return };
         // With the links the programs go, and whoever was in one has left it.
-        for covered in self.covered.values_mut() {
+        for (_, covered) in self.processes.iter_mut() {
             covered.attachments.clear();
         }
         self.leave_stubs();

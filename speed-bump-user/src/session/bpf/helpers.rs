@@ -3,7 +3,8 @@
 //! A helper serves the process that it was brought into and those forked from it, which share its block and
 //! its numbers: each helper has a range of the session's function indices.
 
-mod late;
+pub(super) mod entering;
+pub(super) mod late;
 mod leaving;
 
 use std::{
@@ -18,7 +19,7 @@ use speed_bump_abi::{
     control_block::{Command, State},
 };
 
-use super::{BpfSession, sites::SiteKey};
+use super::{BpfSession, phase::HelperPhase, processes::Covered, sites::SiteKey};
 use crate::{
     engine::bpf::UprobeProgram,
     presence::{Joining, Presence, PresenceError, Terms},
@@ -33,7 +34,7 @@ use crate::{
     units::Pid,
 };
 pub(super) use late::CHILD_ROOMS;
-use late::LateJoin;
+use late::GivenUp;
 
 /// How often a wait asks whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -54,7 +55,8 @@ pub(crate) struct Helpers {
     /// What each is given; absent where none may be brought in.
     terms: Option<Terms>,
     at_work: BTreeMap<HelperId, AtWork>,
-    joining: BTreeMap<Pid, LateJoin>,
+    /// Not wanted any more, and on their way.
+    given_up: Vec<GivenUp>,
     next: u32,
 }
 
@@ -66,6 +68,11 @@ impl Helpers {
     /// The processes that helpers were brought into, and what is shared with those.
     pub(super) fn blocks(&self) -> Vec<(Pid, Arc<Block>)> {
         self.at_work.keys().filter_map(|id| self.block(*id)).collect()
+    }
+
+    /// Whether one is on its way into this process that is not wanted any more.
+    pub(super) fn is_giving_up(&self, pid: Pid) -> bool {
+        self.given_up.iter().any(|given_up| given_up.pid == pid)
     }
 
     /// Whether there are any.
@@ -129,7 +136,7 @@ impl BpfSession {
             match self.wait_for_helper(process, joining, range) {
                 Ok(id) => ids.push(Some(id)),
                 Err(error) => {
-                    self.functions_of_nobody(range);
+                    self.give_back(range);
                     self.do_without_helper(process, plan, error)?;
                     ids.push(None);
                 }
@@ -184,10 +191,10 @@ impl BpfSession {
         }
         let first = if for_python { Command::Run } else { Command::HandleSignals };
         let (range, taken) = self.reserve(if for_python { rooms } else { &NO_PYTHON })?;
-        match terms.begin(process, program, interpreters, taken, first) {
+        match terms.begin(process, program, interpreters, taken, first, self.sources.waker()) {
             Ok(joining) => Ok((joining, range)),
             Err(error) => {
-                self.functions_of_nobody(range);
+                self.give_back(range);
                 Err(self.session_error(process, error))
             }
         }
@@ -330,8 +337,8 @@ impl BpfSession {
 
     /// Whether a helper is in a process or on its way.
     pub(super) fn has_helper(&self, pid: Pid) -> bool {
-        self.helpers.joining.contains_key(&pid)
-            || self.covered.get(&pid).is_some_and(|covered| covered.helper.is_some())
+        let helper = self.processes.get(pid).map(|covered| &covered.helper);
+        helper.is_some_and(|helper| !matches!(helper, HelperPhase::Absent))
     }
 
     /// Waits, for as long as one may take, until the helpers are at work that are on their way into children.
@@ -340,7 +347,9 @@ impl BpfSession {
         while self.state.stop.times() == 0 && Instant::now() < deadline {
             self.poll_helpers();
             let is_over = |at_work: &AtWork| at_work.is_active || at_work.is_over;
-            if self.helpers.joining.is_empty() && self.helpers.at_work.values().all(is_over) {
+            let comes = |covered: &Covered| matches!(covered.helper, HelperPhase::Joining(_));
+            let any_comes = self.processes.iter().any(|(_, covered)| comes(covered));
+            if !any_comes && self.helpers.at_work.values().all(is_over) {
                 return;
             }
             thread::sleep(LOOK_EVERY);
@@ -349,7 +358,11 @@ impl BpfSession {
 
     /// Takes up what the helpers say, and those that are on their way.
     pub(super) fn poll_helpers(&mut self) {
-        for pid in self.helpers.joining.keys().copied().collect::<Vec<_>>() {
+        self.poll_given_up();
+        for pid in self.processes.entering() {
+            self.poll_entering(pid);
+        }
+        for pid in self.processes.pids_from(Pid::FIRST) {
             if let Err(error) = self.poll_joining(pid) {
                 self.warn(format!("process {pid}: its Python functions are not covered: {error}"));
             }
@@ -361,7 +374,7 @@ impl BpfSession {
 
     /// Attaches to more places of a process that is covered.
     pub(super) fn attach_more(&mut self, pid: Pid, groups: Vec<SiteGroup>) -> Result<(), SessionError> {
-        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
+        let Some(covered) = self.processes.get_mut(pid) else { return Ok(()) };
         let (attachment, refused) = attach::attach(&self.engine, pid, covered.index, &groups)?;
         tracing::info!("attached {} more probe sites of process {pid}", attachment.sites());
         covered.attachments.push(attachment);

@@ -33,9 +33,9 @@ impl BpfSession {
     /// # Errors
     /// [`SessionError::NotInPlace`]; what else was attached stays.
     pub(super) fn check_in_place(&mut self, pid: Pid) -> Result<(), SessionError> {
-        let helper = self.covered.get(&pid).and_then(|covered| covered.helper);
+        let helper = self.processes.get(pid).and_then(|covered| covered.helper.id());
         let stub = helper.map(|helper: HelperId| self.stub_group(helper)).transpose()?.flatten();
-        let Some(covered) = self.covered.get(&pid) else { return Ok(()) };
+        let Some(covered) = self.processes.get(pid) else { return Ok(()) };
         let Some(memory) = &covered.image else {
             self.warn(format!(
                 "process {pid}: its memory cannot be read, so that it is not known whether its probes are in \

@@ -44,8 +44,8 @@ impl LateFiles {
 impl BpfSession {
     /// Covers what processes have mapped since they were last looked at.
     pub(super) fn look_for_late_files(&mut self) {
-        let due = |pid: &Pid| self.covered.get(pid).is_some_and(|covered| covered.late_files.is_due());
-        let due: Vec<Pid> = self.covered.keys().copied().filter(due).collect();
+        let due = |pid: &Pid| self.processes.get(*pid).is_some_and(|covered| covered.late_files.is_due());
+        let due: Vec<Pid> = self.processes.pids_from(Pid::FIRST).into_iter().filter(due).collect();
         for pid in due {
             match self.cover_late_files(pid) {
                 Ok(()) | Err(SessionError::Attach(AttachError::ProcessGone { .. })) => {}
@@ -61,7 +61,7 @@ impl BpfSession {
     }
 
     fn cover_late_files(&mut self, pid: Pid) -> Result<(), SessionError> {
-        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
+        let Some(covered) = self.processes.get_mut(pid) else { return Ok(()) };
         covered.late_files.looked = Instant::now();
         let mappings = covered.process.mappings()?;
         let files: HashSet<_> = mappings.files.iter().map(|file| file.identity).collect();
@@ -71,7 +71,7 @@ impl BpfSession {
             return Ok(());
         }
 
-        let Some(covered) = self.covered.get(&pid) else { return Ok(()) };
+        let Some(covered) = self.processes.get(pid) else { return Ok(()) };
         let of_relatives = if self.state.roots.contains(&pid) { None } else { self.entry_source() };
         let mut plan = self.resolver.plan_at_start(&covered.process, of_relatives)?;
         if covered.is_replaced() {
@@ -101,7 +101,7 @@ impl BpfSession {
             Err(error @ SessionError::NotInPlace(_)) => Err(error),
             attached => Ok(attached?),
         };
-        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
+        let Some(covered) = self.processes.get_mut(pid) else { return Ok(()) };
         if covered.python.is_none() {
             covered.python = PythonFollower::new(&covered.process, &plan, &self.room);
         }

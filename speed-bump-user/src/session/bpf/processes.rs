@@ -8,7 +8,9 @@ use std::{
 
 use speed_bump_abi::{NO_FUNCTION, SiteArguments};
 
-use super::{BpfSession, helpers::HelperId, late_files::LateFiles, python::PythonFollower};
+use super::{
+    BpfSession, helpers::HelperId, late_files::LateFiles, phase::HelperPhase, python::PythonFollower,
+};
 use crate::{
     engine::bpf::UprobeProgram,
     probe::{
@@ -44,8 +46,8 @@ pub(super) struct Covered {
     pub(super) late_files: LateFiles,
     /// How its Python functions become known.
     pub(super) python: Option<PythonFollower>,
-    /// The helper in it, which it may share with processes that it was forked from or forked.
-    pub(super) helper: Option<HelperId>,
+    /// Where the helper is.
+    pub(super) helper: HelperPhase,
 }
 
 impl Covered {
@@ -103,9 +105,9 @@ impl BpfSession {
             refused: HashSet::new(),
             late_files: LateFiles::new(),
             python,
-            helper,
+            helper: helper.map_or(HelperPhase::Absent, HelperPhase::In),
         };
-        self.covered.insert(pid, covered);
+        self.processes.insert(pid, covered);
         self.state.covers(pid);
         self.take_refused(pid, refused);
         self.read_python_of(pid);
@@ -113,7 +115,7 @@ impl BpfSession {
     }
 
     pub(super) fn take_refused(&mut self, pid: Pid, refused: Vec<RefusedSite>) {
-        if let Some(covered) = self.covered.get_mut(&pid) {
+        if let Some(covered) = self.processes.get_mut(pid) {
             covered.refused.extend(refused.iter().map(|refused| refused.site.site));
         }
         for refused in refused {
@@ -183,11 +185,11 @@ impl BpfSession {
         if !self.settings.children {
             return self.untrack(child);
         }
-        if shares_memory || self.covered.contains_key(&child) {
+        if shares_memory || self.processes.has(child) {
             return;
         }
-        let Some(parent) = self.covered.get(&parent) else { return };
-        let (groups, python, helper) = (parent.groups.clone(), parent.python.as_ref(), parent.helper);
+        let Some(parent) = self.processes.get(parent) else { return };
+        let (groups, python, helper) = (parent.groups.clone(), parent.python.as_ref(), parent.helper.id());
         let process = match Process::open(child) {
             Ok(process) => process,
             Err(error) => {
@@ -206,9 +208,10 @@ impl BpfSession {
     /// Covers a forked child by what it maps itself: by its parent's files it cannot be, as overlayfs has
     /// copied one of them since, and shows the copy.
     fn cover_by_own_mappings(&mut self, pid: Pid) -> Result<(), SessionError> {
-        let Some(Covered { process, helper, attachments, .. }) = self.covered.remove(&pid) else {
+        let Some(Covered { process, helper, attachments, .. }) = self.processes.remove(pid) else {
             return Ok(());
         };
+        let helper = helper.id();
         // The same sites must not be attached twice.
         drop(attachments);
         let mut plan = self.resolver.plan_at_start(&process, self.entry_source())?;
@@ -221,15 +224,22 @@ impl BpfSession {
     /// A process that is followed replaced its image: what was attached is void, and the new image is
     /// planned from scratch. A process named on the command line is let go instead.
     pub(crate) fn executed(&mut self, pid: Pid) {
-        if self.is_caught(pid) || self.command_executed(pid) {
-            return;
+        if self.is_followed(pid) || self.catching.is_some() {
+            if !self.has_current_image(pid) {
+                self.processes.announce_exec(pid);
+            }
+        } else if self.is_command(pid) {
+            if !self.has_current_image(pid) {
+                self.cover_anew(pid);
+            }
+        } else {
+            self.cover_executed(pid);
         }
-        self.cover_executed(pid);
     }
 
     /// As [`executed`](Self::executed), whoever told of it.
     pub(super) fn cover_executed(&mut self, pid: Pid) {
-        let was_covered = self.covered.remove(&pid);
+        let was_covered = self.processes.remove(pid);
         if was_covered.is_some() {
             self.state.events.add(Event::Replaced { pid });
         }
@@ -244,8 +254,8 @@ impl BpfSession {
         if !self.settings.children {
             return self.untrack(pid);
         }
-        if let Some(helper) = was_covered.and_then(|covered| covered.helper) {
-            self.release_helper(helper);
+        if let Some(covered) = was_covered {
+            self.leave_image(pid, covered);
         }
         let process = match Process::open(pid) {
             Ok(process) => process,
@@ -255,7 +265,7 @@ impl BpfSession {
             }
         };
         self.cover_found(process);
-        if self.covered.contains_key(&pid) {
+        if self.processes.get(pid).is_some() {
             tracing::debug!("child {pid} is covered anew: it has replaced its image");
         }
     }
@@ -268,7 +278,7 @@ impl BpfSession {
             Ok(plan) => {
                 let wants_helper = plan.wants_helper() || self.settings.policies.wants_helper();
                 self.settle(pid, image, |session| session.cover(process, &plan, None));
-                if wants_helper && self.covered.contains_key(&pid) {
+                if wants_helper && self.processes.get(pid).is_some() {
                     self.join_later(pid);
                 }
             }
@@ -278,21 +288,21 @@ impl BpfSession {
 
     /// How the Python calls of the covered processes become visible, as far as there are any.
     pub(super) fn entry_source(&self) -> Option<EntrySource> {
-        self.covered.values().find_map(|covered| covered.python.as_ref()).map(PythonFollower::source)
+        self.processes.iter().find_map(|(_, covered)| covered.python.as_ref()).map(PythonFollower::source)
     }
 
     /// The covered processes whose image is another one than that which was planned for.
     pub(super) fn replaced(&self) -> Vec<Pid> {
-        let is_replaced = |covered: &&Covered| {
+        let is_replaced = |covered: &Covered| {
             covered.image.as_ref().is_some_and(|image| covered.process.has_replaced(image))
         };
-        let replaced = self.covered.values().filter(is_replaced);
-        replaced.map(|covered| covered.process.pid()).collect()
+        let replaced = self.processes.iter().filter(|(_, covered)| is_replaced(covered));
+        replaced.map(|(pid, _)| pid).collect()
     }
 
     /// A process ended.
     pub(crate) fn ended(&mut self, pid: Pid) {
-        if let Some(covered) = self.covered.remove(&pid) {
+        if let Some(covered) = self.processes.remove(pid) {
             self.state.events.add(Event::Gone { pid });
             if self.state.roots.contains(&pid) {
                 self.root_was_replaced = false;
@@ -303,17 +313,25 @@ impl BpfSession {
 
     /// Whether any process named on the command line is still covered.
     pub(super) fn any_root_left(&self) -> bool {
-        self.state.roots.iter().any(|pid| self.covered.contains_key(pid))
+        self.state.roots.iter().any(|pid| self.processes.has(*pid))
     }
 
     /// Lets go of a process.
     pub(super) fn let_go(&mut self, covered: Covered) {
-        self.untrack(covered.process.pid());
-        let helper = covered.helper;
+        let pid = covered.process.pid();
+        self.untrack(pid);
+        self.leave_image(pid, covered);
+    }
+
+    /// Takes the probes from a process, and lets its helper go.
+    fn leave_image(&mut self, pid: Pid, mut covered: Covered) {
+        let helper = std::mem::take(&mut covered.helper);
         // The links go before the counters are given to others.
         drop(covered);
-        if let Some(helper) = helper {
-            self.release_helper(helper);
+        match helper {
+            HelperPhase::Absent => {}
+            HelperPhase::Joining(late) => self.give_up(pid, late),
+            HelperPhase::In(id) => self.release_helper(id),
         }
     }
 

@@ -157,7 +157,7 @@ impl BpfSession {
     }
 
     fn is_behind(&self, pid: Pid) -> bool {
-        let follower = self.covered.get(&pid).and_then(|covered| covered.python.as_ref());
+        let follower = self.processes.get(pid).and_then(|covered| covered.python.as_ref());
         match follower.map(|follower| &follower.way) {
             Some(Way::PerfMap { follower: Some(map), .. }) => map.is_behind(),
             _ => false,
@@ -168,9 +168,8 @@ impl BpfSession {
     /// keep the session from what else there is to do.
     pub(super) fn poll_python(&mut self) {
         let began = Instant::now();
-        let first = self.python.turn.take().unwrap_or_else(Pid::own);
-        let pids = self.covered.range(first..).chain(self.covered.range(..first));
-        for pid in pids.map(|(pid, _)| *pid).collect::<Vec<_>>() {
+        let first = self.python.turn.take().unwrap_or(Pid::FIRST);
+        for pid in self.processes.pids_from(first) {
             if began.elapsed() > AT_A_TIME {
                 self.python.turn = Some(pid);
                 return;
@@ -182,7 +181,7 @@ impl BpfSession {
     /// Takes up what a process's perf map has new.
     fn poll_python_of(&mut self, pid: Pid) {
         let complaint = self.follow_python_of(pid).err();
-        let Some(covered) = self.covered.get_mut(&pid) else { return };
+        let Some(covered) = self.processes.get_mut(pid) else { return };
         let Some(PythonFollower { way: Way::PerfMap { follower: Some(map), told, .. }, .. }) =
             &mut covered.python
         else {
@@ -198,7 +197,7 @@ impl BpfSession {
 
     /// As [`poll_python_of`](Self::poll_python_of); what went wrong is not told.
     fn follow_python_of(&mut self, pid: Pid) -> Result<(), String> {
-        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
+        let Some(covered) = self.processes.get_mut(pid) else { return Ok(()) };
         let (process, index) = (&covered.process, covered.index);
         let Some(PythonFollower { kind, way: Way::PerfMap { follower, trampolines, .. }, .. }) =
             &mut covered.python
@@ -294,8 +293,8 @@ impl BpfSession {
         if module.is_empty() {
             return None;
         }
-        let covered = self.covered.values_mut().find(|covered| covered.index == process);
-        let follower = covered.and_then(|covered| covered.python.as_mut())?;
+        let covered = self.processes.iter_mut().find(|(_, covered)| covered.index == process);
+        let follower = covered.and_then(|(_, covered)| covered.python.as_mut())?;
         let kind = follower.kind;
         let mut unparsed = false;
         let qualnames = match &mut follower.way {
@@ -372,7 +371,7 @@ impl BpfSession {
             .collect();
         for (key, location) in lost {
             // Which process it was met in is lost too; any that is covered will do to read the source.
-            let process = self.covered.values().next().map_or(0, |covered| covered.index);
+            let process = self.processes.iter().next().map_or(0, |(_, covered)| covered.index);
             self.python_code(process, location, &key);
         }
     }

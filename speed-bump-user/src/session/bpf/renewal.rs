@@ -1,8 +1,8 @@
 //! Doses hold for a second: a thread renews them as long as the session is at work.
 //!
 //! So a loader that was killed or stopped (`SIGSTOP`) leaves nothing delayed behind, and neither does one
-//! that hangs. It is a thread of its own, as attaching and detaching can hold up the event loop for seconds,
-//! while spins in flight end.
+//! that hangs. It is a thread of its own, as attaching and detaching can hold up the event loop for as long as
+//! spins in flight take to end.
 
 use std::{
     io,
@@ -25,59 +25,110 @@ use crate::{
 
 /// How often doses are renewed.
 const RENEW_EVERY: Duration = Duration::from_millis(100);
-/// An event loop that has not come round for so long hangs: longer than any spin that it may have to wait
-/// for.
-const HANGS_AFTER: Nanos = Nanos(15_000_000_000);
+/// An event loop that has not come round for so long hangs, where nothing spins. It may have much to look
+/// into: a library with a million symbols.
+const HANGS_AFTER: Nanos = Nanos(2_000_000_000);
+/// Spins that it may have to wait for, one after the other: for a processor, and in the kernel when probes go.
+const SPINS: u64 = 4;
+/// Longer than it is ever waited for.
+const HANGS_AT_LAST: Nanos = Nanos(15_000_000_000);
 
 /// The thread; dropping this ends it.
 #[derive(Debug)]
 pub(super) struct Renewal {
     end: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
-    came_round: Arc<AtomicU64>,
+    watch: Arc<Watch>,
+}
+
+/// Whether the event loop comes round.
+#[derive(Debug)]
+struct Watch {
+    switch: Arc<PolicySwitch>,
+    came_round_ns: AtomicU64,
+    /// For how long doses were not renewed, in all, in ns.
+    lapsed_ns: AtomicU64,
 }
 
 impl Renewal {
     /// Starts to renew.
     pub(super) fn start(switch: Arc<PolicySwitch>) -> io::Result<Self> {
-        let came_round = Arc::new(AtomicU64::new(now().0));
         let (end, ends) = mpsc::channel();
-        let last = Arc::clone(&came_round);
+        let came_round_ns = AtomicU64::new(now().0);
+        let watch = Arc::new(Watch { switch, came_round_ns, lapsed_ns: AtomicU64::new(0) });
         // The window may open before the thread runs.
-        renew_once(&switch, &came_round);
-        let renew = move || renew(&switch, &last, &ends);
-        let thread = thread::Builder::new().name("renewal".to_owned()).spawn(renew)?;
-        Ok(Self { end: Some(end), thread: Some(thread), came_round })
+        watch.renew();
+        let watches = Arc::clone(&watch);
+        let thread =
+            thread::Builder::new().name("renewal".to_owned()).spawn(move || watches.renew_until(&ends))?;
+        Ok(Self { end: Some(end), thread: Some(thread), watch })
     }
 
     /// Told by the event loop each time that it comes round.
     pub(super) fn came_round(&self) {
-        self.came_round.store(now().0, Ordering::Relaxed);
+        self.watch.came_round_ns.store(now().0, Ordering::Relaxed);
+    }
+
+    /// For how long doses were not renewed since this was asked last, as the event loop did not come round.
+    pub(super) fn take_lapsed(&self) -> Nanos {
+        Nanos(self.watch.lapsed_ns.swap(0, Ordering::Relaxed))
     }
 }
 
-fn renew(switch: &PolicySwitch, came_round: &AtomicU64, ends: &mpsc::Receiver<()>) {
-    if let Err(error) = priority::urgent() {
-        tracing::debug!("the thread that renews doses has no real-time priority: {error}");
-    }
-    loop {
-        renew_once(switch, came_round);
-        if ends.recv_timeout(RENEW_EVERY) != Err(RecvTimeoutError::Timeout) {
-            return;
+impl Watch {
+    fn renew_until(&self, ends: &mpsc::Receiver<()>) {
+        if let Err(error) = priority::urgent() {
+            tracing::debug!("the thread that renews doses has no real-time priority: {error}");
+        }
+        let mut last = now();
+        loop {
+            let is_renewed = self.renew();
+            let now = now();
+            if !is_renewed {
+                self.lapsed_ns.fetch_add(now.0.saturating_sub(last.0), Ordering::Relaxed);
+            }
+            last = now;
+            if ends.recv_timeout(RENEW_EVERY) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
         }
     }
+
+    /// Has doses hold on, unless the event loop hangs. Whether they do.
+    fn renew(&self) -> bool {
+        let now = now();
+        let came_round = Nanos(self.came_round_ns.load(Ordering::Relaxed));
+        let is_renewed = !hangs(now, came_round, self.switch.longest());
+        if is_renewed {
+            self.switch.renew(Nanos(now.0.saturating_add(Control::EXPIRY_NS)));
+        }
+        is_renewed
+    }
 }
 
-fn renew_once(switch: &PolicySwitch, came_round: &AtomicU64) {
-    let now = now().0;
-    if now.saturating_sub(came_round.load(Ordering::Relaxed)) < HANGS_AFTER.0 {
-        switch.renew(Nanos(now.saturating_add(Control::EXPIRY_NS)));
-    }
+/// Whether an event loop hangs that came round last at this time, where delays are at most so long.
+fn hangs(now: Nanos, came_round: Nanos, longest: Nanos) -> bool {
+    let patience = HANGS_AFTER.0.saturating_add(longest.0.saturating_mul(SPINS)).min(HANGS_AT_LAST.0);
+    now.0.saturating_sub(came_round.0) >= patience
 }
 
 impl Drop for Renewal {
     fn drop(&mut self) {
         drop(self.end.take());
         let _ = self.thread.take().map(thread::JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_loop_has_more_time_where_delays_are_long() {
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        let hangs = |since: u64, longest: u64| hangs(ms(100_000 + since), ms(100_000), ms(longest));
+        assert!(!hangs(1_999, 0) && hangs(2_000, 0));
+        assert!(!hangs(2_399, 100) && hangs(2_400, 100));
+        assert!(!hangs(14_999, 10_000) && hangs(15_000, 10_000));
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use speed_bump_abi::maps::Fault;
 
 use super::BpfSession;
+use crate::units::Nanos;
 
 /// How often children and replaced images are looked for where the kernel does not announce them.
 const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
@@ -31,12 +32,21 @@ impl BpfSession {
     pub(crate) fn tick(&mut self) {
         self.poll_python();
         self.look_for_untold();
-        self.look_for_uncaught();
         self.poll_helpers();
         self.look_for_late_files();
         if !self.follows && self.looked.processes.elapsed() >= LOOK_FOR_PROCESSES {
             self.looked.processes = Instant::now();
             self.look_for_processes();
+        }
+        let lapsed = self.renewal.take_lapsed();
+        if lapsed > Nanos(0) {
+            // With its length it would be another warning each time.
+            tracing::warn!("delays were not renewed for {lapsed}");
+            self.warn(
+                "the tool itself was held up for seconds, and delayed no calls meanwhile: they are in `calls` \
+                 and not in `delayed`"
+                    .to_owned(),
+            );
         }
         if self.looked.faults.elapsed() >= LOOK_FOR_FAULTS {
             self.looked.faults = Instant::now();
@@ -58,7 +68,7 @@ impl BpfSession {
     pub(crate) fn look_for_children(&mut self) {
         let roots = self.state.roots.clone();
         for root in roots {
-            let Some(covered) = self.covered.get(&root) else { continue };
+            let Some(covered) = self.processes.get(root) else { continue };
             let descendants = match covered.process.descendants() {
                 Ok(descendants) => descendants.processes,
                 Err(error) => {
@@ -67,7 +77,7 @@ impl BpfSession {
                 }
             };
             for child in descendants {
-                if !self.covered.contains_key(&child.pid()) {
+                if !self.processes.has(child.pid()) {
                     self.cover_found(child);
                 }
             }

@@ -13,7 +13,7 @@ use crate::{
     python::helper::Room,
     session::{
         SessionError,
-        bpf::{BpfSession, python::PythonFollower},
+        bpf::{BpfSession, phase::HelperPhase, python::PythonFollower},
         functions::FunctionRange,
     },
     units::Pid,
@@ -29,63 +29,95 @@ pub(in crate::session::bpf) const CHILD_ROOMS: [Room; 3] =
 
 /// A helper on its way into a process that is covered already.
 #[derive(Debug)]
-pub(super) struct LateJoin {
+pub(in crate::session::bpf) struct LateJoin {
     since: Instant,
     next: Instant,
     way: Option<(Joining, FunctionRange)>,
 }
 
+/// A helper on its way that is not wanted any more.
+#[derive(Debug)]
+pub(super) struct GivenUp {
+    pub(super) pid: Pid,
+    joining: Joining,
+    range: FunctionRange,
+}
+
 impl BpfSession {
     /// Brings the helper into a process that is covered already, as soon as its interpreter allows.
     pub(in crate::session::bpf) fn join_later(&mut self, pid: Pid) {
-        if self.helpers.terms.is_some() {
-            self.stop_following(pid);
-            let now = Instant::now();
-            self.helpers.joining.entry(pid).or_insert(LateJoin { since: now, next: now, way: None });
+        if self.helpers.terms().is_none() {
+            return;
+        }
+        self.stop_following(pid);
+        let now = Instant::now();
+        if let Some(covered) = self.processes.get_mut(pid)
+            && matches!(covered.helper, HelperPhase::Absent)
+        {
+            covered.helper = HelperPhase::Joining(LateJoin { since: now, next: now, way: None });
         }
     }
 
-    /// A process has another image now, which needs no late helper. Waits until the one on its way has given
-    /// up.
-    pub(in crate::session::bpf) fn join_no_more(&mut self, pid: Pid) {
-        let way = self.helpers.joining.remove(&pid).and_then(|late| late.way);
-        if let Some((joining, range)) = way {
-            drop(joining);
-            self.functions_of_nobody(range);
-        }
-    }
-
+    /// Takes up how far the helper has come that is brought into this process, if one is.
     pub(super) fn poll_joining(&mut self, pid: Pid) -> Result<(), SessionError> {
-        let Some(mut late) = self.helpers.joining.remove(&pid) else { return Ok(()) };
-        if !self.covered.get(&pid).is_some_and(|covered| covered.process.is_alive()) {
-            if let Some((joining, range)) = late.way {
-                drop(joining);
-                self.functions_of_nobody(range);
-            }
+        let Some(covered) = self.processes.get_mut(pid) else { return Ok(()) };
+        if !matches!(covered.helper, HelperPhase::Joining(_)) {
+            return Ok(());
+        }
+        let is_alive = covered.process.is_alive();
+        let HelperPhase::Joining(mut late) = std::mem::take(&mut covered.helper) else { return Ok(()) };
+        if !is_alive {
+            self.give_up(pid, late);
             return Ok(());
         }
         match late.way.take() {
-            None if Instant::now() >= late.next => {
+            None if Instant::now() >= late.next && !self.helpers.is_giving_up(pid) => {
                 let Some(own) = Process::open(pid).ok() else { return Ok(()) };
                 late.way = Some(self.begin_join(&own, own.program()?, &CHILD_ROOMS)?);
-                self.helpers.joining.insert(pid, late);
             }
-            Some((joining, range)) if joining.is_finished() => match joining.finish() {
-                Ok(presence) => {
-                    let id = self.take_in(presence, range);
-                    self.attach_stub(pid, id)?;
-                }
-                Err(error) => {
-                    self.functions_of_nobody(range);
-                    self.joined_not(pid, late, &error)?;
-                }
-            },
-            way => {
-                late.way = way;
-                self.helpers.joining.insert(pid, late);
+            Some((joining, range)) if joining.is_finished() => {
+                return match joining.finish() {
+                    Ok(presence) => {
+                        let id = self.take_in(presence, range);
+                        self.attach_stub(pid, id)
+                    }
+                    Err(error) => {
+                        self.give_back(range);
+                        self.joined_not(pid, late, &error)
+                    }
+                };
             }
+            way => late.way = way,
         }
+        self.set_joining(pid, late);
         Ok(())
+    }
+
+    fn set_joining(&mut self, pid: Pid, late: LateJoin) {
+        match self.processes.get_mut(pid) {
+            Some(covered) => covered.helper = HelperPhase::Joining(late),
+            None => self.give_up(pid, late),
+        }
+    }
+
+    /// The helper is not to come into this process any more. One that is on its way gets there first, and
+    /// leaves.
+    pub(in crate::session::bpf) fn give_up(&mut self, pid: Pid, late: LateJoin) {
+        if let Some((joining, range)) = late.way {
+            self.helpers.given_up.push(GivenUp { pid, joining, range });
+        }
+    }
+
+    /// Gives the numbers back of helpers that were given up and have come to the end of their way.
+    pub(super) fn poll_given_up(&mut self) {
+        let is_over = |given_up: &mut GivenUp| given_up.joining.is_finished();
+        for GivenUp { joining, range, .. } in
+            self.helpers.given_up.extract_if(.., is_over).collect::<Vec<_>>()
+        {
+            // Dropping what came sends it away.
+            drop(joining);
+            self.give_back(range);
+        }
     }
 
     /// A helper could not be brought into a child: an interpreter that starts may let it in later.
@@ -93,23 +125,23 @@ impl BpfSession {
         if late.since.elapsed() < STARTING {
             tracing::debug!("the helper is not in process {pid} yet: {error}");
             let next = Instant::now() + TRY_EVERY;
-            self.helpers.joining.insert(pid, LateJoin { next, ..late });
+            self.set_joining(pid, LateJoin { next, ..late });
             return Ok(());
         }
-        let Some(covered) = self.covered.get(&pid) else { return Ok(()) };
+        let Some(covered) = self.processes.get(pid) else { return Ok(()) };
         let plan = self.resolver.plan_without_helper(&covered.process, &error.to_string())?;
         if let PythonPlan::Impossible(why) = &plan.python {
             return Err(SessionError::Python(why.clone()));
         }
         let groups = self.enter_plan(&plan)?;
-        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
+        let Some(covered) = self.processes.get_mut(pid) else { return Ok(()) };
         covered.python = PythonFollower::new(&covered.process, &plan, &self.room);
         self.attach_more(pid, groups)
     }
 
     fn attach_stub(&mut self, pid: Pid, id: HelperId) -> Result<(), SessionError> {
-        let Some(covered) = self.covered.get_mut(&pid) else { return Ok(()) };
-        covered.helper = Some(id);
+        let Some(covered) = self.processes.get_mut(pid) else { return Ok(()) };
+        covered.helper = HelperPhase::In(id);
         let groups = self.stub_of(id)?.into_iter().collect();
         self.attach_more(pid, groups)?;
         tracing::debug!("the helper is in child {pid}");

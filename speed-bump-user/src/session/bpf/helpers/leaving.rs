@@ -6,7 +6,10 @@ use super::{AtWork, HelperId, LOOK_EVERY};
 use crate::{
     presence::LEAVING_PATIENCE,
     process::Process,
-    session::{bpf::BpfSession, functions::FunctionRange},
+    session::{
+        bpf::{BpfSession, phase::HelperPhase},
+        functions::FunctionRange,
+    },
 };
 
 impl BpfSession {
@@ -14,8 +17,8 @@ impl BpfSession {
     /// is over.
     fn end_for_orphans(&mut self, id: HelperId) {
         let Some(at_work) = self.helpers.at_work.get(&id) else { return };
-        let owner = self.covered.get(&at_work.owner);
-        let is_there = owner.is_some_and(|owner| owner.helper == Some(id) && owner.process.is_alive());
+        let owner = self.processes.get(at_work.owner);
+        let is_there = owner.is_some_and(|owner| owner.helper.id() == Some(id) && owner.process.is_alive());
         if at_work.is_covered
             && !is_there
             && let Err(error) = at_work.presence.block.end()
@@ -26,18 +29,18 @@ impl BpfSession {
 
     /// A process with this helper was let go. With the last one it goes.
     pub(in crate::session::bpf) fn release_helper(&mut self, id: HelperId) {
-        if self.covered.values().any(|covered| covered.helper == Some(id)) {
+        if self.processes.iter().any(|(_, covered)| covered.helper.id() == Some(id)) {
             return;
         }
         self.listen_to(id);
         self.end_for_orphans(id);
         if let Some(at_work) = self.helpers.at_work.remove(&id) {
-            self.functions_of_nobody(at_work.range);
+            self.give_back(at_work.range);
         }
     }
 
     /// Gives back a range of functions; what was counted stays in the report.
-    pub(in crate::session::bpf) fn functions_of_nobody(&mut self, range: FunctionRange) {
+    pub(in crate::session::bpf) fn give_back(&mut self, range: FunctionRange) {
         self.state.doses().give_back(range);
     }
 
@@ -45,7 +48,12 @@ impl BpfSession {
     /// on. Who asks again to stop ends the wait.
     pub(in crate::session::bpf) fn send_helpers_away(&mut self) {
         // On their way in, they must arrive before they can leave.
-        self.helpers.joining.clear();
+        for (_, covered) in self.processes.iter_mut() {
+            if matches!(covered.helper, HelperPhase::Joining(_)) {
+                covered.helper = HelperPhase::Absent;
+            }
+        }
+        self.helpers.given_up.clear();
         for at_work in self.helpers.at_work.values() {
             at_work.presence.leave();
         }
@@ -57,7 +65,7 @@ impl BpfSession {
         let late = |session: &Self| {
             let still_there = |at_work: &&AtWork| {
                 // It may not have been covered yet.
-                let is_alive = match session.covered.get(&at_work.owner) {
+                let is_alive = match session.processes.get(at_work.owner) {
                     Some(owner) => owner.process.is_alive(),
                     None => Process::open(at_work.owner).is_ok_and(|owner| owner.is_alive()),
                 };

@@ -1,0 +1,204 @@
+//! Where the session is with each process that it follows.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use super::{
+    helpers::{HelperId, entering::Entering, late::LateJoin},
+    processes::Covered,
+};
+use crate::units::Pid;
+
+/// Where it is with one process.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Probes are in it.
+    Covered(Covered),
+    /// It executed a program: whoever catches execs is to tell of that. What was covered before is void, and
+    /// kept until then.
+    Executed {
+        /// When the kernel announced it.
+        since: Instant,
+        before: Option<Covered>,
+    },
+    /// Its program stands at its entry point until the helper is in, and is covered then.
+    Entering(Entering),
+}
+
+/// Where the helper is, for a process that is covered.
+#[derive(Debug, Default)]
+pub(super) enum HelperPhase {
+    /// None is in, and none is to come.
+    #[default]
+    Absent,
+    /// It is brought in as soon as the interpreter allows.
+    Joining(LateJoin),
+    /// It is in. It may share it with processes that it was forked from or forked.
+    In(HelperId),
+}
+
+impl HelperPhase {
+    /// The helper that is in.
+    pub(super) fn id(&self) -> Option<HelperId> {
+        match self {
+            Self::In(id) => Some(*id),
+            Self::Absent | Self::Joining(_) => None,
+        }
+    }
+}
+
+/// All processes that are followed.
+#[derive(Debug, Default)]
+pub(super) struct Processes(BTreeMap<Pid, Phase>);
+
+impl Processes {
+    /// What is in a process, or was until its exec.
+    pub(super) fn get(&self, pid: Pid) -> Option<&Covered> {
+        self.0.get(&pid).and_then(covered)
+    }
+
+    /// The same, to change it.
+    pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut Covered> {
+        self.0.get_mut(&pid).and_then(covered_mut)
+    }
+
+    /// All that have probes in them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Pid, &Covered)> {
+        self.0.iter().filter_map(|(pid, phase)| Some((*pid, covered(phase)?)))
+    }
+
+    /// The same, to change them.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Pid, &mut Covered)> {
+        self.0.iter_mut().filter_map(|(pid, phase)| Some((*pid, covered_mut(phase)?)))
+    }
+
+    /// Their numbers, those from this one on first.
+    pub(super) fn pids_from(&self, first: Pid) -> Vec<Pid> {
+        let all = self.0.range(first..).chain(self.0.range(..first));
+        all.filter(|(_, phase)| covered(phase).is_some()).map(|(pid, _)| *pid).collect()
+    }
+
+    /// Whether a process is covered or about to be.
+    pub(super) fn has(&self, pid: Pid) -> bool {
+        self.0.get(&pid).is_some_and(|phase| matches!(phase, Phase::Entering(_)) || covered(phase).is_some())
+    }
+
+    /// A process is covered from here on.
+    pub(super) fn insert(&mut self, pid: Pid, covered: Covered) {
+        self.0.insert(pid, Phase::Covered(covered));
+    }
+
+    /// Forgets a process, unless its program stands at its entry point. What was covered of it.
+    pub(super) fn remove(&mut self, pid: Pid) -> Option<Covered> {
+        match self.0.remove(&pid)? {
+            Phase::Covered(covered) => Some(covered),
+            Phase::Executed { before, .. } => before,
+            entering @ Phase::Entering(_) => {
+                self.0.insert(pid, entering);
+                None
+            }
+        }
+    }
+
+    /// Forgets all that have probes in them.
+    pub(super) fn take(&mut self) -> Vec<Covered> {
+        let pids: Vec<Pid> = self.0.keys().copied().collect();
+        pids.into_iter().filter_map(|pid| self.remove(pid)).collect()
+    }
+
+    /// The kernel announced an exec that is still to be told of.
+    pub(super) fn announce_exec(&mut self, pid: Pid) {
+        match self.0.remove(&pid) {
+            Some(phase @ (Phase::Executed { .. } | Phase::Entering(_))) => {
+                self.0.insert(pid, phase);
+            }
+            before => {
+                let before = match before {
+                    Some(Phase::Covered(covered)) => Some(covered),
+                    _ => None,
+                };
+                self.0.insert(pid, Phase::Executed { since: Instant::now(), before });
+            }
+        }
+    }
+
+    /// An announced exec was told of.
+    pub(super) fn exec_is_told(&mut self, pid: Pid) {
+        if let Some(Phase::Executed { .. }) = self.0.get(&pid)
+            && let Some(before) = self.remove(pid)
+        {
+            self.insert(pid, before);
+        }
+    }
+
+    /// Execs that were announced before this and not told of.
+    pub(super) fn untold(&self, before: Instant) -> Vec<Pid> {
+        let is_late = |phase: &Phase| matches!(phase, Phase::Executed { since, .. } if *since <= before);
+        self.0.iter().filter(|(_, phase)| is_late(phase)).map(|(pid, _)| *pid).collect()
+    }
+
+    /// A program stands at its entry point.
+    pub(super) fn enter(&mut self, pid: Pid, entering: Entering) {
+        self.0.insert(pid, Phase::Entering(entering));
+    }
+
+    /// Whether a program stands at its entry point until the helper is in.
+    pub(super) fn is_entering(&self, pid: Pid) -> bool {
+        matches!(self.0.get(&pid), Some(Phase::Entering(_)))
+    }
+
+    /// All programs that do.
+    pub(super) fn entering(&self) -> Vec<Pid> {
+        let is_entering = |phase: &Phase| matches!(phase, Phase::Entering(_));
+        self.0.iter().filter(|(_, phase)| is_entering(phase)).map(|(pid, _)| *pid).collect()
+    }
+
+    /// Such a program, which is not in here any more.
+    pub(super) fn take_entering(&mut self, pid: Pid) -> Option<Entering> {
+        match self.0.remove(&pid)? {
+            Phase::Entering(entering) => Some(entering),
+            phase => {
+                self.0.insert(pid, phase);
+                None
+            }
+        }
+    }
+}
+
+fn covered(phase: &Phase) -> Option<&Covered> {
+    match phase {
+        Phase::Covered(covered) => Some(covered),
+        Phase::Executed { before, .. } => before.as_ref(),
+        Phase::Entering(_) => None,
+    }
+}
+
+fn covered_mut(phase: &mut Phase) -> Option<&mut Covered> {
+    match phase {
+        Phase::Covered(covered) => Some(covered),
+        Phase::Executed { before, .. } => before.as_mut(),
+        Phase::Entering(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_exec_that_nobody_tells_of_is_looked_for() {
+        let (mut processes, pid) = (Processes::default(), Pid::own());
+        processes.announce_exec(pid);
+        assert!(!processes.has(pid) && processes.get(pid).is_none());
+        let now = Instant::now();
+        assert_eq!(processes.untold(now), [pid]);
+        let earlier = now.checked_sub(Duration::from_secs(1));
+        assert!(earlier.is_none_or(|earlier| processes.untold(earlier).is_empty()));
+        // Announced again, it waits no longer.
+        processes.announce_exec(pid);
+        assert_eq!(processes.untold(now), [pid]);
+        processes.exec_is_told(pid);
+        assert!(processes.untold(Instant::now()).is_empty());
+    }
+}
