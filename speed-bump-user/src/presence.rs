@@ -219,8 +219,8 @@ impl Terms {
         Ok(presence)
     }
 
-    /// [`bring_in`](Self::bring_in) on a thread of its own, as a safe point may take a while to come. `wake` is
-    /// called at the end.
+    /// [`bring_in`](Self::bring_in) on a thread of its own, as a safe point may take a while to come. `wake`
+    /// is called at the end.
     ///
     /// # Errors
     /// The thread could not be started, or the process is gone.

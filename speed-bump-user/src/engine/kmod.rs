@@ -25,9 +25,9 @@ pub use release::recover;
 pub use upstream::{UpstreamGuard, UpstreamRefusal};
 
 /// What users of upstream's module have to know.
-pub const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself hangs \
-    for ever if it calls one of these functions; calls count when their delay is over; `delivered_ns` is \
-    what was requested, as that module does not measure it; removing targets waits for delays that have \
+pub const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself \
+    hangs for ever if it calls one of these functions; calls count when their delay is over; `delivered_ns` \
+    is what was requested, as that module does not measure it; removing targets waits for delays that have \
     begun";
 
 /// Targets that the module holds, those of all its users together.

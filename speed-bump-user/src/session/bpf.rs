@@ -1,8 +1,8 @@
 //! A session with the BPF object: engines `bpf` and `signal`.
 //!
-//! Owns everything that is in force — the object, the links of every covered process, the followers of perf
-//! maps — and drops it in an order that leaves no trace. It waits for the kernel, when probes come and go, and
-//! for helpers, when it begins and ends.
+//! Owns everything that is in force — the object, the links of every covered process, the followers of
+//! perf maps — and drops it in an order that leaves no trace. It waits for the kernel, when probes come and
+//! go, and for helpers, when it begins and ends; in between for none.
 
 mod command;
 mod event_loop;

@@ -51,8 +51,9 @@ impl Form {
     pub fn has_python_programs(self) -> bool {
         self <= Self::Single
     }
-    /// Why the programs cannot do this dose, if they cannot: the kernel is too old. `is_signalled`: the helper
-    /// spins it.
+
+    /// Why the programs cannot do this dose, if they cannot: the kernel is too old. `is_signalled`: the
+    /// helper spins it.
     pub fn lack(self, Dose { delay, frequency }: Dose, is_signalled: bool) -> Option<String> {
         if frequency > 1 && !self.counts_for_frequency() {
             return Some(

@@ -1,8 +1,8 @@
 //! The engine `kmod`, as a session sees it: each function is a target of the module, and follows a dose.
 //!
-//! The module has a delay for each target and counts its calls and what they lost. Which of them were delayed,
-//! and by how much that was asked for, is kept here: what was counted up to a change of the delay had the old
-//! one. Calls that come at that very moment may count on either side.
+//! The module has a delay for each target and counts its calls and what they lost. Which of them were
+//! delayed, and by how much that was asked for, is kept here: what was counted up to a change of the delay
+//! had the old one. Calls that come at that very moment may count on either side.
 
 use std::{
     collections::BTreeMap,

@@ -44,8 +44,8 @@ pub struct KmodEngine {
 }
 
 impl KmodEngine {
-    /// Adds targets for a process and its descendants, which delay nothing yet, and enables the module. What killed tools have left
-    /// goes first; `tell` hears of it.
+    /// Adds targets for a process and its descendants, which delay nothing yet, and enables the module. What
+    /// killed tools have left goes first; `tell` hears of it.
     ///
     /// # Errors
     /// Nothing is left in the module.

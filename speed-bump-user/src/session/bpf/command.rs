@@ -127,8 +127,8 @@ impl BpfSession {
         }
     }
 
-    /// Covers a program that stands at its entry point, and lets it go on: now, or as soon as the helper is in
-    /// that is to be brought in.
+    /// Covers a program that stands at its entry point, and lets it go on: now, or as soon as the helper is
+    /// in that is to be brought in.
     pub(super) fn cover_standing(&mut self, standing: Standing) -> Result<(), SessionError> {
         let process = &standing.process;
         let pid = process.pid();

@@ -1,8 +1,8 @@
 //! Doses hold for a second: a thread renews them as long as the session is at work.
 //!
 //! So a loader that was killed or stopped (`SIGSTOP`) leaves nothing delayed behind, and neither does one
-//! that hangs. It is a thread of its own, as attaching and detaching can hold up the event loop for as long as
-//! spins in flight take to end.
+//! that hangs. It is a thread of its own, as attaching and detaching can hold up the event loop for as long
+//! as spins in flight take to end.
 
 use std::{
     io,
@@ -28,7 +28,8 @@ const RENEW_EVERY: Duration = Duration::from_millis(100);
 /// An event loop that has not come round for so long hangs, where nothing spins. It may have much to look
 /// into: a library with a million symbols.
 const HANGS_AFTER: Nanos = Nanos(2_000_000_000);
-/// Spins that it may have to wait for, one after the other: for a processor, and in the kernel when probes go.
+/// Spins that it may have to wait for, one after the other: for a processor, and in the kernel when probes
+/// go.
 const SPINS: u64 = 4;
 /// Longer than it is ever waited for.
 const HANGS_AT_LAST: Nanos = Nanos(15_000_000_000);

@@ -1,5 +1,5 @@
-//! The engine `signal`, as a session sees it: long doses are the helpers', by a signal for each delay, and the
-//! others go to the programs.
+//! The engine `signal`, as a session sees it: long doses are the helpers', by a signal for each delay, and
+//! the others go to the programs.
 //!
 //! Signals that begin to stand for other delays do so in order: calls with the old ones are not delayed any
 //! more, signals on their way are waited out, the helpers are told, and then the new doses hold.

@@ -43,8 +43,8 @@ impl BpfSession {
             // With its length it would be another warning each time.
             tracing::warn!("delays were not renewed for {lapsed}");
             self.warn(
-                "the tool itself was held up for seconds, and delayed no calls meanwhile: they are in `calls` \
-                 and not in `delayed`"
+                "the tool itself was held up for seconds, and delayed no calls meanwhile: they are in \
+                 `calls` and not in `delayed`"
                     .to_owned(),
             );
         }
