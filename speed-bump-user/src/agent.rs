@@ -18,12 +18,14 @@ use crate::{
     policy::{Dose, Selection},
     prepare::{Prepared, Purpose},
     session::{
+        doses::Applied,
         handle::{Handle, Outcome},
         known::FunctionId,
         snapshot::Snapshot,
     },
+    targets::{TargetChange, TargetIndex},
 };
-use answer::{Attached, Planned, Seen, Stopped, Taken};
+use answer::{Attached, Planned, Seen, Stopped, Taken, TargetsChanged};
 use error::AgentError;
 use quit::Quit;
 use request::{Ask, DoseAsk};
@@ -87,6 +89,7 @@ impl Agent {
             }
             Ask::Start {} => self.start(),
             Ask::Set { doses } => self.set(&doses),
+            Ask::ChangeTargets { add, drop } => self.change_targets(&add, drop),
             Ask::Snapshot { names } => {
                 let snapshot = self.running()?.snapshot()?;
                 answer::value(&Seen::of(&snapshot, names))
@@ -140,6 +143,25 @@ impl Agent {
             changes.push((selection, ask.dose()?));
         }
         answer::value(&running.handle.set(&changes)?)
+    }
+
+    fn change_targets(&mut self, add: &[String], drop: Vec<u32>) -> Result<Value, AgentError> {
+        let running = self.running()?;
+        if running.is_over() {
+            return Err(AgentError::state("the session is over: `stop` gives its report"));
+        }
+        let controls = running.handle.controls();
+        let known = controls.targets();
+        let drop: Vec<TargetIndex> = drop.into_iter().map(TargetIndex).collect();
+        if let Some(index) = drop.iter().find(|index| known.get(**index).is_none()) {
+            let text = format!("there is no target {}: the session has {}", index.0, known.len());
+            return Err(AgentError::request(text));
+        }
+        let first = known.len();
+        let add = request::lines(add)?;
+        let added: Vec<usize> = (first..first + add.len()).collect();
+        let Applied { at } = controls.change_targets(TargetChange { add, drop })?;
+        answer::value(&TargetsChanged { targets: added, at_ns: at })
     }
 
     /// Ends the session, if there is one, and forgets what was prepared.

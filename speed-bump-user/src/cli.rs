@@ -14,6 +14,7 @@ pub mod list;
 mod log;
 mod outputs;
 mod request;
+mod reread;
 pub mod run;
 mod sessions;
 mod signals;

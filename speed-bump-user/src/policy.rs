@@ -14,6 +14,8 @@ use crate::{
 
 /// Functions that can have a dose of their own in a session.
 pub const OWN_DOSES: u32 = 16_384;
+/// Targets that can be added to a session.
+pub const LATE_TARGETS: u32 = 1_024;
 
 /// Whose dose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,9 @@ pub enum DoseError {
         /// How many there are.
         targets: usize,
     },
+    /// Too many targets were added.
+    #[error("{LATE_TARGETS} targets were added already: attach again with these")]
+    TooManyTargets,
     /// Too many functions have their own.
     #[error("{OWN_DOSES} functions have a dose of their own already; set that of a target instead")]
     TooMany,
@@ -43,13 +48,16 @@ pub enum DoseError {
 /// The dose of each target of a session and of each function that has its own, and which engine is to spin
 /// it.
 ///
-/// Each dose has a number in the engine: that of its target, or one behind those.
+/// Each dose has a number in the engine: that of its target, or one behind those and behind the room for
+/// targets that are added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTable {
     choice: EngineChoice,
     default: Dose,
     /// By [`TargetIndex`].
     doses: Vec<Dose>,
+    /// The number of the first dose that is a function's own.
+    first_own: u32,
     /// Doses of functions' own, with their numbers.
     own: BTreeMap<SelectedFunction, (u32, Dose)>,
 }
@@ -57,11 +65,27 @@ pub struct PolicyTable {
 impl PolicyTable {
     /// The doses that the targets give. What a target leaves open is the default's.
     pub fn new(targets: &Targets, default: Dose, choice: EngineChoice) -> Self {
-        let dose = |(_, target): (TargetIndex, &Target)| Dose {
-            delay: target.delay.unwrap_or(default.delay),
-            frequency: target.frequency.map_or(default.frequency, u64::from),
-        };
-        Self { choice, default, doses: targets.iter().map(dose).collect(), own: BTreeMap::new() }
+        let doses: Vec<Dose> = targets.iter().map(|(_, target)| dose_of(target, default)).collect();
+        let first_own = u32::try_from(doses.len()).unwrap_or(u32::MAX).saturating_add(LATE_TARGETS);
+        Self { choice, default, doses, first_own, own: BTreeMap::new() }
+    }
+
+    /// The dose that a target begins with.
+    pub fn begins_with(&self, target: &Target) -> Dose {
+        dose_of(target, self.default)
+    }
+
+    /// Adds a target behind the others. Returns the number of its dose.
+    ///
+    /// # Errors
+    /// No room for another one.
+    pub fn add(&mut self, target: &Target) -> Result<u32, DoseError> {
+        let number = u32::try_from(self.doses.len()).unwrap_or(u32::MAX);
+        if number >= self.first_own {
+            return Err(DoseError::TooManyTargets);
+        }
+        self.doses.push(self.begins_with(target));
+        Ok(number)
     }
 
     /// Sets a dose. Returns its number.
@@ -82,20 +106,16 @@ impl PolicyTable {
                     return Ok(*number);
                 }
                 let count = u32::try_from(self.own.len()).ok().filter(|count| *count < OWN_DOSES);
-                let number = self.targets().saturating_add(count.ok_or(DoseError::TooMany)?);
+                let number = self.first_own.saturating_add(count.ok_or(DoseError::TooMany)?);
                 self.own.insert(function.clone(), (number, dose));
                 Ok(number)
             }
         }
     }
 
-    fn targets(&self) -> u32 {
-        u32::try_from(self.doses.len()).unwrap_or(u32::MAX)
-    }
-
     /// How many doses there may come to be.
     pub fn capacity(&self) -> u32 {
-        self.targets().saturating_add(OWN_DOSES)
+        self.first_own.saturating_add(OWN_DOSES)
     }
 
     /// All doses by number.
@@ -106,6 +126,11 @@ impl PolicyTable {
     /// The number of the dose that a function has of its own.
     pub fn own_number(&self, function: &SelectedFunction) -> Option<u32> {
         self.own.get(function).map(|(number, _)| *number)
+    }
+
+    /// The functions of a target that have a dose of their own.
+    pub fn with_own(&self, target: TargetIndex) -> impl Iterator<Item = &SelectedFunction> {
+        self.own.keys().filter(move |function| function.target == target)
     }
 
     /// The number of a function's dose: its own, or that of its target.
@@ -160,6 +185,13 @@ impl PolicyTable {
     }
 }
 
+fn dose_of(target: &Target, default: Dose) -> Dose {
+    Dose {
+        delay: target.delay.unwrap_or(default.delay),
+        frequency: target.frequency.map_or(default.frequency, u64::from),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -199,16 +231,35 @@ mod tests {
         let [f, g] = [function("f", 0), function("g", 1)];
         assert_eq!((table.number(&f), table.number(&g), table.own_number(&g)), (0, 1, None));
         let dose = |ns| Dose { delay: Nanos(ns), frequency: 1 };
-        assert_eq!(table.set(&Selection::Function(g.clone()), dose(5)), Ok(2));
+        let own = 2 + LATE_TARGETS;
+        assert_eq!(table.set(&Selection::Function(g.clone()), dose(5)), Ok(own));
         assert_eq!(table.set(&Selection::Target(TargetIndex(1)), dose(6)), Ok(1));
-        assert_eq!(table.set(&Selection::Function(f.clone()), dose(7)), Ok(3));
-        assert_eq!(table.set(&Selection::Function(g.clone()), dose(8)), Ok(2));
-        assert_eq!((table.number(&f), table.number(&g), table.own_number(&g)), (3, 2, Some(2)));
+        assert_eq!(table.set(&Selection::Function(f.clone()), dose(7)), Ok(own + 1));
+        assert_eq!(table.set(&Selection::Function(g.clone()), dose(8)), Ok(own));
+        assert_eq!((table.number(&f), table.number(&g), table.own_number(&g)), (own + 1, own, Some(own)));
         let mut numbered: Vec<_> = table.numbered().collect();
         numbered.sort_unstable_by_key(|(number, _)| *number);
-        assert_eq!(numbered, [(0, DEFAULT), (1, dose(6)), (2, dose(8)), (3, dose(7))]);
+        assert_eq!(numbered, [(0, DEFAULT), (1, dose(6)), (own, dose(8)), (own + 1, dose(7))]);
         assert_eq!(table.delays(), [DEFAULT.delay, Nanos(6), Nanos(7), Nanos(8)].into());
-        assert_eq!(table.capacity(), 2 + OWN_DOSES);
+        assert_eq!(table.capacity(), own + OWN_DOSES);
+    }
+
+    #[test]
+    fn targets_are_added_before_the_doses_of_functions() {
+        let mut table = table("*:f\n", EngineChoice::Auto);
+        let target = added("*:g delay=5us frequency=2\n");
+        for number in 0..LATE_TARGETS {
+            assert_eq!(table.add(&target), Ok(1 + number));
+        }
+        assert_eq!(table.dose(TargetIndex(7)), Dose { delay: Nanos(5_000), frequency: 2 });
+        assert_eq!(table.add(&target), Err(DoseError::TooManyTargets));
+        assert_eq!(table.set(&Selection::Function(function("f", 0)), DEFAULT), Ok(1 + LATE_TARGETS));
+    }
+
+    fn added(line: &str) -> Target {
+        let reading = Reading { is_elf: &|_| false, allow_empty: true };
+        let targets = Targets::parse("targets", line.as_bytes(), reading).unwrap();
+        targets.get(TargetIndex(0)).unwrap().clone()
     }
 
     #[test]
@@ -216,11 +267,11 @@ mod tests {
         let mut table = table("*:f\n", EngineChoice::Auto);
         for number in 0..OWN_DOSES {
             let function = function(&number.to_string(), 0);
-            assert_eq!(table.set(&Selection::Function(function), DEFAULT), Ok(1 + number));
+            assert_eq!(table.set(&Selection::Function(function), DEFAULT), Ok(1 + LATE_TARGETS + number));
         }
         let set = |table: &mut PolicyTable, selection| table.set(&selection, DEFAULT);
         assert_eq!(set(&mut table, Selection::Function(function("one more", 0))), Err(DoseError::TooMany));
-        assert_eq!(set(&mut table, Selection::Function(function("7", 0))), Ok(8));
+        assert_eq!(set(&mut table, Selection::Function(function("7", 0))), Ok(8 + LATE_TARGETS));
         let index = TargetIndex(1);
         let error = set(&mut table, Selection::Target(index)).unwrap_err();
         assert_eq!(error, DoseError::NoTarget { index, targets: 1 });

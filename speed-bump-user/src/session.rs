@@ -23,7 +23,8 @@ mod warnings;
 
 use std::{collections::HashMap, io, time::Duration};
 
-use crate::{policy::PolicyTable, stats::report::SessionReport};
+use crate::{policy::PolicyTable, stats::report::SessionReport, targets::TargetChange};
+use doses::Applied;
 pub use error::SessionError;
 use run::Ended;
 pub(crate) use state::State;
@@ -49,6 +50,15 @@ pub struct Settings {
 pub(crate) trait Session {
     /// What every session has.
     fn state(&self) -> &State;
+
+    /// The same, to change it.
+    fn state_mut(&mut self) -> &mut State;
+
+    /// Has targets come and go.
+    ///
+    /// # Errors
+    /// Nothing has changed then.
+    fn change_targets(&mut self, change: &TargetChange) -> Result<Applied, SessionError>;
 
     /// Has the event loop wait for what [`turn`](Self::turn) waits for.
     fn listen(&mut self) -> io::Result<()>;

@@ -8,6 +8,7 @@
 mod candidates;
 #[cfg(test)]
 mod cases;
+mod changed;
 mod dotted;
 mod error;
 mod file;
@@ -25,6 +26,7 @@ use serde::Serialize;
 
 use self::rules::Rules;
 pub use self::{
+    changed::TargetChange,
     error::{LineError, LineErrors, LineProblem, MAX_FILE_BYTES, MAX_LINE_BYTES, NoTarget, TargetsError},
     file::Reading,
     pattern::{Pattern, PatternError},
@@ -70,6 +72,8 @@ pub struct Target {
     ///
     /// It is the pattern when the line gives none, followed by ` (line N)` when an earlier line has that id.
     pub id: String,
+    /// Whether it was dropped from a session that runs: it selects nothing any more.
+    pub is_dropped: bool,
 }
 
 /// One line that takes functions away from the targets of its kind.
@@ -195,6 +199,6 @@ impl Targets {
 
     /// Whether some line has this kind: what is not asked for need not be looked up in the process.
     pub fn has_kind(&self, kind: TargetKind) -> bool {
-        self.targets.iter().any(|target| target.kind == kind)
+        self.targets.iter().any(|target| target.kind == kind && !target.is_dropped)
     }
 }

@@ -52,6 +52,44 @@ impl Driven {
 }
 
 #[test]
+fn targets_come_and_go() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let mut driven = Driven::start("0");
+    assert_eq!(driven.probes(), 1);
+    let ask = json!({"do": "change-targets", "add": ["native:*/service:outer delay=5us"], "drop": [0]});
+    let changed = driven.agent.ask(&ask).unwrap();
+    assert_eq!(changed["targets"], json!([2]));
+    assert!(changed["at_ns"].is_u64(), "{changed}");
+    assert_eq!(driven.probes(), 1, "one went, and one came");
+    for name in ["hot", "outer"] {
+        driven.service.ask(&format!("call {name} 10")).unwrap();
+    }
+    let seen = |driven: &mut Driven, name| {
+        let seen = driven.seen(name);
+        [seen["calls"].as_u64().unwrap(), seen["requested_ns"].as_u64().unwrap()]
+    };
+    assert_eq!((seen(&mut driven, "hot"), seen(&mut driven, "outer")), ([0, 0], [10, 50_000]));
+    driven.set(&json!([{"target": 2, "delay_ns": 1_000}]));
+    driven.service.ask("call outer 10").unwrap();
+    assert_eq!(seen(&mut driven, "outer"), [20, 60_000]);
+    for (add, drop, words) in [
+        (json!([]), json!([9]), "there is no target 9"),
+        (json!(["!native:*:x"]), json!([]), "what is excluded cannot change"),
+        (json!(["nonsense"]), json!([]), "nonsense"),
+        (json!(["json:loads"]), json!([1]), "began without any"),
+    ] {
+        let ask = json!({"do": "change-targets", "add": add, "drop": drop});
+        let error = driven.agent.ask(&ask).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    // Nothing of what was refused has happened.
+    driven.service.ask("call work_hot 10").unwrap();
+    assert_eq!(seen(&mut driven, "work_hot"), [10, 0]);
+}
+
+#[test]
 fn doses_are_set_and_calls_counted() {
     if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");

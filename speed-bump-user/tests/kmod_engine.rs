@@ -148,6 +148,29 @@ fn delays_change_while_it_runs() {
 }
 
 #[test]
+fn targets_come_and_go_while_it_runs() {
+    let Some((_kernel, module)) = loaded() else { return };
+    let (_fixture, mut service) = start(0);
+    let session = attach(&service, HOT, &["--delay", "1ms"]);
+    let set = |arguments: &[&str]| {
+        let pid = session.pid().to_string();
+        tool::run(&[&["set", "--session", &pid], arguments].concat(), PATIENCE).unwrap()
+    };
+    assert!(set(&["native:*:work_leaf", "delay=2ms", "--add"]).status.success());
+    assert_eq!(names(&module).len(), 2);
+    service.ask("call hot 10").unwrap();
+    service.ask("call work_leaf 10").unwrap();
+    assert!(set(&[HOT.trim_end(), "--drop"]).status.success());
+    service.ask("call hot 10").unwrap();
+    let run = set(&["json:loads", "--add"]);
+    assert_eq!(run.status.code(), Some(2), "{}", run.stdout);
+    assert!(run.stderr.contains("slows native functions alone"), "{}", run.stderr);
+    let ended = session.stop().unwrap();
+    assert_eq!([ended.counts(0), ended.counts(1)], [(20, 10), (10, 10)], "{}", ended.run.stderr);
+    assert_empty(&module);
+}
+
+#[test]
 fn whatever_ends_a_run_but_a_kill_leaves_nothing() {
     let Some((_kernel, module)) = loaded() else { return };
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {

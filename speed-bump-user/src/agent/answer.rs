@@ -85,6 +85,14 @@ pub(super) struct Attached {
     pub(super) started: bool,
 }
 
+/// Targets came and went.
+#[derive(Debug, Serialize)]
+pub(super) struct TargetsChanged {
+    /// The numbers of those that came, in their order.
+    pub(super) targets: Vec<usize>,
+    pub(super) at_ns: Nanos,
+}
+
 /// What was counted.
 #[derive(Debug, Serialize)]
 pub(super) struct Seen<'a> {

@@ -1,15 +1,16 @@
 //! Requests, as lines of JSON.
 
-use std::time::Duration;
+use std::{fs::File, time::Duration};
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::AgentError;
 use crate::{
+    elf::ElfFile,
     policy::Dose,
-    prepare::Request,
-    targets::{TargetIndex, source::TargetSource},
+    prepare::{PrepareError, Request},
+    targets::{Reading, Target, TargetIndex, source::TargetSource},
     units::{Nanos, Pid},
 };
 
@@ -21,6 +22,14 @@ pub(super) enum Ask {
     Start {},
     Set {
         doses: Vec<DoseAsk>,
+    },
+    ChangeTargets {
+        /// Lines as a targets file has them.
+        #[serde(default)]
+        add: Vec<String>,
+        /// By their numbers.
+        #[serde(default)]
+        drop: Vec<u32>,
     },
     Snapshot {
         #[serde(default = "yes")]
@@ -103,6 +112,17 @@ pub(super) fn read(line: &[u8]) -> (Value, Result<Ask, AgentError>) {
     let id = object.remove("id").unwrap_or_default();
     let ask = serde_json::from_value(Value::Object(object));
     (id, ask.map_err(|error| AgentError::request(format!("not a request: {error}"))))
+}
+
+/// The targets that these lines are.
+pub(super) fn lines(lines: &[String]) -> Result<Vec<Target>, AgentError> {
+    let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
+    let reading = Reading { is_elf: &is_elf, allow_empty: true };
+    let targets = TargetSource::lines("targets", lines).read(reading).map_err(PrepareError::from)?;
+    if !targets.exclusions().is_empty() {
+        return Err(AgentError::request("what is excluded cannot change while a session runs"));
+    }
+    Ok(targets.iter().map(|(_, target)| target.clone()).collect())
 }
 
 fn delay(ns: u64) -> Result<Nanos, AgentError> {

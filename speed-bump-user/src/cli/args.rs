@@ -317,8 +317,16 @@ pub struct SetArgs {
     pub pattern: String,
 
     /// `delay=TIME`, `frequency=N` or both
-    #[arg(value_name = "KEY=VALUE", required = true, value_parser = change)]
+    #[arg(value_name = "KEY=VALUE", required_unless_present_any = ["add", "drop"], value_parser = change)]
     pub options: Vec<String>,
+
+    /// Make the pattern one of the session's targets; it takes functions that no other target has
+    #[arg(long, conflicts_with = "drop")]
+    pub add: bool,
+
+    /// Drop the target: its functions are not delayed any more, and its own probes go
+    #[arg(long, conflicts_with = "options")]
+    pub drop: bool,
 }
 
 /// Flags of `sessions`.

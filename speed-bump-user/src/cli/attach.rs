@@ -15,6 +15,7 @@ use super::{
     exit::{Failure, SYSTEM, USAGE},
     outputs::Outputs,
     request,
+    reread::Rereading,
     signals::StopSignals,
     terminal::{Lines, tell},
     words::{counted, headers, tell_notices},
@@ -59,6 +60,10 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let signals = StopSignals::ask(stop.clone())
         .context("cannot listen for signals")
         .map_err(|error| Failure::new(SYSTEM, error))?;
+    let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
+    let rereading =
+        Rereading::start(request.targets.clone(), request.allow_empty, arguments.processes.pids.clone());
+    let rereading = rereading.context("cannot listen for SIGUSR1").map_err(system)?;
     let session = match prepared.start(stop) {
         Err(SessionError::Stopped) => {
             let name = signals.first().unwrap_or("a signal");
@@ -67,6 +72,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         }
         started => started?,
     };
+    rereading.of(session.controls());
     let _control = listen(session.controls(), &arguments.processes.pids);
     outputs.ready();
     if watched {

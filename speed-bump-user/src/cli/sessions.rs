@@ -13,7 +13,7 @@ use super::{
 use crate::{
     control::{
         ControlError,
-        client::{self, sessions},
+        client::{self, Change, sessions},
         server::About,
     },
     printable::printable_json,
@@ -52,10 +52,22 @@ pub(super) fn list(arguments: &SessionsArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Changes doses in a session.
+/// Changes doses and targets in a session.
 pub(super) fn set(arguments: &SetArgs) -> Result<ExitCode, Failure> {
-    let line = format!("{} {}", arguments.pattern, arguments.options.join(" "));
-    let (pid, changed) = client::set(arguments.session, &line)?;
+    let (change, line) = match arguments {
+        SetArgs { drop: true, pattern, .. } => (Change::Drop, pattern.clone()),
+        SetArgs { add, pattern, options, .. } => {
+            let change = if *add { Change::Add } else { Change::Set };
+            (change, format!("{pattern} {}", options.join(" ")))
+        }
+    };
+    let (pid, changed) = client::change(arguments.session, change, &line)?;
+    if change == Change::Drop {
+        let (targets, functions) =
+            (counted(changed.targets, "target"), counted(changed.functions, "function"));
+        print(format_args!("session {pid}: dropped {targets} with {functions}"));
+        return Ok(ExitCode::SUCCESS);
+    }
     let delays: Vec<String> = changed.delay_ns.iter().map(|delay| Nanos(*delay).to_string()).collect();
     let later = if changed.targets > 0 { ", and those that it comes to know" } else { "" };
     print(format_args!(

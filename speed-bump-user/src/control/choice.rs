@@ -1,14 +1,15 @@
 //! Which doses of a session a line changes.
 
-use std::num::NonZeroU64;
+use std::{fs::File, num::NonZeroU64};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    elf::ElfFile,
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
     session::{SessionError, controls::Controls, known::KnownFunctions},
-    targets::{LineErrors, Reading, Target, TargetKind, Targets, TargetsError},
+    targets::{LineErrors, Reading, Target, TargetChange, TargetIndex, TargetKind, Targets, TargetsError},
 };
 
 /// What was changed.
@@ -34,6 +35,15 @@ pub enum ChoiceError {
     /// It cannot be read.
     #[error(transparent)]
     Targets(TargetsError),
+    /// There is no such target.
+    #[error("none of the session's targets is `{pattern}`; `sessions` lists them")]
+    NoTarget {
+        /// The pattern.
+        pattern: String,
+    },
+    /// What is excluded stays as it was.
+    #[error("lines that exclude functions cannot change while a session runs: attach again")]
+    Exclusions,
     /// One line, and one target.
     #[error("one pattern at a time, which selects functions and excludes none")]
     NotOne,
@@ -43,7 +53,7 @@ pub enum ChoiceError {
     /// Nothing in the session is like this.
     #[error(
         "`{pattern}` is none of the session's targets, and selects none of the {known} functions that they \
-         have selected so far; a session does not take up other functions: attach again with more targets"
+         have selected so far; `--add` makes it one of them"
     )]
     Nothing {
         /// The pattern.
@@ -74,7 +84,7 @@ pub fn set(controls: &Controls, line: &str) -> Result<Changed, ChoiceError> {
         return Err(ChoiceError::NoDose);
     }
     let (known, policies) = (controls.known(), controls.policies());
-    let chosen = choose(&wanted, target, controls.targets(), &known, &policies);
+    let chosen = choose(&wanted, target, &controls.targets(), &known, &policies);
     if chosen.changes.is_empty() {
         return Err(ChoiceError::Nothing { pattern: target.pattern.clone(), known: known.len() });
     }
@@ -85,8 +95,82 @@ pub fn set(controls: &Controls, line: &str) -> Result<Changed, ChoiceError> {
     Ok(Changed { targets: chosen.targets, functions: chosen.functions, delay_ns: delays, at_ns })
 }
 
+/// Adds the target that a line is. Without a dose it has that of the session's other targets.
+///
+/// # Errors
+/// Nothing has changed then.
+pub fn add(controls: &Controls, line: &str) -> Result<Changed, ChoiceError> {
+    let wanted = read(line)?;
+    let Some((_, target)) = wanted.iter().next().filter(|_| wanted.len() == 1) else {
+        return Err(ChoiceError::NotOne);
+    };
+    let index = TargetIndex(u32::try_from(controls.targets().len()).unwrap_or(u32::MAX));
+    let at = controls.change_targets(TargetChange { add: vec![target.clone()], drop: Vec::new() })?.at;
+    let functions = controls.known().iter().filter(|(_, function)| function.target == index).count();
+    let delay_ns = vec![controls.policies().dose(index).delay.0];
+    Ok(Changed { targets: 1, functions, delay_ns, at_ns: at.0 })
+}
+
+/// Drops the targets with this pattern or id.
+///
+/// # Errors
+/// Nothing has changed then.
+pub fn drop(controls: &Controls, pattern: &str) -> Result<Changed, ChoiceError> {
+    let targets = controls.targets();
+    let named = |of: &Target| !of.is_dropped && (of.pattern == pattern || of.id == pattern);
+    let drop: Vec<TargetIndex> = targets.iter().filter(|(_, of)| named(of)).map(|(index, _)| index).collect();
+    if drop.is_empty() {
+        return Err(ChoiceError::NoTarget { pattern: pattern.to_owned() });
+    }
+    let is_dropped = |function: &SelectedFunction| drop.contains(&function.target);
+    let functions = controls.known().iter().filter(|(_, function)| is_dropped(function)).count();
+    let targets = drop.len();
+    let at = controls.change_targets(TargetChange { add: Vec::new(), drop })?.at;
+    Ok(Changed { targets, functions, delay_ns: vec![0], at_ns: at.0 })
+}
+
+/// What came of reading targets again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reread {
+    /// Targets that came.
+    pub added: usize,
+    /// Targets that went.
+    pub dropped: usize,
+    /// Targets that have another dose now.
+    pub changed: usize,
+}
+
+/// Has a session do what these targets say, which it began with in another form. The same pattern is the same
+/// target, and has the dose that its line says now.
+///
+/// # Errors
+/// Exclusions that changed, or what the session refuses. Where doses are refused, targets have come and gone.
+pub fn replace(controls: &Controls, wanted: &Targets) -> Result<Reread, ChoiceError> {
+    let targets = controls.targets();
+    let texts = |targets: &Targets| {
+        targets.exclusions().iter().map(|exclusion| exclusion.text.clone()).collect::<Vec<_>>()
+    };
+    if texts(&targets) != texts(wanted) {
+        return Err(ChoiceError::Exclusions);
+    }
+    let (change, stay) = targets.change_to(wanted);
+    let (added, dropped) = (change.add.len(), change.drop.len());
+    if added + dropped > 0 {
+        controls.change_targets(change)?;
+    }
+    let policies = controls.policies();
+    let doses = stay.iter().map(|(index, target)| (*index, policies.begins_with(target)));
+    let changed = doses.filter(|(index, dose)| policies.dose(*index) != *dose);
+    let changed: Vec<_> = changed.map(|(index, dose)| (Selection::Target(index), dose)).collect();
+    if !changed.is_empty() {
+        controls.set(&changed)?;
+    }
+    Ok(Reread { added, dropped, changed: changed.len() })
+}
+
 fn read(line: &str) -> Result<Targets, ChoiceError> {
-    let reading = Reading { is_elf: &|_| false, allow_empty: false };
+    let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
+    let reading = Reading { is_elf: &is_elf, allow_empty: false };
     Targets::parse("set", line.as_bytes(), reading).map_err(|error| match error {
         TargetsError::Lines(errors) => ChoiceError::Line(errors),
         TargetsError::NoTarget(_) => ChoiceError::NotOne,
@@ -114,13 +198,14 @@ fn choose(
     };
     let named = |of: &Target| of.pattern == target.pattern || of.id == target.pattern;
     let mut chosen = Chosen::default();
-    for (index, _) in targets.iter().filter(|(_, of)| named(of)) {
+    for (index, _) in targets.iter().filter(|(_, of)| !of.is_dropped && named(of)) {
         chosen.changes.push((Selection::Target(index), changed(policies.dose(index))));
         chosen.targets += 1;
     }
     let by_target = chosen.targets > 0;
     for (_, function) in known.iter() {
-        let Some(of) = targets.get(function.target) else { continue };
+        let of = targets.get(function.target).filter(|of| !of.is_dropped);
+        let Some(of) = of else { continue };
         if by_target && !named(of) || !by_target && !selects(wanted, of.kind, function) {
             continue;
         }

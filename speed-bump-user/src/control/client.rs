@@ -15,7 +15,7 @@ use crate::units::Pid;
 
 /// How long a session may take to say what it is about. One that was stopped says nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it may take to change doses: it may wait for signals under way.
+/// How long it may take to change: it may wait for signals under way, or resolve and attach.
 const PATIENCE_TO_CHANGE: Duration = Duration::from_secs(10);
 
 /// The sessions that run, each with the process of the tool. Sockets of processes that are gone are removed.
@@ -35,12 +35,23 @@ pub fn sessions() -> Result<Vec<(Pid, About)>, ControlError> {
     Ok(sessions)
 }
 
-/// Changes doses in a session: that of this process of the tool, or the only one that runs. `line` is a
-/// pattern with options, as a targets file has it.
+/// What is to change in a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Doses.
+    Set,
+    /// A target comes.
+    Add,
+    /// Targets go.
+    Drop,
+}
+
+/// Changes a session: that of this process of the tool, or the only one that runs. `line` is a pattern with
+/// options, as a targets file has it; to drop targets, their pattern or id.
 ///
 /// # Errors
 /// There is no such session, or it refuses.
-pub fn set(session: Option<Pid>, line: &str) -> Result<(Pid, Changed), ControlError> {
+pub fn change(session: Option<Pid>, change: Change, line: &str) -> Result<(Pid, Changed), ControlError> {
     let pid = match session {
         Some(pid) => pid,
         None => match sessions()?.as_slice() {
@@ -52,7 +63,13 @@ pub fn set(session: Option<Pid>, line: &str) -> Result<(Pid, Changed), ControlEr
         },
     };
     let place = Place::look()?.ok_or(ControlError::NoSession { pid })?;
-    Ok((pid, ask(&place, pid, &Ask::Set { line: line.to_owned() })?))
+    let line = line.to_owned();
+    let asks = match change {
+        Change::Set => Ask::Set { line },
+        Change::Add => Ask::Add { line },
+        Change::Drop => Ask::Drop { pattern: line },
+    };
+    Ok((pid, ask(&place, pid, &asks)?))
 }
 
 fn ask<T: for<'a> Deserialize<'a>>(place: &Place, pid: Pid, ask: &Ask) -> Result<T, ControlError> {
@@ -72,7 +89,7 @@ fn ask<T: for<'a> Deserialize<'a>>(place: &Place, pid: Pid, ask: &Ask) -> Result
         }
         stream => stream.map_err(failed)?,
     };
-    let patience = if matches!(ask, Ask::Set { .. }) { PATIENCE_TO_CHANGE } else { PATIENCE };
+    let patience = if matches!(ask, Ask::About) { PATIENCE } else { PATIENCE_TO_CHANGE };
     stream.set_read_timeout(Some(patience)).map_err(failed)?;
     write(&stream, ask).map_err(failed)?;
     match read::<Answer<T>>(&stream).map_err(failed)? {

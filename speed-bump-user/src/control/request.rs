@@ -21,6 +21,16 @@ pub(super) enum Ask {
         /// As a targets file has it: pattern and options.
         line: String,
     },
+    /// To add a target.
+    Add {
+        /// As a targets file has it.
+        line: String,
+    },
+    /// To drop targets.
+    Drop {
+        /// Their pattern or id.
+        pattern: String,
+    },
 }
 
 /// What is answered.

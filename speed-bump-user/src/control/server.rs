@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ControlError, SCHEMA,
-    choice::{self, Changed},
+    choice::{self, Changed, ChoiceError},
     place::Place,
     request::{Answer, Ask, read, write},
 };
@@ -124,15 +124,19 @@ fn serve(stream: &UnixStream, controls: &Controls, pids: &[Pid]) -> io::Result<(
     }
     match read::<Ask>(stream)? {
         Some(Ask::About) => write(stream, &Answer::Ok(about(controls, pids))),
-        Some(Ask::Set { line }) => write(stream, &set(controls, &line)),
+        Some(Ask::Set { line }) => write(stream, &done("doses", &line, choice::set(controls, &line))),
+        Some(Ask::Add { line }) => write(stream, &done("targets", &line, choice::add(controls, &line))),
+        Some(Ask::Drop { pattern }) => {
+            write(stream, &done("targets", &pattern, choice::drop(controls, &pattern)))
+        }
         None => write(stream, &Answer::<()>::Error("this is no request".to_owned())),
     }
 }
 
-fn set(controls: &Controls, line: &str) -> Answer<Changed> {
-    match choice::set(controls, line) {
+fn done(what: &str, line: &str, changed: Result<Changed, ChoiceError>) -> Answer<Changed> {
+    match changed {
         Ok(changed) => {
-            tracing::info!("doses were changed from outside: {line}");
+            tracing::info!("{what} were changed from outside: {line}");
             Answer::Ok(changed)
         }
         Err(error) => Answer::Error(error.to_string()),
@@ -141,7 +145,8 @@ fn set(controls: &Controls, line: &str) -> Answer<Changed> {
 
 fn about(controls: &Controls, pids: &[Pid]) -> About {
     let (known, policies) = (controls.known(), controls.policies());
-    let targets = controls.targets().iter().map(|(index, target)| {
+    let all_targets = controls.targets();
+    let targets = all_targets.iter().filter(|(_, target)| !target.is_dropped).map(|(index, target)| {
         let dose = policies.dose(index);
         TargetAbout {
             pattern: target.pattern.clone(),

@@ -118,6 +118,12 @@ impl Resolver {
         &self.targets
     }
 
+    /// Resolves against other targets from here on.
+    pub fn set_targets(&mut self, targets: Arc<Targets>) {
+        self.targets = targets;
+        self.files.get_mut().clear();
+    }
+
     /// What probes cost here.
     pub fn calibration(&self) -> &Calibration {
         &self.calibration

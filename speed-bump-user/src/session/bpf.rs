@@ -16,6 +16,7 @@ mod phase;
 mod processes;
 mod python;
 mod renewal;
+mod retarget;
 mod signals;
 mod sites;
 mod tick;
@@ -27,7 +28,7 @@ use speed_bump_abi::FunctionStats;
 use super::{
     Session, SessionError, Settings, State,
     controls::Controls,
-    doses::Doses,
+    doses::{Applied, Doses},
     functions::{FunctionTable, bytes_of},
     run::{Ended, run},
     stop::Stop,
@@ -44,7 +45,7 @@ use crate::{
     process::Process,
     python::helper::Room,
     stats::report::SessionReport,
-    targets::TargetKind,
+    targets::{TargetChange, TargetKind},
     units::Nanos,
 };
 use event_loop::Sources;
@@ -174,8 +175,9 @@ impl BpfSession {
             Some(signals) => Box::new(SignalDoses { bpf, signals: signals.clone() }),
             None => Box::new(bpf),
         };
-        let doses = Doses::start(doses, functions, settings.policies.clone())?;
-        let mut state = State::new(doses, Arc::clone(resolver.shared_targets()), &settings, stop);
+        let targets = Arc::clone(resolver.shared_targets());
+        let doses = Doses::start(doses, functions, settings.policies.clone(), targets)?;
+        let mut state = State::new(doses, &settings, stop);
         limits.into_iter().flatten().for_each(|limit| state.warn(limit));
         Ok(Self {
             state,
@@ -252,7 +254,7 @@ impl BpfSession {
     /// # Errors
     /// The event loop failed. It needs a runtime of tokio.
     pub async fn run(&mut self) -> io::Result<Ended> {
-        run(self, None).await
+        run(self).await
     }
 
     /// What may be asked and changed from any thread.
@@ -274,6 +276,14 @@ impl BpfSession {
 impl Session for BpfSession {
     fn state(&self) -> &State {
         &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    fn change_targets(&mut self, change: &TargetChange) -> Result<Applied, SessionError> {
+        self.retarget(change)
     }
 
     fn listen(&mut self) -> io::Result<()> {

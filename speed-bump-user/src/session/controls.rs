@@ -6,16 +6,20 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::{mpsc::UnboundedSender, oneshot};
+
 use super::{
     SessionError,
     doses::{Applied, Doses},
     events::{EventLog, Events},
     known::KnownFunctions,
+    run::Request,
     snapshot::Snapshot,
 };
 use crate::{
     policy::{Dose, PolicyTable, Selection},
-    targets::Targets,
+    stats::report::SessionReport,
+    targets::{TargetChange, Targets},
 };
 
 /// See above. Clones are of the same session.
@@ -23,7 +27,7 @@ use crate::{
 pub struct Controls {
     pub(super) doses: Arc<Mutex<Doses>>,
     pub(super) events: EventLog,
-    pub(super) targets: Arc<Targets>,
+    pub(super) requests: UnboundedSender<Request>,
 }
 
 impl Controls {
@@ -57,9 +61,32 @@ impl Controls {
         Arc::clone(self.doses().functions.known())
     }
 
-    /// The targets of the session.
-    pub fn targets(&self) -> &Targets {
-        &self.targets
+    /// The targets of the session, with those that were dropped.
+    pub fn targets(&self) -> Arc<Targets> {
+        Arc::clone(&self.doses().targets)
+    }
+
+    /// Has targets come and go, in the processes that are covered now and later. This is the session's own
+    /// work, and takes as long as resolving and attaching do.
+    ///
+    /// When this returns, calls of what came are counted, and have their doses.
+    ///
+    /// A function stays with the target that has it: those that come take what no other selects.
+    ///
+    /// # Errors
+    /// Targets that this session cannot take up; nothing has changed then. [`SessionError::Over`].
+    pub fn change_targets(&self, change: TargetChange) -> Result<Applied, SessionError> {
+        let (answer, answered) = oneshot::channel();
+        let request = Request::ChangeTargets(change, answer);
+        self.requests.send(request).map_err(|_| SessionError::Over)?;
+        answered.blocking_recv().unwrap_or(Err(SessionError::Over))
+    }
+
+    /// The report so far, as the session writes it at its end; `None` if it has ended.
+    pub fn report(&self) -> Option<SessionReport> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(Request::Report(answer)).ok()?;
+        answered.blocking_recv().ok()
     }
 
     /// The doses that hold now.

@@ -15,6 +15,7 @@ use crate::{
     engine::{Engine, NumberedDose, bpf::switch::now},
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
+    targets::{TargetChange, Targets},
     units::Nanos,
 };
 
@@ -32,6 +33,7 @@ pub(crate) struct Doses {
     pub(super) engine: Box<dyn Engine>,
     pub(super) functions: FunctionTable,
     pub(super) policies: PolicyTable,
+    pub(super) targets: Arc<Targets>,
 }
 
 impl Doses {
@@ -40,9 +42,35 @@ impl Doses {
         mut engine: Box<dyn Engine>,
         functions: FunctionTable,
         policies: PolicyTable,
+        targets: Arc<Targets>,
     ) -> Result<Self, SessionError> {
         engine.set(&policies.numbered().collect::<Vec<_>>())?;
-        Ok(Self { engine, functions, policies })
+        Ok(Self { engine, functions, policies, targets })
+    }
+
+    /// Takes up targets that come, with the doses that they begin with, and has those that go delay nothing
+    /// any more.
+    ///
+    /// # Errors
+    /// No room, or a dose that cannot be; nothing has changed then.
+    pub(super) fn change_targets(&mut self, change: &TargetChange) -> Result<Applied, SessionError> {
+        let mut policies = self.policies.clone();
+        let mut numbered: Vec<NumberedDose> = Vec::new();
+        for target in &change.add {
+            numbered.push((policies.add(target)?, policies.begins_with(target)));
+        }
+        let none = Dose { delay: Nanos(0), frequency: 1 };
+        for index in &change.drop {
+            numbered.push((policies.set(&Selection::Target(*index), none)?, none));
+            let own: Vec<SelectedFunction> = policies.with_own(*index).cloned().collect();
+            for function in own {
+                numbered.push((policies.set(&Selection::Function(function), none)?, none));
+            }
+        }
+        let at = self.engine.set(&numbered)?;
+        self.policies = policies;
+        self.targets = Arc::new(self.targets.changed(change));
+        Ok(Applied { at })
     }
 
     /// Sets doses, which come into force together. Of several for the same functions the last counts.

@@ -76,6 +76,12 @@ pub enum SessionError {
     /// The names of functions take more than there is room for.
     #[error("no room for more names of functions; select fewer with the targets file")]
     NamesFull,
+    /// Targets cannot be changed like this while the session runs.
+    #[error("{0}; attach again")]
+    Retarget(String),
+    /// The session is over.
+    #[error("the session is over")]
+    Over,
     /// The thread of the session is gone, by a fault of ours.
     #[error("the session has ended by a fault in the tool; everything is detached. Please report it")]
     Lost,
@@ -102,7 +108,9 @@ impl SessionError {
             Self::Attach(AttachError::ProcessGone { .. }) => FailureKind::Gone,
             Self::Process(error) => FailureKind::of(error),
             Self::Kmod(error) | Self::Set(SetError::Kmod(error)) => error.kind(),
-            Self::Full { .. } | Self::NamesFull | Self::Dose(_) => FailureKind::Usage,
+            Self::Full { .. } | Self::NamesFull | Self::Dose(_) | Self::Retarget(_) | Self::Over => {
+                FailureKind::Usage
+            }
             Self::NothingSelected(_) => FailureKind::NothingSelected,
             Self::Engine(_)
             | Self::Attach(_)

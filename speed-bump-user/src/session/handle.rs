@@ -10,14 +10,12 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{mpsc, oneshot};
-
 use super::{
     Session, SessionError,
     controls::Controls,
     doses::Applied,
     events::Event,
-    run::{Ended, Request, run},
+    run::{Ended, run},
     snapshot::Snapshot,
     stop::Stop,
 };
@@ -31,7 +29,6 @@ use crate::{
 pub struct Handle {
     controls: Controls,
     stop: Stop,
-    requests: mpsc::UnboundedSender<Request>,
     outcome: Mutex<Receiver<Outcome>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -54,7 +51,6 @@ impl Handle {
     ) -> Result<Self, SessionError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(SessionError::Thread)?;
-        let (requests, asked) = mpsc::unbounded_channel();
         let (started, begun) = sync_channel(1);
         let (ends, outcome) = sync_channel(1);
         let asks = stop.clone();
@@ -67,7 +63,7 @@ impl Handle {
             if started.send(Ok(session.state().controls())).is_err() {
                 session.state().stop.ask();
             }
-            let ended = runtime.block_on(run(&mut session, Some(asked)));
+            let ended = runtime.block_on(run(&mut session));
             session.detach();
             let report = session.report();
             session.state().events.add(Event::Over { why: ended.as_ref().ok().copied() });
@@ -77,7 +73,7 @@ impl Handle {
         let thread = thread.map_err(SessionError::Thread)?;
         match begun.recv() {
             Ok(Ok(controls)) => {
-                Ok(Self { controls, stop, requests, outcome: Mutex::new(outcome), thread: Some(thread) })
+                Ok(Self { controls, stop, outcome: Mutex::new(outcome), thread: Some(thread) })
             }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(SessionError::Lost),
@@ -107,9 +103,7 @@ impl Handle {
 
     /// The report so far, as the session writes it at its end; `None` if it has ended.
     pub fn report(&self) -> Option<SessionReport> {
-        let (answer, answered) = oneshot::channel();
-        self.requests.send(Request::Report(answer)).ok()?;
-        answered.blocking_recv().ok()
+        self.controls.report()
     }
 
     /// Stops delaying at once, and has the session detach.

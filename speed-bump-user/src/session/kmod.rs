@@ -9,6 +9,7 @@ use std::{
     io,
     os::fd::{AsFd as _, OwnedFd},
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,7 +20,7 @@ use tokio::{
 
 use super::{
     Session, SessionError, Settings, State,
-    doses::Doses,
+    doses::{Applied, Doses},
     events::Event,
     functions::FunctionTable,
     run::{Ended, until},
@@ -27,6 +28,7 @@ use super::{
 };
 use crate::{
     bounds::NAMES_OF_SESSION,
+    engine::bpf::switch::now,
     engine::kmod::{
         KmodEngine, KmodError, Module, Records, TARGETS, TargetName, UpstreamGuard, doses::KmodDoses,
     },
@@ -37,6 +39,7 @@ use crate::{
     },
     process::{Memory, Process, ProcessError, mapped_file::FileIdentity},
     sys::watch::watch_pidfd,
+    targets::{TargetChange, TargetKind},
     units::Nanos,
 };
 
@@ -127,8 +130,9 @@ impl KmodSession {
         })?;
         let engine = KmodDoses::new(engine);
         let functions = FunctionTable::new(u32::try_from(TARGETS).unwrap_or(u32::MAX), NAMES_OF_SESSION);
-        let doses = Doses::start(Box::new(engine.clone()), functions, settings.policies.clone())?;
-        let state = State::new(doses, resolver.shared_targets(), settings, stop);
+        let (policies, targets) = (settings.policies.clone(), resolver.shared_targets());
+        let doses = Doses::start(Box::new(engine.clone()), functions, policies, targets)?;
+        let state = State::new(doses, settings, stop);
         let mut session = Self {
             state,
             engine,
@@ -247,6 +251,26 @@ impl KmodSession {
 impl Session for KmodSession {
     fn state(&self) -> &State {
         &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    /// Targets that go keep their places in the module, and delay nothing.
+    fn change_targets(&mut self, change: &TargetChange) -> Result<Applied, SessionError> {
+        if let Some(target) = change.add.iter().find(|target| target.kind != TargetKind::Native) {
+            return Err(SessionError::Retarget(format!(
+                "`{}`: the kernel module slows native functions alone",
+                target.pattern
+            )));
+        }
+        self.state.doses().change_targets(change)?;
+        let targets = Arc::clone(&self.state.doses().targets);
+        self.resolver.set_targets(targets);
+        self.files.clear();
+        self.look();
+        Ok(Applied { at: now() })
     }
 
     fn listen(&mut self) -> io::Result<()> {

@@ -28,8 +28,8 @@ impl State {
                 *pending_calls.entry(id).or_default() += calls;
             }
         }
-        let of_targets: Vec<(Dose, EngineKind)> = self
-            .targets
+        let all_targets = Arc::clone(&doses.targets);
+        let of_targets: Vec<(Dose, EngineKind)> = all_targets
             .iter()
             .map(|(index, _)| doses.policies.dose(index))
             .map(|dose| (dose, doses.engine.spins(dose.delay)))
@@ -45,8 +45,7 @@ impl State {
                 FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats);
             by_target.entry(function.target).or_default().push(report);
         }
-        let targets = self
-            .targets
+        let targets = all_targets
             .iter()
             .zip(of_targets)
             .map(|((index, target), (Dose { delay, frequency }, engine))| {

@@ -8,8 +8,8 @@ use tokio::{
     time::sleep_until,
 };
 
-use super::Session;
-use crate::stats::report::SessionReport;
+use super::{Session, SessionError, doses::Applied};
+use crate::{stats::report::SessionReport, targets::TargetChange};
 
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -30,17 +30,17 @@ pub enum Ended {
 pub(crate) enum Request {
     /// The report so far.
     Report(oneshot::Sender<SessionReport>),
+    /// Targets that come and go.
+    ChangeTargets(TargetChange, oneshot::Sender<Result<Applied, SessionError>>),
 }
 
 /// Runs the session until something ends it.
 ///
 /// # Errors
 /// The event loop itself could not be set up.
-pub(crate) async fn run<S: Session>(
-    session: &mut S,
-    mut requests: Option<UnboundedReceiver<Request>>,
-) -> io::Result<Ended> {
+pub(crate) async fn run<S: Session>(session: &mut S) -> io::Result<Ended> {
     session.listen()?;
+    let mut requests = session.state_mut().take_requests();
     let (closes, stop) = (session.state().closes(), session.state().stop.clone());
     let ended = loop {
         tokio::select! {
@@ -49,6 +49,9 @@ pub(crate) async fn run<S: Session>(
             request = next_request(&mut requests) => match request {
                 // Whoever asked may have gone.
                 Request::Report(answer) => drop(answer.send(session.report())),
+                Request::ChangeTargets(change, answer) => {
+                    drop(answer.send(session.change_targets(&change)));
+                }
             },
             ended = session.turn() => {
                 if let Some(ended) = ended? {

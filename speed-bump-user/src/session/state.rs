@@ -6,17 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
 use super::{
     Settings,
     controls::Controls,
     doses::Doses,
     events::{Event, EventLog},
+    run::Request,
     stop::Stop,
     warnings::Warnings,
 };
 use crate::{
     probe::plan::Entry,
-    targets::{TargetIndex, Targets},
+    targets::TargetIndex,
     units::{Nanos, Pid},
 };
 
@@ -26,7 +29,9 @@ pub(crate) struct State {
     /// What may be asked and changed from outside: doses, functions and counters.
     doses: Arc<Mutex<Doses>>,
     pub(super) events: EventLog,
-    pub(super) targets: Arc<Targets>,
+    requests: UnboundedSender<Request>,
+    /// Where those come, until the event loop takes it.
+    asked: Option<UnboundedReceiver<Request>>,
     pub(super) warnings: Warnings,
     /// The processes that were named on the command line.
     pub(super) roots: Vec<Pid>,
@@ -50,11 +55,13 @@ pub(super) struct Way {
 }
 
 impl State {
-    pub(super) fn new(doses: Doses, targets: Arc<Targets>, settings: &Settings, stop: Stop) -> Self {
+    pub(super) fn new(doses: Doses, settings: &Settings, stop: Stop) -> Self {
+        let (requests, asked) = unbounded_channel();
         Self {
             doses: Arc::new(Mutex::new(doses)),
             events: EventLog::default(),
-            targets,
+            requests,
+            asked: Some(asked),
             warnings: Warnings::default(),
             roots: Vec::new(),
             pids_seen: BTreeSet::new(),
@@ -78,8 +85,13 @@ impl State {
         Controls {
             doses: Arc::clone(&self.doses),
             events: self.events.clone(),
-            targets: Arc::clone(&self.targets),
+            requests: self.requests.clone(),
         }
+    }
+
+    /// Where requests come; the first caller gets it.
+    pub(super) fn take_requests(&mut self) -> Option<UnboundedReceiver<Request>> {
+        self.asked.take()
     }
 
     /// When calls are delayed for the first time.

@@ -8,10 +8,9 @@ use std::{
 };
 
 use super::{
-    Exclusion, Target, TargetKind, Targets,
+    Exclusion, Target, Targets,
     error::{LineError, LineErrors, LineProblem, MAX_FILE_BYTES, MAX_LINE_BYTES, NoTarget, TargetsError},
     line::{self, Line},
-    rules::Rules,
 };
 
 /// How a targets file is read.
@@ -170,6 +169,7 @@ impl Collected {
             delay: options.delay,
             frequency: options.frequency,
             id,
+            is_dropped: false,
         });
         Ok(())
     }
@@ -190,10 +190,7 @@ impl Collected {
             target.id = id;
         }
         let Self { targets, exclusions, .. } = self;
-        let rules = |kind: TargetKind| Rules::new(kind, &targets, &exclusions);
-        let (python, native, usdt) =
-            (rules(TargetKind::Python), rules(TargetKind::Native), rules(TargetKind::Usdt));
-        Ok(Targets { python, native, usdt, no_target: None, targets, exclusions })
+        Ok(Targets::of(targets, exclusions))
     }
 }
 

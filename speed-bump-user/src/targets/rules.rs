@@ -37,7 +37,8 @@ impl Rules {
     pub(super) fn new(kind: TargetKind, targets: &[Target], exclusions: &[Exclusion]) -> Self {
         let mut outcomes = Vec::new();
         let mut lines: Vec<Columns<'_>> = Vec::new();
-        for (index, target) in (0..).zip(targets).filter(|(_, target)| target.kind == kind) {
+        let of_kind = |(_, target): &(u32, &Target)| target.kind == kind && !target.is_dropped;
+        for (index, target) in (0..).zip(targets).filter(of_kind) {
             outcomes.push(Outcome::Selects(TargetIndex(index)));
             lines.push((&target.module, target.provider.as_ref(), &target.name));
         }

@@ -34,7 +34,8 @@ pub enum CompileError {
 /// When they outgrow the layout.
 pub fn compile(targets: &Targets) -> Result<Vec<u8>, CompileError> {
     let mut tables = Tables::default();
-    for (index, target) in targets.iter().filter(|(_, target)| target.kind == TargetKind::Python) {
+    let is_python = |target: &super::Target| target.kind == TargetKind::Python && !target.is_dropped;
+    for (index, target) in targets.iter().filter(|(_, target)| is_python(target)) {
         tables.add_line(target.line, &target.module, &target.name, index.0)?;
     }
     let target_lines = count(tables.lines.len())?;

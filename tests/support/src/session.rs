@@ -127,6 +127,12 @@ impl Attached {
         self.running.pid()
     }
 
+    /// Writes another targets file over that of the session, which has to be told by SIGUSR1.
+    pub fn write_targets(&self, targets: &str) -> Result<()> {
+        let file = self.folder.path().join("targets.txt");
+        fs::write(&file, targets).with_context(|| format!("cannot write {}", file.display()))
+    }
+
     /// Waits until the loader has written this to standard error.
     pub fn wait_for(&self, text: &str) -> Result<()> {
         self.running.wait_for_stderr(text, PATIENCE)

@@ -99,6 +99,12 @@ impl SymbolResolver {
         Arc::clone(&self.targets)
     }
 
+    /// Resolves against other targets from here on.
+    pub fn set_targets(&mut self, targets: Arc<Targets>) {
+        self.targets = targets;
+        self.files.get_mut().clear();
+    }
+
     /// Works out what the targets select in a process.
     ///
     /// # Errors

@@ -201,16 +201,25 @@ impl Block {
         self.put_u32(offset_of!(ControlBlock, state), State::Left as u32)
     }
 
+    /// Looks whether there is room for other targets.
+    ///
+    /// # Errors
+    /// There is not.
+    pub fn check_room(&self, selector: &[u8]) -> Result<(), BlockError> {
+        let room = self.layout.selector_room;
+        if selector.len() as u64 > room {
+            return Err(BlockError::SelectorTooLong { bytes: selector.len(), room });
+        }
+        Ok(())
+    }
+
     /// Gives the helper other targets; it judges every function anew. Returns the generation that
     /// [`Report::applied_generation`] has when it is done.
     ///
     /// # Errors
     /// There is no room, or the block is gone.
     pub fn retarget(&self, selector: &[u8]) -> Result<u32, BlockError> {
-        let room = self.layout.selector_room;
-        if selector.len() as u64 > room {
-            return Err(BlockError::SelectorTooLong { bytes: selector.len(), room });
-        }
+        self.check_room(selector)?;
         let mut said = self.said();
         let generation = said.generation.wrapping_add(1);
         // The helper may still read the other place.

@@ -19,7 +19,7 @@ use speed_bump_abi::{
     control_block::{Command, State},
 };
 
-use super::{BpfSession, phase::HelperPhase, processes::Covered, sites::SiteKey};
+use super::{BpfSession, phase::HelperPhase, processes::Covered, retarget::TargetSites, sites::SiteKey};
 use crate::{
     engine::bpf::UprobeProgram,
     presence::{Joining, Presence, PresenceError, Terms},
@@ -83,6 +83,13 @@ impl Helpers {
     /// The same of one helper.
     pub(super) fn block(&self, id: HelperId) -> Option<(Pid, Arc<Block>)> {
         self.at_work.get(&id).map(|at_work| (at_work.owner, Arc::clone(&at_work.presence.block)))
+    }
+
+    /// What each that is brought in from here on looks for.
+    pub(super) fn set_selector(&mut self, selector: &Arc<[u8]>) {
+        if let Some(terms) = &mut self.terms {
+            terms.selector = Arc::clone(selector);
+        }
     }
 
     /// What each is given; absent where none may be brought in.
@@ -373,11 +380,13 @@ impl BpfSession {
     }
 
     /// Attaches to more places of a process that is covered.
-    pub(super) fn attach_more(&mut self, pid: Pid, groups: Vec<SiteGroup>) -> Result<(), SessionError> {
+    pub(super) fn attach_more(&mut self, pid: Pid, groups: Vec<TargetSites>) -> Result<(), SessionError> {
+        let Some(index) = self.processes.get(pid).map(|covered| covered.index) else { return Ok(()) };
+        let (attachments, refused) = self.attach_sites(pid, index, &groups)?;
+        let sites: usize = attachments.iter().map(|attached| attached.links.sites()).sum();
+        tracing::info!("attached {sites} more probe sites of process {pid}");
         let Some(covered) = self.processes.get_mut(pid) else { return Ok(()) };
-        let (attachment, refused) = attach::attach(&self.engine, pid, covered.index, &groups)?;
-        tracing::info!("attached {} more probe sites of process {pid}", attachment.sites());
-        covered.attachments.push(attachment);
+        covered.attachments.extend(attachments);
         covered.groups.extend(groups);
         self.take_refused(pid, refused);
         self.check_in_place(pid)

@@ -43,7 +43,7 @@ impl BpfSession {
             ));
             return Ok(());
         };
-        let groups = covered.groups.iter().chain(&stub);
+        let groups = covered.groups.iter().map(|of| &of.group).chain(&stub);
         let files = groups.map(|group| {
             let taken = group.sites.iter().filter(|site| !covered.refused.contains(&site.site));
             let offsets: Vec<FileOffset> = taken.map(|site| site.offset).collect();

@@ -8,12 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{BpfSession, python::PythonFollower};
+use super::{BpfSession, python::PythonFollower, retarget::TargetSites};
 use crate::{
-    probe::attach::{AttachError, SiteGroup},
-    process::mapped_file::FileIdentity,
-    session::SessionError,
-    units::Pid,
+    probe::attach::AttachError, process::mapped_file::FileIdentity, session::SessionError, units::Pid,
 };
 
 /// A settled process is looked at this often.
@@ -27,17 +24,24 @@ pub(super) struct LateFiles {
     /// Empty until the first look, which therefore plans once more: some may have been mapped between the
     /// plan and the attach.
     files: HashSet<FileIdentity>,
+    is_due_now: bool,
 }
 
 impl LateFiles {
     pub(super) fn new() -> Self {
         let now = Instant::now();
-        Self { covered: now, looked: now, files: HashSet::new() }
+        Self { covered: now, looked: now, files: HashSet::new(), is_due_now: false }
+    }
+
+    /// The next look is now, and takes all files for new.
+    pub(super) fn look_anew(&mut self) {
+        self.files.clear();
+        self.is_due_now = true;
     }
 
     /// Looks follow each other at an eighth of the process's age.
     fn is_due(&self) -> bool {
-        self.looked.elapsed() >= (self.covered.elapsed() / 8).min(SELDOM)
+        self.is_due_now || self.looked.elapsed() >= (self.covered.elapsed() / 8).min(SELDOM)
     }
 }
 
@@ -63,6 +67,7 @@ impl BpfSession {
     fn cover_late_files(&mut self, pid: Pid) -> Result<(), SessionError> {
         let Some(covered) = self.processes.get_mut(pid) else { return Ok(()) };
         covered.late_files.looked = Instant::now();
+        covered.late_files.is_due_now = false;
         let mappings = covered.process.mappings()?;
         let files: HashSet<_> = mappings.files.iter().map(|file| file.identity).collect();
         let has_new = !files.is_subset(&covered.late_files.files);
@@ -84,12 +89,12 @@ impl BpfSession {
             plan.keep_symbols();
         }
         let known: HashSet<u32> =
-            covered.groups.iter().flat_map(|group| &group.sites).map(|site| site.site).collect();
+            covered.groups.iter().flat_map(|of| &of.group.sites).map(|site| site.site).collect();
         if plan.wants_helper() {
             self.join_later(pid);
         }
         let mut groups = self.enter_plan(&plan)?;
-        groups.retain_mut(|group: &mut SiteGroup| {
+        groups.retain_mut(|TargetSites { group, .. }| {
             group.sites.retain(|site| !known.contains(&site.site));
             !group.sites.is_empty()
         });

@@ -9,12 +9,17 @@ use std::{
 use speed_bump_abi::{NO_FUNCTION, SiteArguments};
 
 use super::{
-    BpfSession, helpers::HelperId, late_files::LateFiles, phase::HelperPhase, python::PythonFollower,
+    BpfSession,
+    helpers::HelperId,
+    late_files::LateFiles,
+    phase::HelperPhase,
+    python::PythonFollower,
+    retarget::{Attached, TargetSites, are_apart},
 };
 use crate::{
     engine::bpf::UprobeProgram,
     probe::{
-        attach::{self, AttachError, AttachSite, Attachment, RefusedSite, SiteGroup},
+        attach::{AttachError, AttachSite, RefusedSite, SiteGroup},
         file::FileId,
         plan::{Entry, Plan},
         site::SiteKind,
@@ -37,9 +42,9 @@ pub(super) struct Covered {
     /// be read.
     pub(super) image: Option<Memory>,
     /// What is attached where, to be attached to its children too.
-    pub(super) groups: Vec<SiteGroup>,
+    pub(super) groups: Vec<TargetSites>,
     /// The links; dropping them detaches.
-    pub(super) attachments: Vec<Attachment>,
+    pub(super) attachments: Vec<Attached>,
     /// The sites that the kernel would not take.
     pub(super) refused: HashSet<u32>,
     /// What it maps later.
@@ -70,7 +75,7 @@ impl BpfSession {
     ) -> Result<(), SessionError> {
         let mut groups = self.enter_plan(plan)?;
         if let Some(helper) = helper {
-            groups.extend(self.stub_of(helper)?);
+            groups.extend(self.stub_of(helper)?.map(TargetSites::of_all));
         }
         let python = PythonFollower::new(&process, plan, &self.room);
         self.cover_with(process, groups, python, helper)
@@ -79,7 +84,7 @@ impl BpfSession {
     fn cover_with(
         &mut self,
         process: Process,
-        groups: Vec<SiteGroup>,
+        groups: Vec<TargetSites>,
         python: Option<PythonFollower>,
         helper: Option<HelperId>,
     ) -> Result<(), SessionError> {
@@ -87,11 +92,11 @@ impl BpfSession {
         let index = self.coverings;
         self.engine.track(pid)?;
         let began = Instant::now();
-        let (attachment, refused) = attach::attach(&self.engine, pid, index, &groups)?;
-        if attachment.sites() > 0 {
+        let (attachments, refused) = self.attach_sites(pid, index, &groups)?;
+        let sites: usize = attachments.iter().map(|attached| attached.links.sites()).sum();
+        if sites > 0 {
             tracing::info!(
-                "attached {} probe sites of process {pid} in {}",
-                attachment.sites(),
+                "attached {sites} probe sites of process {pid} in {}",
                 Nanos::from(began.elapsed())
             );
         }
@@ -101,7 +106,7 @@ impl BpfSession {
             process,
             index,
             groups,
-            attachments: vec![attachment],
+            attachments,
             refused: HashSet::new(),
             late_files: LateFiles::new(),
             python,
@@ -128,7 +133,7 @@ impl BpfSession {
     }
 
     /// Gives functions and sites of a plan their indices, and tells the engine of the new ones.
-    pub(super) fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<SiteGroup>, SessionError> {
+    pub(super) fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<TargetSites>, SessionError> {
         for remark in &plan.out_of_reach {
             self.warn(remark.text.clone());
         }
@@ -136,7 +141,8 @@ impl BpfSession {
         for function in &plan.functions {
             indices.push(self.state.doses().enter(&function.selected)?);
         }
-        let mut groups: BTreeMap<(FileId, UprobeProgram), SiteGroup> = BTreeMap::new();
+        let apart = are_apart(plan.functions.iter().map(|function| function.selected.target));
+        let mut groups: BTreeMap<(FileId, UprobeProgram, Option<TargetIndex>), SiteGroup> = BTreeMap::new();
         for site in &plan.sites {
             let function =
                 site.function.and_then(|position| indices.get(position).copied()).unwrap_or(NO_FUNCTION);
@@ -155,11 +161,13 @@ impl BpfSession {
                     },
                 )?;
             }
-            if let Some(function) = site.function.and_then(|position| plan.functions.get(position)) {
+            let of = site.function.and_then(|position| plan.functions.get(position));
+            if let Some(function) = of {
                 self.note_way(function.selected.target, function.entry, site.kind);
             }
+            let target = of.map(|function| function.selected.target).filter(|_| apart);
             groups
-                .entry((site.file.id(), site.program))
+                .entry((site.file.id(), site.program, target))
                 .or_insert_with(|| SiteGroup {
                     file: Arc::clone(&site.file),
                     program: site.program,
@@ -168,7 +176,8 @@ impl BpfSession {
                 .sites
                 .push(AttachSite { offset: site.offset, semaphore: site.semaphore, site: index });
         }
-        Ok(groups.into_values().collect())
+        let sites = groups.into_iter().map(|((.., target), group)| TargetSites { target, group });
+        Ok(sites.collect())
     }
 
     /// Notes how a target's calls become visible, for the report.

@@ -66,6 +66,11 @@ impl PythonFollower {
         Some(Self { version: self.version, kind: self.kind, way: Way::new(child, self.source(), room)? })
     }
 
+    /// One that reads everything from the start.
+    pub(super) fn anew(&self, process: &Process, room: &Rooms) -> Option<Self> {
+        self.in_child(process, room)
+    }
+
     /// How calls become visible.
     pub(super) fn source(&self) -> EntrySource {
         match self.way {
@@ -360,6 +365,12 @@ impl BpfSession {
                 None
             }
         }
+    }
+
+    /// Judges the code locations anew that no target selected.
+    pub(super) fn judge_anew(&mut self) {
+        self.python.judged.retain(|_, function| function.is_some());
+        self.find_lost_locations();
     }
 
     /// Judges the code locations whose announcement was lost.

@@ -5,6 +5,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::targets::TargetKind;
 use crate::{
     targets::{Pattern, TargetIndex},
     units::Nanos,

@@ -13,7 +13,7 @@ use crate::{
     python::helper::Room,
     session::{
         SessionError,
-        bpf::{BpfSession, phase::HelperPhase, python::PythonFollower},
+        bpf::{BpfSession, phase::HelperPhase, python::PythonFollower, retarget::TargetSites},
         functions::FunctionRange,
     },
     units::Pid,
@@ -142,7 +142,7 @@ impl BpfSession {
     fn attach_stub(&mut self, pid: Pid, id: HelperId) -> Result<(), SessionError> {
         let Some(covered) = self.processes.get_mut(pid) else { return Ok(()) };
         covered.helper = HelperPhase::In(id);
-        let groups = self.stub_of(id)?.into_iter().collect();
+        let groups = self.stub_of(id)?.map(TargetSites::of_all).into_iter().collect();
         self.attach_more(pid, groups)?;
         tracing::debug!("the helper is in child {pid}");
         self.listen_to(id);

@@ -1,0 +1,112 @@
+//! Targets of a session that change while it runs: each keeps its place, as reports and doses name it by
+//! that.
+
+use std::collections::HashSet;
+
+use super::{Exclusion, Target, TargetIndex, TargetKind, Targets, rules::Rules};
+
+/// Targets that come and go.
+#[derive(Clone, Debug)]
+pub struct TargetChange {
+    /// Those that come.
+    pub add: Vec<Target>,
+    /// Those that go. They keep their places, and what they counted.
+    pub drop: Vec<TargetIndex>,
+}
+
+impl Targets {
+    /// These with others behind them, which take what nobody before them selects, and without some.
+    #[must_use]
+    pub fn changed(&self, change: &TargetChange) -> Self {
+        let mut targets = self.targets.clone();
+        for index in &change.drop {
+            if let Some(target) = targets.get_mut(index.0 as usize) {
+                target.is_dropped = true;
+            }
+        }
+        let mut ids: HashSet<String> = targets.iter().map(|target| target.id.clone()).collect();
+        for target in &change.add {
+            let again = (2..).map(|number| format!("{} ({number})", target.id));
+            let mut id = std::iter::once(target.id.clone()).chain(again);
+            let id = id.find(|id| ids.insert(id.clone())).unwrap_or_default();
+            targets.push(Target { id, ..target.clone() });
+        }
+        Self::of(targets, self.exclusions.clone())
+    }
+
+    /// With their rules.
+    pub(super) fn of(targets: Vec<Target>, exclusions: Vec<Exclusion>) -> Self {
+        let rules = |kind: TargetKind| Rules::new(kind, &targets, &exclusions);
+        let (python, native, usdt) =
+            (rules(TargetKind::Python), rules(TargetKind::Native), rules(TargetKind::Usdt));
+        Self { python, native, usdt, no_target: None, targets, exclusions }
+    }
+
+    /// What makes these targets of those of another reading: the same pattern is the same target. Returns
+    /// the change, and each target that stays with what its line says now.
+    pub fn change_to(&self, wanted: &Self) -> (TargetChange, Vec<(TargetIndex, Target)>) {
+        let mut left: Vec<(TargetIndex, &Target)> = self.iter().filter(|(_, of)| !of.is_dropped).collect();
+        let (mut add, mut stay) = (Vec::new(), Vec::new());
+        for (_, target) in wanted.iter() {
+            let is_same =
+                |(_, of): &(TargetIndex, &Target)| (of.kind, &of.pattern) == (target.kind, &target.pattern);
+            match left.iter().position(is_same) {
+                Some(position) => stay.push((left.remove(position).0, target.clone())),
+                None => add.push(target.clone()),
+            }
+        }
+        let drop = left.into_iter().map(|(index, _)| index).collect();
+        (TargetChange { add, drop }, stay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::targets::Reading;
+
+    fn parsed(text: &str) -> Targets {
+        Targets::parse("t", text.as_bytes(), Reading { is_elf: &|_| false, allow_empty: true }).unwrap()
+    }
+
+    fn winner(targets: &Targets, name: &str) -> Option<u32> {
+        targets.native_in("/a.so").select([name]).winner.map(|index| index.0)
+    }
+
+    #[test]
+    fn targets_come_and_go_and_keep_their_places() {
+        let before = parsed("native:*/a.so:f* id=own\nnative:*/a.so:g\n!native:*/a.so:fool\n");
+        let wanted = parsed("native:*/a.so:h\nnative:*/a.so:g delay=3us\n!native:*/a.so:fool\n");
+        let (change, stay) = before.change_to(&wanted);
+        assert_eq!(change.drop, [TargetIndex(0)]);
+        assert_eq!((stay.len(), stay[0].0), (1, TargetIndex(1)));
+        assert_eq!(stay[0].1.delay, Some(crate::units::Nanos(3_000)));
+        let after = before.changed(&change);
+        assert_eq!(["f", "g", "h", "fool"].map(|name| winner(&after, name)), [None, Some(1), Some(2), None]);
+        assert!(after.get(TargetIndex(0)).unwrap().is_dropped);
+
+        // The same pattern again is a target of its own.
+        let (change, _) = after.change_to(&parsed("native:*/a.so:f* id=own\n"));
+        let again = after.changed(&change);
+        assert_eq!(["f", "g", "h", "fool"].map(|name| winner(&again, name)), [Some(3), None, None, None]);
+        assert_eq!(again.get(TargetIndex(3)).unwrap().id, "own (2)");
+        let (change, stay) = again.change_to(&parsed("native:*/a.so:f* id=own\n"));
+        assert!(change.add.is_empty() && change.drop.is_empty() && stay.len() == 1);
+    }
+
+    #[test]
+    fn python_targets_that_are_dropped_are_in_no_selector() {
+        let before = parsed("*/a.py:f\n*/b.py:g\n");
+        let change = TargetChange { add: Vec::new(), drop: vec![TargetIndex(0)] };
+        let after = before.changed(&change);
+        let selected = |targets: &Targets, file: &str, name: &str| {
+            targets.python_in(file).select(name).winner.map(|index| index.0)
+        };
+        assert_eq!((selected(&after, "/a.py", "f"), selected(&after, "/b.py", "g")), (None, Some(1)));
+        let alone = before.changed(&TargetChange { add: Vec::new(), drop: vec![TargetIndex(1)] });
+        let [all, fewer] = [&before, &alone].map(|targets| super::super::selector::compile(targets).unwrap());
+        assert!(fewer.len() < all.len());
+    }
+}
