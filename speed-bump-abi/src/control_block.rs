@@ -26,15 +26,15 @@ pub const LOOKS_UNTIL_DEAD: u32 = 4;
 /// What the loader wants of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Command {
+pub enum HelperCommand {
     /// Make calls of selected functions visible.
     Run = 0,
     /// Find the selected functions that are loaded, and nothing else.
     Survey = 1,
     /// Undo everything, and end the thread.
     Leave = 2,
-    /// As [`Command::Run`], in a program that has not reached its first instruction yet: there is no thread
-    /// until Python is initialised, and calls are visible from that very moment on.
+    /// As [`HelperCommand::Run`], in a program that has not reached its first instruction yet: there is no
+    /// thread until Python is initialised, and calls are visible from that very moment on.
     RunFromStart = 3,
     /// Handle the signals of [`ControlBlock::signals`], and nothing else: the program need not have a Python.
     HandleSignals = 4,
@@ -173,7 +173,7 @@ pub struct ControlBlock {
     pub selector_length: AtomicU64,
     /// Which selector it is; starts at 1. A change makes the helper judge everything anew.
     pub generation: AtomicU32,
-    /// A [`Command`].
+    /// A [`HelperCommand`].
     pub command: AtomicU32,
     /// A futex (shared): incremented and woken after a change of command or generation.
     pub bell: AtomicU32,
@@ -212,8 +212,8 @@ pub struct ControlBlock {
     /// Written by the helper: NUL-padded UTF-8.
     pub failure_text: FailureText,
 
-    /// What the session's signals mean. In use while the command is not [`Command::Leave`]: then a spin in
-    /// flight ends.
+    /// What the session's signals mean. In use while the command is not [`HelperCommand::Leave`]: then a
+    /// spin in flight ends.
     pub signals: [SignalSlot; SIGNALS],
     /// Written by the helper: the address of its signal handler, when it has looked at all of
     /// [`ControlBlock::signals`].

@@ -8,7 +8,7 @@ use crate::{block::Block, from_start, host, life, session, signals, sys};
 
 /// Begins a session with the control block in this file.
 ///
-/// Under [`Command::RunFromStart`](speed_bump_abi::control_block::Command::RunFromStart) it waits for Python
+/// Under [`RunFromStart`](speed_bump_abi::control_block::HelperCommand::RunFromStart) it waits for Python
 /// without a thread. Otherwise it maps it, starts a detached thread with all signals blocked, and returns;
 /// all else happens on that thread. Takes neither the GIL nor any lock of the interpreter. The file
 /// descriptor is closed in any case.

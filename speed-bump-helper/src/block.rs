@@ -15,7 +15,7 @@ use core::{
 };
 
 use speed_bump_abi::control_block::{
-    Command, ControlBlock, FAILURE_TEXT_BYTES, Failure, FunctionRecord, MAGIC, State, StubForm, VERSION,
+    ControlBlock, FAILURE_TEXT_BYTES, Failure, FunctionRecord, HelperCommand, MAGIC, State, StubForm, VERSION,
 };
 
 use crate::{fault::Fault, sys};
@@ -130,19 +130,21 @@ impl Block {
     }
 
     /// What the loader wants; from where on is told by [`Block::waits_for_python`].
-    pub(crate) fn command(self) -> Command {
+    pub(crate) fn command(self) -> HelperCommand {
         match self.head().command.load(Ordering::Acquire) {
-            run if run == Command::Run as u32 || run == Command::RunFromStart as u32 => Command::Run,
-            survey if survey == Command::Survey as u32 => Command::Survey,
-            signals if signals == Command::HandleSignals as u32 => Command::HandleSignals,
+            run if run == HelperCommand::Run as u32 || run == HelperCommand::RunFromStart as u32 => {
+                HelperCommand::Run
+            }
+            survey if survey == HelperCommand::Survey as u32 => HelperCommand::Survey,
+            signals if signals == HelperCommand::HandleSignals as u32 => HelperCommand::HandleSignals,
             // Also what no loader of this version says.
-            _ => Command::Leave,
+            _ => HelperCommand::Leave,
         }
     }
 
     /// Whether the session is to begin when Python does.
     pub(crate) fn waits_for_python(self) -> bool {
-        self.head().command.load(Ordering::Acquire) == Command::RunFromStart as u32
+        self.head().command.load(Ordering::Acquire) == HelperCommand::RunFromStart as u32
     }
 
     /// Which stub to run into.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use speed_bump_abi::control_block::{Command, Failure, LOOK_EVERY_MS, State, notice};
+use speed_bump_abi::control_block::{Failure, HelperCommand, LOOK_EVERY_MS, State, notice};
 
 use crate::{
     block::Block,
@@ -34,7 +34,7 @@ enum Done {
 /// What the loader wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
-    command: Command,
+    command: HelperCommand,
     generation: u32,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn serve(block: Block, begun: Option<Session>) -> State {
         block.set_state(State::Waiting);
         Session::new(block)
     });
-    if block.command() == Command::HandleSignals {
+    if block.command() == HelperCommand::HandleSignals {
         return session.handle_signals();
     }
     let ended = Api::look_up().and_then(|api| {
@@ -134,7 +134,7 @@ impl Session {
         if is_gone {
             self.block.notice(notice::LOADER_GONE);
         }
-        let is_over = is_gone || self.block.command() == Command::Leave;
+        let is_over = is_gone || self.block.command() == HelperCommand::Leave;
         if is_over {
             // First, as a thread that spins may hold the interpreter's lock.
             signals::end();
@@ -145,7 +145,7 @@ impl Session {
     fn apply(&mut self, api: &'static Api, wanted: Wanted) -> Result<Done, Fault> {
         let Some(mut gil) = Gil::take(api) else { return not_there(api) };
         // It may have taken long to get here.
-        if self.block.command() == Command::Leave {
+        if self.block.command() == HelperCommand::Leave {
             return Ok(Done::Unwanted);
         }
         judge::prepare(gil.python())?;
@@ -162,7 +162,7 @@ impl Session {
             coverage.rejudge(gil.python())?;
         }
         let block = self.block;
-        if known.is_none() && !survey(&mut gil, block, judge, || block.command() != Command::Leave)? {
+        if known.is_none() && !survey(&mut gil, block, judge, || block.command() != HelperCommand::Leave)? {
             return Ok(Done::Unwanted);
         }
         self.cover(gil.python(), wanted.command)?;
@@ -172,18 +172,18 @@ impl Session {
     }
 
     /// Has calls reported or not, as the command wants it.
-    fn cover(&mut self, python: Python<'_>, command: Command) -> Result<(), Fault> {
+    fn cover(&mut self, python: Python<'_>, command: HelperCommand) -> Result<(), Fault> {
         match (command, self.installed) {
-            (Command::Run, None) => {
+            (HelperCommand::Run, None) => {
                 let coverage = Coverage::of(python.api);
                 coverage.install(python)?;
                 self.installed = Some(coverage);
             }
-            (Command::Survey, Some(coverage)) => {
+            (HelperCommand::Survey, Some(coverage)) => {
                 self.block.notice(coverage.uninstall(python));
                 self.installed = None;
             }
-            (Command::Run, Some(coverage)) => coverage.surveyed(python)?,
+            (HelperCommand::Run, Some(coverage)) => coverage.surveyed(python)?,
             _ => {}
         }
         Ok(())

@@ -16,7 +16,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
-use speed_bump_abi::control_block::{Command, HARMLESS_SIGNAL, Handling, SPIN_WITHOUT_LOADER_NS};
+use speed_bump_abi::control_block::{HARMLESS_SIGNAL, Handling, HelperCommand, SPIN_WITHOUT_LOADER_NS};
 
 use crate::{
     block::Block,
@@ -92,7 +92,7 @@ extern "C" fn on_signal(signal: i32, information: *mut c_void, _: *mut c_void) {
         let now = now_ns();
         // Between sessions there are zeros, which are no command to leave: but no signal either.
         let is_over = IS_OVER.load(Ordering::Relaxed)
-            || head.command.load(Ordering::Relaxed) == Command::Leave as u32
+            || head.command.load(Ordering::Relaxed) == HelperCommand::Leave as u32
             || slot.number.load(Ordering::Relaxed) != signal.cast_unsigned();
         if is_over || now.saturating_sub(began) >= spin_ns {
             return;

@@ -7,7 +7,7 @@
 #[allow(dead_code, reason = "shared with the helper's tests")]
 mod control;
 
-use speed_bump_abi::control_block::{Command, State};
+use speed_bump_abi::control_block::{HelperCommand, State};
 use speed_bump_testing::{
     PythonBuild, Service, places,
     pythons::{self, Form},
@@ -65,12 +65,12 @@ fn measure(python: &PythonBuild) -> Cost {
 }
 
 fn attached(service: &mut Service, targets: &str) -> f64 {
-    let control = Control::new(targets, Command::Run);
+    let control = Control::new(targets, HelperCommand::Run);
     let command = format!("assert 0 == HELPER.speed_bump_attach(os.open('{}', os.O_RDWR))", control.path());
     service.ask(&command).unwrap();
     control.wait_for(State::Active);
     let cost = once(service);
-    control.command(Command::Leave);
+    control.command(HelperCommand::Leave);
     control.wait_for(State::Left);
     cost
 }

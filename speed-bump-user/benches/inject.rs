@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use speed_bump_abi::control_block::{Command as Order, State, StubForm};
+use speed_bump_abi::control_block::{HelperCommand as Order, State, StubForm};
 use speed_bump_testing::{PythonBuild, pythons};
 use speed_bump_user::{
     inject::{Injected, Limits, image::IMAGE, inject},

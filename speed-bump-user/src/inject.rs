@@ -149,7 +149,7 @@ pub fn inject(
 ///
 /// # Errors
 /// [`InjectError`]; the process goes on as it was, untraced.
-pub fn inject_into_standing(
+pub fn inject_into_stopped(
     process: &Process,
     image: &[u8],
     tracee: Tracee,

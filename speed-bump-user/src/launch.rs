@@ -3,9 +3,9 @@
 //! The command is our child. It waits until a thread of ours traces it, and then executes. At each exec it is
 //! let run to the program's entry point: there the dynamic linker has mapped and relocated everything that
 //! the program is linked with, and no code of the program or of Python has run. What is to be done there is
-//! said by whoever takes up what this module [tells](Told). Programs that execute others (`env`, `nice`, `sh
-//! -c 'exec …'`, scripts) are followed; a program that the helper was brought into is not, as a process has
-//! one tracer at a time and may want a debugger.
+//! said by whoever takes up the [events](CommandEvent) of this module. Programs that execute others (`env`,
+//! `nice`, `sh -c 'exec …'`, scripts) are followed; a program that the helper was brought into is not, as a
+//! process has one tracer at a time and may want a debugger.
 //!
 //! If we are killed, the kernel lets the command go: it runs on untraced.
 
@@ -26,11 +26,11 @@ use std::sync::{
     mpsc,
 };
 
-use speed_bump_abi::control_block::Command;
+use speed_bump_abi::control_block::HelperCommand;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::{
-    presence::{Presence, PresenceError, Terms},
+    presence::{HelperSetup, Presence, PresenceError},
     process::Process,
     python::helper::Room,
     units::Pid,
@@ -38,34 +38,34 @@ use crate::{
 
 /// What becomes of the command, as its tracer tells it.
 #[derive(Debug)]
-pub enum Told {
+pub enum CommandEvent {
     /// A program stands at its entry point.
-    AtEntry(Standing),
+    AtEntry(StoppedProgram),
     /// A program was not held at its entry point, and runs; says why.
     NotHeld(String),
 }
 
-/// Where the news come from; it ends when the command is no longer followed.
-pub type News = UnboundedReceiver<Told>;
+/// Where the events come from; it ends when the command is no longer followed.
+pub type CommandEvents = UnboundedReceiver<CommandEvent>;
 
-/// What keeps the command traced.
+/// Asks the tracer to detach from the command.
 #[derive(Clone, Debug, Default)]
-pub struct Leash(Arc<AtomicBool>);
+pub struct DetachRequest(Arc<AtomicBool>);
 
-impl Leash {
+impl DetachRequest {
     /// Has the tracer let the command go: another thread of ours wants to trace it.
-    pub fn let_go(&self) {
+    pub fn request(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    fn is_let_go(&self) -> bool {
+    fn is_requested(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
 /// A program at its entry point. Dropping this lets it go on, followed.
 #[derive(Debug)]
-pub struct Standing {
+pub struct StoppedProgram {
     /// The process.
     pub process: Process,
     orders: mpsc::Sender<Order>,
@@ -77,7 +77,13 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 /// What to do with a program at its entry point.
 enum Order {
     /// Bring the helper in, and say by `wake` that it is.
-    BringIn { terms: Box<Terms>, room: Room, command: Command, outcome: mpsc::Sender<Outcome>, wake: Wake },
+    BringIn {
+        setup: Box<HelperSetup>,
+        room: Room,
+        command: HelperCommand,
+        outcome: mpsc::Sender<Outcome>,
+        wake: Wake,
+    },
 }
 
 /// What came of it.
@@ -100,7 +106,7 @@ pub struct Coming {
     result: mpsc::Receiver<Outcome>,
 }
 
-impl Standing {
+impl StoppedProgram {
     /// Has the helper be brought in; it begins to work when Python does. `wake` is called when that is done,
     /// or cannot be.
     ///
@@ -108,14 +114,14 @@ impl Standing {
     /// The process is gone.
     pub fn bring_in(
         self,
-        terms: Terms,
+        setup: HelperSetup,
         room: Room,
-        command: Command,
+        command: HelperCommand,
         wake: Wake,
     ) -> Result<Coming, PresenceError> {
         let pid = self.process.pid();
         let (outcome, result) = mpsc::channel();
-        let order = Order::BringIn { terms: Box::new(terms), room, command, outcome, wake };
+        let order = Order::BringIn { setup: Box::new(setup), room, command, outcome, wake };
         self.orders.send(order).map_err(|_| PresenceError::Gone { pid })?;
         Ok(Coming { pid, result })
     }

@@ -1,7 +1,8 @@
 //! The helper in a process, from being brought in to having left.
 //!
-//! [`bring_in`](Terms::bring_in) injects it with a control block that says what is wanted; what comes back is
-//! a [`Presence`], and dropping that sends the helper away. Attaching to its stub is the session's business.
+//! [`bring_in`](HelperSetup::bring_in) injects it with a control block that says what is wanted; what comes
+//! back is a [`Presence`], and dropping that sends the helper away. Attaching to its stub is the session's
+//! business.
 
 pub mod stub;
 pub mod survey;
@@ -17,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use speed_bump_abi::control_block::{Command, State, StubForm};
+use speed_bump_abi::control_block::{HelperCommand, State, StubForm};
 
 use crate::{
     inject::{self, InjectError, Injected, image::IMAGE},
@@ -106,7 +107,7 @@ impl PresenceError {
 
 /// What every helper of a session is given.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct HelperSetup {
     /// The compiled targets.
     pub selector: Arc<[u8]>,
     /// The instruction of the stub that calls shall run into.
@@ -119,8 +120,8 @@ pub struct Terms {
     pub signals: Arc<[(u32, Nanos)]>,
 }
 
-impl Terms {
-    /// The terms for a resolver's targets. Starts the heartbeat.
+impl HelperSetup {
+    /// The setup for a resolver's targets. Starts the heartbeat.
     ///
     /// # Errors
     /// The targets cannot be compiled, or no thread can be started.
@@ -142,7 +143,7 @@ impl Terms {
         program: &Program,
         interpreters: &[FileIdentity],
         room: Room,
-        command: Command,
+        command: HelperCommand,
     ) -> Result<Presence, PresenceError> {
         let contents = self.contents(room, command);
         let limits = inject::Limits { safe_point: self.timeout, ..inject::Limits::default() };
@@ -170,7 +171,7 @@ impl Terms {
         process: &Process,
         tracee: Tracee,
         room: Room,
-        command: Command,
+        command: HelperCommand,
         ready: impl FnOnce(Result<Presence, PresenceError>),
     ) -> Result<(), PresenceError> {
         let contents = self.contents(room, command);
@@ -183,14 +184,14 @@ impl Terms {
             }
         };
         let limits = inject::Limits::default();
-        inject::inject_into_standing(process, IMAGE, tracee, &mut fill, limits, &mut loaded)?;
+        inject::inject_into_stopped(process, IMAGE, tracee, &mut fill, limits, &mut loaded)?;
         Ok(())
     }
 
     /// What a new control block is filled with.
-    fn contents(&self, room: Room, command: Command) -> Contents<'_> {
+    fn contents(&self, room: Room, command: HelperCommand) -> Contents<'_> {
         let stub_form = if self.stub == SiteKind::Nop5 { StubForm::Nop5 } else { StubForm::Nop };
-        let signals = if command == Command::Survey { &[] } else { &*self.signals };
+        let signals = if command == HelperCommand::Survey { &[] } else { &*self.signals };
         Contents { room, selector: &self.selector, stub_form, command, signals }
     }
 
@@ -230,7 +231,7 @@ impl Terms {
         program: Program,
         interpreters: Vec<FileIdentity>,
         room: Room,
-        command: Command,
+        command: HelperCommand,
         wake: Wake,
     ) -> Result<Joining, PresenceError> {
         let gone = |_| PresenceError::Gone { pid: process.pid() };
@@ -238,10 +239,10 @@ impl Terms {
         if own.started() != process.started() {
             return Err(PresenceError::Gone { pid: process.pid() });
         }
-        let (terms, is_over) = (self.clone(), Arc::new(AtomicBool::new(false)));
+        let (setup, is_over) = (self.clone(), Arc::new(AtomicBool::new(false)));
         let over = Arc::clone(&is_over);
         let bring_in = move || {
-            let came = terms.bring_in(&own, &program, &interpreters, room, command);
+            let came = setup.bring_in(&own, &program, &interpreters, room, command);
             over.store(true, Ordering::Release);
             wake();
             came
@@ -272,7 +273,7 @@ impl Joining {
     /// Waits for the end.
     ///
     /// # Errors
-    /// As [`Terms::bring_in`].
+    /// As [`HelperSetup::bring_in`].
     pub fn finish(mut self) -> Result<Presence, PresenceError> {
         let result = self.thread.take().map(thread::JoinHandle::join);
         match result {
@@ -346,7 +347,7 @@ impl Presence {
 
     /// Tells the helper to leave; see [`has_left`](Self::has_left).
     pub fn leave(&self) {
-        if let Err(error) = self.block.command(Command::Leave) {
+        if let Err(error) = self.block.command(HelperCommand::Leave) {
             tracing::debug!(
                 "the helper in process {} is not told to leave, and will notice: {error}",
                 self.pid
@@ -390,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_helper_hears_us_before_it_is_known_to_be_in() {
-        let terms = Terms {
+        let setup = HelperSetup {
             selector: Arc::default(),
             stub: SiteKind::Nop,
             timeout: Duration::ZERO,
@@ -400,7 +401,7 @@ mod tests {
         let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
         let file: File = rustix::fs::memfd_create("speed-bump-control", flags).unwrap().into();
         let _block =
-            terms.fill(&file, &terms.contents(Room { functions: 1 }, Command::HandleSignals)).unwrap();
+            setup.fill(&file, &setup.contents(Room { functions: 1 }, HelperCommand::HandleSignals)).unwrap();
         let beats = || {
             let mut beats = [0; 4];
             file.read_exact_at(&mut beats, offset_of!(ControlBlock, heartbeat) as u64).unwrap();

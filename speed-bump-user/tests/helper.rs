@@ -16,7 +16,7 @@ mod loaded;
 
 use std::collections::BTreeSet;
 
-use speed_bump_abi::control_block::{Command, Failure, State, notice};
+use speed_bump_abi::control_block::{Failure, HelperCommand, State, notice};
 use speed_bump_testing::{
     case_ran, places,
     session::obstacle,
@@ -46,8 +46,10 @@ fn a_survey_finds_what_is_loaded_and_installs_nothing() {
     on_each(all(), |python| {
         let mut service = start(python);
         let hits = Hits::of(STUB);
-        let control =
-            Control::new("*/calls.py:outer*\n*/calls.py:K.*\n*/calls.py:late\n!*:*.m\n", Command::Survey);
+        let control = Control::new(
+            "*/calls.py:outer*\n*/calls.py:K.*\n*/calls.py:late\n!*:*.m\n",
+            HelperCommand::Survey,
+        );
         assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
         control.wait_for(State::Active);
         let expected = set(&[
@@ -77,7 +79,7 @@ fn a_survey_finds_what_is_loaded_and_installs_nothing() {
         let version = control.head().python_version.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(version >> 8, u32::from_be_bytes([0, major, minor, micro]), "{python}");
         assert_eq!(hits.during(|| drop(service.ask("times(10, late, 1)").unwrap())), 0, "{python}");
-        control.command(Command::Leave);
+        control.command(HelperCommand::Leave);
         control.wait_for(State::Left);
         wait_until("the thread's end", || Ok(threads(&service) == 1)).unwrap();
     });
@@ -125,7 +127,7 @@ fn both_forms_of_the_stub_are_run_into() {
         }
         let mut service = start(python);
         let hits = Hits::of(stub);
-        let control = Control::new("*:plain\n", Command::Run);
+        let control = Control::new("*:plain\n", HelperCommand::Run);
         control.head().stub_form.store(form, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(attach(&mut service, &hits, &control), 0);
         control.wait_for(State::Active);
@@ -138,17 +140,17 @@ fn a_survey_can_be_followed_by_a_session_and_a_session_by_a_survey() {
     on_each(monitored(), |python| {
         let mut service = start(python);
         let hits = Hits::of(STUB);
-        let control = Control::new("*/calls.py:plain\n", Command::Survey);
+        let control = Control::new("*/calls.py:plain\n", HelperCommand::Survey);
         assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
         control.wait_for(State::Active);
         let used = "any(sys.monitoring.get_tool(i) == 'speed-bump' for i in range(6))";
         for _ in 0..2 {
             assert_eq!(evaluate(&mut service, used), 0, "{python}");
-            control.command(Command::Run);
+            control.command(HelperCommand::Run);
             wait_until("the tool", || Ok(evaluate(&mut service, used) == 1)).unwrap();
             let count = hits.during(|| drop(service.ask("times(10, plain, 1)").unwrap()));
             assert_eq!(count, 10, "{python}");
-            control.command(Command::Survey);
+            control.command(HelperCommand::Survey);
             wait_until("the tool's end", || Ok(evaluate(&mut service, used) == 0)).unwrap();
             let count = hits.during(|| drop(service.ask("times(10, plain, 1)").unwrap()));
             assert_eq!(count, 0, "{python}");
@@ -195,14 +197,14 @@ fn a_tool_id_that_is_taken_or_lost() {
         let mut service = start(python);
         let hits = Hits::of(STUB);
         service.ask("for i in range(6): sys.monitoring.use_tool_id(i, 'other')").unwrap();
-        let control = Control::new("*/calls.py:plain\n", Command::Run);
+        let control = Control::new("*/calls.py:plain\n", HelperCommand::Run);
         assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
         control.wait_for(State::Failed);
         assert!(control.failed_with(Failure::NoToolId), "{python}: {}", control.failure());
         // One that is free is found, whichever it is.
         service.ask("sys.monitoring.free_tool_id(1)").unwrap();
         wait_until("the thread's end", || Ok(threads(&service) == 1)).unwrap();
-        let control = Control::new("*/calls.py:plain\n", Command::Run);
+        let control = Control::new("*/calls.py:plain\n", HelperCommand::Run);
         assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
         control.wait_for(State::Active);
         assert_eq!(hits.during(|| drop(service.ask("times(9, plain, 1)").unwrap())), 9, "{python}");
@@ -210,7 +212,7 @@ fn a_tool_id_that_is_taken_or_lost() {
         assert_eq!(evaluate(&mut service, is_ours), 1, "{python}");
         service.ask("sys.monitoring.free_tool_id(1); sys.monitoring.use_tool_id(1, 'thief')").unwrap();
         wait_until("the notice", || Ok(control.notices() & notice::TOOL_ID_LOST != 0)).unwrap();
-        control.command(Command::Leave);
+        control.command(HelperCommand::Leave);
         control.wait_for(State::Left);
         assert_eq!(evaluate(&mut service, "sys.monitoring.get_tool(1) == 'thief'"), 1, "{python}");
     });
@@ -237,13 +239,13 @@ fn a_bad_block_is_refused_and_changes_nothing() {
     ];
     let open = descriptors(&service);
     for spoil in spoil {
-        let control = Control::new("*:*\n", Command::Run);
+        let control = Control::new("*:*\n", HelperCommand::Run);
         spoil(&control);
         assert_eq!(attach(&mut service, &hits, &control), i64::from(Failure::BadBlock as u32));
         assert_eq!((threads(&service), descriptors(&service)), (1, open));
     }
     // A selector is looked at by the thread.
-    let control = Control::new("*:*\n", Command::Survey);
+    let control = Control::new("*:*\n", HelperCommand::Survey);
     control.head().selector_length.store(u64::MAX, Relaxed);
     assert_eq!(attach(&mut service, &hits, &control), 0);
     control.wait_for(State::Failed);
@@ -258,7 +260,7 @@ fn a_full_table_is_said() {
     let Some(python) = all().last() else { return skip!("no Python") };
     let mut service = start(python);
     let hits = Hits::of(STUB);
-    let control = Control::with_capacity("*:*\n", Command::Survey, 8);
+    let control = Control::with_capacity("*:*\n", HelperCommand::Survey, 8);
     assert_eq!(attach(&mut service, &hits, &control), 0);
     control.wait_for(State::Active);
     assert_eq!(control.notices(), notice::TABLE_FULL);
@@ -291,7 +293,7 @@ fn a_python_that_begins_later_in_a_scope_of_its_own() {
         std::process::Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).arg("-ldl").status();
     assert!(built.unwrap().success());
     let hits = Hits::of(STUB);
-    let control = Control::new("<string>:plain\n", Command::Survey);
+    let control = Control::new("<string>:plain\n", HelperCommand::Survey);
     let mut child = std::process::Command::new(program)
         .arg(library)
         .arg(hits.image.path())
@@ -321,10 +323,10 @@ fn sub_interpreters_are_said() {
         wait_until("the notice", || Ok(control.notices() == notice::SUBINTERPRETERS)).unwrap();
         let there = "SUBS.run_string(KEPT, 'def plain(x): return x\\nfor _ in range(1000): plain(1)')";
         assert_eq!(hits.during(|| drop(service.ask(there).unwrap())), 0, "{python}");
-        control.command(Command::Leave);
+        control.command(HelperCommand::Leave);
         control.wait_for(State::Left);
         // Now it is there before the session.
-        let later = Control::new("*/calls.py:plain\n", Command::Run);
+        let later = Control::new("*/calls.py:plain\n", HelperCommand::Run);
         service.ask(&attach_command(&hits, &later, "assert 0 == (")).unwrap();
         later.wait_for(State::Active);
         wait_until("the notice", || Ok(later.notices() == notice::SUBINTERPRETERS)).unwrap();

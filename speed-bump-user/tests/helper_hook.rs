@@ -16,7 +16,7 @@ mod stack;
 #[path = "helper/tally.rs"]
 mod tally;
 
-use speed_bump_abi::control_block::{Command, Failure, State, notice};
+use speed_bump_abi::control_block::{Failure, HelperCommand, State, notice};
 use speed_bump_testing::{matrix, wait::wait_until};
 
 use self::{
@@ -213,7 +213,7 @@ fn a_debug_build_is_refused() {
         let mut program = prepared(python);
         // What a debug build has, and no other.
         program.ask("sys.gettotalrefcount = int");
-        let control = Control::new(TARGETS, Command::Run);
+        let control = Control::new(TARGETS, HelperCommand::Run);
         program.begin(&control);
         control.wait_for(State::Failed);
         assert!(control.failed_with(Failure::Unsupported), "{}", control.failure());

@@ -15,10 +15,10 @@ use std::{os::fd::AsRawFd as _, path::PathBuf, sync::Arc, time::Duration};
 use calls::start;
 use helper::{on_each, threads};
 use hits::Counters;
-use speed_bump_abi::control_block::Command;
+use speed_bump_abi::control_block::HelperCommand;
 use speed_bump_testing::{PythonBuild, wait::wait_until};
 use speed_bump_user::{
-    presence::{Presence, Terms},
+    presence::{HelperSetup, Presence},
     probe::site::SiteKind,
     process::Process,
     python::helper::{Heartbeat, NewFunctions, Room},
@@ -33,7 +33,7 @@ fn compiled(targets: &str) -> Vec<u8> {
 
 /// Brings the helper in, as a session does.
 fn bring_in(python: &PythonBuild, process: &Process, targets: &str) -> Presence {
-    let terms = Terms {
+    let setup = HelperSetup {
         selector: compiled(targets).into(),
         stub: SiteKind::Nop,
         timeout: Duration::from_secs(10),
@@ -47,12 +47,12 @@ fn bring_in(python: &PythonBuild, process: &Process, targets: &str) -> Presence 
         .filter(|file| file.path_in_process.file_name() == Some(library))
         .map(|file| file.identity)
         .collect();
-    let presence = terms
-        .bring_in(process, &process.program().unwrap(), &interpreters, Room::NAMED, Command::Run)
+    let presence = setup
+        .bring_in(process, &process.program().unwrap(), &interpreters, Room::NAMED, HelperCommand::Run)
         .unwrap();
     presence.wait_active(process, || false).unwrap();
     // It beats as long as the test runs.
-    std::mem::forget(terms.heartbeat);
+    std::mem::forget(setup.heartbeat);
     presence
 }
 

@@ -72,8 +72,8 @@ fn reread(controls: &Controls, source: &TargetSource, allow_empty: bool, pids: &
     let read = source.read(Reading { is_elf: &is_elf, allow_empty }).map_err(|error| error.to_string());
     match read.and_then(|targets| replace(controls, &targets).map_err(|error| error.to_string())) {
         Ok(Reread { added, dropped, changed }) => tell(format_args!(
-            "speed-bump-ebpf: the targets were read again: {} added, {dropped} dropped, {changed} with another \
-             dose",
+            "speed-bump-ebpf: the targets were read again: {} added, {dropped} dropped, {changed} with \
+             another dose",
             counted(added, "target")
         )),
         Err(why) => tell(format_args!("speed-bump-ebpf: warning: the targets stay as they were: {why}")),

@@ -18,7 +18,7 @@ use super::{
     words::tell_notices,
 };
 use crate::{
-    launch::{Launch, LaunchError, signals::Signals, user::User},
+    launch::{Launch, LaunchError, signals::HeldSignals, user::User},
     prepare::Prepared,
     process::Process,
     session::{bpf::BpfSession, run::Ended},
@@ -28,7 +28,7 @@ use crate::{
 /// Runs the command; its exit code.
 pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     // Before there are other threads, which would get the signals.
-    let signals = Signals::hold();
+    let signals = HeldSignals::hold();
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
     let mut outputs = Outputs::of(flags, None)?;
@@ -49,11 +49,11 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
         tell(format_args!("speed-bump-ebpf: stopped by signal {signal} before the command was started"));
         return Ok(code(ExitStatus::from_raw(signal)));
     }
-    let (mut launch, news) =
+    let (mut launch, command_events) =
         Launch::start(&arguments.command, user.as_ref(), signals.inherited()).map_err(not_started)?;
     // From here on the command runs, and whatever goes wrong with us is no reason for it not to.
     let watched = pass_signals_on(signals, &launch).and_then(|()| {
-        session.expect(launch.pid(), news, launch.leash())?;
+        session.expect(launch.pid(), command_events, launch.detach())?;
         let _control = listen(&session.controls(), &[launch.pid()]);
         outputs.ready();
         if verbose {
@@ -87,7 +87,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     Ok(if status.success() && written.is_err() { SYSTEM.into() } else { code(status) })
 }
 
-fn pass_signals_on(signals: Signals, launch: &Launch) -> anyhow::Result<()> {
+fn pass_signals_on(signals: HeldSignals, launch: &Launch) -> anyhow::Result<()> {
     let process = Process::open(launch.pid());
     let pidfd = match &process {
         Ok(process) => process.as_fd().try_clone_to_owned()?,

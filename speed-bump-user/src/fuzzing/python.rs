@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::fs::MemfdFlags;
-use speed_bump_abi::control_block::{Command, ControlBlock, StubForm};
+use speed_bump_abi::control_block::{ControlBlock, HelperCommand, StubForm};
 use tempfile::TempDir;
 
 use super::Input;
@@ -35,7 +35,7 @@ pub fn control_block(bytes: &[u8]) {
         room: Room { functions: 32 },
         selector: b"",
         stub_form: StubForm::Nop,
-        command: Command::Run,
+        command: HelperCommand::Run,
         signals: &[(50, Nanos(1))],
     };
     let Ok(file) =
@@ -67,7 +67,7 @@ pub fn control_block(bytes: &[u8]) {
             }
             6 => {
                 block.retarget(input.bytes(usize::from(step >> 3))).ok();
-                block.command(Command::Leave).ok();
+                block.command(HelperCommand::Leave).ok();
                 continue;
             }
             _ => {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Standing, approach::Approach, tracer};
+use super::{StoppedProgram, approach::Approach, tracer};
 use crate::{
     process::Process,
     sys::ptrace::{Resume, Stop, Tracee},
@@ -139,7 +139,11 @@ pub(super) fn to_entry(
 
 /// Has a process stand at its entry point until `tell` has told of it and what comes of that is done; then it
 /// is let go.
-pub(super) fn stand(process: Process, tracee: Tracee, tell: impl FnOnce(Standing) -> bool) -> io::Result<()> {
+pub(super) fn stand(
+    process: Process,
+    tracee: Tracee,
+    tell: impl FnOnce(StoppedProgram) -> bool,
+) -> io::Result<()> {
     match tracer::at_entry(process, tracee, tell) {
         Some(tracee) => tracee.detach(0),
         None => Ok(()),

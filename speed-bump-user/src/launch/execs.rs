@@ -32,7 +32,7 @@ use speed_bump_abi::Event;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{
-    Standing,
+    StoppedProgram,
     caught::{self, Came},
 };
 use crate::{
@@ -56,7 +56,7 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 #[derive(Debug)]
 pub enum Executed {
     /// It is a CPython, and stands at its entry point. Dropping this lets it go.
-    AtEntry(Standing),
+    AtEntry(StoppedProgram),
     /// It runs, and is no CPython, or was not to be held.
     Runs {
         /// The process.
@@ -232,7 +232,7 @@ impl Shared {
         let wanted = |pid| program_of(pid).is_none_or(|program| !self.others().contains(&program));
         let late = match caught::to_entry(tracee, || self.is_over(), wanted) {
             Ok(Came::ToEntry(process, tracee)) if self.is_python(&process) => {
-                match caught::stand(process, tracee, |standing| self.tell(Executed::AtEntry(standing))) {
+                match caught::stand(process, tracee, |stopped| self.tell(Executed::AtEntry(stopped))) {
                     Ok(()) => return,
                     Err(error) => error.to_string(),
                 }

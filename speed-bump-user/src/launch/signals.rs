@@ -1,4 +1,4 @@
-//! Signals that are meant for the command: passed on to it.
+//! HeldSignals that are meant for the command: passed on to it.
 //!
 //! What a terminal sends, it sends to the command as well, which is in our process group: that is not passed
 //! on, so that nothing comes twice. SIGTSTP is not held: we stop with the command, and are continued with it.
@@ -38,13 +38,13 @@ impl Inherited {
     }
 }
 
-/// Signals that wait for somebody to pass them on.
-pub struct Signals {
+/// HeldSignals that wait for somebody to pass them on.
+pub struct HeldSignals {
     held: libc::sigset_t,
     inherited: Inherited,
 }
 
-impl Signals {
+impl HeldSignals {
     /// Holds the signals from here on: in the calling thread, and in those that it starts. So it must be the
     /// only one.
     pub fn hold() -> Self {

@@ -19,7 +19,7 @@ use rustix::{
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::{
-    Leash, News,
+    CommandEvents, DetachRequest,
     signals::Inherited,
     tracer::{self, Gate},
     user::User,
@@ -53,7 +53,7 @@ pub enum LaunchError {
 pub struct Launch {
     child: Child,
     pid: Pid,
-    leash: Leash,
+    detach: DetachRequest,
 }
 
 impl Launch {
@@ -66,7 +66,7 @@ impl Launch {
         command: &[OsString],
         user: Option<&User>,
         inherited: Inherited,
-    ) -> Result<(Self, News), LaunchError> {
+    ) -> Result<(Self, CommandEvents), LaunchError> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(LaunchError::NotFound { program: "nothing".to_owned() });
         };
@@ -88,10 +88,10 @@ impl Launch {
         };
         // SAFETY: it makes system calls alone, with what was allocated before the fork.
         unsafe { command.pre_exec(prepare) };
-        let (told, news) = unbounded_channel();
+        let (told, command_events) = unbounded_channel();
         let gate = Gate { pid, go };
-        let leash = Leash::default();
-        let held = leash.clone();
+        let detach = DetachRequest::default();
+        let held = detach.clone();
         let trace = move || tracer::follow(gate, &told, &held);
         thread::Builder::new().name("tracer".to_owned()).spawn(trace).map_err(LaunchError::System)?;
         let spawned = command.spawn();
@@ -104,7 +104,7 @@ impl Launch {
         })?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::new);
         let pid = pid.ok_or_else(|| LaunchError::System(io::ErrorKind::InvalidData.into()))?;
-        Ok((Self { child, pid, leash }, news))
+        Ok((Self { child, pid, detach }, command_events))
     }
 
     /// Its PID.
@@ -113,8 +113,8 @@ impl Launch {
     }
 
     /// What keeps it traced.
-    pub fn leash(&self) -> Leash {
-        self.leash.clone()
+    pub fn detach(&self) -> DetachRequest {
+        self.detach.clone()
     }
 
     /// Lets it go, and waits until it has ended.
@@ -122,7 +122,7 @@ impl Launch {
     /// # Errors
     /// What the system says.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
-        self.leash.let_go();
+        self.detach.request();
         // While a thread of ours traces it, `waitpid` returns for its stops too, and takes them from that
         // thread.
         if let Some(pid) = rustix::process::Pid::from_raw(self.pid.get()) {

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Leash, Order, Outcome, Standing, Told, approach::Approach};
+use super::{CommandEvent, DetachRequest, Order, Outcome, StoppedProgram, approach::Approach};
 use crate::{
     process::Process,
     sys::ptrace::{Resume, Stop, Tracee},
@@ -24,7 +24,7 @@ pub(super) struct Gate {
 }
 
 /// Follows the child that comes to the gate until it ends, or until the helper was brought into it.
-pub(super) fn follow(gate: Gate, news: &UnboundedSender<Told>, leash: &Leash) {
+pub(super) fn follow(gate: Gate, command_events: &UnboundedSender<CommandEvent>, detach: &DetachRequest) {
     let Gate { mut pid, mut go } = gate;
     let mut number = [0; 4];
     // It may have failed before it got there.
@@ -37,12 +37,12 @@ pub(super) fn follow(gate: Gate, news: &UnboundedSender<Told>, leash: &Leash) {
     let _ = go.write_all(&[1]);
     drop(go);
     let ended = match traced {
-        Ok(tracee) => serve(tracee, news, leash),
+        Ok(tracee) => serve(tracee, command_events, detach),
         Err(error) => Err(error),
     };
     if let Err(error) = ended {
         // Nobody listens any more when the session is over.
-        let _ = news.send(Told::NotHeld(format!("it cannot be traced: {error}")));
+        let _ = command_events.send(CommandEvent::NotHeld(format!("it cannot be traced: {error}")));
     }
 }
 
@@ -54,10 +54,14 @@ enum Progress {
     Starts(Approach),
 }
 
-fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io::Result<()> {
+fn serve(
+    mut tracee: Tracee,
+    command_events: &UnboundedSender<CommandEvent>,
+    detach: &DetachRequest,
+) -> io::Result<()> {
     let mut progress = Progress::Runs;
     loop {
-        let Some(stop) = tracee.wait_long(|| leash.is_let_go())? else { return let_go(tracee, progress) };
+        let Some(stop) = tracee.wait_long(|| detach.is_requested())? else { return let_go(tracee, progress) };
         let signal = match (stop, progress) {
             (Stop::Ended, _) => return Ok(()),
             (Stop::Exec, _) => {
@@ -66,7 +70,7 @@ fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io:
                     Err(error) => {
                         // First, as others of ours will want to trace it.
                         tracee.detach(0)?;
-                        let _ = news.send(Told::NotHeld(error.to_string()));
+                        let _ = command_events.send(CommandEvent::NotHeld(error.to_string()));
                         return Ok(());
                     }
                 };
@@ -75,7 +79,7 @@ fn serve(mut tracee: Tracee, news: &UnboundedSender<Told>, leash: &Leash) -> io:
             (stop, Progress::Starts(approach)) if approach.ends_with(stop, &tracee)? => {
                 let process = approach.arrive();
                 progress = Progress::Runs;
-                let tell = |standing| news.send(Told::AtEntry(standing)).is_ok();
+                let tell = |stopped| command_events.send(CommandEvent::AtEntry(stopped)).is_ok();
                 let Some(followed) = at_entry(process, tracee, tell) else { return Ok(()) };
                 tracee = followed;
                 0
@@ -124,19 +128,19 @@ fn let_go(tracee: Tracee, progress: Progress) -> io::Result<()> {
 pub(super) fn at_entry(
     process: Process,
     tracee: Tracee,
-    tell: impl FnOnce(Standing) -> bool,
+    tell: impl FnOnce(StoppedProgram) -> bool,
 ) -> Option<Tracee> {
     let (orders, order) = mpsc::channel();
     let Ok(own) = Process::open(tracee.thread()) else { return Some(tracee) };
-    if !tell(Standing { process: own, orders }) {
+    if !tell(StoppedProgram { process: own, orders }) {
         return Some(tracee);
     }
-    let Ok(Order::BringIn { terms, room, command, outcome, wake }) = order.recv() else {
+    let Ok(Order::BringIn { setup, room, command, outcome, wake }) = order.recv() else {
         return Some(tracee);
     };
     let (held, released) = mpsc::sync_channel::<()>(0);
     let (told, woken) = (outcome.clone(), Arc::clone(&wake));
-    let brought = terms.bring_in_at_start(&process, tracee, room, command, move |presence| {
+    let brought = setup.bring_in_at_start(&process, tracee, room, command, move |presence| {
         if told.send(Outcome { presence, held: Some(held) }).is_ok() {
             woken();
             // Ends when the other side is dropped.

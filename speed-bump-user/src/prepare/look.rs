@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::notice::Notice;
 use crate::{
     presence::{
-        Terms,
+        HelperSetup,
         survey::{Survey, loaded, survey},
     },
     probe::{
@@ -41,9 +41,9 @@ impl Planned {
         let pid = process.pid();
         let program = plan.program.clone().map_or_else(|| process.program(), Ok)?;
         let interpreters = resolver.interpreter_files(process)?;
-        let looked = Terms::new(resolver, inject_timeout)
-            .and_then(|terms| Ok((survey(process, &program, &interpreters, &terms)?, terms)));
-        let (found, terms) = match looked {
+        let looked = HelperSetup::new(resolver, inject_timeout)
+            .and_then(|setup| Ok((survey(process, &program, &interpreters, &setup)?, setup)));
+        let (found, setup) = match looked {
             Ok(looked) => looked,
             Err(error) => {
                 let why = match error.into_other_program() {
@@ -66,7 +66,7 @@ impl Planned {
         let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
         if python.any(|(index, _)| !plan.would_select(index)) {
             // Without names it is told all the same that something selects nothing.
-            *names = loaded(process, &program, &interpreters, &terms).unwrap_or_default();
+            *names = loaded(process, &program, &interpreters, &setup).unwrap_or_default();
         }
         Ok(notices)
     }

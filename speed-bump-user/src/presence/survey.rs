@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use speed_bump_abi::control_block::Command;
+use speed_bump_abi::control_block::HelperCommand;
 
-use super::{PresenceError, Terms};
+use super::{HelperSetup, PresenceError};
 use crate::{
     process::{Process, Program, mapped_file::FileIdentity},
     python::helper::{FoundFunction, NewFunctions, Room, words},
@@ -31,9 +31,9 @@ pub fn survey(
     process: &Process,
     program: &Program,
     interpreters: &[FileIdentity],
-    terms: &Terms,
+    setup: &HelperSetup,
 ) -> Result<Survey, PresenceError> {
-    let presence = terms.bring_in(process, program, interpreters, Room::NAMED, Command::Survey)?;
+    let presence = setup.bring_in(process, program, interpreters, Room::NAMED, HelperCommand::Survey)?;
     presence.wait_active(process, || false)?;
     let mut new = NewFunctions::default();
     let functions = new.take(&presence.block)?;
@@ -55,11 +55,11 @@ pub fn loaded(
     process: &Process,
     program: &Program,
     interpreters: &[FileIdentity],
-    terms: &Terms,
+    setup: &HelperSetup,
 ) -> Result<Vec<(String, String)>, PresenceError> {
     let reading = Reading { is_elf: &|_| false, allow_empty: false };
     let Ok(everything) = Targets::parse("", b"py:*:*\n", reading) else { return Ok(Vec::new()) };
     let selector: Arc<[u8]> = selector::compile(&everything)?.into();
-    let found = survey(process, program, interpreters, &Terms { selector, ..terms.clone() })?;
+    let found = survey(process, program, interpreters, &HelperSetup { selector, ..setup.clone() })?;
     Ok(found.functions.into_iter().map(|function| (function.file, function.name)).collect())
 }

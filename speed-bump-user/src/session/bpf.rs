@@ -40,7 +40,7 @@ use crate::{
         bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, switch::now},
     },
     kernel::TaskOffsets,
-    presence::Terms,
+    presence::HelperSetup,
     probe::{plan::Plan, resolve::Resolver},
     process::Process,
     python::helper::Room,
@@ -52,7 +52,7 @@ use event_loop::Sources;
 use helpers::{HelperId, Helpers};
 use phase::Processes;
 use renewal::Renewal;
-use signals::{SignalDoses, Signals};
+use signals::{SessionSignals, SignalDoses};
 use sites::SiteTable;
 
 /// Functions that may appear after the attach, beyond twice those known then.
@@ -72,13 +72,13 @@ pub struct BpfSession {
     resolver: Resolver,
     settings: Settings,
     /// Which delays are the helpers', if any can be.
-    signals: Option<Signals>,
+    signals: Option<SessionSignals>,
     sites: SiteTable,
     processes: Processes,
     /// Whether the last of the named processes to go executed another program.
     root_was_replaced: bool,
     /// The command that we started, if that is what the session is of.
-    command: Option<command::Command>,
+    command: Option<command::StartedCommand>,
     /// Whoever catches its children at their execs.
     catching: Option<executed::Catching>,
     /// How often a process was covered: the next index.
@@ -164,10 +164,10 @@ impl BpfSession {
         // The window is closed until everything is attached, so that it counts from there.
         let renewal = Renewal::start(Arc::clone(engine.switch())).map_err(SessionError::Thread)?;
         let may_inject = resolver.may_inject() || settings.policies.wants_helper();
-        let terms = may_inject.then(|| Terms::new(&resolver, settings.inject_timeout)).transpose();
-        let mut terms = terms.map_err(|error| SessionError::Python(error.to_string()))?;
-        if let (Some(terms), Some(signals)) = (&mut terms, &signals) {
-            terms.signals = signals.for_helpers().into();
+        let setup = may_inject.then(|| HelperSetup::new(&resolver, settings.inject_timeout)).transpose();
+        let mut setup = setup.map_err(|error| SessionError::Python(error.to_string()))?;
+        if let (Some(setup), Some(signals)) = (&mut setup, &signals) {
+            setup.signals = signals.for_helpers().into();
         }
         let functions = FunctionTable::new(capacity.functions, room_for_names(roots));
         let bpf = BpfDoses::of(&engine);
@@ -193,7 +193,7 @@ impl BpfSession {
             coverings: 0,
             python: python::Locations::default(),
             room: python::Rooms::default(),
-            helpers: Helpers::new(terms),
+            helpers: Helpers::new(setup),
             renewal,
             looked: tick::Looked::new(),
             follows: false,

@@ -1,6 +1,6 @@
 //! The helper in a process that forks.
 
-use speed_bump_abi::control_block::{Command, State};
+use speed_bump_abi::control_block::{HelperCommand, State};
 
 use crate::{
     control::Control,
@@ -21,17 +21,17 @@ fn a_forked_child_goes_on_until_the_session_ends() {
         control.wait_for_generation();
         let calls = "CHILD.ask('times(1, other, 1); times(6, late, 1)')";
         assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 7, "{python}");
-        control.command(Command::Leave);
+        control.command(HelperCommand::Leave);
         control.wait_for(State::Left);
         let calls = "CHILD.ask('times(10, late, 1)')";
         assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 0, "{python}");
         // A session of the child's own.
-        let own = Control::new("*/calls.py:late\n", Command::Run);
+        let own = Control::new("*/calls.py:late\n", HelperCommand::Run);
         let command = attach_command(&hits, &own, "assert 0 == (").replace('\'', "\\'");
         service.ask(&format!("CHILD.ask('{command}')")).unwrap();
         own.wait_for(State::Active);
         assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
-        own.command(Command::Leave);
+        own.command(HelperCommand::Leave);
         own.wait_for(State::Left);
         assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 0, "{python}");
     });
@@ -42,7 +42,7 @@ fn a_child_gets_a_session_while_its_parent_has_one() {
     on_each(all(), |python| {
         let (mut service, hits, control) = attached(python, "*/calls.py:plain\n");
         service.ask("child(Forked)").unwrap();
-        let own = Control::new("*/calls.py:other\n", Command::Run);
+        let own = Control::new("*/calls.py:other\n", HelperCommand::Run);
         let command = attach_command(&hits, &own, "assert 0 == (").replace('\'', "\\'");
         service.ask(&format!("CHILD.ask('{command}')")).unwrap();
         own.wait_for(State::Active);
@@ -50,7 +50,7 @@ fn a_child_gets_a_session_while_its_parent_has_one() {
         assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 7, "{python}");
         let calls = "times(10, plain, 1); times(7, other, 1)";
         assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
-        own.command(Command::Leave);
+        own.command(HelperCommand::Leave);
         own.wait_for(State::Left);
         assert_eq!(hits.during(|| drop(service.ask(calls).unwrap())), 10, "{python}");
         assert_eq!(control.notices(), 0, "{python}");

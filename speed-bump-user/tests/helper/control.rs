@@ -14,7 +14,7 @@ use std::{
 use memmap2::MmapRaw;
 use rustix::fs::{MemfdFlags, memfd_create};
 use speed_bump_abi::control_block::{
-    Command, ControlBlock, Failure, FunctionRecord, HEARTBEAT_EVERY_MS, MAGIC, State, StubForm, VERSION,
+    ControlBlock, Failure, FunctionRecord, HEARTBEAT_EVERY_MS, HelperCommand, MAGIC, State, StubForm, VERSION,
 };
 use speed_bump_testing::wait::wait_until;
 use speed_bump_user::targets::{Reading, Targets, selector};
@@ -49,11 +49,11 @@ struct Heart {
 
 impl Control {
     /// One for these targets, with a heart.
-    pub(crate) fn new(targets: &str, command: Command) -> Self {
+    pub(crate) fn new(targets: &str, command: HelperCommand) -> Self {
         Self::with_capacity(targets, command, 4096)
     }
 
-    pub(crate) fn with_capacity(targets: &str, command: Command, capacity: u32) -> Self {
+    pub(crate) fn with_capacity(targets: &str, command: HelperCommand, capacity: u32) -> Self {
         let slots = (2 * capacity).next_power_of_two();
         let index = FUNCTIONS + capacity as usize * size_of::<FunctionRecord>();
         let names = index + slots as usize * 4;
@@ -107,7 +107,7 @@ impl Control {
         self.ring();
     }
 
-    pub(crate) fn command(&self, command: Command) {
+    pub(crate) fn command(&self, command: HelperCommand) {
         self.head().command.store(command as u32, Ordering::Release);
         self.ring();
     }

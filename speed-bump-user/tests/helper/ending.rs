@@ -1,6 +1,6 @@
 //! How sessions of the helper end: the loader has it leave, or dies, or the process ends first.
 
-use speed_bump_abi::control_block::{Command, Failure, State, notice};
+use speed_bump_abi::control_block::{Failure, HelperCommand, State, notice};
 use speed_bump_testing::{case_ran, skip_case, wait::wait_until};
 
 use crate::{
@@ -20,7 +20,7 @@ fn leaving_undoes_everything_and_another_session_can_follow() {
         let events = "sum(sys.monitoring.get_events(i) for i in range(6) if sys.monitoring.get_tool(i))";
         assert_eq!(evaluate(&mut service, tools), 1, "{python}");
         assert_eq!(attach(&mut service, &hits, &control), i64::from(Failure::Busy as u32), "{python}");
-        control.command(Command::Leave);
+        control.command(HelperCommand::Leave);
         control.wait_for(State::Left);
         wait_until("the thread's end", || Ok(threads(&service) == 1)).unwrap();
         assert_eq!((evaluate(&mut service, tools), evaluate(&mut service, events)), (0, 0), "{python}");
@@ -28,12 +28,12 @@ fn leaving_undoes_everything_and_another_session_can_follow() {
         let open = descriptors(&service);
         for round in 0..20 {
             let targets = if round % 2 == 0 { "*/calls.py:other\n" } else { "*/calls.py:plain\n" };
-            let control = Control::new(targets, Command::Run);
+            let control = Control::new(targets, HelperCommand::Run);
             assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
             control.wait_for(State::Active);
             let count = hits.during(|| drop(service.ask("times(10, plain, 1); times(7, other, 1)").unwrap()));
             assert_eq!(count, if round % 2 == 0 { 7 } else { 10 }, "{python}");
-            control.command(Command::Leave);
+            control.command(HelperCommand::Leave);
             control.wait_for(State::Left);
             assert_eq!(hits.during(|| drop(service.ask("times(10, plain, 1)").unwrap())), 0, "{python}");
         }
@@ -70,7 +70,7 @@ fn a_process_ends_while_the_helper_waits_for_it() {
         for milliseconds in [0, 30, 300] {
             let mut service = start(python);
             let hits = Hits::of(STUB);
-            let control = Control::new("*:*\n", Command::Survey);
+            let control = Control::new("*:*\n", HelperCommand::Survey);
             assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
             // `PyDLL` keeps the GIL, and leaves no time to take it.
             let held = format!("ctypes.PyDLL(None).usleep({milliseconds}000); sys.exit(3)");
@@ -86,7 +86,7 @@ fn the_helper_leaves_while_it_waits() {
     on_each(all(), |python| {
         let mut service = start(python);
         let hits = Hits::of(STUB);
-        let control = Control::new("*:*\n", Command::Run);
+        let control = Control::new("*:*\n", HelperCommand::Run);
         let command = attach_command(&hits, &control, "ATTACH = lambda: (");
         let held = "held = ctypes.PyDLL(None); held.usleep(500000)";
         // Without the GIL until the command is there: `CDLL` gives it away for the call itself alone.
@@ -95,7 +95,7 @@ fn the_helper_leaves_while_it_waits() {
             service.ask(&format!("assert ATTACH() == 0; {held}")).map(|_| service)
         });
         control.wait_for(State::Waiting);
-        control.command(Command::Leave);
+        control.command(HelperCommand::Leave);
         control.wait_for(State::Left);
         let mut service = waits.join().unwrap().unwrap();
         if python.free_threaded {
@@ -124,7 +124,7 @@ fn sessions_come_and_go_under_load() {
         service.ask("for _ in range(4): threading.Thread(target=load, daemon=True).start()").unwrap();
         let alone = threads(&service);
         for round in 0..25 {
-            let control = Control::new("*/calls.py:plain\n<string>:made\n", Command::Run);
+            let control = Control::new("*/calls.py:plain\n<string>:made\n", HelperCommand::Run);
             assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
             control.wait_for(State::Active);
             if round % 2 == 0 {
@@ -136,7 +136,7 @@ fn sessions_come_and_go_under_load() {
             } else {
                 wait_until("a call", || Ok(hits.count() > 0)).unwrap();
             }
-            control.command(Command::Leave);
+            control.command(HelperCommand::Leave);
             control.wait_for(State::Left);
             assert_eq!(control.notices(), 0, "{python}");
         }

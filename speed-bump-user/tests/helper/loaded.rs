@@ -1,6 +1,6 @@
 //! A Python that has loaded the image by `ctypes`, and how a session begins in it.
 
-use speed_bump_abi::control_block::{Command, State};
+use speed_bump_abi::control_block::{HelperCommand, State};
 use speed_bump_testing::{
     PythonBuild, Service, places,
     pythons::{Form, pythons},
@@ -60,7 +60,7 @@ pub(crate) fn evaluate(service: &mut Service, expression: &str) -> i64 {
 pub(crate) fn attached(python: &PythonBuild, targets: &str) -> (Service, Hits, Control) {
     let mut service = start(python);
     let hits = Hits::of(STUB);
-    let control = Control::new(targets, Command::Run);
+    let control = Control::new(targets, HelperCommand::Run);
     assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
     control.wait_for(State::Active);
     (service, hits, control)

@@ -1,6 +1,6 @@
 //! Hooks of other tools, before ours, after it, and in its place.
 
-use speed_bump_abi::control_block::{Command, Failure, State, notice};
+use speed_bump_abi::control_block::{Failure, HelperCommand, State, notice};
 use speed_bump_testing::wait::wait_until;
 
 use crate::{
@@ -15,7 +15,7 @@ fn a_hook_that_was_there_before_is_asked_and_put_back() {
         let frames = "FOREIGN.counter.value";
         program.ask("FOREIGN.begin()");
         if python.minor() == (3, 8) {
-            let control = Control::new(TARGETS, Command::Run);
+            let control = Control::new(TARGETS, HelperCommand::Run);
             program.begin(&control);
             control.wait_for(State::Failed);
             assert!(control.failed_with(Failure::Unsupported), "{}", control.failure());

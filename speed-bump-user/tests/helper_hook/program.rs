@@ -1,6 +1,6 @@
 //! A program of an interpreter with frame evaluation hooks, with the image loaded and every call counted.
 
-use speed_bump_abi::control_block::{Command, State};
+use speed_bump_abi::control_block::{HelperCommand, State};
 use speed_bump_testing::{
     PythonBuild, Service, places,
     pythons::{Form, pythons},
@@ -47,7 +47,7 @@ impl Program {
     }
 
     pub(crate) fn attach(&mut self, targets: &str) -> Control {
-        let control = Control::new(targets, Command::Run);
+        let control = Control::new(targets, HelperCommand::Run);
         self.begin(&control);
         control.wait_for(State::Active);
         control
@@ -60,7 +60,7 @@ impl Program {
     }
 
     pub(crate) fn leave(&mut self, control: &Control) {
-        control.command(Command::Leave);
+        control.command(HelperCommand::Leave);
         control.wait_for(State::Left);
     }
 

@@ -46,7 +46,7 @@ pub(super) struct Program {
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes
 /// seconds here. What tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 20] = [
+pub(super) const PROGRAMS: [Program; 21] = [
     Program {
         name: "native_functions",
         tests: &[
@@ -113,6 +113,11 @@ pub(super) const PROGRAMS: [Program; 20] = [
     Program {
         name: "session_control",
         tests: &["doses_change_without_attaching_anew", "what_runs_is_listed_as_long_as_it_runs"],
+        engine: Engine::Bpf,
+    },
+    Program {
+        name: "session_targets",
+        tests: &["a_session_follows_its_targets_file", "targets_are_added_and_dropped_by_hand"],
         engine: Engine::Bpf,
     },
     Program {

@@ -22,7 +22,7 @@ use std::{
 
 use rustix::fs::{SealFlags, fcntl_add_seals};
 use speed_bump_abi::control_block::{
-    Command, ControlBlock, FAILURE_TEXT_BYTES, Failure, FunctionRecord, MAGIC, State, StubForm, VERSION,
+    ControlBlock, FAILURE_TEXT_BYTES, Failure, FunctionRecord, HelperCommand, MAGIC, State, StubForm, VERSION,
 };
 
 use super::layout::{Layout, Room};
@@ -94,7 +94,7 @@ pub struct Contents<'a> {
     /// Which stub calls shall run into.
     pub stub_form: StubForm,
     /// What the helper is to do first.
-    pub command: Command,
+    pub command: HelperCommand,
     /// The session's signals, and how long the helper spins on each.
     pub signals: &'a [(u32, Nanos)],
 }
@@ -187,7 +187,7 @@ impl Block {
     ///
     /// # Errors
     /// The block is gone.
-    pub fn command(&self, command: Command) -> Result<(), BlockError> {
+    pub fn command(&self, command: HelperCommand) -> Result<(), BlockError> {
         self.put_u32(offset_of!(ControlBlock, command), command as u32)?;
         self.ring(&mut self.said())
     }
@@ -353,7 +353,7 @@ pub(in crate::python::helper) mod tests {
 
     pub(in crate::python::helper) fn block(functions: u32, selector: &[u8]) -> Block {
         let (room, stub_form) = (Room { functions }, StubForm::Nop5);
-        let contents = Contents { room, selector, stub_form, command: Command::Survey, signals: &[] };
+        let contents = Contents { room, selector, stub_form, command: HelperCommand::Survey, signals: &[] };
         let file = memfd();
         contents.write(&file).unwrap();
         Block::new(file, &contents).unwrap()
@@ -375,7 +375,7 @@ pub(in crate::python::helper) mod tests {
         assert_eq!(block.head().unwrap().u64(offset_of!(ControlBlock, magic)), MAGIC);
         assert_eq!(u32_at(&block, offset_of!(ControlBlock, version)), VERSION);
         assert_eq!(u32_at(&block, offset_of!(ControlBlock, stub_form)), StubForm::Nop5 as u32);
-        assert_eq!(u32_at(&block, offset_of!(ControlBlock, command)), Command::Survey as u32);
+        assert_eq!(u32_at(&block, offset_of!(ControlBlock, command)), HelperCommand::Survey as u32);
         assert_eq!(block.head().unwrap().u64(offset_of!(ControlBlock, size)), layout.size);
         assert_eq!(block.file.metadata().unwrap().len(), layout.size);
         assert_eq!(block.head().unwrap().u64(offset_of!(ControlBlock, names_offset)), layout.names);
@@ -390,8 +390,8 @@ pub(in crate::python::helper) mod tests {
     #[test]
     fn commands_and_new_targets_ring_the_bell() {
         let block = block(10, b"first");
-        block.command(Command::Leave).unwrap();
-        assert_eq!(u32_at(&block, offset_of!(ControlBlock, command)), Command::Leave as u32);
+        block.command(HelperCommand::Leave).unwrap();
+        assert_eq!(u32_at(&block, offset_of!(ControlBlock, command)), HelperCommand::Leave as u32);
         assert_eq!(u32_at(&block, offset_of!(ControlBlock, bell)), 1);
         let mut places = vec![block.head().unwrap().u64(offset_of!(ControlBlock, selector_offset))];
         for (generation, selector) in [(2, b"second".as_slice()), (3, b"third"), (4, b"fourth")] {
@@ -426,7 +426,7 @@ pub(in crate::python::helper) mod tests {
             room: Room { functions: 10 },
             selector: b"",
             stub_form: StubForm::Nop,
-            command: Command::Run,
+            command: HelperCommand::Run,
             signals: &[],
         };
         let file = memfd();

@@ -88,7 +88,7 @@ mod tests {
 
     use std::{fs::File, mem::offset_of, os::unix::fs::FileExt as _};
 
-    use speed_bump_abi::control_block::{Command, ControlBlock, StubForm};
+    use speed_bump_abi::control_block::{ControlBlock, HelperCommand, StubForm};
 
     use super::{
         super::{
@@ -104,7 +104,7 @@ mod tests {
             room: Room { functions },
             selector: b"",
             stub_form: StubForm::Nop,
-            command: Command::Run,
+            command: HelperCommand::Run,
             signals: &[],
         };
         let file = memfd();

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     engine::bpf::{Capacity, Hold},
-    launch::{Leash, News, Standing, Told, execs},
+    launch::{CommandEvent, CommandEvents, DetachRequest, StoppedProgram, execs},
     probe::resolve::Resolver,
     process::Process,
     python::helper::Room,
@@ -26,10 +26,10 @@ const FUNCTIONS: u32 = 4 * LATE_FUNCTIONS;
 
 /// The command.
 #[derive(Debug)]
-pub(crate) struct Command {
+pub(super) struct StartedCommand {
     pid: Pid,
     /// Has it followed no more.
-    leash: Leash,
+    detach: DetachRequest,
     /// Whether its execs are told.
     is_followed: bool,
     /// Whether the window was opened: its first program runs, or is about to.
@@ -73,31 +73,36 @@ impl BpfSession {
     ///
     /// # Errors
     /// It has ended, or nothing can be covered.
-    pub fn expect(&mut self, pid: Pid, mut news: News, leash: Leash) -> Result<(), SessionError> {
+    pub fn expect(
+        &mut self,
+        pid: Pid,
+        mut command_events: CommandEvents,
+        detach: DetachRequest,
+    ) -> Result<(), SessionError> {
         self.command_is(pid);
         self.state.roots = vec![pid];
-        self.command = Some(Command { pid, leash, is_followed: true, has_begun: false });
-        match news.blocking_recv() {
+        self.command = Some(StartedCommand { pid, detach, is_followed: true, has_begun: false });
+        match command_events.blocking_recv() {
             Some(told) => self.told(told),
             None => self.not_followed(),
         }
-        self.sources.news = Some(news);
+        self.sources.command_events = Some(command_events);
         self.wait_for_entering(pid);
         self.open_window_of(pid);
         Ok(())
     }
 
     /// Takes up what the command's tracer tells.
-    pub(crate) fn told(&mut self, told: Told) {
+    pub(crate) fn told(&mut self, told: CommandEvent) {
         match told {
-            Told::AtEntry(standing) => {
-                let pid = standing.process.pid();
+            CommandEvent::AtEntry(stopped) => {
+                let pid = stopped.process.pid();
                 self.processes.exec_is_told(pid);
                 self.let_go_of_image(pid);
-                let covered = self.cover_standing(standing);
+                let covered = self.cover_stopped(stopped);
                 self.covered_or_warn(pid, covered);
             }
-            Told::NotHeld(why) => {
+            CommandEvent::NotHeld(why) => {
                 self.warn(format!(
                     "a program was not held before its first instruction: {why}; it is covered from a few \
                      milliseconds after its start on"
@@ -129,8 +134,8 @@ impl BpfSession {
 
     /// Covers a program that stands at its entry point, and lets it go on: now, or as soon as the helper is
     /// in that is to be brought in.
-    pub(super) fn cover_standing(&mut self, standing: Standing) -> Result<(), SessionError> {
-        let process = &standing.process;
+    pub(super) fn cover_stopped(&mut self, stopped: StoppedProgram) -> Result<(), SessionError> {
+        let process = &stopped.process;
         let pid = process.pid();
         let is_command = self.is_command(pid);
         let of_relatives = if is_command { None } else { self.entry_source() };
@@ -140,7 +145,7 @@ impl BpfSession {
         if !for_python && !self.settings.policies.wants_helper() {
             self.cover_or_warn(own, &plan, None)?;
             self.open_window_of(pid);
-            drop(standing);
+            drop(stopped);
             return Ok(());
         }
         if is_musl(process) {
@@ -154,7 +159,7 @@ impl BpfSession {
                 self.not_followed();
             }
             self.open_window_of(pid);
-            drop(standing);
+            drop(stopped);
             return Ok(());
         }
         let rooms: &[Room] = match (for_python, is_command) {
@@ -165,13 +170,13 @@ impl BpfSession {
         if is_command {
             self.not_followed();
         }
-        self.enter(standing, own, plan, rooms)
+        self.enter(stopped, own, plan, rooms)
     }
 
     /// The helper is to be brought into a program that runs: whoever follows it must let it go.
     pub(super) fn stop_following(&mut self, pid: Pid) {
         if let Some(command) = self.command.as_ref().filter(|command| command.pid == pid) {
-            command.leash.let_go();
+            command.detach.request();
         }
     }
 

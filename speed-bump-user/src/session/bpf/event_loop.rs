@@ -22,7 +22,7 @@ use tokio::{
 use super::{BpfSession, phase::Processes};
 use crate::{
     launch::{
-        News, Told, Wake,
+        CommandEvent, CommandEvents, Wake,
         execs::{Executed, Executions},
     },
     sys::{
@@ -41,7 +41,7 @@ pub(super) struct Sources {
     events: Option<AsyncFd<RingBuf<MapData>>>,
     executions: Option<Executions>,
     /// What becomes of the command, if the session is of one.
-    pub(super) news: Option<News>,
+    pub(super) command_events: Option<CommandEvents>,
     follow: Option<Interval>,
     /// The pidfds of the covered processes.
     pidfds: BTreeMap<Pid, AsyncFd<OwnedFd>>,
@@ -52,7 +52,7 @@ pub(super) struct Sources {
 /// What happened.
 pub(super) enum Happened {
     /// Something became of the command; `None`: nothing more will be told.
-    Told(Option<Told>),
+    CommandEvent(Option<CommandEvent>),
     /// A process executed a program.
     Executed(Executed),
     /// A process ended.
@@ -85,9 +85,9 @@ impl Sources {
 
     /// Waits for what happens next. Nothing is lost when this is dropped.
     pub(super) async fn next(&mut self) -> io::Result<Happened> {
-        let Self { events, executions, news, follow, pidfds, woken } = self;
+        let Self { events, executions, command_events, follow, pidfds, woken } = self;
         tokio::select! {
-            told = told(news) => Ok(Happened::Told(told)),
+            told = next_command_event(command_events) => Ok(Happened::CommandEvent(told)),
             executed = next_execution(executions) => Ok(Happened::Executed(executed)),
             pid = next_end(pidfds) => Ok(Happened::Ended(pid)),
             ready = readable(events) => ready.map(|()| Happened::Announced),
@@ -110,8 +110,8 @@ impl BpfSession {
 
     pub(super) fn take_up(&mut self, happened: Happened) {
         match happened {
-            Happened::Told(Some(told)) => self.told(told),
-            Happened::Told(None) => self.not_followed(),
+            Happened::CommandEvent(Some(told)) => self.told(told),
+            Happened::CommandEvent(None) => self.not_followed(),
             Happened::Executed(executed) => self.caught(executed),
             Happened::Ended(pid) => {
                 // What the process did last is judged while it is known.
@@ -163,9 +163,11 @@ impl BpfSession {
     }
 }
 
-async fn told(news: &mut Option<News>) -> Option<Told> {
-    match news {
-        Some(news) if !(news.is_closed() && news.is_empty()) => news.recv().await,
+async fn next_command_event(command_events: &mut Option<CommandEvents>) -> Option<CommandEvent> {
+    match command_events {
+        Some(command_events) if !(command_events.is_closed() && command_events.is_empty()) => {
+            command_events.recv().await
+        }
         _ => pending().await,
     }
 }

@@ -71,11 +71,11 @@ impl BpfSession {
                     ));
                 }
             }
-            Executed::AtEntry(standing) => {
-                let pid = standing.process.pid();
+            Executed::AtEntry(stopped) => {
+                let pid = stopped.process.pid();
                 self.processes.exec_is_told(pid);
                 self.let_go_of_image(pid);
-                let covered = self.cover_standing(standing);
+                let covered = self.cover_stopped(stopped);
                 self.covered_or_warn(pid, covered);
             }
         }

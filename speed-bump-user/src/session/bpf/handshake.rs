@@ -7,7 +7,7 @@ use speed_bump_abi::Handshake;
 use super::{
     BpfSession,
     helpers::HelperId,
-    signals::{Signals, wait_until_clear},
+    signals::{SessionSignals, wait_until_clear},
 };
 use crate::{
     engine::{
@@ -27,7 +27,7 @@ pub(super) fn choose_signals(
     resolver: &Resolver,
     settings: &Settings,
     roots: &[(Process, Plan)],
-) -> Result<Option<(Signals, Vec<String>)>, SessionError> {
+) -> Result<Option<(SessionSignals, Vec<String>)>, SessionError> {
     let policies = &settings.policies;
     let (choice, form) = (policies.choice(), resolver.calibration().form());
     let or_spin = choice == EngineChoice::Auto && form.longest_spin().is_none();
@@ -45,7 +45,7 @@ pub(super) fn choose_signals(
     let helper_may_come = roots.is_empty() || !or_spin || roots.iter().any(|(_, plan)| plan.wants_helper());
     let limits = if helper_may_come { limits(&assigned, &delays) } else { Vec::new() };
     limits.iter().for_each(|limit| tracing::warn!("{limit}"));
-    Ok(Some((Signals::new(choice, form, or_spin, assigned, cost), limits)))
+    Ok(Some((SessionSignals::new(choice, form, or_spin, assigned, cost), limits)))
 }
 
 fn limits(assigned: &[DelaySignal], delays: &BTreeSet<Nanos>) -> Vec<String> {
@@ -104,7 +104,7 @@ impl BpfSession {
 
     /// No more signals are sent, and where none is on its way, helpers may give them back.
     pub(super) fn end_signals(&mut self) {
-        let Some(sent) = self.signals.as_ref().and_then(Signals::sent) else { return };
+        let Some(sent) = self.signals.as_ref().and_then(SessionSignals::sent) else { return };
         // With the links the programs go, and whoever was in one has left it.
         for (_, covered) in self.processes.iter_mut() {
             covered.attachments.clear();

@@ -16,13 +16,13 @@ use std::{
 
 use speed_bump_abi::{
     SiteArguments,
-    control_block::{Command, State},
+    control_block::{HelperCommand, State},
 };
 
 use super::{BpfSession, phase::HelperPhase, processes::Covered, retarget::TargetSites, sites::SiteKey};
 use crate::{
     engine::bpf::UprobeProgram,
-    presence::{Joining, Presence, PresenceError, Terms},
+    presence::{HelperSetup, Joining, Presence, PresenceError},
     probe::{
         attach::{self, AttachError, AttachSite, Attachment, SiteGroup},
         plan::{Entry, Plan, PythonPlan, SelectedFunction},
@@ -41,7 +41,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Room for a helper that handles signals and nothing else.
 pub(super) const NO_PYTHON: [Room; 1] = [Room { functions: 1 }];
 
-/// Told where the names of a helper's functions are more than a session keeps.
+/// CommandEvent where the names of a helper's functions are more than a session keeps.
 const NO_ROOM_FOR_NAMES: &str = "the names of functions take more room than a session has for them: some \
                                  functions are left out of the report, and delayed all the same";
 
@@ -53,7 +53,7 @@ pub(crate) struct HelperId(u32);
 #[derive(Debug, Default)]
 pub(crate) struct Helpers {
     /// What each is given; absent where none may be brought in.
-    terms: Option<Terms>,
+    setup: Option<HelperSetup>,
     at_work: BTreeMap<HelperId, AtWork>,
     /// Not wanted any more, and on their way.
     given_up: Vec<GivenUp>,
@@ -61,8 +61,8 @@ pub(crate) struct Helpers {
 }
 
 impl Helpers {
-    pub(super) fn new(terms: Option<Terms>) -> Self {
-        Self { terms, ..Self::default() }
+    pub(super) fn new(setup: Option<HelperSetup>) -> Self {
+        Self { setup, ..Self::default() }
     }
 
     /// The processes that helpers were brought into, and what is shared with those.
@@ -87,14 +87,14 @@ impl Helpers {
 
     /// What each that is brought in from here on looks for.
     pub(super) fn set_selector(&mut self, selector: &Arc<[u8]>) {
-        if let Some(terms) = &mut self.terms {
-            terms.selector = Arc::clone(selector);
+        if let Some(setup) = &mut self.setup {
+            setup.selector = Arc::clone(selector);
         }
     }
 
     /// What each is given; absent where none may be brought in.
-    pub(super) fn terms(&self) -> Option<&Terms> {
-        self.terms.as_ref()
+    pub(super) fn setup(&self) -> Option<&HelperSetup> {
+        self.setup.as_ref()
     }
 }
 
@@ -187,8 +187,8 @@ impl BpfSession {
         program: Program,
         rooms: &[Room],
     ) -> Result<(Joining, FunctionRange), SessionError> {
-        let terms = self.helpers.terms.clone();
-        let terms = terms.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
+        let setup = self.helpers.setup.clone();
+        let setup = setup.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
         let interpreters = self.resolver.interpreter_files(process)?;
         let for_python = !interpreters.is_empty() && self.resolver.may_inject();
         if !for_python && !self.settings.policies.wants_helper() {
@@ -196,9 +196,9 @@ impl BpfSession {
             let text = format!("process {}: no interpreter is mapped any more", process.pid());
             return Err(SessionError::Python(text));
         }
-        let first = if for_python { Command::Run } else { Command::HandleSignals };
+        let first = if for_python { HelperCommand::Run } else { HelperCommand::HandleSignals };
         let (range, taken) = self.reserve(if for_python { rooms } else { &NO_PYTHON })?;
-        match terms.begin(process, program, interpreters, taken, first, self.sources.waker()) {
+        match setup.begin(process, program, interpreters, taken, first, self.sources.waker()) {
             Ok(joining) => Ok((joining, range)),
             Err(error) => {
                 self.give_back(range);

@@ -106,7 +106,7 @@ impl BpfSession {
                 target.pattern
             )));
         }
-        if self.helpers.terms().is_none() {
+        if self.helpers.setup().is_none() {
             return Ok(None);
         }
         let selector = selector::compile(targets).map_err(|error| SessionError::Python(error.to_string()))?;

@@ -36,7 +36,7 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The signals of a session. Clones are the same ones.
 #[derive(Clone, Debug)]
-pub(super) struct Signals(Arc<Mutex<Inner>>);
+pub(super) struct SessionSignals(Arc<Mutex<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
@@ -54,7 +54,7 @@ struct Inner {
     blocks: Vec<(Pid, Weak<Block>)>,
 }
 
-impl Signals {
+impl SessionSignals {
     /// With these signals; `cost` is what sending one takes.
     pub(super) fn new(
         choice: EngineChoice,
@@ -223,7 +223,7 @@ pub(super) fn wait_until_clear(owner: Pid, signals: u64) -> bool {
 #[derive(Debug)]
 pub(super) struct SignalDoses {
     pub(super) bpf: BpfDoses,
-    pub(super) signals: Signals,
+    pub(super) signals: SessionSignals,
 }
 
 impl Policies for SignalDoses {

@@ -81,7 +81,7 @@ impl Block {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use speed_bump_abi::control_block::{Command, StubForm};
+    use speed_bump_abi::control_block::{HelperCommand, StubForm};
 
     use super::*;
     use crate::python::helper::{Room, block::Contents};
@@ -93,7 +93,7 @@ mod tests {
             room: Room { functions: 1 },
             selector: b"",
             stub_form: StubForm::Nop,
-            command: Command::HandleSignals,
+            command: HelperCommand::HandleSignals,
             signals: &signals,
         };
         let file = crate::python::helper::block::tests::memfd();

@@ -3,11 +3,11 @@
 
 use std::thread;
 
-use speed_bump_abi::control_block::Command;
+use speed_bump_abi::control_block::HelperCommand;
 
 use super::LOOK_EVERY;
 use crate::{
-    launch::{Coming, Held, Standing},
+    launch::{Coming, Held, StoppedProgram},
     presence::{Presence, PresenceError},
     probe::plan::Plan,
     process::Process,
@@ -28,7 +28,7 @@ pub(in crate::session::bpf) struct Entering {
 #[derive(Debug)]
 enum Way {
     /// Another attempt on the same process has still to end.
-    Waits(Standing, Room),
+    Waits(StoppedProgram, Room),
     /// The helper is on its way.
     Comes(Coming),
 }
@@ -37,14 +37,14 @@ impl BpfSession {
     /// Has the helper be brought into a program at its entry point, and the program be covered then.
     pub(in crate::session::bpf) fn enter(
         &mut self,
-        standing: Standing,
+        stopped: StoppedProgram,
         process: Process,
         plan: Plan,
         rooms: &[Room],
     ) -> Result<(), SessionError> {
         let (range, room) = self.reserve(rooms)?;
         let pid = process.pid();
-        self.processes.enter(pid, Entering { process, plan, range, way: Way::Waits(standing, room) });
+        self.processes.enter(pid, Entering { process, plan, range, way: Way::Waits(stopped, room) });
         self.poll_entering(pid);
         Ok(())
     }
@@ -54,8 +54,8 @@ impl BpfSession {
         let Some(Entering { process, plan, range, way }) = self.processes.take_entering(pid) else { return };
         let way = match way {
             Way::Waits(..) if self.helpers.is_giving_up(pid) => Ok(way),
-            Way::Waits(standing, room) => {
-                self.begin_to_enter(standing, room, plan.wants_helper()).map(Way::Comes).map_err(Err)
+            Way::Waits(stopped, room) => {
+                self.begin_to_enter(stopped, room, plan.wants_helper()).map(Way::Comes).map_err(Err)
             }
             Way::Comes(coming) => match coming.outcome() {
                 Some(came) => Err(came),
@@ -73,14 +73,14 @@ impl BpfSession {
 
     fn begin_to_enter(
         &self,
-        standing: Standing,
+        stopped: StoppedProgram,
         room: Room,
         for_python: bool,
     ) -> Result<Coming, PresenceError> {
-        let gone = || PresenceError::Gone { pid: standing.process.pid() };
-        let terms = self.helpers.terms().ok_or_else(gone)?.clone();
-        let first = if for_python { Command::RunFromStart } else { Command::HandleSignals };
-        standing.bring_in(terms, room, first, self.sources.waker())
+        let gone = || PresenceError::Gone { pid: stopped.process.pid() };
+        let setup = self.helpers.setup().ok_or_else(gone)?.clone();
+        let first = if for_python { HelperCommand::RunFromStart } else { HelperCommand::HandleSignals };
+        stopped.bring_in(setup, room, first, self.sources.waker())
     }
 
     /// Covers a program into which the helper was brought, or could not be, and lets it go on.

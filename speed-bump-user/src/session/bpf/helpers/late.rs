@@ -46,7 +46,7 @@ pub(super) struct GivenUp {
 impl BpfSession {
     /// Brings the helper into a process that is covered already, as soon as its interpreter allows.
     pub(in crate::session::bpf) fn join_later(&mut self, pid: Pid) {
-        if self.helpers.terms().is_none() {
+        if self.helpers.setup().is_none() {
             return;
         }
         self.stop_following(pid);
