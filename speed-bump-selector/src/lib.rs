@@ -9,7 +9,8 @@
 //!
 //! Patterns are not automata. A glob without alternatives matches greedily, in the time of its length times
 //! that of the text, from a program as long as the pattern; and most patterns are not even tried, because a
-//! text lacks pairs of bytes that they need ([`Fingerprint`]). `docs/internals.md` has the measurement.
+//! text lacks pairs of bytes that they need ([`Fingerprint`]). `docs/internals/helper.md` has the
+//! measurement.
 //!
 //! Every access is checked again when it is made. So memory that changes after [`Selector::new`] (the loader
 //! has it mapped too) makes for wrong answers at worst.

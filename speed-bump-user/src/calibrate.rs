@@ -54,7 +54,7 @@ const CACHE_LINE: usize = 64;
 /// Held while stubs are probed and called.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What the helper adds to a matching call on its way to the stub (docs/internals.md).
+/// What the helper adds to a matching call on its way to the stub (docs/internals/helper.md).
 pub const HELPER_COST: Nanos = Nanos(15);
 
 /// What a probe on one kind of instruction costs the caller, in ns per call.
@@ -329,9 +329,7 @@ impl Bench {
         stub.is_none_or(|stub| {
             let survives = stub.survives_fork();
             if !matches!(survives, Ok(true)) {
-                tracing::info!(
-                    "probes on 5-byte nops are not used: forked children do not survive them here"
-                );
+                tracing::info!("no probe goes on a 5-byte nop: on this kernel forked children die of those");
             }
             survives.unwrap_or(false)
         })

@@ -32,13 +32,26 @@ pub enum EngineKind {
     Kmod,
 }
 
+/// All engines, a line for each: what users call it, and what it can do.
+const ENGINES: [(EngineKind, &str, Capabilities); 3] = [
+    (EngineKind::Bpf, "bpf", Capabilities::ALL),
+    (EngineKind::Signal, "signal", Capabilities::ALL),
+    // It counts in targets of its own, by process and with all descendants, and knows nothing of us.
+    (EngineKind::Kmod, "kmod", Capabilities::NONE),
+];
+
+impl EngineKind {
+    /// What this engine can do.
+    pub fn capabilities(self) -> Capabilities {
+        let of = ENGINES.iter().find(|(kind, ..)| *kind == self);
+        of.map_or(Capabilities::NONE, |(.., capabilities)| *capabilities)
+    }
+}
+
 impl fmt::Display for EngineKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Bpf => "bpf",
-            Self::Signal => "signal",
-            Self::Kmod => "kmod",
-        })
+        let of = ENGINES.iter().find(|(kind, ..)| kind == self);
+        f.pad(of.map_or("", |(_, name, _)| name))
     }
 }
 
@@ -79,12 +92,13 @@ impl FromStr for EngineChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "bpf" => Ok(Self::Only(EngineKind::Bpf)),
-            "signal" => Ok(Self::Only(EngineKind::Signal)),
-            "kmod" => Ok(Self::Only(EngineKind::Kmod)),
-            _ => Err(format!("`{text}` is no engine: expected bpf, signal, kmod or auto")),
+        if text == "auto" {
+            return Ok(Self::Auto);
         }
+        let named = ENGINES.iter().find(|(_, name, _)| *name == text);
+        named.map(|(kind, ..)| Self::Only(*kind)).ok_or_else(|| {
+            let names: Vec<&str> = ENGINES.iter().map(|(_, name, _)| *name).collect();
+            format!("`{text}` is no engine: expected {} or auto", names.join(", "))
+        })
     }
 }

@@ -10,6 +10,8 @@ mod deny;
 mod ebpf;
 mod fuzz;
 mod kmod;
+#[cfg(test)]
+mod links;
 mod packages;
 mod pythons;
 mod release;

@@ -1,7 +1,5 @@
 //! What engines can do. Whoever asks for more is told before anything is touched.
 
-use super::EngineKind;
-
 /// What one engine can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -23,10 +21,14 @@ pub struct Capabilities {
     pub expires: bool,
 }
 
-impl EngineKind {
-    /// What this engine can do.
-    pub fn capabilities(self) -> Capabilities {
-        let all = |can| Capabilities {
+impl Capabilities {
+    /// Everything.
+    pub const ALL: Self = Self::all_are(true);
+    /// Native functions of one process and its descendants, and every call of those.
+    pub const NONE: Self = Self::all_are(false);
+
+    const fn all_are(can: bool) -> Self {
+        Self {
             python: can,
             usdt: can,
             frequency: can,
@@ -35,11 +37,6 @@ impl EngineKind {
             commands: can,
             switches_together: can,
             expires: can,
-        };
-        match self {
-            Self::Bpf | Self::Signal => all(true),
-            // It counts in its own targets, by process and with all descendants, and knows nothing of us.
-            Self::Kmod => all(false),
         }
     }
 }

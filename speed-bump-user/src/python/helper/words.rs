@@ -5,7 +5,7 @@ use speed_bump_abi::control_block::{Failure, notice};
 use super::{block, functions::LeftOut};
 use crate::python::version::PythonVersion;
 
-/// What a call of a function costs that no target selects, as docs/internals.md has it.
+/// What a call of a function costs that no target selects, as docs/internals/helper.md has it.
 pub fn unselected_call(version: PythonVersion) -> &'static str {
     if version.is_at_least(3, 12) {
         "nothing, by its documentation (sys.monitoring)"
@@ -46,7 +46,9 @@ pub fn failure(reason: Option<Failure>, words: &str) -> String {
             "the process may not start another thread: raise its limit (ulimit -u, pids.max), or use \
              --no-inject"
         }
-        Some(Failure::Busy) => "another session of speed-bump-ebpf is at work in the process: end it first",
+        Some(Failure::Busy) => {
+            "another session delays Python functions in the process already: end or change that one"
+        }
         Some(Failure::Unsupported) => {
             "this build of CPython cannot be covered by the helper; use --no-inject"
         }
