@@ -21,7 +21,7 @@
 //! static probes. What differs between architectures is in [`Machine`].
 
 pub mod debug_files;
-mod demangle;
+pub mod demangle;
 pub mod error;
 pub mod file;
 pub mod functions;

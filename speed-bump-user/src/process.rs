@@ -170,6 +170,17 @@ impl Process {
         Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())
     }
 
+    /// A name for people: what the process calls itself, or else its program's.
+    pub fn name(&self) -> String {
+        let comm = self.comm().unwrap_or_default();
+        if !comm.trim().is_empty() {
+            return comm;
+        }
+        let program = self.executable().ok();
+        let name = program.as_ref().and_then(|program| program.file_name());
+        name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
     /// The arguments as they lie in the process's memory now; empty if it has erased them.
     pub fn command_line(&self) -> Result<Vec<OsString>, ProcessError> {
         let bytes = self.read("cmdline", AccessMode::Read)?;
@@ -267,6 +278,14 @@ impl Process {
         self.directory
             .open_entry("mem", OFlags::RDONLY)
             .map(|file| Memory::new(self.pid, File::from(file)))
+            .map_err(|errno| self.failure("mem", AccessMode::Attach, errno))
+    }
+
+    /// The same memory as a file to read and write, where the kernel allows it.
+    pub fn memory_to_write(&self) -> Result<File, ProcessError> {
+        self.directory
+            .open_entry("mem", OFlags::RDWR)
+            .map(File::from)
             .map_err(|errno| self.failure("mem", AccessMode::Attach, errno))
     }
 

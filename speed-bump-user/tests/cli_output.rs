@@ -280,3 +280,33 @@ fn functions_that_were_not_called_are_in_the_table() {
     let row = run.stderr.lines().find(|line| line.trim_start().starts_with("cold (service)"));
     assert!(row.is_some_and(|row| row.split_whitespace().nth(2) == Some("0")), "{}", run.stderr);
 }
+
+#[test]
+fn a_target_that_selects_nothing_says_what_the_files_have_to_do_with_it() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    // As a JIT compiler does it.
+    let source = "#include <stdio.h>\n#include <sys/mman.h>\n\
+        int main(void) {\n\
+        void *code = mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n\
+        puts(code == MAP_FAILED ? \"\" : \"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout);\n\
+        return getchar() == 0; }\n";
+    let fixture = Fixture::compile_text(source, &["-O1"]).unwrap();
+    let service = Service::start(&mut Command::new(fixture.program())).unwrap();
+    let pid = service.pid().to_string();
+    let said = |target: &str| {
+        let run = tool::run(&["list", "--pid", &pid, "--target", target], PATIENCE).unwrap();
+        assert!(run.status.success(), "{}", run.stderr);
+        run.stderr
+    };
+    let no_file = said("native:*/no_such.so.7:f");
+    assert!(no_file.contains("no file that it maps is like `*/no_such.so.7`"), "{no_file}");
+    let compiled = said("native:*/program:compiled_by_itself");
+    assert!(compiled.contains("code that it has compiled itself"), "{compiled}");
+    assert!(!compiled.contains("no file that it maps"), "{compiled}");
+    let plain = start();
+    let pid = plain.1.pid().to_string();
+    let run = tool::run(&["list", "--pid", &pid, "--target", "native:*/service:hott"], PATIENCE).unwrap();
+    assert!(run.stderr.contains("nearest are ") && !run.stderr.contains("compiled itself"), "{}", run.stderr);
+}

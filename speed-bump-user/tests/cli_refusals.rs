@@ -8,9 +8,10 @@ use std::{
 };
 
 use speed_bump_testing::{
-    Fixture, Service,
-    session::obstacle,
-    skip, text,
+    Fixture, PythonBuild, Service, places, pythons,
+    pythons::Form,
+    session::{obstacle, obstacle_to_uprobe_multi},
+    skip, skip_case, text,
     tool::{self, Run, Running},
     wait::{PATIENCE, wait_until},
 };
@@ -208,6 +209,60 @@ fn a_missing_capability_is_named() {
         is_refused(&run(&mut command), 4, words);
     }
     assert_eq!(text::differences(service.pid(), fixture.program()).unwrap(), [0_u64; 0]);
+}
+
+#[test]
+fn the_smallest_sets_of_capabilities_suffice() {
+    if let Some(why) = obstacle_to_uprobe_multi() {
+        return skip!("{why}");
+    }
+    if Command::new("setpriv").arg("--version").output().is_err() {
+        return skip!("no setpriv (util-linux)");
+    }
+    let attach = |pid: i32, kept: &str, target: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--inh-caps=-all", &format!("--bounding-set={kept}")]).arg(tool::path().unwrap());
+        command.args(["--pid", &pid.to_string(), "--target", target, "--delay", "10us"]);
+        command.args(["--duration", "10ms"]);
+        run(&mut command)
+    };
+    let (_fixture, service) = start();
+    let run = attach(service.pid(), "-all,+bpf,+perfmon,+sys_ptrace", HOT.trim_end());
+    assert!(run.status.success(), "{}", run.stderr);
+    // Python through the helper; another user's with CAP_DAC_OVERRIDE.
+    let is_everybodys =
+        |python: &&PythonBuild| python.form == Form::Direct && python.library.starts_with("/usr");
+    let Some(python) = pythons().iter().find(is_everybodys) else {
+        return skip_case!("Python", "this machine has no Python 3.8 or newer that other users may execute");
+    };
+    let script = places::fixtures().join("service.py");
+    let service_of = |user: Option<&str>| {
+        let own = python.command(&script);
+        let mut command = match user {
+            None => own,
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                command.args([&format!("--reuid={user}"), "--clear-groups"]);
+                command.arg(own.get_program()).args(own.get_args());
+                command
+            }
+        };
+        Service::start(command.arg("0")).unwrap()
+    };
+    let target = "*/service.py:hot";
+    for (user, kept) in [
+        (None, "-all,+bpf,+perfmon,+sys_ptrace"),
+        (None, "-all,+sys_admin,+sys_ptrace"),
+        (Some("1"), "-all,+bpf,+perfmon,+sys_ptrace,+dac_override"),
+    ] {
+        let service = service_of(user);
+        let run = attach(service.pid(), kept, target);
+        assert!(run.status.success(), "{python}, {kept}: {}", run.stderr);
+        assert!(!run.stderr.contains("warning"), "{python}, {kept}: {}", run.stderr);
+    }
+    let service = service_of(Some("1"));
+    let run = attach(service.pid(), "-all,+bpf,+perfmon,+sys_ptrace", target);
+    is_refused(&run, 4, &["user 1 in /proc", "CAP_DAC_OVERRIDE"]);
 }
 
 #[test]

@@ -8,7 +8,8 @@ mod calls;
 mod helper;
 
 use calls::{code, list, run, start};
-use helper::{GETPPID, images, on_each, threads, tools};
+use helper::{GETPPID, attach, images, on_each, threads, tools};
+use speed_bump_testing::{session::command, tool::Running, wait::PATIENCE};
 
 #[test]
 fn loaded_functions_are_named_before_anything_is_slowed() {
@@ -86,6 +87,32 @@ fn a_target_that_selects_nothing_is_told_with_the_nearest_names() {
 }
 
 #[test]
+fn sessions_name_the_nearest_too() {
+    on_each(|python| {
+        let service = start(python, &[]);
+        let pid = service.pid();
+        let session = attach(&service, "*/calls.py:plaim\n*/calls.py:plain\n", &[]);
+        let ended = session.stop().unwrap();
+        let warnings = ended.report["warnings"].to_string();
+        assert!(warnings.contains("line 1: `*/calls.py:plaim`: nearest are "), "{python}: {warnings}");
+        assert!(warnings.contains("/calls.py:plain"), "{python}: {warnings}");
+        assert!(!warnings.contains("line 2"), "{python}: {warnings}");
+
+        let folder = tempfile::tempdir().unwrap();
+        let flags = ["--entry", "helper", "--strict"];
+        let mut strict = command(folder.path(), pid, "*/calls.py:plaim\n", &flags).unwrap();
+        let run = Running::start(&mut strict).unwrap().finish(PATIENCE).unwrap();
+        assert_eq!(run.status.code(), Some(3), "{python}: {}", run.stderr);
+        assert!(
+            run.stderr.contains("nearest are ") && run.stderr.contains("/calls.py:plain"),
+            "{}",
+            run.stderr
+        );
+        assert_eq!((threads(pid), images(pid)), (0, 1), "{python}");
+    });
+}
+
+#[test]
 fn without_injection_it_says_what_cannot_be_known() {
     on_each(|python| {
         let service = start(python, &[]);
@@ -124,7 +151,7 @@ fn strictly_a_target_that_selects_nothing_is_an_error() {
 fn otherwise_it_is_a_warning_and_may_come_to_life() {
     on_each(|python| {
         let mut service = start(python, &[]);
-        let session = helper::attach(&service, "<born>:f\n", &["--delay", "1us"]);
+        let session = attach(&service, "<born>:f\n", &["--delay", "1us"]);
         service.ask("exec(compile('def f(): pass', '<born>', 'exec')); times(9, f)").unwrap();
         let ended = session.stop().unwrap();
         assert_eq!(ended.counts(0), (9, 9), "{python}");

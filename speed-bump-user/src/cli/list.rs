@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     calibrate::Calibration,
+    elf::demangle::for_people,
     policy::PolicyTable,
     prepare::{Plans, Prepared, Purpose, Request, bpf::BpfPlans, kmod::KmodPlan, listing::Listing},
     printable::printable_json,
@@ -150,14 +151,14 @@ impl Shown<'_> {
     fn print_function(&self, function: &PlannedFunction) {
         let selected = &function.selected;
         let line = selected.line.map(|line| format!(":{line}")).unwrap_or_default();
-        print(format_args!(
-            "  {} ({}{line}), entry {}",
-            selected.name,
-            selected.file.display(),
-            function.entry
-        ));
-        if !function.aliases.is_empty() {
-            print(format_args!("    also called {}", function.aliases.join(", ")));
+        let demangled = for_people(&selected.name);
+        let shown = demangled.as_deref().unwrap_or(&selected.name);
+        print(format_args!("  {shown} ({}{line}), entry {}", selected.file.display(), function.entry));
+        let symbol = demangled.is_some().then_some(selected.name.as_str());
+        let aliases = function.aliases.iter().map(String::as_str).filter(|alias| *alias != shown);
+        let others: Vec<&str> = symbol.into_iter().chain(aliases).collect();
+        if !others.is_empty() {
+            print(format_args!("    also called {}", others.join(", ")));
         }
         for line in &function.shadowed {
             print(format_args!(

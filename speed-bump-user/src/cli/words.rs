@@ -46,14 +46,14 @@ fn notice(notice: &Notice) -> Lines {
         Notice::AttachWouldFail { why } => format!("warning: an attach would fail: {why}").into(),
         Notice::SelectsNothing(nothing) => selects_nothing(nothing).after("warning: "),
         Notice::BelowFloor { line, delay, floor } => format!(
-            "warning: line {line}: a delay of {delay} is below the floor of {floor} at its costliest probe \
-             site; a trigger there takes {floor} (for less on average, delay every Nth call with frequency=N)"
+            "warning: line {line}: a delay of {delay} is below what a trap costs at its costliest probe \
+             site: a delayed call there loses {floor}. For less on average, delay every Nth call with \
+             frequency=N"
         )
         .into(),
         Notice::LongInKernel { line, delay } => format!(
-            "warning: line {line}: a delay of {delay} is spun in the kernel, where nothing else runs on \
-             that CPU meanwhile unless the kernel is fully preemptible; as many threads as there are CPUs \
-             can hold up the whole machine; `--engine signal` spins it in the process"
+            "warning: line {line}: a delay of {delay} is spun in the kernel and holds up all else on that \
+             CPU. `--engine signal` spins it in the process"
         )
         .into(),
     }
@@ -70,6 +70,10 @@ pub(super) fn selects_nothing(nothing: &SelectsNothing) -> Lines {
                 Reason::SelectedBy(line) => {
                     format!("what it would select is selected by line {line} already")
                 }
+                Reason::NoFile { pattern } => format!("no file that it maps is like `{pattern}`"),
+                Reason::Jit => "it runs code that it has compiled itself, in memory of no file (JIT: Java, \
+                                node, PyPy and others): functions there have no symbols and cannot be targets"
+                    .to_owned(),
                 Reason::Nearest(names) => format!("nearest are {}", names.join(", ")),
             };
             lines.push(format!("  process {pid}: {reason}"));
@@ -92,7 +96,7 @@ pub(super) fn headers(prepared: &Prepared) -> Vec<Lines> {
 
 fn kmod_header(plan: &KmodPlan) -> String {
     let process = plan.process();
-    let (pid, comm) = (process.pid(), process.comm().unwrap_or_default());
+    let (pid, comm) = (process.pid(), process.name());
     let functions = counted(plan.found().functions.len(), "function");
     format!(
         "process {pid} ({comm}): {functions}, engine kmod; each call costs a trap on top of its delay, in \
@@ -103,7 +107,7 @@ fn kmod_header(plan: &KmodPlan) -> String {
 /// What the session is about in a process, with the BPF object.
 pub(super) fn header(plans: &BpfPlans, policies: &PolicyTable, process: &Process, plan: &Plan) -> Lines {
     let calibration = plans.resolver.calibration();
-    let comm = process.comm().unwrap_or_default();
+    let comm = process.name();
     let mut text = format!("process {} ({comm}): ", process.pid());
     // The helper's functions and its site show only once it is in.
     if !plan.functions.is_empty() || !plan.sites.is_empty() {

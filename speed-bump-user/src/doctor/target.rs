@@ -37,7 +37,7 @@ fn unreadable(name: &str, error: &ProcessError) -> Check {
 }
 
 fn kind(process: &Process) -> Check {
-    let comm = process.comm().unwrap_or_default();
+    let comm = process.name();
     let program = process.executable().map(|path| path.display().to_string()).unwrap_or_default();
     let threads = process.threads().unwrap_or_default();
     let plural = if threads == 1 { "" } else { "s" };

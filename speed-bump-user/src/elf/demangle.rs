@@ -4,6 +4,8 @@ use std::fmt::{self, Write};
 
 use cpp_demangle::{BorrowedSymbol, DemangleOptions};
 
+use crate::bounds::NAME_BYTES;
+
 /// Longest mangled name that is tried, in bytes; longer ones match as they are.
 const MANGLED_LIMIT: usize = 1 << 15;
 /// Longest demangled form, in bytes. Substitutions make the output exponential in the input.
@@ -42,6 +44,13 @@ pub(super) fn demangle(name: &str) -> Box<[Box<str>]> {
         push(&mut forms, |out| bare.as_deref().map_or(Err(fmt::Error), |bare| out.write_str(bare)));
     }
     forms.into()
+}
+
+/// A symbol as its source language writes it, for people; `None` if it is not mangled, or takes more than a
+/// line then.
+pub fn for_people(symbol: &str) -> Option<String> {
+    let full = demangle(symbol).into_iter().next()?;
+    (full.len() <= NAME_BYTES).then(|| full.into())
 }
 
 /// Rust's two manglings. The older one is valid C++ but for its hash (RFC 2603, "Current mangling scheme").
@@ -97,6 +106,16 @@ mod tests {
 
     fn forms(name: &str) -> Vec<String> {
         demangle(name).iter().map(|form| form.to_string()).collect()
+    }
+
+    #[test]
+    fn people_see_the_full_form_unless_it_is_too_long() {
+        assert_eq!(for_people("_ZN2ns1fEi").as_deref(), Some("ns::f(int)"));
+        assert_eq!(for_people("plain"), None);
+        // A name that takes more than a line when it is written out.
+        let long = format!("_ZN{}E", "9abcdefghi".repeat(NAME_BYTES / 9));
+        assert!(demangle(&long).iter().any(|form| form.len() > NAME_BYTES));
+        assert_eq!(for_people(&long), None);
     }
 
     #[test]

@@ -6,8 +6,6 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
-use rustix::fs::OFlags;
-
 use super::InjectError;
 use crate::{process::Process, units::VirtualAddress};
 
@@ -20,9 +18,7 @@ pub(super) struct AddressSpace {
 impl AddressSpace {
     /// Of the program that the process runs now.
     pub(super) fn open(process: &Process) -> Result<Self, InjectError> {
-        let opened = process.open_entry("mem", OFlags::RDWR);
-        let file = opened.map_err(|source| super::system(process, "opening its memory", source))?;
-        Ok(Self { file })
+        Ok(Self { file: process.memory_to_write()? })
     }
 
     /// Whether the program is gone: the process has ended or executed another.

@@ -293,8 +293,8 @@ pub enum InjectError {
     },
     /// Another loader is at work.
     #[error(
-        "another session of speed-bump-ebpf is at work in process {pid} (its helper's block is {state}): end \
-         it first; one session at a time"
+        "another session delays Python functions in process {pid} already (its helper is {state}). End that \
+         one, or change it: `speed-bump-ebpf sessions` lists it, and `set` changes it"
     )]
     InUse {
         /// The process.

@@ -8,6 +8,8 @@ use crate::process::status::Status;
 /// The capabilities (capabilities(7)) that decide something here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Capability {
+    /// Opens files whatever their permissions.
+    DacOverride,
     /// Reads files and directories whatever their permissions.
     DacReadSearch,
     /// Looks into other users' processes.
@@ -28,6 +30,7 @@ impl Capability {
     /// Its bit number (include/uapi/linux/capability.h).
     pub const fn number(self) -> u32 {
         match self {
+            Self::DacOverride => 1,
             Self::DacReadSearch => 2,
             Self::SysPtrace => 19,
             Self::SysAdmin => 21,
@@ -52,6 +55,7 @@ impl Capability {
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::DacOverride => "CAP_DAC_OVERRIDE",
             Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
             Self::SysPtrace => "CAP_SYS_PTRACE",
             Self::SysAdmin => "CAP_SYS_ADMIN",

@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use super::{
     PrepareError, Purpose, Request,
     notice::{Notice, Reason, SelectsNothing},
+    unselected::of_files,
 };
 use crate::{
     engine::kmod::{FOLDER, KmodError, Module, RECORDS, Records, TARGETS, UPSTREAM, recover},
@@ -122,6 +123,7 @@ fn unselected(
         let remarks = found.remarks.iter().filter(|remark| remark.target == Some(index));
         let mut reasons: Vec<_> = remarks.take(3).map(|remark| Reason::Found(remark.text.clone())).collect();
         if reasons.is_empty() {
+            reasons = of_files(target, process);
             let near = nearest(targets, process, index, &[]);
             reasons.extend((!near.is_empty()).then_some(Reason::Nearest(near)));
         }

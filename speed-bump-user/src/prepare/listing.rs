@@ -30,7 +30,7 @@ pub struct Listing<'a> {
 #[derive(Debug, Serialize)]
 struct ProcessListing<'a> {
     pid: Pid,
-    /// What the process calls itself.
+    /// What the process calls itself, or else its program's name.
     comm: String,
     /// Why no Python function can be selected, where some are asked for.
     python_impossible: Option<&'a str>,
@@ -113,7 +113,7 @@ impl<'a> Of<'a> {
         let targets = self.prepared.targets.iter();
         ProcessListing {
             pid: process.pid(),
-            comm: process.comm().unwrap_or_default(),
+            comm: process.name(),
             python_impossible: match &self.plan.python {
                 PythonPlan::Impossible(why) => Some(why),
                 PythonPlan::NotAsked | PythonPlan::Source { .. } => None,
@@ -171,7 +171,7 @@ fn of_kmod<'a>(prepared: &'a Prepared, plan: &'a KmodPlan) -> ProcessListing<'a>
     });
     ProcessListing {
         pid: plan.process().pid(),
-        comm: plan.process().comm().unwrap_or_default(),
+        comm: plan.process().name(),
         python_impossible: None,
         interpreter_sites: Vec::new(),
         targets: targets.collect(),

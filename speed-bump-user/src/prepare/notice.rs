@@ -92,6 +92,13 @@ pub enum Reason {
     Found(String),
     /// The target of this line has it already.
     SelectedBy(usize),
+    /// No file that the process maps is like the pattern.
+    NoFile {
+        /// The module's pattern.
+        pattern: String,
+    },
+    /// The process runs code that it has compiled itself, which no target can name.
+    Jit,
     /// There is nothing of that name; these come nearest.
     Nearest(Vec<String>),
 }

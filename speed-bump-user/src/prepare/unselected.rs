@@ -10,6 +10,7 @@ use crate::{
         plan::{Plan, PythonPlan},
         resolve::Resolver,
     },
+    process::{MappedFile, Process},
     python::entry_source::EntrySource,
     targets::{Target, TargetIndex, TargetKind},
 };
@@ -96,6 +97,23 @@ fn selects_nothing(
     SelectsNothing { line: target.line, target: target.text.clone(), processes }
 }
 
+/// What the files that a process maps have to do with a target that selects nothing in them.
+pub(super) fn of_files(target: &Target, process: &Process) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    if target.kind == TargetKind::Python {
+        return reasons;
+    }
+    let Ok(mappings) = process.mappings() else { return reasons };
+    let is_like = |mapped: &MappedFile| target.module.matches(&mapped.path_in_process.to_string_lossy());
+    if !mappings.files.iter().any(is_like) {
+        reasons.push(Reason::NoFile { pattern: target.module.as_str().to_owned() });
+    }
+    if target.kind == TargetKind::Native && mappings.anonymous.iter().any(|code| !code.is_the_kernels()) {
+        reasons.push(Reason::Jit);
+    }
+    reasons
+}
+
 fn reasons(index: TargetIndex, target: &Target, resolver: &Resolver, planned: &Planned) -> Vec<Reason> {
     let Planned { process, plan, loaded } = planned;
     let of_target = plan.remarks.iter().filter(|remark| remark.target == Some(index));
@@ -110,6 +128,7 @@ fn reasons(index: TargetIndex, target: &Target, resolver: &Resolver, planned: &P
     let first = first.and_then(|function| resolver.targets().get(function.selected.target));
     reasons.extend(first.map(|first| Reason::SelectedBy(first.line)));
     if reasons.is_empty() {
+        reasons = of_files(target, process);
         let nearest = resolver.nearest(process, index, loaded);
         reasons.extend((!nearest.is_empty()).then_some(Reason::Nearest(nearest)));
     }

@@ -85,6 +85,17 @@ pub enum DenialReason {
          reboot can change it"
     )]
     YamaNoAttach,
+    /// The files that lead to the process's memory are another user's.
+    #[error(
+        "its memory is a file of user {owner} in /proc, and we are user {ours}, without CAP_DAC_OVERRIDE: \
+         use sudo, or grant the program CAP_DAC_OVERRIDE besides CAP_SYS_PTRACE"
+    )]
+    OtherOwner {
+        /// Who owns them.
+        owner: u32,
+        /// Our user.
+        ours: u32,
+    },
     /// None of the rules that can be read from here.
     #[error(
         "we hold what the kernel's own rules ask for ({held}); the process is in another user namespace \
@@ -105,6 +116,7 @@ impl DenialReason {
     pub fn missing(&self) -> Option<Capability> {
         match self {
             Self::YamaNoAttach | Self::Other { .. } => None,
+            Self::OtherOwner { .. } => Some(Capability::DacOverride),
             _ => Some(Capability::SysPtrace),
         }
     }
@@ -118,6 +130,13 @@ pub fn denial(facts: &AccessFacts) -> DenialReason {
         return DenialReason::YamaNoAttach;
     }
     if Capability::SysPtrace.is_in(caller.effective) {
+        let ours = effective_user(&caller);
+        let other = proc_owner.filter(|owner| *owner != ours);
+        if let (true, Some(owner)) = (attaching, other)
+            && !Capability::DacOverride.is_in(caller.effective)
+        {
+            return DenialReason::OtherOwner { owner, ours };
+        }
         return DenialReason::Other { held: "CAP_SYS_PTRACE" };
     }
     let [.., ours] = caller.users;
@@ -165,6 +184,7 @@ pub(super) fn explain(mode: AccessMode, target: &ProcDirectory) -> DenialReason 
 mod tests {
     use super::*;
 
+    const DAC: u64 = 1 << 1;
     const PTRACE: u64 = 1 << 19;
 
     fn user(id: u32) -> Credentials {
@@ -206,6 +226,14 @@ mod tests {
             ),
             (
                 AccessFacts { caller: Credentials { effective: PTRACE, ..user(1000) }, ..same },
+                DenialReason::Other { held: "CAP_SYS_PTRACE" },
+            ),
+            (
+                AccessFacts { caller: Credentials { effective: PTRACE, ..user(0) }, ..attach },
+                DenialReason::OtherOwner { owner: 1000, ours: 0 },
+            ),
+            (
+                AccessFacts { caller: Credentials { effective: PTRACE | DAC, ..user(0) }, ..attach },
                 DenialReason::Other { held: "CAP_SYS_PTRACE" },
             ),
         ] {

@@ -12,6 +12,7 @@ mod helpers;
 mod in_place;
 mod late_files;
 mod limits;
+mod nearest;
 mod phase;
 mod processes;
 mod python;
@@ -91,6 +92,8 @@ pub struct BpfSession {
     /// Whether the kernel announces forks and execs.
     follows: bool,
     sources: Sources,
+    /// What comes nearest to targets that have selected nothing, known at the end.
+    nearest: Vec<String>,
 }
 
 impl BpfSession {
@@ -116,7 +119,13 @@ impl BpfSession {
         if let Err(error) = begun {
             // So that nothing is left when we say so.
             session.detach();
-            return Err(error);
+            return Err(match error {
+                SessionError::NothingSelected(mut lines) => {
+                    lines.append(&mut session.nearest);
+                    SessionError::NothingSelected(lines)
+                }
+                error => error,
+            });
         }
         Ok(session)
     }
@@ -198,6 +207,7 @@ impl BpfSession {
             looked: tick::Looked::new(),
             follows: false,
             sources: Sources::default(),
+            nearest: Vec::new(),
         })
     }
 
@@ -316,11 +326,19 @@ impl Session for BpfSession {
         }
         self.end_signals();
         self.send_helpers_away();
+        let mut with_helper = None;
         for covered in self.processes.take() {
-            self.untrack(covered.process.pid());
+            let pid = covered.process.pid();
+            self.untrack(pid);
+            if covered.helper.id().is_some() && self.state.roots.contains(&pid) {
+                with_helper.get_or_insert(covered.process);
+            }
         }
         self.leave_stubs();
         tracing::info!("detached in {}", Nanos::from(began.elapsed()));
+        if let Some(process) = with_helper.filter(|_| self.command.is_none() && self.state.stop.times() < 2) {
+            self.name_nearest(&process);
+        }
     }
 
     fn pending_calls(&self) -> HashMap<u32, u64> {

@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 
 use super::report::{FunctionReport, SessionReport};
-use crate::printable::{at_most, columns, printable};
+use crate::{
+    elf::demangle::for_people,
+    printable::{at_most, columns, printable},
+};
 
 /// The widest that a cell is drawn, in columns of a terminal: a name may have thousands.
 const CELL_COLUMNS: usize = 160;
@@ -112,8 +115,11 @@ fn function_row(indent: &str, function: &FunctionReport) -> [String; 5] {
         Some(line) => format!("{file}:{line}"),
         None => file.into_owned(),
     };
+    // What is not mangled is shown as it is: Python's names never begin like this.
+    let name = for_people(&function.name);
+    let name = name.as_deref().unwrap_or(&function.name);
     [
-        format!("{indent}{} ({place})", function.name),
+        format!("{indent}{name} ({place})"),
         function.calls.to_string(),
         function.delayed.to_string(),
         function.delivered_ns.to_string(),
@@ -140,6 +146,14 @@ mod tests {
         targets::TargetKind,
         units::{Nanos, Pid},
     };
+
+    #[test]
+    fn mangled_names_are_shown_as_they_are_written() {
+        let row = |name| function_row("", &function(name, 1, 1))[0].clone();
+        assert!(row("_ZN2ns1fEi").starts_with("ns::f(int) ("), "{}", row("_ZN2ns1fEi"));
+        assert!(row("_Zebra").starts_with("_Zebra ("), "{}", row("_Zebra"));
+        assert!(row("work_hot").starts_with("work_hot ("), "{}", row("work_hot"));
+    }
 
     fn function(name: &str, calls: u64, delivered_ns: u64) -> FunctionReport {
         FunctionReport {

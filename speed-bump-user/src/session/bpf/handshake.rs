@@ -56,18 +56,17 @@ fn limits(assigned: &[DelaySignal], delays: &BTreeSet<Nanos>) -> Vec<String> {
     let deadly = list(&mut assigned.iter().filter(|signal| signal.is_deadly()).map(|signal| signal.delay));
     if !deadly.is_empty() {
         limits.push(format!(
-            "delays of {deadly} need real-time signals, because SIGURG serves one delay only, and only in \
-             processes that do not use it; a process that removes the handler of a real-time signal while \
-             one is on its way is killed by it"
+            "delays of {deadly} use real-time signals, which kill a process that removes their handler at \
+             the wrong moment. To use SIGURG alone, which cannot, have one long delay in a session, and none \
+             in processes that use SIGURG themselves"
         ));
     }
     let has = |delay: &Nanos| assigned.iter().any(|signal| signal.delay == *delay);
     let spun = list(&mut delays.iter().copied().filter(|delay| !has(delay)));
     if !spun.is_empty() {
         limits.push(format!(
-            "delays of {spun} are spun in the kernel, where nothing else runs on the processor meanwhile, \
-             because SIGURG serves one delay only, and only in processes that do not use it; `--engine \
-             signal` uses real-time signals too"
+            "delays of {spun} hold up the processors that they are spun on, as the helper has a signal for \
+             one long delay only. Use one long delay in a session, or `--engine signal`"
         ));
     }
     limits

@@ -1,0 +1,62 @@
+//! At the end of a session: the names that come nearest to Python targets that have selected nothing.
+//!
+//! The helper tells of functions that targets select, and of no others. So it is brought in once more, when
+//! the session's own has left, and looks at what is loaded.
+
+use std::time::Duration;
+
+use super::BpfSession;
+use crate::{
+    presence::{HelperSetup, survey::loaded},
+    process::Process,
+    targets::{TargetIndex, TargetKind},
+};
+
+/// How many are named.
+const NAMED: usize = 3;
+/// How long the process may take to come to a point where the helper is let in: whoever ends a session wants
+/// to go on.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+impl BpfSession {
+    /// Python targets that have selected nothing so far.
+    fn never_selected(&self) -> Vec<TargetIndex> {
+        let doses = self.state.doses();
+        let known = doses.functions.known();
+        let is_known = |index: TargetIndex| known.iter().any(|(_, function)| function.target == index);
+        let targets = doses.targets.iter();
+        let python = targets.filter(|(_, target)| target.kind == TargetKind::Python && !target.is_dropped);
+        python.map(|(index, _)| index).filter(|index| !is_known(*index)).collect()
+    }
+
+    /// Looks what a process has loaded that its helper has left, and names what comes nearest.
+    pub(super) fn name_nearest(&mut self, process: &Process) {
+        let missing = self.never_selected();
+        let (Some(setup), false) = (self.helpers.setup(), missing.is_empty()) else { return };
+        if !process.is_alive() {
+            return;
+        }
+        let setup = HelperSetup { timeout: setup.timeout.min(PATIENCE), ..setup.clone() };
+        let names = process.program().ok().zip(self.resolver.interpreter_files(process).ok());
+        let names = names.map(|(program, interpreters)| loaded(process, &program, &interpreters, &setup));
+        let names = match names {
+            Some(Ok(names)) => names,
+            Some(Err(error)) => {
+                return tracing::info!("what {} has loaded is not known: {error}", process.pid());
+            }
+            None => return,
+        };
+        let targets = self.state.doses().targets.clone();
+        for index in missing {
+            let Some(target) = targets.get(index) else { continue };
+            let pairs = names.iter().map(|(module, name)| (module.as_str(), name.as_str()));
+            let nearest = target.nearest(pairs, NAMED);
+            if nearest.is_empty() {
+                continue;
+            }
+            let text = format!("line {}: `{}`: nearest are {}", target.line, target.text, nearest.join(", "));
+            self.nearest.push(text.clone());
+            self.warn(text);
+        }
+    }
+}
