@@ -1,4 +1,4 @@
-//! Calibration: what a probe costs on this machine, by the kind of instruction it sits on.
+//! CostTable: what a probe costs on this machine, by the kind of instruction it sits on.
 //!
 //! Measured at start-up on stubs of our own, never looked up in a table: kernels differ by a factor of
 //! twenty in what they emulate. The result corrects every delay, so that requested is delivered.
@@ -19,7 +19,6 @@ use std::{
 };
 
 use aya::maps::MapError;
-use serde::Serialize;
 use speed_bump_abi::{Coldness, FunctionEntry, FunctionStats, Policy, SiteArguments};
 
 use crate::{
@@ -28,12 +27,14 @@ use crate::{
     kernel::{KernelFacts, TaskOffsets},
     probe::{
         attach::{self, AttachError, AttachSite, SiteGroup},
+        cost::{CostTable, SiteCost},
         file::ProbeFile,
         site::SiteKind,
     },
     units::{Nanos, Pid},
 };
 use counter::Reading;
+pub use signal::measure_signal;
 use stubs::Stub;
 
 /// Delay with which the constant surplus of a spin is measured; long enough that the loop runs, short
@@ -53,33 +54,6 @@ const CACHE_LINE: usize = 64;
 
 /// Held while stubs are probed and called.
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// What the helper adds to a matching call on its way to the stub (docs/internals/helper.md).
-pub const HELPER_COST: Nanos = Nanos(15);
-
-/// What a probe on one kind of instruction costs the caller, in ns per call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct SiteCost {
-    /// The instruction.
-    pub kind: SiteKind,
-    /// A call that is counted and not delayed: the perturbation.
-    pub unselected: Nanos,
-    /// The smallest delay that a trigger can add: the floor.
-    pub floor: Nanos,
-    /// What a trigger costs beyond the time that the BPF program sees passing; subtracted from each delay.
-    pub overhead: Nanos,
-}
-
-/// The machine's table of costs, and how this kernel attaches.
-#[derive(Clone, Debug)]
-pub struct Calibration {
-    form: Form,
-    costs: Vec<SiteCost>,
-    coldness: [Coldness; Coldness::WAYS],
-    nop5_survives_forks: bool,
-    tick_ns: u32,
-    signal: Option<Nanos>,
-}
 
 /// Why the machine could not be calibrated.
 #[derive(Debug, thiserror::Error)]
@@ -132,88 +106,20 @@ impl From<MapError> for CalibrateError {
     }
 }
 
-impl Calibration {
-    /// Measures this machine, which has this kernel. Takes some tens of milliseconds.
-    ///
-    /// # Errors
-    /// Missing privilege, or a kernel on which uprobes do not work.
-    pub fn measure(kernel: &KernelFacts) -> Result<Self, CalibrateError> {
-        match Bench::new(Form::Multi, None).and_then(|bench| {
-            // Up to 6.9 the link's process filter took the process for its main thread.
-            Ok(bench.covers_threads()?.then_some(bench))
-        }) {
-            Ok(Some(bench)) => return bench.measure(),
-            Ok(None) => tracing::debug!("uprobe_multi links miss threads on this kernel"),
-            Err(error) => tracing::debug!("no uprobe_multi links on this kernel: {error}"),
-        }
-        Bench::new(Form::single(kernel), None)?.measure()
+/// Measures this machine, which has this kernel. Takes some tens of milliseconds.
+///
+/// # Errors
+/// Missing privilege, or a kernel on which uprobes do not work.
+pub fn measure(kernel: &KernelFacts) -> Result<CostTable, CalibrateError> {
+    match Bench::new(Form::Multi, None).and_then(|bench| {
+        // Up to 6.9 the link's process filter took the process for its main thread.
+        Ok(bench.covers_threads()?.then_some(bench))
+    }) {
+        Ok(Some(bench)) => return bench.measure(),
+        Ok(None) => tracing::debug!("uprobe_multi links miss threads on this kernel"),
+        Err(error) => tracing::debug!("no uprobe_multi links on this kernel: {error}"),
     }
-
-    /// In which form the programs work here.
-    pub fn form(&self) -> Form {
-        self.form
-    }
-
-    /// How a trap that finds the caches cold is told, and what it costs more, on the way in and on the way
-    /// back.
-    pub fn coldness(&self) -> [Coldness; Coldness::WAYS] {
-        self.coldness
-    }
-
-    /// How fast the processor counts, for [`SiteArguments::tick_ns`].
-    pub fn tick_ns(&self) -> u32 {
-        self.tick_ns
-    }
-
-    /// What delivering a signal and returning from its handler take; absent until it was
-    /// [measured](Self::measure_signal).
-    pub fn signal(&self) -> Option<Nanos> {
-        self.signal
-    }
-
-    /// The helper's stub that costs less here. The nop of five bytes is optimised from Linux 6.18 on, and
-    /// single-stepped before; where forked children do not survive that, it is not used.
-    pub fn stub(&self) -> SiteKind {
-        let [nop5, nop] = [SiteKind::Nop5, SiteKind::Nop].map(|kind| self.price(kind));
-        if nop5 < nop { SiteKind::Nop5 } else { SiteKind::Nop }
-    }
-
-    /// What a probe on an instruction of this kind costs, for choosing among several: without end where
-    /// forked children would die of it.
-    pub fn price(&self, kind: SiteKind) -> Nanos {
-        if self.survives_forks(kind) { self.cost(kind).floor } else { Nanos(u64::MAX) }
-    }
-
-    /// What a call of a selected Python function costs through the helper's stub of this kind.
-    pub fn through_helper(&self, stub: SiteKind) -> SiteCost {
-        let SiteCost { kind, unselected, floor, overhead } = self.cost(stub);
-        SiteCost { kind, unselected: unselected + HELPER_COST, floor: floor + HELPER_COST, overhead }
-    }
-
-    /// All costs, by kind.
-    pub fn costs(&self) -> &[SiteCost] {
-        &self.costs
-    }
-
-    /// Whether a forked child survives a probe on this kind that its parent had when it forked.
-    ///
-    /// Linux 6.18 rewrites a 5-byte nop to a call of a page that children do not inherit, while they inherit
-    /// the call: a child that gets there before it is attached to itself, or at all without being attached
-    /// to, dies of SIGSEGV.
-    pub fn survives_forks(&self, kind: SiteKind) -> bool {
-        kind != SiteKind::Nop5 || self.nop5_survives_forks
-    }
-
-    /// The cost of one kind; what cannot be measured here counts as single-stepped.
-    pub fn cost(&self, kind: SiteKind) -> SiteCost {
-        let find = |kind| self.costs.iter().find(|cost| cost.kind == kind).copied();
-        find(kind).or_else(|| find(SiteKind::SingleStep)).unwrap_or(SiteCost {
-            kind,
-            unselected: Nanos(0),
-            floor: Nanos(0),
-            overhead: Nanos(0),
-        })
-    }
+    Bench::new(Form::single(kernel), None)?.measure()
 }
 
 /// A policy of delaying every call in the program.
@@ -272,7 +178,7 @@ impl Bench {
         Ok(self.stats(0)?.calls == before + 1)
     }
 
-    fn measure(mut self) -> Result<Calibration, CalibrateError> {
+    fn measure(mut self) -> Result<CostTable, CalibrateError> {
         let started = Reading::now();
         let unselected = self.sweep(FunctionEntry::NONE, Nanos(0))?;
         // The floor is a trigger that has nothing left to spin: a delay below the overhead.
@@ -312,14 +218,7 @@ impl Bench {
             })
             .collect();
         let form = self.engine.form();
-        Ok(Calibration {
-            form,
-            costs,
-            coldness,
-            nop5_survives_forks,
-            tick_ns: started.tick_ns(),
-            signal: None,
-        })
+        Ok(CostTable { form, costs, coldness, nop5_survives_forks, tick_ns: started.tick_ns(), signal: None })
     }
 
     /// Tried with the stub, which the kernel has rewritten by now if it does that. In doubt it is taken for

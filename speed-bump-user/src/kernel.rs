@@ -13,7 +13,7 @@ pub mod task_offsets;
 pub mod version;
 
 pub use facts::{KernelFacts, Lockdown};
-pub use privileges::{AttachBy, Capability, PrivilegeError, Privileges};
+pub use privileges::{AttachBy, PrivilegeError, Privileges};
 pub use support::Support;
 pub use task_offsets::{TaskOffsets, TaskOffsetsError};
 pub use version::KernelVersion;

@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod bounds;
 pub mod calibrate;
+pub mod capability;
 mod causes;
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod code;
+pub mod cost;
 pub mod file;
 pub mod in_place;
 pub mod plan;

@@ -22,7 +22,8 @@ use fixture::{NOBODY, Running, as_nobody, compile, directory, in_thread, is_root
 use object::{Object, ObjectSegment, ObjectSymbol};
 use speed_bump_testing::wait::wait_for;
 use speed_bump_user::{
-    kernel::{AttachBy, Capability, Privileges},
+    capability::Capability,
+    kernel::{AttachBy, Privileges},
     process::{MappedFile, MappedFileError, OpenFile, Process},
     units::{FileOffset, Pid, VirtualAddress},
 };

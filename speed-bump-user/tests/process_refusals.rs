@@ -14,7 +14,8 @@ use std::{
 use fixture::{Running, as_nobody, compile, directory, in_thread, is_root, skip, state};
 use speed_bump_testing::wait::wait_for;
 use speed_bump_user::{
-    kernel::{AttachBy, Capability, PrivilegeError, Privileges},
+    capability::Capability,
+    kernel::{AttachBy, PrivilegeError, Privileges},
     process::{MappedFileError, MemoryError, Process, ProcessError, RefusalKind, access::DenialReason},
     units::{Pid, VirtualAddress},
 };

@@ -6,7 +6,7 @@ use std::{process::Command, sync::Arc, time::Duration};
 
 use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, text, wait::wait_until};
 use speed_bump_user::{
-    calibrate::Calibration,
+    calibrate,
     engine::EngineChoice,
     kernel::KernelFacts,
     policy::{Dose, PolicyTable},
@@ -62,7 +62,7 @@ fn two_hundred_sessions_on_a_busy_process() {
     let file = fixture.folder().join("targets.txt");
     std::fs::write(&file, TARGETS).unwrap();
     let targets = Arc::new(Targets::load(&file, Reading { is_elf: &|_| false, allow_empty: false }).unwrap());
-    let calibration = Arc::new(Calibration::measure(&KernelFacts::read()).unwrap());
+    let calibration = Arc::new(calibrate::measure(&KernelFacts::read()).unwrap());
     let settings = Settings {
         policies: PolicyTable::new(&targets, Dose { delay: Nanos(1_000), frequency: 1 }, EngineChoice::Auto),
         start_after: Duration::ZERO,

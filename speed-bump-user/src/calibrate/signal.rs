@@ -6,9 +6,10 @@ use speed_bump_abi::{
     Coldness, FunctionEntry, Handshake, Policy, SiteArguments, control_block::HARMLESS_SIGNAL,
 };
 
-use super::{Bench, CALLS, CalibrateError, Calibration, FIRST_CALLS, median, timed, touch};
+use super::{Bench, CALLS, CalibrateError, FIRST_CALLS, median, timed, touch};
 use crate::{
     kernel::TaskOffsets,
+    probe::cost::CostTable,
     process::stat::Stat,
     sys::own_handler::OwnHandler,
     units::{Nanos, Pid},
@@ -17,43 +18,38 @@ use crate::{
 /// The delay of the trial: the program's share, and as little for the helper as makes a signal.
 const TRIAL_DELAY: Nanos = Nanos(Policy::PROGRAMS_SHARE_NS + 1);
 
-impl Calibration {
-    /// Measures what a signal costs, by signals to ourselves. Takes some tens of milliseconds.
-    ///
-    /// # Errors
-    /// As [`Calibration::measure`]; or our own process cannot be signalled.
-    pub fn measure_signal(&mut self, offsets: TaskOffsets) -> Result<(), CalibrateError> {
-        let mut bench = Bench::new(self.form, Some(offsets))?;
-        let Some((site, stub, unprobed)) = bench.everyday() else { return Ok(()) };
-        bench.engine.set_coldness([self.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;
-        let overhead_ns = u32::try_from(self.cost(stub.kind).overhead.0).unwrap_or(u32::MAX);
-        bench
-            .engine
-            .set_site(site, SiteArguments { function: site, overhead_ns, ..SiteArguments::default() })?;
-        bench.engine.functions().set_entry(site, FunctionEntry::of(0));
-        let signal = HARMLESS_SIGNAL;
-        let handler = OwnHandler::install(signal).map_err(CalibrateError::Signal)?;
-        let started = own_start().map_err(CalibrateError::Signal)?;
-        bench.engine.set_handshake(Pid::own(), Handshake { started, handler: handler.address() })?;
-        let policy = Policy { delay_ns: TRIAL_DELAY.0, frequency: 1, signal, or_spin: 0, signal_ns: 0 };
-        bench.set_policy(policy)?;
-        let mut working_set = Vec::new();
-        let mut taken: Vec<u64> = (0..FIRST_CALLS + CALLS)
-            .map(|_| {
-                touch(&mut working_set);
-                timed(stub)
-            })
-            .collect();
-        let stats = bench.stats(site)?;
-        if stats.missed > 0 || stats.delayed == 0 {
-            let text =
-                format!("{} of {} signals to our own process were not sent", stats.missed, stats.calls);
-            return Err(CalibrateError::Signal(io::Error::other(text)));
-        }
-        let taken = median(taken.get_mut(FIRST_CALLS..).unwrap_or_default());
-        self.signal = Some(Nanos(taken.saturating_sub(unprobed + TRIAL_DELAY.0)));
-        Ok(())
+/// Measures what a signal costs, by signals to ourselves. Takes some tens of milliseconds.
+///
+/// # Errors
+/// As [`measure`](super::measure); or our own process cannot be signalled.
+pub fn measure_signal(costs: &mut CostTable, offsets: TaskOffsets) -> Result<(), CalibrateError> {
+    let mut bench = Bench::new(costs.form, Some(offsets))?;
+    let Some((site, stub, unprobed)) = bench.everyday() else { return Ok(()) };
+    bench.engine.set_coldness([costs.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;
+    let overhead_ns = u32::try_from(costs.cost(stub.kind).overhead.0).unwrap_or(u32::MAX);
+    bench.engine.set_site(site, SiteArguments { function: site, overhead_ns, ..SiteArguments::default() })?;
+    bench.engine.functions().set_entry(site, FunctionEntry::of(0));
+    let signal = HARMLESS_SIGNAL;
+    let handler = OwnHandler::install(signal).map_err(CalibrateError::Signal)?;
+    let started = own_start().map_err(CalibrateError::Signal)?;
+    bench.engine.set_handshake(Pid::own(), Handshake { started, handler: handler.address() })?;
+    let policy = Policy { delay_ns: TRIAL_DELAY.0, frequency: 1, signal, or_spin: 0, signal_ns: 0 };
+    bench.set_policy(policy)?;
+    let mut working_set = Vec::new();
+    let mut taken: Vec<u64> = (0..FIRST_CALLS + CALLS)
+        .map(|_| {
+            touch(&mut working_set);
+            timed(stub)
+        })
+        .collect();
+    let stats = bench.stats(site)?;
+    if stats.missed > 0 || stats.delayed == 0 {
+        let text = format!("{} of {} signals to our own process were not sent", stats.missed, stats.calls);
+        return Err(CalibrateError::Signal(io::Error::other(text)));
     }
+    let taken = median(taken.get_mut(FIRST_CALLS..).unwrap_or_default());
+    costs.signal = Some(Nanos(taken.saturating_sub(unprobed + TRIAL_DELAY.0)));
+    Ok(())
 }
 
 /// When our own process started, in ticks since boot.

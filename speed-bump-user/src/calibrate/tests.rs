@@ -5,16 +5,17 @@ use std::os::unix::fs::FileExt as _;
 use speed_bump_testing::{session::obstacle, skip};
 
 use super::*;
+use crate::probe::cost::HELPER_COST;
 
 /// A machine on which a probe on a kind costs so much; of others nothing is known.
-fn machine(floors: &[(SiteKind, u64)], nop5_survives_forks: bool) -> Calibration {
+fn machine(floors: &[(SiteKind, u64)], nop5_survives_forks: bool) -> CostTable {
     let cost = |&(kind, floor): &(SiteKind, u64)| SiteCost {
         kind,
         unselected: Nanos(floor - 50),
         floor: Nanos(floor),
         overhead: Nanos(floor + 7),
     };
-    Calibration {
+    CostTable {
         form: Form::Multi,
         costs: floors.iter().map(cost).collect(),
         coldness: [Coldness::default(); Coldness::WAYS],
@@ -75,7 +76,7 @@ fn the_helper_adds_its_own_cost_to_a_call() {
 fn a_machine_is_as_it_was_measured() {
     let way_back = Coldness { warm_ns: 7, ..Coldness::default() };
     let coldness = [Coldness::default(), way_back];
-    let machine = Calibration { coldness, signal: Some(Nanos(900)), ..machine(&[], true) };
+    let machine = CostTable { coldness, signal: Some(Nanos(900)), ..machine(&[], true) };
     assert_eq!((machine.coldness(), machine.signal()), (coldness, Some(Nanos(900))));
 }
 
@@ -177,9 +178,9 @@ fn a_signal_takes_some_time() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    let mut calibration = Calibration::measure(&KernelFacts::read()).unwrap();
+    let mut calibration = measure(&KernelFacts::read()).unwrap();
     assert_eq!(calibration.signal(), None);
-    calibration.measure_signal(TaskOffsets::read().unwrap()).unwrap();
+    measure_signal(&mut calibration, TaskOffsets::read().unwrap()).unwrap();
     // Hundreds of nanoseconds at least: the way to a handler and back.
     assert!(calibration.signal().is_some_and(|cost| cost > Nanos(0)));
 }

@@ -12,10 +12,7 @@ use super::{
     terminal::{print, print_as_is},
 };
 use crate::{
-    calibrate::{Calibration, SiteCost},
-    engine::bpf::Form,
-    printable::printable_json,
-    probe::site::SiteKind,
+    calibrate, engine::bpf::Form, printable::printable_json, probe::cost::SiteCost, probe::site::SiteKind,
     units::Nanos,
 };
 
@@ -31,7 +28,7 @@ struct Table<'a> {
 /// Measures and prints.
 pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
     let kernel = crate::prepare::check_privileges()?;
-    let calibration = Calibration::measure(&kernel)?;
+    let calibration = calibrate::measure(&kernel)?;
     let table = Table {
         kernel: kernel.release,
         links: match calibration.form() {

@@ -11,11 +11,11 @@ use super::{
     words::{counted, header, headers, tell_notices},
 };
 use crate::{
-    calibrate::Calibration,
     elf::demangle::for_people,
     policy::PolicyTable,
     prepare::{Plans, Prepared, Purpose, Request, bpf::BpfPlans, kmod::KmodPlan, listing::Listing},
     printable::printable_json,
+    probe::cost::CostTable,
     probe::{
         plan::{Plan, PlannedFunction, PlannedSite, PythonPlan},
         site::SiteKind,
@@ -99,7 +99,7 @@ fn print_rest(selected: usize, shown: usize) {
 struct Shown<'a> {
     process: &'a Process,
     plan: &'a Plan,
-    calibration: &'a Calibration,
+    calibration: &'a CostTable,
     shown: usize,
     plans: &'a BpfPlans,
     policies: &'a PolicyTable,
@@ -169,7 +169,7 @@ impl Shown<'_> {
     }
 }
 
-fn print_site(site: &PlannedSite, calibration: &Calibration) {
+fn print_site(site: &PlannedSite, calibration: &CostTable) {
     let cost = calibration.cost(site.kind);
     print(format_args!(
         "    site {}+{}: {} ({}), floor {}{}{}",

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use super::terminal::Lines;
 use crate::{
-    calibrate::{Calibration, HELPER_COST},
     engine::{EngineKind, kmod::UPSTREAM, signal::automatic_above},
     policy::PolicyTable,
     prepare::{
@@ -13,6 +12,7 @@ use crate::{
         kmod::KmodPlan,
         notice::{Notice, Reason, SelectsNothing},
     },
+    probe::cost::{CostTable, HELPER_COST},
     probe::{
         plan::{Plan, PythonPlan},
         site::SiteKind,
@@ -172,7 +172,7 @@ fn python_costs(
     version: PythonVersion,
     stub: Option<SiteKind>,
     at_evaluator: Nanos,
-    calibration: &Calibration,
+    calibration: &CostTable,
 ) -> String {
     let names = match source {
         EntrySource::Helper => {

@@ -7,9 +7,10 @@ use speed_bump_abi::Policy;
 
 use super::{Check, engines, privileges};
 use crate::{
+    capability::Capability,
     kernel::{
-        Capability, KernelFacts, KernelVersion, Lack, Lockdown, PrivilegeError, Privileges, Support,
-        TaskOffsets, TaskOffsetsError,
+        KernelFacts, KernelVersion, Lack, Lockdown, PrivilegeError, Privileges, Support, TaskOffsets,
+        TaskOffsetsError,
     },
     sys::breakpoint,
     units::Nanos,

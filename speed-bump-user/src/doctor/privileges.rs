@@ -1,7 +1,10 @@
 //! What we may do: each capability, and the settings that bind those who lack it.
 
 use super::Check;
-use crate::kernel::{AttachBy, Capability, KernelFacts, PrivilegeError, Privileges};
+use crate::{
+    capability::Capability,
+    kernel::{AttachBy, KernelFacts, PrivilegeError, Privileges},
+};
 
 /// Looks at our privileges.
 pub(super) fn checks(kernel: &KernelFacts, privileges: &Result<Privileges, PrivilegeError>) -> Vec<Check> {

@@ -4,10 +4,10 @@ use std::cell::LazyCell;
 
 use super::Check;
 use crate::{
-    calibrate::Calibration,
     engine::bpf::Form,
     inject,
     kernel::KernelFacts,
+    probe::cost::CostTable,
     probe::{
         resolve::python::{anonymous, list_room, perf_map_of},
         site::SiteKind,
@@ -32,7 +32,7 @@ pub fn checks(process: &Process, kernel: &KernelFacts) -> Vec<Check> {
         .is_some_and(|entries| !entries.is_empty());
     // Measured when there is an interpreter to measure for; without the privilege only the costs are not
     // said.
-    let calibration = LazyCell::new(|| Calibration::measure(kernel).ok());
+    let calibration = LazyCell::new(|| crate::calibrate::measure(kernel).ok());
     let kernel_tells = Form::single(kernel).has_python_programs();
     let check = |mapped| {
         check(process, mapped, has_trampolines, kernel_tells, &|| LazyCell::force(&calibration).as_ref())
@@ -52,7 +52,7 @@ fn check<'c>(
     mapped: &MappedFile,
     has_trampolines: bool,
     kernel_tells: bool,
-    calibration: &dyn Fn() -> Option<&'c Calibration>,
+    calibration: &dyn Fn() -> Option<&'c CostTable>,
 ) -> Option<Check> {
     let open = mapped.open(process).ok()?;
     let path = mapped.path_in_process.display();
@@ -101,7 +101,7 @@ fn check<'c>(
 }
 
 /// What calls of selected functions cost through the helper, where that could be measured.
-fn matched(calibration: Option<&Calibration>) -> String {
+fn matched(calibration: Option<&CostTable>) -> String {
     let Some(calibration) = calibration else { return String::new() };
     let cost = calibration.through_helper(calibration.stub());
     format!(", of functions that one selects about {} (measured here)", cost.unselected)

@@ -7,7 +7,7 @@ use super::{
     notice::Notice, read_policies, settings, unselected,
 };
 use crate::{
-    calibrate::Calibration,
+    calibrate,
     elf::ElfFile,
     engine::EngineKind,
     policy::PolicyTable,
@@ -140,7 +140,7 @@ fn resolver(
     policies: &PolicyTable,
 ) -> Result<Resolver, PrepareError> {
     let kernel = check_privileges()?;
-    let mut calibration = Calibration::measure(&kernel)?;
+    let mut calibration = calibrate::measure(&kernel)?;
     delays::measure_signals(request.inject, targets, policies, &mut calibration)?;
     let calibration = Arc::new(calibration);
     Ok(Resolver::new(Arc::clone(targets), calibration, request.entry, request.inject))

@@ -2,10 +2,11 @@
 
 use super::{PrepareError, look::Planned, notice::Notice};
 use crate::{
-    calibrate::Calibration,
+    calibrate,
     engine::{EngineKind, signal::automatic_above},
     kernel::TaskOffsets,
     policy::PolicyTable,
+    probe::cost::CostTable,
     probe::{plan::Plan, resolve::Resolver},
     targets::{TargetKind, Targets},
     units::Nanos,
@@ -16,7 +17,7 @@ pub(super) fn measure_signals(
     inject: bool,
     targets: &Targets,
     policies: &PolicyTable,
-    calibration: &mut Calibration,
+    calibration: &mut CostTable,
 ) -> Result<(), PrepareError> {
     let is_asked_for = policies.wants_helper();
     if is_asked_for && !inject {
@@ -27,7 +28,7 @@ pub(super) fn measure_signals(
         return Ok(());
     }
     let measured = match TaskOffsets::usable() {
-        Ok(offsets) => calibration.measure_signal(offsets).map_err(PrepareError::from),
+        Ok(offsets) => calibrate::measure_signal(calibration, offsets).map_err(PrepareError::from),
         Err(why) => Err(PrepareError::NoSignals(why.to_string())),
     };
     match measured {
@@ -44,7 +45,7 @@ pub(super) fn engine(
     policies: &PolicyTable,
     delay: Nanos,
     plan: &Plan,
-    calibration: &Calibration,
+    calibration: &CostTable,
 ) -> EngineKind {
     let helper_is_in = plan.wants_helper() || policies.wants_helper();
     policies.engine(delay, calibration.form(), helper_is_in && calibration.signal().is_some())

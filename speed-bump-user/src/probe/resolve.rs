@@ -15,8 +15,8 @@ use std::{cell::RefCell, collections::HashMap, io, sync::Arc};
 
 use crate::{
     bounds::PLAN_BYTES,
-    calibrate::Calibration,
     elf::{ElfError, ElfFile},
+    probe::cost::CostTable,
     probe::{
         file::{FileId, ProbeFile},
         plan::{Plan, Remark},
@@ -67,7 +67,7 @@ impl From<io::Error> for FileError {
 /// Resolves processes against one set of targets.
 pub struct Resolver {
     targets: Arc<Targets>,
-    calibration: Arc<Calibration>,
+    calibration: Arc<CostTable>,
     entry: EntryChoice,
     may_inject: bool,
     /// By file, by the number that mappings give it, and by whether the process has a shadow stack, which
@@ -80,7 +80,7 @@ impl Resolver {
     /// A resolver; `entry` and `may_inject` bound the choice of how Python calls become visible.
     pub fn new(
         targets: Arc<Targets>,
-        calibration: Arc<Calibration>,
+        calibration: Arc<CostTable>,
         entry: EntryChoice,
         may_inject: bool,
     ) -> Self {
@@ -125,7 +125,7 @@ impl Resolver {
     }
 
     /// What probes cost here.
-    pub fn calibration(&self) -> &Calibration {
+    pub fn calibration(&self) -> &CostTable {
         &self.calibration
     }
 

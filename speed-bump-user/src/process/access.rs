@@ -4,7 +4,7 @@
 //! what lifts it. [`denial`] is a pure function of the facts.
 
 use super::{directory::ProcDirectory, status::Credentials, status::Status};
-use crate::kernel::Capability;
+use crate::capability::Capability;
 
 /// How deep a look the kernel was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

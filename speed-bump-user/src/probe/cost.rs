@@ -1,0 +1,103 @@
+//! What probes cost on this machine, by the kind of instruction that they sit on. It is
+//! [measured](crate::calibrate); this is what was found.
+
+use serde::Serialize;
+use speed_bump_abi::Coldness;
+
+use super::site::SiteKind;
+use crate::{engine::bpf::Form, units::Nanos};
+
+/// What the helper adds to a matching call on its way to the stub (docs/internals/helper.md).
+pub const HELPER_COST: Nanos = Nanos(15);
+
+/// What a probe on one kind of instruction costs the caller, in ns per call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SiteCost {
+    /// The instruction.
+    pub kind: SiteKind,
+    /// A call that is counted and not delayed: the perturbation.
+    pub unselected: Nanos,
+    /// The smallest delay that a trigger can add: the floor.
+    pub floor: Nanos,
+    /// What a trigger costs beyond the time that the BPF program sees passing; subtracted from each delay.
+    pub overhead: Nanos,
+}
+
+/// The machine's table of costs, and how this kernel attaches.
+#[derive(Clone, Debug)]
+pub struct CostTable {
+    pub(crate) form: Form,
+    pub(crate) costs: Vec<SiteCost>,
+    pub(crate) coldness: [Coldness; Coldness::WAYS],
+    pub(crate) nop5_survives_forks: bool,
+    pub(crate) tick_ns: u32,
+    pub(crate) signal: Option<Nanos>,
+}
+
+impl CostTable {
+    /// In which form the programs work here.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// How a trap that finds the caches cold is told, and what it costs more, on the way in and on the way
+    /// back.
+    pub fn coldness(&self) -> [Coldness; Coldness::WAYS] {
+        self.coldness
+    }
+
+    /// How fast the processor counts, for [`SiteArguments::tick_ns`](speed_bump_abi::SiteArguments::tick_ns).
+    pub fn tick_ns(&self) -> u32 {
+        self.tick_ns
+    }
+
+    /// What delivering a signal and returning from its handler take; absent until it was
+    /// [measured](crate::calibrate::measure_signal).
+    pub fn signal(&self) -> Option<Nanos> {
+        self.signal
+    }
+
+    /// The helper's stub that costs less here. The nop of five bytes is optimised from Linux 6.18 on, and
+    /// single-stepped before; where forked children do not survive that, it is not used.
+    pub fn stub(&self) -> SiteKind {
+        let [nop5, nop] = [SiteKind::Nop5, SiteKind::Nop].map(|kind| self.price(kind));
+        if nop5 < nop { SiteKind::Nop5 } else { SiteKind::Nop }
+    }
+
+    /// What a probe on an instruction of this kind costs, for choosing among several: without end where
+    /// forked children would die of it.
+    pub fn price(&self, kind: SiteKind) -> Nanos {
+        if self.survives_forks(kind) { self.cost(kind).floor } else { Nanos(u64::MAX) }
+    }
+
+    /// What a call of a selected Python function costs through the helper's stub of this kind.
+    pub fn through_helper(&self, stub: SiteKind) -> SiteCost {
+        let SiteCost { kind, unselected, floor, overhead } = self.cost(stub);
+        SiteCost { kind, unselected: unselected + HELPER_COST, floor: floor + HELPER_COST, overhead }
+    }
+
+    /// All costs, by kind.
+    pub fn costs(&self) -> &[SiteCost] {
+        &self.costs
+    }
+
+    /// Whether a forked child survives a probe on this kind that its parent had when it forked.
+    ///
+    /// Linux 6.18 rewrites a 5-byte nop to a call of a page that children do not inherit, while they inherit
+    /// the call: a child that gets there before it is attached to itself, or at all without being attached
+    /// to, dies of SIGSEGV.
+    pub fn survives_forks(&self, kind: SiteKind) -> bool {
+        kind != SiteKind::Nop5 || self.nop5_survives_forks
+    }
+
+    /// The cost of one kind; what cannot be measured here counts as single-stepped.
+    pub fn cost(&self, kind: SiteKind) -> SiteCost {
+        let find = |kind| self.costs.iter().find(|cost| cost.kind == kind).copied();
+        find(kind).or_else(|| find(SiteKind::SingleStep)).unwrap_or(SiteCost {
+            kind,
+            unselected: Nanos(0),
+            floor: Nanos(0),
+            overhead: Nanos(0),
+        })
+    }
+}
