@@ -3,17 +3,14 @@
 //! The offsets of `task_struct` come from the running kernel's BTF, read by the loader and written into
 //! these constants before the program is loaded; the compiler must not fold their placeholders.
 
-use aya_ebpf::{
-    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel},
-    macros::raw_tracepoint,
-    programs::RawTracePointContext,
-};
+use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::raw_tracepoint, programs::RawTracePointContext};
 use speed_bump_abi::{Event, EventKind, Handshake, maps::Fault};
 
 use crate::{
     hold,
     maps::{EVENTS, HANDSHAKES, TRACKED, fault},
     signal,
+    task::field,
 };
 
 /// Offset of `task_struct.pid`: the thread's id.
@@ -32,14 +29,6 @@ fn announce(event: Event) {
     if EVENTS.output::<Event>(&event, 0).is_err() {
         fault(Fault::EventLost);
     }
-}
-
-#[inline(always)]
-pub fn field<T: Copy>(task: u64, offset: &'static u32) -> Option<T> {
-    // SAFETY: a constant of this object; the loader may have replaced its value.
-    let offset = unsafe { core::ptr::read_volatile(offset) };
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel((task + u64::from(offset)) as *const T) }.ok()
 }
 
 /// `sched_process_fork(parent, child)`: runs in the parent, before the child has run.

@@ -15,8 +15,8 @@ use speed_bump_abi::Event;
 
 use crate::{
     count,
-    follow::field,
     maps::{CONTROL, HELD, HOLDERS},
+    task::field,
 };
 
 /// Offset of `task_struct.ptrace`: flags that are not zero while a thread is traced.

@@ -17,6 +17,7 @@ mod python_helper;
 mod python_usdt;
 mod signal;
 mod spin;
+mod task;
 mod telltale;
 mod visit;
 

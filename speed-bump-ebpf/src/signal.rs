@@ -10,7 +10,7 @@ use aya_ebpf::helpers::{
 };
 use speed_bump_abi::Handshake;
 
-use crate::{follow::field, maps::HANDSHAKES};
+use crate::{maps::HANDSHAKES, task::field};
 
 /// Offset of `task_struct.group_leader`.
 #[unsafe(no_mangle)]

@@ -15,7 +15,7 @@ use core::{
     ffi::{CStr, c_char, c_int, c_void},
     mem::transmute,
     ptr::{self, NonNull},
-    sync::atomic::{AtomicPtr, AtomicU32, Ordering},
+    sync::atomic::{AtomicPtr, Ordering},
 };
 
 use speed_bump_abi::control_block::{Failure, State};
@@ -27,16 +27,9 @@ use crate::{
     life,
     python::{api::Api, object::Object},
     session::{self, Session},
+    stage::Stage,
 };
 
-/// Nothing waits for Python.
-const IDLE: u32 = 0;
-/// A session waits for it.
-const ARMED: u32 = 1;
-/// A session has begun, and Python does not count as initialised yet.
-const EARLY: u32 = 2;
-
-static STAGE: AtomicU32 = AtomicU32::new(IDLE);
 /// What is called before it is known whether the rest of the API may be.
 static IS_INITIALIZED: Function = Function::unknown();
 static IS_FINALIZING: Function = Function::unknown();
@@ -101,13 +94,13 @@ pub(crate) fn arm(block: Block) -> Result<bool, Failure> {
         return Ok(false);
     }
     block.set_state(State::Waiting);
-    STAGE.store(ARMED, Ordering::Release);
+    Stage::Armed.begin();
     // SAFETY: the function has this signature in all versions (Include/cpython/sysmodule.h), and may be
     // called before the interpreter is initialised.
     unsafe {
         let add = transmute::<*mut c_void, unsafe extern "C" fn(Hook, *mut c_void) -> c_int>(add.as_ptr());
         if add(on_event, ptr::null_mut()) != 0 {
-            STAGE.store(IDLE, Ordering::Release);
+            Stage::Idle.begin();
             return Err(Failure::Python);
         }
     }
@@ -117,11 +110,6 @@ pub(crate) fn arm(block: Block) -> Result<bool, Failure> {
 fn python_is_initialized() -> bool {
     // SAFETY: the function needs nothing (Include/pylifecycle.h).
     unsafe { IS_INITIALIZED.says_yes() }
-}
-
-/// Whether a session has begun in a Python that does not count as initialised yet, although it runs code.
-pub(crate) fn is_early() -> bool {
-    STAGE.load(Ordering::Acquire) == EARLY
 }
 
 /// What the helper's thread goes on with; for that thread alone.
@@ -135,11 +123,11 @@ pub(crate) fn take() -> Option<Session> {
 /// # Safety
 /// Python calls it. Events before the initialisation may come without a thread state.
 unsafe extern "C" fn on_event(event: *const c_char, arguments: *mut Object, _: *mut c_void) -> c_int {
-    match STAGE.load(Ordering::Relaxed) {
+    match Stage::now() {
         // SAFETY: they are what Python has called with.
-        ARMED => unsafe { begin(event, arguments) },
-        EARLY => settle(),
-        _ => {}
+        Stage::Armed => unsafe { begin(event, arguments) },
+        Stage::Early => settle(),
+        Stage::Idle => {}
     }
     0
 }
@@ -149,7 +137,7 @@ unsafe extern "C" fn on_event(event: *const c_char, arguments: *mut Object, _: *
 fn settle() {
     // SAFETY: the function needs nothing (Include/cpython/pylifecycle.h).
     if python_is_initialized() || unsafe { IS_FINALIZING.says_yes() } {
-        STAGE.store(IDLE, Ordering::Release);
+        Stage::Idle.begin();
     }
 }
 
@@ -180,15 +168,15 @@ unsafe fn is_import_of_site(event: *const c_char, arguments: *mut Object) -> boo
 #[cold]
 unsafe fn begin(event: *const c_char, arguments: *mut Object) {
     let stage = if python_is_initialized() {
-        IDLE
+        Stage::Idle
     // SAFETY: as the caller promises.
     } else if unsafe { is_import_of_site(event, arguments) } {
-        EARLY
+        Stage::Early
     } else {
         return;
     };
     // What follows raises events itself.
-    if STAGE.compare_exchange(ARMED, stage, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if !stage.begin_after(Stage::Armed) {
         return;
     }
     let Some(block) = Block::current() else { return };

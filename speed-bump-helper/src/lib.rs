@@ -38,6 +38,7 @@ mod monitoring;
 mod python;
 mod session;
 mod signals;
+mod stage;
 mod stub;
 mod survey;
 mod sys;

@@ -7,7 +7,7 @@
 use core::{ffi::c_int, marker::PhantomData};
 
 use super::api::Api;
-use crate::from_start;
+use crate::stage::Stage;
 
 /// The GIL, taken by the helper's thread; in free-threaded builds, an attached thread state. Given back when
 /// dropped.
@@ -28,7 +28,7 @@ impl Gil {
     pub(crate) fn take(api: &'static Api) -> Option<Self> {
         // SAFETY: neither function needs anything.
         unsafe {
-            let is_there = (api.is_initialized)() != 0 || from_start::is_early();
+            let is_there = (api.is_initialized)() != 0 || Stage::now() == Stage::Early;
             if !is_there || (api.is_finalizing)() != 0 {
                 return None;
             }
