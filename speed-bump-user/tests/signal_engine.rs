@@ -137,7 +137,7 @@ fn of_several_long_delays_the_longest_takes_it_by_itself() {
         let engines = [0, 1].map(|target| ended.target(target)["engine"].clone());
         assert_eq!(engines, ["bpf", "signal"], "{python}: {}", ended.run.stderr);
         assert_eq!((ended.counts(0), ended.counts(1)), ((3, 3), (4, 4)), "{python}");
-        assert!(ended.report["warnings"].to_string().contains("delays of 2ms are spun"), "{}", ended.report);
+        assert!(ended.report["warnings"].to_string().contains("delays of 2ms hold up"), "{}", ended.report);
     });
 }
 
@@ -323,7 +323,7 @@ fn several_delays_have_a_signal_each() {
         // The longest takes the first.
         assert_eq!((ended.counts(0), ended.counts(1)), ((8, 3), (10, 10)), "{python}: {}", ended.run.stderr);
         assert!(
-            ended.report["warnings"].to_string().contains("delays of 200us need real"),
+            ended.report["warnings"].to_string().contains("delays of 200us use real"),
             "{}",
             ended.report
         );

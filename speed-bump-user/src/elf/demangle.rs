@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(for_people("_ZN2ns1fEi").as_deref(), Some("ns::f(int)"));
         assert_eq!(for_people("plain"), None);
         // A name that takes more than a line when it is written out.
-        let long = format!("_ZN{}E", "9abcdefghi".repeat(NAME_BYTES / 9));
+        let long = format!("_ZN2ns{NAME_BYTES}{}E", "a".repeat(NAME_BYTES));
         assert!(demangle(&long).iter().any(|form| form.len() > NAME_BYTES));
         assert_eq!(for_people(&long), None);
     }
