@@ -1,8 +1,9 @@
 //! One shell glob, with the meaning that Python's `fnmatch.fnmatchcase` gives it (CPython 3.10 and later).
 //!
 //! A pattern is read into pieces here, and the pieces become a regular expression for regex-automata. The
-//! globset crate cannot take their place: it matches bytes, so that its `?` and its `[é]` stand for one byte
-//! of a character, and its `**`, `{` and `\` mean something else.
+//! globset crate cannot decide alone: it matches bytes, so that its `?` and its `[é]` stand for one byte of a
+//! character, and its `**`, `{` and `\` mean something else. It sieves where there are many patterns
+//! ([`PatternSet`]).
 
 mod class;
 mod set;
@@ -95,14 +96,6 @@ impl Pattern {
     /// What the pattern is made of, in order; no two literals, and no two `*`, in a row.
     pub(super) fn pieces(&self) -> &[Piece] {
         &self.pieces
-    }
-
-    /// The texts that every match must contain.
-    fn literals(&self) -> impl Iterator<Item = &str> {
-        self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Literal(literal) => Some(literal.as_str()),
-            _ => None,
-        })
     }
 
     /// What follows the last `.` of the pattern, where a `.` inside `[...]` does not count; the whole pattern

@@ -1,35 +1,23 @@
 //! Many patterns tried against one text at once.
 //!
-//! A thousand targets over fifty thousand symbols would be fifty million tries one by one. Here, patterns
-//! without wildcards are looked up in a table; of the others only those are tried whose literals all occur in
-//! the text, which one pass of an Aho-Corasick automaton finds out.
+//! A thousand targets over fifty thousand symbols would be fifty million tries one by one. Here, globset
+//! sieves first: it tries all patterns at once, each relaxed to what globset and `fnmatch` agree on. What
+//! passes is then matched exactly.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::collections::HashMap;
 
-use aho_corasick::AhoCorasick;
+use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 
-use super::Pattern;
+use super::{Pattern, Piece};
 
 /// Patterns, each in it once, numbered from 0 in the order in which they came.
 #[derive(Clone, Debug, Default)]
 pub(in crate::targets) struct PatternSet {
     patterns: Vec<Pattern>,
     numbers: HashMap<String, usize>,
-    /// Patterns that match one text only, by that text.
-    exact: HashMap<String, Vec<usize>>,
-    /// Finds the literals that patterns with wildcards have; it numbers them.
-    literals: Option<AhoCorasick>,
-    /// The patterns that each literal is the rarest of, with all literals that they need.
-    by_literal: Vec<Vec<Needs>>,
-    /// Patterns that have to be tried against every text.
-    always: Vec<usize>,
-}
-
-/// A pattern, and the literals without which it cannot match.
-#[derive(Clone, Debug)]
-struct Needs {
-    pattern: usize,
-    literals: Vec<usize>,
+    /// Lets through every text that a pattern matches, and a few others.
+    /// Without one, every pattern has to be tried.
+    sieve: Option<GlobSet>,
 }
 
 impl PatternSet {
@@ -37,25 +25,18 @@ impl PatternSet {
     pub(in crate::targets) fn new<'p>(patterns: impl IntoIterator<Item = &'p Pattern>) -> (Self, Vec<usize>) {
         let mut set = Self::default();
         let numbers = patterns.into_iter().map(|pattern| set.number(pattern)).collect();
-        set.index();
+        // Too many, or too long, for one automaton: slower, and still right.
+        set.sieve = sieve(&set.patterns).ok();
         (set, numbers)
     }
 
     /// The numbers of the patterns that match `text`, in no particular order, each once.
     pub(in crate::targets) fn matching(&self, text: &str) -> Vec<usize> {
-        let mut found = self.exact.get(text).cloned().unwrap_or_default();
-        let mut candidates = self.always.clone();
-        if let Some(literals) = &self.literals {
-            let hits = literals.find_overlapping_iter(text).map(|hit| hit.pattern().as_usize());
-            let mut hits: Vec<usize> = hits.collect();
-            hits.sort_unstable();
-            hits.dedup();
-            let occurs = |literal: &usize| hits.binary_search(literal).is_ok();
-            let near = hits.iter().filter_map(|&hit| self.by_literal.get(hit)).flatten();
-            candidates
-                .extend(near.filter(|needs| needs.literals.iter().all(occurs)).map(|needs| needs.pattern));
-        }
-        found.extend(candidates.into_iter().filter(|&number| self.matches(number, text)));
+        let mut found = match &self.sieve {
+            Some(sieve) => sieve.matches_candidate(&Candidate::new(text)),
+            None => (0..self.patterns.len()).collect(),
+        };
+        found.retain(|&number| self.matches(number, text));
         found
     }
 
@@ -69,6 +50,12 @@ impl PatternSet {
         self.patterns.len()
     }
 
+    /// Whether not every pattern has to be tried.
+    #[cfg(test)]
+    pub(super) fn has_sieve(&self) -> bool {
+        self.sieve.is_some()
+    }
+
     fn number(&mut self, pattern: &Pattern) -> usize {
         if let Some(&number) = self.numbers.get(pattern.as_str()) {
             return number;
@@ -78,48 +65,34 @@ impl PatternSet {
         self.numbers.insert(pattern.as_str().to_owned(), number);
         number
     }
+}
 
-    fn index(&mut self) {
-        // The literals, and how many patterns have each: a pattern is found by the one that the fewest share.
-        let mut texts: Vec<&str> = Vec::new();
-        let mut shared: Vec<usize> = Vec::new();
-        let mut literal_numbers: HashMap<&str, usize> = HashMap::new();
-        let mut needs: Vec<Needs> = Vec::new();
-        for (pattern, globbed) in self.patterns.iter().enumerate() {
-            if let Some(exact) = globbed.exact() {
-                self.exact.entry(exact.to_owned()).or_default().push(pattern);
-                continue;
-            }
-            let mut literals = Vec::new();
-            for literal in globbed.literals() {
-                let number = *literal_numbers.entry(literal).or_insert_with(|| {
-                    texts.push(literal);
-                    shared.push(0);
-                    texts.len() - 1
-                });
-                literals.push(number);
-            }
-            literals.sort_unstable();
-            literals.dedup();
-            for &literal in &literals {
-                shared[literal] += 1;
-            }
-            needs.push(Needs { pattern, literals });
-        }
-        if texts.is_empty() {
-            self.always = needs.into_iter().map(|needs| needs.pattern).collect();
-            return;
-        }
-        // Too many literals for one automaton: slower, and still right.
-        self.literals = AhoCorasick::new(&texts).ok();
-        self.by_literal = vec![Vec::new(); texts.len()];
-        for needs in needs {
-            let rarest =
-                needs.literals.iter().min_by_key(|&&n| (shared[n], Reverse(texts[n].len()))).copied();
-            match rarest.filter(|_| self.literals.is_some()) {
-                Some(rarest) => self.by_literal[rarest].push(needs),
-                None => self.always.push(needs.pattern),
-            }
+fn sieve(patterns: &[Pattern]) -> Result<GlobSet, globset::Error> {
+    let mut sieve = GlobSetBuilder::new();
+    for pattern in patterns {
+        // A `\` stands for itself, as any other character that `escape` leaves alone.
+        sieve.add(GlobBuilder::new(&relaxed(pattern)).backslash_escape(false).build()?);
+    }
+    sieve.build()
+}
+
+/// A glob of globset's that matches all that the pattern matches, and more.
+///
+/// globset matches bytes, so that its `?` and its `[é]` stand for one byte of a character: both become `*`.
+/// After a `.` at the end comes a `*` as well: globset takes the text for a path, and one that ends in `.` for
+/// one without a file name, which `*.` does not match.
+fn relaxed(pattern: &Pattern) -> String {
+    let mut glob = String::new();
+    for piece in pattern.pieces() {
+        match piece {
+            Piece::Literal(literal) => glob.push_str(&globset::escape(literal)),
+            // No two in a row: `**` means something else there.
+            _ if glob.ends_with('*') => {}
+            _ => glob.push('*'),
         }
     }
+    if glob.ends_with('.') {
+        glob.push('*');
+    }
+    glob
 }

@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{
+    collections::BTreeSet,
     io::Write as _,
     process::{Command, Stdio},
 };
 
 use proptest::{
+    prop_assert, prop_assert_eq, proptest,
     strategy::{Strategy as _, ValueTree as _},
     test_runner::{Config, TestRunner},
 };
@@ -154,6 +156,32 @@ fn a_set_finds_what_its_patterns_match_one_by_one() {
         expected.dedup();
         assert_eq!(found, expected, "{text}");
     }
+}
+
+proptest! {
+    #[test]
+    fn a_set_of_odd_patterns_misses_none(pairs in proptest::collection::vec(pair(), 1..24)) {
+        let patterns: Vec<Pattern> =
+            pairs.iter().map(|(pattern, _)| Pattern::new(pattern).unwrap()).collect();
+        let (set, numbers) = PatternSet::new(&patterns);
+        prop_assert!(set.has_sieve());
+        for (_, name) in &pairs {
+            let mut found = set.matching(name);
+            found.sort_unstable();
+            let one_by_one = patterns.iter().zip(&numbers).filter(|(p, _)| p.matches(name)).map(|(_, &n)| n);
+            let expected: BTreeSet<usize> = one_by_one.collect();
+            prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{:?}", name);
+        }
+    }
+}
+
+#[test]
+fn a_set_too_large_for_a_sieve_is_tried_one_by_one() {
+    let long = |n: usize| Pattern::new(&format!("*{n}{}*", "é?".repeat(2000))).unwrap();
+    let patterns: Vec<Pattern> = (0..100).map(long).collect();
+    let (set, _) = PatternSet::new(&patterns);
+    assert!(!set.has_sieve());
+    assert_eq!(set.matching(&format!("x7{}y", "éa".repeat(2000))), [7]);
 }
 
 /// Pairs that compare our patterns with `CPython`'s.
