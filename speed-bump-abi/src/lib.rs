@@ -14,12 +14,14 @@
 pub mod control_block;
 pub mod event;
 pub mod function;
+pub mod log;
 pub mod maps;
 pub mod policy;
 pub mod site;
 
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, NO_FUNCTION, NO_POLICY, PythonKey, TrampolineKey, Verdict};
+pub use log::{NotDelayed, RateLimit};
 pub use policy::{ColdSegment, Coldness, Control, Handshake, Policy, Telltale};
 pub use site::{ArgumentSpec, Cookie, SiteArguments};
 
@@ -43,6 +45,7 @@ mod pod {
         Policy,
         PythonCodeEvent,
         PythonKey,
+        RateLimit,
         SiteArguments,
         TrampolineKey
     );
@@ -65,6 +68,7 @@ mod tests {
         assert_eq!(size_of::<FunctionStats>(), 8 * 8);
         assert_eq!(size_of::<Handshake>(), 2 * 8);
         assert_eq!(size_of::<Telltale>(), 16 * 64);
+        assert_eq!(size_of::<RateLimit>(), 3 * 8);
         assert_eq!(size_of::<TrampolineKey>(), 2 * 8);
         assert_eq!(size_of::<PythonKey>(), function::FILE_BYTES + function::NAME_BYTES + 4);
         assert_eq!(size_of::<Event>(), 4 * 4);

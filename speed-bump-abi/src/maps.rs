@@ -40,6 +40,11 @@ pub const HANDSHAKES: &str = "HANDSHAKES";
 /// `u64` by [`Fault`] position: things that went wrong, for the loader to report.
 pub const FAULTS: &str = "FAULTS";
 
+/// Per-CPU [`RateLimit`](crate::RateLimit) by [`NotDelayed`](crate::NotDelayed). Only in the object that logs.
+pub const LOG_LIMITS: &str = "LOG_LIMITS";
+/// What `aya-log` sends to the loader. Only in the object that logs.
+pub const LOGS: &str = "AYA_LOGS";
+
 /// Program for native functions and USDT probes: the cookie's site names the function.
 pub const PROGRAM_SITE: &str = "site";
 /// Program for CPython's evaluator under `-X perf`: the return address names the function.

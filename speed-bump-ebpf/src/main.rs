@@ -8,6 +8,7 @@
 
 mod arch;
 mod count;
+mod decision;
 mod follow;
 mod hold;
 mod maps;

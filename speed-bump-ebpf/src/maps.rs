@@ -51,6 +51,10 @@ pub static HELD: RingBuf = RingBuf::with_byte_size(HELD_BYTES, 0);
 pub static HOLDERS: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
 pub static FAULTS: Array<u64> = Array::with_max_entries(FAULT_COUNT, 0);
+#[cfg(feature = "log")]
+#[map]
+pub static LOG_LIMITS: PerCpuArray<speed_bump_abi::RateLimit> =
+    PerCpuArray::with_max_entries(speed_bump_abi::NotDelayed::COUNT, 0);
 
 /// Counts something that went wrong.
 #[inline(always)]

@@ -7,9 +7,11 @@
 //! of its own since, that one holds.
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
+use speed_bump_abi::NotDelayed;
 
 use crate::{
     arch,
+    decision::not_delayed,
     maps::SITES,
     own_stack,
     spin::{Bounded, Looping, Spin},
@@ -40,6 +42,8 @@ fn at_stub<S: Spin>(context: &ProbeContext) -> u32 {
     if function < site.functions {
         let overhead_ns = site.overhead_ns.saturating_add(site.helper_ns(ticks as u32) as u32);
         visit_for::<S>(site.function + function, target, overhead_ns, entered_ns, true);
+    } else {
+        not_delayed(NotDelayed::NotItsFunction, function);
     }
     0
 }

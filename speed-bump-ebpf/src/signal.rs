@@ -8,7 +8,7 @@
 use aya_ebpf::helpers::{
     bpf_get_current_pid_tgid, bpf_get_current_task, bpf_probe_read_kernel, generated::bpf_send_signal_thread,
 };
-use speed_bump_abi::Handshake;
+use speed_bump_abi::{Handshake, NotDelayed};
 
 use crate::{maps::HANDSHAKES, task::field};
 
@@ -36,23 +36,28 @@ static ACTION_BYTES: u32 = 0;
 #[inline(always)]
 pub fn send(signal: u32) -> bool {
     // SAFETY: the helper takes a number.
-    may_send(signal) && unsafe { bpf_send_signal_thread(signal) == 0 }
+    obstacle(signal).is_none() && unsafe { bpf_send_signal_thread(signal) == 0 }
 }
 
-/// Whether it is safe at this moment to send the calling thread this signal.
+/// Why it is not safe at this moment to send the calling thread this signal.
 #[inline(always)]
-pub fn may_send(signal: u32) -> bool {
+pub fn obstacle(signal: u32) -> Option<NotDelayed> {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     // SAFETY: the value is copied at once.
-    let Some(handshake) = (unsafe { HANDSHAKES.get(tgid).copied() }) else { return false };
+    let Some(handshake) = (unsafe { HANDSHAKES.get(tgid).copied() }) else {
+        return Some(NotDelayed::NoHelper);
+    };
     // SAFETY: the helper has no preconditions.
     let task = unsafe { bpf_get_current_task() };
     if handshake.handler == 0 || started(task) != Some(handshake.started) {
-        return false;
+        return Some(NotDelayed::NoHelper);
     }
     let bit = u64::from(signal.wrapping_sub(1)) & 63;
-    let Some(blocked) = field::<u64>(task, &TASK_BLOCKED_OFFSET) else { return false };
-    blocked >> bit & 1 == 0 && handler(task, bit) == Some(handshake.handler)
+    // What cannot be read is taken for blocked.
+    if field::<u64>(task, &TASK_BLOCKED_OFFSET).is_none_or(|blocked| blocked >> bit & 1 != 0) {
+        return Some(NotDelayed::SignalBlocked);
+    }
+    (handler(task, bit) != Some(handshake.handler)).then_some(NotDelayed::OtherHandler)
 }
 
 /// When the process of a thread started, in the ticks of a [`Handshake`].

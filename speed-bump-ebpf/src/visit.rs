@@ -1,10 +1,11 @@
 //! What happens at every probe site once the function is known: count, ask the policy, delay.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use speed_bump_abi::{Coldness, FunctionStats, NO_POLICY, Policy};
+use speed_bump_abi::{Coldness, FunctionStats, NO_POLICY, NotDelayed, Policy};
 
 use crate::{
     count,
+    decision::not_delayed,
     maps::{COLDNESS, CONTROL, COUNTERS, FUNCTIONS, STATS},
     policy, signal,
     spin::Spin,
@@ -31,19 +32,22 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
 
     let number = entry.policy_or(other);
     let Some(control) = CONTROL.get(0) else { return };
-    if number == NO_POLICY || !control.is_open(entered_ns) {
-        return;
+    if number == NO_POLICY {
+        return not_delayed(NotDelayed::NoPolicy, function);
+    }
+    if !control.is_open(entered_ns) {
+        return not_delayed(NotDelayed::WindowClosed, function);
     }
     let Some(policy) = policy::in_force(control, number) else { return };
     if policy.frequency > 1 {
         let Some(counter) = COUNTERS.get_ptr_mut(number) else { return };
         if (count::next(counter) + 1) % policy.frequency != 0 {
-            return;
+            return not_delayed(NotDelayed::Frequency, function);
         }
     }
     let delay_ns = policy.delay_ns;
     if delay_ns == 0 {
-        return;
+        return not_delayed(NotDelayed::NoDelay, function);
     }
 
     let mut overhead_ns = u64::from(overhead_ns);
@@ -58,12 +62,15 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
     let mut helpers_ns = if policy.signal == 0 { 0 } else { Policy::helpers_share_ns(delay_ns) };
     overhead_ns += telltale::more_ns(stats, delay_ns - helpers_ns);
     if helpers_ns != 0 {
-        if signal::may_send(policy.signal) {
-            overhead_ns += policy.signal_ns;
-        } else if S::SPINS_AGAIN && policy.or_spin != 0 {
-            helpers_ns = 0;
-        } else {
-            return missed(stats);
+        match signal::obstacle(policy.signal) {
+            None => overhead_ns += policy.signal_ns,
+            Some(obstacle) => {
+                not_delayed(obstacle, function);
+                if !S::SPINS_AGAIN || policy.or_spin == 0 {
+                    return missed(stats);
+                }
+                helpers_ns = 0;
+            }
         }
     }
     let mut spent_ns = spin_for::<S>(stats, delay_ns - helpers_ns, overhead_ns, entered_ns, now_ns);

@@ -195,3 +195,24 @@ fn unacceptable_variables_are_refused_also_where_a_flag_overrides_them() {
         }
     }
 }
+
+#[test]
+fn every_call_that_is_not_delayed_is_told_of_or_counted_as_left_out() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = start(0);
+    let ended = hundred_calls(&mut service, &["--start-after", "1000s", "-vv"], &[]);
+    let why = format!("hot in process {} not delayed: outside the window", service.pid());
+    let told = ended.run.stderr.lines().filter(|line| line.ends_with(&why)).count();
+    let left_out: usize = ended
+        .run
+        .stderr
+        .lines()
+        .filter_map(|line| {
+            line.strip_suffix(" more decisions like these")?.rsplit(' ').next()?.parse::<usize>().ok()
+        })
+        .sum();
+    assert_eq!(told + left_out, 100, "{}", ended.run.stderr);
+    assert!(told > 0 && left_out > 0, "{told} told, {left_out} left out");
+}

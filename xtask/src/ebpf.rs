@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use speed_bump_testing::places;
 
+use build::Variant;
 use toolchain::Toolchain;
 
 /// The processors that the programs are built for. BPF code is the same; `pt_regs` is not.
@@ -31,16 +32,19 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let toolchain = Toolchain::ensure()?;
     let mut differing = Vec::new();
-    for architecture in ARCHITECTURES {
-        let built = build::object(&toolchain, architecture)?;
-        let checked_in = checked_in().join(format!("speed-bump.{architecture}.bpf.o"));
+    let variants = ARCHITECTURES
+        .into_iter()
+        .flat_map(|architecture| [false, true].map(|logs| Variant { architecture, logs }));
+    for variant in variants {
+        let built = build::object(&toolchain, variant)?;
+        let checked_in = checked_in().join(variant.file());
         if !options.check {
             write(&checked_in, &built)?;
             println!("wrote {} ({} bytes)", checked_in.display(), built.len());
         } else if fs::read(&checked_in).ok().as_deref() == Some(built.as_slice()) {
             println!("identical: {}", checked_in.display());
         } else {
-            let rebuilt = places::target().join("bpf").join(format!("speed-bump.{architecture}.bpf.o"));
+            let rebuilt = places::target().join("bpf").join(variant.file());
             write(&rebuilt, &built)?;
             differing.push(format!("{} differs from {}", checked_in.display(), rebuilt.display()));
         }

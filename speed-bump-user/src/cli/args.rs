@@ -116,7 +116,7 @@ pub struct Cli {
     #[command(flatten)]
     pub attach: AttachArgs,
 
-    /// Say more on standard error; twice: every step
+    /// Say more on standard error; twice: every step, and why calls are not delayed
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }

@@ -4,6 +4,7 @@
 //! attaches to a process; see [`probe::attach`](crate::probe::attach).
 
 mod copies;
+pub mod decisions;
 pub mod doses;
 mod form;
 pub mod functions;
@@ -33,6 +34,7 @@ pub use form::Form;
 pub use object::EngineError;
 pub use programs::{SiteProgram, UprobeProgram};
 
+use decisions::Decisions;
 use functions::FunctionMaps;
 use programs::Programs;
 use switch::PolicySwitch;
@@ -78,6 +80,7 @@ pub struct BpfEngine {
     faults: Array<MapData, u64>,
     events: Option<RingBuf<MapData>>,
     held: Option<RingBuf<MapData>>,
+    decisions: Option<Decisions>,
     // Holds the programs that follow processes, and their links.
     follow: Ebpf,
 }
@@ -106,6 +109,7 @@ impl BpfEngine {
             words(maps::CONTROL, switch::CONTROL_WORDS)?,
             words(maps::POLICIES, rows * Policy::WORDS)?,
         );
+        let decisions = Decisions::of(&mut ebpf)?;
         let functions = FunctionMaps::of(&ebpf, capacity.functions.max(1))?;
         let mut take = |name: &'static str| ebpf.take_map(name).ok_or(EngineError::NoMap { name });
         let coldness = take(maps::COLDNESS)?;
@@ -135,6 +139,7 @@ impl BpfEngine {
             faults: faults.try_into()?,
             events: Some(events.try_into()?),
             held: Some(held.try_into()?),
+            decisions,
             follow: ebpf,
         })
     }
@@ -241,6 +246,11 @@ impl BpfEngine {
             *count = self.faults.get(&index, 0)?;
         }
         Ok(counts)
+    }
+
+    /// What the programs decide, where they tell.
+    pub fn decisions(&mut self) -> Option<&mut Decisions> {
+        self.decisions.as_mut()
     }
 
     /// Starts to announce forks and execs of tracked processes.

@@ -5,6 +5,7 @@
 //! go, and for helpers, when it begins and ends; in between for none.
 
 mod command;
+mod decisions;
 mod event_loop;
 mod executed;
 mod handshake;
@@ -314,6 +315,8 @@ impl Session for BpfSession {
     fn catch_up(&mut self) {
         // Calls of functions that were announced and not judged yet would be missing in the report.
         self.drain_events();
+        self.tell_decisions();
+        self.tell_missed_decisions();
     }
 
     fn detach(&mut self) {

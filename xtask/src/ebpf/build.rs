@@ -12,8 +12,26 @@ use crate::shell;
 /// Separates flags in `CARGO_ENCODED_RUSTFLAGS`.
 const SEPARATOR: &str = "\x1f";
 
-/// Builds the programs for one processor and returns the finished object.
-pub(super) fn object(toolchain: &Toolchain, architecture: &str) -> Result<Vec<u8>> {
+/// What the programs are built for.
+#[derive(Clone, Copy)]
+pub(super) struct Variant {
+    /// The processor.
+    pub(super) architecture: &'static str,
+    /// Whether they say why calls are not delayed.
+    pub(super) logs: bool,
+}
+
+impl Variant {
+    /// The object's file.
+    pub(super) fn file(self) -> String {
+        let log = if self.logs { ".log" } else { "" };
+        format!("speed-bump{log}.{}.bpf.o", self.architecture)
+    }
+}
+
+/// Builds the programs and returns the finished object.
+pub(super) fn object(toolchain: &Toolchain, variant: Variant) -> Result<Vec<u8>> {
+    let Variant { architecture, logs } = variant;
     let target = places::target().join("bpf").join(architecture);
     let mut flags = vec![
         format!("--cfg=bpf_target_arch=\"{architecture}\""),
@@ -28,6 +46,7 @@ pub(super) fn object(toolchain: &Toolchain, architecture: &str) -> Result<Vec<u8
     shell::run(
         cargo(toolchain)
             .args(["build", "--quiet", "--locked", "--release", "--package", "speed-bump-ebpf"])
+            .args(if logs { &["--features", "log"][..] } else { &[] })
             .args(["--target", "bpfel-unknown-none", "-Zbuild-std=core", "--target-dir"])
             .arg(&target)
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join(SEPARATOR)),

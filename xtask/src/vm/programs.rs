@@ -72,6 +72,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
             "a_delay_of_zero_counts_and_delays_nothing",
             "the_window_opens_and_closes_and_ends_the_session",
             "frequency_counts_calls_inside_the_window_alone",
+            "every_call_that_is_not_delayed_is_told_of_or_counted_as_left_out",
         ],
         engine: Engine::Bpf,
     },

@@ -18,7 +18,7 @@ use aya::{
 use aya_obj::Object;
 use speed_bump_abi::{Policy, maps};
 
-use super::{Capacity, Form, Hold, copies::Original, programs::Programs};
+use super::{Capacity, Form, Hold, copies::Original, decisions, programs::Programs};
 use crate::{
     causes::with_causes,
     kernel::TaskOffsets,
@@ -31,6 +31,13 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.x86_
 /// The object, built by `cargo xtask ebpf`.
 #[cfg(target_arch = "aarch64")]
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.aarch64.bpf.o");
+
+/// The same, built to log what it decides.
+#[cfg(target_arch = "x86_64")]
+static LOGGING_OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.log.x86_64.bpf.o");
+/// The same, built to log what it decides.
+#[cfg(target_arch = "aarch64")]
+static LOGGING_OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.log.aarch64.bpf.o");
 
 /// A checksum (CRC-32) of the object, by which builds are told apart.
 pub fn checksum() -> u32 {
@@ -121,17 +128,35 @@ pub(super) struct Loaded {
     pub(super) programs: Programs,
 }
 
-/// Creates the maps and loads the uprobe programs.
+/// Creates the maps and loads the uprobe programs. They log what they decide where that is to be shown.
 pub(super) fn load(
     capacity: Capacity,
     form: Form,
     offsets: Option<TaskOffsets>,
     hold: Hold,
 ) -> Result<Loaded, EngineError> {
-    let ebpf = create_maps(capacity, offsets, hold)?;
+    if decisions::are_wanted() {
+        match load_object(LOGGING_OBJECT, capacity, form, offsets, hold) {
+            Err(EngineError::Load { name, error }) => {
+                tracing::debug!("this kernel takes no BPF program that logs ({name}: {error})");
+            }
+            loaded => return loaded,
+        }
+    }
+    load_object(OBJECT, capacity, form, offsets, hold)
+}
+
+fn load_object(
+    bytes: &[u8],
+    capacity: Capacity,
+    form: Form,
+    offsets: Option<TaskOffsets>,
+    hold: Hold,
+) -> Result<Loaded, EngineError> {
+    let ebpf = create_maps(bytes, capacity, offsets, hold)?;
 
     let unfit = |error: &(dyn std::error::Error + 'static)| EngineError::Object(with_causes(error));
-    let mut object = Object::parse(OBJECT).map_err(|error| unfit(&error))?;
+    let mut object = Object::parse(bytes).map_err(|error| unfit(&error))?;
     let btf_features = features().btf().ok_or(EngineError::NoBtf)?;
     let btf = object
         .fixup_and_sanitize_btf(btf_features)
@@ -194,7 +219,12 @@ pub(super) fn load(
     Ok(Loaded { ebpf, programs })
 }
 
-fn create_maps(capacity: Capacity, offsets: Option<TaskOffsets>, hold: Hold) -> Result<Ebpf, EngineError> {
+fn create_maps(
+    bytes: &[u8],
+    capacity: Capacity,
+    offsets: Option<TaskOffsets>,
+    hold: Hold,
+) -> Result<Ebpf, EngineError> {
     let TaskOffsets { pid, tgid, mm, ptrace, leader, start, blocked, sighand, actions, action_bytes } =
         offsets.unwrap_or_default();
     let Capacity { policies, sites, functions, trampolines, python_usdt } = capacity;
@@ -224,7 +254,7 @@ fn create_maps(capacity: Capacity, offsets: Option<TaskOffsets>, hold: Hold) -> 
             .map_max_entries(maps::PYTHON_VERDICTS, 1)
             .map_max_entries(maps::PYTHON_PENDING, 1);
     }
-    Ok(loader.load(OBJECT)?)
+    Ok(loader.load(bytes)?)
 }
 
 /// The descriptor of a map of one of the kinds that the object uses.

@@ -18,12 +18,14 @@ pub(crate) struct Looked {
     processes: Instant,
     faults: Instant,
     lost: u64,
+    /// Decisions of the BPF programs that were left out.
+    pub(super) missed: u64,
 }
 
 impl Looked {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
-        Self { processes: now, faults: now, lost: 0 }
+        Self { processes: now, faults: now, lost: 0, missed: 0 }
     }
 }
 
@@ -34,6 +36,7 @@ impl BpfSession {
         self.look_for_untold();
         self.poll_helpers();
         self.look_for_late_files();
+        self.tell_decisions();
         if !self.follows && self.looked.processes.elapsed() >= LOOK_FOR_PROCESSES {
             self.looked.processes = Instant::now();
             self.look_for_processes();
@@ -51,6 +54,7 @@ impl BpfSession {
         if self.looked.faults.elapsed() >= LOOK_FOR_FAULTS {
             self.looked.faults = Instant::now();
             self.look_for_faults();
+            self.tell_missed_decisions();
         }
     }
 

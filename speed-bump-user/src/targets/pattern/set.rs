@@ -79,8 +79,8 @@ fn sieve(patterns: &[Pattern]) -> Result<GlobSet, globset::Error> {
 /// A glob of globset's that matches all that the pattern matches, and more.
 ///
 /// globset matches bytes, so that its `?` and its `[é]` stand for one byte of a character: both become `*`.
-/// After a `.` at the end comes a `*` as well: globset takes the text for a path, and one that ends in `.` for
-/// one without a file name, which `*.` does not match.
+/// After a `.` at the end comes a `*` as well: globset takes the text for a path, and one that ends in `.`
+/// for one without a file name, which `*.` does not match.
 fn relaxed(pattern: &Pattern) -> String {
     let mut glob = String::new();
     for piece in pattern.pieces() {

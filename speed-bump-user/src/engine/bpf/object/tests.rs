@@ -7,7 +7,7 @@ use aya_obj::{Object, ProgramSection, generated::bpf_insn};
 
 use speed_bump_abi::maps;
 
-use super::OBJECT;
+use super::{LOGGING_OBJECT, OBJECT};
 
 /// `MAX_BPF_STACK` (include/linux/filter.h): what a program and all that it calls may use together. Since
 /// 6.13 some programs have more.
@@ -27,12 +27,14 @@ const FRAME_POINTER: u8 = 10;
 /// `BPF_FUNC_tail_call` (include/uapi/linux/bpf.h).
 const TAIL_CALL: i32 = 12;
 
-/// The object with each program's functions behind it.
-fn linked() -> Object {
-    let mut object = Object::parse(OBJECT).unwrap();
-    let text_sections: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
-    object.relocate_calls(&text_sections).unwrap();
-    object
+/// The objects with each program's functions behind it.
+fn linked() -> [Object; 2] {
+    [OBJECT, LOGGING_OBJECT].map(|bytes| {
+        let mut object = Object::parse(bytes).unwrap();
+        let text_sections: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
+        object.relocate_calls(&text_sections).unwrap();
+        object
+    })
 }
 
 /// The functions of a linked program, each with the stack that it uses itself and what it calls, by position.
@@ -74,8 +76,22 @@ fn depth(functions: &BTreeMap<usize, (i32, BTreeSet<usize>)>, at: usize) -> i32 
 }
 
 #[test]
+fn without_logs_nothing_of_them_is_there() {
+    let [silent, logging] = [OBJECT, LOGGING_OBJECT].map(|bytes| Object::parse(bytes).unwrap());
+    for name in [maps::LOGS, maps::LOG_LIMITS] {
+        assert!(!silent.maps.contains_key(name), "{name}");
+        assert!(logging.maps.contains_key(name), "{name}");
+    }
+    let names = |object: &Object| object.programs.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names(&silent), names(&logging));
+}
+
+#[test]
 fn no_program_needs_more_stack_than_older_kernels_give() {
-    let object = linked();
+    linked().iter().for_each(needs_no_more_stack);
+}
+
+fn needs_no_more_stack(object: &Object) {
     let mut calls = 0;
     for (name, program) in &object.programs {
         let functions = functions(&object.functions[&program.function_key()].instructions);
@@ -90,7 +106,10 @@ fn no_program_needs_more_stack_than_older_kernels_give() {
 
 #[test]
 fn programs_that_can_be_preempted_are_given_no_stack_to_share() {
-    let object = linked();
+    linked().iter().for_each(is_given_no_stack_to_share);
+}
+
+fn is_given_no_stack_to_share(object: &Object) {
     let uprobes = object
         .programs
         .iter()
@@ -110,9 +129,12 @@ fn programs_that_can_be_preempted_are_given_no_stack_to_share() {
 
 #[test]
 fn programs_for_older_kernels_hold_nothing_that_came_later() {
+    linked().iter().for_each(holds_nothing_that_came_later);
+}
+
+fn holds_nothing_that_came_later(object: &Object) {
     /// `BPF_FUNC_loop`, and what comes after (include/uapi/linux/bpf.h).
     const LATER: std::ops::RangeFrom<i32> = 181..;
-    let object = linked();
     let bounded = [maps::PROGRAM_SITE_BOUNDED, maps::PROGRAM_PYTHON_BOUNDED, maps::PROGRAM_EXEC_BOUNDED];
     for name in bounded.into_iter().chain([maps::PROGRAM_FORK]) {
         let program = &object.programs[name];

@@ -1,0 +1,110 @@
+//! What the BPF programs decided, for `-vv`. An object of their own says it (`aya-log`); without `-vv` the
+//! other one is loaded, which has nothing of that in it.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use aya::{
+    Ebpf,
+    maps::{MapData, MapError, PerCpuArray},
+};
+use aya_log::EbpfLogger;
+use log::{Log, Metadata, Record};
+use speed_bump_abi::{NotDelayed, RateLimit, maps};
+
+use super::EngineError;
+
+/// Where decisions are logged: the name to filter by.
+pub const TARGET: &str = "speed_bump_user::bpf";
+
+/// Whether decisions are to be shown.
+pub(super) fn are_wanted() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::DEBUG)
+}
+
+/// One decision: a call that was not delayed, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The function's index, or what the process gave for one.
+    pub function: u32,
+    /// The rest of the line.
+    pub text: String,
+}
+
+impl Decision {
+    /// Takes a line of the BPF programs apart.
+    fn read(line: &str) -> Option<Self> {
+        let (function, text) = line.split_once(' ')?;
+        Some(Self { function: function.parse().ok()?, text: text.to_owned() })
+    }
+}
+
+/// Reads what the programs say.
+pub struct Decisions {
+    logger: EbpfLogger<Lines>,
+    lines: Lines,
+    limits: PerCpuArray<MapData, RateLimit>,
+}
+
+impl Decisions {
+    /// Of an object that logs; `None` of one that does not.
+    pub(super) fn of(ebpf: &mut Ebpf) -> Result<Option<Self>, EngineError> {
+        let Some(limits) = ebpf.take_map(maps::LOG_LIMITS) else { return Ok(None) };
+        let lines = Lines::default();
+        let logger = EbpfLogger::init_with_logger(ebpf, lines.clone())
+            .map_err(|_| EngineError::NoMap { name: maps::LOGS })?;
+        Ok(Some(Self { logger, lines, limits: limits.try_into()? }))
+    }
+
+    /// What was decided since the last call.
+    pub fn take(&mut self) -> Vec<Decision> {
+        self.logger.flush();
+        let mut lines = self.lines.0.lock().unwrap_or_else(PoisonError::into_inner);
+        mem::take(&mut *lines).iter().filter_map(|line| Decision::read(line)).collect()
+    }
+
+    /// How many decisions the programs have left out so far: of each kind they tell of a few a second.
+    ///
+    /// # Errors
+    /// What the map look-up returns.
+    pub fn missed(&self) -> Result<u64, MapError> {
+        (0..NotDelayed::COUNT).try_fold(0, |sum: u64, kind| {
+            let limits = self.limits.get(&kind, 0)?;
+            Ok(limits.iter().fold(sum, |sum, limit| sum.saturating_add(limit.missed)))
+        })
+    }
+}
+
+/// What `aya-log` has read.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Log for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_number_and_a_text() {
+        let read = Decision::read("7 in process 12 not delayed: outside the window");
+        let text = "in process 12 not delayed: outside the window".to_owned();
+        assert_eq!(read, Some(Decision { function: 7, text }));
+        for line in ["", "7", "x y", "-1 y", "99999999999 y"] {
+            assert_eq!(Decision::read(line), None, "{line}");
+        }
+    }
+}
