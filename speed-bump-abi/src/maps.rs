@@ -40,7 +40,7 @@ pub const HANDSHAKES: &str = "HANDSHAKES";
 /// `u64` by [`Fault`] position: things that went wrong, for the loader to report.
 pub const FAULTS: &str = "FAULTS";
 
-/// Per-CPU [`RateLimit`](crate::RateLimit) by [`NotDelayed`](crate::NotDelayed). Only in the object that logs.
+/// Per-CPU [`RateLimit`](crate::RateLimit) by [`NotDelayed`](crate::NotDelayed), in the object that logs.
 pub const LOG_LIMITS: &str = "LOG_LIMITS";
 /// What `aya-log` sends to the loader. Only in the object that logs.
 pub const LOGS: &str = "AYA_LOGS";
