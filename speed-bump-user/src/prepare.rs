@@ -23,7 +23,7 @@ use crate::{
     kernel::{AttachBy, KernelFacts, Privileges},
     policy::{Dose, PolicyTable},
     process::{Process, ProcessError},
-    python::entry_source::EntryChoice,
+    python::{entry_source::EntryChoice, main_file},
     session::{SessionError, Settings, handle::Handle, stop::Stop},
     targets::{Reading, Targets, TargetsError, source::TargetSource},
     units::{Nanos, Pid},
@@ -129,9 +129,9 @@ impl Prepared {
                 file.is_ok_and(|file| ElfFile::from_file(file, path).is_ok())
             })
         };
-        let (targets, policies, mut notices) = read_policies(request, &is_elf)?;
+        let (targets, policies, mut notices) = read_policies(request, &is_elf, &main_files(&processes))?;
         if purpose == Purpose::Attach {
-            notices.extend(other_sessions(&processes));
+            notices.extend(other_sessions(&processes, request.children));
         }
         let plans = if request.engine.is_kmod() {
             let process = processes.into_iter().next().ok_or(PrepareError::NoProcess)?;
@@ -167,19 +167,47 @@ impl Prepared {
     }
 }
 
-/// Sessions that are of one of these processes already, as far as they can be asked.
-fn other_sessions(processes: &[Process]) -> Vec<Notice> {
+/// Sessions that are of one of these processes already, or of a descendant that this one is to cover too, as
+/// far as they can be asked.
+fn other_sessions(processes: &[Process], children: bool) -> Vec<Notice> {
     let sessions = sessions().unwrap_or_else(|error| {
         tracing::debug!("it is not known which other sessions run: {error}");
         Vec::new()
     });
-    let mut notices = Vec::new();
-    for process in processes {
-        let pid = process.pid();
-        let of_it = sessions.iter().filter(|(_, about)| about.pids.contains(&pid.get()));
-        notices.extend(of_it.map(|(session, _)| Notice::OtherSession { pid, session: *session }));
+    if sessions.is_empty() {
+        return Vec::new();
     }
-    notices
+    let mut pids: Vec<Pid> = processes.iter().map(Process::pid).collect();
+    if children {
+        let found = processes.iter().filter_map(|process| process.descendants().ok());
+        pids.extend(found.flat_map(|found| found.processes).map(|process| process.pid()));
+    }
+    let shared = sessions.iter().filter_map(|(session, about)| {
+        let pid = pids.iter().copied().find(|pid| about.pids.contains(&pid.get()))?;
+        Some(Notice::OtherSession { pid, session: *session })
+    });
+    shared.collect()
+}
+
+/// More files for `__main__` than a service has scripts.
+const MAIN_FILES: usize = 64;
+
+/// Patterns for the files that the processes run, or else those that their descendants do, as under `sh -c`.
+fn main_files(processes: &[Process]) -> Vec<String> {
+    let mut globs: Vec<String> = Vec::new();
+    for process in processes {
+        let mut of_process = main_file::of(process);
+        if of_process.is_empty() {
+            let descendants = process.descendants().map(|found| found.processes).unwrap_or_default();
+            of_process = descendants.iter().flat_map(main_file::of).collect();
+        }
+        for glob in of_process {
+            if globs.len() < MAIN_FILES && !globs.contains(&glob) {
+                globs.push(glob);
+            }
+        }
+    }
+    globs
 }
 
 /// Opens the processes, each once, in this order.
@@ -221,8 +249,10 @@ pub fn check_privileges() -> Result<KernelFacts, PrepareError> {
 fn read_policies(
     request: &Request,
     is_elf: &dyn Fn(&str) -> bool,
+    main_files: &[String],
 ) -> Result<(Arc<Targets>, PolicyTable, Vec<Notice>), PrepareError> {
-    let targets = Arc::new(read_targets(request, is_elf)?);
+    let targets = read_targets(request, is_elf)?.with_main_files(main_files);
+    let targets = Arc::new(targets);
     capabilities::check_targets(request.engine, &targets)?;
     let policies = PolicyTable::new(&targets, request.default, request.engine);
     let notices = targets.no_target().cloned().map(Notice::NoTarget).into_iter().collect();

@@ -196,6 +196,13 @@ impl Process {
         self.read_link("exe")
     }
 
+    /// The folder that it works in, as it names it itself; `None` where its root is not the one of its mount
+    /// namespace, so that the kernel names it otherwise.
+    pub fn working_folder(&self) -> Result<Option<PathBuf>, ProcessError> {
+        let whole = self.read_link("root")? == Path::new("/");
+        if whole { self.read_link("cwd").map(Some) } else { Ok(None) }
+    }
+
     /// /proc/PID/status as it is now: credentials, tracer, threads, namespaces' PIDs, seccomp.
     pub fn status(&self) -> Result<Status, ProcessError> {
         let bytes = self.read("status", AccessMode::Read)?;

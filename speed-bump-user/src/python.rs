@@ -8,6 +8,7 @@
 pub mod entry_source;
 pub mod helper;
 pub mod interpreter;
+pub mod main_file;
 pub mod perf_map;
 pub mod root;
 pub mod source;

@@ -13,6 +13,7 @@ mod dotted;
 mod error;
 mod file;
 mod line;
+mod main_module;
 mod options;
 mod pattern;
 mod rules;
@@ -39,6 +40,8 @@ use crate::units::Nanos;
 pub struct Targets {
     targets: Vec<Target>,
     exclusions: Vec<Exclusion>,
+    /// What else the module `__main__` stands for.
+    main_files: Vec<Pattern>,
     no_target: Option<NoTarget>,
     python: Rules,
     native: Rules,

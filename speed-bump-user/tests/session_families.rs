@@ -95,3 +95,26 @@ fn workers_of_a_server_that_forks_are_listed_and_looked_at() {
 fn a_shell_that_started_the_server_stands_for_it() {
     is_selected(true);
 }
+
+#[test]
+fn another_session_with_a_worker_is_told_of() {
+    const NATIVE: &str = "native:*/libc[-.]*:getppid";
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let folder = scripts();
+    let Some(service) = start(folder.path(), false) else {
+        return skip!("this machine has no Python 3.8 or newer");
+    };
+    let (master, flags) = (service.pid().to_string(), ["--delay", "0"]);
+    let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children")).unwrap();
+    let worker: i32 = children.split_whitespace().next().unwrap().parse().unwrap();
+    let other = Attached::start(worker, &format!("{NATIVE}\n"), &flags).unwrap();
+    let told = format!("session {}", other.pid());
+    for (more, is_told) in [(&[][..], true), (&["--no-children"], false)] {
+        let flags = [&["--pid", &master, "--duration", "100ms", "--delay", "0", "-t", NATIVE][..], more];
+        let run = tool::run(&flags.concat(), PATIENCE).unwrap();
+        assert_eq!(run.stderr.contains(&told), is_told, "{more:?}: {}", run.stderr);
+    }
+    other.stop().unwrap();
+}

@@ -36,7 +36,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let user = user.map_err(|error| Failure::new(USAGE, error))?;
     let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
     let request = request::session(&arguments.select, flags, &environment)?;
-    let prepared = Prepared::of_command(&request)?;
+    let prepared = Prepared::of_command(&request, &arguments.command)?;
     tell_notices(&prepared.notices);
     let mut session = BpfSession::prepare(prepared.resolver, prepared.settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

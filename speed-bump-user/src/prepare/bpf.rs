@@ -1,6 +1,6 @@
 //! Plans for the BPF object, in each process.
 
-use std::{fs::File, sync::Arc};
+use std::{ffi::OsString, fs::File, sync::Arc};
 
 use super::{
     PrepareError, Prepared, Purpose, Request, capabilities, check_privileges, delays, look::Planned,
@@ -13,6 +13,7 @@ use crate::{
     policy::PolicyTable,
     probe::{plan::Plan, resolve::Resolver},
     process::{Process, ProcessError},
+    python::main_file,
     session::{SessionError, Settings, bpf::BpfSession, handle::Handle, stop::Stop},
     targets::Targets,
     units::Nanos,
@@ -91,11 +92,12 @@ impl Prepared {
     ///
     /// # Errors
     /// See there.
-    pub fn of_command(request: &Request) -> Result<PreparedCommand, PrepareError> {
+    pub fn of_command(request: &Request, command: &[OsString]) -> Result<PreparedCommand, PrepareError> {
         capabilities::check_command(request.engine)?;
         // The command begins in our own root directory.
         let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
-        let (targets, policies, mut notices) = read_policies(request, &is_elf)?;
+        let (targets, policies, mut notices) =
+            read_policies(request, &is_elf, &main_file::of_command(command))?;
         let resolver = resolver(request, &targets, &policies)?;
         notices.extend(delays::notices(&policies, &resolver, &[]));
         Ok(PreparedCommand { resolver, settings: settings(request, policies), notices })

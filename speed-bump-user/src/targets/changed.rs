@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::{Exclusion, Target, TargetIndex, TargetKind, Targets, rules::Rules};
+use super::{Exclusion, Pattern, Target, TargetIndex, TargetKind, Targets, rules::Rules};
 
 /// Targets that come and go.
 #[derive(Clone, Debug)]
@@ -31,15 +31,15 @@ impl Targets {
             let id = id.find(|id| ids.insert(id.clone())).unwrap_or_default();
             targets.push(Target { id, ..target.clone() });
         }
-        Self::of(targets, self.exclusions.clone())
+        Self::of(targets, self.exclusions.clone(), self.main_files.clone())
     }
 
     /// With their rules.
-    pub(super) fn of(targets: Vec<Target>, exclusions: Vec<Exclusion>) -> Self {
-        let rules = |kind: TargetKind| Rules::new(kind, &targets, &exclusions);
+    pub(super) fn of(targets: Vec<Target>, exclusions: Vec<Exclusion>, main_files: Vec<Pattern>) -> Self {
+        let rules = |kind: TargetKind| Rules::new(kind, &targets, &exclusions, &main_files);
         let (python, native, usdt) =
             (rules(TargetKind::Python), rules(TargetKind::Native), rules(TargetKind::Usdt));
-        Self { python, native, usdt, no_target: None, targets, exclusions }
+        Self { python, native, usdt, no_target: None, targets, exclusions, main_files }
     }
 
     /// What makes these targets of those of another reading: the same pattern is the same target. Returns

@@ -190,7 +190,7 @@ impl Collected {
             target.id = id;
         }
         let Self { targets, exclusions, .. } = self;
-        Ok(Targets::of(targets, exclusions))
+        Ok(Targets::of(targets, exclusions, Vec::new()))
     }
 }
 

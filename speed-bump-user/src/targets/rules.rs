@@ -6,12 +6,13 @@ use std::borrow::Cow;
 use super::{
     Exclusion, ExclusionIndex, Selection, Target, TargetIndex, TargetKind, dotted,
     dotted::DottedNames,
+    main_module::modules,
     pattern::{Pattern, PatternSet},
 };
 
 /// The lines of one kind: first the targets, then the exclusions, each in the order of the file.
 ///
-/// A line is known here by its number in that order.
+/// A line is known here by its number in that order; one for `__main__` has a number for each file too.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     outcomes: Vec<Outcome>,
@@ -34,20 +35,30 @@ enum Outcome {
 }
 
 impl Rules {
-    pub(super) fn new(kind: TargetKind, targets: &[Target], exclusions: &[Exclusion]) -> Self {
+    pub(super) fn new(
+        kind: TargetKind,
+        targets: &[Target],
+        exclusions: &[Exclusion],
+        main_files: &[Pattern],
+    ) -> Self {
+        let python = kind == TargetKind::Python;
+        let native = kind == TargetKind::Native;
+        let main_files = if python { main_files } else { &[] };
         let mut outcomes = Vec::new();
         let mut lines: Vec<Columns<'_>> = Vec::new();
         let of_kind = |(_, target): &(u32, &Target)| target.kind == kind && !target.is_dropped;
         for (index, target) in (0..).zip(targets).filter(of_kind) {
-            outcomes.push(Outcome::Selects(TargetIndex(index)));
-            lines.push((&target.module, target.provider.as_ref(), &target.name));
+            for module in modules(&target.module, main_files) {
+                outcomes.push(Outcome::Selects(TargetIndex(index)));
+                lines.push((module, target.provider.as_ref(), &target.name));
+            }
         }
         for (index, exclusion) in (0..).zip(exclusions).filter(|(_, exclusion)| exclusion.kind == kind) {
-            outcomes.push(Outcome::Excludes(ExclusionIndex(index)));
-            lines.push((&exclusion.module, exclusion.provider.as_ref(), &exclusion.name));
+            for module in modules(&exclusion.module, main_files) {
+                outcomes.push(Outcome::Excludes(ExclusionIndex(index)));
+                lines.push((module, exclusion.provider.as_ref(), &exclusion.name));
+            }
         }
-        let python = kind == TargetKind::Python;
-        let native = kind == TargetKind::Native;
         let last_component = |name: &Pattern| name.last_component().ok().map(Cow::into_owned);
         let column = |of: &dyn Fn(&Columns<'_>) -> Option<Pattern>| Column::new(lines.iter().map(of));
         Self {
@@ -166,6 +177,8 @@ impl RulesInModule<'_> {
         for outcome in lines.into_iter().filter_map(|line| self.rules.outcomes.get(line)) {
             match *outcome {
                 Outcome::Selects(target) if selection.winner.is_none() => selection.winner = Some(target),
+                // A line may match by its module and by a file that it stands for.
+                Outcome::Selects(target) if selection.selects(target) => {}
                 Outcome::Selects(target) => selection.shadowed.push(target),
                 Outcome::Excludes(exclusion) => {
                     // Exclusions come last, so a winner has been found by now if there is one.

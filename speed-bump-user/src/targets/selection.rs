@@ -15,6 +15,13 @@ pub struct Selection {
     pub excluded_by: Option<ExclusionIndex>,
 }
 
+impl Selection {
+    /// Whether the target matches, applied or not.
+    pub(super) fn selects(&self, target: TargetIndex) -> bool {
+        self.winner == Some(target) || self.shadowed.contains(&target)
+    }
+}
+
 impl Targets {
     /// The targets that can select a Python function in the file that `co_filename` calls `file`.
     pub fn python_in(&self, file: &str) -> PythonModule<'_> {

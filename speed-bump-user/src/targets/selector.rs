@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use speed_bump_selector::layout::{HEADER_BYTES, Header, LineRecord, ModuleRecord, PatternRecord, checksum};
 
 use self::program::Program;
-use super::{Pattern, PatternError, TargetKind, Targets, dotted};
+use super::{Pattern, PatternError, TargetKind, Targets, dotted, main_module::modules};
 
 /// Why targets cannot be compiled. No targets file of the size that is accepted gets here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,11 +36,15 @@ pub fn compile(targets: &Targets) -> Result<Vec<u8>, CompileError> {
     let mut tables = Tables::default();
     let is_python = |target: &super::Target| target.kind == TargetKind::Python && !target.is_dropped;
     for (index, target) in targets.iter().filter(|(_, target)| is_python(target)) {
-        tables.add_line(target.line, &target.module, &target.name, index.0)?;
+        for module in modules(&target.module, &targets.main_files) {
+            tables.add_line(target.line, module, &target.name, index.0)?;
+        }
     }
     let target_lines = count(tables.lines.len())?;
     for exclusion in targets.exclusions().iter().filter(|exclusion| exclusion.kind == TargetKind::Python) {
-        tables.add_line(exclusion.line, &exclusion.module, &exclusion.name, 0)?;
+        for module in modules(&exclusion.module, &targets.main_files) {
+            tables.add_line(exclusion.line, module, &exclusion.name, 0)?;
+        }
     }
     tables.finish(count(targets.len())?, target_lines)
 }

@@ -15,18 +15,23 @@ use super::{Pattern, Piece};
 pub(in crate::targets) struct PatternSet {
     patterns: Vec<Pattern>,
     numbers: HashMap<String, usize>,
-    /// Lets through every text that a pattern matches, and a few others.
-    /// Without one, every pattern has to be tried.
+    /// Lets through every text that a pattern matches, and a few others. Without one, as where there are few
+    /// patterns, every pattern is tried.
     sieve: Option<GlobSet>,
 }
 
 impl PatternSet {
+    /// So many patterns are found faster by the sieve than one by one.
+    pub(super) const MANY: usize = 16;
+
     /// A set of these patterns, and the number of each in it: equal patterns share one.
     pub(in crate::targets) fn new<'p>(patterns: impl IntoIterator<Item = &'p Pattern>) -> (Self, Vec<usize>) {
         let mut set = Self::default();
         let numbers = patterns.into_iter().map(|pattern| set.number(pattern)).collect();
-        // Too many, or too long, for one automaton: slower, and still right.
-        set.sieve = sieve(&set.patterns).ok();
+        if set.patterns.len() >= Self::MANY {
+            // Too many, or too long, for one automaton: slower, and still right.
+            set.sieve = sieve(&set.patterns).ok();
+        }
         (set, numbers)
     }
 

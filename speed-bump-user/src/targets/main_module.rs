@@ -1,0 +1,70 @@
+//! The module `__main__`: what Python calls the file that a process runs.
+//!
+//! Which file that is, only a process knows. So a line with this module stands for the path itself, as far as
+//! it has it (`pkg/__main__.py`), and for the files that the caller has found.
+
+use std::iter;
+
+use super::{Targets, pattern::Pattern};
+
+/// A module that stands for the files that processes run.
+const MAIN: &str = "__main__";
+
+/// A module's pattern, and where it is `__main__` those of the files.
+pub(super) fn modules<'p>(
+    module: &'p Pattern,
+    main_files: &'p [Pattern],
+) -> impl Iterator<Item = &'p Pattern> {
+    let files = if module.as_str() == MAIN { main_files } else { &[] };
+    iter::once(module).chain(files)
+}
+
+impl Targets {
+    /// These, where the module `__main__` also stands for the files that match one of these patterns.
+    #[must_use]
+    pub fn with_main_files(self, globs: &[String]) -> Self {
+        // A path is never too long for a pattern.
+        let main_files = globs.iter().filter_map(|glob| Pattern::new(glob).ok()).collect();
+        let Self { targets, exclusions, no_target, .. } = self;
+        Self { no_target, ..Self::of(targets, exclusions, main_files) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use crate::targets::{Reading, Targets, selector};
+    use speed_bump_selector::Selector;
+
+    /// Which target selects a function, asked here and by the selector that a helper executes.
+    fn winner(targets: &Targets, file: &str, name: &str) -> Option<u32> {
+        let here = targets.python_in(file).select(name);
+        let mut matching: Vec<_> = here.winner.iter().chain(&here.shadowed).collect();
+        matching.dedup();
+        assert_eq!(matching.len(), here.winner.iter().count() + here.shadowed.len(), "each target once");
+        let bytes = selector::compile(targets).unwrap();
+        let there = Selector::new(&bytes).unwrap().select(file, name);
+        assert_eq!(here.winner.map(|index| index.0), there);
+        there
+    }
+
+    #[test]
+    fn main_is_the_file_that_runs() {
+        let text = "__main__:f\n!__main__:g\n*:g\n*/__main__.py:h\n";
+        let read = Targets::parse("t", text.as_bytes(), Reading { is_elf: &|_| false, allow_empty: true });
+        let alone = read.unwrap();
+        assert_eq!(winner(&alone, "/srv/app.py", "f"), None);
+        let targets = alone.with_main_files(&["/srv/app.py".into(), "*/__main__.py".into()]);
+        for (file, name, expected) in [
+            ("/srv/app.py", "f", Some(0)),
+            ("/srv/app.py", "g", None),
+            ("/srv/other.py", "f", None),
+            ("/srv/other.py", "g", Some(1)),
+            ("/srv/pkg/__main__.py", "f", Some(0)),
+            ("/srv/pkg/__main__.py", "h", Some(2)),
+        ] {
+            assert_eq!(winner(&targets, file, name), expected, "{file} {name}");
+        }
+    }
+}
