@@ -11,6 +11,7 @@ pub mod environment;
 pub mod exit;
 pub mod generate;
 pub mod list;
+mod live;
 mod log;
 mod outputs;
 mod request;

@@ -7,12 +7,12 @@ use std::{
 };
 
 use anyhow::Context as _;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
     args::{AttachArgs, SessionArgs},
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
+    live::LiveTable,
     outputs::Outputs,
     request,
     reread::Rereading,
@@ -26,7 +26,7 @@ use crate::{
     session::{SessionError, controls::Controls, handle::Outcome, run::Ended, stop::Stop},
     stats::{
         report::SessionReport,
-        table::{self, FUNCTIONS_SHOWN, Size},
+        table::{self, FUNCTIONS_SHOWN},
     },
     units::{Nanos, Pid},
 };
@@ -79,20 +79,20 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         tell_attached(session.controls().known().len(), began);
     }
 
-    let live = (!flags.quiet && on_terminal).then(live_table);
+    let mut live = (!flags.quiet && on_terminal).then(LiveTable::new);
     let outcome = loop {
         match session.wait_for(REFRESH)? {
             Some(outcome) => break outcome,
             None => {
                 outputs.tick(|| session.report());
-                if let (Some(live), Some(report)) = (&live, session.report()) {
-                    live.set_message(table::render_live(&report, terminal_size()));
+                if let (Some(live), Some(report)) = (&mut live, session.report()) {
+                    live.draw(&report);
                 }
             }
         }
     };
     if let Some(live) = live {
-        live.finish_and_clear();
+        live.clear();
     }
 
     let Outcome { ended, report } = outcome;
@@ -136,21 +136,4 @@ fn tell_end(ended: Ended, signals: &StopSignals, report: &SessionReport) {
         Ended::TargetReplaced => "the target executed another program".to_owned(),
     };
     tell(format_args!("detached after {}: {why}", Nanos::from(report.duration)));
-}
-
-/// What a table may take without scrolling or wrapping.
-fn terminal_size() -> Size {
-    let size = rustix::termios::tcgetwinsize(stderr());
-    let (lines, columns) = size.map_or((0, 0), |size| (size.ws_row.into(), size.ws_col.into()));
-    let known = |size: usize, usual| if size == 0 { usual } else { size };
-    // The last column stays free: some terminals wrap behind it.
-    Size { lines: known(lines, 24).saturating_sub(2), columns: known(columns, 80).saturating_sub(1) }
-}
-
-fn live_table() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{msg}") {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -1,7 +1,7 @@
 //! The file that a Python runs, as its command line tells: what `__main__` is there.
 //!
-//! The process owns its command line and may have written anything there. What comes of it only adds to what a
-//! line for `__main__` selects, and every file is named as one text.
+//! The process owns its command line and may have written anything there. What comes of it only adds to what
+//! a line for `__main__` selects, and every file is named as one text.
 
 use std::{
     env,
@@ -15,10 +15,11 @@ use crate::process::Process;
 /// More bytes are in no path.
 const LONGEST: usize = libc::PATH_MAX as usize;
 
-/// Patterns for the `co_filename` of the file that a Python with these arguments runs; none of another program.
+/// Patterns for the `co_filename` of the file that a Python with these arguments runs; none of another
+/// program.
 ///
-/// Python 3.9 and later put the working folder before a relative path. `finds` names that folder if there is a
-/// file of that name below it; the process may have left it since it began.
+/// Python 3.9 and later put the working folder before a relative path. `finds` names that folder if there is
+/// a file of that name below it; the process may have left it since it began.
 ///
 /// Source: "Command line and environment" of CPython's documentation, 3.8 to 3.15.
 pub fn globs(arguments: &[OsString], finds: &dyn Fn(&Path) -> Option<String>) -> Vec<String> {
