@@ -3,8 +3,8 @@
 //! Our own error types say everything in `Display`, the cause included, and `source()` returns nothing: so an
 //! error reads the same in a message, in a log line and at the end of a chain. Hence `#[error("…: {0}")]`
 //! goes without `#[from]`, which would make the field a source, and a field named `source` is written
-//! `r#source`, which thiserror takes for any field. tests/error_messages.rs looks for offenders. Errors of
-//! other crates often leave the cause to `source()`: [`with_causes`] puts the two together.
+//! `r#source`, which thiserror takes for any field. tests/cli/error_messages.rs looks for offenders. Errors
+//! of other crates often leave the cause to `source()`: [`with_causes`] puts the two together.
 
 use std::error::Error;
 

@@ -79,9 +79,9 @@ pub(crate) struct Options {
     /// Do not ask for root: tests that need it are skipped.
     #[arg(long)]
     no_root: bool,
-    /// Arguments for `cargo test`, such as `-p speed-bump-user targets::`. Default: the whole workspace. With
-    /// --vm: test programs of which all tests run, such as `native_functions`. Default: chosen tests of all
-    /// that run there.
+    /// Arguments for `cargo test`, such as `-p speed-bump-tests --test native native_functions::`. Default:
+    /// the whole workspace. With --vm: files of end-to-end tests of which all tests run, such as
+    /// `native_functions`. Default: chosen tests of all that run there.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     cargo: Vec<String>,
 }
@@ -120,8 +120,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     fs::create_dir_all(places::target())?;
     fs::write(&skips, "").with_context(|| format!("cannot write {}", skips.display()))?;
 
-    // The loader first: tests outside its package run it too, and cargo would not build it for them.
-    shell::run(shell::cargo().args(["build", "--package", "speed-bump-user", "--bins"]))?;
     let whole = ["--workspace", "--exclude", "speed-bump-ebpf"].map(str::to_owned);
     let selection = if options.cargo.is_empty() { whole.to_vec() } else { options.cargo.clone() };
     let mut cargo = shell::cargo();

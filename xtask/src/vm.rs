@@ -53,7 +53,7 @@ pub(crate) struct Selection(Vec<&'static Series>);
 pub(crate) struct Options<'a> {
     /// On which kernels.
     pub(crate) selection: &'a Selection,
-    /// Names of test programs, which run whole; none means the chosen tests of all.
+    /// Names of files of tests, which run whole; none means the chosen tests of all.
     pub(crate) programs: &'a [String],
     /// Whether to fetch what is there already.
     pub(crate) update: bool,

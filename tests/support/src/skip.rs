@@ -110,9 +110,11 @@ pub fn enclosing<T>(_inner: T) -> String {
 /// where it runs a test on the main thread (`--test-threads=1`), the function that skips has to do.
 #[doc(hidden)]
 pub fn running(enclosing: String) -> String {
-    let current = std::thread::current();
+    let (current, program) = (std::thread::current(), program());
     match (current.name(), enclosing.split_once("::")) {
-        (Some(test), Some((program, _))) if test != "main" => format!("{program}::{test}"),
+        (Some(test), _) if test != "main" => format!("{program}::{test}"),
+        // What tests call may be of another crate.
+        (_, Some((_, path))) => format!("{program}::{path}"),
         _ => enclosing,
     }
 }
@@ -155,7 +157,7 @@ macro_rules! case_ran {
     }};
 }
 
-/// The name of the running test program, as cargo knows it: `session_usdt`.
+/// The name of the running test program, as cargo knows it: `native`.
 pub fn program() -> String {
     let path = env::current_exe().unwrap_or_default();
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -25,19 +25,22 @@ pub struct Run {
     pub stderr: String,
 }
 
-/// The loader that cargo built beside the running test or xtask.
+/// The loader as a binary of the tests' own package, which cargo builds whenever it builds one of its tests.
+const TOOL: &str = "speed-bump-ebpf-under-test";
+
+/// The loader that cargo built with the running test: never an older one.
 ///
-/// `SPEED_BUMP_TOOL` names another one.
+/// `SPEED_BUMP_TOOL` names another one, as in virtual machines.
 pub fn path() -> Result<PathBuf> {
     if let Some(path) = env::var_os("SPEED_BUMP_TOOL") {
         return Ok(path.into());
     }
     let here = env::current_exe().context("cannot read /proc/self/exe")?;
     // Tests lie in `deps`, one below the binaries.
-    let found = here.ancestors().skip(1).take(2).map(|folder| folder.join("speed-bump-ebpf"));
-    found.into_iter().find(|path| path.is_file()).with_context(|| {
+    let found = here.ancestors().nth(2).map(|folder| folder.join(TOOL));
+    found.filter(|path| path.is_file()).with_context(|| {
         format!(
-            "no speed-bump-ebpf near {}: run `cargo build --package speed-bump-user` first",
+            "no {TOOL} near {}: run the test by `cargo test`, or name the loader in SPEED_BUMP_TOOL",
             here.display()
         )
     })

@@ -219,7 +219,7 @@ mod tests {
         for place in [Place::Host, Place::Offline, Place::Ci, Place::Guest("6.12")] {
             for reason in ["attaching needs root", "needs root, to become another user"] {
                 for case in [None, Some("a file of a foreign owner")] {
-                    let skip = skip("session_leaving::a_test", case, reason);
+                    let skip = skip("leaving::session_leaving::a_test", case, reason);
                     assert!(!list.allows(place, &skip), "{place}: {skip}");
                 }
             }
@@ -246,12 +246,13 @@ mod tests {
             if !name.contains('*') && entry.test.contains("::") {
                 assert!(text.contains(&format!("fn {name}(")), "{entry}: there is no such test");
             }
-            let program = entry.test.split("::").next().unwrap();
-            let file = root.join(format!("speed-bump-user/tests/{program}.rs"));
+            let mut path = entry.test.split("::");
+            let (program, module) = (path.next().unwrap(), path.next().unwrap_or("*"));
+            let file = if module == "*" { "main" } else { module };
             let is_there = ["speed_bump_", tally::IGNORED].iter().any(|start| program.starts_with(start))
                 || program.contains('*')
-                || file.is_file();
-            assert!(is_there, "{entry}: there is no such test program");
+                || root.join(format!("tests/{program}/{file}.rs")).is_file();
+            assert!(is_there, "{entry}: there is no such file of tests");
         }
     }
 }

@@ -53,15 +53,15 @@ impl Tally {
         }
     }
 
-    /// Reads all that one test program printed, which ended with this exit code (as a shell has it). Its name
-    /// is put before those of its tests.
+    /// Reads all that the tests of one file printed, whose program ended with this exit code (as a shell has
+    /// it).
     pub(crate) fn read_program(&mut self, name: &str, output: &str, status: i32) {
         let mut own = Self::default();
         output.lines().for_each(|line| own.read_line(line));
         self.passed += own.passed;
         self.failed += own.failed;
         self.ignored.extend(own.ignored);
-        self.failures.extend(own.failures.into_iter().map(|test| format!("{name}::{test}")));
+        self.failures.extend(own.failures);
         match status {
             // Libtest's own: all passed, and some failed.
             0 => (),

@@ -1,7 +1,8 @@
-//! The test programs that run in guests: built here, put where they look for things there.
+//! The tests that run in guests: built here, put where they look for things there. Each file of them is run
+//! as a program of its own, so that the end of one is not that of the others.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     path::{Path, PathBuf},
     process::Command,
@@ -9,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use speed_bump_testing::{places as tree, pythons, skip, wait};
+use speed_bump_testing::{places as tree, pythons, wait};
 
 use super::{files::Files, places, root};
 use crate::{
@@ -33,10 +34,12 @@ impl Engine {
     pub(super) const ALL: [Self; 3] = [Self::Bpf, Self::Signal, Self::Kmod];
 }
 
-/// A test program of speed-bump-user/tests that runs in guests.
+/// A file of end-to-end tests that runs in guests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    /// Its file's name.
+    /// The area whose test program has it: a folder of `tests`.
+    area: &'static str,
+    /// Its name, which is that of the module.
     pub(super) name: &'static str,
     /// The tests of it that run unless it is asked for by name: then all do.
     tests: &'static [&'static str],
@@ -44,10 +47,23 @@ pub(super) struct Program {
     pub(super) engine: Engine,
 }
 
+impl Program {
+    /// What the area's test program is told, to run these tests.
+    fn arguments(&self, job: Job) -> String {
+        let Self { name, tests, .. } = self;
+        if job == Job::Whole {
+            return format!("{name}::");
+        }
+        let tests = tests.iter().map(|test| format!(" {name}::{test}"));
+        format!("--exact{}", tests.collect::<String>())
+    }
+}
+
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes
 /// seconds here. What tests the tool's own code runs on the host.
 pub(super) const PROGRAMS: [Program; 21] = [
     Program {
+        area: "native",
         name: "native_functions",
         tests: &[
             "functions_of_the_executable_and_of_a_library_are_counted_exactly",
@@ -58,6 +74,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Bpf,
     },
     Program {
+        area: "native",
         name: "session_usdt",
         tests: &[
             "all_locations_of_a_probe_count_while_attached_and_only_then",
@@ -67,6 +84,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Bpf,
     },
     Program {
+        area: "policy",
         name: "session_policy",
         tests: &[
             "a_delay_of_zero_counts_and_delays_nothing",
@@ -77,6 +95,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Bpf,
     },
     Program {
+        area: "leaving",
         name: "session_leaving",
         tests: &[
             "the_exec_of_the_target_ends_the_session",
@@ -86,6 +105,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Bpf,
     },
     Program {
+        area: "leaving",
         name: "session_expiry",
         tests: &[
             "nothing_is_delayed_any_more_when_the_loader_was_stopped",
@@ -94,6 +114,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Bpf,
     },
     Program {
+        area: "policy",
         name: "session_doses",
         tests: &[
             "doses_of_targets_change_from_one_call_to_the_next",
@@ -103,6 +124,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Bpf,
     },
     Program {
+        area: "policy",
         name: "agent",
         tests: &[
             "doses_are_set_and_calls_counted",
@@ -112,21 +134,25 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Bpf,
     },
     Program {
+        area: "policy",
         name: "session_control",
         tests: &["doses_change_without_attaching_anew", "what_runs_is_listed_as_long_as_it_runs"],
         engine: Engine::Bpf,
     },
     Program {
+        area: "policy",
         name: "session_targets",
         tests: &["a_session_follows_its_targets_file", "targets_are_added_and_dropped_by_hand"],
         engine: Engine::Bpf,
     },
     Program {
+        area: "processes",
         name: "session_children",
         tests: &["children_are_covered_however_they_start"],
         engine: Engine::Bpf,
     },
     Program {
+        area: "hostile",
         name: "hostile_files",
         tests: &[
             "what_overlayfs_has_copied_since_it_was_mapped_is_counted",
@@ -136,6 +162,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Bpf,
     },
     Program {
+        area: "injection",
         name: "hostile_injection",
         tests: &[
             "no_file_is_overwritten_that_a_thread_puts_in_place_of_the_memory_file",
@@ -144,11 +171,13 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Bpf,
     },
     Program {
+        area: "helper",
         name: "helper_calls",
         tests: &["every_shape_of_function_is_counted_exactly", "the_delay_is_seen_from_inside"],
         engine: Engine::Bpf,
     },
     Program {
+        area: "engines",
         name: "signal_engine",
         tests: &[
             "the_helper_spins_for_the_program_and_gives_its_signal_back",
@@ -161,6 +190,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Signal,
     },
     Program {
+        area: "engines",
         name: "old_kernel",
         tests: &[
             "long_delays_of_native_functions_are_the_helpers",
@@ -171,11 +201,13 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Signal,
     },
     Program {
+        area: "python",
         name: "python_perf_map",
         tests: &["every_shape_of_function_is_counted_exactly", "calls_from_c_are_counted_exactly"],
         engine: Engine::Bpf,
     },
     Program {
+        area: "run",
         name: "run_command",
         tests: &[
             "native_functions_are_counted_from_the_first_call_on",
@@ -185,6 +217,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Bpf,
     },
     Program {
+        area: "run",
         name: "run_python",
         tests: &[
             "calls_at_import_time_are_counted_exactly",
@@ -194,6 +227,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Bpf,
     },
     Program {
+        area: "engines",
         name: "kmod_engine",
         tests: &[
             "calls_are_counted_exactly_and_delayed_as_seen_from_inside",
@@ -213,6 +247,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Kmod,
     },
     Program {
+        area: "engines",
         name: "kmod_refusals",
         tests: &[
             "without_the_module_the_error_says_what_to_do",
@@ -225,6 +260,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
         engine: Engine::Kmod,
     },
     Program {
+        area: "engines",
         name: "kernel_module",
         tests: &[
             "targets_come_count_and_go",
@@ -243,7 +279,7 @@ pub(super) const PROGRAMS: [Program; 21] = [
 /// How long a program may take in a guest, in seconds.
 const LIMIT_S: u32 = 15 * 60;
 /// The package whose tests they are.
-const PACKAGE: &str = "speed-bump-user";
+const PACKAGE: &str = "speed-bump-tests";
 /// The job that runs them, and one that lets a person do it.
 const TESTS: &str = include_str!("tests.sh");
 const SHELL: &str = include_str!("shell.sh");
@@ -258,7 +294,7 @@ const COMPILED: &str = "/guest/compiled";
 /// Where guests have the kernel module, if one could be built for them.
 const MODULE: &str = "/guest/speed_bump.ko";
 
-/// Built programs, by name, and the tool.
+/// Built test programs, by area, and the tool.
 #[derive(Debug)]
 pub(super) struct Built {
     tests: BTreeMap<String, PathBuf>,
@@ -273,14 +309,19 @@ pub(super) fn build(programs: &[&Program]) -> Result<Built> {
     system::ensure(&[STRIP])?;
     let mut command = shell::cargo();
     command.args(["test", "--no-run", "--message-format=json-render-diagnostics", "--package", PACKAGE]);
-    for program in programs {
-        command.args(["--test", program.name]);
+    for area in areas(programs) {
+        command.args(["--test", area]);
     }
     let messages = shell::output_shown(&mut command)?;
     let tests = executables(&messages);
     // Its optimised build: here it starts in seconds otherwise.
     let tool = release::build()?;
     Ok(Built { tests, tool })
+}
+
+/// The areas of these programs, each once.
+fn areas(programs: &[&Program]) -> BTreeSet<&'static str> {
+    programs.iter().map(|program| program.area).collect()
 }
 
 /// The test programs among cargo's messages, by the names of their targets.
@@ -312,20 +353,19 @@ pub(super) fn files(programs: &[&Program], built: &Built, job: Job) -> Result<Fi
     let (root, target) = (tree::root(), tree::target());
     // Programs find the tree by its lock file.
     files.copy_stripped(&built.tool, &built.tool)?;
+    let path = |area| built.tests.get(area).with_context(|| format!("cargo built no {area}"));
+    for area in areas(programs) {
+        files.copy_stripped(path(area)?, path(area)?)?;
+    }
     let mut list = String::new();
     for program in programs {
-        let path =
-            built.tests.get(program.name).with_context(|| format!("cargo built no {}", program.name))?;
-        files.copy_stripped(path, path)?;
-        let tests =
-            if job == Job::Whole { String::new() } else { format!(" --exact {}", program.tests.join(" ")) };
-        let _ = writeln!(list, "{} {LIMIT_S} {}{tests}", program.name, path.display());
+        let (path, arguments) = (path(program.area)?, program.arguments(job));
+        let _ = writeln!(list, "{} {LIMIT_S} {} {arguments}", program.name, path.display());
     }
-    let package = root.join(PACKAGE);
-    for part in [root.join("Cargo.lock"), root.join("Cargo.toml"), tree::fixtures(), package.join("tests")] {
+    let package = root.join("tests");
+    for part in [root.join("Cargo.lock"), root.join("Cargo.toml"), package.clone()] {
         files.copy(&part, &part)?;
     }
-    files.copy(&package.join("Cargo.toml"), &package.join("Cargo.toml"))?;
     files.folder(&target.join("tmp"))?;
     if places::compiled().is_dir() {
         files.copy(&places::compiled(), Path::new(COMPILED))?;
@@ -333,7 +373,6 @@ pub(super) fn files(programs: &[&Program], built: &Built, job: Job) -> Result<Fi
     let environment = [
         ("CARGO_MANIFEST_DIR", package.display().to_string()),
         ("SPEED_BUMP_TOOL", built.tool.display().to_string()),
-        (skip::FILE_VARIABLE, "/results/skips.txt".to_owned()),
         ("SPEED_BUMP_PYTHONS", root::PYTHONS.to_owned()),
         (pythons::WANTED_VARIABLE, root::NEWER_PYTHON.to_owned()),
         (wait::SLOWNESS_VARIABLE, SLOWNESS.to_string()),
@@ -384,7 +423,7 @@ mod tests {
     #[test]
     fn chosen_tests_exist() {
         for program in &PROGRAMS {
-            let path = tree::root().join(PACKAGE).join("tests").join(format!("{}.rs", program.name));
+            let path = tree::root().join("tests").join(program.area).join(format!("{}.rs", program.name));
             let source = fs::read_to_string(&path).unwrap();
             assert!(!program.tests.is_empty(), "{}", program.name);
             for test in program.tests {
@@ -394,13 +433,24 @@ mod tests {
     }
 
     #[test]
+    fn a_program_is_a_part_of_its_areas() {
+        let [first, second] = [&PROGRAMS[0], &PROGRAMS[1]];
+        assert_eq!((first.area, second.area), ("native", "native"));
+        assert_eq!(areas(&[first, second]).len(), 1);
+        assert_eq!(first.arguments(Job::Whole), "native_functions::");
+        let chosen = second.arguments(Job::Chosen);
+        assert!(chosen.starts_with("--exact session_usdt::all_locations_"), "{chosen}");
+        assert!(chosen.contains(" session_usdt::frequency_counts_over_the_locations "), "{chosen}");
+    }
+
+    #[test]
     fn test_programs_are_told_by_name() {
         let text = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"lib"},"executable":null}
 {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"speed-bump-ebpf"},"executable":"/t/debug/speed-bump-ebpf"}
-{"reason":"compiler-artifact","target":{"kind":["test"],"name":"session_usdt"},"executable":"/t/debug/deps/session_usdt-1"}
+{"reason":"compiler-artifact","target":{"kind":["test"],"name":"native"},"executable":"/t/debug/deps/native-1"}
 {"reason":"build-finished","success":true}
 "#;
         let found: Vec<_> = executables(text).into_iter().collect();
-        assert_eq!(found, [("session_usdt".to_owned(), PathBuf::from("/t/debug/deps/session_usdt-1"))]);
+        assert_eq!(found, [("native".to_owned(), PathBuf::from("/t/debug/deps/native-1"))]);
     }
 }

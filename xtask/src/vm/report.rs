@@ -32,8 +32,7 @@ pub(super) fn tally(programs: &[&Program], left: &Left, list: &SkipList, place: 
     if left.end != End::Finished(0) && is_first {
         tally.fail(format!("after all programs: {}", death(left.end)));
     }
-    // No test skipped anything where there is no such file.
-    tally.read_skips(&fs::read_to_string(left.results.join("skips.txt")).unwrap_or_default());
+    read_skips(&mut tally, programs, &left.results);
     tally.finish(true, list, place);
     Ok(tally)
 }
@@ -55,16 +54,17 @@ pub(super) fn of_engine(
             None => tally.fail(format!("{}: did not run to its end", program.name)),
         }
     }
-    let skips = fs::read_to_string(left.results.join("skips.txt")).unwrap_or_default();
-    let is_own = |line: &&str| {
-        let of = |program: &&Program| {
-            [" {}::", " {} ["].iter().any(|name| line.contains(&name.replace("{}", program.name)))
-        };
-        of_engine.iter().any(of)
-    };
-    tally.read_skips(&skips.lines().filter(is_own).collect::<Vec<_>>().join("\n"));
+    read_skips(&mut tally, &of_engine, &left.results);
     tally.finish(true, list, place);
     Ok(tally)
+}
+
+/// What these programs skipped. None skipped anything that left no such file.
+fn read_skips(tally: &mut Tally, programs: &[&Program], results: &Path) {
+    for program in programs {
+        let path = results.join(format!("{}.skips", program.name));
+        tally.read_skips(&fs::read_to_string(path).unwrap_or_default());
+    }
 }
 
 /// What a program printed, and its exit code, if it ended.
@@ -96,8 +96,8 @@ mod tests {
 
     const PASSED: &str =
         "test a ... ok\ntest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
-    const FAILED: &str =
-        "test a ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out";
+    const FAILED: &str = "test second::a ... FAILED\n\
+                          test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out";
 
     fn list() -> SkipList {
         let text = "[[skip]]\ntest = '*::a'\nbecause = 'no Python'\nplaces = ['6.1']\nwhy = 'a test'\n";
@@ -130,8 +130,8 @@ mod tests {
             report(End::Finished(0), &left(PASSED, "0\n")),
             (true, "4 passed, 0 failed, 0 skipped\n".into())
         );
-        let skipped =
-            [&left(PASSED, "0\n")[..], &[("skips.txt", "SKIPPED x::a: because no Python\n")]].concat();
+        let skips = of(1, "skips");
+        let skipped = [&left(PASSED, "0\n")[..], &[(&skips, "SKIPPED x::a: because no Python\n")]].concat();
         assert!(report(End::Finished(0), &skipped).1.ends_with("3 passed, 0 failed, 1 skipped\n"));
         let expected = "FAILED second::a\n3 passed, 1 failed, 0 skipped\n";
         assert_eq!(report(End::Finished(0), &left(FAILED, "101\n")), (false, expected.into()));
@@ -152,8 +152,8 @@ mod tests {
             fs::write(folder.path().join(format!("{}.out", program.name)), PASSED).unwrap();
             fs::write(folder.path().join(format!("{}.status", program.name)), "0\n").unwrap();
         }
-        let skip = format!("SKIPPED {}::a: because no Python\n", signal.name);
-        fs::write(folder.path().join("skips.txt"), skip).unwrap();
+        let skips = folder.path().join(format!("{}.skips", signal.name));
+        fs::write(skips, "SKIPPED engines::a: because no Python\n").unwrap();
         let left = Left { end: End::Finished(0), results: folder.path().to_owned(), console: PathBuf::new() };
         let of = |engine| of_engine(engine, &programs, &left, &list(), Place::Guest("6.1"));
         let counts = Engine::ALL.map(|engine| of(engine).unwrap().counts());

@@ -1,5 +1,6 @@
 #!/bin/dash
-# The job that runs test programs: a line each of /guest/programs has a name, a limit in seconds, and the command.
+# The job that runs tests: a line each of /guest/programs has the name of a file of them, a limit in seconds, and the
+# command.
 . /guest/environment
 [ ! -f /guest/overlay.ko ] || busybox insmod /guest/overlay.ko
 for command in doctor calibrate; do
@@ -7,6 +8,7 @@ for command in doctor calibrate; do
 done
 while read -r name limit command; do
     begin=$(date +%s)
+    export SPEED_BUMP_SKIPS="/results/$name.skips"
     # Without quotes: the command is words.
     timeout -k 10 "$limit" $command > "/results/$name.out" 2>&1 < /dev/null
     status=$?

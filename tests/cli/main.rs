@@ -1,0 +1,6 @@
+//! What the command writes, where it writes it, and what it refuses.
+
+mod cli_output;
+mod cli_refusals;
+mod error_messages;
+mod json_places;

@@ -1,0 +1,6 @@
+//! What the tests of the kernel module share.
+
+#![allow(clippy::unwrap_used)]
+
+pub(crate) mod loaded;
+pub(crate) mod session;

@@ -1,0 +1,8 @@
+//! The engines other than the usual one: `signal`, `kmod`, and what is left of `bpf` on old kernels.
+
+mod kernel_module;
+mod kmod;
+mod kmod_engine;
+mod kmod_refusals;
+mod old_kernel;
+mod signal_engine;

@@ -1,0 +1,109 @@
+//! New targets for a helper that is at work, given by the loader's own library: everything is judged anew,
+//! live.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{os::fd::AsRawFd as _, path::PathBuf, sync::Arc, time::Duration};
+
+use speed_bump_abi::control_block::HelperCommand;
+use speed_bump_testing::{PythonBuild, wait::wait_until};
+use speed_bump_tests::calls::start;
+use speed_bump_tests::helper::{on_each, threads};
+use speed_bump_user::{
+    presence::{HelperSetup, Presence},
+    probe::site::SiteKind,
+    process::Process,
+    python::helper::{Heartbeat, NewFunctions, Room},
+    targets::{Reading, Targets, selector},
+    units::Pid,
+};
+
+use crate::hits::Counters;
+
+fn compiled(targets: &str) -> Vec<u8> {
+    let reading = Reading { is_elf: &|_| false, allow_empty: false };
+    selector::compile(&Targets::parse("test", targets.as_bytes(), reading).unwrap()).unwrap()
+}
+
+/// Brings the helper in, as a session does.
+fn bring_in(python: &PythonBuild, process: &Process, targets: &str) -> Presence {
+    let setup = HelperSetup {
+        selector: compiled(targets).into(),
+        stub: SiteKind::Nop,
+        timeout: Duration::from_secs(10),
+        heartbeat: Arc::new(Heartbeat::start().unwrap()),
+        signals: Arc::default(),
+    };
+    let library = python.library.file_name().unwrap();
+    let files = process.mappings().unwrap().files;
+    let interpreters: Vec<_> = files
+        .iter()
+        .filter(|file| file.path_in_process.file_name() == Some(library))
+        .map(|file| file.identity)
+        .collect();
+    let presence = setup
+        .bring_in(process, &process.program().unwrap(), &interpreters, Room::NAMED, HelperCommand::Run)
+        .unwrap();
+    presence.wait_active(process, || false).unwrap();
+    // It beats as long as the test runs.
+    std::mem::forget(setup.heartbeat);
+    presence
+}
+
+fn retarget(presence: &Presence, targets: &str) {
+    let generation = presence.block.retarget(&compiled(targets)).unwrap();
+    let is_applied = || Ok(presence.block.report()?.applied_generation == generation);
+    wait_until("the new targets are applied", is_applied).unwrap();
+}
+
+#[test]
+fn new_targets_apply_to_functions_that_run_and_to_those_that_come() {
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let process = Process::open(Pid::new(service.pid()).unwrap()).unwrap();
+        let presence = bring_in(python, &process, "*/calls.py:plain\n");
+        let image = PathBuf::from(format!("/proc/self/fd/{}", presence.file.file().as_raw_fd()));
+        let hits = Counters::at(&image, presence.offset.0);
+        let mut called = |text: &str| {
+            let before = hits.count();
+            service.ask(text).unwrap();
+            hits.count() - before
+        };
+        let calls = "times(10, plain, 1); times(7, other, 1); times(3, outer, 1)";
+        let mut names = Vec::new();
+        let mut new = NewFunctions::default();
+        let mut take = |presence: &Presence| {
+            let found = new.take(&presence.block).unwrap();
+            names.extend(
+                found.into_iter().filter(|found| found.file.ends_with("/calls.py")).map(|found| found.name),
+            );
+            names.sort_unstable();
+            names.clone()
+        };
+        assert_eq!((called(calls), take(&presence)), (10, vec!["plain".to_owned()]), "{python}");
+        // What was selected is no more, what was not is; then both, and nothing, and once more the first.
+        let expected: [(&str, u64); 5] = [
+            ("*/calls.py:other\n", 7),
+            ("*/calls.py:plain\n*/calls.py:other\n", 17),
+            ("*/calls.py:*\n!*:other\n!*:times\n!*:outer.*\n!*:say\n!*:serve*\n!*:<module>\n", 13),
+            ("*:no_such_function_anywhere\n", 0),
+            ("*/calls.py:plain\n", 10),
+        ];
+        for (targets, count) in expected {
+            retarget(&presence, targets);
+            assert_eq!(called(calls), count, "{python}: {targets}");
+        }
+        for name in ["other", "outer", "plain", "late"] {
+            assert!(take(&presence).iter().any(|known| known == name), "{python}: {name}");
+        }
+        // Code that comes after all that is judged by the last targets.
+        let defined =
+            "exec(compile('def plain(x): pass\\ntimes(4, plain, 1)', '/x/calls.py', 'exec'), globals())";
+        assert_eq!(called(defined), 4, "{python}");
+        assert_eq!(presence.block.report().unwrap().notices, 0, "{python}");
+        assert!(presence.leave_and_wait(&process, || false), "{python}");
+        assert_eq!(called("times(10, plain, 1)"), 0, "{python}");
+        wait_until("the helper's thread has ended", || Ok(threads(process.pid().get()) == 0)).unwrap();
+        assert!(service.quit().unwrap().success(), "{python}");
+    });
+}

@@ -1,0 +1,11 @@
+//! The helper in a Python process: what it counts, and how it comes, goes on and leaves.
+
+mod control;
+mod helper;
+mod helper_calls;
+mod helper_children;
+mod helper_hook;
+mod helper_leaving;
+mod helper_list;
+mod helper_retarget;
+mod hits;

@@ -1,0 +1,276 @@
+//! Files that are not what their names say: copies that overlayfs has made of programs that run, and what a
+//! process has mounted where its files are looked for.
+
+#![allow(clippy::unwrap_used)]
+
+mod mounts;
+
+use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt as _, process::Command};
+
+use serde_json::Value;
+use speed_bump_testing::{
+    Attached, Fixture, PythonBuild, Service, places, pythons, session::obstacle, skip, skip_case, tool,
+    wait::PATIENCE,
+};
+
+use speed_bump_user::{
+    inject::{self, InjectError},
+    process::Process,
+    units::Pid,
+};
+
+use mounts::{Layers, Mounter, unread_kernel_log};
+
+const TARGETS: &str = "native:*/merged/service:hot\n\
+                       native:*/merged/libwork.so:work_cold\n\
+                       usdt:*/merged/service:service:tick\n";
+
+/// Calls of each target, as a session counted them, of which the service made as many as these.
+fn calls_of_each(service: &mut Service, session: Attached) -> [(u64, u64); 3] {
+    for command in ["call hot 300", "call work_cold 20", "call probed 10"] {
+        service.ask(command).unwrap();
+    }
+    let ended = session.stop().unwrap();
+    [0, 1, 2].map(|target| ended.counts(target))
+}
+
+const ALL: [(u64, u64); 3] = [(300, 300), (20, 20), (10, 10)];
+
+#[test]
+fn what_overlayfs_has_copied_since_it_was_mapped_is_counted() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for (mounter, lower) in [
+        (Mounter::Root, r"LAYERS/none:LAYERS/lo\\:wer"),
+        (Mounter::Root, r"none:lo\\:wer"),
+        (Mounter::Nobody, r"LAYERS/lo\\:wer"),
+    ] {
+        let case = format!("{mounter:?} {lower}");
+        if let Some(why) = mounter.obstacle() {
+            skip_case!(case, "{why}");
+            continue;
+        }
+        let layers = Layers::new(mounter, lower);
+        let mut service = layers.service();
+        layers.touch(&["service", "libwork.so"]);
+        let session = Attached::start(service.pid(), TARGETS, &["--strict"]).unwrap();
+        assert_eq!(calls_of_each(&mut service, session), ALL, "{case}");
+        // What is changed in the copy is not what the process runs.
+        layers.run("printf changed > LAYERS/merged/libwork.so");
+        let session = Attached::start(service.pid(), TARGETS, &[]).unwrap();
+        assert_eq!(calls_of_each(&mut service, session), ALL, "{case}, changed");
+        assert!(service.quit().unwrap().success());
+    }
+}
+
+#[test]
+fn files_that_nothing_leads_to_are_named() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for mounter in [Mounter::Root, Mounter::Nobody] {
+        if let Some(why) = mounter.obstacle() {
+            skip_case!(format!("{mounter:?}"), "{why}");
+            continue;
+        }
+        let layers = Layers::new(mounter, r"LAYERS/lo\\:wer");
+        let mut service = layers.service();
+        layers.touch(&["service", "libwork.so"]);
+        layers.run(r"mount -t tmpfs hidden LAYERS/lo\:wer");
+        let targets = layers.folder().join("targets.txt");
+        for (line, name) in [
+            ("native:*/merged/service:hot\n", "/merged/service"),
+            ("native:*/merged/libwork.so:work_cold\nnative:*:getppid\n", "/merged/libwork.so"),
+            ("usdt:*/merged/service:*:*\n", "/merged/service"),
+        ] {
+            fs::write(&targets, line).unwrap();
+            for strict in [&["--strict"][..], &[]] {
+                let pid = service.pid().to_string();
+                let arguments = ["--pid", &pid, "--targets", targets.to_str().unwrap(), "--duration", "1s"];
+                let run = tool::run(&[&arguments, strict].concat(), PATIENCE).unwrap();
+                let said = &run.stderr;
+                assert_eq!(run.status.code(), Some(4), "{mounter:?} {line}: {said}");
+                let words = [name, "was changed after process", "lo:wer", "restart the process"];
+                assert!(words.iter().all(|word| said.contains(word)), "{said}");
+            }
+        }
+        // One target that can be counted does not wait for another function of it that cannot.
+        let session = Attached::start(service.pid(), "native:*:work_cold\nnative:*:getppid\n", &[]);
+        assert!(session.is_err(), "{session:?}");
+        let session = Attached::start(service.pid(), "native:*:getppid\nnative:*:getp[p]id\n", &[]).unwrap();
+        let ended = session.stop().unwrap();
+        assert!(ended.run.stderr.contains("/merged/service was changed after"), "{}", ended.run.stderr);
+        service.ask("call hot 1").unwrap();
+    }
+}
+
+#[test]
+fn children_of_a_program_that_is_copied_later_are_counted_once() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let layers = Layers::new(Mounter::Root, r"LAYERS/lo\\:wer");
+    let mut service = layers.service();
+    let session = Attached::start(service.pid(), TARGETS, &["-vv"]).unwrap();
+    layers.touch(&["service", "libwork.so"]);
+    let child = |answer: Vec<Value>| answer[0]["pid"].as_i64().unwrap();
+    let forked = child(service.ask("fork").unwrap());
+    session.wait_for(&format!("child {forked} is covered")).unwrap();
+    service.ask("relay call work_cold 15").unwrap();
+    service.ask("relay call hot 50").unwrap();
+    // This one maps the copies.
+    let executed = child(service.ask("fork-exec").unwrap());
+    session.wait_for(&format!("child {executed} is covered anew")).unwrap();
+    service.ask("call hot 300").unwrap();
+    service.ask("relay call hot 25").unwrap();
+    let ended = session.stop().unwrap();
+    assert_eq!(ended.counts(0), (400, 400), "{}", ended.run.stderr);
+    assert_eq!(ended.report["warnings"].as_array().unwrap().len(), 0, "{}", ended.run.stderr);
+}
+
+#[test]
+fn code_that_the_kernel_does_not_probe_is_named() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    const SHARED: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    int file = open(argv[argc - 1], O_RDONLY);
+    if (mmap(0, 4096 * 16, PROT_READ | PROT_EXEC, MAP_SHARED, file, 0) == MAP_FAILED)
+        return 1;
+    printf("{\"event\":\"ready\",\"pid\":%d}\n", getpid());
+    fflush(stdout);
+    return getchar() == 0;
+}
+"#;
+    let other = Fixture::service().unwrap();
+    let fixture = Fixture::compile_text(SHARED, &["-O1"]).unwrap();
+    let service = Service::start(Command::new(fixture.program()).arg(other.library())).unwrap();
+    let targets = fixture.folder().join("targets.txt");
+    fs::write(&targets, "native:*/libwork.so:work_cold\n").unwrap();
+    let arguments =
+        ["--pid", &service.pid().to_string(), "--targets", targets.to_str().unwrap(), "--duration", "1s"];
+    let run = tool::run(&arguments, PATIENCE).unwrap();
+    assert_eq!(run.status.code(), Some(4), "{}", run.stderr);
+    let words = ["/libwork.so+", "no breakpoint is in the process's memory", "(MAP_SHARED)"];
+    assert!(words.iter().all(|word| run.stderr.contains(word)), "{}", run.stderr);
+}
+
+#[test]
+fn a_debug_file_that_the_kernel_makes_up_is_not_read() {
+    if let Some(why) = obstacle().map(str::to_owned).or_else(|| Mounter::Nobody.obstacle()) {
+        return skip!("{why}");
+    }
+    let fixture = Fixture::service().unwrap();
+    fs::set_permissions(fixture.folder(), fs::Permissions::from_mode(0o777)).unwrap();
+    let within = |name: &str| fixture.folder().join(name).display().to_string();
+    let debug = within("service.debug");
+    for arguments in [
+        vec!["--only-keep-debug".to_owned(), within("service"), debug.clone()],
+        vec!["--strip-all".to_owned(), format!("--add-gnu-debuglink={debug}"), within("service")],
+    ] {
+        assert!(Command::new("objcopy").args(arguments).status().unwrap().success());
+    }
+    fs::write(within("named"), "").unwrap();
+    let script = format!("mount --bind /proc/kmsg {debug} && exec {} 0", within("service"));
+    let service = Service::start(&mut Mounter::Nobody.command(&script)).unwrap();
+    let file = fixture.folder().join("targets.txt");
+    fs::write(&file, "native:*/service:*\n").unwrap();
+    let before = unread_kernel_log();
+    let pid = service.pid().to_string();
+    let run = tool::run(&["list", "--pid", &pid, "--targets", file.to_str().unwrap()], PATIENCE).unwrap();
+    assert!(unread_kernel_log() >= before, "{}", run.stdout);
+    assert!(run.stdout.contains("service.debug: is a file of procfs"), "{}", run.stdout);
+}
+
+/// The fixture in a Python that anybody may run, as nobody runs it, after a script that mounts.
+fn python_of_nobody(fits: impl Fn(&PythonBuild) -> bool, mounts: &str) -> Option<Service> {
+    let fixture = places::fixtures().join("service.py");
+    let start = |python: &PythonBuild, mounts: &str, arguments: &[&OsStr]| {
+        let command = python.command(&fixture);
+        let mut in_place = Mounter::Nobody.command(&format!(r#"{mounts} exec "$@""#));
+        in_place.arg("sh").arg(command.get_program());
+        in_place.args(if arguments.is_empty() {
+            command.get_args().chain([OsStr::new("0")]).collect()
+        } else {
+            arguments.to_vec()
+        });
+        in_place.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        in_place
+    };
+    let may_run = |python: &&PythonBuild| {
+        start(python, "", &["-c", "pass"].map(OsStr::new)).output().unwrap().status.success()
+    };
+    let python = pythons().iter().filter(|python| fits(python)).find(may_run)?;
+    Some(Service::start(&mut start(python, mounts, &[])).unwrap())
+}
+
+#[test]
+fn a_perf_map_that_the_kernel_makes_up_is_not_read() {
+    if let Some(why) = obstacle().map(str::to_owned).or_else(|| Mounter::Nobody.obstacle()) {
+        return skip!("{why}");
+    }
+    let map = "/tmp/perf-$$.map";
+    let mounts = format!("mount -t tmpfs t /tmp; : > {map}; mount --bind /proc/kmsg {map};");
+    let Some(service) = python_of_nobody(|python| python.trampolines, &mounts) else {
+        return skip!("no Python with perf trampolines that nobody may run");
+    };
+    let before = unread_kernel_log();
+    let session = Attached::start(service.pid(), "py:*/service.py:hot\n", &["--entry", "perf-map"]).unwrap();
+    let ended = session.stop().unwrap();
+    assert!(unread_kernel_log() >= before, "{} bytes were left of {before}", unread_kernel_log());
+    let warnings = ended.report["warnings"].to_string();
+    let name = format!("/tmp/perf-{}.map", service.pid());
+    assert!(warnings.contains(&name) && warnings.contains("a file of procfs"), "{warnings}");
+}
+
+#[test]
+fn a_source_file_that_the_kernel_makes_up_is_not_read() {
+    if let Some(why) = obstacle().map(str::to_owned).or_else(|| Mounter::Nobody.obstacle()) {
+        return skip!("{why}");
+    }
+    let Some(mut service) = python_of_nobody(PythonBuild::usdt_fires, "") else {
+        return skip!("no Python with USDT probes that nobody may run");
+    };
+    let source = places::fixtures().join("service.py");
+    let mounted = Command::new("nsenter")
+        .args(["--target", &service.pid().to_string(), "--user", "--mount", "mount", "--bind", "/proc/kmsg"])
+        .arg(&source)
+        .status();
+    assert!(mounted.unwrap().success());
+    let before = unread_kernel_log();
+    let targets = "py:*/service.py:hot\n";
+    let session = Attached::start(service.pid(), targets, &["-vv", "--entry", "usdt"]).unwrap();
+    service.ask("call hot 40").unwrap();
+    session.wait_for("hot is covered").unwrap();
+    let ended = session.stop().unwrap();
+    assert!(unread_kernel_log() >= before, "{} bytes were left of {before}", unread_kernel_log());
+    assert_eq!(ended.counts(0).0, 40, "{}", ended.run.stderr);
+    let name = format!("cannot read {}", source.display());
+    let said = &ended.run.stderr;
+    assert!(said.contains(&name) && said.contains("a file of procfs"), "{said}");
+}
+
+#[test]
+fn a_link_to_our_proc_is_none_of_the_processs() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    const IDLE: &str = "#include <stdio.h>\nint main(void) { puts(\"{\\\"event\\\":\\\"ready\\\"}\"); \
+                        fflush(stdout); return getchar(); }\n";
+    let fixture = Fixture::compile_text(IDLE, &["-static"]).unwrap();
+    fs::set_permissions(fixture.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink("/proc", fixture.folder().join("proc")).unwrap();
+    let mut command = Command::new("chroot");
+    command.arg("--userspec=65534:65534").arg(fixture.folder()).arg("/program");
+    let service = Service::start(&mut command).unwrap();
+    let process = Process::open(Pid::new(service.pid()).unwrap()).unwrap();
+    let error = inject::would_try(&process).unwrap_err();
+    assert!(matches!(error, InjectError::NoProc { .. }), "{error}");
+}

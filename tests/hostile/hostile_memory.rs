@@ -1,0 +1,174 @@
+//! Targets of another user that claim much, write much, and cut the files that they run: the loader keeps to
+//! its bounds, ends on time, and says what it left out.
+
+#![allow(clippy::unwrap_used)]
+
+mod library;
+mod tool;
+
+use std::{
+    fs,
+    mem::offset_of,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use speed_bump_abi::control_block::ControlBlock;
+use speed_bump_testing::{Fixture, PythonBuild, Service, pythons, session::obstacle, skip};
+use tool::Tool;
+
+/// A user that owns nothing.
+const NOBODY: u32 = 65_534;
+/// What the loader may have resident in these tests, in MiB: three times what it has where nobody is hostile.
+const BOUND_MIB: i64 = 128;
+
+fn folder_of(fixture: &Path) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("hostile/hostile_memory").join(fixture)
+}
+
+/// Compiles a fixture into a folder that belongs to nobody.
+fn compile(source: &str, flags: &[&str]) -> Fixture {
+    let fixture = Fixture::compile(&folder_of(Path::new(source)), flags).unwrap();
+    fs::set_permissions(fixture.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(fixture.folder(), Some(NOBODY), Some(NOBODY)).unwrap();
+    fixture
+}
+
+fn start(command: &mut Command) -> Service {
+    Service::start(command.uid(NOBODY).gid(NOBODY)).unwrap()
+}
+
+/// A Python that nobody may run, at least this old.
+fn python() -> Option<&'static PythonBuild> {
+    let runs = |python: &&PythonBuild| {
+        let mut command = python.interpreter();
+        command.args(["-c", ""]).stdin(Stdio::null()).stderr(Stdio::null()).current_dir("/");
+        command.uid(NOBODY).gid(NOBODY).status().is_ok_and(|status| status.success())
+    };
+    pythons().iter().filter(|python| python.form != pythons::Form::Container).find(runs)
+}
+
+/// A process that fills its control block with so many huge names.
+fn filling(python: &PythonBuild, records: u32) -> Service {
+    let mut command = python.command(&folder_of(Path::new("control_block.py")));
+    command.arg(records.to_string());
+    for (field, offset) in [
+        ("state", offset_of!(ControlBlock, state)),
+        ("functions", offset_of!(ControlBlock, functions)),
+        ("functions_offset", offset_of!(ControlBlock, functions_offset)),
+        ("functions_capacity", offset_of!(ControlBlock, functions_capacity)),
+        ("names_offset", offset_of!(ControlBlock, names_offset)),
+        ("names_capacity", offset_of!(ControlBlock, names_capacity)),
+    ] {
+        command.arg(format!("{field}={offset}"));
+    }
+    start(&mut command)
+}
+
+#[test]
+fn a_control_block_full_of_huge_names_is_bounded() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(python) = python() else {
+        return skip!("no Python here can be run by another user");
+    };
+    // Some, and more than there is room for.
+    for records in [65, 65_536] {
+        let service = filling(python, records);
+        let tool = Tool::session(&["--duration", "2s"], service.pid(), "py:*/control_block.py:*\n");
+        let ended = tool.finish();
+        let warnings = ended.warnings();
+        assert!(ended.peak_mib < BOUND_MIB, "{records} records: {} MiB", ended.peak_mib);
+        assert!(warnings.iter().any(|warning| warning.contains("names")), "{records}: {warnings:?}");
+    }
+}
+
+#[test]
+fn a_perf_map_that_is_rewritten_is_bounded() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let fixture = compile("perf_map.c", &["-O1", "-fno-omit-frame-pointer", "-rdynamic", "-pthread"]);
+    for (mode, targets) in
+        [("trampolines", "py:*:*\n"), ("trampolines", "py:*/other.py:*\n"), ("garbage", "py:*:*\n")]
+    {
+        let service = start(Command::new(fixture.program()).arg(mode));
+        let flags = ["--entry", "perf-map", "--duration", "5s"];
+        let ended = Tool::session(&flags, service.pid(), targets).finish();
+        let _ = fs::remove_file(format!("/tmp/perf-{}.map", service.pid()));
+        let warnings = ended.warnings();
+        assert!(ended.peak_mib < BOUND_MIB, "{mode}: {} MiB", ended.peak_mib);
+        assert!(targets != "py:*:*\n" || !warnings.is_empty(), "{mode}");
+        assert!(warnings.len() <= 101, "{mode}: {} warnings", warnings.len());
+    }
+}
+
+#[test]
+fn a_sparse_library_costs_no_more_than_what_is_on_disk() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let fixture = compile("host.c", &["-pthread", "-ldl"]);
+    let library = library::make(&fixture, 10);
+    library::inflate(&library, 24 * (40 << 20));
+    let service = start(Command::new(fixture.program()).arg(&library).arg("keep"));
+    for targets in ["native:*/libwork.so:work_*\n", "usdt:*/libwork.so:*:*\n", "py:*:*\n"] {
+        let ended = Tool::start(&["list"], service.pid(), targets).finish();
+        assert!(ended.status.code().is_some(), "{}", ended.said());
+        assert!(ended.peak_mib < BOUND_MIB, "{targets}: {} MiB", ended.peak_mib);
+        let says = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(targets.starts_with("py") || says.contains("more than"), "{targets}: {}", ended.said());
+    }
+}
+
+/// A process that cuts its library.
+fn cutting(functions: usize, mode: &str) -> (Fixture, Service) {
+    let fixture = compile("host.c", &["-pthread", "-ldl"]);
+    let library = library::make(&fixture, functions);
+    let service = start(Command::new(fixture.program()).arg(&library).arg(mode));
+    (fixture, service)
+}
+
+const WORK: &str = "native:*/libwork.so*:work_*\n";
+
+#[test]
+fn a_library_that_is_cut_does_no_harm_to_a_list() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = cutting(3_000, "cut");
+    for turn in 0..30 {
+        let ended = Tool::start(&["list"], service.pid(), WORK).finish();
+        assert_eq!(ended.status.code(), Some(0), "turn {turn}: {}", ended.said());
+    }
+    assert!(service.is_running());
+}
+
+#[test]
+fn a_library_that_is_cut_does_no_harm_to_an_attach() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = cutting(3_000, "cut");
+    for turn in 0..20 {
+        let ended = Tool::session(&["--duration", "50ms"], service.pid(), WORK).finish();
+        assert_eq!(ended.status.code(), Some(0), "turn {turn}: {}", ended.said());
+        assert!(ended.report()["targets"][0].is_object());
+    }
+    assert!(service.is_running());
+}
+
+#[test]
+fn libraries_that_are_loaded_and_cut_do_no_harm_to_a_session() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for turn in 0..5 {
+        let (_fixture, mut service) = cutting(500, "copies");
+        let ended = Tool::session(&["--duration", "3s"], service.pid(), WORK).finish();
+        assert!(ended.report()["targets"][0].is_object(), "turn {turn}");
+        assert!(service.is_running());
+    }
+}

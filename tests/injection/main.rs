@@ -1,0 +1,13 @@
+//! Bringing the helper in: into which processes, at which moments, and what happens to them.
+
+mod hostile_injection;
+mod inject_c_libraries;
+mod inject_calls;
+mod inject_interrupted;
+mod inject_killed;
+mod inject_native_code;
+mod inject_places;
+mod inject_python;
+mod inject_refusals;
+mod program;
+mod support;

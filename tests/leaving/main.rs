@@ -1,0 +1,5 @@
+//! How sessions end, and what they leave: nothing.
+
+mod session_cycles;
+mod session_expiry;
+mod session_leaving;

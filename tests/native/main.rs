@@ -1,0 +1,6 @@
+//! Native functions and USDT probes: what is selected, where the probe goes, and exact counts.
+
+mod native_builds;
+mod native_functions;
+mod session_usdt;
+mod site_corpus;

@@ -1,0 +1,9 @@
+//! Which processes a session is about: what of them can be read, which are refused, and which come along.
+
+mod process_mappings;
+mod process_refusals;
+mod programs;
+mod session_children;
+mod session_container;
+mod session_families;
+mod session_isolation;
