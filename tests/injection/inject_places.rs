@@ -61,7 +61,7 @@ impl Confined {
             (now == *before).then_some(())
         })
         .unwrap();
-        assert!(sleeping(self.process.pid()).is_some(), "asleep as before");
+        wait_for("sleep as before", || sleeping(self.process.pid())).unwrap();
     }
 
     fn refuses(&self, is_expected: impl Fn(&InjectError) -> bool) {
@@ -129,7 +129,7 @@ fn the_proc_is_of_other_processes() {
     let error = support::inject_here(&process).unwrap_err();
     assert!(matches!(error, InjectError::Refused { .. }), "{error}");
     assert_eq!(support::traces(&process), before);
-    assert!(sleeping(running.pid()).is_some(), "asleep as before");
+    wait_for("sleep as before", || sleeping(running.pid())).unwrap();
 }
 
 #[test]
