@@ -25,8 +25,8 @@ fn compiled(targets: &str) -> Vec<u8> {
     selector::compile(&Targets::parse("test", targets.as_bytes(), reading).unwrap()).unwrap()
 }
 
-/// Brings the helper in, as a session does.
-fn bring_in(python: &PythonBuild, process: &Process, targets: &str) -> Presence {
+/// Brings the helper in, as a session does. It stays as long as the heartbeat goes on.
+fn bring_in(python: &PythonBuild, process: &Process, targets: &str) -> (Presence, Arc<Heartbeat>) {
     let setup = HelperSetup {
         selector: compiled(targets).into(),
         stub: SiteKind::Nop,
@@ -45,9 +45,7 @@ fn bring_in(python: &PythonBuild, process: &Process, targets: &str) -> Presence 
         .bring_in(process, &process.program().unwrap(), &interpreters, Room::NAMED, HelperCommand::Run)
         .unwrap();
     presence.wait_active(process, || false).unwrap();
-    // It beats as long as the test runs.
-    std::mem::forget(setup.heartbeat);
-    presence
+    (presence, setup.heartbeat)
 }
 
 fn retarget(presence: &Presence, targets: &str) {
@@ -61,7 +59,7 @@ fn new_targets_apply_to_functions_that_run_and_to_those_that_come() {
     on_each(|python| {
         let mut service = start(python, &[]);
         let process = Process::open(Pid::new(service.pid()).unwrap()).unwrap();
-        let presence = bring_in(python, &process, "*/calls.py:plain\n");
+        let (presence, _heartbeat) = bring_in(python, &process, "*/calls.py:plain\n");
         let image = PathBuf::from(format!("/proc/self/fd/{}", presence.file.file().as_raw_fd()));
         let hits = Counters::at(&image, presence.offset.0);
         let mut called = |text: &str| {
