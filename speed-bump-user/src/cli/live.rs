@@ -57,9 +57,9 @@ fn terminal_size() -> Size {
 /// What erases a table that the terminal has wrapped anew, and puts the cursor where indicatif left it.
 ///
 /// indicatif fills each line to the last column, and the next one follows without a line break. So the table
-/// is one line to a terminal, which takes more or fewer rows when it becomes narrower or wider; indicatif would
-/// go up as many as there were. (Terminals that never wrap anew, such as xterm, lose rows above a table that
-/// became narrower.)
+/// is one line to a terminal, which takes more or fewer rows when it becomes narrower or wider; indicatif
+/// would go up as many as there were. (Terminals that never wrap anew, such as xterm, lose rows above a table
+/// that became narrower.)
 fn resized(lines: usize, before: usize, now: usize) -> String {
     let rows = (lines * before).div_ceil(now.max(1));
     let up = |rows: usize| if rows == 0 { String::new() } else { format!("\x1b[{rows}A") };
