@@ -1,7 +1,10 @@
 //! What would work here, and what to do where it would not: the facts behind `speed-bump-ebpf doctor`.
 //!
-//! Checks are data; printing them is the command line's. Nothing is attached, and nothing is changed.
+//! Whatever decides here decides in an attach too: the same functions are called, and the same is tried. What
+//! is said of their answers is data; printing it is the command line's. Nothing is changed. Probes are tried
+//! on functions of our own; of a Python process with a seccomp filter a thread stands still for a moment.
 
+mod attach;
 mod engines;
 pub mod kmod;
 pub mod machine;
@@ -75,7 +78,7 @@ pub fn checks(pid: Option<Pid>) -> Vec<Check> {
     let mut checks = machine::checks(&machine);
     checks.push(kmod::check(Module::look(Path::new(FOLDER)), &Records::look(Path::new(RECORDS))));
     if let Some(pid) = pid {
-        checks.extend(target::checks(pid, &machine.kernel));
+        checks.extend(target::checks(pid, &machine));
     }
     checks
 }

@@ -3,7 +3,7 @@
 //!
 //! Nothing is written to a disk, no code of the process is changed, and no thread but the borrowed one is
 //! stopped. The steps, each in a file: what forbids it (`preflight`), what the process offers (`symbols`),
-//! whether the helper is there already (`resident`), which thread (`threads`, `borrow`, `safe_point`,
+//! whether the helper is there already (`resident`; `trial` does all of these), which thread (`threads`, `borrow`, `safe_point`,
 //! `calls`, `returns`), and what it is made to do (`remote_call`).
 
 #[cfg(target_arch = "aarch64")]
@@ -27,10 +27,13 @@ pub mod stage;
 mod symbols;
 mod task;
 pub mod threads;
+mod trial;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
 pub use error::InjectError;
+pub use preflight::name_of;
+pub use trial::{Trial, would_try};
 #[cfg(any(test, fuzzing))]
 pub(crate) use {seccomp::filter, symbols::exported};
 
@@ -62,6 +65,7 @@ use remote_call::{Borrowed, Saved};
 use resident::Residents;
 use stage::Stage;
 use symbols::Symbols;
+use trial::Ready;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as arch;
 
@@ -121,18 +125,9 @@ pub fn inject(
     limits: Limits,
 ) -> Result<Injected, InjectError> {
     let mut laps = Laps::start();
-    preflight::check(process)?;
-    headroom::check(process, !interpreters.is_empty())?;
-    laps.lap("preflight");
-    let parsed = Image::parse(image)?;
-    laps.lap("image");
-    // Before anything is found out about the program, so that it cannot be taken for another's.
-    let memory = AddressSpace::open(process)?;
-    let symbols = symbols::find(process)?;
-    laps.lap("symbols");
-    resident::check_idle(process)?;
-    let residents = resident::find(process, &parsed, image)?;
-    laps.lap("resident");
+    let for_python = !interpreters.is_empty();
+    let Ready { image: parsed, memory, symbols, residents } =
+        Ready::look(process, image, for_python, &mut laps)?;
     let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
     let planned = Planned { program, interpreters };
     let work = || injection.run(&memory, planned, control, &limits);
@@ -184,18 +179,6 @@ pub fn inject_into_stopped(
     });
     let returned = borrowed.put_back();
     outcome.and(returned)
-}
-
-/// Whether injecting would be tried, as far as that can be known without touching the process. Whether a
-/// thread comes to a safe point, and what a seccomp filter says, shows only when it is.
-///
-/// # Errors
-/// Why not.
-pub fn would_try(process: &Process) -> Result<(), InjectError> {
-    preflight::check(process)?;
-    headroom::check(process, true)?;
-    symbols::find(process)?;
-    resident::check_idle(process)
 }
 
 /// What was found out about the process before.

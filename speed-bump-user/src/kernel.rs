@@ -13,7 +13,7 @@ pub mod task_offsets;
 pub mod version;
 
 pub use facts::{KernelFacts, Lockdown};
-pub use privileges::{AttachBy, PrivilegeError, Privileges};
+pub use privileges::{AttachBy, Forbidder, PrivilegeError, Privileges};
 pub use support::Support;
 pub use task_offsets::{TaskOffsets, TaskOffsetsError};
 pub use version::KernelVersion;
@@ -155,6 +155,11 @@ impl KernelFacts {
     /// 6.10; that its return probes agree, in 6.12.
     pub fn has_uprobe_multi_pid(&self) -> bool {
         self.has_uprobe_multi() && self.uprobe_multi_pid.or_since(self.version, KernelVersion::new(6, 12))
+    }
+
+    /// How uprobes are attached with this kernel, which decides what it takes.
+    pub fn attach_by(&self) -> AttachBy {
+        if self.has_uprobe_multi_pid() { AttachBy::UprobeMulti } else { AttachBy::PerfEvent }
     }
 }
 

@@ -8,6 +8,7 @@ pub mod bpf;
 mod capabilities;
 pub mod delays;
 mod error;
+pub mod ground;
 pub mod kmod;
 pub mod listing;
 mod look;
@@ -20,7 +21,6 @@ use crate::{
     control::client::sessions,
     elf::ElfFile,
     engine::EngineChoice,
-    kernel::{AttachBy, KernelFacts, Privileges},
     policy::{Dose, PolicyTable},
     process::{Process, ProcessError},
     python::{entry_source::EntryChoice, main_file},
@@ -230,19 +230,6 @@ fn open(pids: &[Pid]) -> Result<Vec<Process>, ProcessError> {
 /// A file that cannot be read, or lines that are wrong.
 fn read_targets(request: &Request, is_elf: &dyn Fn(&str) -> bool) -> Result<Targets, TargetsError> {
     request.targets.read(Reading { is_elf, allow_empty: request.allow_empty })
-}
-
-/// Refuses to go on without what every attach needs. Returns what is known of the kernel.
-///
-/// # Errors
-/// A privilege is missing, or the kernel lacks something.
-pub fn check_privileges() -> Result<KernelFacts, PrepareError> {
-    let privileges = Privileges::read()?;
-    let facts = KernelFacts::read();
-    let by = if facts.has_uprobe_multi_pid() { AttachBy::UprobeMulti } else { AttachBy::PerfEvent };
-    privileges.require(by)?;
-    facts.require()?;
-    Ok(facts)
 }
 
 /// The targets, and the doses that they begin with.

@@ -12,8 +12,8 @@ use super::{
     terminal::{print, print_as_is},
 };
 use crate::{
-    calibrate, engine::bpf::Form, printable::printable_json, probe::cost::SiteCost, probe::site::SiteKind,
-    units::Nanos,
+    engine::bpf::Form, prepare::ground::Ground, printable::printable_json, probe::cost::SiteCost,
+    probe::site::SiteKind, units::Nanos,
 };
 
 #[derive(Serialize)]
@@ -27,10 +27,10 @@ struct Table<'a> {
 
 /// Measures and prints.
 pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
-    let kernel = crate::prepare::check_privileges()?;
-    let calibration = calibrate::measure(&kernel)?;
+    let ground = Ground::read();
+    let calibration = ground.try_attaching()?;
     let table = Table {
-        kernel: kernel.release,
+        kernel: ground.kernel.release,
         links: match calibration.form() {
             Form::Multi => "uprobe_multi: one link for all sites of a file",
             Form::Single => "perf events: one for each site",

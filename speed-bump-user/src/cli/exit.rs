@@ -6,8 +6,8 @@ use anyhow::anyhow;
 
 use super::{terminal::Lines, words::selects_nothing};
 use crate::{
-    calibrate::CalibrateError, failure::FailureKind, prepare::PrepareError, process::ProcessError,
-    session::SessionError, targets::TargetsError,
+    failure::FailureKind, prepare::PrepareError, process::ProcessError, session::SessionError,
+    targets::TargetsError,
 };
 
 /// A code of the table in `--help`.
@@ -83,12 +83,6 @@ impl From<PrepareError> for Failure {
             }
             error => Self::new(code, error),
         }
-    }
-}
-
-impl From<CalibrateError> for Failure {
-    fn from(error: CalibrateError) -> Self {
-        Self::new(SYSTEM, error)
     }
 }
 

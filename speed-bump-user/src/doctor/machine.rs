@@ -1,18 +1,23 @@
-//! What the machine offers: kernel, namespaces, limits; and, by way of `privileges`, what we may do with
-//! it. A pure function of the facts.
+//! What the machine offers: kernel, namespaces, limits; and, by way of `attach`, `engines` and `privileges`,
+//! what we may do with it. A pure function of the facts and of what was tried.
 
 use rustix::process::{Resource, getrlimit};
 
 use speed_bump_abi::Policy;
 
-use super::{Check, engines, privileges};
+use super::{Check, attach, engines, privileges};
 use crate::{
     capability::Capability,
     kernel::{
         KernelFacts, KernelVersion, Lack, Lockdown, PrivilegeError, Privileges, Support, TaskOffsets,
         TaskOffsetsError,
     },
-    sys::breakpoint,
+    prepare::{
+        PrepareError,
+        ground::{Ground, try_signals},
+    },
+    probe::cost::CostTable,
+    sys::breakpoint::{self, BreakpointError},
     units::Nanos,
 };
 
@@ -23,10 +28,14 @@ pub struct Machine {
     pub kernel: KernelFacts,
     /// Our privileges.
     pub privileges: Result<Privileges, PrivilegeError>,
-    /// Where `task_struct` keeps what following children needs.
+    /// What an attach to functions of our own came to.
+    pub attach: Result<CostTable, PrepareError>,
+    /// What signals to ourselves came to; absent where nothing can be attached.
+    pub signals: Option<Result<(), PrepareError>>,
+    /// Where `task_struct` keeps what following children needs, where a session would use it.
     pub task_offsets: Result<TaskOffsets, TaskOffsetsError>,
-    /// Whether a breakpoint of the processor can be had, and if not, why.
-    pub breakpoints: Result<(), String>,
+    /// Whether a breakpoint of the processor can be had.
+    pub breakpoints: Result<(), BreakpointError>,
     /// Open files allowed: now, and at most.
     pub open_files: Limit,
     /// Locked bytes allowed: now, and at most.
@@ -50,76 +59,59 @@ impl Limit {
 }
 
 impl Machine {
-    /// This one, now.
+    /// This one, now. Tries what an attach begins with, on ourselves.
     pub fn read() -> Self {
+        let ground = Ground::read();
+        let attach = ground.try_attaching();
+        let signals = attach.as_ref().ok().map(|costs| try_signals(&mut costs.clone()));
         Self {
-            kernel: KernelFacts::read(),
-            privileges: Privileges::read(),
-            task_offsets: TaskOffsets::read(),
-            breakpoints: breakpoint::try_one().map_err(|error| error.to_string()),
+            kernel: ground.kernel,
+            privileges: ground.privileges,
+            attach,
+            signals,
+            task_offsets: TaskOffsets::usable(),
+            breakpoints: breakpoint::try_one(),
             open_files: Limit::read(Resource::Nofile),
             locked_bytes: Limit::read(Resource::Memlock),
         }
+    }
+
+    /// The first of these lacks that the kernel has, as a check.
+    pub(super) fn lack(&self, name: &str, lacks: &[Lack]) -> Option<Check> {
+        let lack = self.kernel.lacks().find(|lack| lacks.contains(lack))?;
+        let error = self.kernel.refusal(lack);
+        Some(Check::fail(name, lack.to_string(), error.way_out()))
     }
 }
 
 /// Looks at a machine.
 pub fn checks(machine: &Machine) -> Vec<Check> {
     let kernel = &machine.kernel;
-    let mut checks = vec![kernel_version(kernel), bpf(kernel), uprobes(kernel), semaphores(kernel)];
-    checks.extend([bpf_loop(kernel), cookies(kernel), uprobe_multi(kernel), btf(machine)]);
+    let mut checks = vec![kernel_version(machine)];
+    checks.extend(attach::checks(machine));
+    checks.extend([uprobes(machine), semaphores(kernel), bpf_loop(kernel), cookies(kernel)]);
     checks.extend(engines::checks(machine));
     checks.extend(privileges::checks(kernel, &machine.privileges));
-    checks.extend([lockdown(kernel), pid_namespace(kernel)]);
+    checks.extend([lockdown(machine), pid_namespace(kernel)]);
     checks.extend([open_files(machine.open_files), locked_memory(machine)]);
     checks
 }
 
-fn kernel_version(kernel: &KernelFacts) -> Check {
+fn kernel_version(machine: &Machine) -> Check {
+    let kernel = &machine.kernel;
     let detail = format!("Linux {} on {}", kernel.release, kernel.machine);
-    if kernel.machine != std::env::consts::ARCH {
-        let built = std::env::consts::ARCH;
-        return Check::fail(
-            "kernel",
-            detail,
-            format!("this program is built for {built}: use a build for it"),
-        );
-    }
     // A distribution may have brought the features to an older kernel: the checks of the features decide.
-    if let Some(check) = lack(kernel, "kernel", &[Lack::RingBuffers]) {
+    if let Some(check) = machine.lack("kernel", &[Lack::RingBuffers]) {
         return Check { detail: format!("{detail}: {}", check.detail), ..check };
     }
     Check::pass("kernel", detail)
 }
 
-/// The first of these lacks that the kernel has, as a check.
-fn lack(kernel: &KernelFacts, name: &str, lacks: &[Lack]) -> Option<Check> {
-    let lack = kernel.lacks().find(|lack| lacks.contains(lack))?;
-    let error = kernel.refusal(lack);
-    Some(Check::fail(name, lack.to_string(), error.way_out()))
-}
-
-fn bpf(kernel: &KernelFacts) -> Check {
-    let name = "BPF";
-    if let Some(check) = lack(kernel, name, &[Lack::Bpf, Lack::BpfEvents]) {
-        return check;
-    }
-    match (&kernel.bpf, &kernel.probe_programs) {
-        (Support::Unknown(reason), _) | (_, Support::Unknown(reason)) => {
-            let unprivileged = match kernel.unprivileged_bpf_disabled {
-                Some(1 | 2) => " (kernel.unprivileged_bpf_disabled forbids it without CAP_BPF)",
-                _ => "",
-            };
-            Check::skip(name, format!("cannot be tried: {reason}{unprivileged}"))
-        }
-        _ => Check::pass(name, "programs load"),
-    }
-}
-
-fn uprobes(kernel: &KernelFacts) -> Check {
+fn uprobes(machine: &Machine) -> Check {
     let name = "uprobes";
-    let source = kernel.uprobe_pmu.unwrap_or_default();
-    lack(kernel, name, &[Lack::Uprobes, Lack::Sysfs])
+    let source = machine.kernel.uprobe_pmu.unwrap_or_default();
+    machine
+        .lack(name, &[Lack::Uprobes, Lack::Sysfs])
         .unwrap_or_else(|| Check::pass(name, format!("event source {source}")))
 }
 
@@ -158,41 +150,9 @@ fn cookies(kernel: &KernelFacts) -> Check {
     feature(kernel, "BPF cookies", kernel.has_cookies(), &kernel.cookies, without)
 }
 
-fn uprobe_multi(kernel: &KernelFacts) -> Check {
-    let name = "uprobe_multi";
-    match (kernel.has_uprobe_multi(), kernel.has_uprobe_multi_pid()) {
-        (true, true) => Check::pass(name, "one link for many probe sites, by process"),
-        (true, false) => Check::warn(
-            name,
-            "present, but it takes a PID for a thread's (before Linux 6.10): one link per probe site is \
-             used, which attaches and detaches more slowly",
-            "use Linux 6.12 or later when attaching to thousands of sites",
-        ),
-        (false, _) => Check::warn(
-            name,
-            "absent: one link per probe site is used, which attaches and detaches more slowly",
-            "use Linux 6.12 or later when attaching to thousands of sites",
-        ),
-    }
-}
-
-fn btf(machine: &Machine) -> Check {
-    match &machine.task_offsets {
-        Ok(TaskOffsets { pid, tgid, mm, .. }) => Check::pass(
-            "BTF",
-            format!("children can be followed (task_struct: pid {pid}, tgid {tgid}, mm {mm})"),
-        ),
-        Err(error) => Check::warn(
-            "BTF",
-            error.to_string(),
-            "pass --no-children, or use a kernel built with CONFIG_DEBUG_INFO_BTF=y",
-        ),
-    }
-}
-
-fn lockdown(kernel: &KernelFacts) -> Check {
-    let name = "lockdown";
-    if let Some(check) = lack(kernel, name, &[Lack::KernelReads]) {
+fn lockdown(machine: &Machine) -> Check {
+    let (name, kernel) = ("lockdown", &machine.kernel);
+    if let Some(check) = machine.lack(name, &[Lack::KernelReads]) {
         return check;
     }
     match (kernel.lockdown, &kernel.kernel_reads) {
@@ -208,11 +168,8 @@ fn lockdown(kernel: &KernelFacts) -> Check {
 fn pid_namespace(kernel: &KernelFacts) -> Check {
     match kernel.initial_pid_namespace {
         Some(true) => Check::pass("PID namespace", "the machine's own"),
-        Some(false) => Check::warn(
-            "PID namespace",
-            "a container's: children cannot be followed, since BPF sees other PIDs than we do",
-            "run in the machine's PID namespace (docker: --pid=host), or pass --no-children",
-        ),
+        // What follows from that is said where it is tried: children, engine signal.
+        Some(false) => Check::pass("PID namespace", "a container's: PIDs count as it numbers them"),
         None => Check::skip("PID namespace", "/proc/self/ns/pid cannot be read"),
     }
 }
@@ -255,10 +212,19 @@ fn locked_memory(machine: &Machine) -> Check {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::doctor::CheckStatus::{self, Fail, Pass, Skip, Warn};
+    use crate::{
+        doctor::CheckStatus::{self, Fail, Pass, Skip, Warn},
+        engine::bpf::Form,
+    };
 
     fn holding(effective: u64) -> Privileges {
-        Privileges { effective, in_initial_user_namespace: true, uprobe_events_need_sys_admin: false }
+        Privileges {
+            effective,
+            in_initial_user_namespace: true,
+            uprobe_events_need_sys_admin: false,
+            uprobe_events_are_forbidden: false,
+            are_filtered: false,
+        }
     }
 
     fn good() -> Machine {
@@ -284,6 +250,15 @@ mod tests {
                 ..KernelFacts::default()
             },
             privileges: Ok(holding(u64::MAX)),
+            attach: Ok(CostTable {
+                form: Form::Multi,
+                costs: Vec::new(),
+                coldness: Default::default(),
+                nop5_survives_forks: true,
+                tick_ns: 0,
+                signal: None,
+            }),
+            signals: Some(Ok(())),
             task_offsets: Ok(TaskOffsets { pid: 8, tgid: 12, mm: 16, ptrace: 24, ..TaskOffsets::default() }),
             breakpoints: Ok(()),
             open_files: Limit { soft: Some(1024), hard: Some(1 << 20) },
@@ -305,27 +280,39 @@ mod tests {
     #[test]
     fn each_lack_shows_in_its_own_line() {
         type Break = fn(&mut Machine);
-        let cases: [(&str, CheckStatus, Break); 31] = [
-            ("kernel", Fail, |m| m.kernel.machine = "pdp11".to_owned()),
+        let cases: [(&str, CheckStatus, Break); 33] = [
+            ("attach", Fail, |m| m.attach = Err(PrepareError::NoProcess)),
+            // A personality (`setarch`) shows another machine, and everything works.
+            ("kernel", Pass, |m| m.kernel.machine = "i686".to_owned()),
             ("kernel", Fail, |m| {
                 m.kernel.version = KernelVersion::new(5, 7);
                 m.kernel.ring_buffers = Support::No;
             }),
             ("BPF", Fail, |m| m.kernel.bpf = Support::No),
             ("BPF", Fail, |m| m.kernel.probe_programs = Support::No),
-            ("BPF", Skip, |m| m.kernel.bpf = Support::Unknown("EPERM".to_owned())),
+            ("BPF", Fail, |m| m.kernel.bpf = Support::Unknown("EPERM".to_owned())),
+            ("BPF", Skip, |m| {
+                m.kernel.bpf = Support::Unknown("EPERM".to_owned());
+                m.privileges = Ok(holding(0));
+            }),
             ("uprobes", Fail, |m| m.kernel.uprobe_pmu = None),
             ("USDT semaphores", Warn, |m| m.kernel.semaphores = false),
             ("bpf_loop", Warn, |m| m.kernel.bpf_loop = Support::No),
             ("BPF cookies", Warn, |m| m.kernel.cookies = Support::No),
             ("uprobe_multi", Warn, |m| m.kernel.uprobe_multi = Support::No),
-            ("uprobe_multi", Warn, |m| m.kernel.uprobe_multi_pid = Support::No),
-            ("BTF", Warn, |m| m.task_offsets = TaskOffsets::from_btf(b"")),
+            ("uprobe_multi", Warn, |m| m.attach.as_mut().unwrap().form = Form::Single),
+            ("children", Warn, |m| m.task_offsets = TaskOffsets::from_btf(b"")),
             ("CAP_BPF", Fail, |m| m.privileges = Ok(holding(0))),
             ("CAP_SYS_PTRACE", Warn, |m| {
                 m.privileges = Ok(holding(1 << 21));
             }),
             ("CAP_SYS_ADMIN", Fail, |m| {
+                m.kernel.uprobe_multi = Support::No;
+                m.privileges =
+                    Ok(Privileges { uprobe_events_need_sys_admin: true, ..holding(1 << 38 | 1 << 39) });
+            }),
+            // With one link for many sites nobody asks for it.
+            ("CAP_SYS_ADMIN", Skip, |m| {
                 m.privileges =
                     Ok(Privileges { uprobe_events_need_sys_admin: true, ..holding(1 << 38 | 1 << 39) });
             }),
@@ -337,15 +324,14 @@ mod tests {
             ("lockdown", Skip, |m| m.kernel.kernel_reads = Support::Unknown("EPERM".to_owned())),
             ("bpf_loop", Skip, |m| m.kernel.bpf_loop = Support::Unknown("EPERM".to_owned())),
             ("lockdown", Pass, |m| m.kernel.lockdown = Some(Lockdown::Integrity)),
-            ("perf_event_paranoid", Fail, |m| m.kernel.perf_event_paranoid = None),
-            ("PID namespace", Warn, |m| m.kernel.initial_pid_namespace = Some(false)),
+            ("perf_event_paranoid", Skip, |m| m.kernel.perf_event_paranoid = None),
+            ("PID namespace", Pass, |m| m.kernel.initial_pid_namespace = Some(false)),
             ("yama/ptrace_scope", Warn, |m| m.kernel.ptrace_scope = Some(3)),
+            ("yama/ptrace_scope", Pass, |m| m.kernel.ptrace_scope = Some(2)),
             ("open files", Warn, |m| m.open_files = Limit { soft: Some(256), hard: Some(1024) }),
-            ("engine signal", Warn, |m| m.kernel.send_signal = Support::No),
-            ("engine signal", Warn, |m| m.kernel.initial_pid_namespace = Some(false)),
-            ("engine signal", Warn, |m| m.task_offsets = TaskOffsets::from_btf(b"")),
-            ("engine signal", Skip, |m| m.kernel.send_signal = Support::Unknown("EPERM".to_owned())),
-            ("processor breakpoints", Warn, |m| m.breakpoints = Err("ENOSPC".to_owned())),
+            ("engine signal", Warn, |m| m.signals = Some(Err(PrepareError::NoSignals("why".to_owned())))),
+            ("engine signal", Skip, |m| m.signals = None),
+            ("processor breakpoints", Warn, |m| m.breakpoints = Err(BreakpointError::Taken)),
             ("locked memory", Warn, |m| {
                 m.kernel.version = KernelVersion::new(5, 10);
                 m.privileges = Ok(holding(0));

@@ -3,7 +3,11 @@
 use super::Check;
 use crate::{
     capability::Capability,
-    kernel::{AttachBy, KernelFacts, PrivilegeError, Privileges},
+    kernel::{KernelFacts, PrivilegeError, Privileges},
+    process::{
+        access::{AccessFacts, AccessMode, DenialReason, denial},
+        status::Credentials,
+    },
 };
 
 /// Looks at our privileges.
@@ -17,23 +21,34 @@ pub(super) fn checks(kernel: &KernelFacts, privileges: &Result<Privileges, Privi
         let detail = "ours is a container's or a user's own: its capabilities do not reach BPF and uprobes";
         checks.push(Check::fail("user namespace", detail, "run as root of the machine"));
     }
-    checks.extend(CAPABILITIES.map(|(held, purpose)| capability(privileges, held, purpose)));
+    let missing = privileges.missing(kernel.attach_by());
+    checks.extend(CAPABILITIES.map(|(held, purpose)| capability(privileges, &missing, held, purpose)));
     checks.extend([perf_event_paranoid(kernel, privileges), yama(kernel, privileges)]);
     checks
 }
 
 /// What each capability is for.
-const CAPABILITIES: [(Capability, &str); 7] = [
+const CAPABILITIES: [(Capability, &str); 8] = [
     (Capability::Bpf, "loads BPF programs"),
     (Capability::Perfmon, "loads BPF programs for probes, and opens uprobes"),
     (Capability::SysPtrace, "looks into processes of other users, and of changed credentials"),
     (Capability::CheckpointRestore, "opens programs that were deleted or replaced on disk"),
+    (Capability::DacOverride, "brings the helper into Python processes of other users"),
     (Capability::DacReadSearch, "reads programs and debug files that our user may not read"),
-    (Capability::SysAdmin, "stands for CAP_BPF, CAP_PERFMON and CAP_CHECKPOINT_RESTORE"),
+    (
+        Capability::SysAdmin,
+        "stands for CAP_BPF, CAP_PERFMON and CAP_CHECKPOINT_RESTORE, and brings the helper into Python \
+         processes with a seccomp filter",
+    ),
     (Capability::SysResource, "lifts the limits on open files and locked memory"),
 ];
 
-fn capability(privileges: &Privileges, capability: Capability, purpose: &str) -> Check {
+fn capability(
+    privileges: &Privileges,
+    missing: &[Capability],
+    capability: Capability,
+    purpose: &str,
+) -> Check {
     let name = capability.to_string();
     let way_out = format!("use sudo, or `setcap {}+ep` on the program", name.to_lowercase());
     if capability.is_in(privileges.effective) {
@@ -43,15 +58,16 @@ fn capability(privileges: &Privileges, capability: Capability, purpose: &str) ->
         return Check::pass(name, format!("held through CAP_SYS_ADMIN; {purpose}"));
     }
     match capability {
-        Capability::SysAdmin if privileges.missing(AttachBy::PerfEvent).contains(&capability) => {
+        Capability::SysAdmin if missing.contains(&capability) => {
             let detail = "missing; this kernel asks for it to open uprobes (CVE-2025-38466)";
             Check::fail(name, detail, way_out)
         }
-        _ if privileges.missing(AttachBy::PerfEvent).contains(&capability) => {
-            Check::fail(name, format!("missing; {purpose}"), way_out)
-        }
+        _ if missing.contains(&capability) => Check::fail(name, format!("missing; {purpose}"), way_out),
         Capability::SysAdmin | Capability::SysResource => {
-            Check::skip(name, format!("not held, and not needed; {purpose}"))
+            Check::skip(name, format!("not held, and mostly not needed; {purpose}"))
+        }
+        Capability::DacReadSearch if privileges.has(Capability::DacOverride) => {
+            Check::skip(name, format!("not held, and not needed besides CAP_DAC_OVERRIDE; {purpose}"))
         }
         _ => Check::warn(name, format!("missing; {purpose}"), way_out),
     }
@@ -60,11 +76,7 @@ fn capability(privileges: &Privileges, capability: Capability, purpose: &str) ->
 fn perf_event_paranoid(kernel: &KernelFacts, privileges: &Privileges) -> Check {
     let name = "perf_event_paranoid";
     match kernel.perf_event_paranoid {
-        None => Check::fail(
-            name,
-            "/proc/sys/kernel/perf_event_paranoid is missing: no perf events",
-            "use a kernel built with CONFIG_PERF_EVENTS=y",
-        ),
+        None => Check::skip(name, "/proc/sys/kernel/perf_event_paranoid cannot be read"),
         Some(level) if privileges.has(Capability::Perfmon) => {
             Check::pass(name, format!("{level}; does not apply, with CAP_PERFMON"))
         }
@@ -74,28 +86,26 @@ fn perf_event_paranoid(kernel: &KernelFacts, privileges: &Privileges) -> Check {
 
 fn yama(kernel: &KernelFacts, privileges: &Privileges) -> Check {
     let name = "yama/ptrace_scope";
-    let ptrace = privileges.has(Capability::SysPtrace);
-    match kernel.ptrace_scope {
-        None => Check::pass(name, "no Yama"),
-        Some(0) => Check::pass(name, "0: no restriction"),
-        Some(scope @ 1..=2) if ptrace => {
-            Check::pass(name, format!("{scope}; does not apply, with CAP_SYS_PTRACE"))
-        }
-        Some(scope @ 1..=2) => Check::warn(
+    let Some(scope) = kernel.ptrace_scope else { return Check::pass(name, "no Yama") };
+    // What would be said of a process of our own user, if it were refused.
+    let user = Credentials { users: [0; 4], groups: [0; 4], permitted: 0, effective: 0 };
+    let facts = AccessFacts {
+        mode: AccessMode::Attach,
+        caller: Credentials { effective: privileges.effective, ..user },
+        target: user,
+        proc_owner: None,
+        ptrace_scope: u32::try_from(scope).ok(),
+    };
+    match denial(&facts) {
+        why @ (DenialReason::Yama { .. } | DenialReason::YamaNoAttach) => Check::warn(
             name,
             format!(
                 "{scope}: the memory of processes cannot be read, so Python and IFUNC targets are not \
                  resolved"
             ),
-            "use sudo, grant the program CAP_SYS_PTRACE, or set kernel.yama.ptrace_scope to 0",
+            why.to_string(),
         ),
-        Some(scope) => Check::warn(
-            name,
-            format!(
-                "{scope}: nobody can read the memory of processes, so Python and IFUNC targets are not \
-                 resolved"
-            ),
-            "change the setting and reboot: it cannot be lowered at run time",
-        ),
+        _ if scope == 0 => Check::pass(name, "0: no restriction"),
+        _ => Check::pass(name, format!("{scope}; does not apply, with CAP_SYS_PTRACE")),
     }
 }

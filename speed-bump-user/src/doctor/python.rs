@@ -1,27 +1,24 @@
 //! Which interpreters a process runs, and how calls of their functions could be seen.
 
-use std::cell::LazyCell;
-
-use super::Check;
+use super::{Check, machine::Machine};
 use crate::{
     engine::bpf::Form,
-    inject,
-    kernel::KernelFacts,
+    inject::{self, InjectError, Trial},
     probe::cost::CostTable,
     probe::{
-        resolve::python::{anonymous, list_room, perf_map_of},
+        resolve::python::{anonymous, facts, list_room, perf_map_of},
         site::SiteKind,
     },
     process::{MappedFile, Process},
     python::{
-        entry_source::{self, EntrySource, Facts, Injection},
+        entry_source::{self, EntrySource, Injection},
         helper::words,
         interpreter::{self, Interpreter},
     },
 };
 
 /// A check for each interpreter; one that is skipped if there is none.
-pub fn checks(process: &Process, kernel: &KernelFacts) -> Vec<Check> {
+pub fn checks(process: &Process, machine: &Machine) -> Vec<Check> {
     let mappings = match process.mappings() {
         Ok(mappings) => mappings,
         Err(error) => return vec![Check::skip("Python", error.to_string())],
@@ -30,14 +27,22 @@ pub fn checks(process: &Process, kernel: &KernelFacts) -> Vec<Check> {
         .ok()
         .and_then(|mut map| map.list(|| anonymous(process)).ok())
         .is_some_and(|entries| !entries.is_empty());
-    // Measured when there is an interpreter to measure for; without the privilege only the costs are not
-    // said.
-    let calibration = LazyCell::new(|| crate::calibrate::measure(kernel).ok());
-    let kernel_tells = Form::single(kernel).has_python_programs();
-    let check = |mapped| {
-        check(process, mapped, has_trampolines, kernel_tells, &|| LazyCell::force(&calibration).as_ref())
-    };
-    let checks: Vec<Check> = mappings.files.iter().filter_map(check).collect();
+    // Without the costs only those are not said.
+    let costs = machine.attach.as_ref().ok();
+    let form = costs.map_or_else(|| Form::single(&machine.kernel), CostTable::form);
+    let found = mappings.files.iter().filter_map(|mapped| identify(process, mapped)).collect::<Vec<_>>();
+    // Tried only where there is an interpreter.
+    let tried = (!found.is_empty()).then(|| inject::would_try(process));
+    let checks: Vec<Check> = found
+        .iter()
+        .map(|(name, found)| match (found, &tried) {
+            (Ok(interpreter), Some(tried)) => {
+                check(name.clone(), interpreter, tried, has_trampolines, form, costs)
+            }
+            (Err(why), _) => Check::warn(name, why, "native and USDT targets work"),
+            (Ok(_), None) => Check::skip(name, "not looked at"),
+        })
+        .collect();
     if let Err(error) = process.is_still_there() {
         return vec![Check::skip("Python", error.to_string())];
     }
@@ -47,32 +52,40 @@ pub fn checks(process: &Process, kernel: &KernelFacts) -> Vec<Check> {
     checks
 }
 
-fn check<'c>(
-    process: &Process,
-    mapped: &MappedFile,
-    has_trampolines: bool,
-    kernel_tells: bool,
-    calibration: &dyn Fn() -> Option<&'c CostTable>,
-) -> Option<Check> {
+/// The interpreter in a mapped file, if there is one, or why that is not known; with a name for the check.
+fn identify(process: &Process, mapped: &MappedFile) -> Option<(String, Result<Interpreter, String>)> {
     let open = mapped.open(process).ok()?;
-    let path = mapped.path_in_process.display();
-    let name = format!("Python in {path}");
-    let interpreter = match interpreter::identify(open.file(), &mapped.path_in_process) {
-        Ok(interpreter) => interpreter?,
-        Err(error) => return Some(Check::warn(name, error.to_string(), "native and USDT targets work")),
-    };
-    let Interpreter { version, has_function_entry, has_jit, .. } = interpreter;
-    let refusal = inject::would_try(process).err().map(|error| error.to_string());
+    let name = format!("Python in {}", mapped.path_in_process.display());
+    let identified = interpreter::identify(open.file(), &mapped.path_in_process);
+    Some((name, identified.map_err(|error| error.to_string()).transpose()?))
+}
+
+fn check(
+    name: String,
+    interpreter: &Interpreter,
+    tried: &Result<Trial, InjectError>,
+    has_trampolines: bool,
+    form: Form,
+    costs: Option<&CostTable>,
+) -> Check {
+    let version = interpreter.version;
+    let refusal = tried.as_ref().err().map(ToString::to_string);
     let injection = refusal.as_deref().map_or(Injection::Allowed, Injection::Refused);
-    let facts = Facts { injection, version, has_trampolines, has_function_entry, has_jit, kernel_tells };
-    Some(match entry_source::choose(&facts) {
+    match entry_source::choose(&facts(interpreter, injection, has_trampolines, form)) {
+        Ok(EntrySource::Helper) if matches!(tried, Ok(Trial::FiltersUnseen)) => Check::skip(
+            name,
+            format!(
+                "CPython {version}; whether its seccomp filter lets the helper in is not known: all its \
+                 threads wait in calls that a look at the filter would interrupt; an attach finds out"
+            ),
+        ),
         Ok(EntrySource::Helper) => Check::pass(
             name,
             format!(
                 "CPython {version}; its functions are seen through the helper, which can be loaded into it; \
                  calls of functions that no target selects cost {}{}",
                 words::unselected_call(version),
-                matched(calibration())
+                matched(costs)
             ),
         ),
         Ok(source) => match &refusal {
@@ -85,7 +98,7 @@ fn check<'c>(
                 why.clone(),
             ),
             None => {
-                let cost = calibration().map(|calibration| calibration.cost(SiteKind::Push).unselected);
+                let cost = costs.map(|costs| costs.cost(SiteKind::Push).unselected);
                 let cost = cost.map_or_else(String::new, |cost| {
                     format!("; every call of any function costs {cost} or more")
                 });
@@ -97,12 +110,12 @@ fn check<'c>(
             format!("CPython {version}; its functions cannot be targets in this process"),
             why.to_string(),
         ),
-    })
+    }
 }
 
 /// What calls of selected functions cost through the helper, where that could be measured.
-fn matched(calibration: Option<&CostTable>) -> String {
-    let Some(calibration) = calibration else { return String::new() };
-    let cost = calibration.through_helper(calibration.stub());
+fn matched(costs: Option<&CostTable>) -> String {
+    let Some(costs) = costs else { return String::new() };
+    let cost = costs.through_helper(costs.stub());
     format!(", of functions that one selects about {} (measured here)", cost.unselected)
 }

@@ -2,22 +2,22 @@
 
 use std::fs;
 
-use super::{Check, python};
+use super::{Check, machine::Machine, python};
 use crate::{
-    kernel::KernelFacts,
+    inject::name_of,
     process::{Mappings, Process, ProcessError, RefusalKind},
     units::Pid,
 };
 
 /// Looks at a process. When it cannot be attached to, the first check says so and is the only one.
-pub fn checks(pid: Pid, kernel: &KernelFacts) -> Vec<Check> {
+pub fn checks(pid: Pid, machine: &Machine) -> Vec<Check> {
     let process = match Process::open(pid) {
         Ok(process) => process,
         Err(error) => return vec![refused(pid, &error)],
     };
     let mut checks = vec![kind(&process), namespaces(&process), tracer(&process), seccomp(&process)];
     checks.extend([memory(&process), files(&process)]);
-    checks.extend(python::checks(&process, kernel));
+    checks.extend(python::checks(&process, machine));
     checks
 }
 
@@ -25,10 +25,18 @@ fn refused(pid: Pid, error: &ProcessError) -> Check {
     let way_out = match error.kind() {
         RefusalKind::Gone => "pass the PID of a process that runs".to_owned(),
         RefusalKind::Unfit => format!("pass the PID of another process than {pid}"),
-        RefusalKind::Privilege => "use sudo, or grant the program CAP_SYS_PTRACE".to_owned(),
+        RefusalKind::Privilege => privilege(error),
         RefusalKind::System => "see the message: it is about this system, not about the process".to_owned(),
     };
     Check::fail("process", error.to_string(), way_out)
+}
+
+/// What lifts a refusal for want of a privilege.
+fn privilege(error: &ProcessError) -> String {
+    match error.missing() {
+        Some(capability) => format!("use sudo, or grant the program {capability}"),
+        None => "see the message: it is no capability that is missing".to_owned(),
+    }
 }
 
 /// A fact that could not be read: mostly since the process has ended meanwhile.
@@ -79,10 +87,11 @@ fn tracer(process: &Process) -> Check {
         Ok(Some(tracer)) => Check::warn(
             "tracer",
             format!(
-                "process {tracer} debugs it: its breakpoints and our probes may be at the same place, and it \
-                 may stop the process"
+                "process {tracer} ({}) traces it, and may stop it; as long as it does, the helper cannot be \
+                 loaded",
+                name_of(tracer)
             ),
-            "detach the debugger if the numbers matter",
+            "end that one if the numbers matter",
         ),
         Err(error) => unreadable("tracer", &error),
     }
@@ -93,7 +102,9 @@ fn seccomp(process: &Process) -> Check {
         Ok(None | Some(0)) => "none",
         // Uprobes are no system calls of the process's (uretprobe on 6.11-6.13 excepted, and not used here).
         Ok(Some(1)) => "strict mode: uprobes work, nothing can be loaded into it",
-        Ok(Some(_)) => "filtered: uprobes work, what can be loaded into it depends on the filter",
+        Ok(Some(_)) => {
+            "filtered: uprobes work; for Python, the filter decides whether the helper can be loaded"
+        }
         Err(error) => return unreadable("seccomp", &error),
     };
     Check::pass("seccomp", detail)
@@ -105,7 +116,7 @@ fn memory(process: &Process) -> Check {
         Err(error) => Check::warn(
             "memory",
             format!("{error}; Python and IFUNC targets are not resolved"),
-            "use sudo, or grant the program CAP_SYS_PTRACE",
+            privilege(&error),
         ),
     }
 }
@@ -149,7 +160,7 @@ mod tests {
     #[test]
     fn a_process_that_is_refused_gets_one_line() {
         let own = Pid::new(std::process::id().cast_signed()).unwrap();
-        let checks = checks(own, &KernelFacts::read());
+        let checks = checks(own, &Machine::read());
         assert_eq!(checks.len(), 1);
         assert_eq!(checks[0].status, CheckStatus::Fail);
         assert!(checks[0].way_out.as_ref().unwrap().contains("pass the PID"), "{checks:?}");

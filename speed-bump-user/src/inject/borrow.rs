@@ -20,6 +20,7 @@ use super::{
 use crate::{
     process::{Process, Program, status::Status},
     sys::ptrace::{Registers, Stop, Tracee},
+    units::Pid,
 };
 
 /// How long a thread may take to stop: it does at once, unless it waits uninterruptibly, or for a processor.
@@ -27,6 +28,8 @@ pub(super) const STOP_LIMIT: Duration = Duration::from_millis(500);
 /// Pauses between tries, growing from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const LAST_PAUSE: Duration = Duration::from_millis(1);
+/// How long a thread is looked for whose filters can be judged without the program's noticing.
+const FILTER_LIMIT: Duration = Duration::from_millis(500);
 /// How many threads are tried in a row before the list is made anew.
 const TRIES_A_ROUND: usize = 8;
 /// How long a thread in native code is waited for at first.
@@ -124,29 +127,11 @@ fn attempt<'p>(
 ) -> Result<Attempt<'p>, InjectError> {
     let thread = candidate.thread;
     let system = |what| move |source| super::system(process, what, source);
-    let our_child = thread == process.pid() && is_our_child(process);
-    let tracee = match Tracee::seize(thread, our_child) {
-        Ok(tracee) => tracee,
-        Err(error) => return refusal(process, error).map(Err),
+    seccomp::check_readable(process, thread)?;
+    let (tracee, mut stopped) = match stop(process, thread)? {
+        Ok(stopped) => stopped,
+        Err(unfit) => return Ok(Err(unfit)),
     };
-    let mut stopped = Instant::now();
-    if tracee.interrupt().is_err() {
-        return Ok(Err(Unfit::Gone));
-    }
-    match tracee.wait(stopped + STOP_LIMIT).map_err(system("waiting for a thread"))? {
-        Some(Stop::Interrupted) => {}
-        Some(Stop::Group) => return Err(InjectError::Stopped { pid: process.pid() }),
-        Some(Stop::Signal(signal)) => {
-            tracee.detach(signal).map_err(system("detaching from a thread"))?;
-            return Ok(Err(Unfit::Signal));
-        }
-        Some(Stop::SystemCall | Stop::Exec) => return Ok(Err(Unfit::Signal)),
-        Some(Stop::Ended) => return Ok(Err(Unfit::Gone)),
-        None => {
-            wait_and_let_go(tracee);
-            return Ok(Err(Unfit::Stuck));
-        }
-    }
     let mut found = Look::at(process, &tracee).map_err(system("reading registers"))?;
     let mut point = found.judge(ground);
     if let (Some(wait), Err(unfit)) = (wait, &point)
@@ -187,19 +172,86 @@ fn attempt<'p>(
     // No other program can take its place while this thread stands still.
     let permitted = process.check_program(program).map_err(InjectError::from);
     if let Err(error) = permitted.and_then(|()| seccomp::check(process, &tracee)) {
-        // The kernel would continue a timed call by another one, which the filter may not know.
-        let mut registers = found.registers;
-        if arch::needs_restart_call(&registers) {
-            arch::call_fails(&mut registers, libc::EINTR);
-            tracee.set_registers(&registers).map_err(system("setting registers"))?;
-        }
-        tracee.detach(0).map_err(system("detaching from a thread"))?;
+        let_go(process, tracee, &found, ground)?;
         return Err(error);
     }
     let extended = tracee.extended_state().map_err(system("reading vector registers"))?;
     let saved = Saved { registers: point.registers, extended, mask: found.mask };
     let borrowed = Borrowed::new(process, tracee, saved, symbols.code, memory)?;
     Ok(Ok((borrowed, stopped)))
+}
+
+/// Stops a thread, and says when.
+fn stop(process: &Process, thread: Pid) -> Result<Result<(Tracee, Instant), Unfit>, InjectError> {
+    let system = |what| move |source| super::system(process, what, source);
+    let our_child = thread == process.pid() && is_our_child(process);
+    let tracee = match Tracee::seize(thread, our_child) {
+        Ok(tracee) => tracee,
+        Err(error) => return refusal(process, error).map(Err),
+    };
+    let stopped = Instant::now();
+    if tracee.interrupt().is_err() {
+        return Ok(Err(Unfit::Gone));
+    }
+    match tracee.wait(stopped + STOP_LIMIT).map_err(system("waiting for a thread"))? {
+        Some(Stop::Interrupted) => Ok(Ok((tracee, stopped))),
+        Some(Stop::Group) => Err(InjectError::Stopped { pid: process.pid() }),
+        Some(Stop::Signal(signal)) => {
+            tracee.detach(signal).map_err(system("detaching from a thread"))?;
+            Ok(Err(Unfit::Signal))
+        }
+        Some(Stop::SystemCall | Stop::Exec) => Ok(Err(Unfit::Signal)),
+        Some(Stop::Ended) => Ok(Err(Unfit::Gone)),
+        None => {
+            wait_and_let_go(tracee);
+            Ok(Err(Unfit::Stuck))
+        }
+    }
+}
+
+/// Lets a stopped thread go on as if it had not been stopped.
+fn let_go(process: &Process, tracee: Tracee, found: &Look, ground: &Ground<'_>) -> Result<(), InjectError> {
+    let system = |what| move |source| super::system(process, what, source);
+    let changed = if arch::needs_restart_call(&found.registers) && !seccomp::allows_restart(process, &tracee)
+    {
+        // The kernel would continue a timed call by another one, which the filter does not know.
+        let mut registers = found.registers;
+        arch::call_fails(&mut registers, libc::EINTR);
+        Some(registers)
+    } else {
+        // Has calls made again that the kernel ends with EINTR.
+        found.judge(ground).ok().map(|point| point.registers)
+    };
+    if let Some(registers) = changed {
+        tracee.set_registers(&registers).map_err(system("setting registers"))?;
+    }
+    tracee.detach(0).map_err(system("detaching from a thread"))
+}
+
+/// Has the filters of the thread judged that would be borrowed, and lets it go. `None` if all wait in calls
+/// that the program would see interrupted, or come to no stop: then it is not known.
+pub(super) fn judge_filters(process: &Process) -> Result<Option<()>, InjectError> {
+    let over = Instant::now() + FILTER_LIMIT;
+    loop {
+        let ground = Ground { regions: process.regions()?, interpreters: &[] };
+        let found = candidates(process, &mut Tried::default());
+        for candidate in found.into_iter().filter(|found| found.suits != Suits::WaitsNoticed) {
+            if !seccomp::is_filtered(process, candidate.thread) {
+                return Ok(Some(()));
+            }
+            seccomp::check_readable(process, candidate.thread)?;
+            let Ok((tracee, _)) = stop(process, candidate.thread)? else { continue };
+            let system = |what| move |source| super::system(process, what, source);
+            let found = Look::at(process, &tracee).map_err(system("reading registers"))?;
+            let judged = seccomp::check(process, &tracee);
+            let_go(process, tracee, &found, &ground)?;
+            return judged.map(Some);
+        }
+        if Instant::now() > over {
+            return Ok(None);
+        }
+        std::thread::sleep(LAST_PAUSE);
+    }
 }
 
 /// What a stopped thread shows.
@@ -265,6 +317,6 @@ fn is_traced_by_us(process: &Process) -> bool {
 }
 
 fn is_our_child(process: &Process) -> bool {
-    let own = crate::units::Pid::own();
+    let own = Pid::own();
     process.status().is_ok_and(|status: Status| status.parent == Some(own))
 }

@@ -90,6 +90,19 @@ pub enum InjectError {
         /// What the system said.
         r#source: io::Error,
     },
+    /// A system call that we make ourselves is refused.
+    #[error(
+        "process {pid}: {call} is refused to this tool ({error}), and injecting needs it: allow it in the \
+         seccomp filter that the tool runs under (container profile), or use --no-inject"
+    )]
+    CallRefused {
+        /// The process.
+        pid: Pid,
+        /// The system call.
+        call: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
     /// The helper's path would lead nowhere.
     #[error(
         "process {pid} sees no proc file system at /proc, through which its dynamic loader would find the \

@@ -7,7 +7,11 @@ use rustix::fs::{OFlags, PROC_SUPER_MAGIC, fstatfs};
 use super::{InjectError, arch};
 use crate::{
     process::{Process, control_group::Hierarchy},
-    sys::below::{LastLink, find_below},
+    sys::{
+        below::{LastLink, find_below},
+        ptrace,
+        remote_descriptor::Descriptors,
+    },
     units::Pid,
 };
 
@@ -48,10 +52,26 @@ pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
     }
     // Asks the kernel for the same right as tracing does.
     process.memory()?;
+    check_own_calls(process)?;
     if !has_proc(process) {
         return Err(InjectError::NoProc { pid });
     }
     Ok(())
+}
+
+/// Refuses where a system call that we make ourselves is refused. Nothing comes of these: there is no such
+/// thread, and no such descriptor.
+fn check_own_calls(process: &Process) -> Result<(), InjectError> {
+    let pid = process.pid();
+    let refused = |call| move |error| InjectError::CallRefused { pid, call, error };
+    ptrace::is_callable().map_err(refused("ptrace(2)"))?;
+    let descriptors = Descriptors::of(process.as_fd(), pid, pid).map_err(refused("pidfd_open(2)"))?;
+    match descriptors.map(|descriptors| descriptors.take(i32::MAX)) {
+        Some(Err(error)) if ![Some(libc::EBADF), Some(libc::ESRCH)].contains(&error.raw_os_error()) => {
+            Err(refused("pidfd_getfd(2)")(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether the process sees a proc file system at /proc, by which it finds the helper's memory file. A link
@@ -62,7 +82,8 @@ fn has_proc(process: &Process) -> bool {
     place.and_then(fstatfs).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
 }
 
-fn name_of(pid: Pid) -> String {
+/// What a process is called.
+pub fn name_of(pid: Pid) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 

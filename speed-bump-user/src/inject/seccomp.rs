@@ -6,13 +6,21 @@ pub(crate) mod filter;
 use std::io;
 
 use super::{InjectError, arch};
-use crate::{process::Process, sys::ptrace::Tracee};
+use crate::{
+    capability::Capability,
+    process::{Process, status::Status},
+    sys::ptrace::Tracee,
+    units::Pid,
+};
 use filter::{Action, Call, Verdict};
 
 /// `SECCOMP_MODE_FILTER`, as /proc/PID/status numbers it.
 const FILTER: u32 = 2;
 /// A process has at most 32,768 instructions of filters (`MAX_INSNS_PER_PATH`), each at least one long.
 const FILTERS: usize = 32_768;
+
+/// A call, and how badly it is needed.
+type Planned = (&'static str, Need, Call);
 
 /// How badly a call is needed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,13 +31,40 @@ enum Need {
     MayFail,
 }
 
-/// Judges the filters of a stopped thread.
-pub(super) fn check(process: &Process, tracee: &Tracee) -> Result<(), InjectError> {
-    let pid = process.pid();
-    let status = super::task::file(process, tracee.thread(), "status").unwrap_or_default();
+/// Whether a thread has a filter.
+pub(super) fn is_filtered(process: &Process, thread: Pid) -> bool {
+    let status = super::task::file(process, thread, "status").unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
     let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
-    if mode.and_then(|mode| mode.trim().parse::<u32>().ok()).unwrap_or(0) < FILTER {
+    mode.and_then(|mode| mode.trim().parse::<u32>().ok()).unwrap_or(0) >= FILTER
+}
+
+/// Refuses where a thread has filters that the kernel would not let us read, before the thread is stopped.
+pub(super) fn check_readable(process: &Process, thread: Pid) -> Result<(), InjectError> {
+    // seccomp_get_filter (kernel/seccomp.c)
+    let may_read = Status::own().is_some_and(|own| {
+        own.seccomp.unwrap_or(0) == 0 && Capability::SysAdmin.is_in(own.credentials.effective)
+    });
+    if may_read || !is_filtered(process, thread) {
+        return Ok(());
+    }
+    let source = io::Error::from_raw_os_error(libc::EACCES);
+    Err(InjectError::SeccompUnreadable { pid: process.pid(), source })
+}
+
+/// Judges the filters of a stopped thread.
+pub(super) fn check(process: &Process, tracee: &Tracee) -> Result<(), InjectError> {
+    check_calls(process, tracee, &planned())
+}
+
+/// Whether the filters of a stopped thread let the kernel continue a timed call that was interrupted.
+pub(super) fn allows_restart(process: &Process, tracee: &Tracee) -> bool {
+    check_calls(process, tracee, &[restart()]).is_ok()
+}
+
+fn check_calls(process: &Process, tracee: &Tracee, calls: &[Planned]) -> Result<(), InjectError> {
+    let pid = process.pid();
+    if !is_filtered(process, tracee.thread()) {
         return Ok(());
     }
     let mut steps = filter::STEPS;
@@ -40,13 +75,13 @@ pub(super) fn check(process: &Process, tracee: &Tracee) -> Result<(), InjectErro
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) && index > 0 => return Ok(()),
             Err(source) => return Err(InjectError::SeccompUnreadable { pid, source }),
         };
-        for (name, need, call) in planned() {
+        for (name, need, call) in calls {
             let refuse = |action: String| InjectError::SeccompForbids { pid, call: name, action };
-            match filter::judge(&program, &call, arch::AUDIT_ARCH, &mut steps) {
+            match filter::judge(&program, call, arch::AUDIT_ARCH, &mut steps) {
                 Verdict::Only(actions) => {
                     let bad = actions.into_iter().find(|action| match action {
                         Action::Allow | Action::Log => false,
-                        Action::Errno(_) => need == Need::Works,
+                        Action::Errno(_) => *need == Need::Works,
                         _ => true,
                     });
                     if let Some(bad) = bad {
@@ -62,7 +97,7 @@ pub(super) fn check(process: &Process, tracee: &Tracee) -> Result<(), InjectErro
 
 /// The calls that we, the dynamic loader, the helper and the helper's thread make. Arguments that are not
 /// given may be anything.
-fn planned() -> Vec<(&'static str, Need, Call)> {
+fn planned() -> Vec<Planned> {
     use Need::{MayFail, Works};
     let any = |number: libc::c_long| Call::any(number);
     vec![
@@ -102,7 +137,11 @@ fn planned() -> Vec<(&'static str, Need, Call)> {
         ("clock_gettime", MayFail, any(libc::SYS_clock_gettime)),
         ("clock_nanosleep", MayFail, any(libc::SYS_clock_nanosleep)),
         ("exit", Works, any(libc::SYS_exit)),
-        // What the kernel puts in place of a timed call that was interrupted.
-        ("restart_syscall", Works, any(libc::SYS_restart_syscall)),
+        restart(),
     ]
+}
+
+/// What the kernel puts in place of a timed call that was interrupted.
+fn restart() -> Planned {
+    ("restart_syscall", Need::Works, Call::any(libc::SYS_restart_syscall))
 }

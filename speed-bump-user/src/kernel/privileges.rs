@@ -1,6 +1,6 @@
 //! Which capabilities we hold, and which of them attaching needs.
 
-use super::{KernelVersion, Support, namespace::Namespace, support};
+use super::{KernelFacts, KernelVersion, Support, namespace::Namespace, support};
 use crate::{capability::Capability, process::status::Status};
 
 /// What we may do.
@@ -13,6 +13,10 @@ pub struct Privileges {
     /// Whether this kernel asks for CAP_SYS_ADMIN, where CAP_PERFMON was enough, to open a uprobe as a perf
     /// event: since 6.16, and in stable series since July 2025 (CVE-2025-38466).
     pub uprobe_events_need_sys_admin: bool,
+    /// Whether opening a uprobe as a perf event is refused although we hold CAP_SYS_ADMIN.
+    pub uprobe_events_are_forbidden: bool,
+    /// Whether a seccomp filter applies to ourselves.
+    pub are_filtered: bool,
 }
 
 /// How uprobes are attached, which decides what it takes.
@@ -43,9 +47,45 @@ pub enum PrivilegeError {
         /// Those that attaching needs.
         needed: Vec<Capability>,
     },
+    /// They are there, and a system call is refused all the same.
+    #[error("{call} answers \"{answer}\", although we hold the capabilities for it: {}", .by.way_out())]
+    CallForbidden {
+        /// The system call.
+        call: &'static str,
+        /// What it answers.
+        answer: String,
+        /// Who it is.
+        by: Forbidder,
+    },
     /// /proc/self/status could not be read.
     #[error("cannot read our own capabilities from /proc/self/status: mount proc on /proc")]
     Unreadable,
+}
+
+/// Who refuses a system call to us, other than the kernel for a capability that we lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forbidder {
+    /// A seccomp filter that applies to ourselves, such as a container's.
+    OurFilter,
+    /// Something that does not show.
+    Unseen,
+}
+
+impl Forbidder {
+    /// Who it is, and what to do about it.
+    pub fn way_out(self) -> &'static str {
+        match self {
+            Self::OurFilter => {
+                "the seccomp filter that this tool runs under forbids it: allow it there (docker: \
+                 --cap-add SYS_ADMIN, for which the default profile allows it, or --security-opt \
+                 seccomp=PROFILE), or run outside the container"
+            }
+            Self::Unseen => {
+                "a security module (SELinux, AppArmor, a sandbox) forbids it: look into the audit log, or \
+                 run outside the container"
+            }
+        }
+    }
 }
 
 fn list(capabilities: &[Capability], separator: &str) -> String {
@@ -69,10 +109,15 @@ impl Privileges {
             // Without user namespaces there is no file, and only the initial one.
             in_initial_user_namespace: Namespace::User.is_initial().unwrap_or(true),
             uprobe_events_need_sys_admin: false,
+            uprobe_events_are_forbidden: false,
+            are_filtered: status.seccomp.is_some_and(|mode| mode != 0),
         };
+        let events = support::uprobe_events();
+        privileges.uprobe_events_are_forbidden =
+            events == Support::No && Capability::SysAdmin.is_in(privileges.effective);
         let only_perfmon = Capability::Perfmon.is_in(privileges.effective)
             && !Capability::SysAdmin.is_in(privileges.effective);
-        privileges.uprobe_events_need_sys_admin = match support::uprobe_events() {
+        privileges.uprobe_events_need_sys_admin = match events {
             Support::Yes if only_perfmon => false,
             Support::No if only_perfmon => true,
             // The answer says nothing of the other capability.
@@ -105,6 +150,26 @@ impl Privileges {
         }
         Ok(())
     }
+
+    /// Refuses when a system call that attaching needs is refused to us, whatever our capabilities. For
+    /// those who hold [what is required](Self::require).
+    pub fn require_calls(&self, kernel: &KernelFacts) -> Result<(), PrivilegeError> {
+        let forbidden = |call, answer: &str| {
+            Err(PrivilegeError::CallForbidden { call, answer: answer.to_owned(), by: self.forbidder() })
+        };
+        match &kernel.bpf {
+            Support::Unknown(answer) => forbidden("bpf(2)", answer),
+            _ if kernel.attach_by() == AttachBy::PerfEvent && self.uprobe_events_are_forbidden => {
+                forbidden("perf_event_open(2)", "not permitted")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Who refuses us a system call for which we hold the capabilities.
+    pub fn forbidder(&self) -> Forbidder {
+        if self.are_filtered { Forbidder::OurFilter } else { Forbidder::Unseen }
+    }
 }
 
 #[cfg(test)]
@@ -114,7 +179,13 @@ mod tests {
 
     fn holding(capabilities: &[Capability]) -> Privileges {
         let effective = capabilities.iter().fold(0, |set, capability| set | 1 << capability.number());
-        Privileges { effective, in_initial_user_namespace: true, uprobe_events_need_sys_admin: false }
+        Privileges {
+            effective,
+            in_initial_user_namespace: true,
+            uprobe_events_need_sys_admin: false,
+            uprobe_events_are_forbidden: false,
+            are_filtered: false,
+        }
     }
 
     fn require(privileges: Privileges) -> Result<(), PrivilegeError> {
@@ -150,6 +221,31 @@ mod tests {
     fn capabilities_of_a_user_namespace_do_not_count() {
         let inside = Privileges { in_initial_user_namespace: false, ..holding(&[SysAdmin]) };
         assert!(matches!(require(inside), Err(PrivilegeError::InUserNamespace { .. })));
+    }
+
+    #[test]
+    fn a_call_that_is_refused_in_spite_of_the_capabilities_is_named_with_who_refuses_it() {
+        let kernel = |bpf, multi: Support| KernelFacts {
+            bpf,
+            uprobe_multi: multi.clone(),
+            uprobe_multi_pid: multi,
+            ..KernelFacts::default()
+        };
+        let refused = || Support::Unknown("Operation not permitted".to_owned());
+        let all = holding(&[Bpf, Perfmon, SysAdmin]);
+        let filtered = Privileges { are_filtered: true, uprobe_events_are_forbidden: true, ..all };
+        let why = |privileges: Privileges, kernel: &KernelFacts| {
+            privileges.require_calls(kernel).map_or_else(|error| error.to_string(), |()| String::new())
+        };
+        let text = why(filtered, &kernel(refused(), Support::Yes));
+        assert!(text.contains("bpf(2) answers") && text.contains("seccomp filter"), "{text}");
+        let text = why(all, &kernel(refused(), Support::Yes));
+        assert!(text.contains("bpf(2) answers") && text.contains("security module"), "{text}");
+        // Perf events are asked for only where there are no other links.
+        assert_eq!(why(filtered, &kernel(Support::Yes, Support::Yes)), "");
+        let text = why(filtered, &kernel(Support::Yes, Support::No));
+        assert!(text.contains("perf_event_open(2)") && text.contains("seccomp filter"), "{text}");
+        assert_eq!(why(all, &kernel(Support::Yes, Support::No)), "");
     }
 
     #[test]

@@ -40,18 +40,19 @@ pub struct TaskOffsets {
 #[non_exhaustive]
 pub enum TaskOffsetsError {
     /// What the kernel calls a process is not what we call it.
-    #[error("the tool is not in the initial PID namespace, and would take one process for another")]
+    #[error(
+        "the tool is in a container's PID namespace, where the kernel gives BPF programs other PIDs than it \
+         gives the tool; run in the machine's own (docker: --pid=host)"
+    )]
     OtherNamespace,
     /// The type information cannot be read.
     #[error(
-        "reading {VMLINUX_BTF}: {0}: children cannot be followed without it; use a kernel built with \
-         CONFIG_DEBUG_INFO_BTF=y and with sysfs mounted on /sys"
+        "reading {VMLINUX_BTF}: {0}; use a kernel built with CONFIG_DEBUG_INFO_BTF=y, with sysfs mounted on \
+         /sys"
     )]
     Unreadable(io::Error),
     /// The type information is not as documented.
-    #[error(
-        "{VMLINUX_BTF}: {0}: children cannot be followed without it; please report your kernel's version"
-    )]
+    #[error("{VMLINUX_BTF}: {0}; please report your kernel's version")]
     Btf(BtfError),
     /// A member lies where no compiler puts one of its size.
     #[error(

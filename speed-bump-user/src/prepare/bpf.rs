@@ -3,11 +3,10 @@
 use std::{ffi::OsString, fs::File, sync::Arc};
 
 use super::{
-    PrepareError, Prepared, Purpose, Request, capabilities, check_privileges, delays, look::Planned,
+    PrepareError, Prepared, Purpose, Request, capabilities, delays, ground::Ground, look::Planned,
     notice::Notice, read_policies, settings, unselected,
 };
 use crate::{
-    calibrate,
     elf::ElfFile,
     engine::EngineKind,
     policy::PolicyTable,
@@ -141,8 +140,7 @@ fn resolver(
     targets: &Arc<Targets>,
     policies: &PolicyTable,
 ) -> Result<Resolver, PrepareError> {
-    let kernel = check_privileges()?;
-    let mut calibration = calibrate::measure(&kernel)?;
+    let mut calibration = Ground::read().try_attaching()?;
     delays::measure_signals(request.inject, targets, policies, &mut calibration)?;
     let calibration = Arc::new(calibration);
     Ok(Resolver::new(Arc::clone(targets), calibration, request.entry, request.inject))

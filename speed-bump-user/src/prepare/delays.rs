@@ -1,10 +1,8 @@
 //! Who will spin the delays of targets, and what there is to say about that.
 
-use super::{PrepareError, look::Planned, notice::Notice};
+use super::{PrepareError, ground::try_signals, look::Planned, notice::Notice};
 use crate::{
-    calibrate,
     engine::{EngineKind, signal::automatic_above},
-    kernel::TaskOffsets,
     policy::PolicyTable,
     probe::cost::CostTable,
     probe::{plan::Plan, resolve::Resolver},
@@ -27,11 +25,7 @@ pub(super) fn measure_signals(
     if !is_wanted || !inject || !(is_asked_for || targets.has_kind(TargetKind::Python)) {
         return Ok(());
     }
-    let measured = match TaskOffsets::usable() {
-        Ok(offsets) => calibrate::measure_signal(calibration, offsets).map_err(PrepareError::from),
-        Err(why) => Err(PrepareError::NoSignals(why.to_string())),
-    };
-    match measured {
+    match try_signals(calibration) {
         Err(error) if !is_asked_for => {
             tracing::info!("long delays are spun in the kernel: {error}");
             Ok(())

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use super::{access::DenialReason, program::Difference};
-use crate::units::Pid;
+use crate::{capability::Capability, units::Pid};
 
 /// Why a process was refused, or could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -204,6 +204,15 @@ pub enum RefusalKind {
 }
 
 impl ProcessError {
+    /// The capability that would lift the refusal, if one would.
+    pub fn missing(&self) -> Option<Capability> {
+        match self {
+            Self::Denied { reason, .. } => reason.missing(),
+            Self::Hidden { .. } => Some(Capability::SysPtrace),
+            _ => None,
+        }
+    }
+
     /// Which kind of refusal this is.
     pub fn kind(&self) -> RefusalKind {
         match self {

@@ -56,6 +56,7 @@ use phase::Processes;
 use renewal::Renewal;
 use signals::{SessionSignals, SignalDoses};
 use sites::SiteTable;
+pub use tick::LOOK_FOR_PROCESSES;
 
 /// Functions that may appear after the attach, beyond twice those known then.
 const LATE_FUNCTIONS: u32 = 8_192;

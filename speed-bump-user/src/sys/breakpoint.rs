@@ -56,6 +56,37 @@ struct Attributes {
     bp_len: u64,
 }
 
+/// Why a breakpoint of the processor cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum BreakpointError {
+    /// The processor has a few for each thread, and others have them.
+    #[error("others (debuggers, `perf record -e mem:`) have taken all of them: end those")]
+    Taken,
+    /// There are none here.
+    #[error("this machine has none: in a virtual machine, enable debug registers")]
+    Absent,
+    /// They are refused to us.
+    #[error(
+        "perf_event_open(2) is refused to us ({0}): grant the program CAP_PERFMON; where it has that, allow \
+         the call in the seccomp filter that it runs under"
+    )]
+    Forbidden(io::Error),
+    /// Anything else.
+    #[error("perf_event_open(2) failed: {0}")]
+    Failed(io::Error),
+}
+
+impl From<io::Error> for BreakpointError {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOSPC | libc::EBUSY) => Self::Taken,
+            Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOENT | libc::ENODEV) => Self::Absent,
+            Some(libc::EACCES | libc::EPERM) => Self::Forbidden(error),
+            _ => Self::Failed(error),
+        }
+    }
+}
+
 /// A signal that does nothing to a thread which is not traced. `unusable`: those that it blocks or that have
 /// a handler, a bit each.
 pub fn harmless_signal(unusable: u64) -> Option<i32> {
@@ -69,10 +100,8 @@ pub fn harmless_signal(unusable: u64) -> Option<i32> {
 /// at that moment. It comes by way of an interrupt, at the instruction or little later.
 ///
 /// # Errors
-/// What `perf_event_open` returns: `ENOSPC` where all of the processor's breakpoints are taken, `EOPNOTSUPP`
-/// or `EINVAL` where it has none, `EACCES` without `CAP_PERFMON`; `EPERM` if we may not send the
-/// thread signals.
-pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> io::Result<OwnedFd> {
+/// There is none to be had, or we may not send the thread signals.
+pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> Result<OwnedFd, BreakpointError> {
     let event = open(thread, address)?;
     let fd = event.as_raw_fd();
     let owner = Owner { kind: F_OWNER_TID, id: thread.get() };
@@ -92,8 +121,8 @@ pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> io::R
 ///
 /// # Errors
 /// As [`announce_once`].
-pub fn try_one() -> io::Result<()> {
-    open(Pid::own(), VirtualAddress(0)).map(drop)
+pub fn try_one() -> Result<(), BreakpointError> {
+    Ok(open(Pid::own(), VirtualAddress(0)).map(drop)?)
 }
 
 fn open(thread: Pid, address: VirtualAddress) -> io::Result<OwnedFd> {
@@ -123,4 +152,25 @@ fn open_with(thread: Pid, address: VirtualAddress, flags: u64) -> io::Result<Own
 
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_to_blame_is_told_by_the_error() {
+        let told = |errno| BreakpointError::from(io::Error::from_raw_os_error(errno)).to_string();
+        for (errno, word) in [
+            (libc::ENOSPC, "debuggers"),
+            (libc::EOPNOTSUPP, "virtual machine"),
+            (libc::EPERM, "CAP_PERFMON"),
+            (libc::EACCES, "seccomp filter"),
+            (libc::EMFILE, "perf_event_open(2) failed"),
+        ] {
+            let text = told(errno);
+            assert!(text.contains(word), "{text}");
+            assert_eq!(text.contains("debuggers"), errno == libc::ENOSPC, "{text}");
+        }
+    }
 }

@@ -287,6 +287,19 @@ impl Drop for Tracee {
     }
 }
 
+/// Whether ptrace(2) is to be had at all: a thread is asked for that no kernel has.
+///
+/// # Errors
+/// What a seccomp filter that applies to us answers.
+pub fn is_callable() -> io::Result<()> {
+    // Above every PID that a kernel gives out (PID_MAX_LIMIT, 2^22).
+    let Some(nobody) = Pid::new(i32::MAX) else { return Ok(()) };
+    match request(libc::PTRACE_SEIZE, nobody, 0, 0) {
+        Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn request(operation: libc::c_uint, thread: Pid, address: usize, data: usize) -> io::Result<()> {
     count(operation, thread, address, data).map(|_| ())
 }

@@ -8,7 +8,7 @@ use speed_bump_abi::ArgumentSpec;
 use super::{FileError, INTERPRETERS_KNOWN, Resolver, elf_of, native::usdt_sites, probe_file};
 use crate::{
     bounds::Budget,
-    engine::bpf::UprobeProgram,
+    engine::bpf::{Form, UprobeProgram},
     probe::{
         code::CodeFile,
         file::ProbeFile,
@@ -67,14 +67,7 @@ impl Resolver {
             if plan.wants_helper() {
                 break; // one helper serves a process, and the first interpreter is the one it finds
             }
-            let facts = Facts {
-                injection,
-                version: interpreter.version,
-                has_trampolines: !listed.is_empty(),
-                has_function_entry: interpreter.has_function_entry,
-                has_jit: interpreter.has_jit,
-                kernel_tells: self.calibration().form().has_python_programs(),
-            };
+            let facts = facts(interpreter, injection, !listed.is_empty(), self.calibration().form());
             let planned =
                 self.entry_source(&facts, of_relatives).map_err(|why| why.to_string()).and_then(|source| {
                     let sites = self.python_sites(process, source, file, interpreter)?;
@@ -276,6 +269,23 @@ impl Resolver {
             }
             plan.functions.push(function);
         }
+    }
+}
+
+/// What decides how the calls of an interpreter's functions are seen, with programs of this form.
+pub fn facts<'a>(
+    interpreter: &Interpreter,
+    injection: Injection<'a>,
+    has_trampolines: bool,
+    form: Form,
+) -> Facts<'a> {
+    Facts {
+        injection,
+        version: interpreter.version,
+        has_trampolines,
+        has_function_entry: interpreter.has_function_entry,
+        has_jit: interpreter.has_jit,
+        kernel_tells: form.has_python_programs(),
     }
 }
 

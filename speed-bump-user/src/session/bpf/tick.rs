@@ -8,7 +8,7 @@ use super::BpfSession;
 use crate::units::Nanos;
 
 /// How often children and replaced images are looked for where the kernel does not announce them.
-const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
+pub const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
 /// How often the fault counters are read.
 const LOOK_FOR_FAULTS: Duration = Duration::from_secs(1);
 

@@ -1,0 +1,64 @@
+//! What is found out before a thread is borrowed: by every injection, and by who asks whether one would work.
+
+use super::{
+    InjectError, address_space::AddressSpace, borrow, headroom, image::IMAGE, injectable::Image, laps::Laps,
+    preflight, resident, resident::Residents, symbols, symbols::Symbols,
+};
+use crate::process::Process;
+
+/// Everything that an injection goes by.
+pub(super) struct Ready {
+    pub(super) image: Image,
+    pub(super) memory: AddressSpace,
+    pub(super) symbols: Symbols,
+    pub(super) residents: Residents,
+}
+
+impl Ready {
+    /// Looks at a process, and refuses what must not be tried. Stops no thread.
+    pub(super) fn look(
+        process: &Process,
+        image: &[u8],
+        for_python: bool,
+        laps: &mut Laps,
+    ) -> Result<Self, InjectError> {
+        preflight::check(process)?;
+        headroom::check(process, for_python)?;
+        laps.lap("preflight");
+        let parsed = Image::parse(image)?;
+        laps.lap("image");
+        // Before anything is found out about the program, so that it cannot be taken for another's.
+        let memory = AddressSpace::open(process)?;
+        let symbols = symbols::find(process)?;
+        laps.lap("symbols");
+        resident::check_idle(process)?;
+        let residents = resident::find(process, &parsed, image)?;
+        laps.lap("resident");
+        Ok(Self { image: parsed, memory, symbols, residents })
+    }
+}
+
+/// What a trial came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// Nothing forbids injecting. Whether a thread comes to a safe point shows only when it is done.
+    Passed,
+    /// The same, but for the seccomp filters: all threads wait in calls that the program would see
+    /// interrupted, were one stopped for a look.
+    FiltersUnseen,
+}
+
+/// Does what injecting begins with. Where the process runs under a seccomp filter, a thread of it stands
+/// still for less than a millisecond, as the kernel shows filters of such threads alone; nothing is changed.
+///
+/// # Errors
+/// Why injecting would be refused.
+pub fn would_try(process: &Process) -> Result<Trial, InjectError> {
+    Ready::look(process, IMAGE, true, &mut Laps::start())?;
+    // A thread of our own, since the kernel lets go of whatever it traced when it ends.
+    let judged = std::thread::scope(|scope| match scope.spawn(|| borrow::judge_filters(process)).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    });
+    Ok(judged?.map_or(Trial::FiltersUnseen, |()| Trial::Passed))
+}
