@@ -12,6 +12,7 @@ mod address_space;
 mod borrow;
 mod calls;
 pub mod error;
+mod filters;
 mod headroom;
 pub mod image;
 mod injectable;

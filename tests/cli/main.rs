@@ -2,5 +2,6 @@
 
 mod cli_output;
 mod cli_refusals;
+mod doctor;
 mod error_messages;
 mod json_places;

@@ -28,8 +28,6 @@ pub(super) const STOP_LIMIT: Duration = Duration::from_millis(500);
 /// Pauses between tries, growing from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const LAST_PAUSE: Duration = Duration::from_millis(1);
-/// How long a thread is looked for whose filters can be judged without the program's noticing.
-const FILTER_LIMIT: Duration = Duration::from_millis(500);
 /// How many threads are tried in a row before the list is made anew.
 const TRIES_A_ROUND: usize = 8;
 /// How long a thread in native code is waited for at first.
@@ -182,7 +180,7 @@ fn attempt<'p>(
 }
 
 /// Stops a thread, and says when.
-fn stop(process: &Process, thread: Pid) -> Result<Result<(Tracee, Instant), Unfit>, InjectError> {
+pub(super) fn stop(process: &Process, thread: Pid) -> Result<Result<(Tracee, Instant), Unfit>, InjectError> {
     let system = |what| move |source| super::system(process, what, source);
     let our_child = thread == process.pid() && is_our_child(process);
     let tracee = match Tracee::seize(thread, our_child) {
@@ -210,7 +208,12 @@ fn stop(process: &Process, thread: Pid) -> Result<Result<(Tracee, Instant), Unfi
 }
 
 /// Lets a stopped thread go on as if it had not been stopped.
-fn let_go(process: &Process, tracee: Tracee, found: &Look, ground: &Ground<'_>) -> Result<(), InjectError> {
+pub(super) fn let_go(
+    process: &Process,
+    tracee: Tracee,
+    found: &Look,
+    ground: &Ground<'_>,
+) -> Result<(), InjectError> {
     let system = |what| move |source| super::system(process, what, source);
     let changed = if arch::needs_restart_call(&found.registers) && !seccomp::allows_restart(process, &tracee)
     {
@@ -228,35 +231,9 @@ fn let_go(process: &Process, tracee: Tracee, found: &Look, ground: &Ground<'_>) 
     tracee.detach(0).map_err(system("detaching from a thread"))
 }
 
-/// Has the filters of the thread judged that would be borrowed, and lets it go. `None` if all wait in calls
-/// that the program would see interrupted, or come to no stop: then it is not known.
-pub(super) fn judge_filters(process: &Process) -> Result<Option<()>, InjectError> {
-    let over = Instant::now() + FILTER_LIMIT;
-    loop {
-        let ground = Ground { regions: process.regions()?, interpreters: &[] };
-        let found = candidates(process, &mut Tried::default());
-        for candidate in found.into_iter().filter(|found| found.suits != Suits::WaitsNoticed) {
-            if !seccomp::is_filtered(process, candidate.thread) {
-                return Ok(Some(()));
-            }
-            seccomp::check_readable(process, candidate.thread)?;
-            let Ok((tracee, _)) = stop(process, candidate.thread)? else { continue };
-            let system = |what| move |source| super::system(process, what, source);
-            let found = Look::at(process, &tracee).map_err(system("reading registers"))?;
-            let judged = seccomp::check(process, &tracee);
-            let_go(process, tracee, &found, &ground)?;
-            return judged.map(Some);
-        }
-        if Instant::now() > over {
-            return Ok(None);
-        }
-        std::thread::sleep(LAST_PAUSE);
-    }
-}
-
 /// What a stopped thread shows.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+pub(super) struct Look {
     registers: Registers,
     /// The signals that it blocks, a bit each.
     mask: u64,
@@ -267,7 +244,7 @@ struct Look {
 }
 
 impl Look {
-    fn at(process: &Process, tracee: &Tracee) -> io::Result<Self> {
+    pub(super) fn at(process: &Process, tracee: &Tracee) -> io::Result<Self> {
         let (registers, mask) = (tracee.registers()?, tracee.signal_mask()?);
         let signals = process.status().map(|status| status.signals);
         let (handled, ignored) = signals.map_or((u64::MAX, u64::MAX), |known| (known.caught, known.ignored));

@@ -1,7 +1,7 @@
 //! What is found out before a thread is borrowed: by every injection, and by who asks whether one would work.
 
 use super::{
-    InjectError, address_space::AddressSpace, borrow, headroom, image::IMAGE, injectable::Image, laps::Laps,
+    InjectError, address_space::AddressSpace, filters, headroom, image::IMAGE, injectable::Image, laps::Laps,
     preflight, resident, resident::Residents, symbols, symbols::Symbols,
 };
 use crate::process::Process;
@@ -56,7 +56,7 @@ pub enum Trial {
 pub fn would_try(process: &Process) -> Result<Trial, InjectError> {
     Ready::look(process, IMAGE, true, &mut Laps::start())?;
     // A thread of our own, since the kernel lets go of whatever it traced when it ends.
-    let judged = std::thread::scope(|scope| match scope.spawn(|| borrow::judge_filters(process)).join() {
+    let judged = std::thread::scope(|scope| match scope.spawn(|| filters::judge(process)).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
     });

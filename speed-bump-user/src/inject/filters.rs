@@ -1,0 +1,76 @@
+//! Has the seccomp filters of a process judged before anything is done to it. The kernel shows filters of
+//! stopped threads alone; so a thread is stopped for that, and only one whose program cannot notice.
+
+use std::{
+    os::fd::AsFd as _,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    io::Errno,
+    net::sockopt::{Timeout, socket_timeout},
+};
+
+use super::{
+    InjectError,
+    borrow::{Look, let_go, stop},
+    calls::{Continuation, continuation},
+    safe_point::Ground,
+    seccomp,
+    threads::{Suits, Tried, candidates, waits_in},
+};
+use crate::{process::Process, sys::remote_descriptor::Descriptors, units::Pid};
+
+/// How long such a thread is looked for, and how long it is waited between two looks.
+const LIMIT: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Judges the filters of a thread that would be borrowed. `None` if they are not known, as all threads wait
+/// in calls that the program would see interrupted.
+///
+/// # Errors
+/// They forbid injecting, or cannot be read.
+pub(super) fn judge(process: &Process) -> Result<Option<()>, InjectError> {
+    let system = |what| move |source| super::system(process, what, source);
+    let over = Instant::now() + LIMIT;
+    loop {
+        let ground = Ground { regions: process.regions()?, interpreters: &[] };
+        for candidate in candidates(process, &mut Tried::default()) {
+            let thread = candidate.thread;
+            if !seccomp::is_filtered(process, thread) {
+                return Ok(Some(()));
+            }
+            seccomp::check_readable(process, thread)?;
+            if candidate.suits == Suits::WaitsNoticed && !waits_without_limit(process, thread) {
+                continue;
+            }
+            let Ok((tracee, _)) = stop(process, thread)? else { continue };
+            let found = Look::at(process, &tracee).map_err(system("reading registers"))?;
+            let judged = seccomp::check(process, &tracee);
+            let_go(process, tracee, &found, &ground)?;
+            return judged.map(Some);
+        }
+        if Instant::now() > over {
+            return Ok(None);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether a thread waits for a file that limits no time (SO_RCVTIMEO, SO_SNDTIMEO), so that the kernel
+/// continues the call.
+fn waits_without_limit(process: &Process, thread: Pid) -> bool {
+    let Some((number, arguments)) = waits_in(process, thread) else { return false };
+    let [descriptor, ..] = arguments;
+    if continuation(number, arguments) != Some(Continuation::Socket) {
+        return false;
+    }
+    let of_thread = Descriptors::of(process.as_fd(), process.pid(), thread);
+    let taken = i32::try_from(descriptor).ok().zip(of_thread.ok().flatten());
+    let Some(file) = taken.and_then(|(descriptor, of_thread)| of_thread.take(descriptor).ok()) else {
+        return false;
+    };
+    [Timeout::Recv, Timeout::Send]
+        .into_iter()
+        .all(|which| matches!(socket_timeout(&file, which), Ok(None) | Err(Errno::NOTSOCK)))
+}
