@@ -3,8 +3,9 @@
 //!
 //! Nothing is written to a disk, no code of the process is changed, and no thread but the borrowed one is
 //! stopped. The steps, each in a file: what forbids it (`preflight`), what the process offers (`symbols`),
-//! whether the helper is there already (`resident`; `trial` does all of these), which thread (`threads`, `borrow`, `safe_point`,
-//! `calls`, `returns`), and what it is made to do (`remote_call`).
+//! whether the helper is there already (`resident`), which thread (`threads`, `borrow`, `safe_point`,
+//! `calls`, `returns`), and what it is made to do (`remote_call`). `trial` does those that stop no thread,
+//! and answers whether the others would be tried.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
