@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use speed_bump_testing::{Fixture, skip, tool, wait::wait_for};
+use speed_bump_testing::{Fixture, fixture::copy_program, skip, tool, wait::wait_for};
 use speed_bump_tests::processes::{self, Running, is_root};
 use speed_bump_user::{
     inject::InjectError,
@@ -107,7 +107,7 @@ fn a_pipe_in_place_of_the_memory_file_holds_nobody_up() {
 fn set_user_id(folder: &Path) -> PathBuf {
     let waits = compile("waits.c");
     let path = folder.join("waits");
-    fs::copy(waits.program(), &path).unwrap();
+    copy_program(waits.program(), &path).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
     path
 }
@@ -155,7 +155,7 @@ fn a_python_that_executes_a_program_of_roots_while_it_is_looked_at() {
     let other = set_user_id(folder.path());
     let interpreter = folder.path().join("python3");
     // Nobody else opens a copy. The library is found by the path that the system's Python was built with.
-    fs::copy(fs::canonicalize("/usr/bin/python3").unwrap(), &interpreter).unwrap();
+    copy_program(&fs::canonicalize("/usr/bin/python3").unwrap(), &interpreter).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("injection/hostile_injection/executes.py");
     let targets = folder.path().join("targets.txt");
     fs::write(&targets, "*/executes.py:work delay=1us\n").unwrap();

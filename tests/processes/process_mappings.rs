@@ -16,7 +16,7 @@ use std::{
 };
 
 use object::{Object, ObjectSegment, ObjectSymbol};
-use speed_bump_testing::{skip, wait::wait_for};
+use speed_bump_testing::{fixture::copy_program, skip, wait::wait_for};
 use speed_bump_tests::processes::{self, NOBODY, Running, as_nobody, directory, in_thread, is_root};
 use speed_bump_user::{
     capability::Capability,
@@ -165,7 +165,7 @@ fn names_of_any_bytes() {
     let expected = fs::read(&fixture.program).unwrap();
     for name in [&b"a b"[..], b"two\nlines", b"\xff\xfe", b"really (deleted)", b"\\012", b"[vdso]"] {
         let program = fixture.directory.path().join(OsStr::from_bytes(name));
-        fs::copy(&fixture.program, &program).unwrap();
+        copy_program(&fixture.program, &program).unwrap();
         let child = Beat::run(&program);
         let process = Process::open(child.pid()).unwrap();
         let mapped = program_of(&process);

@@ -75,6 +75,16 @@ impl Fixture {
     }
 }
 
+/// Copies a program that is to be executed. cp(1) does it: what this process has open for writing is in the
+/// children, too, that other threads start meanwhile, and cannot be executed as long as one has it (ETXTBSY).
+pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
+    let output = Command::new("cp").arg("--").args([from, to]).output().context("cannot run cp")?;
+    if !output.status.success() {
+        bail!("cp {} {}: {}", from.display(), to.display(), String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
 fn temporary_folder() -> Result<TempDir> {
     tempfile::Builder::new().prefix("speed-bump-").tempdir().context("cannot make a temporary folder")
 }
