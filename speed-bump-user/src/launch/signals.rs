@@ -1,4 +1,4 @@
-//! HeldSignals that are meant for the command: passed on to it.
+//! Signals that are meant for the command: passed on to it.
 //!
 //! What a terminal sends, it sends to the command as well, which is in our process group: that is not passed
 //! on, so that nothing comes twice. SIGTSTP is not held: we stop with the command, and are continued with it.
@@ -38,7 +38,7 @@ impl Inherited {
     }
 }
 
-/// HeldSignals that wait for somebody to pass them on.
+/// Signals that wait for somebody to pass them on.
 pub struct HeldSignals {
     held: libc::sigset_t,
     inherited: Inherited,

@@ -101,3 +101,90 @@ impl CostTable {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine on which a probe on a kind costs so much; of others nothing is known.
+    fn machine(floors: &[(SiteKind, u64)], nop5_survives_forks: bool) -> CostTable {
+        let cost = |&(kind, floor): &(SiteKind, u64)| SiteCost {
+            kind,
+            unselected: Nanos(floor - 50),
+            floor: Nanos(floor),
+            overhead: Nanos(floor + 7),
+        };
+        CostTable {
+            form: Form::Multi,
+            costs: floors.iter().map(cost).collect(),
+            coldness: [Coldness::default(); Coldness::WAYS],
+            nop5_survives_forks,
+            tick_ns: 3,
+            signal: None,
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_costs_a_single_step() {
+        let machine = machine(&[(SiteKind::Push, 500), (SiteKind::SingleStep, 9_500)], true);
+        let push = SiteCost {
+            kind: SiteKind::Push,
+            unselected: Nanos(450),
+            floor: Nanos(500),
+            overhead: Nanos(507),
+        };
+        assert_eq!(machine.cost(SiteKind::Push), push);
+        for kind in [SiteKind::Call, SiteKind::SingleStep] {
+            assert_eq!(
+                (machine.cost(kind).floor, machine.price(kind)),
+                (Nanos(9_500), Nanos(9_500)),
+                "{kind}"
+            );
+        }
+        assert_eq!(machine.costs().len(), 2);
+        assert_eq!((machine.form(), machine.tick_ns(), machine.signal()), (Form::Multi, 3, None));
+        // Not even that: no cost is made up.
+        let nothing = self::machine(&[], true).cost(SiteKind::Call);
+        let free =
+            SiteCost { kind: SiteKind::Call, unselected: Nanos(0), floor: Nanos(0), overhead: Nanos(0) };
+        assert_eq!(nothing, free);
+    }
+
+    #[test]
+    fn the_helpers_stub_is_the_cheaper_one_that_children_survive() {
+        for (nop5, nop, survives, stub) in [
+            (345, 500, true, SiteKind::Nop5),
+            (345, 500, false, SiteKind::Nop),
+            (9_500, 500, true, SiteKind::Nop),
+            (500, 500, true, SiteKind::Nop),
+        ] {
+            let machine = machine(&[(SiteKind::Nop5, nop5), (SiteKind::Nop, nop)], survives);
+            assert_eq!(machine.stub(), stub, "{nop5} {nop} {survives}");
+            assert_eq!(machine.survives_forks(SiteKind::Nop5), survives);
+            assert!(machine.survives_forks(SiteKind::Nop));
+            let price = if survives { Nanos(nop5) } else { Nanos(u64::MAX) };
+            assert_eq!((machine.price(SiteKind::Nop5), machine.price(SiteKind::Nop)), (price, Nanos(nop)));
+        }
+    }
+
+    #[test]
+    fn the_helper_adds_its_own_cost_to_a_call() {
+        let machine = machine(&[(SiteKind::Nop, 500)], true);
+        let cost = machine.through_helper(SiteKind::Nop);
+        let expected = SiteCost {
+            kind: SiteKind::Nop,
+            unselected: Nanos(450) + HELPER_COST,
+            floor: Nanos(500) + HELPER_COST,
+            overhead: Nanos(507),
+        };
+        assert_eq!(cost, expected);
+    }
+
+    #[test]
+    fn a_machine_is_as_it_was_measured() {
+        let way_back = Coldness { warm_ns: 7, ..Coldness::default() };
+        let coldness = [Coldness::default(), way_back];
+        let machine = CostTable { coldness, signal: Some(Nanos(900)), ..machine(&[], true) };
+        assert_eq!((machine.coldness(), machine.signal()), (coldness, Some(Nanos(900))));
+    }
+}

@@ -95,13 +95,7 @@ impl BpfSession {
     /// Takes up what the command's tracer tells.
     pub(crate) fn told(&mut self, told: CommandEvent) {
         match told {
-            CommandEvent::AtEntry(stopped) => {
-                let pid = stopped.process.pid();
-                self.processes.exec_is_told(pid);
-                self.let_go_of_image(pid);
-                let covered = self.cover_stopped(stopped);
-                self.covered_or_warn(pid, covered);
-            }
+            CommandEvent::AtEntry(stopped) => self.cover_at_entry(stopped),
             CommandEvent::NotHeld(why) => {
                 self.warn(format!(
                     "a program was not held before its first instruction: {why}; it is covered from a few \

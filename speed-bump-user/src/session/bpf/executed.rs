@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::{BpfSession, SessionError, processes::Covered};
 use crate::{
-    launch::execs::{Execs, Executed, Executions},
+    launch::{
+        StoppedProgram,
+        execs::{Execs, Executed, Executions},
+    },
     units::Pid,
 };
 
@@ -71,14 +74,17 @@ impl BpfSession {
                     ));
                 }
             }
-            Executed::AtEntry(stopped) => {
-                let pid = stopped.process.pid();
-                self.processes.exec_is_told(pid);
-                self.let_go_of_image(pid);
-                let covered = self.cover_stopped(stopped);
-                self.covered_or_warn(pid, covered);
-            }
+            Executed::AtEntry(stopped) => self.cover_at_entry(stopped),
         }
+    }
+
+    /// Takes up a program that stands before its first instruction.
+    pub(super) fn cover_at_entry(&mut self, stopped: StoppedProgram) {
+        let pid = stopped.process.pid();
+        self.processes.exec_is_told(pid);
+        self.let_go_of_image(pid);
+        let covered = self.cover_stopped(stopped);
+        self.covered_or_warn(pid, covered);
     }
 
     fn cover_caught(&mut self, pid: Pid) {

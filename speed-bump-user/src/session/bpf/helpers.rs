@@ -3,31 +3,23 @@
 //! A helper serves the process that it was brought into and those forked from it, which share its block and
 //! its numbers: each helper has a range of the session's function indices.
 
+mod begin;
 pub(super) mod entering;
 pub(super) mod late;
 mod leaving;
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use speed_bump_abi::{
-    SiteArguments,
-    control_block::{HelperCommand, State},
-};
+use speed_bump_abi::{SiteArguments, control_block::State};
 
-use super::{BpfSession, phase::HelperPhase, processes::Covered, retarget::TargetSites, sites::SiteKey};
+use super::{BpfSession, phase::HelperPhase, retarget::TargetSites, sites::SiteKey};
 use crate::{
     engine::bpf::UprobeProgram,
-    presence::{HelperSetup, Joining, Presence, PresenceError},
+    presence::{HelperSetup, Presence},
     probe::{
-        attach::{self, AttachError, AttachSite, Attachment, SiteGroup},
-        plan::{Entry, Plan, PythonPlan, SelectedFunction},
+        attach::{self, AttachSite, Attachment, SiteGroup},
+        plan::{Entry, SelectedFunction},
     },
-    process::{Process, Program},
     python::helper::{Block, FoundFunction, NewFunctions, Room, words},
     session::{SessionError, functions::FunctionRange},
     targets::{TargetIndex, TargetKind},
@@ -41,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Room for a helper that handles signals and nothing else.
 pub(super) const NO_PYTHON: [Room; 1] = [Room { functions: 1 }];
 
-/// CommandEvent where the names of a helper's functions are more than a session keeps.
+/// Said where the names of a helper's functions are more than a session keeps.
 const NO_ROOM_FOR_NAMES: &str = "the names of functions take more room than a session has for them: some \
                                  functions are left out of the report, and delayed all the same";
 
@@ -119,94 +111,6 @@ struct AtWork {
 }
 
 impl BpfSession {
-    /// Brings the helper into the processes named on the command line, as far as their plans say so, and
-    /// waits until it is at work. A plan that has to do without is changed.
-    pub(super) fn bring_helpers_in(
-        &mut self,
-        roots: &mut [(Process, Plan)],
-    ) -> Result<Vec<Option<HelperId>>, SessionError> {
-        let mut ways = Vec::new();
-        for (process, plan) in roots.iter() {
-            let wanted = plan.wants_helper() || self.settings.policies.wants_helper();
-            let begin = || {
-                let program = plan.program.clone().map_or_else(|| process.program(), Ok)?;
-                self.begin_join(process, program, &[Room::NAMED])
-            };
-            ways.push(wanted.then(begin).transpose()?);
-        }
-        let mut ids = Vec::new();
-        for ((process, plan), way) in roots.iter_mut().zip(ways) {
-            let Some((joining, range)) = way else {
-                ids.push(None);
-                continue;
-            };
-            match self.wait_for_helper(process, joining, range) {
-                Ok(id) => ids.push(Some(id)),
-                Err(error) => {
-                    self.give_back(range);
-                    self.do_without_helper(process, plan, error)?;
-                    ids.push(None);
-                }
-            }
-        }
-        Ok(ids)
-    }
-
-    fn wait_for_helper(
-        &mut self,
-        process: &Process,
-        joining: Joining,
-        range: FunctionRange,
-    ) -> Result<HelperId, PresenceError> {
-        let began = Instant::now();
-        let stop = self.state.stop.clone();
-        let stopped = || stop.times() > 0;
-        while !joining.is_finished() && !stopped() {
-            thread::sleep(LOOK_EVERY);
-        }
-        let presence = joining.finish()?;
-        tracing::info!("the helper is in process {} after {:?}", process.pid(), began.elapsed());
-        presence.wait_active(process, stopped)?;
-        let report = presence.block.report()?;
-        tracing::info!(
-            "the helper has looked at {} functions of process {} after {:?}",
-            report.surveyed,
-            process.pid(),
-            began.elapsed()
-        );
-        let id = self.take_in(presence, range);
-        self.listen_to(id);
-        Ok(id)
-    }
-
-    /// Starts to bring the helper into a process that runs this program, with the first of these rooms that
-    /// there is place for.
-    fn begin_join(
-        &mut self,
-        process: &Process,
-        program: Program,
-        rooms: &[Room],
-    ) -> Result<(Joining, FunctionRange), SessionError> {
-        let setup = self.helpers.setup.clone();
-        let setup = setup.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
-        let interpreters = self.resolver.interpreter_files(process)?;
-        let for_python = !interpreters.is_empty() && self.resolver.may_inject();
-        if !for_python && !self.settings.policies.wants_helper() {
-            process.check_program(&program)?;
-            let text = format!("process {}: no interpreter is mapped any more", process.pid());
-            return Err(SessionError::Python(text));
-        }
-        let first = if for_python { HelperCommand::Run } else { HelperCommand::HandleSignals };
-        let (range, taken) = self.reserve(if for_python { rooms } else { &NO_PYTHON })?;
-        match setup.begin(process, program, interpreters, taken, first, self.sources.waker()) {
-            Ok(joining) => Ok((joining, range)),
-            Err(error) => {
-                self.give_back(range);
-                Err(self.session_error(process, error))
-            }
-        }
-    }
-
     /// Numbers for the functions of a helper: the first of these rooms that there is place for.
     pub(super) fn reserve(&mut self, rooms: &[Room]) -> Result<(FunctionRange, Room), SessionError> {
         let mut reserved = Err(SessionError::Full { things: "functions", capacity: 0 });
@@ -237,59 +141,6 @@ impl BpfSession {
         self.helpers.at_work.insert(id, at_work);
         self.allow_signals(id);
         id
-    }
-
-    /// Plans a process anew into which the helper could not be brought.
-    fn do_without_helper(
-        &mut self,
-        process: &Process,
-        plan: &mut Plan,
-        error: PresenceError,
-    ) -> Result<(), SessionError> {
-        let error = match error.into_other_program() {
-            Ok(error) => return Err(error.into()),
-            Err(error) => error,
-        };
-        if matches!(error, PresenceError::Stopped | PresenceError::Gone { .. }) || !process.is_alive() {
-            return Err(self.session_error(process, error));
-        }
-        let pid = process.pid();
-        if self.settings.policies.wants_helper() {
-            return Err(SessionError::Signal(format!(
-                "process {pid}: {error}. The engine `signal` needs the helper in the process: use `--engine \
-                 bpf`"
-            )));
-        }
-        let other = self.resolver.plan_without_helper(process, &error.to_string())?;
-        plan.python = PythonPlan::NotAsked;
-        plan.add(other);
-        match &plan.python {
-            PythonPlan::Source { source, .. } => self.warn(format!(
-                "process {pid}: {error}. Its Python calls are taken from {source}, where every call of any \
-                 function traps"
-            )),
-            PythonPlan::Impossible(why) if self.has_other_targets_than_python() => {
-                let text = format!("process {pid}: its Python functions are not covered: {why}");
-                self.warn(text);
-            }
-            PythonPlan::Impossible(why) => {
-                return Err(SessionError::Python(format!("process {pid}: {why}")));
-            }
-            PythonPlan::NotAsked => {}
-        }
-        Ok(())
-    }
-
-    fn has_other_targets_than_python(&self) -> bool {
-        self.resolver.targets().iter().any(|(_, target)| target.kind != TargetKind::Python)
-    }
-
-    fn session_error(&self, process: &Process, error: PresenceError) -> SessionError {
-        match error {
-            PresenceError::Stopped => SessionError::Stopped,
-            _ if !process.is_alive() => AttachError::ProcessGone { pid: process.pid() }.into(),
-            error => SessionError::Python(error.to_string()),
-        }
     }
 
     /// The probe on a helper's stub, where it is still to be attached to the process that is about to be
@@ -346,21 +197,6 @@ impl BpfSession {
     pub(super) fn has_helper(&self, pid: Pid) -> bool {
         let helper = self.processes.get(pid).map(|covered| &covered.helper);
         helper.is_some_and(|helper| !matches!(helper, HelperPhase::Absent))
-    }
-
-    /// Waits, for as long as one may take, until the helpers are at work that are on their way into children.
-    pub(super) fn wait_for_joining(&mut self) {
-        let deadline = Instant::now() + self.settings.inject_timeout;
-        while self.state.stop.times() == 0 && Instant::now() < deadline {
-            self.poll_helpers();
-            let is_over = |at_work: &AtWork| at_work.is_active || at_work.is_over;
-            let comes = |covered: &Covered| matches!(covered.helper, HelperPhase::Joining(_));
-            let any_comes = self.processes.iter().any(|(_, covered)| comes(covered));
-            if !any_comes && self.helpers.at_work.values().all(is_over) {
-                return;
-            }
-            thread::sleep(LOOK_EVERY);
-        }
     }
 
     /// Takes up what the helpers say, and those that are on their way.

@@ -65,7 +65,7 @@ impl Renewal {
         Ok(Self { end: Some(end), thread: Some(thread), watch })
     }
 
-    /// CommandEvent by the event loop each time that it comes round.
+    /// Told by the event loop each time that it comes round.
     pub(super) fn came_round(&self) {
         self.watch.came_round_ns.store(now().0, Ordering::Relaxed);
     }
