@@ -24,7 +24,7 @@ mod warnings;
 use std::{collections::HashMap, io, time::Duration};
 
 use crate::{policy::PolicyTable, stats::report::SessionReport, targets::TargetChange};
-use doses::Applied;
+use doses::Setting;
 pub use error::SessionError;
 use run::Ended;
 pub(crate) use state::State;
@@ -54,11 +54,12 @@ pub(crate) trait Session {
     /// The same, to change it.
     fn state_mut(&mut self) -> &mut State;
 
-    /// Has targets come and go.
+    /// Has targets come and go. What is returned has the doses that they are to have: whoever asks sets them,
+    /// because that may have to wait.
     ///
     /// # Errors
     /// Nothing has changed then.
-    fn change_targets(&mut self, change: &TargetChange) -> Result<Applied, SessionError>;
+    fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError>;
 
     /// Has the event loop wait for what [`turn`](Self::turn) waits for.
     fn listen(&mut self) -> io::Result<()>;

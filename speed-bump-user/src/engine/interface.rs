@@ -4,7 +4,7 @@ use std::{fmt::Debug, io};
 
 use speed_bump_abi::FunctionStats;
 
-use super::{EngineKind, bpf::EngineError, kmod::KmodError};
+use super::{EngineKind, bpf::EngineError, kmod::KmodError, signal::UnderWay};
 use crate::units::Nanos;
 
 /// What happens to the matching calls of a target.
@@ -26,6 +26,15 @@ pub trait Policies: Debug + Send {
     /// # Errors
     /// Why not.
     fn check(&self, doses: &[NumberedDose]) -> Result<(), SetError>;
+
+    /// Makes ready for these doses: where they change what a signal stands for, calls with the doses before
+    /// are not delayed from here on. What is returned has to be waited for, and then they can be set.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check); nothing has changed then.
+    fn pause(&mut self, doses: &[NumberedDose]) -> Result<UnderWay, SetError> {
+        self.check(doses).map(|()| UnderWay::default())
+    }
 
     /// Sets doses, which come into force together where the engine can do that. Every call that begins at the
     /// time that is returned, or later, has them; of two with the same number the last counts.

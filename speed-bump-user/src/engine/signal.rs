@@ -3,6 +3,8 @@
 //! A signal for each delay that a session asks for. What spins on it is the helper in the process; what sends
 //! it, and when it does not, is in the BPF program.
 
+mod under_way;
+
 use std::{
     collections::BTreeSet,
     io::{self, Read as _},
@@ -12,6 +14,9 @@ use std::{
 use rustix::fs::OFlags;
 
 use speed_bump_abi::control_block::{HARMLESS_SIGNAL, SIGNALS};
+
+pub use under_way::UnderWay;
+pub(crate) use under_way::wait_until_clear;
 
 use super::bpf::Form;
 use crate::{

@@ -30,7 +30,7 @@ use speed_bump_abi::FunctionStats;
 use super::{
     Session, SessionError, Settings, State,
     controls::Controls,
-    doses::{Applied, Doses},
+    doses::{Doses, Setting},
     functions::{FunctionTable, bytes_of},
     run::{Ended, run},
     stop::Stop,
@@ -294,7 +294,7 @@ impl Session for BpfSession {
         &mut self.state
     }
 
-    fn change_targets(&mut self, change: &TargetChange) -> Result<Applied, SessionError> {
+    fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         self.retarget(change)
     }
 

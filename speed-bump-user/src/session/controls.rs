@@ -10,7 +10,7 @@ use tokio::sync::{mpsc::UnboundedSender, oneshot};
 
 use super::{
     SessionError,
-    doses::{Applied, Doses},
+    doses::{Applied, Doses, Setting},
     events::{EventLog, Events},
     known::KnownFunctions,
     run::Request,
@@ -26,6 +26,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Controls {
     pub(super) doses: Arc<Mutex<Doses>>,
+    /// Held by whoever sets doses, or changes targets: they come one after the other.
+    pub(super) turn: Arc<Mutex<()>>,
     pub(super) events: EventLog,
     pub(super) requests: UnboundedSender<Request>,
 }
@@ -40,7 +42,9 @@ impl Controls {
     /// # Errors
     /// A target or a delay that cannot be; nothing has changed then.
     pub fn set(&self, changes: &[(Selection, Dose)]) -> Result<Applied, SessionError> {
-        self.doses().set(changes)
+        let _turn = self.take_turn();
+        let setting = self.doses().pause(changes)?;
+        self.finish(&setting)
     }
 
     /// What was counted so far.
@@ -76,10 +80,12 @@ impl Controls {
     /// # Errors
     /// Targets that this session cannot take up; nothing has changed then. [`SessionError::Over`].
     pub fn change_targets(&self, change: TargetChange) -> Result<Applied, SessionError> {
+        let _turn = self.take_turn();
         let (answer, answered) = oneshot::channel();
         let request = Request::ChangeTargets(change, answer);
         self.requests.send(request).map_err(|_| SessionError::Over)?;
-        answered.blocking_recv().unwrap_or(Err(SessionError::Over))
+        let setting = answered.blocking_recv().unwrap_or(Err(SessionError::Over))?;
+        self.finish(&setting)
     }
 
     /// The report so far, as the session writes it at its end; `None` if it has ended.
@@ -92,6 +98,16 @@ impl Controls {
     /// The doses that hold now.
     pub fn policies(&self) -> PolicyTable {
         self.doses().policies.clone()
+    }
+
+    /// Sets doses when their signals may mean them. The session goes on meanwhile, and others may ask it.
+    fn finish(&self, setting: &Setting) -> Result<Applied, SessionError> {
+        setting.under_way.wait();
+        self.doses().set(setting)
+    }
+
+    fn take_turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn doses(&self) -> MutexGuard<'_, Doses> {

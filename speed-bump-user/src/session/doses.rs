@@ -12,7 +12,7 @@ use super::{
     snapshot::Snapshot,
 };
 use crate::{
-    engine::{Engine, NumberedDose, bpf::switch::now},
+    engine::{Engine, NumberedDose, bpf::switch::now, signal::UnderWay},
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
     targets::{TargetChange, Targets},
@@ -27,7 +27,14 @@ pub struct Applied {
     pub at: Nanos,
 }
 
-/// See above. Whoever holds it must not wait for a process, but for signals on their way.
+/// Doses that are about to be set, once these signals have been waited for. Nothing else may set any meanwhile.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    doses: Vec<NumberedDose>,
+    pub(super) under_way: UnderWay,
+}
+
+/// See above. Whoever holds it must not wait for a process.
 #[derive(Debug)]
 pub(crate) struct Doses {
     pub(super) engine: Box<dyn Engine>,
@@ -48,12 +55,12 @@ impl Doses {
         Ok(Self { engine, functions, policies, targets })
     }
 
-    /// Takes up targets that come, with the doses that they begin with, and has those that go delay nothing
-    /// any more.
+    /// Takes up targets that come and go. What is returned has the doses that they are to have, which are
+    /// none for those that go.
     ///
     /// # Errors
     /// No room, or a dose that cannot be; nothing has changed then.
-    pub(super) fn change_targets(&mut self, change: &TargetChange) -> Result<Applied, SessionError> {
+    pub(super) fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         let mut policies = self.policies.clone();
         let mut numbered: Vec<NumberedDose> = Vec::new();
         for target in &change.add {
@@ -67,20 +74,17 @@ impl Doses {
                 numbered.push((policies.set(&Selection::Function(function), none)?, none));
             }
         }
-        let at = self.engine.set(&numbered)?;
+        let under_way = self.engine.pause(&numbered)?;
         self.policies = policies;
         self.targets = Arc::new(self.targets.changed(change));
-        Ok(Applied { at })
+        Ok(Setting { doses: numbered, under_way })
     }
 
-    /// Sets doses, which come into force together. Of several for the same functions the last counts.
-    ///
-    /// Where the helper is to spin other delays than before, those calls are not delayed for some
-    /// milliseconds, until no signal with the old meaning is on its way.
+    /// Makes ready to set doses.
     ///
     /// # Errors
     /// A target or a delay that cannot be; nothing has changed then.
-    pub(super) fn set(&mut self, changes: &[(Selection, Dose)]) -> Result<Applied, SessionError> {
+    pub(super) fn pause(&mut self, changes: &[(Selection, Dose)]) -> Result<Setting, SessionError> {
         let mut policies = self.policies.clone();
         let mut numbered: Vec<NumberedDose> = Vec::with_capacity(changes.len());
         for (selection, dose) in changes {
@@ -89,7 +93,16 @@ impl Doses {
         self.engine.check(&numbered)?;
         self.make_own(changes, &policies)?;
         self.policies = policies;
-        let at = self.engine.set(&numbered)?;
+        let under_way = self.engine.pause(&numbered)?;
+        Ok(Setting { doses: numbered, under_way })
+    }
+
+    /// Sets doses, which come into force together. Of several for the same functions the last counts.
+    ///
+    /// # Errors
+    /// The engine does not do as it is told.
+    pub(super) fn set(&mut self, setting: &Setting) -> Result<Applied, SessionError> {
+        let at = self.engine.set(&setting.doses)?;
         Ok(Applied { at })
     }
 

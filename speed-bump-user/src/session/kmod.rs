@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     Session, SessionError, Settings, State,
-    doses::{Applied, Doses},
+    doses::{Doses, Setting},
     events::Event,
     functions::FunctionTable,
     run::{Ended, until},
@@ -28,7 +28,6 @@ use super::{
 };
 use crate::{
     bounds::NAMES_OF_SESSION,
-    engine::bpf::switch::now,
     engine::kmod::{
         KmodEngine, KmodError, Module, Records, TARGETS, TargetName, UpstreamGuard, doses::KmodDoses,
     },
@@ -258,19 +257,19 @@ impl Session for KmodSession {
     }
 
     /// Targets that go keep their places in the module, and delay nothing.
-    fn change_targets(&mut self, change: &TargetChange) -> Result<Applied, SessionError> {
+    fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         if let Some(target) = change.add.iter().find(|target| target.kind != TargetKind::Native) {
             return Err(SessionError::Retarget(format!(
                 "`{}`: the kernel module slows native functions alone",
                 target.pattern
             )));
         }
-        self.state.doses().change_targets(change)?;
+        let setting = self.state.doses().change_targets(change)?;
         let targets = Arc::clone(&self.state.doses().targets);
         self.resolver.set_targets(targets);
         self.files.clear();
         self.look();
-        Ok(Applied { at: now() })
+        Ok(setting)
     }
 
     fn listen(&mut self) -> io::Result<()> {

@@ -8,7 +8,7 @@ use tokio::{
     time::sleep_until,
 };
 
-use super::{Session, SessionError, doses::Applied};
+use super::{Session, SessionError, doses::Setting};
 use crate::{stats::report::SessionReport, targets::TargetChange};
 
 /// Why a session ended.
@@ -30,8 +30,8 @@ pub enum Ended {
 pub(crate) enum Request {
     /// The report so far.
     Report(oneshot::Sender<SessionReport>),
-    /// Targets that come and go.
-    ChangeTargets(TargetChange, oneshot::Sender<Result<Applied, SessionError>>),
+    /// Targets that come and go. Whoever asks sets their doses.
+    ChangeTargets(TargetChange, oneshot::Sender<Result<Setting, SessionError>>),
 }
 
 /// Runs the session until something ends it.

@@ -28,6 +28,8 @@ use crate::{
 pub(crate) struct State {
     /// What may be asked and changed from outside: doses, functions and counters.
     doses: Arc<Mutex<Doses>>,
+    /// Held by whoever sets doses, or changes targets.
+    turn: Arc<Mutex<()>>,
     pub(super) events: EventLog,
     requests: UnboundedSender<Request>,
     /// Where those come, until the event loop takes it.
@@ -59,6 +61,7 @@ impl State {
         let (requests, asked) = unbounded_channel();
         Self {
             doses: Arc::new(Mutex::new(doses)),
+            turn: Arc::default(),
             events: EventLog::default(),
             requests,
             asked: Some(asked),
@@ -84,6 +87,7 @@ impl State {
     pub(super) fn controls(&self) -> Controls {
         Controls {
             doses: Arc::clone(&self.doses),
+            turn: Arc::clone(&self.turn),
             events: self.events.clone(),
             requests: self.requests.clone(),
         }

@@ -4,15 +4,11 @@ use std::collections::BTreeSet;
 
 use speed_bump_abi::Handshake;
 
-use super::{
-    BpfSession,
-    helpers::HelperId,
-    signals::{SessionSignals, wait_until_clear},
-};
+use super::{BpfSession, helpers::HelperId, signals::SessionSignals};
 use crate::{
     engine::{
         EngineChoice,
-        signal::{self, DelaySignal},
+        signal::{self, DelaySignal, wait_until_clear},
     },
     probe::{plan::Plan, resolve::Resolver},
     process::Process,

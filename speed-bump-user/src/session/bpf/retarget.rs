@@ -7,10 +7,9 @@ use std::{
 
 use super::{BpfSession, phase::HelperPhase, python::PythonFollower};
 use crate::{
-    engine::bpf::switch::now,
     probe::attach::{self, AttachError, Attachment, RefusedSite, SiteGroup},
     python::entry_source::EntrySource,
-    session::{SessionError, doses::Applied},
+    session::{SessionError, doses::Setting},
     targets::{Target, TargetChange, TargetIndex, TargetKind, Targets, selector},
     units::Pid,
 };
@@ -69,10 +68,10 @@ impl BpfSession {
 
     /// Has targets come and go: in what is resolved from here on, in the helpers, and in the processes that
     /// are covered.
-    pub(super) fn retarget(&mut self, change: &TargetChange) -> Result<Applied, SessionError> {
+    pub(super) fn retarget(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         let targets = Arc::new(self.state.doses().targets.changed(change));
         let selector = self.check_change(change, &targets)?;
-        self.state.doses().change_targets(change)?;
+        let setting = self.state.doses().change_targets(change)?;
         self.resolver.set_targets(targets);
         for index in &change.drop {
             self.detach_target(*index);
@@ -88,7 +87,7 @@ impl BpfSession {
         }
         self.look_for_late_files();
         self.judge_anew();
-        Ok(Applied { at: now() })
+        Ok(setting)
     }
 
     /// Refuses what this session cannot take up. Returns what the helpers are to be told, if there may be

@@ -8,8 +8,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    thread,
-    time::{Duration, Instant},
 };
 
 use speed_bump_abi::{FunctionStats, Policy};
@@ -22,17 +20,11 @@ use crate::{
             doses::{BpfDoses, policy_of},
             switch::NumberedPolicy,
         },
-        signal::{self, DelaySignal},
+        signal::{self, DelaySignal, UnderWay},
     },
-    process::Process,
     python::helper::Block,
     units::{Nanos, Pid},
 };
-
-/// How long the last signals may be on their way.
-const ON_THEIR_WAY: Duration = Duration::from_millis(500);
-/// How often it is looked whether they are.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The signals of a session. Clones are the same ones.
 #[derive(Clone, Debug)]
@@ -48,6 +40,8 @@ struct Inner {
     cost: Nanos,
     /// Whether any helper has answered.
     any_answered: bool,
+    /// Whether the helpers know what the signals stand for.
+    are_told: bool,
     /// All doses, by number.
     doses: BTreeMap<u32, Dose>,
     /// What is shared with helpers, and the processes that they were brought into.
@@ -63,8 +57,8 @@ impl SessionSignals {
         assigned: Vec<DelaySignal>,
         cost: Nanos,
     ) -> Self {
-        let (any_answered, doses, blocks) = Default::default();
-        let inner = Inner { choice, form, or_spin, assigned, cost, any_answered, doses, blocks };
+        let (any_answered, are_told, doses, blocks) = (false, true, BTreeMap::new(), Vec::new());
+        let inner = Inner { choice, form, or_spin, assigned, cost, any_answered, are_told, doses, blocks };
         Self(Arc::new(Mutex::new(inner)))
     }
 
@@ -170,17 +164,16 @@ impl Inner {
         Ok(assigned)
     }
 
-    /// Has the helpers spin other delays on the session's signals: when none of those signals is on its way,
-    /// and none can be sent.
-    fn reassign(&mut self, bpf: &BpfDoses, assigned: Vec<DelaySignal>) -> Result<(), SetError> {
+    /// Gives the session's signals to other delays, where these doses need that. Calls with the delays before
+    /// are not delayed from here on, until their new doses hold.
+    fn pause(&mut self, bpf: &BpfDoses, doses: &[NumberedDose]) -> Result<UnderWay, SetError> {
+        let assigned = self.checked(doses)?;
         if assigned == self.assigned {
-            return Ok(());
+            return Ok(UnderWay::default());
         }
-        let before = std::mem::replace(&mut self.assigned, assigned);
-        let changed = |signal: &&DelaySignal| !self.assigned.contains(signal);
-        let changed: Vec<u32> = before.iter().filter(changed).map(|signal| signal.number).collect();
+        let changed = self.assigned.iter().filter(|signal| !assigned.contains(signal));
+        let changed: Vec<u32> = changed.map(|signal| signal.number).collect();
         let is_changed = |policy: &Policy| changed.contains(&policy.signal);
-        // Calls with these delays are not delayed from here on, until their new doses hold.
         let policy = |number: &u32| Some((*number, bpf.policy(*number)?));
         let paused: Vec<NumberedPolicy> = self
             .doses
@@ -190,36 +183,29 @@ impl Inner {
             .map(|(number, policy)| (number, Policy { delay_ns: 0, signal: 0, ..policy }))
             .collect();
         bpf.set_policies(&paused)?;
-        // A program that has compared the doses before sends its signal within microseconds.
-        thread::sleep(LOOK_EVERY);
-        let ours = changed.iter().fold(0, |ours, number| ours | 1_u64 << (number - 1));
+        self.assigned = assigned;
+        self.are_told = false;
+        self.blocks.retain(|(_, block)| block.strong_count() > 0);
+        let signals = changed.iter().fold(0, |signals, number| signals | 1_u64 << (number - 1));
+        Ok(UnderWay { signals, processes: self.blocks.iter().map(|(owner, _)| *owner).collect() })
+    }
+
+    /// Tells the helpers what the signals stand for now, if they do not know it yet.
+    fn tell(&mut self) {
+        if std::mem::replace(&mut self.are_told, true) {
+            return;
+        }
         let slots = self.for_helpers();
         for (owner, block) in &self.blocks {
             let Some(block) = block.upgrade() else { continue };
-            wait_until_clear(*owner, ours);
             if let Err(error) = block.set_signals(&slots) {
                 tracing::debug!("the helper in process {owner} keeps its delays: {error}");
             }
         }
-        Ok(())
     }
 }
 
-/// Waits until none of these signals is on its way in a process; bit N is signal N + 1. Whether that is so.
-pub(super) fn wait_until_clear(owner: Pid, signals: u64) -> bool {
-    let Ok(process) = Process::open(owner) else { return false };
-    let is_clear = || signal::masks(&process).is_ok_and(|masks| masks.pending & signals == 0);
-    let until = Instant::now() + ON_THEIR_WAY;
-    while !is_clear() {
-        if Instant::now() >= until {
-            return false;
-        }
-        thread::sleep(LOOK_EVERY);
-    }
-    true
-}
-
-/// See the head of this file. Whoever holds it waits for no process, but for signals on their way.
+/// See the head of this file.
 #[derive(Debug)]
 pub(super) struct SignalDoses {
     pub(super) bpf: BpfDoses,
@@ -231,10 +217,15 @@ impl Policies for SignalDoses {
         self.signals.lock().checked(doses).map(drop)
     }
 
+    fn pause(&mut self, doses: &[NumberedDose]) -> Result<UnderWay, SetError> {
+        self.signals.lock().pause(&self.bpf, doses)
+    }
+
     fn set(&mut self, doses: &[NumberedDose]) -> Result<Nanos, SetError> {
         let mut signals = self.signals.lock();
-        let assigned = signals.checked(doses)?;
-        signals.reassign(&self.bpf, assigned)?;
+        // Nothing where it was called before.
+        signals.pause(&self.bpf, doses)?.wait();
+        signals.tell();
         let policies: Vec<_> = doses.iter().map(|(number, dose)| (*number, signals.policy(*dose))).collect();
         let at = self.bpf.set_policies(&policies)?;
         signals.doses.extend(doses.iter().copied());
