@@ -27,7 +27,7 @@ pub struct Applied {
     pub at: Nanos,
 }
 
-/// Doses that are about to be set, once these signals have been waited for. Nothing else may set any meanwhile.
+/// Doses to set, once these signals have been waited for. Nothing else may set any until then.
 #[derive(Debug)]
 pub(crate) struct Setting {
     doses: Vec<NumberedDose>,
