@@ -5,6 +5,7 @@
 //! `{"event":"error",…}`. The fixtures' own headers list the commands.
 
 use std::{
+    fs,
     io::Write as _,
     os::unix::process::ExitStatusExt as _,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
@@ -94,6 +95,12 @@ impl Service {
             .ok_or_else(|| anyhow!("the fixture's report has no `{name}`: {report:?}"))
     }
 
+    /// Removes its perf map, or that of an earlier process of the same id.
+    pub fn remove_perf_map(&self) {
+        // Most have none.
+        let _ = fs::remove_file(format!("/tmp/perf-{}.map", self.pid()));
+    }
+
     /// Whether the process still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
@@ -133,6 +140,7 @@ impl Drop for Service {
         // Both fail only when the child has been reaped already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        self.remove_perf_map();
     }
 }
 
