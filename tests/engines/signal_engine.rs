@@ -18,7 +18,7 @@ use speed_bump_testing::{
     wait::{PATIENCE, wait_until},
 };
 use speed_bump_tests::calls::{one_of_each_version, start};
-use speed_bump_tests::helper::{attach, on_each, on_each_of, threads};
+use speed_bump_tests::helper::{attach, on_each, one_by_one, threads};
 use speed_bump_user::kernel::KernelFacts;
 
 /// The signal that a session takes first.
@@ -95,7 +95,7 @@ fn delays_of_native_functions_are_exact() {
 
 #[test]
 fn delays_of_python_functions_are_exact() {
-    on_each_of(&one_of_each_version(pythons().iter()), |python| {
+    one_by_one(&one_of_each_version(pythons().iter()), |python| {
         let mut service = exact::start_python(python, &[]).unwrap();
         let entry = ["--entry", "helper"];
         assert_exact(&mut service, "worked", "*/exact.py:worked\n", &entry, &python.to_string());

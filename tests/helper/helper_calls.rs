@@ -13,7 +13,7 @@ use speed_bump_testing::{
     skip_case,
 };
 use speed_bump_tests::calls::{counts, one_of_each_version, script, start};
-use speed_bump_tests::helper::{GETPPID, attach, on_each, on_each_of};
+use speed_bump_tests::helper::{GETPPID, attach, on_each, one_by_one};
 
 /// What is run, and which functions it calls how often.
 type Case = (&'static str, &'static [(&'static str, u64)]);
@@ -94,7 +94,7 @@ fn functions_that_come_after_the_attach_are_delayed_from_their_first_call_on() {
 
 #[test]
 fn the_delay_is_seen_from_inside() {
-    on_each_of(&one_of_each_version(pythons().iter()), |python| {
+    one_by_one(&one_of_each_version(pythons().iter()), |python| {
         let mut service = exact::start_python(python, &[]).unwrap();
         let attach = |service: &mut Service, delay: &str| {
             let flags = ["--entry", "helper", "--engine", "bpf", "--delay", delay];

@@ -12,18 +12,28 @@ const THREAD: &str = "speed-bump";
 /// `libc-2.31.so`.
 pub const GETPPID: &str = "native:*/libc[-.]*:getppid\n";
 
-/// Runs a case on every interpreter that the helper knows.
+/// Runs a case on every interpreter that the helper knows, some at a time.
 pub fn on_each(case: impl Fn(&PythonBuild) + Sync) {
-    on_each_of(&pythons().iter().collect::<Vec<_>>(), case);
+    let pythons: Vec<&PythonBuild> = pythons().iter().collect();
+    if may_run(&pythons) {
+        side_by_side::on_each(&pythons, |python| case(python));
+    }
 }
 
-/// Runs a case on each of these interpreters.
-pub fn on_each_of(pythons: &[&PythonBuild], case: impl Fn(&PythonBuild) + Sync) {
+/// Runs a case on each of these interpreters, one after the other: what is timed would have others beside it.
+pub fn one_by_one(pythons: &[&PythonBuild], case: impl Fn(&PythonBuild)) {
+    if may_run(pythons) {
+        pythons.iter().for_each(|python| case(python));
+    }
+}
+
+fn may_run(pythons: &[&PythonBuild]) -> bool {
     match obstacle() {
         Some(why) => skip!("{why}"),
         None if pythons.is_empty() => skip!("this machine has no Python 3.8 or newer"),
-        None => side_by_side::on_each(pythons, |python| case(python)),
+        None => return true,
     }
+    false
 }
 
 /// Attaches through the helper and nothing else.
