@@ -1,6 +1,6 @@
 //! The README's table of kernels, made from the results of guests.
 
-use std::{fmt::Write as _, fs};
+use std::fs;
 
 use anyhow::{Context as _, Result};
 use speed_bump_testing::places;
@@ -35,13 +35,21 @@ impl Row {
             skips: tally.skip_reasons().map(str::to_owned).collect(),
         }
     }
+
+    fn line(&self) -> String {
+        let cells: Vec<_> = self.counts.iter().map(cell).collect();
+        let skips = self.skips.iter().map(|reason| format!("skipped because {reason}"));
+        let notes = self.lacks.iter().cloned().chain(skips).map(|note| note.replace('|', "\\|"));
+        let notes: Vec<_> = notes.collect();
+        format!("| {} | {} | {} |", self.release, cells.join(" | "), notes.join("; "))
+    }
 }
 
-/// Puts the table into the README, in place of the one that is there.
+/// Puts the table into the README, in place of the one that is there, of which other kernels' rows stay.
 pub(super) fn write(rows: &[Row]) -> Result<()> {
     let path = places::root().join("README.md");
     let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let new = replaced(&old, &table(rows)).with_context(|| {
+    let new = replaced(&old, &table(&kept(&old, rows))).with_context(|| {
         format!("{} has no line `{}` with `{}` after it", path.display(), BEGIN.trim(), END.trim())
     })?;
     fs::write(&path, new).with_context(|| format!("cannot write {}", path.display()))
@@ -54,17 +62,31 @@ fn replaced(text: &str, table: &str) -> Option<String> {
     Some(format!("{before}{BEGIN}{table}{END}{after}"))
 }
 
-fn table(rows: &[Row]) -> String {
-    let mut text =
-        "\n| Linux | `bpf` | `signal` | `kmod` | what is different there |\n|---|---|---|---|---|\n"
-            .to_owned();
-    for Row { release, counts, lacks, skips } in rows {
-        let cells: Vec<_> = counts.iter().map(cell).collect();
-        let skips = skips.iter().map(|reason| format!("skipped because {reason}"));
-        let notes: Vec<_> = lacks.iter().cloned().chain(skips).map(|note| note.replace('|', "\\|")).collect();
-        let _ = writeln!(text, "| {release} | {} | {} |", cells.join(" | "), notes.join("; "));
+/// The lines of the table, where these rows stand for their kernels and those of other kernels stay.
+fn kept(text: &str, rows: &[Row]) -> Vec<String> {
+    let table = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
+    // A heading, and the line below it.
+    let before =
+        table.into_iter().flat_map(|(table, _)| table.lines().filter(|line| line.starts_with('|')).skip(2));
+    let mut lines: Vec<String> = before.map(str::to_owned).collect();
+    for row in rows {
+        match lines.iter_mut().find(|line| series(line.trim_start_matches("| ")) == series(&row.release)) {
+            Some(line) => *line = row.line(),
+            None => lines.push(row.line()),
+        }
     }
-    text + "\n"
+    lines
+}
+
+/// `6.1` of `6.1.0-50-cloud-amd64`.
+fn series(release: &str) -> &str {
+    let end = release.match_indices('.').nth(1).map_or(release.len(), |(at, _)| at);
+    release.get(..end).unwrap_or(release)
+}
+
+fn table(lines: &[String]) -> String {
+    let heading = "| Linux | `bpf` | `signal` | `kmod` | what is different there |\n|---|---|---|---|---|";
+    format!("\n{heading}\n{}\n\n", lines.join("\n"))
 }
 
 /// How the tests of an engine went.
@@ -113,7 +135,8 @@ mod tests {
         tally.finish(true, &SkipList::parse(list).unwrap(), Place::Guest("6.1"));
         let mut of_signal = Tally::default();
         of_signal.read_program("program", "test result: ok. 3 passed; 1 failed; 0 ignored", 101);
-        let table = table(&[Row::new("6.1.0-50", vec![Tally::default(), of_signal], &tally, DOCTOR)]);
+        let row = Row::new("6.1.0-50", vec![Tally::default(), of_signal], &tally, DOCTOR);
+        let table = table(&kept("", &[row]));
         let row = "| 6.1.0-50 | not run | 3 passed, 1 failed | uprobe_multi: absent: one link per probe \
                    site; bpf_loop: absent; skipped because no a\\|b |\n\n";
         assert!(table.ends_with(row), "{table}");
@@ -125,6 +148,16 @@ mod tests {
         assert_eq!(replaced(&old, "new\n").unwrap(), format!("before\n{BEGIN}new\n{END}after\n"));
         assert_eq!(replaced("no marks", "new"), None);
         assert_eq!(replaced(&format!("{END}{BEGIN}"), "new"), None);
+    }
+
+    #[test]
+    fn rows_of_other_kernels_stay() {
+        let row = |release: &str| Row::new(release, Vec::new(), &Tally::default(), "");
+        let written = |text: &str, rows: &[Row]| replaced(text, &table(&kept(text, rows))).unwrap();
+        let empty = format!("{BEGIN}{END}");
+        let both = written(&empty, &[row("6.1.0-50"), row("6.12.9")]);
+        let newer = written(&both, &[row("6.1.0-51")]);
+        assert_eq!(newer, both.replace("6.1.0-50", "6.1.0-51"));
     }
 
     #[test]
