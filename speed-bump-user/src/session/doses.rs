@@ -1,7 +1,7 @@
 //! The doses of a session, the functions that have them, and what was counted of those: what may be asked
 //! and changed at any moment, without the event loop.
 
-use std::{io, sync::Arc};
+use std::{collections::HashMap, io, sync::Arc};
 
 use serde::Serialize;
 use speed_bump_abi::FunctionStats;
@@ -153,17 +153,30 @@ impl Doses {
         has_room
     }
 
-    /// Gives a range back; what was counted stays.
+    /// Gives a range back; what was counted of its functions stays. It has to be [wiped](Self::wipe) before it
+    /// is reserved again.
     pub(super) fn give_back(&mut self, range: FunctionRange) {
+        // Most of a range has no names.
+        let mut stats = HashMap::new();
+        for run in self.functions.runs_in(range) {
+            match self.engine.read(run.first, run.count) {
+                Ok(read) => stats.extend((run.first..).zip(read)),
+                Err(error) => tracing::debug!("what {run:?} counted is not known: {error}"),
+            }
+        }
+        self.functions.give_back(range, |index| stats.get(&index).copied().unwrap_or_default());
+    }
+
+    /// Has these indices count from zero, for nobody.
+    pub(super) fn wipe(&mut self, range: FunctionRange) {
         let stats = self.engine.read(range.first, range.count).unwrap_or_else(|error| {
             tracing::debug!("what {range:?} counted is not known: {error}");
             Vec::new()
         });
-        let of = |index: u32| stats.get(index.wrapping_sub(range.first) as usize).copied();
-        self.functions.give_back(range, |index| of(index).unwrap_or_default());
         for index in range.first..range.first.saturating_add(range.count) {
             self.engine.assign(index, None);
-            let is_clear = of(index).is_some_and(|stats| stats == FunctionStats::default());
+            let counted = stats.get(index.wrapping_sub(range.first) as usize);
+            let is_clear = counted.is_some_and(|stats| *stats == FunctionStats::default());
             if !is_clear && let Err(error) = self.engine.clear(index) {
                 tracing::debug!("cannot clear the counters of function {index}: {error}");
             }

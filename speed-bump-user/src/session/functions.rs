@@ -20,6 +20,14 @@ pub(super) struct FunctionRange {
 }
 
 impl FunctionRange {
+    /// The same in parts of so many at most.
+    pub(super) fn parts(self, count: u32) -> impl Iterator<Item = Self> {
+        let end = self.first.saturating_add(self.count);
+        let step = count.max(1);
+        let starts = (self.first..end).step_by(step as usize);
+        starts.map(move |first| Self { first, count: step.min(end - first) })
+    }
+
     /// The index of the function with this number; `None` outside of the range.
     pub(super) fn index(self, number: u32) -> Option<u32> {
         (number < self.count).then(|| self.first.saturating_add(number))
@@ -168,8 +176,13 @@ impl FunctionTable {
 
     /// The indices of all functions, as few runs of consecutive ones.
     pub(super) fn runs(&self) -> Vec<FunctionRange> {
+        self.runs_in(FunctionRange { first: 0, count: u32::MAX })
+    }
+
+    /// The same of those in a range.
+    pub(super) fn runs_in(&self, range: FunctionRange) -> Vec<FunctionRange> {
         let mut runs: Vec<FunctionRange> = Vec::new();
-        for index in self.functions.keys() {
+        for (index, _) in self.functions.range(range.first..range.first.saturating_add(range.count)) {
             match runs.last_mut() {
                 Some(run) if run.first + run.count == *index => run.count += 1,
                 _ => runs.push(FunctionRange { first: *index, count: 1 }),
@@ -227,6 +240,9 @@ mod tests {
         assert_eq!(names, [(0, "f"), (10, "f"), (11, "g")]);
         let runs = [(0, 1), (10, 2)].map(|(first, count)| FunctionRange { first, count });
         assert_eq!(table.runs(), runs);
+        assert_eq!(table.runs_in(range), [FunctionRange { first: 10, count: 1 }]);
+        let parts: Vec<_> = range.parts(4).map(|part| (part.first, part.count)).collect();
+        assert_eq!(parts, [(1, 4), (5, 4), (9, 2)]);
         assert_eq!(table.of_run(runs[1]).collect::<Vec<_>>(), [FunctionId(0), FunctionId(1)]);
         let indices = |table: &FunctionTable, name| table.indices(&function(name)).collect::<Vec<_>>();
         assert_eq!(

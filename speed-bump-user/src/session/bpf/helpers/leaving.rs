@@ -12,6 +12,9 @@ use crate::{
     },
 };
 
+/// How many functions' counters are wiped while others wait.
+const AT_ONCE: u32 = 256;
+
 impl BpfSession {
     /// Without the process that a helper was brought into, nobody tells those forked from it that the session
     /// is over.
@@ -42,6 +45,10 @@ impl BpfSession {
     /// Gives back a range of functions; what was counted stays in the report.
     pub(in crate::session::bpf) fn give_back(&mut self, range: FunctionRange) {
         self.state.doses().give_back(range);
+        for part in range.parts(AT_ONCE) {
+            // Others may have their turn in between.
+            self.state.doses().wipe(part);
+        }
     }
 
     /// Sends all helpers away and waits for them a little: while they undo what they did, the probes count
