@@ -153,8 +153,8 @@ impl Doses {
         has_room
     }
 
-    /// Gives a range back; what was counted of its functions stays. It has to be [wiped](Self::wipe) before it
-    /// is reserved again.
+    /// Gives a range back; what was counted of its functions stays. It has to be [wiped](Self::wipe)
+    /// before it is reserved again.
     pub(super) fn give_back(&mut self, range: FunctionRange) {
         // Most of a range has no names.
         let mut stats = HashMap::new();
