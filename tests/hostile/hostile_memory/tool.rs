@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, File},
-    os::unix::process::ExitStatusExt as _,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     thread,
@@ -60,26 +59,23 @@ impl Tool {
     }
 
     /// Waits for its end.
-    pub(crate) fn finish(self) -> Ended {
-        let pid = self.child.id().cast_signed();
-        let (mut status, deadline) = (0, Instant::now() + PATIENCE);
-        // SAFETY: numbers alone, for which zeros are values.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: both places are written to by the call and live as long as it.
-        while unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage) } == 0 {
-            if Instant::now() > deadline {
-                // SAFETY: our own child, which is not reaped yet.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
+    pub(crate) fn finish(mut self) -> Ended {
+        let pid = self.child.id();
+        let deadline = Instant::now() + PATIENCE;
+        let mut peak_kib = 0;
+        let status = loop {
+            peak_kib = most_resident_kib(pid).unwrap_or(0).max(peak_kib);
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
             }
-            thread::sleep(Duration::from_millis(5));
-        }
-        let read = |name: &str| String::from_utf8_lossy(&fs::read(self.path(name)).unwrap()).into_owned();
-        let ended = Ended {
-            status: ExitStatus::from_raw(status),
-            stdout: read("stdout"),
-            stderr: read("stderr"),
-            peak_mib: usage.ru_maxrss / 1024,
+            if Instant::now() > deadline {
+                self.child.kill().unwrap();
+            }
+            thread::sleep(Duration::from_millis(2));
         };
+        let read = |name: &str| String::from_utf8_lossy(&fs::read(self.path(name)).unwrap()).into_owned();
+        let ended =
+            Ended { status, stdout: read("stdout"), stderr: read("stderr"), peak_mib: peak_kib / 1024 };
         eprintln!("{}, {} MiB at most, after {:?}", ended.status, ended.peak_mib, self.started.elapsed());
         ended
     }
@@ -87,6 +83,15 @@ impl Tool {
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
+}
+
+/// The most that a process has had resident since it executed its program. (`ru_maxrss` has what there was
+/// before, too: the memory of the test, of which the process was forked.)
+fn most_resident_kib(pid: u32) -> Option<i64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let name = status.lines().next()?.strip_prefix("Name:")?.trim();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    name.starts_with("speed-bump").then(|| most.trim().strip_suffix(" kB")?.parse().ok())?
 }
 
 impl Ended {
