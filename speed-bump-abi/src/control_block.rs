@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// What the first eight bytes of a block are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// How often the loader increments [`ControlBlock::heartbeat`].
 pub const HEARTBEAT_EVERY_MS: u32 = 100;
@@ -113,6 +113,29 @@ pub mod notice {
     /// on 3.11).
     pub const STACK_SHORT: u32 = 64;
 }
+
+/// Who counts and delays the calls that the helper makes visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Delays {
+    /// Whoever has a probe on the stub.
+    AtStub = 0,
+    /// The helper itself.
+    InPlace = 1,
+}
+
+/// What the helper measures time with. All times in the block that are for it are in units of this clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Clock {
+    /// The processor's counter: the TSC, `cntvct_el0`.
+    Counter = 0,
+    /// ns of `CLOCK_MONOTONIC`, as the process has it.
+    Monotonic = 1,
+}
+
+/// [`ControlBlock::units_per_ns`] of a clock that counts ns.
+pub const UNIT_PER_NS: u64 = 1 << 32;
 
 /// How many signals a session can use, each for one delay.
 pub const SIGNALS: usize = 16;
@@ -222,8 +245,42 @@ pub struct ControlBlock {
     /// leaves. As long as it is 0 its handlers stay, since a signal without one ends the process; but for
     /// [`HARMLESS_SIGNAL`].
     pub signals_over: AtomicU32,
-    /// Reserved, 0.
-    pub reserved: AtomicU32,
+    /// A [`Delays`].
+    pub delays: AtomicU32,
+    /// A [`Clock`].
+    pub clock: AtomicU32,
+    /// 1: calls in forked children, which share the block, are counted and delayed too.
+    pub children: AtomicU32,
+    /// Units of the clock in a ns; [`UNIT_PER_NS`] is 1.
+    pub units_per_ns: AtomicU64,
+    /// Where the [`Calls`] are, one for each record of a function.
+    pub calls_offset: AtomicU64,
+    /// Where the rows of policies are, as words: see [`Policy::to_words`](crate::Policy::to_words).
+    pub policies_offset: AtomicU64,
+    /// Where the counters are that `frequency` goes by, one for each policy.
+    pub counters_offset: AtomicU64,
+    /// How many policies there can be.
+    pub policies_capacity: AtomicU32,
+    /// Written by the helper: what a call costs that is delayed by 0, in units of the clock.
+    pub floor: AtomicU32,
+    /// A [`Control`](crate::Control), word by word, in units of the clock; the loader changes it at any time.
+    pub control: [AtomicU64; 5],
+}
+
+/// What the helper counts of one function, and which policy it has. The sums wrap around.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Calls {
+    /// Calls seen.
+    pub calls: AtomicU64,
+    /// Calls delayed.
+    pub delayed: AtomicU64,
+    /// Sum of the delays asked for, in ns.
+    pub requested_ns: AtomicU64,
+    /// Sum of the delays as they were, in units of the clock.
+    pub delivered: AtomicU64,
+    /// A [`FunctionEntry`](crate::FunctionEntry): written by the loader.
+    pub entry: AtomicU64,
 }
 
 /// A text that is written once, before the state says that it is there.

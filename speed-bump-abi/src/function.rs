@@ -24,6 +24,12 @@ impl FunctionEntry {
         self.bits as u64
     }
 
+    /// Reads what [`FunctionEntry::to_word`] wrote.
+    #[inline(always)]
+    pub const fn from_word(word: u64) -> Self {
+        Self { bits: word as u32 }
+    }
+
     /// The number of the policy, or else this one.
     #[inline(always)]
     pub const fn policy_or(self, other: u32) -> u32 {
@@ -84,11 +90,12 @@ impl FunctionStats {
 impl core::ops::AddAssign for FunctionStats {
     /// Adds up what is a sum.
     fn add_assign(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.delayed += other.delayed;
-        self.requested_ns += other.requested_ns;
-        self.delivered_ns += other.delivered_ns;
-        self.missed += other.missed;
+        // A process may have written what its helper counted.
+        self.calls = self.calls.saturating_add(other.calls);
+        self.delayed = self.delayed.saturating_add(other.delayed);
+        self.requested_ns = self.requested_ns.saturating_add(other.requested_ns);
+        self.delivered_ns = self.delivered_ns.saturating_add(other.delivered_ns);
+        self.missed = self.missed.saturating_add(other.missed);
     }
 }
 

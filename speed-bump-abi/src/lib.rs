@@ -77,8 +77,12 @@ mod tests {
 
     #[test]
     fn the_control_block_keeps_its_layout() {
-        use control_block::{ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot};
-        assert_eq!(size_of::<ControlBlock>(), 136 + FAILURE_TEXT_BYTES + 16 * SIGNALS + 16);
+        use control_block::{Calls, ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot};
+        let signals_end = 136 + FAILURE_TEXT_BYTES + 16 * SIGNALS;
+        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 4 * 8 + 2 * 4 + 5 * 8);
+        assert_eq!(offset_of!(ControlBlock, control), signals_end + 64);
+        assert_eq!(size_of::<Calls>(), 64);
+        assert_eq!(offset_of!(Calls, entry), 32);
         assert_eq!(size_of::<SignalSlot>(), 16);
         assert_eq!(offset_of!(ControlBlock, signals), 136 + FAILURE_TEXT_BYTES);
         assert_eq!(offset_of!(ControlBlock, generation), 40);
@@ -183,6 +187,27 @@ mod tests {
         assert_eq!(words[offset_of!(Policy, signal_ns) / 8], 5);
         let words = [offset_of!(Control, start_ns), offset_of!(Control, generation)].map(|at| at / 8);
         assert_eq!(words, [0, 4]);
+        let control = Control { start_ns: 1, end_ns: 2, stop: 3, expires_ns: 4, generation: 5 };
+        assert_eq!(control.to_words(), [1, 2, 3, 4, 5]);
+        assert_eq!(Control::from_words(control.to_words()), control);
+    }
+
+    #[test]
+    fn a_call_is_decided_by_number_window_policy_and_turn() {
+        let policy = |delay_ns, frequency| Policy { delay_ns, frequency, ..Policy::default() };
+        let decide = |number, is_open, in_force: Option<Policy>, before| {
+            policy::decide(number, || is_open, || in_force, || before).map(|policy| policy.delay_ns)
+        };
+        let every = Some(policy(7, 1));
+        assert_eq!(decide(0, true, every, None), Ok(7));
+        assert_eq!(decide(NO_POLICY, true, every, None), Err(Some(NotDelayed::NoPolicy)));
+        assert_eq!(decide(0, false, every, None), Err(Some(NotDelayed::WindowClosed)));
+        assert_eq!(decide(0, true, None, None), Err(None));
+        assert_eq!(decide(0, true, Some(policy(0, 0)), None), Err(Some(NotDelayed::NoDelay)));
+        let third = |before| decide(0, true, Some(policy(7, 3)), Some(before));
+        let not = Err(Some(NotDelayed::Frequency));
+        assert_eq!([0, 1, 2, 3, 5, u64::MAX].map(third), [not, not, Ok(7), not, Ok(7), Ok(7)]);
+        assert_eq!(decide(0, true, Some(policy(7, 3)), None), Err(None));
     }
 
     #[test]
@@ -192,6 +217,7 @@ mod tests {
         assert_eq!(FunctionEntry::NONE.policy_or(NO_POLICY), NO_POLICY);
         for policy in [0, 1, 16_383] {
             assert_eq!(FunctionEntry::of(policy).policy_or(7), policy);
+            assert_eq!(FunctionEntry::from_word(FunctionEntry::of(policy).to_word()).policy_or(7), policy);
         }
     }
 

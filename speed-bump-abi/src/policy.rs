@@ -1,5 +1,7 @@
 //! When and how long to delay: data that the loader may change at any moment of a session.
 
+use crate::{function::NO_POLICY, log::NotDelayed};
+
 /// The session's window, stop flag, expiry and generation, one per BPF object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -21,6 +23,16 @@ pub struct Control {
 impl Control {
     /// How long policies hold without the loader, in ns.
     pub const EXPIRY_NS: u64 = 1_000_000_000;
+
+    /// Its words, in their order.
+    pub const fn from_words([start_ns, end_ns, stop, expires_ns, generation]: [u64; 5]) -> Self {
+        Self { start_ns, end_ns, stop, expires_ns, generation }
+    }
+
+    /// The words that [`Control::from_words`] reads.
+    pub const fn to_words(self) -> [u64; 5] {
+        [self.start_ns, self.end_ns, self.stop, self.expires_ns, self.generation]
+    }
 
     /// Whether a call that begins at this time may be delayed.
     #[inline(always)]
@@ -195,6 +207,40 @@ impl Policy {
     pub const fn helpers_share_ns(delay_ns: u64) -> u64 {
         delay_ns.saturating_sub(Self::PROGRAMS_SHARE_NS)
     }
+}
+
+/// What becomes of a call whose function has the policy with this number: the policy to delay it by, or why
+/// it is not delayed. The BPF programs and the helper decide by this.
+///
+/// `is_open`: whether the window is. `in_force` reads the policy, and `next` how many calls this policy has
+/// had before, which it counts on.
+///
+/// # Errors
+/// Why the call is not delayed; `None` where a policy is not to be read.
+#[inline(always)]
+pub fn decide(
+    number: u32,
+    is_open: impl FnOnce() -> bool,
+    in_force: impl FnOnce() -> Option<Policy>,
+    next: impl FnOnce() -> Option<u64>,
+) -> Result<Policy, Option<NotDelayed>> {
+    if number == NO_POLICY {
+        return Err(Some(NotDelayed::NoPolicy));
+    }
+    if !is_open() {
+        return Err(Some(NotDelayed::WindowClosed));
+    }
+    let Some(policy) = in_force() else { return Err(None) };
+    if policy.frequency > 1 {
+        let Some(before) = next() else { return Err(None) };
+        if before.wrapping_add(1) % policy.frequency != 0 {
+            return Err(Some(NotDelayed::Frequency));
+        }
+    }
+    if policy.delay_ns == 0 {
+        return Err(Some(NotDelayed::NoDelay));
+    }
+    Ok(policy)
 }
 
 /// A process whose helper has answered that it handles the signals of the session.

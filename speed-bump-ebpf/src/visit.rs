@@ -1,7 +1,7 @@
 //! What happens at every probe site once the function is known: count, ask the policy, delay.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use speed_bump_abi::{Coldness, FunctionStats, NO_POLICY, NotDelayed, Policy};
+use speed_bump_abi::{Coldness, FunctionStats, NO_POLICY, Policy, policy::decide};
 
 use crate::{
     count,
@@ -32,23 +32,18 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
 
     let number = entry.policy_or(other);
     let Some(control) = CONTROL.get(0) else { return };
-    if number == NO_POLICY {
-        return not_delayed(NotDelayed::NoPolicy, function);
-    }
-    if !control.is_open(entered_ns) {
-        return not_delayed(NotDelayed::WindowClosed, function);
-    }
-    let Some(policy) = policy::in_force(control, number) else { return };
-    if policy.frequency > 1 {
-        let Some(counter) = COUNTERS.get_ptr_mut(number) else { return };
-        if (count::next(counter) + 1) % policy.frequency != 0 {
-            return not_delayed(NotDelayed::Frequency, function);
-        }
-    }
+    let decided = decide(
+        number,
+        || control.is_open(entered_ns),
+        || policy::in_force(control, number),
+        || Some(count::next(COUNTERS.get_ptr_mut(number)?)),
+    );
+    let policy = match decided {
+        Ok(policy) => policy,
+        Err(Some(why)) => return not_delayed(why, function),
+        Err(None) => return,
+    };
     let delay_ns = policy.delay_ns;
-    if delay_ns == 0 {
-        return not_delayed(NotDelayed::NoDelay, function);
-    }
 
     let mut overhead_ns = u64::from(overhead_ns);
     let mut now_ns = entered_ns;

@@ -2,9 +2,9 @@
 
 use core::{ffi::c_void, ptr};
 
-use speed_bump_abi::control_block::{Failure, State};
+use speed_bump_abi::control_block::{Clock, Failure, State};
 
-use crate::{block::Block, from_start, host, life, session, signals, sys};
+use crate::{block::Block, clock, from_start, host, life, session, signals, sys};
 
 /// Begins a session with the control block in this file.
 ///
@@ -29,6 +29,9 @@ fn attach(control_fd: i32) -> Result<(), Failure> {
     }
     let begun = Block::map(control_fd).and_then(|block| {
         signals::install(block);
+        if block.delays().is_some_and(|delays| delays.clock() == Clock::Monotonic) && !clock::prepare() {
+            return Err(Failure::Unsupported);
+        }
         if block.waits_for_python() && from_start::arm(block)? {
             return Ok(());
         }

@@ -14,6 +14,7 @@ use speed_bump_abi::control_block::{Failure, State, notice};
 
 use crate::{
     block::Block,
+    delay,
     fault::Fault,
     judge::{Judge, Verdict},
     life,
@@ -73,7 +74,30 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
         monitoring.give_back(tool);
         TOOL.store(NO_TOOL, Ordering::Relaxed);
     }
+    measure_way(python);
     installed
+}
+
+/// Measures what Python's way to the callback and back takes, with a function that nobody calls.
+fn measure_way(python: Python<'_>) {
+    let api = python.api;
+    let (Some(block), Some(make), Some(call)) = (Block::current(), api.empty_code, api.vectorcall) else {
+        return;
+    };
+    // SAFETY: the arguments are texts; the GIL is held.
+    let code = unsafe { Owned::from_new(python, make(c"".as_ptr(), c"".as_ptr(), 1)) };
+    if let Some(code) = code {
+        let arguments = [code.as_ptr(), api.none.as_ptr()];
+        delay::measure_way(block, || {
+            // SAFETY: living objects, as many as is said; the GIL is held.
+            let answer = unsafe {
+                let callback = CALLBACK.load(Ordering::Relaxed);
+                Owned::from_new(python, call(callback, arguments.as_ptr(), arguments.len(), ptr::null_mut()))
+            };
+            drop(answer);
+        });
+    }
+    python.clear();
 }
 
 /// Has every function ask again, after the selector changed.

@@ -9,25 +9,19 @@
 //! forked children, they stay, and return at once.
 
 use core::{
-    ffi::{c_int, c_void},
+    ffi::c_void,
     hint,
-    mem::transmute,
-    ptr,
-    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use speed_bump_abi::control_block::{HARMLESS_SIGNAL, Handling, HelperCommand, SPIN_WITHOUT_LOADER_NS};
 
 use crate::{
     block::Block,
-    host,
+    clock,
     sys::{self, SignalAction},
 };
 
-const CLOCK_MONOTONIC: c_int = 1;
-
-/// `clock_gettime` of the process, which POSIX lets signal handlers call.
-static CLOCK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 /// Whether spins end at once: the session is over, as far as this process knows.
 static IS_OVER: AtomicBool = AtomicBool::new(true);
 
@@ -37,8 +31,9 @@ pub(crate) fn install(block: Block) {
     if wanted().next().is_none() {
         return;
     }
-    let Some(clock) = host::symbol(c"clock_gettime") else { return };
-    CLOCK.store(clock.as_ptr(), Ordering::Release);
+    if !clock::prepare() {
+        return;
+    }
     IS_OVER.store(false, Ordering::Release);
     for slot in wanted() {
         let handling =
@@ -86,10 +81,10 @@ extern "C" fn on_signal(signal: i32, information: *mut c_void, _: *mut c_void) {
     let slot = head.signals.iter().find(|slot| slot.number.load(Ordering::Relaxed) == signal.cast_unsigned());
     let Some(slot) = slot else { return };
     let spin_ns = slot.spin_ns.load(Ordering::Relaxed);
-    let began = now_ns();
+    let began = clock::now_ns();
     let (mut heartbeat, mut heard) = (head.heartbeat.load(Ordering::Relaxed), began);
     loop {
-        let now = now_ns();
+        let now = clock::now_ns();
         // Between sessions there are zeros, which are no command to leave: but no signal either.
         let is_over = IS_OVER.load(Ordering::Relaxed)
             || head.command.load(Ordering::Relaxed) == HelperCommand::Leave as u32
@@ -104,18 +99,5 @@ extern "C" fn on_signal(signal: i32, information: *mut c_void, _: *mut c_void) {
             return;
         }
         hint::spin_loop();
-    }
-}
-
-/// Monotonic time. Without a clock it stands at the end of time, where no spin lasts.
-fn now_ns() -> u64 {
-    type Clock = unsafe extern "C" fn(c_int, *mut [i64; 2]) -> c_int;
-    let mut time = [0_i64; 2];
-    // SAFETY: null, or `clock_gettime`, with its signature on 64-bit systems.
-    let clock = unsafe { transmute::<*mut c_void, Option<Clock>>(CLOCK.load(Ordering::Relaxed)) };
-    // SAFETY: as above; `time` is a `struct timespec`.
-    match clock.map(|clock| unsafe { clock(CLOCK_MONOTONIC, &raw mut time) }) {
-        Some(0) => time[0].cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(time[1].cast_unsigned()),
-        _ => u64::MAX,
     }
 }

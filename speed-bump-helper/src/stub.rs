@@ -4,11 +4,19 @@ use core::sync::atomic::Ordering;
 
 use speed_bump_abi::control_block::StubForm;
 
-use crate::{arch, block::Block};
+use crate::{arch, block::Block, delay};
 
 /// A reading of the processor's counter.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticks(u64);
+
+impl Ticks {
+    /// What the counter stood at.
+    #[inline]
+    pub(crate) fn count(self) -> u64 {
+        self.0
+    }
+}
 
 /// The counter, now.
 #[inline]
@@ -17,6 +25,9 @@ pub(crate) fn now() -> Ticks {
 }
 
 /// Makes a call of the function visible. `began` is [`now`] when the helper heard of the call.
+///
+/// Where the helper delays itself, it does that first: then whoever has a probe on the stub hears of the call
+/// when its delay is over.
 ///
 /// A helper that is cold itself, as after its thread slept, takes hundreds of nanoseconds from there to the
 /// probe: the probe's program is told how long, and shortens the delay by it.
@@ -27,8 +38,14 @@ pub(crate) fn enter(block: Block, number: u32, began: Ticks) {
     let file = block.name_address(record.file_offset.load(Ordering::Relaxed)).cast();
     let target = record.target.load(Ordering::Relaxed);
     let line = record.line.load(Ordering::Relaxed);
+    let in_place = block.delays();
+    if let Some(delays) = in_place {
+        delay::visit(block, delays, number, target, began);
+    }
     let form = block.stub_form();
-    let ticks = u32::try_from(arch::ticks().wrapping_sub(began.0)).unwrap_or(0);
+    // Nobody makes up for them where the delay is over: the counter takes its time, too.
+    let ticks = if in_place.is_some() { 0 } else { arch::ticks().wrapping_sub(began.0) };
+    let ticks = u32::try_from(ticks).unwrap_or(0);
     match form {
         StubForm::Nop => arch::stub_nop(number, target, qualname, file, line, ticks),
         StubForm::Nop5 => arch::stub_nop5(number, target, qualname, file, line, ticks),

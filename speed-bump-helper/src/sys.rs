@@ -156,9 +156,20 @@ pub(crate) fn file_size(fd: i32) -> Result<u64, Errno> {
 /// Waits until the word no longer has the value, for at most so long. The word may be shared with other
 /// processes.
 pub(crate) fn wait(word: &AtomicU32, value: u32, milliseconds: u32) -> Wait {
+    wait_for(word, value, [i64::from(milliseconds / 1000), i64::from(milliseconds % 1000) * 1_000_000])
+}
+
+/// Sleeps for so many ns, less than a second; shorter where a signal comes.
+pub(crate) fn sleep(ns: u32) {
+    // A wait that nobody ends: programs that restrict their system calls allow this one.
+    let nobodys = AtomicU32::new(0);
+    wait_for(&nobodys, 0, [0, i64::from(ns)]);
+}
+
+/// The timeout is in seconds and ns.
+fn wait_for(word: &AtomicU32, value: u32, timeout: [i64; 2]) -> Wait {
     /// ETIMEDOUT.
     const TIMED_OUT: Errno = Errno(110);
-    let timeout = [i64::from(milliseconds / 1000), i64::from(milliseconds % 1000) * 1_000_000];
     let (word, timeout) = (word.as_ptr() as usize, ptr::from_ref(&timeout) as usize);
     // SAFETY: both outlive the call; `timeout` has the layout of the kernel's 64-bit timespec.
     match unsafe { call(number::FUTEX, [word, FUTEX_WAIT, value as usize, timeout, 0, 0]) } {

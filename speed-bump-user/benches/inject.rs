@@ -155,8 +155,14 @@ fn at(times: &[Duration], part: usize) -> f64 {
 
 /// One session of a helper: in, at work, out.
 fn session(process: &Process, files: &[FileIdentity], selector: &[u8], measured: &mut Measured) -> bool {
-    let contents =
-        Contents { room: Room::NAMED, selector, stub_form: StubForm::Nop, command: Order::Run, signals: &[] };
+    let contents = Contents {
+        room: Room::NAMED,
+        selector,
+        stub_form: StubForm::Nop,
+        command: Order::Run,
+        signals: &[],
+        in_place: None,
+    };
     let mut fill = |file: &File| contents.write(file);
     let start = Instant::now();
     let result = inject(process, &process.program().unwrap(), IMAGE, files, &mut fill, Limits::default());

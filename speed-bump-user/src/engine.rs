@@ -28,16 +28,20 @@ pub enum EngineKind {
     Bpf,
     /// The helper in the process, in user mode, on a signal that the BPF program sends to that thread.
     Signal,
+    /// The helper in the process, in user mode, with no trap: for Python functions.
+    Helper,
     /// The kernel module speed_bump, in the kernel, on that thread.
     Kmod,
 }
 
 /// All engines, a line for each: what users call it, and what it can do.
-const ENGINES: [(EngineKind, &str, Capabilities); 3] = [
+const ENGINES: [(EngineKind, &str, Capabilities); 4] = [
     (EngineKind::Bpf, "bpf", Capabilities::ALL),
     (EngineKind::Signal, "signal", Capabilities::ALL),
+    // It hears of calls from Python, and of nothing else.
+    (EngineKind::Helper, "helper", Capabilities { native: false, usdt: false, ..Capabilities::ALL }),
     // It counts in targets of its own, by process and with all descendants, and knows nothing of us.
-    (EngineKind::Kmod, "kmod", Capabilities::NONE),
+    (EngineKind::Kmod, "kmod", Capabilities { native: true, ..Capabilities::NONE }),
 ];
 
 impl EngineKind {
@@ -58,7 +62,8 @@ impl fmt::Display for EngineKind {
 /// Which engine the user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// `signal` for delays above [`signal::automatic_above`] in processes that the helper is in, else `bpf`.
+    /// `helper` for Python functions that come through it. Else `signal` for delays above
+    /// [`signal::automatic_above`] in processes that the helper is in, and `bpf`.
     #[default]
     Auto,
     /// This one alone.
@@ -66,7 +71,17 @@ pub enum EngineChoice {
 }
 
 impl EngineChoice {
-    /// The engine for a delay, in a process that the helper is in.
+    /// Whether the helper delays the Python functions that come through it.
+    pub fn delays_in_helper(self) -> bool {
+        matches!(self, Self::Auto | Self::Only(EngineKind::Helper))
+    }
+
+    /// Whether there is nothing without the helper in the process.
+    pub fn insists_on_helper(self) -> bool {
+        matches!(self, Self::Only(EngineKind::Signal | EngineKind::Helper))
+    }
+
+    /// The engine for a delay of what is probed, in a process that the helper is in.
     pub fn engine(self, delay: Nanos, form: Form) -> EngineKind {
         match self {
             Self::Auto if delay > signal::automatic_above(form) => EngineKind::Signal,

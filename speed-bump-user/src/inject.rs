@@ -128,8 +128,12 @@ pub fn inject(
 ) -> Result<Injected, InjectError> {
     let mut laps = Laps::start();
     let for_python = !interpreters.is_empty();
-    let Ready { image: parsed, memory, symbols, residents } =
-        Ready::look(process, image, for_python, &mut laps)?;
+    let looked = Ready::look(process, image, for_python, &mut laps);
+    if looked.is_err() {
+        // Of a program that another one has replaced nothing else is worth telling.
+        process.check_program(program)?;
+    }
+    let Ready { image: parsed, memory, symbols, residents } = looked?;
     let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
     let planned = Planned { program, interpreters };
     let work = || injection.run(&memory, planned, control, &limits);

@@ -8,7 +8,7 @@ pub use crate::engine::Dose;
 use crate::{
     engine::{EngineChoice, EngineKind, bpf::Form},
     probe::plan::SelectedFunction,
-    targets::{Target, TargetIndex, Targets},
+    targets::{Target, TargetIndex, TargetKind, Targets},
     units::Nanos,
 };
 
@@ -56,6 +56,8 @@ pub struct PolicyTable {
     default: Dose,
     /// By [`TargetIndex`].
     doses: Vec<Dose>,
+    /// The same: whether it is of Python functions.
+    is_python: Vec<bool>,
     /// The number of the first dose that is a function's own.
     first_own: u32,
     /// Doses of functions' own, with their numbers.
@@ -66,8 +68,9 @@ impl PolicyTable {
     /// The doses that the targets give. What a target leaves open is the default's.
     pub fn new(targets: &Targets, default: Dose, choice: EngineChoice) -> Self {
         let doses: Vec<Dose> = targets.iter().map(|(_, target)| dose_of(target, default)).collect();
+        let is_python = targets.iter().map(|(_, target)| target.kind == TargetKind::Python).collect();
         let first_own = u32::try_from(doses.len()).unwrap_or(u32::MAX).saturating_add(LATE_TARGETS);
-        Self { choice, default, doses, first_own, own: BTreeMap::new() }
+        Self { choice, default, doses, is_python, first_own, own: BTreeMap::new() }
     }
 
     /// The dose that a target begins with.
@@ -85,6 +88,7 @@ impl PolicyTable {
             return Err(DoseError::TooManyTargets);
         }
         self.doses.push(self.begins_with(target));
+        self.is_python.push(target.kind == TargetKind::Python);
         Ok(number)
     }
 
@@ -177,9 +181,25 @@ impl PolicyTable {
         }
     }
 
-    /// The different delays that are the helper's, wherever it is in.
+    /// Whether there is nothing without the helper in the process.
+    pub fn insists_on_helper(&self) -> bool {
+        self.choice.insists_on_helper()
+    }
+
+    /// Who delays a call of a target that comes through the helper itself, if that is who.
+    pub fn in_helper(&self, target: TargetIndex) -> Option<EngineKind> {
+        let is_python = self.is_python.get(target.0 as usize).is_some_and(|is_python| *is_python);
+        (is_python && self.choice.delays_in_helper()).then_some(EngineKind::Helper)
+    }
+
+    /// The different delays that the helper is signalled for, wherever it is in. What it delays by itself
+    /// needs no signals; but programs that can spin for so long only have to be told that others can.
     pub fn signalled(&self, form: Form) -> BTreeSet<Nanos> {
-        let mut delays = self.delays();
+        let needs_none = |target| form.longest_spin().is_none() && self.in_helper(target).is_some();
+        let of_targets = (0..).map(TargetIndex).zip(&self.doses).map(|(target, dose)| (target, dose.delay));
+        let own = self.own.iter().map(|(function, (_, dose))| (function.target, dose.delay));
+        let delays = of_targets.chain(own).filter(|(target, _)| !needs_none(*target));
+        let mut delays: BTreeSet<Nanos> = delays.map(|(_, delay)| delay).collect();
         delays.retain(|delay| self.engine(*delay, form, true) == EngineKind::Signal);
         delays
     }
@@ -280,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_helper_spins_long_delays_where_it_handles_signals() {
-        let table = table("*:f\n*:g delay=2ms\n", EngineChoice::Auto);
+        let table = table("native:*/x:f\nnative:*/x:g delay=2ms\n", EngineChoice::Auto);
         let [short, long] = [0, 1].map(|index| table.delay(TargetIndex(index)));
         for (delay, has_signals, kind) in
             [(short, true, EngineKind::Bpf), (long, true, EngineKind::Signal), (long, false, EngineKind::Bpf)]
@@ -288,6 +308,30 @@ mod tests {
             assert_eq!(table.engine(delay, Form::Multi, has_signals), kind, "{delay} {has_signals}");
         }
         assert_eq!(table.signalled(Form::Multi).into_iter().collect::<Vec<_>>(), [long]);
+    }
+
+    #[test]
+    fn python_functions_are_delayed_in_the_helper_and_need_no_signals() {
+        let targets = "*:f delay=2ms\nnative:*/x:g delay=3ms\n";
+        let helper = Some(EngineKind::Helper);
+        for (choice, in_helper, signalled) in [
+            (EngineChoice::Auto, [helper, None], &[Nanos(3_000_000)][..]),
+            (EngineChoice::Only(EngineKind::Helper), [helper, None], &[]),
+            (EngineChoice::Only(EngineKind::Bpf), [None, None], &[]),
+            (EngineChoice::Only(EngineKind::Signal), [None, None], &[Nanos(2_000_000), Nanos(3_000_000)]),
+        ] {
+            let table = table(targets, choice);
+            assert_eq!([0, 1].map(|target| table.in_helper(TargetIndex(target))), in_helper, "{choice:?}");
+            let signals: Vec<Nanos> = table.signalled(Form::Multi).into_iter().collect();
+            assert_eq!(signals, signalled, "{choice:?}");
+        }
+        let mut table = table(targets, EngineChoice::Auto);
+        assert_eq!(table.add(&added("*:h delay=4ms\n")), Ok(2));
+        assert_eq!((table.in_helper(TargetIndex(2)), table.in_helper(TargetIndex(3))), (helper, None));
+        table
+            .set(&Selection::Function(function("f", 0)), Dose { delay: Nanos(9_000_000), frequency: 1 })
+            .unwrap();
+        assert_eq!(table.signalled(Form::Multi).into_iter().collect::<Vec<_>>(), [Nanos(3_000_000)]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub mod stub;
 pub mod survey;
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io,
     sync::{
         Arc, OnceLock,
@@ -25,7 +25,7 @@ use crate::{
     launch::Wake,
     probe::{file::ProbeFile, resolve::Resolver, site::SiteKind},
     process::{Process, ProcessError, Program, mapped_file::FileIdentity},
-    python::helper::{Block, BlockError, Heartbeat, Room, block::Contents, words},
+    python::helper::{Block, BlockError, Heartbeat, InPlace, Room, block::Contents, words},
     sys::ptrace::Tracee,
     targets::selector,
     units::{FileOffset, Nanos, Pid},
@@ -118,6 +118,8 @@ pub struct HelperSetup {
     pub heartbeat: Arc<Heartbeat>,
     /// Signals that they handle, and how long they spin on each.
     pub signals: Arc<[(u32, Nanos)]>,
+    /// That they delay by themselves, if they do.
+    pub in_place: Option<InPlace>,
 }
 
 impl HelperSetup {
@@ -129,7 +131,8 @@ impl HelperSetup {
         let selector = selector::compile(resolver.targets())?;
         let heartbeat = Arc::new(Heartbeat::start().map_err(PresenceError::Thread)?);
         let signals = Arc::default();
-        Ok(Self { selector: selector.into(), stub: resolver.stub(), timeout, heartbeat, signals })
+        let stub = resolver.stub();
+        Ok(Self { selector: selector.into(), stub, timeout, heartbeat, signals, in_place: None })
     }
 
     /// Brings the helper into a process that runs this program, whose `interpreters` are the files with the
@@ -145,7 +148,7 @@ impl HelperSetup {
         room: Room,
         command: HelperCommand,
     ) -> Result<Presence, PresenceError> {
-        let contents = self.contents(room, command);
+        let contents = self.contents(room, command, Some(process));
         let limits = inject::Limits { safe_point: self.timeout, ..inject::Limits::default() };
         let deadline = Instant::now() + RESIDENT_PATIENCE;
         let mut block = None;
@@ -174,7 +177,7 @@ impl HelperSetup {
         command: HelperCommand,
         ready: impl FnOnce(Result<Presence, PresenceError>),
     ) -> Result<(), PresenceError> {
-        let contents = self.contents(room, command);
+        let contents = self.contents(room, command, Some(process));
         let block = OnceLock::new();
         let mut fill = |file: &File| self.fill(file, &contents).map(|filled| drop(block.set(filled)));
         let mut ready = Some(ready);
@@ -189,10 +192,18 @@ impl HelperSetup {
     }
 
     /// What a new control block is filled with.
-    fn contents(&self, room: Room, command: HelperCommand) -> Contents<'_> {
+    fn contents(&self, room: Room, command: HelperCommand, process: Option<&Process>) -> Contents<'_> {
         let stub_form = if self.stub == SiteKind::Nop5 { StubForm::Nop5 } else { StubForm::Nop };
         let signals = if command == HelperCommand::Survey { &[] } else { &*self.signals };
-        Contents { room, selector: &self.selector, stub_form, command, signals }
+        let runs = matches!(command, HelperCommand::Run | HelperCommand::RunFromStart);
+        let in_place = self.in_place.filter(|_| runs).map(|in_place| {
+            // The process's clock may be another than ours.
+            let offsets =
+                |of: &str| fs::read_to_string(format!("/proc/{of}/timens_offsets")).unwrap_or_default();
+            let theirs = process.map(|process| offsets(&process.pid().to_string())).unwrap_or_default();
+            InPlace { clock: in_place.clock.in_namespace(&theirs, &offsets("self")), ..in_place }
+        });
+        Contents { room, selector: &self.selector, stub_form, command, signals, in_place }
     }
 
     /// Fills in a control block. The helper hears us from its first look on, which may be long before it is
@@ -397,11 +408,13 @@ mod tests {
             timeout: Duration::ZERO,
             heartbeat: Arc::new(Heartbeat::start().unwrap()),
             signals: Arc::default(),
+            in_place: None,
         };
         let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
         let file: File = rustix::fs::memfd_create("speed-bump-control", flags).unwrap().into();
-        let _block =
-            setup.fill(&file, &setup.contents(Room { functions: 1 }, HelperCommand::HandleSignals)).unwrap();
+        let _block = setup
+            .fill(&file, &setup.contents(Room { functions: 1 }, HelperCommand::HandleSignals, None))
+            .unwrap();
         let beats = || {
             let mut beats = [0; 4];
             file.read_exact_at(&mut beats, offset_of!(ControlBlock, heartbeat) as u64).unwrap();

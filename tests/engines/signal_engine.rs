@@ -18,7 +18,7 @@ use speed_bump_testing::{
     wait::{PATIENCE, wait_until},
 };
 use speed_bump_tests::calls::{one_of_each_version, start};
-use speed_bump_tests::helper::{attach, on_each, one_by_one, threads};
+use speed_bump_tests::helper::{GETPPID, attach, on_each, one_by_one, threads};
 use speed_bump_user::kernel::KernelFacts;
 
 /// The signal that a session takes first.
@@ -103,16 +103,21 @@ fn delays_of_python_functions_are_exact() {
     });
 }
 
+/// Two native functions with these options, and a Python one, so that the helper is in.
+fn natives(getppid: &str, getuid: &str) -> String {
+    let getppid_target = GETPPID.trim_end();
+    format!("{getppid_target}{getppid}\nnative:*/libc[-.]*:getuid{getuid}\n*calls.py:plain\n")
+}
+
 #[test]
 fn long_delays_take_it_by_themselves_and_short_ones_do_not() {
     on_each(|python| {
         let mut service = start(python, &[]);
-        let session =
-            attach(&service, "*calls.py:plain\n*calls.py:other delay=1us\n", &["--delay", "1500us"]);
-        service.ask("times(3, plain, 1); times(3, other, 1)").unwrap();
+        let session = attach(&service, &natives("", " delay=1us"), &["--delay", "1500us"]);
+        service.ask("times(3, os.getppid); times(3, os.getuid)").unwrap();
         let ended = session.stop().unwrap();
-        let engines = [0, 1].map(|target| ended.target(target)["engine"].clone());
-        assert_eq!(engines, ["signal", "bpf"], "{python}: {}", ended.run.stderr);
+        let engines = [0, 1, 2].map(|target| ended.target(target)["engine"].clone());
+        assert_eq!(engines, ["signal", "bpf", "helper"], "{python}: {}", ended.run.stderr);
         assert_eq!((ended.counts(0), ended.counts(1)), ((3, 3), (3, 3)), "{python}");
         assert!(!ended.run.stderr.contains("spun in the kernel"), "{python}: {}", ended.run.stderr);
     });
@@ -125,9 +130,8 @@ fn of_several_long_delays_the_longest_takes_it_by_itself() {
     }
     on_each(|python| {
         let mut service = start(python, &[]);
-        let session =
-            attach(&service, "*calls.py:plain delay=2ms\n*calls.py:other delay=3ms\n", &["--delay", "1us"]);
-        service.ask("times(3, plain, 1); times(4, other, 1)").unwrap();
+        let session = attach(&service, &natives(" delay=2ms", " delay=3ms"), &["--delay", "1us"]);
+        service.ask("times(3, os.getppid); times(4, os.getuid)").unwrap();
         let ended = session.stop().unwrap();
         let engines = [0, 1].map(|target| ended.target(target)["engine"].clone());
         assert_eq!(engines, ["bpf", "signal"], "{python}: {}", ended.run.stderr);
@@ -186,8 +190,8 @@ fn a_program_that_uses_all_signals_is_delayed_by_the_kernel_or_refused() {
     on_each(|python| {
         let mut service = start(python, &[]);
         run(&mut service, USE);
-        let session = attach(&service, "*calls.py:plain\n", &["--delay", "2ms"]);
-        service.ask("times(3, plain, 1)").unwrap();
+        let session = attach(&service, &natives("", ""), &["--delay", "2ms"]);
+        service.ask("times(3, os.getppid)").unwrap();
         let ended = session.stop().unwrap();
         assert_eq!(counts(&ended), [3, 3, 0], "{python}: {}", ended.run.stderr);
         assert_eq!(ended.target(0)["engine"], "bpf", "{python}");

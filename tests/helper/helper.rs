@@ -216,7 +216,7 @@ fn a_bad_block_is_refused_and_changes_nothing() {
     use std::sync::atomic::Ordering::Relaxed;
     let mut service = start(python);
     let hits = Hits::of(STUB);
-    let spoil: [&dyn Fn(&Control); 8] = [
+    let spoil: [&dyn Fn(&Control); 11] = [
         &|control| control.head().magic.store(1, Relaxed),
         &|control| control.head().version.store(999, Relaxed),
         &|control| control.head().size.store(1 << 40, Relaxed),
@@ -225,6 +225,15 @@ fn a_bad_block_is_refused_and_changes_nothing() {
         &|control| control.head().index_slots.store(3, Relaxed),
         &|control| control.head().names_capacity.store(u64::MAX, Relaxed),
         &|control| control.head().stub_form.store(7, Relaxed),
+        &|control| control.head().delays.store(2, Relaxed),
+        &|control| {
+            control.head().delays.store(1, Relaxed);
+            control.head().policies_capacity.store(u32::MAX, Relaxed);
+        },
+        &|control| {
+            control.head().delays.store(1, Relaxed);
+            control.head().calls_offset.store(u64::MAX - 63, Relaxed);
+        },
     ];
     let open = descriptors(&service);
     for spoil in spoil {

@@ -16,7 +16,7 @@ fn loaded_functions_are_named_before_anything_is_slowed() {
         assert!(run.status.success(), "{python}: {}", run.stderr);
         for part in [
             "Python calls through the helper",
-            "read as py; engine bpf, delay 20us; selects ",
+            "read as py; engine helper, delay 20us; selects ",
             "\n  K.m (",
             "\n  outer (",
             "\n  outer.<locals>.inner (",

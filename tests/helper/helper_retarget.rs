@@ -33,6 +33,7 @@ fn bring_in(python: &PythonBuild, process: &Process, targets: &str) -> (Presence
         timeout: Duration::from_secs(10),
         heartbeat: Arc::new(Heartbeat::start().unwrap()),
         signals: Arc::default(),
+        in_place: None,
     };
     let library = python.library.file_name().unwrap();
     let files = process.mappings().unwrap().files;

@@ -166,6 +166,9 @@ api! {
         visit_objects = c"PyUnstable_GC_VisitObjects": fn(Visitor, *mut c_void);
         /// A code object of nothing: file, name and line.
         empty_code = c"PyCode_NewEmpty": fn(*const c_char, *const c_char, c_int) -> *mut Object;
+        /// From 3.9 on: `callable, arguments, count, keywords`.
+        vectorcall = c"PyObject_Vectorcall":
+            fn(*mut Object, *const *mut Object, usize, *mut Object) -> *mut Object;
         /// From 3.9 on. Needs no GIL.
         thread_id = c"PyThreadState_GetID": fn(*mut ThreadState) -> u64;
     }

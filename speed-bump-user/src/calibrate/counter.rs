@@ -28,14 +28,16 @@ impl Reading {
     }
 }
 
+/// What the counter shows.
 #[cfg(target_arch = "x86_64")]
-fn ticks() -> u64 {
+pub(crate) fn ticks() -> u64 {
     // SAFETY: reads a counter, which nothing forbids our own process.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
+/// What the counter shows.
 #[cfg(target_arch = "aarch64")]
-fn ticks() -> u64 {
+pub(crate) fn ticks() -> u64 {
     let ticks;
     // SAFETY: reads a register, which Linux lets processes read.
     unsafe {

@@ -181,9 +181,10 @@ pub struct SelectArgs {
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub entry: EntryChoice,
 
-    /// Who spins: `bpf`, the BPF program in the kernel; `signal`, the helper in the process, in user mode;
-    /// `kmod`, the kernel module speed_bump, which has to be loaded, for native functions only; or `auto`,
-    /// which is `signal` for delays above 1ms if the helper is loaded, and otherwise `bpf`
+    /// Who spins: `helper`, the helper in the process, with no trap, for Python functions; `bpf`, the BPF
+    /// program in the kernel; `signal`, the helper on a signal from that program; `kmod`, the kernel module
+    /// speed_bump, which has to be loaded, for native functions only; or `auto`, which is `helper` for Python
+    /// functions if it is loaded, and for others `bpf`, or `signal` for delays above 1ms if it is loaded
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub engine: EngineChoice,
 

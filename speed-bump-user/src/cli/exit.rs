@@ -63,11 +63,11 @@ impl From<PrepareError> for Failure {
             PrepareError::Targets(TargetsError::Lines(errors)) => {
                 Self::new(code, Lines::from_iter(errors.lines()))
             }
-            PrepareError::SignalWithoutHelper => Self::new(
+            PrepareError::WithoutHelper(engine) => Self::new(
                 code,
                 anyhow!(
-                    "--engine signal needs the helper in the process: leave out --no-inject, or use --engine \
-                     bpf"
+                    "--engine {engine} needs the helper in the process: leave out --no-inject, or use \
+                     --engine bpf"
                 ),
             ),
             PrepareError::Incapable(lines) => Self::new(code, Lines::from_iter(lines)),

@@ -120,7 +120,7 @@ impl Shown<'_> {
         print(format_args!(
             "  read as {}; engine {}, delay {delay}; selects {} in process {}",
             target.kind,
-            self.plans.engine(self.policies, delay, self.plan),
+            self.plans.engine(self.policies, index, self.plan),
             counted(selected.len(), "function"),
             self.process.pid()
         ));

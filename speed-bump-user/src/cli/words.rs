@@ -12,7 +12,7 @@ use crate::{
         kmod::KmodPlan,
         notice::{Notice, Reason, SelectsNothing},
     },
-    probe::cost::{CostTable, HELPER_COST},
+    probe::cost::{CostTable, HELPER_COST, IN_HELPER},
     probe::{
         plan::{Plan, PythonPlan},
         site::SiteKind,
@@ -135,7 +135,8 @@ pub(super) fn header(plans: &BpfPlans, policies: &PolicyTable, process: &Process
                 .map(|site| calibration.cost(site.kind).unselected)
                 .max()
                 .unwrap_or_default();
-            let costs = python_costs(*source, *version, *stub, at_evaluator, calibration);
+            let in_helper = policies.choice().delays_in_helper();
+            let costs = python_costs(*source, *version, *stub, in_helper, at_evaluator, calibration);
             lines.push(format!("  {costs}"));
         }
         PythonPlan::Impossible(why) if plans.python_in_children => {
@@ -148,16 +149,20 @@ pub(super) fn header(plans: &BpfPlans, policies: &PolicyTable, process: &Process
 
 /// The engines for a process.
 fn engines(plans: &BpfPlans, policies: &PolicyTable, plan: &Plan) -> String {
-    let delays = policies.delays().into_iter();
-    let mut kinds: Vec<EngineKind> = delays.map(|delay| plans.engine(policies, delay, plan)).collect();
-    kinds.sort_unstable_by_key(|kind| *kind == EngineKind::Signal);
-    kinds.dedup();
-    match kinds.as_slice() {
-        [EngineKind::Bpf, EngineKind::Signal] => {
-            format!("bpf, and signal above {}", automatic_above(plans.resolver.calibration().form()))
-        }
-        [kind, ..] => kind.to_string(),
-        [] => EngineKind::Bpf.to_string(),
+    let targets = plans.resolver.targets().iter();
+    let kinds: Vec<EngineKind> = targets.map(|(index, _)| plans.engine(policies, index, plan)).collect();
+    let has = |kind| kinds.contains(&kind);
+    let above = automatic_above(plans.resolver.calibration().form());
+    let of_traps = match (has(EngineKind::Bpf), has(EngineKind::Signal)) {
+        (true, true) => Some(format!("bpf, and signal above {above}")),
+        (false, true) => Some(EngineKind::Signal.to_string()),
+        (true, false) => Some(EngineKind::Bpf.to_string()),
+        (false, false) => None,
+    };
+    match (has(EngineKind::Helper), of_traps) {
+        (true, Some(others)) => format!("helper for Python functions, else {others}"),
+        (true, None) => EngineKind::Helper.to_string(),
+        (false, others) => others.unwrap_or_else(|| EngineKind::Bpf.to_string()),
     }
 }
 
@@ -171,10 +176,19 @@ fn python_costs(
     source: EntrySource,
     version: PythonVersion,
     stub: Option<SiteKind>,
+    in_helper: bool,
     at_evaluator: Nanos,
     calibration: &CostTable,
 ) -> String {
     let names = match source {
+        EntrySource::Helper if in_helper => {
+            let (floor, unselected) = (IN_HELPER.floor, words::unselected_call(version));
+            return format!(
+                "Python calls through the helper, if it can be loaded, which delays by itself: a call of a \
+                 matching function costs about {floor}, which is the smallest delay; a call of any other \
+                 Python function costs {unselected}"
+            );
+        }
         EntrySource::Helper => {
             let cost = calibration.through_helper(stub.unwrap_or_else(|| calibration.stub()));
             let (calls, smallest) = (cost.unselected, cost.floor);

@@ -3,6 +3,8 @@
 /// What one engine can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
+    /// Slow native functions down.
+    pub native: bool,
     /// Slow Python functions down.
     pub python: bool,
     /// Slow USDT probes down.
@@ -24,11 +26,12 @@ pub struct Capabilities {
 impl Capabilities {
     /// Everything.
     pub const ALL: Self = Self::all_are(true);
-    /// Native functions of one process and its descendants, and every call of those.
+    /// Nothing.
     pub const NONE: Self = Self::all_are(false);
 
     const fn all_are(can: bool) -> Self {
         Self {
+            native: can,
             python: can,
             usdt: can,
             frequency: can,

@@ -17,7 +17,7 @@ use super::Input;
 use crate::{
     bounds::Budget,
     python::{
-        helper::{Block, NewFunctions, Room, block::Contents, words},
+        helper::{Block, HelperClock, InPlace, NewFunctions, Room, block::Contents, words},
         perf_map::{FOLLOWED_BY_ALL, PerfMapFollower},
         root::ProcessRoot,
         source::SourceIndex,
@@ -37,6 +37,7 @@ pub fn control_block(bytes: &[u8]) {
         stub_form: StubForm::Nop,
         command: HelperCommand::Run,
         signals: &[(50, Nanos(1))],
+        in_place: Some(InPlace { clock: HelperClock::MONOTONIC, policies: 8, children: true }),
     };
     let Ok(file) =
         rustix::fs::memfd_create("fuzz", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map(File::from)
@@ -94,6 +95,10 @@ fn look(block: &Block, functions: &mut NewFunctions) -> usize {
     if let Ok(Some(answer)) = block.signal_answer() {
         assert!(answer.taken.len() <= speed_bump_abi::control_block::SIGNALS);
     }
+    if let Ok(calls) = block.calls(0, 64) {
+        assert_eq!(calls.len(), 64);
+    }
+    let _ = block.floor();
     let Ok(found) = functions.take(block) else { return 0 };
     let longest = block.layout().names_capacity as usize * 3;
     for function in &found {

@@ -14,8 +14,7 @@ use crate::{
     process::{Process, ProcessError},
     python::main_file,
     session::{SessionError, Settings, bpf::BpfSession, handle::Handle, stop::Stop},
-    targets::Targets,
-    units::Nanos,
+    targets::{TargetIndex, Targets},
 };
 
 /// Processes, each with what is selected in it.
@@ -69,9 +68,9 @@ impl BpfPlans {
         Handle::of(move |stop| BpfSession::start(resolver, settings, processes, stop), stop)
     }
 
-    /// Who will spin a delay in a process with this plan.
-    pub fn engine(&self, policies: &PolicyTable, delay: Nanos, plan: &Plan) -> EngineKind {
-        delays::engine(policies, delay, plan, self.resolver.calibration())
+    /// Who will spin the delay of a target in a process with this plan.
+    pub fn engine(&self, policies: &PolicyTable, target: TargetIndex, plan: &Plan) -> EngineKind {
+        delays::engine(policies, target, plan, self.resolver.calibration())
     }
 }
 

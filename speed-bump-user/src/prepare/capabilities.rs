@@ -46,6 +46,7 @@ pub(super) fn check_targets(choice: EngineChoice, targets: &Targets) -> Result<(
     let cannot = targets.iter().filter_map(|(_, target)| {
         let every_nth = target.frequency.is_some_and(|every| every.get() > 1);
         let why = match target.kind {
+            TargetKind::Native if !can.native => "reach native functions, only Python's",
             TargetKind::Python if !can.python => "reach Python functions",
             TargetKind::Usdt if !can.usdt => "reach USDT probes",
             _ if every_nth && !can.frequency => "delay every Nth call (frequency=), but only every call",
@@ -79,6 +80,6 @@ fn refusal(engine: EngineKind, what: &str) -> PrepareError {
 fn in_words(engine: EngineKind) -> String {
     match engine {
         EngineKind::Kmod => "the kernel module".to_owned(),
-        EngineKind::Bpf | EngineKind::Signal => format!("the engine `{engine}`"),
+        EngineKind::Bpf | EngineKind::Signal | EngineKind::Helper => format!("the engine `{engine}`"),
     }
 }

@@ -2,11 +2,11 @@
 
 use super::{PrepareError, ground::try_signals, look::Planned, notice::Notice};
 use crate::{
-    engine::{EngineKind, signal::automatic_above},
+    engine::{EngineChoice, EngineKind, signal::automatic_above},
     policy::PolicyTable,
-    probe::cost::CostTable,
+    probe::cost::{CostTable, IN_HELPER},
     probe::{plan::Plan, resolve::Resolver},
-    targets::{TargetKind, Targets},
+    targets::{TargetIndex, TargetKind, Targets},
     units::Nanos,
 };
 
@@ -17,10 +17,13 @@ pub(super) fn measure_signals(
     policies: &PolicyTable,
     calibration: &mut CostTable,
 ) -> Result<(), PrepareError> {
-    let is_asked_for = policies.wants_helper();
-    if is_asked_for && !inject {
-        return Err(PrepareError::SignalWithoutHelper);
+    if let EngineChoice::Only(engine) = policies.choice()
+        && policies.insists_on_helper()
+        && !inject
+    {
+        return Err(PrepareError::WithoutHelper(engine));
     }
+    let is_asked_for = policies.wants_helper();
     let is_wanted = !policies.signalled(calibration.form()).is_empty();
     if !is_wanted || !inject || !(is_asked_for || targets.has_kind(TargetKind::Python)) {
         return Ok(());
@@ -34,13 +37,17 @@ pub(super) fn measure_signals(
     }
 }
 
-/// Who will spin a delay in a process.
+/// Who will spin the delay of a target in a process.
 pub(super) fn engine(
     policies: &PolicyTable,
-    delay: Nanos,
+    target: TargetIndex,
     plan: &Plan,
     calibration: &CostTable,
 ) -> EngineKind {
+    if let Some(engine) = policies.in_helper(target).filter(|_| plan.wants_helper()) {
+        return engine;
+    }
+    let delay = policies.delay(target);
     let helper_is_in = plan.wants_helper() || policies.wants_helper();
     policies.engine(delay, calibration.form(), helper_is_in && calibration.signal().is_some())
 }
@@ -56,11 +63,14 @@ fn below_floors(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {
         let delay = policies.delay(index);
-        let floor = planned
-            .iter()
-            .flat_map(|planned| planned.plan.kinds_of(index, target.kind))
-            .map(|kind| resolver.calibration().cost(kind).floor)
-            .max();
+        let floor_in = |planned: &Planned| {
+            if policies.in_helper(index).is_some() && planned.plan.wants_helper() {
+                return Some(IN_HELPER.floor);
+            }
+            let kinds = planned.plan.kinds_of(index, target.kind);
+            kinds.map(|kind| resolver.calibration().cost(kind).floor).max()
+        };
+        let floor = planned.iter().filter_map(floor_in).max();
         if let Some(floor) = floor.filter(|floor| delay < *floor && delay > Nanos(0)) {
             notices.push(Notice::BelowFloor { line: target.line, delay, floor });
         }
@@ -74,16 +84,20 @@ fn long_in_kernel(policies: &PolicyTable, resolver: &Resolver, planned: &[Planne
     if form.longest_spin().is_some() {
         return Vec::new(); // such a delay is refused, or the helper's
     }
-    let in_kernel = |delay| {
+    let in_kernel = |target| {
+        let delay = policies.delay(target);
         // Of a command nothing is known but whether the helper may come.
         let may_be_signalled = calibration.signal().is_some();
-        let any = planned.is_empty() && policies.engine(delay, form, may_be_signalled) == EngineKind::Bpf;
-        any || planned.iter().any(|of| engine(policies, delay, &of.plan, calibration) == EngineKind::Bpf)
+        let may_be_helpers = resolver.may_inject() && policies.in_helper(target).is_some();
+        let any = planned.is_empty()
+            && !may_be_helpers
+            && policies.engine(delay, form, may_be_signalled) == EngineKind::Bpf;
+        any || planned.iter().any(|of| engine(policies, target, &of.plan, calibration) == EngineKind::Bpf)
     };
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {
         let delay = policies.delay(index);
-        if delay > automatic_above(form) && in_kernel(delay) {
+        if delay > automatic_above(form) && in_kernel(index) {
             notices.push(Notice::LongInKernel { line: target.line, delay });
         }
     }

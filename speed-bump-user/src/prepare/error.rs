@@ -3,7 +3,7 @@
 use super::notice::SelectsNothing;
 use crate::{
     calibrate::CalibrateError,
-    engine::kmod::KmodError,
+    engine::{EngineKind, kmod::KmodError},
     failure::FailureKind,
     kernel::{KernelError, PrivilegeError},
     process::ProcessError,
@@ -30,9 +30,9 @@ pub enum PrepareError {
     /// Costs cannot be measured.
     #[error(transparent)]
     Calibrate(#[from] CalibrateError),
-    /// The engine `signal` is asked for, and the helper may not be loaded.
-    #[error("the engine `signal` needs the helper in the process: let it be loaded, or use the engine `bpf`")]
-    SignalWithoutHelper,
+    /// An engine is asked for that works in the helper, which may not be loaded.
+    #[error("the engine `{0}` needs the helper in the process: let it be loaded, or use the engine `bpf`")]
+    WithoutHelper(EngineKind),
     /// The engine `signal` is asked for, and cannot work.
     #[error("the engine `signal` does not work here: {0}; use the engine `bpf`")]
     NoSignals(String),
@@ -64,7 +64,7 @@ impl PrepareError {
     /// Who can do something about it.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Targets(_) | Self::SignalWithoutHelper | Self::Incapable(_) | Self::NoProcess => {
+            Self::Targets(_) | Self::WithoutHelper(_) | Self::Incapable(_) | Self::NoProcess => {
                 FailureKind::Usage
             }
             Self::Kmod(error) => error.kind(),

@@ -134,7 +134,7 @@ impl<'a> Of<'a> {
         let selected = self.plan.functions.iter().enumerate();
         let selected = selected.filter(|(_, function)| function.selected.target == index);
         let functions = selected.map(|(at, function)| of_function(function, sites(Some(at)))).collect();
-        let engine = self.plans.engine(policies, dose.delay, self.plan);
+        let engine = self.plans.engine(policies, index, self.plan);
         of_target(target, dose, engine, functions, remarks(&self.plan.remarks, index))
     }
 

@@ -9,6 +9,16 @@ use crate::{engine::bpf::Form, units::Nanos};
 
 /// What the helper adds to a matching call on its way to the stub (docs/internals/helper.md).
 pub const HELPER_COST: Nanos = Nanos(15);
+/// What a call costs that the helper counts and delays by itself, by the documentation: without a trap, and
+/// so without a kind of site.
+pub const IN_HELPER: HelperFloor = HelperFloor { floor: Nanos(40) };
+
+/// See [`IN_HELPER`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelperFloor {
+    /// The smallest delay.
+    pub floor: Nanos,
+}
 
 /// What a probe on one kind of instruction costs the caller, in ns per call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -9,6 +9,7 @@ mod decisions;
 mod event_loop;
 mod executed;
 mod handshake;
+mod helper_doses;
 mod helpers;
 mod in_place;
 mod late_files;
@@ -45,12 +46,13 @@ use crate::{
     presence::HelperSetup,
     probe::{plan::Plan, resolve::Resolver},
     process::Process,
-    python::helper::Room,
+    python::helper::{HelperClock, InPlace, Room},
     stats::report::SessionReport,
     targets::{TargetChange, TargetKind},
     units::Nanos,
 };
 use event_loop::Sources;
+use helper_doses::{HelperDoses, HelperRanges};
 use helpers::{HelperId, Helpers};
 use phase::Processes;
 use renewal::Renewal;
@@ -65,6 +67,8 @@ const LATE_SITES: u32 = 16_384;
 /// What the counters of helpers' functions may take of the kernel's memory, as far as they are for children
 /// to come.
 const COUNTERS_BYTES: usize = 64 << 20;
+/// Functions of helpers that count by themselves, in all.
+const HELPERS_FUNCTIONS: u32 = 4 << 20;
 /// Trampolines that may appear after the attach.
 const LATE_TRAMPOLINES: u32 = 262_144;
 
@@ -89,6 +93,8 @@ pub struct BpfSession {
     python: python::Locations,
     room: python::Rooms,
     helpers: Helpers,
+    /// What is counted by helpers that delay by themselves.
+    ranges: HelperRanges,
     renewal: Renewal,
     looked: tick::Looked,
     /// Whether the kernel announces forks and execs.
@@ -180,11 +186,26 @@ impl BpfSession {
         if let (Some(setup), Some(signals)) = (&mut setup, &signals) {
             setup.signals = signals.for_helpers().into();
         }
-        let functions = FunctionTable::new(capacity.functions, room_for_names(roots));
+        let in_helper = settings.policies.choice().delays_in_helper();
+        if let Some(setup) = setup.as_mut().filter(|_| in_helper) {
+            setup.in_place = Some(InPlace {
+                clock: HelperClock::of_machine(resolver.calibration().tick_ns()),
+                policies: capacity.policies,
+                children: settings.children,
+            });
+        }
+        let for_ranges = in_helper.then_some(HELPERS_FUNCTIONS);
+        let functions = FunctionTable::new(capacity.functions, for_ranges, room_for_names(roots));
         let bpf = BpfDoses::of(&engine);
         let doses: Box<dyn Engine> = match &signals {
             Some(signals) => Box::new(SignalDoses { bpf, signals: signals.clone() }),
             None => Box::new(bpf),
+        };
+        let ranges = HelperRanges::default();
+        let doses = if in_helper {
+            Box::new(HelperDoses { inner: doses, ranges: ranges.clone(), first: capacity.functions })
+        } else {
+            doses
         };
         let targets = Arc::clone(resolver.shared_targets());
         let doses = Doses::start(doses, functions, settings.policies.clone(), targets)?;
@@ -205,6 +226,7 @@ impl BpfSession {
             python: python::Locations::default(),
             room: python::Rooms::default(),
             helpers: Helpers::new(setup),
+            ranges,
             renewal,
             looked: tick::Looked::new(),
             follows: false,
@@ -368,9 +390,11 @@ fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings)
     let functions: u32 = roots.iter().map(|(_, plan)| count(plan.functions.len())).sum();
     let sites: u32 = roots.iter().map(|(_, plan)| count(plan.sites.len())).sum();
     let asks_python = resolver.targets().has_kind(TargetKind::Python);
-    let helpers = count(roots.iter().filter(|(_, plan)| plan.wants_helper()).count());
+    let by_programs = !settings.policies.choice().delays_in_helper();
+    let helpers = count(roots.iter().filter(|(_, plan)| by_programs && plan.wants_helper()).count());
     let named = helpers.saturating_mul(Room::NAMED.functions);
-    let of_children = if resolver.may_inject() && settings.children { late_helpers(named) } else { 0 };
+    let of_children =
+        if by_programs && resolver.may_inject() && settings.children { late_helpers(named) } else { 0 };
     Capacity {
         policies: settings.policies.capacity(),
         sites: sites.saturating_add(LATE_SITES),

@@ -42,14 +42,30 @@ pub(super) struct FunctionTable {
     known: Arc<KnownFunctions>,
     /// By [`FunctionId`].
     indices: Vec<Indices>,
-    next: u32,
-    capacity: u32,
+    single: Indexes,
+    /// Where ranges lie; among the single ones if absent.
+    ranges: Option<Indexes>,
     /// Ranges that were given back.
     free: Vec<FunctionRange>,
     /// What was counted in them, by [`FunctionId`].
     past: Vec<FunctionStats>,
     /// Bytes of names that there is still room for.
     room: usize,
+}
+
+/// Indices that were not given to anybody yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Indexes {
+    next: u32,
+    end: u32,
+}
+
+impl Indexes {
+    fn take(&mut self, count: u32) -> Result<FunctionRange, SessionError> {
+        let end = self.next.checked_add(count).filter(|end| *end <= self.end);
+        let end = end.ok_or(SessionError::Full { things: "functions", capacity: self.end })?;
+        Ok(FunctionRange { first: std::mem::replace(&mut self.next, end), count })
+    }
 }
 
 /// The indices of one function.
@@ -62,14 +78,15 @@ struct Indices {
 }
 
 impl FunctionTable {
-    /// An empty table with room for as many as the engine's maps, and for so many bytes of names.
-    pub(super) fn new(capacity: u32, room: usize) -> Self {
+    /// An empty table with room for as many as the engine's maps, and for so many bytes of names. Ranges lie
+    /// beyond those, if so many indices are given for them.
+    pub(super) fn new(capacity: u32, for_ranges: Option<u32>, room: usize) -> Self {
         Self {
             functions: BTreeMap::new(),
             known: Arc::default(),
             indices: Vec::new(),
-            next: 0,
-            capacity,
+            single: Indexes { next: 0, end: capacity },
+            ranges: for_ranges.map(|count| Indexes { next: capacity, end: capacity.saturating_add(count) }),
             free: Vec::new(),
             past: Vec::new(),
             room,
@@ -85,7 +102,7 @@ impl FunctionTable {
             return Ok((index, false));
         }
         let id = self.know(function).ok_or(SessionError::NamesFull)?;
-        let index = self.take(1)?.first;
+        let index = self.single.take(1)?.first;
         self.functions.insert(index, id);
         self.of_id(id).own = Some(index);
         Ok((index, true))
@@ -129,7 +146,7 @@ impl FunctionTable {
         let fitting = self.free.iter().position(|range| range.count == count);
         match fitting {
             Some(position) => Ok(self.free.swap_remove(position)),
-            None => self.take(count),
+            None => self.ranges.as_mut().unwrap_or(&mut self.single).take(count),
         }
     }
 
@@ -201,12 +218,6 @@ impl FunctionTable {
     pub(super) fn past(&self) -> &[FunctionStats] {
         &self.past
     }
-
-    fn take(&mut self, count: u32) -> Result<FunctionRange, SessionError> {
-        let end = self.next.checked_add(count).filter(|end| *end <= self.capacity);
-        let end = end.ok_or(SessionError::Full { things: "functions", capacity: self.capacity })?;
-        Ok(FunctionRange { first: std::mem::replace(&mut self.next, end), count })
-    }
 }
 
 /// Bytes of a function's names.
@@ -227,7 +238,7 @@ mod tests {
 
     #[test]
     fn single_functions_and_ranges_do_not_meet() {
-        let mut table = FunctionTable::new(12, 1_000);
+        let mut table = FunctionTable::new(12, None, 1_000);
         assert_eq!(table.enter(&function("f")).unwrap(), (0, true));
         let range = table.reserve(10).unwrap();
         assert_eq!((range.first, range.count), (1, 10));
@@ -256,9 +267,22 @@ mod tests {
     }
 
     #[test]
+    fn ranges_may_lie_beyond_single_functions() {
+        let mut table = FunctionTable::new(2, Some(10), 1_000);
+        let range = table.reserve(10).unwrap();
+        assert_eq!((range.first, range.count), (2, 10));
+        assert!(matches!(table.reserve(1), Err(SessionError::Full { .. })));
+        assert_eq!(table.enter(&function("f")).unwrap(), (0, true));
+        assert_eq!(table.enter(&function("g")).unwrap(), (1, true));
+        assert!(matches!(table.enter(&function("h")), Err(SessionError::Full { .. })));
+        table.name(range, 9, &function("f"));
+        assert_eq!(table.indices(&function("f")).collect::<Vec<_>>(), [0, 11]);
+    }
+
+    #[test]
     fn names_have_a_bound_whatever_becomes_of_their_functions() {
         // A name of one byte, and a file of five.
-        let mut table = FunctionTable::new(100, 18);
+        let mut table = FunctionTable::new(100, None, 18);
         let range = table.reserve(10).unwrap();
         assert!(table.name(range, 0, &function("f")) && table.name(range, 1, &function("g")));
         assert!(table.name(range, 1, &function("f")), "known already, in place of another");
@@ -273,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_a_range_counted_outlives_it() {
-        let mut table = FunctionTable::new(8, 1_000);
+        let mut table = FunctionTable::new(8, None, 1_000);
         let stats = |calls| FunctionStats { calls, missed: 1, ..FunctionStats::default() };
         for calls in [3, 4] {
             let range = table.reserve(8).unwrap();

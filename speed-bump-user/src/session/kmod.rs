@@ -128,7 +128,8 @@ impl KmodSession {
             told.push(text);
         })?;
         let engine = KmodDoses::new(engine);
-        let functions = FunctionTable::new(u32::try_from(TARGETS).unwrap_or(u32::MAX), NAMES_OF_SESSION);
+        let functions =
+            FunctionTable::new(u32::try_from(TARGETS).unwrap_or(u32::MAX), None, NAMES_OF_SESSION);
         let (policies, targets) = (settings.policies.clone(), resolver.shared_targets());
         let doses = Doses::start(Box::new(engine.clone()), functions, policies, targets)?;
         let state = State::new(doses, settings, stop);

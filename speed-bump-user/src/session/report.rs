@@ -8,6 +8,7 @@ use std::{
 use crate::{
     engine::{EngineKind, bpf::switch::now},
     policy::Dose,
+    probe::plan::Entry,
     session::{State, known::FunctionId, snapshot::Snapshot},
     stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
     targets::TargetIndex,
@@ -29,10 +30,15 @@ impl State {
             }
         }
         let all_targets = Arc::clone(&doses.targets);
+        let engine = |index, dose: Dose| {
+            let through_helper = self.ways.get(&index).is_none_or(|way| way.entry == Entry::Helper);
+            let in_helper = doses.policies.in_helper(index).filter(|_| through_helper);
+            in_helper.unwrap_or_else(|| doses.engine.spins(dose.delay))
+        };
         let of_targets: Vec<(Dose, EngineKind)> = all_targets
             .iter()
-            .map(|(index, _)| doses.policies.dose(index))
-            .map(|dose| (dose, doses.engine.spins(dose.delay)))
+            .map(|(index, _)| (index, doses.policies.dose(index)))
+            .map(|(index, dose)| (dose, engine(index, dose)))
             .collect();
         let usual = doses.engine.spins(Nanos(0));
         // What follows may take its time.
@@ -69,13 +75,18 @@ impl State {
             ));
         }
         // Of several the one that does most.
-        let by_signal = targets.iter().any(|target| target.engine == EngineKind::Signal);
+        let has = |engine| targets.iter().any(|target| target.engine == engine);
+        let in_helper = !targets.is_empty() && targets.iter().all(|of| of.engine == EngineKind::Helper);
         SessionReport {
             schema: SCHEMA,
             pid: self.root(),
             pids: self.roots.clone(),
             processes: self.pids_seen.len(),
-            engine: if by_signal { EngineKind::Signal } else { usual },
+            engine: match (has(EngineKind::Signal), in_helper) {
+                (true, _) => EngineKind::Signal,
+                (false, true) => EngineKind::Helper,
+                (false, false) => usual,
+            },
             duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),
             targets,
             warnings,

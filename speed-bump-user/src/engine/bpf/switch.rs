@@ -3,9 +3,14 @@
 //! The programs read what is written here while they run. Each policy has two rows, and one word says which
 //! of the two holds: so doses that are set together come into force together.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    io,
+    sync::{
+        Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use rustix::time::{ClockId, clock_gettime};
@@ -25,20 +30,88 @@ pub(super) const CONTROL_WORDS: usize = size_of::<Control>() / size_of::<u64>();
 /// A policy and its number.
 pub type NumberedPolicy = (u32, Policy);
 
+/// Another place that the same is written to: whoever delays there does as the programs do.
+pub trait Mirror: Debug + Send + Sync {
+    /// Writes a row of a policy. A number that there is no room for is passed over.
+    ///
+    /// # Errors
+    /// The place is gone.
+    fn write_policy(&self, number: u32, generation: u64, policy: Policy) -> io::Result<()>;
+
+    /// Writes the window and the generation, of which the rows are there.
+    ///
+    /// # Errors
+    /// The place is gone.
+    fn write_control(&self, control: Control) -> io::Result<()>;
+}
+
 /// The policies and the window of a loaded BPF object. Any thread may use it at any time.
 #[derive(Debug)]
 pub struct PolicySwitch {
     control: MappedWords,
     policies: MappedWords,
-    /// What was set last: the rows that do not hold lack it.
-    last: Mutex<Vec<NumberedPolicy>>,
+    set: Mutex<Set>,
     /// The longest delay that was ever set, in ns.
     longest_ns: AtomicU64,
 }
 
+/// What was set, and where else.
+#[derive(Debug, Default)]
+struct Set {
+    /// What was set last: the rows that do not hold lack it.
+    last: Vec<NumberedPolicy>,
+    all: BTreeMap<u32, Policy>,
+    mirrors: Vec<Weak<dyn Mirror>>,
+}
+
+impl Set {
+    /// Has each mirror that is still there written to. One that is gone is noticed where it is read.
+    fn mirror(&mut self, write: impl Fn(&dyn Mirror) -> io::Result<()>) {
+        self.mirrors.retain(|mirror| mirror.upgrade().is_some_and(|mirror| write(&*mirror).is_ok()));
+    }
+}
+
 impl PolicySwitch {
     pub(super) fn new(control: MappedWords, policies: MappedWords) -> Self {
-        Self { control, policies, last: Mutex::default(), longest_ns: AtomicU64::new(0) }
+        Self { control, policies, set: Mutex::default(), longest_ns: AtomicU64::new(0) }
+    }
+
+    /// Writes everything to this place too, now and whenever it changes.
+    ///
+    /// # Errors
+    /// The place is gone.
+    pub fn add_mirror(&self, mirror: Weak<dyn Mirror>) -> io::Result<()> {
+        let mut set = self.lock();
+        let control = self.control();
+        if let Some(mirror) = mirror.upgrade() {
+            for (number, policy) in &set.all {
+                for generation in [control.generation, control.generation.wrapping_add(1)] {
+                    mirror.write_policy(*number, generation, *policy)?;
+                }
+            }
+            mirror.write_control(control)?;
+        }
+        set.mirrors.push(mirror);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Set> {
+        // Nothing in there panics half-way: it is as good as it was.
+        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn control(&self) -> Control {
+        let mut words = [0; CONTROL_WORDS];
+        for (word, from) in words.iter_mut().zip(self.control.all()) {
+            *word = from.load(Ordering::SeqCst);
+        }
+        Control::from_words(words)
+    }
+
+    fn mirror_control(&self) {
+        let mut set = self.lock();
+        let control = self.control();
+        set.mirror(|mirror| mirror.write_control(control));
     }
 
     /// Sets these policies, all at once. Every call that begins at the time that is returned, or later, sees
@@ -50,24 +123,25 @@ impl PolicySwitch {
         if let Some((number, _)) = policies.iter().find(|(number, _)| self.rows(*number).is_none()) {
             return Err(EngineError::NoPolicy { number: *number });
         }
-        // Nothing in here panics half-way: it is as good as it was.
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut set = self.lock();
         let longest_ns = policies.iter().map(|(_, policy)| policy.delay_ns).max().unwrap_or(0);
         self.longest_ns.fetch_max(longest_ns, Ordering::Relaxed);
         let generation = self.word(GENERATION).load(Ordering::Relaxed).wrapping_add(1);
+        let last = std::mem::replace(&mut set.last, policies.to_vec());
         for (number, policy) in last.iter().chain(policies) {
             self.write(*number, generation, *policy);
+            set.all.insert(*number, *policy);
+            set.mirror(|mirror| mirror.write_policy(*number, generation, *policy));
         }
         self.word(GENERATION).store(generation, Ordering::SeqCst);
-        let at = now();
-        last.clear();
-        last.extend_from_slice(policies);
-        Ok(at)
+        let control = self.control();
+        set.mirror(|mirror| mirror.write_control(control));
+        Ok(now())
     }
 
     /// The policy that holds; `None` beyond the capacity.
     pub fn policy(&self, number: u32) -> Option<Policy> {
-        let _unchanged = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let _unchanged = self.lock();
         let generation = self.word(GENERATION).load(Ordering::Acquire);
         let mut words = [0; Policy::WORDS];
         for (word, from) in words.iter_mut().zip(self.row(number, generation)?) {
@@ -87,16 +161,19 @@ impl PolicySwitch {
         self.word(START).store(u64::MAX, Ordering::SeqCst);
         self.word(END).store(end.0, Ordering::SeqCst);
         self.word(START).store(start.0, Ordering::SeqCst);
+        self.mirror_control();
     }
 
     /// Lets the policies hold until then.
     pub fn renew(&self, until: Nanos) {
         self.word(EXPIRES).store(until.0, Ordering::Release);
+        self.mirror_control();
     }
 
     /// Nothing is delayed any more, and what spins stops: for good.
     pub fn stop(&self) {
         self.word(STOP).store(1, Ordering::SeqCst);
+        self.mirror_control();
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
@@ -248,6 +325,52 @@ mod tests {
     /// A few policies of five, by number and delay.
     fn some() -> impl Strategy<Value = Vec<(u32, u64)>> {
         prop::collection::vec((0_u32..5, 1_u64..9), 0..4)
+    }
+
+    /// Files in memory in place of a helper's block.
+    #[derive(Debug, Default)]
+    struct Copy {
+        rows: Mutex<BTreeMap<u32, Policy>>,
+        control: Mutex<Control>,
+    }
+
+    impl Mirror for Copy {
+        fn write_policy(&self, number: u32, generation: u64, policy: Policy) -> io::Result<()> {
+            self.rows.lock().unwrap().insert(Policy::row(number, generation), policy);
+            Ok(())
+        }
+
+        fn write_control(&self, control: Control) -> io::Result<()> {
+            *self.control.lock().unwrap() = control;
+            Ok(())
+        }
+    }
+
+    impl Copy {
+        fn policy(&self, number: u32) -> Option<Policy> {
+            let generation = self.control.lock().unwrap().generation;
+            self.rows.lock().unwrap().get(&Policy::row(number, generation)).copied()
+        }
+    }
+
+    #[test]
+    fn a_mirror_has_all_that_was_set_before_and_after_it_came() {
+        let (switch, _) = switch(3);
+        switch.set(&[(0, policy(10)), (2, policy(30))]).unwrap();
+        switch.open(Nanos(5), Nanos(7));
+        let copy = Arc::new(Copy::default());
+        let (weak, all): (Weak<Copy>, _) = (Arc::downgrade(&copy), Arc::clone(&copy));
+        switch.add_mirror(weak).unwrap();
+        let held = || [0, 1, 2].map(|number| all.policy(number));
+        assert_eq!(held(), [Some(policy(10)), None, Some(policy(30))]);
+        switch.set(&[(1, policy(20))]).unwrap();
+        assert_eq!(held(), [10, 20, 30].map(|delay| Some(policy(delay))));
+        switch.set(&[(0, policy(11))]).unwrap();
+        switch.renew(Nanos(6));
+        switch.stop();
+        assert_eq!(held(), [11, 20, 30].map(|delay| Some(policy(delay))));
+        let control = Control { start_ns: 5, end_ns: 7, stop: 1, expires_ns: 6, generation: 3 };
+        assert_eq!(*all.control.lock().unwrap(), control);
     }
 
     proptest! {

@@ -3,9 +3,11 @@
 //! The block is read and written as a file, never through a mapping: the process has it mapped and may do
 //! with it what it likes, and a file that was cut short gives an error where memory would give SIGBUS.
 
+mod delays;
 mod head;
 mod signals;
 
+pub use delays::InPlace;
 pub use signals::SignalAnswer;
 
 use std::{
@@ -75,6 +77,8 @@ pub struct Block {
     layout: Layout,
     heartbeat: AtomicU32,
     said: Mutex<Said>,
+    /// That the helper delays by itself, if it does.
+    in_place: Option<InPlace>,
 }
 
 /// What we wrote last.
@@ -97,6 +101,8 @@ pub struct Contents<'a> {
     pub command: HelperCommand,
     /// The session's signals, and how long the helper spins on each.
     pub signals: &'a [(u32, Nanos)],
+    /// That the helper is to delay by itself, if it is.
+    pub in_place: Option<InPlace>,
 }
 
 impl Contents<'_> {
@@ -124,6 +130,7 @@ impl Contents<'_> {
         put_u64(offset_of!(ControlBlock, names_offset), layout.names)?;
         put_u64(offset_of!(ControlBlock, names_capacity), layout.names_capacity)?;
         signals::write(self.signals, put_u32, put_u64)?;
+        delays::write(self, &layout, put_u32, put_u64)?;
         put_u64(offset_of!(ControlBlock, magic), MAGIC)?;
         // From here on it keeps its size, whoever has it: cut, it would end the process by SIGBUS. And nobody
         // seals it against what we have to write.
@@ -131,7 +138,8 @@ impl Contents<'_> {
     }
 
     fn layout(&self) -> Layout {
-        Layout::new(self.room, self.selector.len())
+        let policies = self.in_place.map(|in_place| in_place.policies);
+        Layout::new(self.room, self.selector.len(), policies)
     }
 }
 
@@ -148,6 +156,7 @@ impl Block {
             layout: contents.layout(),
             heartbeat: AtomicU32::new(0),
             said: Mutex::new(Said { bell: 0, generation: 1 }),
+            in_place: contents.in_place,
         })
     }
 
@@ -301,6 +310,10 @@ impl Block {
         Ok(self.file.read_exact_at(bytes, offset)?)
     }
 
+    fn file_write(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, place)
+    }
+
     fn get_u32(&self, offset: usize) -> Result<u32, BlockError> {
         let mut bytes = [0; 4];
         self.read(offset as u64, &mut bytes)?;
@@ -353,7 +366,14 @@ pub(in crate::python::helper) mod tests {
 
     pub(in crate::python::helper) fn block(functions: u32, selector: &[u8]) -> Block {
         let (room, stub_form) = (Room { functions }, StubForm::Nop5);
-        let contents = Contents { room, selector, stub_form, command: HelperCommand::Survey, signals: &[] };
+        let contents = Contents {
+            room,
+            selector,
+            stub_form,
+            command: HelperCommand::Survey,
+            signals: &[],
+            in_place: None,
+        };
         let file = memfd();
         contents.write(&file).unwrap();
         Block::new(file, &contents).unwrap()
@@ -428,6 +448,7 @@ pub(in crate::python::helper) mod tests {
             stub_form: StubForm::Nop,
             command: HelperCommand::Run,
             signals: &[],
+            in_place: None,
         };
         let file = memfd();
         file.set_len(8).unwrap();

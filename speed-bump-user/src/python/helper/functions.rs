@@ -106,6 +106,7 @@ mod tests {
             stub_form: StubForm::Nop,
             command: HelperCommand::Run,
             signals: &[],
+            in_place: None,
         };
         let file = memfd();
         contents.write(&file).unwrap();

@@ -2,7 +2,10 @@
 
 use std::mem::size_of;
 
-use speed_bump_abi::control_block::{ControlBlock, FunctionRecord};
+use speed_bump_abi::{
+    Policy,
+    control_block::{Calls, ControlBlock, FunctionRecord},
+};
 
 /// Everything begins on a boundary of this many bytes.
 const ALIGNMENT: u64 = 64;
@@ -44,13 +47,20 @@ pub struct Layout {
     pub names: u64,
     /// Bytes of them.
     pub names_capacity: u64,
+    /// What the helper counts of each function.
+    pub calls: u64,
+    /// The rows of policies.
+    pub policies: u64,
+    /// The counters that `frequency` goes by, one for each policy.
+    pub counters: u64,
     /// The whole block.
     pub size: u64,
 }
 
 impl Layout {
-    /// Room for so many functions and for two selectors, the first of which has `selector` bytes.
-    pub fn new(room: Room, selector: usize) -> Self {
+    /// Room for so many functions, for two selectors, the first of which has `selector` bytes, and where the
+    /// helper delays by itself for so many policies.
+    pub fn new(room: Room, selector: usize, policies: Option<u32>) -> Self {
         let functions_capacity = room.functions.max(1);
         let index_slots = functions_capacity.saturating_mul(2).next_power_of_two();
         let selector_room = aligned((selector as u64).saturating_mul(2).max(SELECTOR_ROOM));
@@ -65,6 +75,12 @@ impl Layout {
         let index = place(u64::from(index_slots) * 4);
         let names_capacity = u64::from(functions_capacity) * NAMES_ROOM;
         let names = place(names_capacity);
+        let policy_count = u64::from(policies.unwrap_or(0));
+        let calls_count = if policies.is_some() { u64::from(functions_capacity) } else { 0 };
+        let calls = place(calls_count * size_of::<Calls>() as u64);
+        let row = Policy::WORDS * size_of::<u64>();
+        let policies = place(policy_count * (Policy::ROWS as usize * row) as u64);
+        let counters = place(policy_count * size_of::<u64>() as u64);
         Self {
             selectors,
             selector_room,
@@ -74,6 +90,9 @@ impl Layout {
             index_slots,
             names,
             names_capacity,
+            calls,
+            policies,
+            counters,
             size: end.next_multiple_of(4096),
         }
     }
@@ -89,8 +108,11 @@ mod tests {
 
     #[test]
     fn nothing_overlaps_and_everything_is_inside() {
-        for (functions, selector) in [(1, 0), (4_096, 100), (16_384, 5 << 20)] {
-            let layout = Layout::new(Room { functions }, selector);
+        for (functions, selector, policies) in
+            [(1, 0, None), (4_096, 100, Some(7)), (16_384, 5 << 20, Some(100_000))]
+        {
+            let layout = Layout::new(Room { functions }, selector, policies);
+            let policy_count = u64::from(policies.unwrap_or(0));
             let parts = [
                 (0, size_of::<ControlBlock>() as u64),
                 (layout.selectors[0], layout.selector_room),
@@ -98,6 +120,9 @@ mod tests {
                 (layout.functions, u64::from(layout.functions_capacity) * 32),
                 (layout.index, u64::from(layout.index_slots) * 4),
                 (layout.names, layout.names_capacity),
+                (layout.calls, policies.map_or(0, |_| u64::from(layout.functions_capacity) * 64)),
+                (layout.policies, policy_count * 64),
+                (layout.counters, policy_count * 8),
                 (layout.size, 0),
             ];
             for pair in parts.windows(2) {

@@ -8,7 +8,11 @@ pub(super) mod entering;
 pub(super) mod late;
 mod leaving;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use speed_bump_abi::{SiteArguments, control_block::State};
 
@@ -18,6 +22,7 @@ use crate::{
     presence::{HelperSetup, Presence},
     probe::{
         attach::{self, AttachSite, Attachment, SiteGroup},
+        cost::IN_HELPER,
         plan::{Entry, SelectedFunction},
     },
     python::helper::{Block, FoundFunction, NewFunctions, Room, words},
@@ -127,6 +132,7 @@ impl BpfSession {
         let id = HelperId(self.helpers.next);
         self.helpers.next += 1;
         let owner = presence.pid();
+        self.have_delayed(&presence.block, range);
         let at_work = AtWork {
             presence,
             new: NewFunctions::default(),
@@ -143,15 +149,29 @@ impl BpfSession {
         id
     }
 
+    /// A helper that delays by itself is told of the doses, now and whenever they change.
+    fn have_delayed(&mut self, block: &Arc<Block>, range: FunctionRange) {
+        if !block.delays_in_place() {
+            return;
+        }
+        self.ranges.add(range, block);
+        let block: Weak<Block> = Arc::downgrade(block);
+        if let Err(error) = self.engine.switch().add_mirror(block) {
+            tracing::debug!("a helper does not hear of the doses: {error}");
+        }
+    }
+
     /// The probe on a helper's stub, where it is still to be attached to the process that is about to be
     /// covered.
     ///
     /// With children, it is attached to all processes that map the helper: the one that it was brought into,
     /// and those forked from it, which then miss no call.
     pub(super) fn stub_of(&mut self, id: HelperId) -> Result<Option<SiteGroup>, SessionError> {
+        if let Some(at_work) = self.helpers.at_work.get_mut(&id) {
+            at_work.is_covered = true;
+        }
         let Some(group) = self.stub_group(id)? else { return Ok(None) };
         let Some(at_work) = self.helpers.at_work.get_mut(&id) else { return Ok(None) };
-        at_work.is_covered = true;
         if self.settings.children && at_work.of_family.is_none() {
             at_work.of_family = attach::attach_to_family(&self.engine, at_work.owner, &group)?;
         }
@@ -167,6 +187,9 @@ impl BpfSession {
 
     pub(super) fn stub_group(&mut self, id: HelperId) -> Result<Option<SiteGroup>, SessionError> {
         let Some(AtWork { presence, range, .. }) = self.helpers.at_work.get(&id) else { return Ok(None) };
+        if presence.block.delays_in_place() {
+            return Ok(None);
+        }
         let key = SiteKey {
             file: presence.file.identity(),
             offset: presence.offset,
@@ -241,6 +264,10 @@ impl BpfSession {
         });
         let left_out = at_work.new.left_out();
         let kind = at_work.presence.stub;
+        // Of one that delays by itself: what it measured, if it has.
+        let block = &at_work.presence.block;
+        let in_place = block.delays_in_place().then(|| block.floor().ok().flatten());
+        let floor = in_place.map(|measured| measured.unwrap_or(IN_HELPER.floor));
         let (functions, report) = match heard {
             Ok(heard) => heard,
             Err(error) => {
@@ -263,7 +290,10 @@ impl BpfSession {
         for function in functions {
             if let Some(function) = self.selected(&function) {
                 tracing::debug!("process {owner}: {} is covered", function.1.name);
-                self.note_way(function.1.target, Entry::Helper, kind);
+                match floor {
+                    Some(floor) => self.state.note_way(function.1.target, Entry::Helper, floor),
+                    None => self.note_way(function.1.target, Entry::Helper, kind),
+                }
                 let has_room = self.state.doses().name(range, function.0, &function.1);
                 if !has_room {
                     self.warn(NO_ROOM_FOR_NAMES.to_owned());

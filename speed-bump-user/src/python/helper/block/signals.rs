@@ -95,6 +95,7 @@ mod tests {
             stub_form: StubForm::Nop,
             command: HelperCommand::HandleSignals,
             signals: &signals,
+            in_place: None,
         };
         let file = crate::python::helper::block::tests::memfd();
         contents.write(&file).unwrap();

@@ -7,6 +7,7 @@ use speed_bump_abi::control_block::HelperCommand;
 
 use super::{AtWork, HelperId, LOOK_EVERY, NO_PYTHON};
 use crate::{
+    engine::EngineChoice,
     presence::{Joining, PresenceError},
     probe::{
         attach::AttachError,
@@ -126,10 +127,12 @@ impl BpfSession {
             return Err(self.session_error(process, error));
         }
         let pid = process.pid();
-        if self.settings.policies.wants_helper() {
+        if let EngineChoice::Only(engine) = self.settings.policies.choice()
+            && self.settings.policies.insists_on_helper()
+        {
             return Err(SessionError::Signal(format!(
-                "process {pid}: {error}. The engine `signal` needs the helper in the process: use `--engine \
-                 bpf`"
+                "process {pid}: {error}. The engine `{engine}` needs the helper in the process: use \
+                 `--engine bpf`"
             )));
         }
         let other = self.resolver.plan_without_helper(process, &error.to_string())?;

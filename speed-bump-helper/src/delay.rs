@@ -1,0 +1,189 @@
+//! The engine `helper`: calls are counted, decided on and delayed right here, with no trap.
+//!
+//! The delay counts from the moment when the helper hears of the call, and is shortened by what the way to
+//! here and back takes. Whoever calls loses what was asked for.
+
+use core::{
+    hint,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+use speed_bump_abi::{
+    Control, FunctionEntry, Policy,
+    control_block::{Calls, Clock},
+    policy::decide,
+};
+
+use crate::{
+    arch,
+    block::{Block, BlockDelays},
+    clock, life,
+    python::api::Api,
+    stub::Ticks,
+    sys,
+};
+
+/// After so long a thread gives the interpreter's lock up, as it does in Python code when another one asks
+/// for it (`sys.getswitchinterval`, 5 ms unless the program says otherwise), in ns.
+const SWITCH_INTERVAL_NS: u64 = 5_000_000;
+/// The same without a lock, where others wait for all threads to stop, as for a garbage collection: Python
+/// code does so between two instructions.
+const STOPS_INTERVAL_NS: u64 = 50_000;
+/// For how long it is given up, in ns. A thread that waits for the lock wakes up in this time; without it,
+/// this one would have the lock back first, again and again.
+const GIVEN_UP_NS: u32 = 100_000;
+/// What is left of a spin where the lock is not given up any more: coming back may take a little longer.
+const NOT_GIVEN_UP_NS: u64 = 1_000_000;
+/// What is left of a spin where the processor is not told any more that this is one: its pause is long.
+const LAST_NS: u64 = 500;
+/// The longest way to here and back that is believed. What takes longer was interrupted.
+const LONGEST_WAY_NS: u64 = 1_000;
+
+/// What the way here and back takes, in ticks of the processor's counter. 0: not measured.
+static WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// How often the way is measured: the least of these counts.
+const MEASUREMENTS: u32 = 64;
+
+/// Measures the way here and back, which `walk` goes once.
+pub(crate) fn measure_way(block: Block, mut walk: impl FnMut()) {
+    let Some(delays) = block.delays() else { return };
+    let mut least = u64::MAX;
+    for _ in 0..MEASUREMENTS {
+        let began = arch::ticks();
+        walk();
+        least = least.min(arch::ticks().wrapping_sub(began));
+    }
+    // Each reading of the counter takes time itself; one is part of the way.
+    let mut reading = u64::MAX;
+    for _ in 0..MEASUREMENTS {
+        let began = arch::ticks();
+        reading = reading.min(arch::ticks().wrapping_sub(began));
+    }
+    let way = least.saturating_sub(reading);
+    // Of another clock than the counter nothing was measured.
+    let is_known = delays.clock() == Clock::Counter && way <= delays.units(LONGEST_WAY_NS);
+    WAY.store(if is_known { usize::try_from(way).unwrap_or(0) } else { 0 }, Ordering::Relaxed);
+    block.head().floor.store(u32::try_from(way).unwrap_or(u32::MAX), Ordering::Relaxed);
+}
+
+/// Counts a call of a function, and delays it if its policy says so. `began`: when the helper heard of it.
+#[inline]
+pub(crate) fn visit(block: Block, delays: BlockDelays, function: u32, target: u32, began: Ticks) {
+    if !delays.in_children() && !life::is_claimed() {
+        return;
+    }
+    let Some(calls) = delays.calls(function) else { return };
+    calls.calls.fetch_add(1, Ordering::Relaxed);
+    let number = FunctionEntry::from_word(calls.entry.load(Ordering::Relaxed)).policy_or(target);
+    let began = match delays.clock() {
+        Clock::Counter => began.count(),
+        Clock::Monotonic => clock::now_ns(),
+    };
+    let decided = decide(
+        number,
+        || control(block).is_open(began),
+        || in_force(block, delays, number),
+        || delays.counter(number).map(|counter| counter.fetch_add(1, Ordering::Relaxed)),
+    );
+    if let Ok(policy) = decided {
+        delay(block, delays, calls, policy.delay_ns, began);
+    }
+}
+
+/// The block's window, as it is at this moment.
+#[inline]
+fn control(block: Block) -> Control {
+    let [start, end, stop, expires, generation] = &block.head().control;
+    let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    Control::from_words([read(start), read(end), read(stop), read(expires), read(generation)])
+}
+
+/// The row that holds. When the loader has switched meanwhile, the one that it switched to.
+#[inline]
+fn in_force(block: Block, delays: BlockDelays, number: u32) -> Option<Policy> {
+    let [.., generation] = &block.head().control;
+    let before = generation.load(Ordering::Acquire);
+    let policy = delays.policy(number, before)?;
+    let after = generation.load(Ordering::Acquire);
+    if before == after { Some(policy) } else { delays.policy(number, after) }
+}
+
+#[inline(never)]
+fn delay(block: Block, delays: BlockDelays, calls: &Calls, delay_ns: u64, began: u64) {
+    let way = WAY.load(Ordering::Relaxed) as u64;
+    let spun = spin(block, delays, delays.units(delay_ns).saturating_sub(way), began);
+    // Who gave the interpreter's lock up may come back to another session.
+    if block.is_current() {
+        calls.delayed.fetch_add(1, Ordering::Relaxed);
+        calls.requested_ns.fetch_add(delay_ns, Ordering::Relaxed);
+        calls.delivered.fetch_add(spun.wrapping_add(way), Ordering::Relaxed);
+    }
+}
+
+/// Spins until so many units have passed since `began`, or nothing is delayed any more; how many have passed.
+fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> u64 {
+    let now = || match delays.clock() {
+        Clock::Counter => arch::ticks(),
+        Clock::Monotonic => clock::now_ns(),
+    };
+    let last = delays.units(LAST_NS);
+    let pause = Pause::new(delays);
+    let mut give_up_after = pause.interval;
+    loop {
+        let now = now();
+        let passed = now.wrapping_sub(began);
+        // A counter that was set back would have this last for ever.
+        if passed >= units || passed.cast_signed() < 0 {
+            return if passed.cast_signed() < 0 { units } else { passed };
+        }
+        let control = control(block);
+        if control.stop != 0 || now >= control.expires_ns {
+            return passed;
+        }
+        if passed >= give_up_after && units - passed >= pause.not_within {
+            pause.take();
+            if !block.is_current() {
+                return passed;
+            }
+            give_up_after = passed.saturating_add(pause.interval);
+        }
+        if units - passed > last {
+            hint::spin_loop();
+        }
+    }
+}
+
+/// How a thread lets others go on in the middle of a spin.
+struct Pause {
+    api: Option<&'static Api>,
+    /// Whether there is a lock to give up.
+    has_lock: bool,
+    /// How often, in units of the clock.
+    interval: u64,
+    /// Not within so many units before the end.
+    not_within: u64,
+}
+
+impl Pause {
+    fn new(delays: BlockDelays) -> Self {
+        let api = Api::found();
+        let has_lock = api.is_some_and(|api| !api.version.free_threaded);
+        let (interval_ns, not_within_ns) =
+            if has_lock { (SWITCH_INTERVAL_NS, NOT_GIVEN_UP_NS) } else { (STOPS_INTERVAL_NS, 0) };
+        Self { api, has_lock, interval: delays.units(interval_ns), not_within: delays.units(not_within_ns) }
+    }
+
+    fn take(&self) {
+        if let Some(api) = self.api {
+            // SAFETY: Python called the helper, and so this thread has the interpreter's lock, or in builds
+            // without one an attached thread state.
+            let state = unsafe { (api.save_thread)() };
+            if self.has_lock {
+                sys::sleep(GIVEN_UP_NS);
+            }
+            // SAFETY: the state that was given up.
+            unsafe { (api.restore_thread)(state) };
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The part of the block that the helper counts and delays by.
+//!
+//! The counters are what the process says. Nothing is done with them but to show them.
+
+use std::{
+    io,
+    mem::{offset_of, size_of},
+    sync::atomic::AtomicU64,
+};
+
+use speed_bump_abi::{
+    Control, FunctionEntry, FunctionStats, Policy,
+    control_block::{Calls, Clock, ControlBlock, Delays},
+};
+
+use super::{Block, BlockError, Contents};
+use crate::{
+    engine::bpf::switch::Mirror,
+    python::helper::{clock::HelperClock, layout::Layout},
+    units::Nanos,
+};
+
+const WORD: usize = size_of::<u64>();
+
+/// That the helper delays by itself, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InPlace {
+    /// What it measures time with.
+    pub clock: HelperClock,
+    /// How many policies there can be.
+    pub policies: u32,
+    /// Whether forked children are delayed too.
+    pub children: bool,
+}
+
+/// Writes that the helper delays itself, if it does.
+pub(super) fn write(
+    contents: &Contents<'_>,
+    layout: &Layout,
+    put_u32: impl Fn(usize, u32) -> io::Result<()>,
+    put_u64: impl Fn(usize, u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let Some(InPlace { clock, policies, children }) = contents.in_place else { return Ok(()) };
+    put_u32(offset_of!(ControlBlock, delays), Delays::InPlace as u32)?;
+    put_u32(offset_of!(ControlBlock, clock), clock.kind() as u32)?;
+    put_u32(offset_of!(ControlBlock, children), u32::from(children))?;
+    put_u64(offset_of!(ControlBlock, units_per_ns), clock.units_per_ns())?;
+    put_u64(offset_of!(ControlBlock, calls_offset), layout.calls)?;
+    put_u64(offset_of!(ControlBlock, policies_offset), layout.policies)?;
+    put_u64(offset_of!(ControlBlock, counters_offset), layout.counters)?;
+    put_u32(offset_of!(ControlBlock, policies_capacity), policies)
+}
+
+impl Block {
+    /// Whether the helper delays by itself.
+    pub fn delays_in_place(&self) -> bool {
+        self.in_place.is_some()
+    }
+
+    /// What the helper counted of so many functions from this one on; zeros of those that there is no room
+    /// for.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn calls(&self, first: u32, count: u32) -> Result<Vec<FunctionStats>, BlockError> {
+        let mut all = vec![FunctionStats::default(); count as usize];
+        let Some(InPlace { clock, .. }) = self.in_place else { return Ok(all) };
+        let there = self.layout.functions_capacity.saturating_sub(first).min(count) as usize;
+        let mut bytes = vec![0; there * size_of::<Calls>()];
+        self.read(self.place_of_calls(first), &mut bytes)?;
+        for (stats, bytes) in all.iter_mut().zip(bytes.chunks_exact(size_of::<Calls>())) {
+            let word = |offset: usize| {
+                let bytes = bytes.get(offset..).and_then(|bytes| bytes.first_chunk());
+                bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+            };
+            *stats = FunctionStats {
+                calls: word(offset_of!(Calls, calls)),
+                delayed: word(offset_of!(Calls, delayed)),
+                requested_ns: word(offset_of!(Calls, requested_ns)),
+                delivered_ns: clock.time(word(offset_of!(Calls, delivered))).0,
+                ..FunctionStats::default()
+            };
+        }
+        Ok(all)
+    }
+
+    /// Says which policy a function has.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn set_entry(&self, function: u32, entry: FunctionEntry) -> Result<(), BlockError> {
+        if self.in_place.is_none() || function >= self.layout.functions_capacity {
+            return Ok(());
+        }
+        let place = self.place_of_calls(function) + offset_of!(Calls, entry) as u64;
+        Ok(self.file_write(place, &entry.to_word().to_ne_bytes())?)
+    }
+
+    /// What a call costs that is delayed by 0, as the helper measured it; `None` before.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn floor(&self) -> Result<Option<Nanos>, BlockError> {
+        let floor = self.get_u32(offset_of!(ControlBlock, floor))?;
+        let clock = self.in_place.map(|in_place| in_place.clock);
+        let is_known = floor != 0 && clock.is_some_and(|clock| clock.kind() == Clock::Counter);
+        Ok(clock.filter(|_| is_known).map(|clock| clock.time(u64::from(floor))))
+    }
+
+    fn place_of_calls(&self, function: u32) -> u64 {
+        self.layout.calls + u64::from(function) * size_of::<Calls>() as u64
+    }
+
+    fn put_control(&self, number: usize, value: u64) -> io::Result<()> {
+        let place = offset_of!(ControlBlock, control) + number * size_of::<AtomicU64>();
+        self.file_write(place as u64, &value.to_ne_bytes())
+    }
+}
+
+impl Mirror for Block {
+    fn write_policy(&self, number: u32, generation: u64, policy: Policy) -> io::Result<()> {
+        if self.in_place.is_none_or(|in_place| number >= in_place.policies) {
+            return Ok(());
+        }
+        let row = u64::from(Policy::row(number, generation)) * (Policy::WORDS * WORD) as u64;
+        // One by one: who reads meanwhile finds each word whole.
+        for (place, word) in (self.layout.policies + row..).step_by(WORD).zip(policy.to_words()) {
+            self.file_write(place, &word.to_ne_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn write_control(&self, control: Control) -> io::Result<()> {
+        let Some(InPlace { clock, .. }) = self.in_place else { return Ok(()) };
+        let at = |ns| clock.at(Nanos(ns));
+        let (start_ns, end_ns, expires_ns) =
+            (at(control.start_ns), at(control.end_ns), at(control.expires_ns));
+        let words = Control { start_ns, end_ns, expires_ns, ..control }.to_words();
+        // The generation comes last: the rows are there.
+        for (number, word) in words.into_iter().enumerate() {
+            self.put_control(number, word)?;
+        }
+        Ok(())
+    }
+}

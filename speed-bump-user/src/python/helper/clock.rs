@@ -1,0 +1,163 @@
+//! What the helper measures time with: the processor's counter where it can be trusted, else the clock.
+
+use std::{fs, path::Path};
+
+use rustix::time::{ClockId, clock_gettime};
+use speed_bump_abi::{
+    SiteArguments,
+    control_block::{Clock, UNIT_PER_NS},
+};
+
+use crate::{calibrate::counter, units::Nanos};
+
+/// A clock of helpers, and how fast it counts. Times are of `CLOCK_MONOTONIC`, as our own process has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelperClock {
+    kind: Clock,
+    /// As in [`ControlBlock::units_per_ns`](speed_bump_abi::control_block::ControlBlock::units_per_ns).
+    units_per_ns: u64,
+    /// How much later the process's clock is than ours, in ns.
+    ahead_ns: i64,
+}
+
+impl HelperClock {
+    /// The clock, in ns.
+    pub const MONOTONIC: Self = Self { kind: Clock::Monotonic, units_per_ns: UNIT_PER_NS, ahead_ns: 0 };
+
+    /// The counter, if so many ns pass in [`SiteArguments::TICKS`] of it and it can be trusted: the kernel's
+    /// own clock goes by it then. Else the clock.
+    pub fn of_machine(tick_ns: u32) -> Self {
+        if tick_ns == 0 || !counter_is_trusted() {
+            return Self::MONOTONIC;
+        }
+        let units = (u128::from(SiteArguments::TICKS) * u128::from(UNIT_PER_NS)) / u128::from(tick_ns);
+        match u64::try_from(units) {
+            Ok(units_per_ns) => Self { kind: Clock::Counter, units_per_ns, ahead_ns: 0 },
+            Err(_) => Self::MONOTONIC,
+        }
+    }
+
+    /// The same for a process whose time namespace may be another than ours: both have `timens_offsets`.
+    pub fn in_namespace(self, theirs: &str, ours: &str) -> Self {
+        match self.kind {
+            Clock::Monotonic => Self { ahead_ns: offset(theirs).saturating_sub(offset(ours)), ..self },
+            Clock::Counter => self,
+        }
+    }
+
+    /// Which one it is.
+    pub fn kind(self) -> Clock {
+        self.kind
+    }
+
+    /// Units in a ns; [`UNIT_PER_NS`] is 1.
+    pub fn units_per_ns(self) -> u64 {
+        self.units_per_ns
+    }
+
+    /// What it shows at a time. The end of time stays where it is.
+    pub fn at(self, time: Nanos) -> u64 {
+        if time == Nanos(u64::MAX) {
+            return u64::MAX;
+        }
+        match self.kind {
+            Clock::Monotonic => time.0.saturating_add_signed(self.ahead_ns),
+            Clock::Counter => {
+                let (count, now) = (counter::ticks(), now());
+                if time >= now {
+                    count.saturating_add(self.units(Nanos(time.0 - now.0)))
+                } else {
+                    count.saturating_sub(self.units(Nanos(now.0 - time.0)))
+                }
+            }
+        }
+    }
+
+    /// So much time in its units.
+    fn units(self, time: Nanos) -> u64 {
+        let units = u128::from(time.0) * u128::from(self.units_per_ns) / u128::from(UNIT_PER_NS);
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
+    /// So many of its units as time.
+    pub fn time(self, units: u64) -> Nanos {
+        let ns = u128::from(units) * u128::from(UNIT_PER_NS) / u128::from(self.units_per_ns.max(1));
+        Nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+}
+
+/// By how many ns the monotonic clock is set off in a namespace; 0 where that is not said.
+fn offset(offsets: &str) -> i64 {
+    let of_monotonic = offsets.lines().find_map(|line| line.strip_prefix("monotonic"));
+    let mut numbers = of_monotonic.unwrap_or_default().split_whitespace().map(str::parse::<i64>);
+    let (Some(Ok(seconds)), Some(Ok(ns))) = (numbers.next(), numbers.next()) else { return 0 };
+    seconds.saturating_mul(1_000_000_000).saturating_add(ns)
+}
+
+fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
+/// Whether the counter counts on evenly, and alike on all processors.
+fn counter_is_trusted() -> bool {
+    if cfg!(target_arch = "aarch64") {
+        // The architecture's generic timer is the system's clock.
+        return true;
+    }
+    let source =
+        fs::read_to_string(Path::new("/sys/devices/system/clocksource/clocksource0/current_clocksource"));
+    let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let has = |flag: &str| {
+        let flags = processors.lines().find(|line| line.starts_with("flags"));
+        flags.is_some_and(|flags| flags.split_whitespace().any(|of_processor| of_processor == flag))
+    };
+    source.is_ok_and(|source| source.trim() == "tsc") && has("constant_tsc") && has("nonstop_tsc")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF_TWO: HelperClock =
+        HelperClock { kind: Clock::Counter, units_per_ns: 2 * UNIT_PER_NS, ahead_ns: 0 };
+
+    #[test]
+    fn a_counter_without_a_rate_is_not_used() {
+        assert_eq!(HelperClock::of_machine(0), HelperClock::MONOTONIC);
+        let of_machine = HelperClock::of_machine(SiteArguments::TICKS as u32);
+        assert_eq!(of_machine.units_per_ns(), UNIT_PER_NS, "{of_machine:?}");
+    }
+
+    #[test]
+    fn units_are_time_and_back() {
+        assert_eq!((OF_TWO.units(Nanos(21)), OF_TWO.time(42)), (42, Nanos(21)));
+        assert_eq!(OF_TWO.units(Nanos(u64::MAX)), u64::MAX);
+        assert_eq!(HelperClock::MONOTONIC.time(u64::MAX), Nanos(u64::MAX));
+        assert_eq!(HelperClock { units_per_ns: 0, ..OF_TWO }.time(u64::MAX), Nanos(u64::MAX));
+    }
+
+    #[test]
+    fn times_lie_on_the_clock_as_they_do_in_time() {
+        let count = counter::ticks();
+        let now = now();
+        let later = OF_TWO.at(Nanos(now.0 + 1_000_000_000));
+        assert!(later > count, "{later} {count}");
+        assert!(OF_TWO.at(Nanos(now.0 + 5_000)) < later);
+        assert_eq!([HelperClock::MONOTONIC, OF_TWO].map(|clock| clock.at(Nanos(u64::MAX))), [u64::MAX; 2]);
+        assert_eq!(HelperClock::MONOTONIC.at(Nanos(7)), 7);
+    }
+
+    #[test]
+    fn the_clock_of_another_time_namespace_is_ahead() {
+        let offsets = "monotonic           10         5\nboottime            0         0\n";
+        assert_eq!(HelperClock::MONOTONIC.in_namespace(offsets, "").at(Nanos(1)), 10_000_000_006);
+        assert_eq!(HelperClock::MONOTONIC.in_namespace(offsets, offsets), HelperClock::MONOTONIC);
+        assert_eq!(OF_TWO.in_namespace(offsets, ""), OF_TWO, "a counter knows no namespaces");
+        for nonsense in ["", "monotonic", "monotonic x y", "boottime 1 1"] {
+            assert_eq!(HelperClock::MONOTONIC.in_namespace(nonsense, ""), HelperClock::MONOTONIC);
+        }
+        let past = "monotonic -10 0\n";
+        assert_eq!(HelperClock::MONOTONIC.in_namespace(past, "").at(Nanos(1)), 0);
+    }
+}

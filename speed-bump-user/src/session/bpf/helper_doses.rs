@@ -1,0 +1,118 @@
+//! The engine `helper`, as a session sees it: what helpers count lies in the blocks that are shared with
+//! them. Doses get there by the mirrors of the [`PolicySwitch`](crate::engine::bpf::switch::PolicySwitch).
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use speed_bump_abi::{FunctionEntry, FunctionStats};
+
+use crate::{
+    engine::{Counters, Engine, EngineKind, NumberedDose, Policies, SetError, signal::UnderWay},
+    python::helper::Block,
+    session::functions::FunctionRange,
+    units::Nanos,
+};
+
+/// Which indices of functions are counted in which block. Clones are the same ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HelperRanges(Arc<Mutex<BTreeMap<u32, Counted>>>);
+
+/// A range, and where it is counted.
+#[derive(Clone, Debug)]
+struct Counted {
+    range: FunctionRange,
+    block: Weak<Block>,
+}
+
+impl HelperRanges {
+    /// A helper that delays by itself has these indices.
+    pub(super) fn add(&self, range: FunctionRange, block: &Arc<Block>) {
+        self.lock().insert(range.first, Counted { range, block: Arc::downgrade(block) });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Counted>> {
+        // Nothing in there panics half-way: it is as good as it was.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The block where an index is counted, and its number there.
+    fn of(&self, index: u32) -> Option<(Counted, u32)> {
+        let ranges = self.lock();
+        let (first, counted) = ranges.range(..=index).next_back()?;
+        let number = index.checked_sub(*first).filter(|number| *number < counted.range.count)?;
+        Some((counted.clone(), number))
+    }
+}
+
+/// See the head of this file: what lies from `first` on is the helpers'; the rest is another engine's.
+#[derive(Debug)]
+pub(super) struct HelperDoses {
+    pub(super) inner: Box<dyn Engine>,
+    pub(super) ranges: HelperRanges,
+    pub(super) first: u32,
+}
+
+impl Policies for HelperDoses {
+    fn check(&self, doses: &[NumberedDose]) -> Result<(), SetError> {
+        self.inner.check(doses)
+    }
+
+    fn pause(&mut self, doses: &[NumberedDose]) -> Result<UnderWay, SetError> {
+        self.inner.pause(doses)
+    }
+
+    fn set(&mut self, doses: &[NumberedDose]) -> Result<Nanos, SetError> {
+        self.inner.set(doses)
+    }
+
+    fn assign(&mut self, function: u32, number: Option<u32>) {
+        if function < self.first {
+            return self.inner.assign(function, number);
+        }
+        let Some((counted, function)) = self.ranges.of(function) else { return };
+        let entry = number.map_or(FunctionEntry::NONE, FunctionEntry::of);
+        if let Some(block) = counted.block.upgrade()
+            && let Err(error) = block.set_entry(function, entry)
+        {
+            tracing::debug!("function {function} of a helper keeps its dose: {error}");
+        }
+    }
+
+    fn spins(&self, delay: Nanos) -> EngineKind {
+        self.inner.spins(delay)
+    }
+}
+
+impl Counters for HelperDoses {
+    fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>> {
+        let end = first.saturating_add(count);
+        let of_inner = end.min(self.first).saturating_sub(first);
+        let mut all = if of_inner > 0 { self.inner.read(first, of_inner)? } else { Vec::new() };
+        let mut next = first.saturating_add(of_inner);
+        while next < end {
+            let (stats, taken) = match self.ranges.of(next) {
+                Some((counted, number)) => {
+                    let taken = (counted.range.count - number).min(end - next);
+                    // Once its process is gone, nothing new is counted.
+                    let block = counted.block.upgrade();
+                    let calls = block.map(|block| block.calls(number, taken)).transpose();
+                    (calls.map_err(io::Error::other)?.unwrap_or_default(), taken)
+                }
+                None => (Vec::new(), 1),
+            };
+            let missing = (taken as usize).saturating_sub(stats.len());
+            all.extend(stats);
+            all.extend(std::iter::repeat_n(FunctionStats::default(), missing));
+            next = next.saturating_add(taken);
+        }
+        Ok(all)
+    }
+
+    fn clear(&mut self, function: u32) -> io::Result<()> {
+        // The next helper with this range has a block of its own.
+        if function < self.first { self.inner.clear(function) } else { Ok(()) }
+    }
+}
