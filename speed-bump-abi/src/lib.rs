@@ -208,6 +208,8 @@ mod tests {
         let not = Err(Some(NotDelayed::Frequency));
         assert_eq!([0, 1, 2, 3, 5, u64::MAX].map(third), [not, not, Ok(7), not, Ok(7), Ok(7)]);
         assert_eq!(decide(0, true, Some(policy(7, 3)), None), Err(None));
+        // Turns are not counted while there is no delay.
+        assert_eq!(decide(0, true, Some(policy(0, 3)), None), Err(Some(NotDelayed::NoDelay)));
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Policy {
 /// it is not delayed. The BPF programs and the helper decide by this.
 ///
 /// `is_open`: whether the window is. `in_force` reads the policy, and `next` how many calls this policy has
-/// had before, which it counts on.
+/// had before, which it counts on. Calls within the window count, while there is a delay.
 ///
 /// # Errors
 /// Why the call is not delayed; `None` where a policy is not to be read.
@@ -231,14 +231,14 @@ pub fn decide(
         return Err(Some(NotDelayed::WindowClosed));
     }
     let Some(policy) = in_force() else { return Err(None) };
+    if policy.delay_ns == 0 {
+        return Err(Some(NotDelayed::NoDelay));
+    }
     if policy.frequency > 1 {
         let Some(before) = next() else { return Err(None) };
         if before.wrapping_add(1) % policy.frequency != 0 {
             return Err(Some(NotDelayed::Frequency));
         }
-    }
-    if policy.delay_ns == 0 {
-        return Err(Some(NotDelayed::NoDelay));
     }
     Ok(policy)
 }

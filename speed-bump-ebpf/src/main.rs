@@ -28,7 +28,7 @@ use aya_ebpf::{
     macros::uprobe,
     programs::ProbeContext,
 };
-use speed_bump_abi::{Cookie, TrampolineKey};
+use speed_bump_abi::{Cookie, NO_POLICY, TrampolineKey};
 
 use crate::{
     maps::{SITES, TRAMPOLINES},
@@ -58,11 +58,13 @@ pub fn site_bounded(context: ProbeContext) -> u32 {
 #[inline(always)]
 fn at_site<S: Spin>(context: &ProbeContext) -> u32 {
     own_stack::insist(context);
+    let Some(site) = SITES.get(cookie(context).site) else { return 0 };
+    if visit::passes(site.function, NO_POLICY) {
+        return 0;
+    }
     // SAFETY: the helper has no preconditions.
     let entered_ns = unsafe { bpf_ktime_get_ns() };
-    if let Some(site) = SITES.get(cookie(context).site) {
-        visit::<S>(site.function, site.overhead_ns, entered_ns, true);
-    }
+    visit::<S>(site.function, site.overhead_ns, entered_ns, true);
     0
 }
 

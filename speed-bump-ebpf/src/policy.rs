@@ -10,27 +10,36 @@ use crate::maps::POLICIES;
 /// as it was written. If another came to hold meanwhile, that one counts.
 #[inline(always)]
 pub fn in_force(control: &Control, policy: u32) -> Option<Policy> {
-    let generation = || {
+    read(control, policy, |row| {
         // SAFETY: a live map value; the loader may change it at any moment.
-        unsafe { (&raw const control.generation).read_volatile() }
-    };
-    let before = generation();
-    let read = row(policy, before)?;
-    let after = generation();
-    if before == after { Some(read) } else { row(policy, after) }
+        unsafe {
+            Policy {
+                delay_ns: (&raw const (*row).delay_ns).read_volatile(),
+                frequency: (&raw const (*row).frequency).read_volatile(),
+                signal: (&raw const (*row).signal).read_volatile(),
+                or_spin: (&raw const (*row).or_spin).read_volatile(),
+                signal_ns: (&raw const (*row).signal_ns).read_volatile(),
+            }
+        }
+    })
+}
+
+/// Its delay alone.
+#[inline(always)]
+pub fn delay_in_force(control: &Control, policy: u32) -> Option<u64> {
+    // SAFETY: as above.
+    read(control, policy, |row| unsafe { (&raw const (*row).delay_ns).read_volatile() })
 }
 
 #[inline(always)]
-fn row(policy: u32, generation: u64) -> Option<Policy> {
-    let row = POLICIES.get_ptr(Policy::row(policy, generation))?;
-    // SAFETY: as above.
-    unsafe {
-        Some(Policy {
-            delay_ns: (&raw const (*row).delay_ns).read_volatile(),
-            frequency: (&raw const (*row).frequency).read_volatile(),
-            signal: (&raw const (*row).signal).read_volatile(),
-            or_spin: (&raw const (*row).or_spin).read_volatile(),
-            signal_ns: (&raw const (*row).signal_ns).read_volatile(),
-        })
-    }
+fn read<T>(control: &Control, policy: u32, of_row: impl Fn(*const Policy) -> T) -> Option<T> {
+    let generation = || {
+        // SAFETY: as above.
+        unsafe { (&raw const control.generation).read_volatile() }
+    };
+    let row = |generation| POLICIES.get_ptr(Policy::row(policy, generation));
+    let before = generation();
+    let value = of_row(row(before)?);
+    let after = generation();
+    if before == after { Some(value) } else { row(after).map(of_row) }
 }

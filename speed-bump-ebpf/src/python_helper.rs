@@ -15,7 +15,7 @@ use crate::{
     maps::SITES,
     own_stack,
     spin::{Bounded, Looping, Spin},
-    visit::visit_for,
+    visit::{self, visit_for},
 };
 
 /// `speed_bump:python_entry(function, target, qualname, file, line, ticks)`.
@@ -33,13 +33,16 @@ pub fn python_bounded(context: ProbeContext) -> u32 {
 #[inline(always)]
 fn at_stub<S: Spin>(context: &ProbeContext) -> u32 {
     own_stack::insist(context);
-    // SAFETY: the helper has no preconditions.
-    let entered_ns = unsafe { bpf_ktime_get_ns() };
     let Some(site) = SITES.get(crate::cookie(context).site) else { return 0 };
     // SAFETY: the context of a uprobe is its `pt_regs`.
     let [function, target, ticks] = arch::stub_arguments(unsafe { &*context.regs });
     let (function, target) = (function as u32, target as u32);
     if function < site.functions {
+        if visit::passes(site.function + function, target) {
+            return 0;
+        }
+        // SAFETY: the helper has no preconditions.
+        let entered_ns = unsafe { bpf_ktime_get_ns() };
         let overhead_ns = site.overhead_ns.saturating_add(site.helper_ns(ticks as u32) as u32);
         visit_for::<S>(site.function + function, target, overhead_ns, entered_ns, true);
     } else {

@@ -1,7 +1,7 @@
 //! What happens at every probe site once the function is known: count, ask the policy, delay.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use speed_bump_abi::{Coldness, FunctionStats, NO_POLICY, Policy, policy::decide};
+use speed_bump_abi::{Coldness, FunctionStats, NO_POLICY, NotDelayed, Policy, policy::decide};
 
 use crate::{
     count,
@@ -11,6 +11,26 @@ use crate::{
     spin::Spin,
     telltale,
 };
+
+/// Counts a call of `function` that is not delayed whatever the time is, and says whether it is one: no
+/// policy holds for it, or one without a delay. That needs no clock, whose reading takes as long as all else
+/// here. `other`: as for [`visit_for`].
+#[inline(always)]
+pub fn passes(function: u32, other: u32) -> bool {
+    let (Some(entry), Some(control)) = (FUNCTIONS.get(function), CONTROL.get(0)) else { return true };
+    let number = entry.policy_or(other);
+    let why = match number {
+        NO_POLICY => NotDelayed::NoPolicy,
+        _ if policy::delay_in_force(control, number).is_some_and(|ns| ns != 0) => return false,
+        _ => NotDelayed::NoDelay,
+    };
+    if let Some(stats) = STATS.get_ptr_mut(function) {
+        // SAFETY: `stats` points to a live per-CPU map value.
+        unsafe { count::add(&raw mut (*stats).calls, 1) };
+    }
+    not_delayed(why, function);
+    true
+}
 
 /// Counts a call of `function` and delays it if its policy says so.
 #[inline(always)]

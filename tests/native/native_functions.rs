@@ -161,6 +161,35 @@ fn aliases_are_one_function_with_all_its_names() {
 }
 
 #[test]
+fn a_function_that_is_single_stepped_has_a_cheaper_neighbour_named() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    // `leaf` adds and returns, which the kernel steps; `caller` saves registers first, and `both` calls twice.
+    let source = "#include <stdio.h>\n#define OWN __attribute__((noinline, noclone, noipa))\n\
+        OWN static long leaf(long x) { return x * 3; }\n\
+        OWN static long shared(long x) { return x * 5; }\n\
+        OWN long caller(long x) { return leaf(x) + shared(x); }\n\
+        OWN long other(long x) { return shared(x) + x; }\n\
+        int main(void) { char byte; puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout);\n\
+        while (fread(&byte, 1, 1, stdin)) putchar((int)(caller(byte) + other(byte))); return 0; }\n";
+    let fixture = Fixture::compile_text(source, &["-O2"]).unwrap();
+    let service = Service::start(&mut Command::new(fixture.program())).unwrap();
+    let file = fixture.folder().join("targets.txt");
+    std::fs::write(&file, "native:*/program:leaf\nnative:*/program:shared\n").unwrap();
+    let (pid, file) = (service.pid().to_string(), file.to_str().unwrap());
+    let listed =
+        tool::run(&["list", "--pid", &pid, "--targets", file], speed_bump_testing::wait::PATIENCE).unwrap();
+    assert!(listed.status.success(), "{}", listed.stderr);
+    let (of_leaf, of_shared) = listed.stdout.split_once("line 2").unwrap();
+    assert!(of_leaf.contains("varying by microseconds"), "{of_leaf}");
+    let advice = "`caller` is the only function of this file that calls it directly";
+    assert!(of_leaf.contains(advice), "{of_leaf}");
+    assert!(of_shared.contains("varying by microseconds"), "{of_shared}");
+    assert!(!of_shared.contains("the only function"), "{of_shared}");
+}
+
+#[test]
 fn frequency_counts_per_target_over_its_functions() {
     if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");

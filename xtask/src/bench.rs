@@ -33,6 +33,8 @@ pub(crate) enum Bench {
     Python(python::Options),
     /// How long a session takes to change doses and to tell its counters, also while helpers come and go.
     Handle,
+    /// What a call loses at a probe, beside an empty program at the same instruction.
+    Trap,
     /// How long a thread stands still while the helper is loaded, by what the program does, and where the
     /// time goes.
     Inject,
@@ -43,6 +45,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     match bench {
         Bench::Inject => return of_library("inject"),
         Bench::Handle => return of_library("handle"),
+        Bench::Trap => return of_library("trap"),
         Bench::Accuracy(_) | Bench::Resolve | Bench::Cycles | Bench::Python(_) => {}
     }
     let tool = release::build()?;
@@ -50,6 +53,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     match bench {
         Bench::Inject => of_library("inject"),
         Bench::Handle => of_library("handle"),
+        Bench::Trap => of_library("trap"),
         Bench::Accuracy(options) => accuracy::run(&tool, options),
         Bench::Resolve => resolve::run(&tool),
         Bench::Python(options) => python::run(&tool, options),

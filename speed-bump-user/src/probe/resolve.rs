@@ -7,6 +7,7 @@ mod indirect;
 mod native;
 mod nearest;
 pub mod python;
+mod stepped;
 pub mod symbols;
 
 pub use nearest::nearest;

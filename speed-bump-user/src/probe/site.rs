@@ -20,6 +20,7 @@
 //! files, which no linker for x86-64 makes.
 
 mod aarch64;
+pub mod calls;
 mod code;
 mod x86_64;
 

@@ -4,10 +4,10 @@ use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use speed_bump_abi::ArgumentSpec;
 
-use super::{FileError, Resolver, elf_of, indirect};
+use super::{FileError, Resolver, elf_of, indirect, stepped::Neighbours};
 use crate::{
     bounds::PLAN_BYTES,
-    elf::{ElfFile, FunctionSymbol, IndirectFunction, Root, TableKind, UsdtLocation, UsdtProbe},
+    elf::{ElfFile, FunctionSymbol, Functions, IndirectFunction, Root, TableKind, UsdtLocation, UsdtProbe},
     engine::bpf::UprobeProgram,
     probe::{
         code::CodeFile,
@@ -24,6 +24,9 @@ const REFUSED_TOLD: usize = 5;
 /// IFUNCs of a file that are told: for each, the relocations of all files are looked through. C libraries
 /// have a hundred.
 const INDIRECT_LIMIT: usize = 1_024;
+/// Single-stepped functions of a file for which a cheaper neighbour is looked for: each takes milliseconds in
+/// a large file.
+const ADVISED_LIMIT: usize = 32;
 
 /// What the targets select in one file; the same in every process that maps it.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub(super) struct FileSelection {
     bytes: usize,
     /// What there was no room for.
     left_out: usize,
+    /// Functions for which others were looked for.
+    advised: usize,
 }
 
 /// What the selection of one file works with.
@@ -66,6 +71,7 @@ impl FileSelection {
             remarks: Vec::new(),
             bytes: 0,
             left_out: 0,
+            advised: 0,
         };
         let code_file = CodeFile::new(elf_of(file)?);
         let native = resolver.targets.native_in(&name);
@@ -144,7 +150,7 @@ impl FileSelection {
         for function in functions.functions() {
             let selection = select(matcher, function.names.candidates());
             if let Some(target) = selection.winner {
-                self.add_function(selecting, function, target, selection.shadowed);
+                self.add_function(selecting, &functions, function, target, selection.shadowed);
             }
         }
         for function in functions.indirect() {
@@ -191,6 +197,7 @@ impl FileSelection {
     fn add_function(
         &mut self,
         selecting: &Selecting<'_>,
+        functions: &Functions,
         function: &FunctionSymbol,
         target: TargetIndex,
         shadowed: Vec<TargetIndex>,
@@ -231,13 +238,16 @@ impl FileSelection {
             entry: Entry::Symbol,
             shadowed,
         };
-        let remark = match site.exactness {
-            Exactness::Once => site.reason,
-            Exactness::Unproven => {
-                format!("{}; it is not proven that each call passes here once", site.reason)
+        let mut remark = site.reason;
+        if site.exactness == Exactness::Unproven {
+            remark.push_str("; it is not proven that each call passes here once");
+        }
+        if site.kind == SiteKind::SingleStep && self.advised < ADVISED_LIMIT {
+            self.advised += 1;
+            if let Some(advice) = (Neighbours { functions, cost: &cost }).advice(function, &code) {
+                remark = format!("{remark}; {advice}");
             }
-            Exactness::Repeats => site.reason,
-        };
+        }
         let site = PlannedSite {
             file: Arc::clone(selecting.file),
             offset,

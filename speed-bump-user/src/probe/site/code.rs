@@ -5,6 +5,7 @@ use std::{borrow::Cow, fmt::Debug, ops::Range, sync::OnceLock};
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 
+use super::calls;
 use crate::units::VirtualAddress;
 
 /// One executable segment, or section, of a file.
@@ -111,6 +112,7 @@ pub struct CodeMap<'a> {
     /// Where branches in fragments go, sorted, with where they come from; filled by the architecture's
     /// module. `None` where there is too much of it.
     pub(super) fragment_branches: OnceLock<Option<Vec<(u64, u64)>>>,
+    pub(super) direct_calls: calls::Kept,
 }
 
 impl<'a> CodeMap<'a> {
@@ -156,6 +158,7 @@ impl<'a> CodeMap<'a> {
             landing_pads,
             got: Vec::new(),
             fragment_branches: OnceLock::new(),
+            direct_calls: OnceLock::new(),
         }
     }
 
@@ -169,6 +172,17 @@ impl<'a> CodeMap<'a> {
 
     pub(super) fn in_got(&self, address: u64) -> bool {
         self.got.iter().any(|range| range.contains(&address))
+    }
+
+    /// Where its code lies.
+    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
+        match &self.bytes {
+            Bytes::Here(segments) => {
+                let end = |segment: &CodeSegment<'_>| segment.address.0 + segment.bytes.len() as u64;
+                segments.iter().map(|segment| segment.address.0..end(segment)).collect()
+            }
+            Bytes::InFile(_, segments) => segments.clone(),
+        }
     }
 
     /// The bytes from an address on, at most so many, and none beyond its segment; empty where there is no
