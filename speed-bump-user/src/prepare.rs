@@ -6,6 +6,7 @@
 
 pub mod bpf;
 mod capabilities;
+pub mod costs;
 pub mod delays;
 mod error;
 pub mod ground;

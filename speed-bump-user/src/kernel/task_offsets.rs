@@ -1,11 +1,12 @@
 //! Where the kernel keeps what the BPF programs read of a process: in `task_struct`, and what that leads to.
 
-use std::io;
+use std::{io, path::Path, sync::OnceLock};
 
 use super::{
     btf::{Btf, BtfError},
     namespace::Namespace,
 };
+use crate::sys::kernel_types::KernelTypes;
 
 /// Where the kernel publishes its type information.
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -84,9 +85,15 @@ impl TaskOffsets {
         Self::read()
     }
 
-    /// Of the running kernel. Takes some milliseconds.
+    /// Of the running kernel. It is read once, which takes some milliseconds.
     pub fn read() -> Result<Self, TaskOffsetsError> {
-        Self::from_btf(&std::fs::read(VMLINUX_BTF).map_err(TaskOffsetsError::Unreadable)?)
+        static READ: OnceLock<TaskOffsets> = OnceLock::new();
+        if let Some(known) = READ.get() {
+            return Ok(*known);
+        }
+        let types = KernelTypes::open(Path::new(VMLINUX_BTF)).map_err(TaskOffsetsError::Unreadable)?;
+        let read = Self::from_btf(&types)?;
+        Ok(*READ.get_or_init(|| read))
     }
 
     /// Of the kernel that this BTF describes.
