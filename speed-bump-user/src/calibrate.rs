@@ -231,6 +231,7 @@ impl Bench {
     }
 
     fn measure(mut self) -> Result<CostTable, CalibrateError> {
+        let began = Instant::now();
         let without_spin = self.without_spin()?;
         let way_in = self.way_in()?;
         self.engine.set_coldness([way_in, Coldness::default()])?;
@@ -247,6 +248,7 @@ impl Bench {
         let way_back = if has_long_spins { self.way_back()? } else { Coldness::default() };
         let coldness = [way_in, way_back];
         let nop5_survives_forks = self.nop5_survives_forks();
+        tracing::info!("the machine was measured in {}", Nanos::from(began.elapsed()));
         Ok(CostTable { form: self.engine.form(), costs, coldness, nop5_survives_forks, signal: None })
     }
 

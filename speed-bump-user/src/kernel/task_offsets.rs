@@ -1,6 +1,11 @@
 //! Where the kernel keeps what the BPF programs read of a process: in `task_struct`, and what that leads to.
 
-use std::{io, path::Path, sync::OnceLock};
+use std::{
+    io,
+    path::Path,
+    sync::{Mutex, PoisonError},
+    thread,
+};
 
 use super::{
     btf::{Btf, BtfError},
@@ -87,13 +92,21 @@ impl TaskOffsets {
 
     /// Of the running kernel. It is read once, which takes some milliseconds.
     pub fn read() -> Result<Self, TaskOffsetsError> {
-        static READ: OnceLock<TaskOffsets> = OnceLock::new();
-        if let Some(known) = READ.get() {
-            return Ok(*known);
+        static READ: Mutex<Option<TaskOffsets>> = Mutex::new(None);
+        // Who comes second waits for the first.
+        let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = *read {
+            return Ok(known);
         }
         let types = KernelTypes::open(Path::new(VMLINUX_BTF)).map_err(TaskOffsetsError::Unreadable)?;
-        let read = Self::from_btf(&types)?;
-        Ok(*READ.get_or_init(|| read))
+        Ok(*read.insert(Self::from_btf(&types)?))
+    }
+
+    /// Reads them on a thread of its own, for who will ask for them soon.
+    pub fn read_ahead() {
+        let read = || drop(Self::usable());
+        // Whoever asks reads them himself then.
+        let _ = thread::Builder::new().name("kernel-types".to_owned()).spawn(read);
     }
 
     /// Of the kernel that this BTF describes.
@@ -127,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_running_kernel_has_them() {
-        if !std::path::Path::new(VMLINUX_BTF).exists() {
+        if !Path::new(VMLINUX_BTF).exists() {
             speed_bump_testing::skip!("{VMLINUX_BTF} does not exist (CONFIG_DEBUG_INFO_BTF)");
             return;
         }

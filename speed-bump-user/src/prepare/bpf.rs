@@ -13,6 +13,7 @@ use super::{
 use crate::{
     elf::ElfFile,
     engine::EngineKind,
+    kernel::TaskOffsets,
     policy::PolicyTable,
     probe::{
         plan::{Plan, PythonPlan},
@@ -46,6 +47,9 @@ impl BpfPlans {
         purpose: Purpose,
     ) -> Result<(Self, Vec<Notice>), PrepareError> {
         let (costs, mut resolver) = SessionCosts::begin(request, targets, policies)?;
+        if purpose == Purpose::Attach {
+            TaskOffsets::read_ahead();
+        }
         let mut notices = Vec::new();
         let mut planned = Vec::with_capacity(processes.len());
         for process in processes {

@@ -43,6 +43,9 @@ impl SessionCosts {
         let kept = KeptCosts::of(&kernel);
         let mut known = kept.read(&kernel);
         let is_kept = known.is_some();
+        if is_kept {
+            tracing::info!("what probes cost is known from an earlier session");
+        }
         if known.is_none() && needs_probes(request, targets, policies) {
             known = Some(measure(&kernel, &kept)?);
         }
@@ -71,6 +74,7 @@ impl SessionCosts {
             if (!unchecked.is_empty() || signals.is_some())
                 && self.check(&mut table, unchecked, signals, policies.wants_helper())?
             {
+                tracing::info!("costs of probes have changed, and were measured again");
                 self.kept.write(&table);
             }
             resolver.costs_mut().set(table);
