@@ -1,9 +1,11 @@
 //! CostTable: what a probe costs on this machine, by the kind of instruction it sits on.
 //!
-//! Measured at start-up on stubs of our own, never looked up in a table: kernels differ by a factor of
-//! twenty in what they emulate. The result corrects every delay, so that requested is delivered.
+//! Measured on stubs of our own, never looked up in a table: kernels differ by a factor of twenty in what they
+//! emulate. The result corrects every delay, so that requested is delivered. It is [kept] while the machine
+//! runs, and a session that uses it [checks](check) what it needs of it.
 
 pub(crate) mod counter;
+pub mod kept;
 mod line;
 mod signal;
 pub mod stubs;
@@ -11,10 +13,11 @@ mod way_back;
 mod way_in;
 
 use std::{
+    collections::BTreeSet,
     fs::File,
-    io,
+    io, mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
+    thread::{self, JoinHandle},
     time::Instant,
 };
 
@@ -33,7 +36,6 @@ use crate::{
     },
     units::{Nanos, Pid},
 };
-use counter::Reading;
 pub use signal::measure_signal;
 use stubs::Stub;
 
@@ -42,7 +44,12 @@ use stubs::Stub;
 const TRIAL_DELAY: Nanos = Nanos(3_000);
 /// Calls of each stub, whose median counts. Each is timed by itself: where a busy thread shares the processor
 /// and preempts us every 50 us, nearly every batch of calls is spoilt, and few of the calls.
-const CALLS: usize = 320;
+const CALLS: usize = 200;
+/// How often that is done. The least median counts: others that use the machine only ever add to it.
+const ROUNDS: usize = 2;
+/// Calls of each stub by which it is checked whether what is kept still holds, and how often it may be off.
+const CHECK_CALLS: usize = 48;
+const CHECKS: usize = 2;
 /// Calls of each stub before that: the first optimises the site, the others warm what stays warm.
 const FIRST_CALLS: usize = 8;
 /// The stub by which the ways in and back are measured: of an everyday kind.
@@ -52,8 +59,9 @@ const WORKING_SET: usize = 256 << 10;
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
 
-/// Held while stubs are probed and called.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Held while stubs are probed and called. With whoever takes the last probes from them: the kernel waits for
+/// some 30 ms then, and nobody has to wait with it.
+static ALONE: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
 /// Why the machine could not be calibrated.
 #[derive(Debug, thiserror::Error)]
@@ -106,12 +114,12 @@ impl From<MapError> for CalibrateError {
     }
 }
 
-/// Measures this machine, which has this kernel. Takes some tens of milliseconds.
+/// Measures this machine, which has this kernel. Takes half a second.
 ///
 /// # Errors
 /// Missing privilege, or a kernel on which uprobes do not work.
 pub fn measure(kernel: &KernelFacts) -> Result<CostTable, CalibrateError> {
-    match Bench::new(Form::Multi, None).and_then(|bench| {
+    match Bench::new(Form::Multi, None, CALLS, |_| true).and_then(|bench| {
         // Up to 6.9 the link's process filter took the process for its main thread.
         Ok(bench.covers_threads()?.then_some(bench))
     }) {
@@ -119,7 +127,43 @@ pub fn measure(kernel: &KernelFacts) -> Result<CostTable, CalibrateError> {
         Ok(None) => tracing::debug!("uprobe_multi links miss threads on this kernel"),
         Err(error) => tracing::debug!("no uprobe_multi links on this kernel: {error}"),
     }
-    Bench::new(Form::single(kernel), None)?.measure()
+    measure_form(Form::single(kernel))
+}
+
+/// The same with programs in this form.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_form(form: Form) -> Result<CostTable, CalibrateError> {
+    Bench::new(form, None, CALLS, |_| true)?.measure()
+}
+
+/// Checks whether costs that were measured earlier still hold, for probes on these kinds of instructions, and
+/// measures those again that do not. Returns whether any did not.
+///
+/// `signals` are the kernel's offsets if there are to be signals; what they cost is checked or measured last.
+///
+/// # Errors
+/// As [`measure`] and [`measure_signal`].
+pub fn check(
+    costs: &mut CostTable,
+    kinds: &BTreeSet<SiteKind>,
+    signals: Option<TaskOffsets>,
+) -> Result<bool, CalibrateError> {
+    let is_needed = |kind| kinds.contains(&kind) || (signals.is_some() && kind == EVERYDAY);
+    let mut bench = Bench::new(costs.form, signals, CHECK_CALLS, is_needed)?;
+    let mut has_changed = bench.check(costs)?;
+    if signals.is_some() {
+        has_changed |= bench.check_signal(costs)?;
+    }
+    Ok(has_changed)
+}
+
+/// Whether a cost that was measured is another than the one that is kept: by more than a sixteenth and 30 ns.
+/// A single step varies by half from one moment to the next.
+fn is_off(kind: SiteKind, kept: Nanos, measured: Nanos) -> bool {
+    let noise = if kind == SiteKind::SingleStep { kept.0 / 2 } else { kept.0 / 16 + 30 };
+    kept.0.abs_diff(measured.0) > noise
 }
 
 /// A policy of delaying every call in the program.
@@ -132,28 +176,36 @@ struct Bench {
     engine: BpfEngine,
     stubs: Vec<Stub>,
     unprobed: Vec<u64>,
-    _attachment: attach::Attachment,
+    attachment: attach::Attachment,
     /// Another would count our calls of the stubs.
-    _alone: MutexGuard<'static, ()>,
+    alone: MutexGuard<'static, Option<JoinHandle<()>>>,
 }
 
 impl Bench {
-    fn new(form: Form, offsets: Option<TaskOffsets>) -> Result<Self, CalibrateError> {
-        // The lock guards no data.
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let stubs = Stub::all();
-        let unprobed = costs_ns(&stubs);
+    /// Probes the stubs of these kinds. So many calls of each tell what a call takes without a probe.
+    fn new(
+        form: Form,
+        offsets: Option<TaskOffsets>,
+        calls: usize,
+        is_needed: impl Fn(SiteKind) -> bool,
+    ) -> Result<Self, CalibrateError> {
+        let mut alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        // A panic there would only mean that the process ends with its probes.
+        let _ = alone.take().map(JoinHandle::join);
+        let mut stubs = Stub::all();
+        stubs.retain(|stub| is_needed(stub.kind));
+        let unprobed = costs_ns(&stubs, calls);
         let count = u32::try_from(stubs.len()).unwrap_or(u32::MAX);
         let functions = count.saturating_add(1);
         let capacity = Capacity { policies: 1, sites: count, functions, trampolines: 0, python_usdt: false };
         let mut engine = BpfEngine::load(capacity, form, offsets, Hold::default())?;
         engine.switch().open(Nanos(0), Nanos(u64::MAX));
         engine.switch().renew(Nanos(u64::MAX));
+        let offsets = stubs::file_offsets(&stubs).map_err(CalibrateError::Stubs)?;
         let mut sites = Vec::new();
-        for (index, stub) in (0_u32..).zip(&stubs) {
+        for (index, offset) in (0_u32..).zip(offsets) {
             engine.set_site(index, SiteArguments { function: index, ..SiteArguments::default() })?;
             engine.functions().set_entry(index, FunctionEntry::NONE);
-            let offset = stub.file_offset().map_err(CalibrateError::Stubs)?;
             sites.push(AttachSite { offset, semaphore: None, site: index });
         }
         let file =
@@ -166,7 +218,7 @@ impl Bench {
         {
             return Err(CalibrateError::Refused { kind: stub.kind, error: refused.error });
         }
-        Ok(Self { engine, stubs, unprobed, _attachment: attachment, _alone: alone })
+        Ok(Self { engine, stubs, unprobed, attachment, alone })
     }
 
     /// Whether calls on another thread than the main one are seen.
@@ -179,26 +231,16 @@ impl Bench {
     }
 
     fn measure(mut self) -> Result<CostTable, CalibrateError> {
-        let started = Reading::now();
-        let unselected = self.sweep(FunctionEntry::NONE, Nanos(0))?;
-        // The floor is a trigger that has nothing left to spin: a delay below the overhead.
-        for (index, _) in (0_u32..).zip(&self.stubs) {
-            let arguments =
-                SiteArguments { function: index, overhead_ns: u32::MAX, ..SiteArguments::default() };
-            self.engine.set_site(index, arguments)?;
-        }
-        let floor = self.sweep(FunctionEntry::of(0), Nanos(1))?;
-        for (index, _) in (0_u32..).zip(&self.stubs) {
-            self.engine.set_site(index, SiteArguments { function: index, ..SiteArguments::default() })?;
-        }
+        let began = Instant::now();
+        let without_spin = self.without_spin()?;
         let way_in = self.way_in()?;
         self.engine.set_coldness([way_in, Coldness::default()])?;
-        let delayed = self.sweep(FunctionEntry::of(0), TRIAL_DELAY)?;
+        let costs = self.with_spin(without_spin)?;
 
         let made = self.stats(0)?;
-        let sweep = (FIRST_CALLS + CALLS) as u64;
-        let expected = 3 * sweep;
-        if made.calls < expected || made.delayed != 2 * sweep {
+        let sweeps = (ROUNDS * (FIRST_CALLS + CALLS)) as u64;
+        let expected = 3 * sweeps;
+        if made.calls < expected || made.delayed != 2 * sweeps {
             return Err(CalibrateError::Miscounted { counted: made.calls, made: expected });
         }
         // Long spins are what it is about.
@@ -206,19 +248,61 @@ impl Bench {
         let way_back = if has_long_spins { self.way_back()? } else { Coldness::default() };
         let coldness = [way_in, way_back];
         let nop5_survives_forks = self.nop5_survives_forks();
-        let costs = self
-            .stubs
-            .iter()
-            .zip(unselected.iter().zip(&floor).zip(&delayed))
-            .map(|(stub, ((unselected, floor), delayed))| SiteCost {
-                kind: stub.kind,
-                unselected: Nanos(*unselected),
-                floor: Nanos(*floor),
-                overhead: Nanos(delayed.saturating_sub(TRIAL_DELAY.0)),
-            })
-            .collect();
-        let form = self.engine.form();
-        Ok(CostTable { form, costs, coldness, nop5_survives_forks, tick_ns: started.tick_ns(), signal: None })
+        tracing::info!("the machine was measured in {}", Nanos::from(began.elapsed()));
+        Ok(CostTable { form: self.engine.form(), costs, coldness, nop5_survives_forks, signal: None })
+    }
+
+    /// Checks the costs of the stubs that are probed, and measures those again that are off.
+    fn check(&mut self, costs: &mut CostTable) -> Result<bool, CalibrateError> {
+        self.engine.set_coldness([costs.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;
+        let mut off: Vec<SiteKind> = self.stubs.iter().map(|stub| stub.kind).collect();
+        for _ in 0..CHECKS {
+            let delayed = self.sweep(FunctionEntry::of(0), TRIAL_DELAY, CHECK_CALLS)?;
+            for (stub, delayed) in self.stubs.iter().zip(delayed) {
+                let overhead = Nanos(delayed.saturating_sub(TRIAL_DELAY.0));
+                if !is_off(stub.kind, costs.cost(stub.kind).overhead, overhead) {
+                    off.retain(|kind| *kind != stub.kind);
+                }
+            }
+            if off.is_empty() {
+                return Ok(false);
+            }
+        }
+        let without_spin = self.without_spin()?;
+        for new in self.with_spin(without_spin)?.into_iter().filter(|new| off.contains(&new.kind)) {
+            tracing::debug!("a probe on a {} costs other than before: {new:?}", new.kind);
+            costs.costs.iter_mut().filter(|cost| cost.kind == new.kind).for_each(|cost| *cost = new);
+        }
+        Ok(true)
+    }
+
+    /// What calls of the stubs cost more that are only counted, and that have nothing left to spin.
+    fn without_spin(&mut self) -> Result<Vec<(u64, u64)>, CalibrateError> {
+        let unselected = self.sweeps(FunctionEntry::NONE, Nanos(0))?;
+        // The floor is a trigger that has nothing left to spin: a delay below the overhead.
+        for (index, _) in (0_u32..).zip(&self.stubs) {
+            let arguments =
+                SiteArguments { function: index, overhead_ns: u32::MAX, ..SiteArguments::default() };
+            self.engine.set_site(index, arguments)?;
+        }
+        let floor = self.sweeps(FunctionEntry::of(0), Nanos(1))?;
+        for (index, _) in (0_u32..).zip(&self.stubs) {
+            self.engine.set_site(index, SiteArguments { function: index, ..SiteArguments::default() })?;
+        }
+        Ok(unselected.into_iter().zip(floor).collect())
+    }
+
+    /// Adds what a trigger costs around its spin. The way in is known.
+    fn with_spin(&mut self, without: Vec<(u64, u64)>) -> Result<Vec<SiteCost>, CalibrateError> {
+        let delayed = self.sweeps(FunctionEntry::of(0), TRIAL_DELAY)?;
+        let costs = self.stubs.iter().zip(without.into_iter().zip(delayed));
+        let costs = costs.map(|(stub, ((unselected, floor), delayed))| SiteCost {
+            kind: stub.kind,
+            unselected: Nanos(unselected),
+            floor: Nanos(floor),
+            overhead: Nanos(delayed.saturating_sub(TRIAL_DELAY.0)),
+        });
+        Ok(costs.collect())
     }
 
     /// Tried with the stub, which the kernel has rewritten by now if it does that. In doubt it is taken for
@@ -253,17 +337,36 @@ impl Bench {
     }
 
     /// What each stub's call costs more than without a probe, in ns.
-    fn sweep(&mut self, entry: FunctionEntry, delay: Nanos) -> Result<Vec<u64>, CalibrateError> {
+    fn sweep(&self, entry: FunctionEntry, delay: Nanos, calls: usize) -> Result<Vec<u64>, CalibrateError> {
         self.set_policy(spun(delay))?;
         for (index, _) in (0_u32..).zip(&self.stubs) {
             self.engine.functions().set_entry(index, entry);
         }
-        let probed = costs_ns(&self.stubs);
+        let probed = costs_ns(&self.stubs, calls);
         Ok(probed
             .iter()
             .zip(&self.unprobed)
             .map(|(probed, unprobed)| probed.saturating_sub(*unprobed))
             .collect())
+    }
+
+    /// The least of what several sweeps found.
+    fn sweeps(&self, entry: FunctionEntry, delay: Nanos) -> Result<Vec<u64>, CalibrateError> {
+        let mut least = vec![u64::MAX; self.stubs.len()];
+        for _ in 0..ROUNDS {
+            let sweep = self.sweep(entry, delay, CALLS)?;
+            least.iter_mut().zip(sweep).for_each(|(least, cost)| *least = cost.min(*least));
+        }
+        Ok(least)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let attachment = mem::take(&mut self.attachment);
+        let closing = thread::Builder::new().name("detach-stubs".to_owned()).spawn(move || drop(attachment));
+        // Without a thread it has been dropped here.
+        *self.alone = closing.ok();
     }
 }
 
@@ -273,16 +376,16 @@ impl Bench {
 /// Between two calls memory is touched, so that the kernel's path to the program is as cold as a target
 /// leaves it that does something between its calls: a bare loop over the stubs makes a trap look some 130 ns
 /// cheaper than it is in CPython.
-fn costs_ns(stubs: &[Stub]) -> Vec<u64> {
+fn costs_ns(stubs: &[Stub], calls: usize) -> Vec<u64> {
     let mut working_set = Vec::new();
     let mut call = |stub: &Stub| {
         touch(&mut working_set);
         timed(*stub)
     };
-    let mut taken = vec![Vec::with_capacity(FIRST_CALLS + CALLS); stubs.len()];
+    let mut taken = vec![Vec::with_capacity(FIRST_CALLS + calls); stubs.len()];
     // A single step leaves the processor such that the next two traps cost 100 ns more: those take no turns.
     for is_turn in [|kind| kind != SiteKind::SingleStep, |kind| kind == SiteKind::SingleStep] {
-        for _ in 0..FIRST_CALLS + CALLS {
+        for _ in 0..FIRST_CALLS + calls {
             for (stub, taken) in stubs.iter().zip(&mut taken).filter(|(stub, _)| is_turn(stub.kind)) {
                 taken.push(call(stub));
             }

@@ -6,6 +6,7 @@
 
 pub mod bpf;
 mod capabilities;
+pub mod costs;
 pub mod delays;
 mod error;
 pub mod ground;
@@ -110,7 +111,7 @@ pub struct Prepared {
 /// What is selected, by the engine that it is for.
 pub enum Plans {
     /// For the BPF object: engines `bpf` and `signal`.
-    Bpf(BpfPlans),
+    Bpf(Box<BpfPlans>),
     /// For the kernel module.
     Kmod(Box<KmodPlan>),
 }
@@ -141,7 +142,7 @@ impl Prepared {
         } else {
             let (plans, more) = BpfPlans::of_processes(processes, request, &targets, &policies, purpose)?;
             notices.extend(more);
-            Plans::Bpf(plans)
+            Plans::Bpf(Box::new(plans))
         };
         Ok(Self { settings: settings(request, policies), targets, plans, notices })
     }

@@ -8,6 +8,7 @@ pub mod bpf;
 pub mod breakpoint;
 pub mod descriptor;
 pub mod fork;
+pub mod kernel_types;
 pub mod mapped_words;
 pub mod memory_file;
 pub mod own_handler;

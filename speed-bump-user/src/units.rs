@@ -2,10 +2,10 @@
 
 use std::{fmt, num::NonZeroI32, str::FromStr, time::Duration};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A span of time, or a point of `CLOCK_MONOTONIC`, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 

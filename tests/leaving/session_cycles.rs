@@ -10,7 +10,7 @@ use speed_bump_user::{
     engine::EngineChoice,
     kernel::KernelFacts,
     policy::{Dose, PolicyTable},
-    probe::resolve::Resolver,
+    probe::{cost::Costs, resolve::Resolver},
     process::Process,
     python::entry_source::EntryChoice,
     session::{Settings, bpf::BpfSession, stop::Stop},
@@ -62,7 +62,7 @@ fn two_hundred_sessions_on_a_busy_process() {
     let file = fixture.folder().join("targets.txt");
     std::fs::write(&file, TARGETS).unwrap();
     let targets = Arc::new(Targets::load(&file, Reading { is_elf: &|_| false, allow_empty: false }).unwrap());
-    let calibration = Arc::new(calibrate::measure(&KernelFacts::read()).unwrap());
+    let calibration = calibrate::measure(&KernelFacts::read()).unwrap();
     let settings = Settings {
         policies: PolicyTable::new(&targets, Dose { delay: Nanos(1_000), frequency: 1 }, EngineChoice::Auto),
         start_after: Duration::ZERO,
@@ -73,7 +73,8 @@ fn two_hundred_sessions_on_a_busy_process() {
     };
     let pid = Pid::new(service.pid()).unwrap();
     for cycle in 0..CYCLES {
-        let resolver = Resolver::new(Arc::clone(&targets), Arc::clone(&calibration), EntryChoice::Auto, true);
+        let costs = Costs::measured(calibration.clone());
+        let resolver = Resolver::new(Arc::clone(&targets), costs, EntryChoice::Auto, true);
         let process = Process::open(pid).unwrap();
         let plan = resolver.plan(&process).unwrap();
         let mut session =

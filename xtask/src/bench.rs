@@ -8,6 +8,7 @@ mod big_library;
 mod cycles;
 mod python;
 mod resolve;
+mod start;
 
 use std::{
     path::Path,
@@ -31,6 +32,8 @@ pub(crate) enum Bench {
     /// What Python programs lose while the tool is attached and nothing matches, after it has left, and what
     /// a matched call costs.
     Python(python::Options),
+    /// How long it takes from the start of the tool to the first delay, and from SIGINT to its exit.
+    Start(start::Options),
     /// How long a session takes to change doses and to tell its counters, also while helpers come and go.
     Handle,
     /// What a call loses at a probe, beside an empty program at the same instruction.
@@ -46,7 +49,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Inject => return of_library("inject"),
         Bench::Handle => return of_library("handle"),
         Bench::Trap => return of_library("trap"),
-        Bench::Accuracy(_) | Bench::Resolve | Bench::Cycles | Bench::Python(_) => {}
+        Bench::Accuracy(_) | Bench::Resolve | Bench::Cycles | Bench::Python(_) | Bench::Start(_) => {}
     }
     let tool = release::build()?;
     root::go_on_as_root(&tool)?;
@@ -57,6 +60,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Accuracy(options) => accuracy::run(&tool, options),
         Bench::Resolve => resolve::run(&tool),
         Bench::Python(options) => python::run(&tool, options),
+        Bench::Start(options) => start::run(&tool, options),
         Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -1,25 +1,33 @@
 //! The processor's counter, by which the helper in a process says how long it took: how fast it counts.
 
-use std::time::Instant;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use speed_bump_abi::SiteArguments;
 
 use crate::units::Nanos;
 
+/// What has to pass between two readings. Each is within some 50 ns, one part in 80,000 of this.
+const LEAST_SPAN: Duration = Duration::from_millis(4);
+
 /// A reading of the counter and of the clock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     ticks: u64,
     at: Instant,
 }
 
 impl Reading {
-    pub(super) fn now() -> Self {
+    pub(crate) fn now() -> Self {
         Self { ticks: ticks(), at: Instant::now() }
     }
 
-    /// How many ns pass in [`SiteArguments::TICKS`] of it, by what passed since; 0 where that cannot be.
-    pub(super) fn tick_ns(self) -> u32 {
+    /// How many ns pass in [`SiteArguments::TICKS`] of it, by what passed since; 0 where that cannot be. Waits
+    /// until enough has passed.
+    pub(crate) fn tick_ns(self) -> u32 {
+        thread::sleep(LEAST_SPAN.saturating_sub(self.at.elapsed()));
         let ns = Nanos::from(self.at.elapsed()).0;
         let ticks = ticks().wrapping_sub(self.ticks);
         let rate =
@@ -54,7 +62,7 @@ mod tests {
     fn the_counter_counts_on() {
         let reading = Reading::now();
         let before = ticks();
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(2));
         assert!(ticks() > before);
         // Counters run at 1 MHz (aarch64 boards) to 10 GHz.
         assert!((100_000..=1_100_000_000).contains(&reading.tick_ns()), "{}", reading.tick_ns());

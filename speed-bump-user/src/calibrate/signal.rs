@@ -6,7 +6,7 @@ use speed_bump_abi::{
     Coldness, FunctionEntry, Handshake, Policy, SiteArguments, control_block::HARMLESS_SIGNAL,
 };
 
-use super::{Bench, CALLS, CalibrateError, FIRST_CALLS, median, timed, touch};
+use super::{Bench, CALLS, CHECK_CALLS, CalibrateError, EVERYDAY, FIRST_CALLS, is_off, median, timed, touch};
 use crate::{
     kernel::TaskOffsets,
     probe::cost::CostTable,
@@ -23,33 +23,56 @@ const TRIAL_DELAY: Nanos = Nanos(Policy::PROGRAMS_SHARE_NS + 1);
 /// # Errors
 /// As [`measure`](super::measure); or our own process cannot be signalled.
 pub fn measure_signal(costs: &mut CostTable, offsets: TaskOffsets) -> Result<(), CalibrateError> {
-    let mut bench = Bench::new(costs.form, Some(offsets))?;
-    let Some((site, stub, unprobed)) = bench.everyday() else { return Ok(()) };
-    bench.engine.set_coldness([costs.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;
-    let overhead_ns = u32::try_from(costs.cost(stub.kind).overhead.0).unwrap_or(u32::MAX);
-    bench.engine.set_site(site, SiteArguments { function: site, overhead_ns, ..SiteArguments::default() })?;
-    bench.engine.functions().set_entry(site, FunctionEntry::of(0));
-    let signal = HARMLESS_SIGNAL;
-    let handler = OwnHandler::install(signal).map_err(CalibrateError::Signal)?;
-    let started = own_start().map_err(CalibrateError::Signal)?;
-    bench.engine.set_handshake(Pid::own(), Handshake { started, handler: handler.address() })?;
-    let policy = Policy { delay_ns: TRIAL_DELAY.0, frequency: 1, signal, or_spin: 0, signal_ns: 0 };
-    bench.set_policy(policy)?;
-    let mut working_set = Vec::new();
-    let mut taken: Vec<u64> = (0..FIRST_CALLS + CALLS)
-        .map(|_| {
-            touch(&mut working_set);
-            timed(stub)
-        })
-        .collect();
-    let stats = bench.stats(site)?;
-    if stats.missed > 0 || stats.delayed == 0 {
-        let text = format!("{} of {} signals to our own process were not sent", stats.missed, stats.calls);
-        return Err(CalibrateError::Signal(io::Error::other(text)));
-    }
-    let taken = median(taken.get_mut(FIRST_CALLS..).unwrap_or_default());
-    costs.signal = Some(Nanos(taken.saturating_sub(unprobed + TRIAL_DELAY.0)));
+    let mut bench = Bench::new(costs.form, Some(offsets), CALLS, |kind| kind == EVERYDAY)?;
+    costs.signal = bench.signal(costs, CALLS)?;
     Ok(())
+}
+
+impl Bench {
+    /// Checks what is known of signals, and measures it if it is off or not known. Returns whether that was
+    /// so.
+    pub(super) fn check_signal(&mut self, costs: &mut CostTable) -> Result<bool, CalibrateError> {
+        if let Some(kept) = costs.signal
+            && let Some(signal) = self.signal(costs, CHECK_CALLS)?
+            && !is_off(EVERYDAY, kept, signal)
+        {
+            return Ok(false);
+        }
+        costs.signal = self.signal(costs, CALLS)?;
+        Ok(true)
+    }
+
+    /// The same by so many signals; `None` where the processor has no stub for it.
+    fn signal(&mut self, costs: &CostTable, calls: usize) -> Result<Option<Nanos>, CalibrateError> {
+        let Some((site, stub, unprobed)) = self.everyday() else { return Ok(None) };
+        self.engine.set_coldness([costs.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;
+        let overhead_ns = u32::try_from(costs.cost(stub.kind).overhead.0).unwrap_or(u32::MAX);
+        self.engine
+            .set_site(site, SiteArguments { function: site, overhead_ns, ..SiteArguments::default() })?;
+        self.engine.functions().set_entry(site, FunctionEntry::of(0));
+        let signal = HARMLESS_SIGNAL;
+        let handler = OwnHandler::install(signal).map_err(CalibrateError::Signal)?;
+        let started = own_start().map_err(CalibrateError::Signal)?;
+        self.engine.set_handshake(Pid::own(), Handshake { started, handler: handler.address() })?;
+        let policy = Policy { delay_ns: TRIAL_DELAY.0, frequency: 1, signal, or_spin: 0, signal_ns: 0 };
+        let before = self.stats(site)?;
+        self.set_policy(policy)?;
+        let mut working_set = Vec::new();
+        let mut taken: Vec<u64> = (0..FIRST_CALLS + calls)
+            .map(|_| {
+                touch(&mut working_set);
+                timed(stub)
+            })
+            .collect();
+        let stats = self.stats(site)?;
+        let (missed, sent) = (stats.missed - before.missed, stats.delayed - before.delayed);
+        if missed > 0 || sent == 0 {
+            let text = format!("{missed} of {} signals to our own process were not sent", taken.len());
+            return Err(CalibrateError::Signal(io::Error::other(text)));
+        }
+        let taken = median(taken.get_mut(FIRST_CALLS..).unwrap_or_default());
+        Ok(Some(Nanos(taken.saturating_sub(unprobed + TRIAL_DELAY.0))))
+    }
 }
 
 /// When our own process started, in ticks since boot.

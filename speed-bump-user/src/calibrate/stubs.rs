@@ -42,23 +42,25 @@ impl Stub {
     pub fn survives_fork(self) -> io::Result<bool> {
         fork::survives(self.function)
     }
+}
 
-    /// Where it lies in the file `/proc/self/exe`.
-    ///
-    /// # Errors
-    /// `/proc/self/maps` cannot be read, or does not contain the stub.
-    pub fn file_offset(self) -> io::Result<FileOffset> {
-        let address = VirtualAddress(self.function as usize as u64);
-        let maps = fs::read_to_string("/proc/self/maps")?;
-        maps.lines()
-            .find_map(|line| {
-                let mut fields = line.split_ascii_whitespace();
-                let (start, end) = fields.next()?.split_once('-')?;
-                let offset = fields.nth(1)?;
-                let number = |text| u64::from_str_radix(text, 16).ok();
-                let (start, end, offset) = (number(start)?, number(end)?, number(offset)?);
-                (start..end).contains(&address.0).then(|| FileOffset(address.0 - start + offset))
-            })
-            .ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
+/// Where they lie in the file `/proc/self/exe`.
+///
+/// # Errors
+/// `/proc/self/maps` cannot be read, or does not contain the stubs.
+pub fn file_offsets(stubs: &[Stub]) -> io::Result<Vec<FileOffset>> {
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    let offset = |stub: &Stub| {
+        let address = VirtualAddress(stub.function as usize as u64);
+        let found = maps.lines().find_map(|line| {
+            let mut fields = line.split_ascii_whitespace();
+            let (start, end) = fields.next()?.split_once('-')?;
+            let offset = fields.nth(1)?;
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            let (start, end, offset) = (number(start)?, number(end)?, number(offset)?);
+            (start..end).contains(&address.0).then(|| FileOffset(address.0 - start + offset))
+        });
+        found.ok_or_else(|| io::ErrorKind::NotFound.into())
+    };
+    stubs.iter().map(offset).collect()
 }

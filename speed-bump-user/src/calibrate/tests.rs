@@ -9,7 +9,7 @@ use super::*;
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn each_stub_takes_some_time() {
-    let costs = costs_ns(&Stub::all());
+    let costs = costs_ns(&Stub::all(), CALLS);
     assert_eq!(costs.len(), SiteKind::ALL.len());
     // Two readings of the clock alone take longer than a nanosecond.
     assert!(costs.iter().all(|cost| *cost > 1), "{costs:?}");
@@ -45,10 +45,11 @@ fn each_stub_lies_in_our_file_where_it_is_said_to() {
     let file = File::open("/proc/self/exe").unwrap();
     let kinds: Vec<_> = Stub::all().iter().map(|stub| stub.kind).collect();
     assert_eq!(kinds.len(), SiteKind::ALL.len());
-    for stub in Stub::all() {
+    let offsets = stubs::file_offsets(&Stub::all()).unwrap();
+    for (stub, offset) in Stub::all().into_iter().zip(offsets) {
         stub.call();
         let mut code = [0; 5];
-        file.read_exact_at(&mut code, stub.file_offset().unwrap().0).unwrap();
+        file.read_exact_at(&mut code, offset.0).unwrap();
         let expected: &[u8] = match stub.kind {
             SiteKind::Nop5 => &[0x0f, 0x1f, 0x44, 0x00, 0x00],
             SiteKind::Nop => &[0x90, 0xc3],
@@ -71,13 +72,12 @@ fn programs_for_older_kernels_count_and_delay_here_too() {
     }
     for form in [Form::Single, Form::Bounded, Form::Copied] {
         // Counts of calls and of delays are looked at on the way.
-        let calibration = Bench::new(form, None).and_then(Bench::measure).unwrap();
+        let calibration = measure_form(form).unwrap();
         assert_eq!(calibration.form(), form);
         assert!(calibration.cost(SiteKind::SingleStep).floor.0 > 0, "{form:?}");
         // One for each stub, in their order.
         let kinds: Vec<_> = calibration.costs().iter().map(|cost| cost.kind).collect();
         assert_eq!(kinds, Stub::all().iter().map(|stub| stub.kind).collect::<Vec<_>>());
-        assert!(calibration.tick_ns() > 0);
         let warm = calibration.coldness().map(|way| way.warm_ns > 0);
         assert_eq!(warm, [true, form.longest_spin().is_none()], "{form:?}");
     }
@@ -89,7 +89,7 @@ fn stubs_are_told_by_what_they_begin_with() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    let bench = Bench::new(Form::Single, None).unwrap();
+    let bench = Bench::new(Form::Single, None, CALLS, |_| true).unwrap();
     let (site, stub, unprobed) = bench.everyday().unwrap();
     assert_eq!((stub.kind, SiteKind::ALL[site as usize]), (EVERYDAY, EVERYDAY));
     assert_eq!(unprobed, bench.unprobed[site as usize]);
@@ -120,5 +120,47 @@ fn one_link_for_all_sites_sees_all_threads_since_linux_6_10() {
     if !KernelFacts::read().has_uprobe_multi_pid() {
         return skip!("before Linux 6.10 a link sees the main thread alone");
     }
-    assert!(Bench::new(Form::Multi, None).unwrap().covers_threads().unwrap());
+    assert!(Bench::new(Form::Multi, None, CALLS, |_| true).unwrap().covers_threads().unwrap());
+}
+
+#[test]
+fn costs_that_no_longer_hold_are_measured_again() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let kernel = KernelFacts::read();
+    let mut wrong = measure(&kernel).unwrap();
+    let kinds = BTreeSet::from([SiteKind::Push, SiteKind::SingleStep]);
+    let overhead = |table: &CostTable, kind| table.cost(kind).overhead;
+    // Ten times what it costs: no machine is as noisy.
+    wrong.costs.iter_mut().for_each(|cost| cost.overhead.0 *= 10);
+    let before = wrong.clone();
+    assert!(check(&mut wrong, &kinds, None).unwrap());
+    for stub in Stub::all() {
+        let (old, new) = (overhead(&before, stub.kind), overhead(&wrong, stub.kind));
+        // Of the others nothing is known.
+        assert_eq!(new < old, kinds.contains(&stub.kind), "{}: {old} {new}", stub.kind);
+    }
+    assert_eq!((wrong.coldness, wrong.form, wrong.signal), (before.coldness, before.form, None));
+    let offsets = TaskOffsets::read().unwrap();
+    assert!(check(&mut wrong, &BTreeSet::new(), Some(offsets)).unwrap());
+    let signal = wrong.signal.unwrap();
+    wrong.signal = Some(Nanos(signal.0 * 10 + 1_000));
+    assert!(check(&mut wrong, &BTreeSet::new(), Some(offsets)).unwrap());
+    assert!(wrong.signal.unwrap() < Nanos(signal.0 * 10 + 1_000));
+}
+
+#[test]
+fn noise_is_told_from_another_cost() {
+    for (kind, kept, measured, expected) in [
+        (SiteKind::Push, 1_600, 1_730, false),
+        (SiteKind::Push, 1_600, 1_731, true),
+        (SiteKind::Push, 1_600, 1_470, false),
+        (SiteKind::Push, 1_600, 1_469, true),
+        (SiteKind::Push, 0, 30, false),
+        (SiteKind::SingleStep, 10_000, 15_000, false),
+        (SiteKind::SingleStep, 10_000, 15_001, true),
+    ] {
+        assert_eq!(is_off(kind, Nanos(kept), Nanos(measured)), expected, "{kind} {kept} {measured}");
+    }
 }

@@ -12,8 +12,13 @@ use super::{
     terminal::{print, print_as_is},
 };
 use crate::{
-    engine::bpf::Form, prepare::ground::Ground, printable::printable_json, probe::cost::SiteCost,
-    probe::site::SiteKind, units::Nanos,
+    calibrate::kept::KeptCosts,
+    engine::bpf::Form,
+    prepare::{PrepareError, costs, ground::Ground},
+    printable::printable_json,
+    probe::cost::SiteCost,
+    probe::site::SiteKind,
+    units::Nanos,
 };
 
 #[derive(Serialize)]
@@ -25,10 +30,12 @@ struct Table<'a> {
     deadly_in_children: Vec<SiteKind>,
 }
 
-/// Measures and prints.
+/// Measures, prints, and keeps it for later sessions.
 pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
     let ground = Ground::read();
-    let calibration = ground.try_attaching()?;
+    ground.check()?;
+    let kept = KeptCosts::of(&ground.kernel);
+    let calibration = costs::measure(&ground.kernel, &kept).map_err(PrepareError::from)?;
     let table = Table {
         kernel: ground.kernel.release,
         links: match calibration.form() {

@@ -51,15 +51,14 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
 
 fn print_plans(prepared: &Prepared, plans: &BpfPlans, shown: usize) {
     let policies = &prepared.settings.policies;
-    let calibration = plans.resolver.calibration();
     for (process, plan) in &plans.processes {
         header(plans, policies, process, plan).print();
         // Those of the interpreter, which stand for all Python functions.
         for site in plan.sites.iter().filter(|site| site.function.is_none()) {
-            print_site(site, calibration);
+            print_site(site, plans.resolver.calibration());
         }
         for (index, target) in prepared.targets.iter() {
-            Shown { process, plan, calibration, shown, plans, policies }.print(index, target);
+            Shown { process, plan, shown, plans, policies }.print(index, target);
         }
     }
 }
@@ -99,7 +98,6 @@ fn print_rest(selected: usize, shown: usize) {
 struct Shown<'a> {
     process: &'a Process,
     plan: &'a Plan,
-    calibration: &'a CostTable,
     shown: usize,
     plans: &'a BpfPlans,
     policies: &'a PolicyTable,
@@ -133,7 +131,7 @@ impl Shown<'_> {
         for (position, function) in selected.iter().take(self.shown) {
             self.print_function(function);
             for site in sites.get(position).into_iter().flatten() {
-                print_site(site, self.calibration);
+                print_site(site, self.plans.resolver.calibration());
             }
         }
         print_rest(selected.len(), self.shown);

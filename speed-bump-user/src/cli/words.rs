@@ -12,7 +12,8 @@ use crate::{
         kmod::KmodPlan,
         notice::{Notice, Reason, SelectsNothing},
     },
-    probe::cost::{CostTable, HELPER_COST, IN_HELPER},
+    probe::cost::{HELPER_COST, IN_HELPER},
+    probe::resolve::Resolver,
     probe::{
         plan::{Plan, PythonPlan},
         site::SiteKind,
@@ -106,7 +107,6 @@ fn kmod_header(plan: &KmodPlan) -> String {
 
 /// What the session is about in a process, with the BPF object.
 pub(super) fn header(plans: &BpfPlans, policies: &PolicyTable, process: &Process, plan: &Plan) -> Lines {
-    let calibration = plans.resolver.calibration();
     let comm = process.name();
     let mut text = format!("process {} ({comm}): ", process.pid());
     // The helper's functions and its site show only once it is in.
@@ -118,7 +118,7 @@ pub(super) fn header(plans: &BpfPlans, policies: &PolicyTable, process: &Process
         text.push_str("Python functions that the helper will find, ");
     }
     let _ = write!(text, "engine {}", engines(plans, policies, plan));
-    let kinds: Vec<_> = plan.sites.iter().map(|site| calibration.cost(site.kind)).collect();
+    let kinds: Vec<_> = plan.sites.iter().map(|site| plans.resolver.calibration().cost(site.kind)).collect();
     if let (Some(least), Some(most)) =
         (kinds.iter().map(|cost| cost.unselected).min(), kinds.iter().map(|cost| cost.floor).max())
     {
@@ -132,11 +132,11 @@ pub(super) fn header(plans: &BpfPlans, policies: &PolicyTable, process: &Process
                 .sites
                 .iter()
                 .filter(|site| site.function.is_none())
-                .map(|site| calibration.cost(site.kind).unselected)
+                .map(|site| plans.resolver.calibration().cost(site.kind).unselected)
                 .max()
                 .unwrap_or_default();
             let in_helper = policies.choice().delays_in_helper();
-            let costs = python_costs(*source, *version, *stub, in_helper, at_evaluator, calibration);
+            let costs = python_costs(*source, *version, *stub, in_helper, at_evaluator, &plans.resolver);
             lines.push(format!("  {costs}"));
         }
         PythonPlan::Impossible(why) if plans.python_in_children => {
@@ -152,7 +152,7 @@ fn engines(plans: &BpfPlans, policies: &PolicyTable, plan: &Plan) -> String {
     let targets = plans.resolver.targets().iter();
     let kinds: Vec<EngineKind> = targets.map(|(index, _)| plans.engine(policies, index, plan)).collect();
     let has = |kind| kinds.contains(&kind);
-    let above = automatic_above(plans.resolver.calibration().form());
+    let above = automatic_above(plans.resolver.form());
     let of_traps = match (has(EngineKind::Bpf), has(EngineKind::Signal)) {
         (true, true) => Some(format!("bpf, and signal above {above}")),
         (false, true) => Some(EngineKind::Signal.to_string()),
@@ -178,7 +178,7 @@ fn python_costs(
     stub: Option<SiteKind>,
     in_helper: bool,
     at_evaluator: Nanos,
-    calibration: &CostTable,
+    resolver: &Resolver,
 ) -> String {
     let names = match source {
         EntrySource::Helper if in_helper => {
@@ -190,6 +190,7 @@ fn python_costs(
             );
         }
         EntrySource::Helper => {
+            let calibration = resolver.calibration();
             let cost = calibration.through_helper(stub.unwrap_or_else(|| calibration.stub()));
             let (calls, smallest) = (cost.unselected, cost.floor);
             let unselected = words::unselected_call(version);

@@ -255,7 +255,6 @@ mod tests {
                 costs: Vec::new(),
                 coldness: Default::default(),
                 nop5_survives_forks: true,
-                tick_ns: 0,
                 signal: None,
             }),
             signals: Some(Ok(())),

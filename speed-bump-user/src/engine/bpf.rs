@@ -12,13 +12,13 @@ pub mod object;
 mod programs;
 pub mod switch;
 
-use std::{io, os::fd::AsFd as _, sync::Arc};
-
-use aya::{
-    Ebpf,
-    maps::{Array, HashMap, Map, MapData, MapError, RingBuf},
-    programs::RawTracePoint,
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
 };
+
+use aya::maps::{Array, HashMap, Map, MapData, MapError, RingBuf};
 use speed_bump_abi::{
     Coldness, Handshake, Policy, PythonKey, SiteArguments, TrampolineKey, Verdict,
     maps::{self, FAULT_COUNT, PYTHON_CAPACITY},
@@ -81,8 +81,8 @@ pub struct BpfEngine {
     events: Option<RingBuf<MapData>>,
     held: Option<RingBuf<MapData>>,
     decisions: Option<Decisions>,
-    // Holds the programs that follow processes, and their links.
-    follow: Ebpf,
+    /// The links of the programs that follow processes.
+    follow: Vec<OwnedFd>,
 }
 
 impl BpfEngine {
@@ -98,9 +98,9 @@ impl BpfEngine {
         offsets: Option<TaskOffsets>,
         hold: Hold,
     ) -> Result<Self, EngineError> {
-        let object::Loaded { mut ebpf, programs } = object::load(capacity, form, offsets, hold)?;
-        let words = |name: &'static str, length: usize| match ebpf.map(name) {
-            Some(Map::Array(array)) => MappedWords::of_array(array.fd().as_fd(), length)
+        let object::Loaded { mut maps, programs, decisions } = object::load(capacity, form, offsets, hold)?;
+        let words = |name: &'static str, length: usize| match maps.get(name)? {
+            Map::Array(array) => MappedWords::of_array(array.fd().as_fd(), length)
                 .map_err(|error| EngineError::Mapping { name, error }),
             _ => Err(EngineError::NoMap { name }),
         };
@@ -109,9 +109,8 @@ impl BpfEngine {
             words(maps::CONTROL, switch::CONTROL_WORDS)?,
             words(maps::POLICIES, rows * Policy::WORDS)?,
         );
-        let decisions = Decisions::of(&mut ebpf)?;
-        let functions = FunctionMaps::of(&ebpf, capacity.functions.max(1))?;
-        let mut take = |name: &'static str| ebpf.take_map(name).ok_or(EngineError::NoMap { name });
+        let functions = FunctionMaps::of(&maps, capacity.functions.max(1))?;
+        let mut take = |name: &'static str| maps.take(name);
         let coldness = take(maps::COLDNESS)?;
         let sites = take(maps::SITES)?;
         let trampolines = take(maps::TRAMPOLINES)?;
@@ -140,7 +139,7 @@ impl BpfEngine {
             events: Some(events.try_into()?),
             held: Some(held.try_into()?),
             decisions,
-            follow: ebpf,
+            follow: Vec::new(),
         })
     }
 
@@ -149,10 +148,18 @@ impl BpfEngine {
         self.form
     }
 
+    /// Loads a program for sites; each is needed before the first attach of it.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn load_program(&self, program: UprobeProgram) -> Result<(), EngineError> {
+        self.programs.load(program)
+    }
+
     /// The program to attach to a site.
     ///
     /// # Errors
-    /// `Unsupported` for a program that this form lacks; what `BPF_PROG_LOAD` returns where each site has its
+    /// `Unsupported` for a program that this form lacks, or that is not loaded; what `BPF_PROG_LOAD` returns where each site has its
     /// own.
     pub fn program(&self, program: UprobeProgram, site: u32) -> io::Result<SiteProgram<'_>> {
         self.programs.program(program, site)
@@ -258,18 +265,7 @@ impl BpfEngine {
     /// # Errors
     /// Missing privilege, or a kernel without these tracepoints.
     pub fn follow_processes(&mut self) -> Result<(), EngineError> {
-        let exec =
-            if self.form.longest_spin().is_some() { maps::PROGRAM_EXEC_BOUNDED } else { maps::PROGRAM_EXEC };
-        for (name, tracepoint) in [(maps::PROGRAM_FORK, "sched_process_fork"), (exec, "sched_process_exec")] {
-            let program: &mut RawTracePoint = self
-                .follow
-                .program_mut(name)
-                .ok_or(EngineError::NoProgram { name })?
-                .try_into()
-                .map_err(|error| EngineError::Follow { name, error })?;
-            program.load().map_err(|error| EngineError::Follow { name, error })?;
-            program.attach(tracepoint).map_err(|error| EngineError::Follow { name, error })?;
-        }
+        self.follow.extend(self.programs.follow()?);
         Ok(())
     }
 

@@ -1,11 +1,17 @@
 //! Where the kernel keeps what the BPF programs read of a process: in `task_struct`, and what that leads to.
 
-use std::io;
+use std::{
+    io,
+    path::Path,
+    sync::{Mutex, PoisonError},
+    thread,
+};
 
 use super::{
     btf::{Btf, BtfError},
     namespace::Namespace,
 };
+use crate::sys::kernel_types::KernelTypes;
 
 /// Where the kernel publishes its type information.
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -84,9 +90,23 @@ impl TaskOffsets {
         Self::read()
     }
 
-    /// Of the running kernel. Takes some milliseconds.
+    /// Of the running kernel. It is read once, which takes some milliseconds.
     pub fn read() -> Result<Self, TaskOffsetsError> {
-        Self::from_btf(&std::fs::read(VMLINUX_BTF).map_err(TaskOffsetsError::Unreadable)?)
+        static READ: Mutex<Option<TaskOffsets>> = Mutex::new(None);
+        // Who comes second waits for the first.
+        let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = *read {
+            return Ok(known);
+        }
+        let types = KernelTypes::open(Path::new(VMLINUX_BTF)).map_err(TaskOffsetsError::Unreadable)?;
+        Ok(*read.insert(Self::from_btf(&types)?))
+    }
+
+    /// Reads them on a thread of its own, for who will ask for them soon.
+    pub fn read_ahead() {
+        let read = || drop(Self::usable());
+        // Whoever asks reads them himself then.
+        let _ = thread::Builder::new().name("kernel-types".to_owned()).spawn(read);
     }
 
     /// Of the kernel that this BTF describes.
@@ -120,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_running_kernel_has_them() {
-        if !std::path::Path::new(VMLINUX_BTF).exists() {
+        if !Path::new(VMLINUX_BTF).exists() {
             speed_bump_testing::skip!("{VMLINUX_BTF} does not exist (CONFIG_DEBUG_INFO_BTF)");
             return;
         }

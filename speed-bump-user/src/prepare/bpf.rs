@@ -1,16 +1,25 @@
 //! Plans for the BPF object, in each process.
 
-use std::{ffi::OsString, fs::File, sync::Arc};
+use std::{collections::BTreeSet, ffi::OsString, fs::File, sync::Arc};
 
 use super::{
-    PrepareError, Prepared, Purpose, Request, capabilities, delays, ground::Ground, look::Planned,
-    notice::Notice, read_policies, settings, unselected,
+    PrepareError, Prepared, Purpose, Request, capabilities,
+    costs::{SessionCosts, likely_kinds},
+    delays,
+    look::Planned,
+    notice::Notice,
+    read_policies, settings, unselected,
 };
 use crate::{
     elf::ElfFile,
     engine::EngineKind,
+    kernel::TaskOffsets,
     policy::PolicyTable,
-    probe::{plan::Plan, resolve::Resolver},
+    probe::{
+        plan::{Plan, PythonPlan},
+        resolve::Resolver,
+        site::SiteKind,
+    },
     process::{Process, ProcessError},
     python::main_file,
     session::{SessionError, Settings, bpf::BpfSession, handle::Handle, stop::Stop},
@@ -37,7 +46,10 @@ impl BpfPlans {
         policies: &PolicyTable,
         purpose: Purpose,
     ) -> Result<(Self, Vec<Notice>), PrepareError> {
-        let resolver = resolver(request, targets, policies)?;
+        let (costs, mut resolver) = SessionCosts::begin(request, targets, policies)?;
+        if purpose == Purpose::Attach {
+            TaskOffsets::read_ahead();
+        }
         let mut notices = Vec::new();
         let mut planned = Vec::with_capacity(processes.len());
         for process in processes {
@@ -58,6 +70,7 @@ impl BpfPlans {
             // The session looks for them when it begins.
             planned.truncate(named);
         }
+        costs.finish(request, policies, &kinds(policies, &planned), &mut resolver)?;
         notices.extend(delays::notices(policies, &resolver, &planned));
         let processes = planned.into_iter().map(|planned| (planned.process, planned.plan)).collect();
         Ok((Self { resolver, processes, python_in_children }, notices))
@@ -70,7 +83,7 @@ impl BpfPlans {
 
     /// Who will spin the delay of a target in a process with this plan.
     pub fn engine(&self, policies: &PolicyTable, target: TargetIndex, plan: &Plan) -> EngineKind {
-        delays::engine(policies, target, plan, self.resolver.calibration())
+        delays::engine(policies, target, plan, &self.resolver)
     }
 }
 
@@ -96,10 +109,23 @@ impl Prepared {
         let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
         let (targets, policies, mut notices) =
             read_policies(request, &is_elf, &main_file::of_command(command))?;
-        let resolver = resolver(request, &targets, &policies)?;
+        let (costs, mut resolver) = SessionCosts::begin(request, &targets, &policies)?;
+        costs.finish(request, &policies, &likely_kinds(request, &targets, &policies), &mut resolver)?;
         notices.extend(delays::notices(&policies, &resolver, &[]));
         Ok(PreparedCommand { resolver, settings: settings(request, policies), notices })
     }
+}
+
+/// The kinds of sites that probes will go on, as far as they are known.
+fn kinds(policies: &PolicyTable, planned: &[Planned]) -> BTreeSet<SiteKind> {
+    let by_programs = !policies.choice().delays_in_helper();
+    let plans = || planned.iter().map(|of| &of.plan);
+    let sites = plans().flat_map(|plan| &plan.sites).map(|site| site.kind);
+    let stubs = plans().filter_map(|plan| match plan.python {
+        PythonPlan::Source { stub, .. } => stub.filter(|_| by_programs),
+        PythonPlan::NotAsked | PythonPlan::Impossible(_) => None,
+    });
+    sites.chain(stubs).collect()
 }
 
 /// Adds the descendants, which a session would cover too. Those that are gone, or let nobody look, are left
@@ -132,15 +158,4 @@ fn add_descendants(
         }
     }
     notices
-}
-
-fn resolver(
-    request: &Request,
-    targets: &Arc<Targets>,
-    policies: &PolicyTable,
-) -> Result<Resolver, PrepareError> {
-    let mut calibration = Ground::read().try_attaching()?;
-    delays::measure_signals(request.inject, targets, policies, &mut calibration)?;
-    let calibration = Arc::new(calibration);
-    Ok(Resolver::new(Arc::clone(targets), calibration, request.entry, request.inject))
 }

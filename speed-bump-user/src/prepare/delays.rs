@@ -1,55 +1,28 @@
 //! Who will spin the delays of targets, and what there is to say about that.
 
-use super::{PrepareError, ground::try_signals, look::Planned, notice::Notice};
+use super::{look::Planned, notice::Notice};
 use crate::{
-    engine::{EngineChoice, EngineKind, signal::automatic_above},
+    engine::{EngineKind, signal::automatic_above},
     policy::PolicyTable,
-    probe::cost::{CostTable, IN_HELPER},
+    probe::cost::IN_HELPER,
     probe::{plan::Plan, resolve::Resolver},
-    targets::{TargetIndex, TargetKind, Targets},
+    targets::TargetIndex,
     units::Nanos,
 };
-
-/// Measures what signals cost, if there will be any. `inject`: whether the helper may be loaded.
-pub(super) fn measure_signals(
-    inject: bool,
-    targets: &Targets,
-    policies: &PolicyTable,
-    calibration: &mut CostTable,
-) -> Result<(), PrepareError> {
-    if let EngineChoice::Only(engine) = policies.choice()
-        && policies.insists_on_helper()
-        && !inject
-    {
-        return Err(PrepareError::WithoutHelper(engine));
-    }
-    let is_asked_for = policies.wants_helper();
-    let is_wanted = !policies.signalled(calibration.form()).is_empty();
-    if !is_wanted || !inject || !(is_asked_for || targets.has_kind(TargetKind::Python)) {
-        return Ok(());
-    }
-    match try_signals(calibration) {
-        Err(error) if !is_asked_for => {
-            tracing::info!("long delays are spun in the kernel: {error}");
-            Ok(())
-        }
-        measured => measured,
-    }
-}
 
 /// Who will spin the delay of a target in a process.
 pub(super) fn engine(
     policies: &PolicyTable,
     target: TargetIndex,
     plan: &Plan,
-    calibration: &CostTable,
+    resolver: &Resolver,
 ) -> EngineKind {
     if let Some(engine) = policies.in_helper(target).filter(|_| plan.wants_helper()) {
         return engine;
     }
     let delay = policies.delay(target);
     let helper_is_in = plan.wants_helper() || policies.wants_helper();
-    policies.engine(delay, calibration.form(), helper_is_in && calibration.signal().is_some())
+    policies.engine(delay, resolver.form(), helper_is_in && resolver.signal().is_some())
 }
 
 /// What there is to say about the delays of targets.
@@ -79,20 +52,19 @@ fn below_floors(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]
 }
 
 fn long_in_kernel(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<Notice> {
-    let calibration = resolver.calibration();
-    let form = calibration.form();
+    let form = resolver.form();
     if form.longest_spin().is_some() {
         return Vec::new(); // such a delay is refused, or the helper's
     }
     let in_kernel = |target| {
         let delay = policies.delay(target);
         // Of a command nothing is known but whether the helper may come.
-        let may_be_signalled = calibration.signal().is_some();
+        let may_be_signalled = resolver.signal().is_some();
         let may_be_helpers = resolver.may_inject() && policies.in_helper(target).is_some();
         let any = planned.is_empty()
             && !may_be_helpers
             && policies.engine(delay, form, may_be_signalled) == EngineKind::Bpf;
-        any || planned.iter().any(|of| engine(policies, target, &of.plan, calibration) == EngineKind::Bpf)
+        any || planned.iter().any(|of| engine(policies, target, &of.plan, resolver) == EngineKind::Bpf)
     };
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {

@@ -14,7 +14,7 @@ use speed_bump_abi::Cookie;
 
 use super::file::ProbeFile;
 use crate::{
-    engine::bpf::{BpfEngine, Form, SiteProgram, UprobeProgram},
+    engine::bpf::{BpfEngine, EngineError, Form, SiteProgram, UprobeProgram},
     sys::{
         bpf::{self, MultiSites},
         perf_event::{self, UprobeSource},
@@ -67,6 +67,9 @@ pub enum AttachError {
         "this kernel offers no uprobe events ({0}); it needs CONFIG_UPROBE_EVENTS and CONFIG_PERF_EVENTS"
     )]
     NoUprobes(io::Error),
+    /// The kernel refused the program.
+    #[error(transparent)]
+    Program(#[from] EngineError),
     /// The process ended.
     #[error("process {pid} ended before its probe sites were attached")]
     ProcessGone {
@@ -154,6 +157,7 @@ pub fn attach(
         refused: Vec::new(),
     };
     for group in groups {
+        engine.load_program(group.program)?;
         match engine.form() {
             Form::Multi => attaching.multi(group, &group.sites)?,
             Form::Single | Form::Bounded | Form::Copied => attaching.single(group)?,
@@ -184,6 +188,7 @@ pub fn attach_to_family(
         attachment: Attachment::default(),
         refused: Vec::new(),
     };
+    engine.load_program(group.program)?;
     attaching.multi(group, &group.sites)?;
     Ok(attaching.refused.is_empty().then_some(attaching.attachment))
 }

@@ -1,7 +1,9 @@
 //! What probes cost on this machine, by the kind of instruction that they sit on. It is
 //! [measured](crate::calibrate); this is what was found.
 
-use serde::Serialize;
+use std::{cell::OnceCell, fmt};
+
+use serde::{Deserialize, Serialize};
 use speed_bump_abi::Coldness;
 
 use super::site::SiteKind;
@@ -21,7 +23,8 @@ pub struct HelperFloor {
 }
 
 /// What a probe on one kind of instruction costs the caller, in ns per call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SiteCost {
     /// The instruction.
     pub kind: SiteKind,
@@ -34,17 +37,22 @@ pub struct SiteCost {
 }
 
 /// The machine's table of costs, and how this kernel attaches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostTable {
     pub(crate) form: Form,
     pub(crate) costs: Vec<SiteCost>,
     pub(crate) coldness: [Coldness; Coldness::WAYS],
     pub(crate) nop5_survives_forks: bool,
-    pub(crate) tick_ns: u32,
     pub(crate) signal: Option<Nanos>,
 }
 
 impl CostTable {
+    /// Where nothing could be measured.
+    pub fn unknown(form: Form) -> Self {
+        let coldness = [Coldness::default(); Coldness::WAYS];
+        Self { form, costs: Vec::new(), coldness, nop5_survives_forks: false, signal: None }
+    }
+
     /// In which form the programs work here.
     pub fn form(&self) -> Form {
         self.form
@@ -54,11 +62,6 @@ impl CostTable {
     /// back.
     pub fn coldness(&self) -> [Coldness; Coldness::WAYS] {
         self.coldness
-    }
-
-    /// How fast the processor counts, for [`SiteArguments::tick_ns`](speed_bump_abi::SiteArguments::tick_ns).
-    pub fn tick_ns(&self) -> u32 {
-        self.tick_ns
     }
 
     /// What delivering a signal and returning from its handler take; absent until it was
@@ -112,9 +115,107 @@ impl CostTable {
     }
 }
 
+/// The machine's costs, as far as a session needs any: without a probe there is nothing to measure.
+pub struct Costs {
+    form: Form,
+    table: OnceCell<CostTable>,
+    measure: Box<dyn Fn(Form) -> CostTable + Send>,
+    tick_ns: u32,
+}
+
+impl Costs {
+    /// Costs that are known, or else measured when they are asked for first. `form`: what the kernel says it
+    /// can do.
+    pub fn new(
+        form: Form,
+        known: Option<CostTable>,
+        measure: impl Fn(Form) -> CostTable + Send + 'static,
+    ) -> Self {
+        let form = known.as_ref().map_or(form, CostTable::form);
+        Self {
+            form,
+            table: known.map(OnceCell::from).unwrap_or_default(),
+            measure: Box::new(measure),
+            tick_ns: 0,
+        }
+    }
+
+    /// What was measured before.
+    pub fn measured(table: CostTable) -> Self {
+        let copy = table.clone();
+        Self::new(table.form(), Some(table), move |_| copy.clone())
+    }
+
+    /// In which form the programs work here. Takes no measurement.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// The table. It is measured now, if it is not known.
+    pub fn table(&self) -> &CostTable {
+        self.table.get_or_init(|| (self.measure)(self.form))
+    }
+
+    /// The table, if it is known.
+    pub fn known(&self) -> Option<&CostTable> {
+        self.table.get()
+    }
+
+    /// From here on these are the costs.
+    pub fn set(&mut self, table: CostTable) {
+        self.table = table.into();
+    }
+
+    /// How fast the processor counts, for [`SiteArguments::tick_ns`](speed_bump_abi::SiteArguments::tick_ns);
+    /// 0 if that is not known.
+    pub fn tick_ns(&self) -> u32 {
+        self.tick_ns
+    }
+
+    /// Says how fast the processor counts.
+    pub fn set_tick_ns(&mut self, tick_ns: u32) {
+        self.tick_ns = tick_ns;
+    }
+}
+
+impl fmt::Debug for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Costs").field("form", &self.form).field("table", &self.table).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    };
+
     use super::*;
+
+    #[test]
+    fn nothing_is_measured_before_it_is_asked_for() {
+        let times = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&times);
+        let measure = move |form| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            CostTable { form, ..machine(&[(SiteKind::Push, 500)], true) }
+        };
+        let mut costs = Costs::new(Form::Single, None, measure);
+        assert_eq!((costs.form(), costs.known(), costs.tick_ns()), (Form::Single, None, 0));
+        assert_eq!(times.load(Ordering::Relaxed), 0);
+        let floor = |costs: &Costs| costs.table().cost(SiteKind::Push).floor;
+        assert_eq!(
+            (floor(&costs), floor(&costs), costs.table().form()),
+            (Nanos(500), Nanos(500), Form::Single)
+        );
+        assert_eq!(times.load(Ordering::Relaxed), 1);
+        costs.set(machine(&[(SiteKind::Push, 600)], true));
+        costs.set_tick_ns(7);
+        assert_eq!((floor(&costs), costs.tick_ns()), (Nanos(600), 7));
+        // What is known decides the form.
+        assert_eq!(Costs::measured(machine(&[], true)).form(), Form::Multi);
+    }
 
     /// A machine on which a probe on a kind costs so much; of others nothing is known.
     fn machine(floors: &[(SiteKind, u64)], nop5_survives_forks: bool) -> CostTable {
@@ -129,7 +230,6 @@ mod tests {
             costs: floors.iter().map(cost).collect(),
             coldness: [Coldness::default(); Coldness::WAYS],
             nop5_survives_forks,
-            tick_ns: 3,
             signal: None,
         }
     }
@@ -152,7 +252,7 @@ mod tests {
             );
         }
         assert_eq!(machine.costs().len(), 2);
-        assert_eq!((machine.form(), machine.tick_ns(), machine.signal()), (Form::Multi, 3, None));
+        assert_eq!((machine.form(), machine.signal()), (Form::Multi, None));
         // Not even that: no cost is made up.
         let nothing = self::machine(&[], true).cost(SiteKind::Call);
         let free =

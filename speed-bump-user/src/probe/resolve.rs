@@ -17,7 +17,8 @@ use std::{cell::RefCell, collections::HashMap, io, sync::Arc};
 use crate::{
     bounds::PLAN_BYTES,
     elf::{ElfError, ElfFile},
-    probe::cost::CostTable,
+    engine::bpf::Form,
+    probe::cost::{CostTable, Costs},
     probe::{
         file::{FileId, ProbeFile},
         plan::{Plan, Remark},
@@ -29,6 +30,7 @@ use crate::{
         interpreter::Interpreter,
     },
     targets::{TargetIndex, TargetKind, Targets},
+    units::Nanos,
 };
 use native::FileSelection;
 
@@ -68,7 +70,7 @@ impl From<io::Error> for FileError {
 /// Resolves processes against one set of targets.
 pub struct Resolver {
     targets: Arc<Targets>,
-    calibration: Arc<CostTable>,
+    costs: Costs,
     entry: EntryChoice,
     may_inject: bool,
     /// By file, by the number that mappings give it, and by whether the process has a shadow stack, which
@@ -79,14 +81,9 @@ pub struct Resolver {
 
 impl Resolver {
     /// A resolver; `entry` and `may_inject` bound the choice of how Python calls become visible.
-    pub fn new(
-        targets: Arc<Targets>,
-        calibration: Arc<CostTable>,
-        entry: EntryChoice,
-        may_inject: bool,
-    ) -> Self {
+    pub fn new(targets: Arc<Targets>, costs: Costs, entry: EntryChoice, may_inject: bool) -> Self {
         let (files, interpreters) = Default::default();
-        Self { targets, calibration, entry, may_inject, files, interpreters }
+        Self { targets, costs, entry, may_inject, files, interpreters }
     }
 
     /// Whether the helper may be injected, and there is something for it to do.
@@ -95,14 +92,14 @@ impl Resolver {
         self.may_inject && may_be_chosen && self.targets.has_kind(TargetKind::Python)
     }
 
-    /// The helper's stub that costs less here.
+    /// The helper's stub that costs less here. Where costs were not asked for, nothing is attached to it.
     pub fn stub(&self) -> SiteKind {
-        self.calibration.stub()
+        self.costs.known().map_or(SiteKind::Nop, CostTable::stub)
     }
 
     /// Why a site that was chosen cannot be taken, if it cannot.
     fn deadly(&self, kind: SiteKind) -> Option<String> {
-        (!self.calibration.survives_forks(kind)).then(|| {
+        (!self.calibration().survives_forks(kind)).then(|| {
             "it can only be probed at a 5-byte nop, which this kernel rewrites to a call that kills forked \
              children"
                 .to_owned()
@@ -125,9 +122,29 @@ impl Resolver {
         self.files.get_mut().clear();
     }
 
-    /// What probes cost here.
+    /// What probes cost here. It is measured now, if it is not known.
     pub fn calibration(&self) -> &CostTable {
-        &self.calibration
+        self.costs.table()
+    }
+
+    /// The same, as far as it is known.
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// To learn more of it.
+    pub fn costs_mut(&mut self) -> &mut Costs {
+        &mut self.costs
+    }
+
+    /// In which form the BPF programs work here.
+    pub fn form(&self) -> Form {
+        self.costs.form()
+    }
+
+    /// What a signal costs, if helpers can be signalled.
+    pub fn signal(&self) -> Option<Nanos> {
+        self.costs.known().and_then(CostTable::signal)
     }
 
     /// Works out what the targets select in a process.

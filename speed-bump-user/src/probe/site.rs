@@ -26,7 +26,7 @@ mod x86_64;
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::code::{
     CodeMap, CodeSegment, CodeSymbol, FunctionCode, LandingPads, ReadCode, is_fragment_name,
@@ -34,7 +34,7 @@ pub use self::code::{
 use crate::units::{Nanos, VirtualAddress};
 
 /// What a uprobe costs, by the instruction that it lies on. Which are cheap is measured on each machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SiteKind {
     /// Five bytes that do nothing, within a page: rewritten to a call from Linux 6.18 on, stepped before.

@@ -176,8 +176,10 @@ impl BpfSession {
     ) -> Result<Self, SessionError> {
         limits::check(&resolver, &settings, roots)?;
         let (signals, limits) = handshake::choose_signals(&resolver, &settings, roots)?.unzip();
-        let mut engine = BpfEngine::load(capacity, resolver.calibration().form(), follow, hold)?;
-        engine.set_coldness(resolver.calibration().coldness())?;
+        let mut engine = BpfEngine::load(capacity, resolver.form(), follow, hold)?;
+        if let Some(costs) = resolver.costs().known() {
+            engine.set_coldness(costs.coldness())?;
+        }
         // The window is closed until everything is attached, so that it counts from there.
         let renewal = Renewal::start(Arc::clone(engine.switch())).map_err(SessionError::Thread)?;
         let may_inject = resolver.may_inject() || settings.policies.wants_helper();
@@ -189,7 +191,7 @@ impl BpfSession {
         let in_helper = settings.policies.choice().delays_in_helper();
         if let Some(setup) = setup.as_mut().filter(|_| in_helper) {
             setup.in_place = Some(InPlace {
-                clock: HelperClock::of_machine(resolver.calibration().tick_ns()),
+                clock: HelperClock::of_machine(resolver.costs().tick_ns()),
                 policies: capacity.policies,
                 children: settings.children,
             });

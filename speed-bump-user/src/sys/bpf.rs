@@ -1,7 +1,7 @@
-//! `bpf(2)`: loading BTF and programs, and linking programs to uprobes.
+//! `bpf(2)`: loading BTF and programs, and linking programs to uprobes and tracepoints.
 //!
-//! aya creates the maps and loads all programs but those for uprobes: it cannot load a program for
-//! `BPF_TRACE_UPROBE_MULTI`, nor link one (aya 0.14). The layouts are those of `union bpf_attr` in
+//! aya creates the maps. It cannot load a program for `BPF_TRACE_UPROBE_MULTI`, nor link one (aya 0.14). The
+//! layouts are those of `union bpf_attr` in
 //! include/uapi/linux/bpf.h; the kernel accepts a shorter structure than its own.
 
 use std::{
@@ -14,11 +14,15 @@ use aya_obj::generated::bpf_insn;
 
 use crate::units::Pid;
 
+const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_RAW_TRACEPOINT_OPEN: libc::c_long = 17;
 const BPF_BTF_LOAD: libc::c_long = 18;
+const BPF_MAP_FREEZE: libc::c_long = 22;
 const BPF_LINK_CREATE: libc::c_long = 28;
 
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
+const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 const BPF_PERF_EVENT: u32 = 41;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
 
@@ -34,9 +38,18 @@ pub enum UprobeAttachType {
     Multi,
 }
 
+/// What a program is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramKind {
+    /// Uprobes.
+    Uprobe(UprobeAttachType),
+    /// Tracepoints, with their own arguments.
+    RawTracepoint,
+}
+
 /// A program as the object file and its relocations left it.
 #[derive(Clone, Copy, Debug)]
-pub struct UprobeProgram<'a> {
+pub struct Program<'a> {
     /// At most 15 bytes are kept.
     pub name: &'a str,
     /// Instructions with map file descriptors and calls filled in.
@@ -47,8 +60,8 @@ pub struct UprobeProgram<'a> {
     pub btf: BorrowedFd<'a>,
     /// Records of `func_info`, and the size of one; callbacks of `bpf_loop` need them.
     pub function_info: (&'a [u8], usize),
-    /// How the program will be attached.
-    pub attach_type: UprobeAttachType,
+    /// What it is for.
+    pub kind: ProgramKind,
 }
 
 /// The kernel refused a program.
@@ -63,6 +76,12 @@ pub struct LoadError {
     pub error: io::Error,
     /// The verifier's last words; empty when it was not asked.
     pub verifier_log: String,
+}
+
+impl From<io::Error> for LoadError {
+    fn from(error: io::Error) -> Self {
+        Self { error, verifier_log: String::new() }
+    }
 }
 
 /// Loads type information.
@@ -87,11 +106,11 @@ pub fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
     unsafe { bpf_fd(BPF_BTF_LOAD, &mut attributes) }
 }
 
-/// Loads a program for uprobes.
+/// Loads a program.
 ///
 /// # Errors
 /// What `BPF_PROG_LOAD` returns, with the verifier's log when it refused the program.
-pub fn load_uprobe_program(program: &UprobeProgram<'_>) -> Result<OwnedFd, LoadError> {
+pub fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadError> {
     #[repr(C)]
     struct Attributes {
         prog_type: u32,
@@ -120,7 +139,10 @@ pub fn load_uprobe_program(program: &UprobeProgram<'_>) -> Result<OwnedFd, LoadE
     let mut log = Vec::new();
     let load = |log: &mut Vec<u8>| {
         let mut attributes = Attributes {
-            prog_type: BPF_PROG_TYPE_KPROBE,
+            prog_type: match program.kind {
+                ProgramKind::Uprobe(_) => BPF_PROG_TYPE_KPROBE,
+                ProgramKind::RawTracepoint => BPF_PROG_TYPE_RAW_TRACEPOINT,
+            },
             insn_cnt: u32::try_from(program.instructions.len()).unwrap_or(u32::MAX),
             insns: program.instructions.as_ptr() as u64,
             license: program.license.as_ptr() as u64,
@@ -131,9 +153,9 @@ pub fn load_uprobe_program(program: &UprobeProgram<'_>) -> Result<OwnedFd, LoadE
             prog_flags: 0,
             prog_name,
             prog_ifindex: 0,
-            expected_attach_type: match program.attach_type {
-                UprobeAttachType::PerfEvent => 0,
-                UprobeAttachType::Multi => BPF_TRACE_UPROBE_MULTI,
+            expected_attach_type: match program.kind {
+                ProgramKind::Uprobe(UprobeAttachType::Multi) => BPF_TRACE_UPROBE_MULTI,
+                ProgramKind::Uprobe(UprobeAttachType::PerfEvent) | ProgramKind::RawTracepoint => 0,
             },
             prog_btf_fd: program.btf.as_raw_fd().unsigned_abs(),
             func_info_rec_size: u32::try_from(record_size).unwrap_or(0),
@@ -252,19 +274,86 @@ pub fn link_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u
     unsafe { bpf_fd(BPF_LINK_CREATE, &mut attributes) }
 }
 
+/// Attaches a program to a raw tracepoint, for as long as the descriptor lives.
+///
+/// # Errors
+/// What `BPF_RAW_TRACEPOINT_OPEN` returns; `ENOENT` where there is no such tracepoint.
+pub fn open_raw_tracepoint(program: BorrowedFd<'_>, tracepoint: &CStr) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        name: u64,
+        prog_fd: u32,
+        padding: u32,
+    }
+    let prog_fd = program.as_raw_fd().unsigned_abs();
+    let mut attributes = Attributes { name: tracepoint.as_ptr() as u64, prog_fd, padding: 0 };
+    // SAFETY: the structure is laid out as BPF_RAW_TRACEPOINT_OPEN's, and the name outlives the call.
+    unsafe { bpf_fd(BPF_RAW_TRACEPOINT_OPEN, &mut attributes) }
+}
+
+/// Writes the one element of an array. It has as many bytes as `value`.
+///
+/// # Errors
+/// `InvalidInput` where it has not; what `BPF_MAP_UPDATE_ELEM` returns.
+pub fn set_first_element(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
+    #[repr(C)]
+    struct Attributes {
+        map_fd: u32,
+        padding: u32,
+        key: u64,
+        value: u64,
+        flags: u64,
+    }
+    let key = 0_u32;
+    let mut attributes = Attributes {
+        map_fd: map.as_raw_fd().unsigned_abs(),
+        padding: 0,
+        key: (&raw const key).addr() as u64,
+        value: value.as_ptr() as u64,
+        flags: 0,
+    };
+    // SAFETY: laid out as the elements' part of the union; the key is a `u32`, as arrays have it, and the
+    // kernel reads as many bytes of the value as the map was created with.
+    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
+}
+
+/// From here on no system call changes the map.
+///
+/// # Errors
+/// What `BPF_MAP_FREEZE` returns.
+pub fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
+    #[repr(C)]
+    struct Attributes {
+        map_fd: u32,
+    }
+    let mut attributes = Attributes { map_fd: map.as_raw_fd().unsigned_abs() };
+    // SAFETY: the structure is laid out as BPF_MAP_FREEZE's part of the union.
+    unsafe { bpf(BPF_MAP_FREEZE, &mut attributes) }.map(drop)
+}
+
 /// A `bpf(2)` command that returns a file descriptor.
 ///
 /// # Safety
 /// `attributes` is laid out as the command's part of `union bpf_attr`, without uninitialised padding, and
 /// every pointer in it is valid for what the command does with it.
 unsafe fn bpf_fd<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's promise.
+    let fd = unsafe { bpf(command, attributes) }?;
+    // SAFETY: these commands return a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A `bpf(2)` command.
+///
+/// # Safety
+/// As [`bpf_fd`].
+unsafe fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<i32> {
     let size = size_of::<T>();
     // SAFETY: the kernel reads and writes within `size` bytes at `attributes`; the rest is the caller's
     // promise.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size) };
-    match i32::try_from(fd) {
-        // SAFETY: these commands return a new descriptor that nobody else owns.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size) };
+    match i32::try_from(result) {
+        Ok(result) if result >= 0 => Ok(result),
         _ => Err(io::Error::last_os_error()),
     }
 }

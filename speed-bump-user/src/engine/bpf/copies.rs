@@ -1,4 +1,5 @@
-//! Programs for kernels that give them no cookie: a copy for each site, which has the site's number in it.
+//! Programs that are not loaded yet. Kernels that give them no cookie load a copy for each site, which has the
+//! site's number in it.
 
 use std::{
     ffi::CString,
@@ -8,7 +9,7 @@ use std::{
 
 use aya_obj::generated::bpf_insn;
 
-use crate::sys::bpf::{self, LoadError, UprobeAttachType};
+use crate::sys::bpf::{self, LoadError, ProgramKind, UprobeAttachType};
 
 /// `BPF_JMP | BPF_CALL`, `BPF_ALU64 | BPF_MOV | BPF_K`, and `BPF_STX | BPF_ATOMIC` with its two sizes
 /// (Documentation/bpf/standardization/instruction-set.rst).
@@ -31,28 +32,25 @@ pub(super) struct Original {
 
 impl Original {
     /// Loads it as it is.
-    pub(super) fn load(&self, attach_type: UprobeAttachType) -> Result<OwnedFd, LoadError> {
-        self.load_instructions(&self.instructions, attach_type)
+    pub(super) fn load(&self, kind: ProgramKind) -> Result<OwnedFd, LoadError> {
+        self.load_instructions(&self.instructions, kind)
     }
 
     /// Loads a copy for one site.
     pub(super) fn load_for(&self, site: u32) -> Result<OwnedFd, LoadError> {
-        self.load_instructions(&for_site(&self.instructions, site), UprobeAttachType::PerfEvent)
+        let kind = ProgramKind::Uprobe(UprobeAttachType::PerfEvent);
+        self.load_instructions(&for_site(&self.instructions, site), kind)
     }
 
-    fn load_instructions(
-        &self,
-        instructions: &[bpf_insn],
-        attach_type: UprobeAttachType,
-    ) -> Result<OwnedFd, LoadError> {
+    fn load_instructions(&self, instructions: &[bpf_insn], kind: ProgramKind) -> Result<OwnedFd, LoadError> {
         let (records, size) = &self.function_info;
-        bpf::load_uprobe_program(&bpf::UprobeProgram {
+        bpf::load_program(&bpf::Program {
             name: self.name,
             instructions,
             license: &self.license,
             btf: self.btf.as_fd(),
             function_info: (records, *size),
-            attach_type,
+            kind,
         })
     }
 }

@@ -2,10 +2,13 @@
 
 use speed_bump_abi::Policy;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{engine::Dose, kernel::KernelFacts, sys::bpf::UprobeAttachType, units::Nanos};
 
 /// The form of the programs for uprobes, and of what they hang on. The later ones are for older kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Form {
     /// One link for all sites of a file (kernel 6.6; bound to a process since 6.10).
     Multi,
@@ -27,6 +30,11 @@ impl Form {
             (true, false) => Self::Bounded,
             (false, _) => Self::Copied,
         }
+    }
+
+    /// The best form of all, by what the kernel says.
+    pub fn best(kernel: &KernelFacts) -> Self {
+        if kernel.has_uprobe_multi_pid() { Self::Multi } else { Self::single(kernel) }
     }
 
     /// What the kernel wants to know when a program is loaded.

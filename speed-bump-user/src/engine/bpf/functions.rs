@@ -2,13 +2,10 @@
 
 use std::{io, os::fd::AsFd as _, sync::atomic::Ordering};
 
-use aya::{
-    Ebpf,
-    maps::{Map, MapData},
-};
+use aya::maps::{Map, MapData};
 use speed_bump_abi::{FunctionEntry, FunctionStats, maps};
 
-use super::EngineError;
+use super::{EngineError, object::Maps};
 use crate::sys::{mapped_words::MappedWords, per_cpu_array::PerCpuArray};
 
 /// Entries and counters by function index. Any thread may use it at any time.
@@ -20,10 +17,10 @@ pub struct FunctionMaps {
 
 impl FunctionMaps {
     /// Of a loaded object that has room for so many functions.
-    pub(super) fn of(ebpf: &Ebpf, functions: u32) -> Result<Self, EngineError> {
+    pub(super) fn of(created: &Maps, functions: u32) -> Result<Self, EngineError> {
         let mapping = |name| move |error| EngineError::Mapping { name, error };
-        let map = |name: &'static str| match ebpf.map(name) {
-            Some(Map::Array(map) | Map::PerCpuArray(map)) => Ok::<&MapData, _>(map),
+        let map = |name: &'static str| match created.get(name)? {
+            Map::Array(map) | Map::PerCpuArray(map) => Ok::<&MapData, _>(map),
             _ => Err(EngineError::NoMap { name }),
         };
         let entries = map(maps::FUNCTIONS)?.fd().as_fd();

@@ -1,29 +1,38 @@
-//! From the checked-in BPF object to loaded programs.
+//! From the checked-in BPF object to its maps, and to programs that can be loaded.
 //!
-//! aya creates the maps and will load the tracepoint programs; the uprobe programs are relocated here with
-//! aya-obj and loaded through [`sys::bpf`](crate::sys::bpf), for the attach type that this kernel offers.
+//! The object is relocated with aya-obj, aya creates the maps, and [`sys::bpf`](crate::sys::bpf) loads the
+//! programs. aya's own loader does all of that too, but not for links of many uprobes; and it begins with
+//! reading the kernel's type information, which these programs do not need.
+
+mod creation;
 
 use std::{
     collections::{HashMap, HashSet},
     io,
-    os::fd::{AsFd as _, AsRawFd as _},
-    sync::Arc,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    sync::{Arc, LazyLock},
 };
 
 use aya::{
-    Ebpf, EbpfError, EbpfLoader, features,
+    EbpfError, features,
     maps::{Map, MapError},
-    programs::ProgramError,
 };
 use aya_obj::Object;
-use speed_bump_abi::{Policy, maps};
+use speed_bump_abi::maps;
 
-use super::{Capacity, Form, Hold, copies::Original, decisions, programs::Programs};
+use super::{
+    Capacity, Form, Hold,
+    copies::Original,
+    decisions::{self, Decisions},
+    programs::{Originals, Programs},
+};
 use crate::{
     causes::with_causes,
     kernel::TaskOffsets,
     sys::bpf::{self, LoadError},
 };
+use creation::MapSettings;
+pub(super) use creation::Maps;
 
 /// The object, built by `cargo xtask ebpf`.
 #[cfg(target_arch = "x86_64")]
@@ -71,13 +80,15 @@ pub enum EngineError {
         error: LoadError,
     },
     /// A program that follows processes could not be attached.
-    #[error("cannot follow forks and execs with the BPF program `{name}`: {}; `--no-children` does \
-             without", with_causes(.error))]
+    #[error(
+        "cannot follow forks and execs with the BPF program `{name}`: {error}; `--no-children` does \
+             without"
+    )]
     Follow {
         /// The program.
         name: &'static str,
         /// Why.
-        error: ProgramError,
+        error: LoadError,
     },
     /// The object lacks a map.
     #[error("the BPF object has no map `{name}`; rebuild it with `cargo xtask ebpf`")]
@@ -91,6 +102,17 @@ pub enum EngineError {
         /// The program.
         name: &'static str,
     },
+    /// A map could not be given what is in it from the start.
+    #[error("cannot write into the BPF map `{name}`: {error}")]
+    Contents {
+        /// The map.
+        name: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// There are no more file descriptors.
+    #[error("out of file descriptors while the BPF object is loaded ({0}): raise `ulimit -n`")]
+    Descriptors(io::Error),
     /// A map could not be mapped into memory.
     #[error("cannot map the BPF map `{name}` into memory: {error}; raise `ulimit -v`")]
     Mapping {
@@ -124,62 +146,86 @@ impl From<MapError> for EngineError {
 
 /// What [`load`] made.
 pub(super) struct Loaded {
-    pub(super) ebpf: Ebpf,
+    pub(super) maps: Maps,
     pub(super) programs: Programs,
+    pub(super) decisions: Option<Decisions>,
 }
 
-/// Creates the maps and loads the uprobe programs. They log what they decide where that is to be shown.
+/// Creates the maps, and makes the programs ready to be loaded. They log what they decide where that is to be
+/// shown.
 pub(super) fn load(
     capacity: Capacity,
     form: Form,
     offsets: Option<TaskOffsets>,
     hold: Hold,
 ) -> Result<Loaded, EngineError> {
+    static PARSED: LazyLock<Result<Object, String>> =
+        LazyLock::new(|| Object::parse(OBJECT).map_err(|error| with_causes(&error)));
+
+    let settings = MapSettings::new(capacity, &offsets.unwrap_or_default(), hold);
     if decisions::are_wanted() {
-        match load_object(LOGGING_OBJECT, capacity, form, offsets, hold) {
+        match load_logging(form, &settings) {
             Err(EngineError::Load { name, error }) => {
                 tracing::debug!("this kernel takes no BPF program that logs ({name}: {error})");
             }
             loaded => return loaded,
         }
     }
-    load_object(OBJECT, capacity, form, offsets, hold)
+    let mut object = PARSED.clone().map_err(EngineError::Object)?;
+    let btf = load_btf(&mut object)?;
+    let maps = settings.create(&mut object, &btf)?;
+    let programs = programs(object, maps.all(), form, btf)?;
+    Ok(Loaded { maps, programs, decisions: None })
 }
 
-fn load_object(
-    bytes: &[u8],
-    capacity: Capacity,
-    form: Form,
-    offsets: Option<TaskOffsets>,
-    hold: Hold,
-) -> Result<Loaded, EngineError> {
-    let ebpf = create_maps(bytes, capacity, offsets, hold)?;
+/// The object that logs. aya creates its maps, as its logger wants it.
+fn load_logging(form: Form, settings: &MapSettings) -> Result<Loaded, EngineError> {
+    let mut object = Object::parse(LOGGING_OBJECT).map_err(|error| unfit(&error))?;
+    let btf = load_btf(&mut object)?;
+    let mut ebpf = settings.loader().load(LOGGING_OBJECT)?;
+    let programs = programs(object, ebpf.maps(), form, btf)?;
+    programs.load_all()?;
+    let decisions = Decisions::of(&mut ebpf)?;
+    Ok(Loaded { maps: Maps::of(ebpf), programs, decisions })
+}
 
-    let unfit = |error: &(dyn std::error::Error + 'static)| EngineError::Object(with_causes(error));
-    let mut object = Object::parse(bytes).map_err(|error| unfit(&error))?;
+fn unfit(error: &(dyn std::error::Error + 'static)) -> EngineError {
+    EngineError::Object(with_causes(error))
+}
+
+/// Loads the object's type information.
+fn load_btf(object: &mut Object) -> Result<Arc<OwnedFd>, EngineError> {
     let btf_features = features().btf().ok_or(EngineError::NoBtf)?;
-    let btf = object
-        .fixup_and_sanitize_btf(btf_features)
-        .map_err(|error| unfit(&error))?
-        .ok_or(EngineError::NoBtf)?;
-    let btf = Arc::new(bpf::load_btf(&btf.to_bytes()).map_err(EngineError::Btf)?);
+    let btf = object.fixup_and_sanitize_btf(btf_features).map_err(|error| unfit(&error))?;
+    let btf = btf.ok_or(EngineError::NoBtf)?.to_bytes();
+    Ok(Arc::new(bpf::load_btf(&btf).map_err(EngineError::Btf)?))
+}
 
-    let descriptors: HashMap<&str, i32> =
-        ebpf.maps().filter_map(|(name, map)| Some((name, descriptor(map)?))).collect();
+/// The programs, with the descriptors of these maps in them.
+fn programs<'a>(
+    mut object: Object,
+    maps: impl Iterator<Item = (&'a str, &'a Map)>,
+    form: Form,
+    btf: Arc<OwnedFd>,
+) -> Result<Programs, EngineError> {
+    // Of our own: programs name them by number, and most are loaded late or never.
+    let mut descriptors = HashMap::new();
+    for (name, map) in maps {
+        if let Some(data) = creation::data_of(map) {
+            let own = data.fd().as_fd().try_clone_to_owned().map_err(EngineError::Descriptors)?;
+            descriptors.insert(name, own);
+        }
+    }
     let object_maps = std::mem::take(&mut object.maps);
     // aya-obj would put another map in the place of one that it is not given.
     if let Some(name) = object_maps.keys().find(|name| !descriptors.contains_key(name.as_str())) {
         return Err(EngineError::Object(format!("map `{name}` is of a kind that the loader does not use")));
     }
     let text_sections: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
-    object
-        .relocate_maps(
-            object_maps
-                .iter()
-                .filter_map(|(name, map)| Some((name.as_str(), *descriptors.get(name.as_str())?, map))),
-            &text_sections,
-        )
-        .map_err(|error| unfit(&error))?;
+    let numbered = object_maps
+        .iter()
+        .filter_map(|(name, map)| Some((name.as_str(), descriptors.get(name.as_str())?.as_raw_fd(), map)));
+    object.relocate_maps(numbered, &text_sections).map_err(|error| unfit(&error))?;
     object.relocate_calls(&text_sections).map_err(|error| unfit(&error))?;
     object.sanitize_functions(features());
 
@@ -195,78 +241,24 @@ fn load_object(
             function_info: (function.func_info.func_info_bytes(), function.func_info_rec_size),
         })
     };
-    let program = |name: &'static str| {
-        original(name)?.load(form.attach_type()).map_err(|error| EngineError::Load { name, error })
+    let (site, python_helper, exec) = if form.longest_spin().is_some() {
+        (maps::PROGRAM_SITE_BOUNDED, maps::PROGRAM_PYTHON_BOUNDED, maps::PROGRAM_EXEC_BOUNDED)
+    } else {
+        (maps::PROGRAM_SITE, maps::PROGRAM_PYTHON_HELPER, maps::PROGRAM_EXEC)
     };
-    let programs = match form {
-        Form::Multi | Form::Single => Programs::Shared {
-            site: program(maps::PROGRAM_SITE)?,
-            trampoline: Some(program(maps::PROGRAM_TRAMPOLINE)?),
-            python_usdt: Some(program(maps::PROGRAM_PYTHON_USDT)?),
-            python_helper: program(maps::PROGRAM_PYTHON_HELPER)?,
+    let for_python = |name| form.has_python_programs().then(|| original(name)).transpose();
+    Ok(Programs::new(
+        form,
+        Originals {
+            site: original(site)?,
+            trampoline: for_python(maps::PROGRAM_TRAMPOLINE)?,
+            python_usdt: for_python(maps::PROGRAM_PYTHON_USDT)?,
+            python_helper: original(python_helper)?,
+            fork: original(maps::PROGRAM_FORK)?,
+            exec: original(exec)?,
         },
-        Form::Bounded => Programs::Shared {
-            site: program(maps::PROGRAM_SITE_BOUNDED)?,
-            trampoline: None,
-            python_usdt: None,
-            python_helper: program(maps::PROGRAM_PYTHON_BOUNDED)?,
-        },
-        Form::Copied => Programs::Copied {
-            site: original(maps::PROGRAM_SITE_BOUNDED)?,
-            python_helper: original(maps::PROGRAM_PYTHON_BOUNDED)?,
-        },
-    };
-    Ok(Loaded { ebpf, programs })
-}
-
-fn create_maps(
-    bytes: &[u8],
-    capacity: Capacity,
-    offsets: Option<TaskOffsets>,
-    hold: Hold,
-) -> Result<Ebpf, EngineError> {
-    let TaskOffsets { pid, tgid, mm, ptrace, leader, start, blocked, sighand, actions, action_bytes } =
-        offsets.unwrap_or_default();
-    let Capacity { policies, sites, functions, trampolines, python_usdt } = capacity;
-    let mut loader = EbpfLoader::new();
-    loader
-        .override_global("TASK_PID_OFFSET", &pid, true)
-        .override_global("TASK_TGID_OFFSET", &tgid, true)
-        .override_global("TASK_MM_OFFSET", &mm, true)
-        .override_global("TASK_PTRACE_OFFSET", &ptrace, true)
-        .override_global("TASK_LEADER_OFFSET", &leader, true)
-        .override_global("TASK_START_OFFSET", &start, true)
-        .override_global("TASK_BLOCKED_OFFSET", &blocked, true)
-        .override_global("TASK_SIGHAND_OFFSET", &sighand, true)
-        .override_global("SIGHAND_ACTION_OFFSET", &actions, true)
-        .override_global("ACTION_BYTES", &action_bytes, true)
-        .override_global("HOLD_NS", &hold.limit.0, true)
-        .override_global("HOLD_TASKS", &hold.tasks, true)
-        .map_max_entries(maps::POLICIES, policies.max(1).saturating_mul(Policy::ROWS))
-        .map_max_entries(maps::COUNTERS, policies.max(1))
-        .map_max_entries(maps::SITES, sites.max(1))
-        .map_max_entries(maps::FUNCTIONS, functions.max(1))
-        .map_max_entries(maps::STATS, functions.max(1))
-        .map_max_entries(maps::TRAMPOLINES, trampolines.max(1));
-    if !python_usdt {
-        loader
-            .map_max_entries(maps::PYTHON_KEYS, 1)
-            .map_max_entries(maps::PYTHON_VERDICTS, 1)
-            .map_max_entries(maps::PYTHON_PENDING, 1);
-    }
-    Ok(loader.load(bytes)?)
-}
-
-/// The descriptor of a map of one of the kinds that the object uses.
-fn descriptor(map: &Map) -> Option<i32> {
-    match map {
-        Map::Array(data)
-        | Map::HashMap(data)
-        | Map::PerCpuArray(data)
-        | Map::ProgramArray(data)
-        | Map::RingBuf(data) => Some(data.fd().as_fd().as_raw_fd()),
-        _ => None,
-    }
+        descriptors.into_values().collect(),
+    ))
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
-//! The programs for uprobes, and which of them goes to a site.
+//! The programs: which of them goes to a site, and which follow processes.
 
 use std::{
+    cell::OnceCell,
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
-use super::copies::Original;
+use super::{EngineError, Form, copies::Original};
+use crate::sys::bpf::{self, ProgramKind};
 
 /// The programs that are attached to uprobes, by how a hit names its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,6 +22,11 @@ pub enum UprobeProgram {
     PythonHelper,
 }
 
+impl UprobeProgram {
+    /// All of them.
+    pub(super) const ALL: [Self; 4] = [Self::Site, Self::Trampoline, Self::PythonUsdt, Self::PythonHelper];
+}
+
 /// A loaded program for uprobes.
 #[derive(Debug)]
 pub enum SiteProgram<'a> {
@@ -29,45 +36,86 @@ pub enum SiteProgram<'a> {
     Own(OwnedFd),
 }
 
-/// The programs for uprobes. A form without other means than the helper's lacks two.
-pub(super) enum Programs {
-    /// Loaded once.
-    Shared {
-        site: OwnedFd,
-        trampoline: Option<OwnedFd>,
-        python_usdt: Option<OwnedFd>,
-        python_helper: OwnedFd,
-    },
-    /// To be loaded for each site.
-    Copied { site: Original, python_helper: Original },
+/// The programs of an object, none of which is loaded yet. A form without other means than the helper's lacks
+/// two.
+pub(super) struct Originals {
+    pub(super) site: Original,
+    pub(super) trampoline: Option<Original>,
+    pub(super) python_usdt: Option<Original>,
+    pub(super) python_helper: Original,
+    pub(super) fork: Original,
+    pub(super) exec: Original,
+}
+
+/// The programs of an object. Each is loaded when it is needed first: checking one takes the kernel
+/// milliseconds.
+pub(super) struct Programs {
+    form: Form,
+    originals: Originals,
+    loaded: [OnceCell<OwnedFd>; UprobeProgram::ALL.len()],
+    /// The maps that they name by number.
+    _maps: Vec<OwnedFd>,
 }
 
 impl Programs {
+    pub(super) fn new(form: Form, originals: Originals, maps: Vec<OwnedFd>) -> Self {
+        Self { form, originals, loaded: Default::default(), _maps: maps }
+    }
+
+    fn original(&self, program: UprobeProgram) -> Option<&Original> {
+        match program {
+            UprobeProgram::Site => Some(&self.originals.site),
+            UprobeProgram::Trampoline => self.originals.trampoline.as_ref(),
+            UprobeProgram::PythonUsdt => self.originals.python_usdt.as_ref(),
+            UprobeProgram::PythonHelper => Some(&self.originals.python_helper),
+        }
+    }
+
+    /// Loads a program, if it is not loaded, and one for all sites.
+    pub(super) fn load(&self, program: UprobeProgram) -> Result<(), EngineError> {
+        let Some(loaded) = self.loaded.get(program as usize) else { return Ok(()) };
+        if self.form == Form::Copied || loaded.get().is_some() {
+            return Ok(());
+        }
+        let Some(original) = self.original(program) else { return Ok(()) };
+        let new = original.load(ProgramKind::Uprobe(self.form.attach_type()));
+        let new = new.map_err(|error| EngineError::Load { name: original.name, error })?;
+        // It was empty, and this is the one thread that has it.
+        let _ = loaded.set(new);
+        Ok(())
+    }
+
+    /// The same with all that there are.
+    pub(super) fn load_all(&self) -> Result<(), EngineError> {
+        UprobeProgram::ALL.into_iter().try_for_each(|program| self.load(program))
+    }
+
     /// The program to attach to a site.
     pub(super) fn program(&self, program: UprobeProgram, site: u32) -> io::Result<SiteProgram<'_>> {
         let lacking = || io::Error::from(io::ErrorKind::Unsupported);
-        match self {
-            Self::Shared { site, trampoline, python_usdt, python_helper } => {
-                let shared = match program {
-                    UprobeProgram::Site => Some(site),
-                    UprobeProgram::Trampoline => trampoline.as_ref(),
-                    UprobeProgram::PythonUsdt => python_usdt.as_ref(),
-                    UprobeProgram::PythonHelper => Some(python_helper),
-                };
-                shared.map(|program| SiteProgram::Shared(program.as_fd())).ok_or_else(lacking)
-            }
-            Self::Copied { site: native, python_helper } => {
-                let original = match program {
-                    UprobeProgram::Site => native,
-                    UprobeProgram::PythonHelper => python_helper,
-                    UprobeProgram::Trampoline | UprobeProgram::PythonUsdt => return Err(lacking()),
-                };
-                let copy = original.load_for(site).map_err(|refused| {
-                    tracing::warn!("the kernel refused a BPF program: {refused}");
-                    refused.error
-                })?;
-                Ok(SiteProgram::Own(copy))
-            }
+        if self.form == Form::Copied {
+            let copy = self.original(program).ok_or_else(lacking)?.load_for(site).map_err(|refused| {
+                tracing::warn!("the kernel refused a BPF program: {refused}");
+                refused.error
+            })?;
+            return Ok(SiteProgram::Own(copy));
         }
+        let loaded = self.loaded.get(program as usize).and_then(OnceCell::get);
+        loaded.map(|loaded| SiteProgram::Shared(loaded.as_fd())).ok_or_else(lacking)
+    }
+
+    /// Has forks and execs be announced, for as long as the descriptors live.
+    pub(super) fn follow(&self) -> Result<[OwnedFd; 2], EngineError> {
+        let link = |original: &Original, tracepoint| {
+            let attach = || {
+                let program = original.load(ProgramKind::RawTracepoint)?;
+                Ok(bpf::open_raw_tracepoint(program.as_fd(), tracepoint)?)
+            };
+            attach().map_err(|error| EngineError::Follow { name: original.name, error })
+        };
+        Ok([
+            link(&self.originals.fork, c"sched_process_fork")?,
+            link(&self.originals.exec, c"sched_process_exec")?,
+        ])
     }
 }

@@ -209,7 +209,7 @@ impl FileSelection {
             size: Some(function.size),
             shadow_stack: selecting.shadow_stack,
         };
-        let cost = |kind| selecting.resolver.calibration.price(kind);
+        let cost = |kind| selecting.resolver.calibration().price(kind);
         let chosen = site::choose(&code, &cost).map_err(|refusal| refusal.to_string()).and_then(|site| {
             if let Some(why) = selecting.resolver.deadly(site.kind) {
                 return Err(why);

@@ -67,7 +67,7 @@ impl Resolver {
             if plan.wants_helper() {
                 break; // one helper serves a process, and the first interpreter is the one it finds
             }
-            let facts = facts(interpreter, injection, !listed.is_empty(), self.calibration().form());
+            let facts = facts(interpreter, injection, !listed.is_empty(), self.form());
             let planned =
                 self.entry_source(&facts, of_relatives).map_err(|why| why.to_string()).and_then(|source| {
                     let sites = self.python_sites(process, source, file, interpreter)?;
@@ -215,7 +215,7 @@ impl Resolver {
         code_file.check()?;
         analysis.candidates.retain(|candidate| candidate.stack_delta.is_some());
         let site = analysis
-            .choose(&|kind| self.calibration.price(kind))
+            .choose(&|kind| self.calibration().price(kind))
             .map_err(|error| refuse(error.to_string()))?;
         if let Some(why) = self.deadly(site.kind) {
             return Err(refuse(why));

@@ -25,9 +25,9 @@ pub(super) fn choose_signals(
     roots: &[(Process, Plan)],
 ) -> Result<Option<(SessionSignals, Vec<String>)>, SessionError> {
     let policies = &settings.policies;
-    let (choice, form) = (policies.choice(), resolver.calibration().form());
+    let (choice, form) = (policies.choice(), resolver.form());
     let or_spin = choice == EngineChoice::Auto && form.longest_spin().is_none();
-    let Some(cost) = resolver.calibration().signal() else { return Ok(None) };
+    let Some(cost) = resolver.signal() else { return Ok(None) };
     let delays = policies.signalled(form);
     // One that has ended is told of later.
     let masks = roots.iter().filter_map(|(process, _)| signal::masks(process).ok());

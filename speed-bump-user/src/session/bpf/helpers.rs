@@ -16,7 +16,12 @@ use std::{
 
 use speed_bump_abi::{SiteArguments, control_block::State};
 
-use super::{BpfSession, phase::HelperPhase, retarget::TargetSites, sites::SiteKey};
+use super::{
+    BpfSession,
+    phase::HelperPhase,
+    retarget::TargetSites,
+    sites::{SiteKey, costs},
+};
 use crate::{
     engine::bpf::UprobeProgram,
     presence::{HelperSetup, Presence},
@@ -199,12 +204,13 @@ impl BpfSession {
         };
         let (site, new) = self.sites.enter_key(key)?;
         if new {
-            let overhead_ns = u32::try_from(self.resolver.calibration().cost(presence.stub).overhead.0);
+            let stub = presence.stub;
+            let overhead_ns = u32::try_from(costs(&self.resolver, &mut self.engine)?.cost(stub).overhead.0);
             let arguments = SiteArguments {
                 function: range.first,
                 overhead_ns: overhead_ns.unwrap_or(u32::MAX),
                 functions: range.count,
-                tick_ns: self.resolver.calibration().tick_ns(),
+                tick_ns: self.resolver.costs().tick_ns(),
                 ..SiteArguments::default()
             };
             self.engine.set_site(site, arguments)?;

@@ -17,11 +17,10 @@ pub(super) fn check(
     settings: &Settings,
     roots: &[(Process, Plan)],
 ) -> Result<(), SessionError> {
-    let calibration = resolver.calibration();
-    let form = calibration.form();
+    let form = resolver.form();
     let policies = &settings.policies;
     let has_helper = policies.wants_helper() || roots.iter().all(|(_, plan)| plan.wants_helper());
-    let has_signals = calibration.signal().is_some() && has_helper;
+    let has_signals = resolver.signal().is_some() && has_helper;
     for (index, target) in resolver.targets().iter() {
         let dose = policies.dose(index);
         let is_signalled = policies.engine(dose.delay, form, has_signals) == EngineKind::Signal;

@@ -15,6 +15,7 @@ use super::{
     phase::HelperPhase,
     python::PythonFollower,
     retarget::{Attached, TargetSites, are_apart},
+    sites::costs,
 };
 use crate::{
     engine::bpf::UprobeProgram,
@@ -148,8 +149,8 @@ impl BpfSession {
                 site.function.and_then(|position| indices.get(position).copied()).unwrap_or(NO_FUNCTION);
             let (index, new) = self.sites.enter(site, function)?;
             if new {
-                let overhead_ns =
-                    u32::try_from(self.resolver.calibration().cost(site.kind).overhead.0).unwrap_or(u32::MAX);
+                let costs = costs(&self.resolver, &mut self.engine)?;
+                let overhead_ns = u32::try_from(costs.cost(site.kind).overhead.0).unwrap_or(u32::MAX);
                 self.engine.set_site(
                     index,
                     SiteArguments {

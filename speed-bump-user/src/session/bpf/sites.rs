@@ -2,10 +2,24 @@
 
 use std::collections::HashMap;
 
+use aya::maps::MapError;
+
 use crate::{
-    engine::bpf::UprobeProgram, probe::plan::PlannedSite, process::mapped_file::FileIdentity,
-    session::SessionError, units::FileOffset,
+    engine::bpf::{BpfEngine, UprobeProgram},
+    probe::{cost::CostTable, plan::PlannedSite, resolve::Resolver},
+    process::mapped_file::FileIdentity,
+    session::SessionError,
+    units::FileOffset,
 };
+
+/// What probes cost. Where a session begins without any, it is measured for the first of them, and the engine
+/// hears of it.
+pub(super) fn costs<'a>(resolver: &'a Resolver, engine: &mut BpfEngine) -> Result<&'a CostTable, MapError> {
+    if resolver.costs().known().is_none() {
+        engine.set_coldness(resolver.calibration().coldness())?;
+    }
+    Ok(resolver.calibration())
+}
 
 /// What makes two sites the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,214 @@
+//! What calibration found, kept for the next session until the machine is booted again.
+//!
+//! Measuring takes half a second, and what it finds depends on boot, kernel, processor and program. So it lies in
+//! a file of root's in /run. The file is used if nobody but its owner can have written it, and if everything in
+//! it makes sense; otherwise the machine is measured as if there were none. Each session
+//! [checks](super::check) what it needs of it.
+
+mod file;
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize};
+use speed_bump_abi::{ColdSegment, Coldness};
+
+use super::{line::MOST_FACTOR, stubs::Stub};
+use crate::{
+    engine::bpf::{Form, object},
+    kernel::KernelFacts,
+    probe::cost::{CostTable, SiteCost},
+    units::Nanos,
+};
+
+/// Where the file is.
+const FOLDER: &str = "/run/speed-bump-ebpf";
+/// Nothing that is measured for a call takes as long, not even on an emulated processor.
+const MOST: Nanos = Nanos(10_000_000);
+/// Bytes of /proc/cpuinfo that hold the first processor's lines.
+const CPUINFO_BYTES: u64 = 4096;
+/// What tells one model of processor from another there, on x86-64 and aarch64. The rest changes from read to
+/// read, or tells processors of a machine apart.
+const CPUINFO_NAMES: [&str; 11] = [
+    "vendor_id",
+    "cpu family",
+    "model",
+    "model name",
+    "stepping",
+    "microcode",
+    "CPU implementer",
+    "CPU architecture",
+    "CPU variant",
+    "CPU part",
+    "CPU revision",
+];
+
+/// What costs depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Key {
+    /// This boot of the machine: it may have other settings the next time.
+    boot_id: String,
+    /// The kernel's release.
+    kernel: String,
+    /// The processor's model.
+    processor: String,
+    /// This program: its version, its BPF object, and its file.
+    build: String,
+}
+
+/// The file's contents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    key: Key,
+    form: Form,
+    costs: Vec<SiteCost>,
+    /// Of the way in and of the way back.
+    coldness: [KeptColdness; Coldness::WAYS],
+    nop5_survives_forks: bool,
+    signal: Option<Nanos>,
+}
+
+/// [`Coldness`], whose own crate knows no formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeptColdness {
+    warm_ns: u32,
+    /// Length in ns, and factor, of each segment.
+    segments: [(u32, u32); Coldness::SEGMENTS],
+}
+
+/// The costs of this machine that are kept, and may be kept. It does nothing where there is no place for that.
+#[derive(Clone, Debug)]
+pub struct KeptCosts {
+    folder: PathBuf,
+    key: Option<Key>,
+}
+
+impl KeptCosts {
+    /// Of the running kernel and program.
+    pub fn of(kernel: &KernelFacts) -> Self {
+        let key = Key::read(kernel);
+        let key = key.inspect_err(|error| tracing::info!("costs are not kept: {error}")).ok();
+        Self { folder: FOLDER.into(), key }
+    }
+
+    /// What is kept, if it is of this machine as it is now.
+    pub fn read(&self, kernel: &KernelFacts) -> Option<CostTable> {
+        let key = self.key.as_ref()?;
+        match file::read(&self.folder) {
+            Ok(bytes) => {
+                let table = table(&bytes?, key, kernel);
+                table.inspect_err(|why| tracing::info!("the costs that were kept are not used: {why}")).ok()
+            }
+            Err(error) => {
+                tracing::info!("the costs that were kept are not used: {error}");
+                None
+            }
+        }
+    }
+
+    /// Keeps a table in place of what was kept.
+    pub fn write(&self, table: &CostTable) {
+        let Some(key) = self.key.clone() else { return };
+        let contents = contents(table, key);
+        let written = serde_json::to_vec_pretty(&contents)
+            .map_err(io::Error::from)
+            .and_then(|text| file::write(&self.folder, &text));
+        if let Err(error) = written {
+            tracing::info!("what was measured is not kept: {error}");
+        }
+    }
+}
+
+impl Key {
+    fn read(kernel: &KernelFacts) -> io::Result<Self> {
+        let program = fs::metadata("/proc/self/exe")?;
+        Ok(Self {
+            boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned(),
+            kernel: kernel.release.clone(),
+            processor: processor()?,
+            build: format!(
+                "{} {} {:08x} {}:{} {} {}.{:09}",
+                env!("CARGO_PKG_VERSION"),
+                env!("SPEED_BUMP_COMMIT"),
+                object::checksum(),
+                program.dev(),
+                program.ino(),
+                program.size(),
+                program.ctime(),
+                program.ctime_nsec(),
+            ),
+        })
+    }
+}
+
+/// The model of the first processor.
+fn processor() -> io::Result<String> {
+    let mut text = Vec::new();
+    File::open("/proc/cpuinfo")?.take(CPUINFO_BYTES).read_to_end(&mut text)?;
+    Ok(model(&String::from_utf8_lossy(&text)))
+}
+
+fn model(cpuinfo: &str) -> String {
+    let first = cpuinfo.lines().take_while(|line| !line.trim().is_empty());
+    let fields =
+        first.filter_map(|line| line.split_once(':')).map(|(name, value)| (name.trim(), value.trim()));
+    let told: Vec<&str> =
+        fields.filter(|(name, _)| CPUINFO_NAMES.contains(name)).map(|(_, value)| value).collect();
+    told.join(", ")
+}
+
+fn contents(table: &CostTable, key: Key) -> Contents {
+    let coldness = table.coldness.map(|way| KeptColdness {
+        warm_ns: way.warm_ns,
+        segments: way.segments.map(|segment| (segment.length_ns, segment.factor)),
+    });
+    Contents {
+        key,
+        form: table.form,
+        costs: table.costs.clone(),
+        coldness,
+        nop5_survives_forks: table.nop5_survives_forks,
+        signal: table.signal,
+    }
+}
+
+/// The table in a file, or why it is not to be used.
+fn table(bytes: &[u8], key: &Key, kernel: &KernelFacts) -> Result<CostTable, String> {
+    let contents: Contents = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if contents.key != *key {
+        return Err("they are of another boot, kernel, processor or program".to_owned());
+    }
+    let Contents { form, costs, coldness, nop5_survives_forks, signal, .. } = contents;
+    let is_possible = form == Form::single(kernel) || (form == Form::Multi && kernel.has_uprobe_multi());
+    if !is_possible {
+        return Err(format!("programs in the form {form:?} do not work on this kernel"));
+    }
+    if !costs.iter().map(|cost| cost.kind).eq(Stub::all().iter().map(|stub| stub.kind)) {
+        return Err("they are of other kinds of sites".to_owned());
+    }
+    let times = costs.iter().flat_map(|cost| [cost.unselected, cost.floor, cost.overhead]).chain(signal);
+    let lengths =
+        coldness.iter().flat_map(|way| way.segments.iter().map(|segment| segment.0).chain([way.warm_ns]));
+    if times.chain(lengths.map(|ns| Nanos(ns.into()))).any(|time| time > MOST) {
+        return Err(format!("a call takes more than {MOST} there"));
+    }
+    if coldness.iter().flat_map(|way| way.segments).any(|(_, factor)| factor > MOST_FACTOR) {
+        return Err("cold caches cost more there than can be".to_owned());
+    }
+    let coldness = coldness.map(|way| Coldness {
+        warm_ns: way.warm_ns,
+        segments: way.segments.map(|(length_ns, factor)| ColdSegment { length_ns, factor }),
+        ..Coldness::default()
+    });
+    Ok(CostTable { form, costs, coldness, nop5_survives_forks, signal })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! The file: read only if nobody but its owner can have written it, and replaced as a whole.
+
+use std::{
+    fs::{self, DirBuilder, Metadata, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::Path,
+};
+
+/// What the file is called in its folder.
+pub(super) const NAME: &str = "costs.json";
+/// Many times what is written.
+pub(super) const MOST_BYTES: u64 = 64 << 10;
+
+/// The file's contents; `None` if there is none.
+///
+/// # Errors
+/// It cannot be read, or others than its owner could have written it.
+pub(super) fn read(folder: &Path) -> io::Result<Option<Vec<u8>>> {
+    match read_present(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+fn read_present(folder: &Path) -> io::Result<Vec<u8>> {
+    check_folder(folder)?;
+    // Whatever lies there: no link is followed, and no pipe is waited for.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(folder.join(NAME))?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other(format!("{NAME} is no regular file")));
+    }
+    check_owner(NAME, &metadata)?;
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(io::Error::other(format!("{NAME} has more than {MOST_BYTES} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Puts a file with these contents in place of what is there, whole or not at all.
+///
+/// # Errors
+/// It cannot be, or others than its owner could change what is in the folder.
+pub(super) fn write(folder: &Path, bytes: &[u8]) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    check_folder(folder)?;
+    // Made with mode 0600, and under a name that nothing has.
+    let mut file = tempfile::Builder::new().prefix(".costs-").tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.persist(folder.join(NAME)).map_err(|error| error.error)?;
+    Ok(())
+}
+
+fn check_folder(folder: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(folder)?;
+    if !metadata.is_dir() {
+        return Err(io::Error::other(format!("{} is no folder", folder.display())));
+    }
+    check_owner(&folder.display().to_string(), &metadata)
+}
+
+fn check_owner(what: &str, metadata: &Metadata) -> io::Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    if metadata.uid() != own && metadata.uid() != 0 {
+        return Err(io::Error::other(format!("{what} belongs to another user")));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(io::Error::other(format!("others than its owner may write to {what}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! The maps of an object: how large they are, what constants lie in them, and creating them.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Map, MapData},
+};
+use aya_obj::{EbpfSectionKind, Object, generated::bpf_map_type};
+use speed_bump_abi::{Policy, maps};
+
+use super::{EngineError, unfit};
+use crate::{
+    engine::bpf::{Capacity, Hold},
+    kernel::TaskOffsets,
+    sys::bpf,
+};
+
+/// The maps of a loaded object, each until it is taken.
+pub(in crate::engine::bpf) struct Maps(HashMap<String, Map>);
+
+impl Maps {
+    /// Those that are left in there.
+    pub(super) fn of(mut ebpf: Ebpf) -> Self {
+        let names: Vec<String> = ebpf.maps().map(|(name, _)| name.to_owned()).collect();
+        Self(names.into_iter().filter_map(|name| ebpf.take_map(&name).map(|map| (name, map))).collect())
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &Map)> {
+        self.0.iter().map(|(name, map)| (name.as_str(), map))
+    }
+
+    /// One that stays here.
+    pub(in crate::engine::bpf) fn get(&self, name: &'static str) -> Result<&Map, EngineError> {
+        self.0.get(name).ok_or(EngineError::NoMap { name })
+    }
+
+    /// One to keep.
+    pub(in crate::engine::bpf) fn take(&mut self, name: &'static str) -> Result<Map, EngineError> {
+        self.0.remove(name).ok_or(EngineError::NoMap { name })
+    }
+}
+
+/// What an object's maps get in place of what was compiled in.
+pub(super) struct MapSettings {
+    /// Elements, by map.
+    entries: Vec<(&'static str, u32)>,
+    /// Constants of the programs.
+    constants: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl MapSettings {
+    pub(super) fn new(capacity: Capacity, offsets: &TaskOffsets, hold: Hold) -> Self {
+        let Capacity { policies, sites, functions, trampolines, python_usdt } = capacity;
+        let mut entries = vec![
+            (maps::POLICIES, policies.max(1).saturating_mul(Policy::ROWS)),
+            (maps::COUNTERS, policies.max(1)),
+            (maps::SITES, sites.max(1)),
+            (maps::FUNCTIONS, functions.max(1)),
+            (maps::STATS, functions.max(1)),
+            (maps::TRAMPOLINES, trampolines.max(1)),
+        ];
+        if !python_usdt {
+            entries.extend([(maps::PYTHON_KEYS, 1), (maps::PYTHON_VERDICTS, 1), (maps::PYTHON_PENDING, 1)]);
+        }
+        let TaskOffsets { pid, tgid, mm, ptrace, leader, start, blocked, sighand, actions, action_bytes } =
+            *offsets;
+        let offsets = [
+            ("TASK_PID_OFFSET", pid),
+            ("TASK_TGID_OFFSET", tgid),
+            ("TASK_MM_OFFSET", mm),
+            ("TASK_PTRACE_OFFSET", ptrace),
+            ("TASK_LEADER_OFFSET", leader),
+            ("TASK_START_OFFSET", start),
+            ("TASK_BLOCKED_OFFSET", blocked),
+            ("TASK_SIGHAND_OFFSET", sighand),
+            ("SIGHAND_ACTION_OFFSET", actions),
+            ("ACTION_BYTES", action_bytes),
+        ];
+        let mut constants: Vec<_> =
+            offsets.into_iter().map(|(name, offset)| (name, offset.to_ne_bytes().to_vec())).collect();
+        constants.extend([
+            ("HOLD_NS", hold.limit.0.to_ne_bytes().to_vec()),
+            ("HOLD_TASKS", hold.tasks.to_ne_bytes().to_vec()),
+        ]);
+        Self { entries, constants }
+    }
+
+    /// Creates an object's maps.
+    pub(super) fn create(&self, object: &mut Object, btf: &OwnedFd) -> Result<Maps, EngineError> {
+        let constants = self.constants.iter().map(|(name, bytes)| (*name, (bytes.as_slice(), true)));
+        object.patch_map_data(constants.collect()).map_err(|error| unfit(&error))?;
+        let mut created = HashMap::with_capacity(object.maps.len());
+        for (name, map) in &object.maps {
+            let mut map = map.clone();
+            if let Some((_, entries)) = self.entries.iter().find(|(of, _)| of == name) {
+                map.set_max_entries(*entries);
+            }
+            let is_read_only = map.section_kind() == EbpfSectionKind::Rodata;
+            let (kind, contents) = (map.map_type(), map.data().to_vec());
+            let data = MapData::create(map, name, Some(btf.as_fd()))?;
+            let set = || {
+                if !contents.is_empty() {
+                    bpf::set_first_element(data.fd().as_fd(), &contents)?;
+                }
+                // The verifier takes for constant what cannot change any more.
+                if is_read_only { bpf::freeze(data.fd().as_fd()) } else { Ok(()) }
+            };
+            set().map_err(|error| EngineError::Contents { name: name.clone(), error })?;
+            let map = as_map(kind, data).ok_or_else(|| {
+                EngineError::Object(format!("map `{name}` is of a kind that the loader does not use"))
+            })?;
+            created.insert(name.clone(), map);
+        }
+        Ok(Maps(created))
+    }
+
+    /// aya's loader, with the same settings.
+    pub(super) fn loader(&self) -> EbpfLoader<'_> {
+        let mut loader = EbpfLoader::new();
+        for (name, bytes) in &self.constants {
+            loader.override_global(name, bytes.as_slice(), true);
+        }
+        for (name, entries) in &self.entries {
+            loader.map_max_entries(name, *entries);
+        }
+        loader
+    }
+}
+
+/// The kinds of maps that the object uses.
+fn as_map(kind: u32, data: MapData) -> Option<Map> {
+    let kind = bpf_map_type::try_from(kind).ok()?;
+    Some(match kind {
+        bpf_map_type::BPF_MAP_TYPE_ARRAY => Map::Array(data),
+        bpf_map_type::BPF_MAP_TYPE_HASH => Map::HashMap(data),
+        bpf_map_type::BPF_MAP_TYPE_PERCPU_ARRAY => Map::PerCpuArray(data),
+        bpf_map_type::BPF_MAP_TYPE_PROG_ARRAY => Map::ProgramArray(data),
+        bpf_map_type::BPF_MAP_TYPE_RINGBUF => Map::RingBuf(data),
+        _ => return None,
+    })
+}
+
+/// A map of one of these kinds.
+pub(super) fn data_of(map: &Map) -> Option<&MapData> {
+    match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::ProgramArray(data)
+        | Map::RingBuf(data) => Some(data),
+        _ => None,
+    }
+}

@@ -1,0 +1,58 @@
+//! The kernel's type information, mapped into memory where that is possible (Linux 6.16): sysfs gives no more
+//! than a page to each read, and there are 1,300.
+
+use std::{fs::File, io, ops::Deref, path::Path};
+
+use memmap2::{Mmap, MmapOptions};
+
+/// The bytes of the file.
+#[derive(Debug)]
+pub enum KernelTypes {
+    /// As the kernel has them.
+    Mapped(Mmap),
+    /// A copy.
+    Read(Vec<u8>),
+}
+
+impl KernelTypes {
+    /// Opens a file of the kernel's own in /sys/kernel/btf.
+    ///
+    /// # Errors
+    /// It cannot be opened or read.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        // SAFETY: it lies in memory that the kernel never writes to again, and no file there becomes shorter.
+        match unsafe { MmapOptions::new().map_copy_read_only(&file) } {
+            Ok(mapped) => Ok(Self::Mapped(mapped)),
+            Err(_) => std::fs::read(path).map(Self::Read),
+        }
+    }
+}
+
+impl Deref for KernelTypes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(mapped) => mapped,
+            Self::Read(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::kernel::task_offsets::VMLINUX_BTF;
+
+    #[test]
+    fn mapped_or_read_it_is_the_same() {
+        let path = Path::new(VMLINUX_BTF);
+        if !path.exists() {
+            return speed_bump_testing::skip!("{VMLINUX_BTF} does not exist (CONFIG_DEBUG_INFO_BTF)");
+        }
+        assert!(*KernelTypes::open(path).unwrap() == *std::fs::read(path).unwrap());
+        assert!(KernelTypes::open(Path::new("/sys/kernel/btf/no-such-module")).is_err());
+    }
+}
