@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, io};
 
-use speed_bump_abi::FunctionStats;
+use speed_bump_abi::{FunctionStats, Histogram};
 
 use super::{EngineKind, bpf::EngineError, kmod::KmodError, signal::UnderWay};
 use crate::units::Nanos;
@@ -58,6 +58,12 @@ pub trait Counters: Debug + Send {
     /// # Errors
     /// They cannot be read, or are beyond what there is room for.
     fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>>;
+
+    /// How long calls were delayed, for each of so many functions from this one on of which that is known.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn histograms(&self, first: u32, count: u32) -> io::Result<Vec<(u32, Histogram)>>;
 
     /// Sets the counters of a function to zero that is none any more.
     ///

@@ -21,7 +21,12 @@ impl State {
         let doses = self.doses();
         let snapshot = doses.snapshot().unwrap_or_else(|error| {
             tracing::warn!("cannot read the counters: {error}");
-            Snapshot { at: now(), known: Arc::clone(doses.functions.known()), counts: Vec::new() }
+            Snapshot {
+                at: now(),
+                known: Arc::clone(doses.functions.known()),
+                counts: Vec::new(),
+                histograms: BTreeMap::new(),
+            }
         });
         let mut pending_calls: HashMap<FunctionId, u64> = HashMap::new();
         for (index, calls) in pending {
@@ -48,7 +53,8 @@ impl State {
             let mut stats = snapshot.of_id(id);
             stats.calls += pending_calls.get(&id).copied().unwrap_or_default();
             let report =
-                FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats);
+                FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats)
+                    .with_histogram(snapshot.histogram(id));
             by_target.entry(function.target).or_default().push(report);
         }
         let targets = all_targets
@@ -59,7 +65,8 @@ impl State {
                 let functions = by_target.remove(&index).unwrap_or_default();
                 TargetReport {
                     entry: way.map(|way| way.entry),
-                    floor_ns: way.map_or(Nanos(0), |way| way.floor),
+                    floor_ns: way.map_or(Nanos(0), |way| way.floors.warm),
+                    cold_floor_ns: way.map_or(Nanos(0), |way| way.floors.cold),
                     frequency,
                     ..TargetReport::new(target, engine, delay, functions)
                 }
@@ -77,7 +84,7 @@ impl State {
         // Of several the one that does most.
         let has = |engine| targets.iter().any(|target| target.engine == engine);
         let in_helper = !targets.is_empty() && targets.iter().all(|of| of.engine == EngineKind::Helper);
-        SessionReport {
+        let mut report = SessionReport {
             schema: SCHEMA,
             pid: self.root(),
             pids: self.roots.clone(),
@@ -89,7 +96,10 @@ impl State {
             },
             duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),
             targets,
+            inexact: None,
             warnings,
-        }
+        };
+        report.judge(self.waited.as_ref());
+        report
     }
 }

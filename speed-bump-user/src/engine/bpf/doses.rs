@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use speed_bump_abi::{FunctionEntry, FunctionStats, Policy};
+use speed_bump_abi::{FunctionEntry, FunctionStats, Histogram, Policy};
 
 use super::{
     BpfEngine, Form,
@@ -79,6 +79,10 @@ impl Policies for BpfDoses {
 impl Counters for BpfDoses {
     fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>> {
         self.functions.stats_of(first, count)
+    }
+
+    fn histograms(&self, first: u32, count: u32) -> io::Result<Vec<(u32, Histogram)>> {
+        self.functions.histograms_of(first, count)
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {

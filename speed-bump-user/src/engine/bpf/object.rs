@@ -227,7 +227,7 @@ fn create_maps(
 ) -> Result<Ebpf, EngineError> {
     let TaskOffsets { pid, tgid, mm, ptrace, leader, start, blocked, sighand, actions, action_bytes } =
         offsets.unwrap_or_default();
-    let Capacity { policies, sites, functions, trampolines, python_usdt } = capacity;
+    let Capacity { policies, sites, functions, histograms, trampolines, python_usdt } = capacity;
     let mut loader = EbpfLoader::new();
     loader
         .override_global("TASK_PID_OFFSET", &pid, true)
@@ -247,6 +247,7 @@ fn create_maps(
         .map_max_entries(maps::SITES, sites.max(1))
         .map_max_entries(maps::FUNCTIONS, functions.max(1))
         .map_max_entries(maps::STATS, functions.max(1))
+        .map_max_entries(maps::HISTOGRAMS, histograms.max(1))
         .map_max_entries(maps::TRAMPOLINES, trampolines.max(1));
     if !python_usdt {
         loader

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use speed_bump_abi::FunctionStats;
+use speed_bump_abi::{FunctionStats, Histogram};
 
 use super::{Counts, KmodEngine, KmodError, Left, TargetName};
 use crate::{
@@ -214,6 +214,11 @@ impl Counters for KmodDoses {
         };
         let first = first as usize;
         Ok((first..first.saturating_add(count as usize)).map(stats).collect())
+    }
+
+    fn histograms(&self, _first: u32, _count: u32) -> io::Result<Vec<(u32, Histogram)>> {
+        // The module keeps sums alone.
+        Ok(Vec::new())
     }
 
     fn clear(&mut self, _function: u32) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use speed_bump_abi::{FunctionEntry, FunctionStats};
+use speed_bump_abi::{FunctionEntry, FunctionStats, Histogram};
 
 use crate::{
     engine::{Counters, Engine, EngineKind, NumberedDose, Policies, SetError, signal::UnderWay},
@@ -107,6 +107,23 @@ impl Counters for HelperDoses {
             all.extend(stats);
             all.extend(std::iter::repeat_n(FunctionStats::default(), missing));
             next = next.saturating_add(taken);
+        }
+        Ok(all)
+    }
+
+    fn histograms(&self, first: u32, count: u32) -> io::Result<Vec<(u32, Histogram)>> {
+        let end = first.saturating_add(count);
+        let of_inner = end.min(self.first).saturating_sub(first);
+        let mut all = if of_inner > 0 { self.inner.histograms(first, of_inner)? } else { Vec::new() };
+        let helpers = first.saturating_add(of_inner);
+        // Most have no delays, and the histogram is the longer by far.
+        let stats = if helpers < end { self.read(helpers, end - helpers)? } else { Vec::new() };
+        for (function, _) in (helpers..).zip(stats).filter(|(_, stats)| stats.delayed > 0) {
+            if let Some((counted, number)) = self.ranges.of(function)
+                && let Some(block) = counted.block.upgrade()
+            {
+                all.push((function, block.histogram(number).map_err(io::Error::other)?));
+            }
         }
         Ok(all)
     }

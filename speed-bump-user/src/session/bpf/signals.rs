@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use speed_bump_abi::{FunctionStats, Policy};
+use speed_bump_abi::{FunctionStats, Histogram, Policy};
 
 use crate::{
     engine::{
@@ -247,6 +247,10 @@ impl Policies for SignalDoses {
 impl Counters for SignalDoses {
     fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>> {
         self.bpf.read(first, count)
+    }
+
+    fn histograms(&self, first: u32, count: u32) -> io::Result<Vec<(u32, Histogram)>> {
+        self.bpf.histograms(first, count)
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {
