@@ -24,6 +24,10 @@ use crate::{
     units::Nanos,
 };
 
+/// Functions whose delays are looked at one by one, in all: their histograms take 46 MB. What helpers say is
+/// their processes' word.
+const HISTOGRAMS: usize = 32_768;
+
 /// Doses are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Applied {
@@ -170,14 +174,12 @@ impl Doses {
                 Ok(read) => stats.extend((run.first..).zip(read)),
                 Err(error) => tracing::debug!("what {run:?} counted is not known: {error}"),
             }
-            let histograms = self.engine.histograms(run.first, run.count).unwrap_or_else(|error| {
-                tracing::debug!("how long {run:?} was delayed is not known: {error}");
-                Vec::new()
+            let (functions, past) = (&self.functions, &mut self.past_histograms);
+            let known = self.engine.histograms(run.first, run.count, &mut |index, histogram| {
+                add(past, functions.at(index), histogram);
             });
-            for (index, histogram) in histograms {
-                if let Some(id) = self.functions.at(index) {
-                    *self.past_histograms.entry(id).or_default() += histogram;
-                }
+            if let Err(error) = known {
+                tracing::debug!("how long {run:?} was delayed is not known: {error}");
             }
         }
         self.functions.give_back(range, |index| stats.get(&index).copied().unwrap_or_default());
@@ -207,11 +209,9 @@ impl Doses {
         for run in self.functions.runs() {
             let stats = self.engine.read(run.first, run.count)?;
             if stats.iter().any(|stats| stats.delayed > 0) {
-                for (index, histogram) in self.engine.histograms(run.first, run.count)? {
-                    if let Some(id) = self.functions.at(index) {
-                        *histograms.entry(id).or_default() += histogram;
-                    }
-                }
+                self.engine.histograms(run.first, run.count, &mut |index, histogram| {
+                    add(&mut histograms, self.functions.at(index), histogram);
+                })?;
             }
             for (id, stats) in self.functions.of_run(run).zip(stats) {
                 if let Some(count) = counts.get_mut(id.0 as usize) {
@@ -220,5 +220,13 @@ impl Doses {
             }
         }
         Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts, histograms })
+    }
+}
+
+/// Adds a histogram to what is known of a function, as far as there is room.
+fn add(to: &mut BTreeMap<FunctionId, Histogram>, function: Option<FunctionId>, histogram: Histogram) {
+    let Some(id) = function else { return };
+    if to.len() < HISTOGRAMS || to.contains_key(&id) {
+        *to.entry(id).or_default() += histogram;
     }
 }

@@ -19,7 +19,7 @@ impl State {
     /// What was counted so far, with calls that are not in the counters, by index.
     pub(super) fn report(&self, pending: &HashMap<u32, u64>) -> SessionReport {
         let doses = self.doses();
-        let snapshot = doses.snapshot().unwrap_or_else(|error| {
+        let mut snapshot = doses.snapshot().unwrap_or_else(|error| {
             tracing::warn!("cannot read the counters: {error}");
             Snapshot {
                 at: now(),
@@ -49,12 +49,13 @@ impl State {
         // What follows may take its time.
         drop(doses);
         let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
-        for (id, function) in snapshot.known.iter() {
+        let known = Arc::clone(&snapshot.known);
+        for (id, function) in known.iter() {
             let mut stats = snapshot.of_id(id);
             stats.calls += pending_calls.get(&id).copied().unwrap_or_default();
             let report =
                 FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats)
-                    .with_histogram(snapshot.histogram(id));
+                    .with_histogram(snapshot.histograms.remove(&id).as_ref());
             by_target.entry(function.target).or_default().push(report);
         }
         let targets = all_targets

@@ -60,7 +60,7 @@ fn inexact(report: &SessionReport) -> String {
     let mut text = format!("{MARK} over the request by a tenth and more, in the mean:\n");
     for (function, Inexact { over, cause }) in functions.iter().take(INEXACT_NAMED) {
         let share = interrupted_share(function.interrupted, function.delayed);
-        let name = at_most(printable(&name_of(function)), CELL_COLUMNS);
+        let name = at_most(printable(name_of(function)), CELL_COLUMNS);
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {name}: {over} times the request{share}; {cause}");
     }

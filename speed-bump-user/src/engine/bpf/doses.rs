@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use speed_bump_abi::{FunctionEntry, FunctionStats, Histogram, Policy};
+use speed_bump_abi::{FunctionEntry, FunctionStats, Policy};
 
 use super::{
     BpfEngine, Form,
@@ -10,7 +10,7 @@ use super::{
     switch::{NumberedPolicy, PolicySwitch},
 };
 use crate::{
-    engine::{Counters, Dose, EngineKind, NumberedDose, Policies, SetError},
+    engine::{Counters, Dose, EngineKind, NumberedDose, Policies, SetError, TakeHistogram},
     units::Nanos,
 };
 
@@ -81,8 +81,8 @@ impl Counters for BpfDoses {
         self.functions.stats_of(first, count)
     }
 
-    fn histograms(&self, first: u32, count: u32) -> io::Result<Vec<(u32, Histogram)>> {
-        self.functions.histograms_of(first, count)
+    fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()> {
+        self.functions.histograms_of(first, count, take)
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {

@@ -13,7 +13,10 @@ use aya::{
 use speed_bump_abi::{FunctionEntry, FunctionStats, Histogram, maps};
 
 use super::{Capacity, EngineError};
-use crate::sys::{mapped_words::MappedWords, per_cpu_array::PerCpuArray};
+use crate::{
+    engine::TakeHistogram,
+    sys::{mapped_words::MappedWords, per_cpu_array::PerCpuArray},
+};
 
 /// Entries and counters by function index. Any thread may use it at any time.
 #[derive(Debug)]
@@ -68,22 +71,21 @@ impl FunctionMaps {
         Ok(all)
     }
 
-    /// The histograms of consecutive functions, of those that have some, added up over the CPUs.
+    /// Hands out the histograms of consecutive functions, of those that have some, added up over the CPUs.
     ///
     /// # Errors
     /// `InvalidInput` beyond the capacity.
-    pub fn histograms_of(&self, first: u32, count: u32) -> io::Result<Vec<(u32, Histogram)>> {
-        let (mut all, mut function) = (Vec::new(), first);
+    pub fn histograms_of(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()> {
+        let mut function = first;
         self.stats.read(first, count, |words| {
             let mut of_cpus = numbers(words, self.stats.words()).filter_map(|number| self.histogram(number));
             if let Some(words) = of_cpus.next() {
                 let mut sum = read(words);
                 of_cpus.for_each(|words| sum += read(words));
-                all.push((function, sum));
+                take(function, sum);
             }
             function = function.saturating_add(1);
-        })?;
-        Ok(all)
+        })
     }
 
     /// Sets the counters of one function to zero, on all CPUs. It keeps its histograms, which are empty then.

@@ -10,11 +10,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use speed_bump_abi::{FunctionStats, Histogram};
+use speed_bump_abi::FunctionStats;
 
 use super::{Counts, KmodEngine, KmodError, Left, TargetName};
 use crate::{
-    engine::{Counters, EngineKind, NumberedDose, Policies, SetError, bpf::switch::now},
+    engine::{Counters, EngineKind, NumberedDose, Policies, SetError, TakeHistogram, bpf::switch::now},
     units::Nanos,
 };
 
@@ -216,9 +216,9 @@ impl Counters for KmodDoses {
         Ok((first..first.saturating_add(count as usize)).map(stats).collect())
     }
 
-    fn histograms(&self, _first: u32, _count: u32) -> io::Result<Vec<(u32, Histogram)>> {
+    fn histograms(&self, _first: u32, _count: u32, _take: &mut TakeHistogram<'_>) -> io::Result<()> {
         // The module keeps sums alone.
-        Ok(Vec::new())
+        Ok(())
     }
 
     fn clear(&mut self, _function: u32) -> io::Result<()> {

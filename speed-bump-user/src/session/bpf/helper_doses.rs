@@ -7,10 +7,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use speed_bump_abi::{FunctionEntry, FunctionStats, Histogram};
+use speed_bump_abi::{FunctionEntry, FunctionStats};
 
 use crate::{
-    engine::{Counters, Engine, EngineKind, NumberedDose, Policies, SetError, signal::UnderWay},
+    engine::{
+        Counters, Engine, EngineKind, NumberedDose, Policies, SetError, TakeHistogram, signal::UnderWay,
+    },
     python::helper::Block,
     session::functions::FunctionRange,
     units::Nanos,
@@ -111,10 +113,12 @@ impl Counters for HelperDoses {
         Ok(all)
     }
 
-    fn histograms(&self, first: u32, count: u32) -> io::Result<Vec<(u32, Histogram)>> {
+    fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()> {
         let end = first.saturating_add(count);
         let of_inner = end.min(self.first).saturating_sub(first);
-        let mut all = if of_inner > 0 { self.inner.histograms(first, of_inner)? } else { Vec::new() };
+        if of_inner > 0 {
+            self.inner.histograms(first, of_inner, take)?;
+        }
         let helpers = first.saturating_add(of_inner);
         // Most have no delays, and the histogram is the longer by far.
         let stats = if helpers < end { self.read(helpers, end - helpers)? } else { Vec::new() };
@@ -122,10 +126,10 @@ impl Counters for HelperDoses {
             if let Some((counted, number)) = self.ranges.of(function)
                 && let Some(block) = counted.block.upgrade()
             {
-                all.push((function, block.histogram(number).map_err(io::Error::other)?));
+                take(function, block.histogram(number).map_err(io::Error::other)?);
             }
         }
-        Ok(all)
+        Ok(())
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {

@@ -10,11 +10,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use speed_bump_abi::{FunctionStats, Histogram, Policy};
+use speed_bump_abi::{FunctionStats, Policy};
 
 use crate::{
     engine::{
-        Counters, Dose, EngineChoice, EngineKind, NumberedDose, Policies, SetError,
+        Counters, Dose, EngineChoice, EngineKind, NumberedDose, Policies, SetError, TakeHistogram,
         bpf::{
             Form,
             doses::{BpfDoses, policy_of},
@@ -249,8 +249,8 @@ impl Counters for SignalDoses {
         self.bpf.read(first, count)
     }
 
-    fn histograms(&self, first: u32, count: u32) -> io::Result<Vec<(u32, Histogram)>> {
-        self.bpf.histograms(first, count)
+    fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()> {
+        self.bpf.histograms(first, count, take)
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {
