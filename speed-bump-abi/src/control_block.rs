@@ -10,10 +10,12 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::Histogram;
+
 /// What the first eight bytes of a block are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// How often the loader increments [`ControlBlock::heartbeat`].
 pub const HEARTBEAT_EVERY_MS: u32 = 100;
@@ -259,6 +261,8 @@ pub struct ControlBlock {
     pub policies_offset: AtomicU64,
     /// Where the counters are that `frequency` goes by, one for each policy.
     pub counters_offset: AtomicU64,
+    /// Where the histograms of delays are, one for each record of a function; see [`DelayCounts`].
+    pub histograms_offset: AtomicU64,
     /// How many policies there can be.
     pub policies_capacity: AtomicU32,
     /// Written by the helper: what a call costs that is delayed by 0, in units of the clock.
@@ -282,6 +286,9 @@ pub struct Calls {
     /// A [`FunctionEntry`](crate::FunctionEntry): written by the loader.
     pub entry: AtomicU64,
 }
+
+/// A [`Histogram`](crate::Histogram) of one function's delays, word by word. Times are in units of the clock.
+pub type DelayCounts = [AtomicU64; Histogram::WORDS];
 
 /// A text that is written once, before the state says that it is there.
 #[derive(Debug)]

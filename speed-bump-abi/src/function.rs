@@ -57,7 +57,10 @@ pub struct FunctionStats {
     pub delivered_ns: u64,
     /// Not a sum: what the [`Telltale`](crate::Telltale) said after the last spins, in ns, by
     /// [`running_median`](crate::policy::running_median). 0 before the first.
-    pub telltale_ns: u64,
+    pub telltale_ns: u32,
+    /// Not a sum: 0, or the number of the function's [`Histogram`](crate::Histogram) on this CPU, and 1. It
+    /// gets one with its first delay.
+    pub histogram: u32,
     /// Calls that should have been delayed by a signal and were not, as it could not be sent safely.
     pub missed: u64,
     /// Not a sum: when the last delay ended, in ns of `CLOCK_MONOTONIC`. 0 before the first.
@@ -69,9 +72,36 @@ pub struct FunctionStats {
 impl FunctionStats {
     /// The counters from the words of the map, in their order.
     pub const fn from_words(words: [u64; 8]) -> Self {
-        let [calls, delayed, requested_ns, delivered_ns, telltale_ns, missed, ended_ns, telltale_of_ns] =
-            words;
-        Self { calls, delayed, requested_ns, delivered_ns, telltale_ns, missed, ended_ns, telltale_of_ns }
+        let [calls, delayed, requested_ns, delivered_ns, two, missed, ended_ns, telltale_of_ns] = words;
+        let (telltale_ns, histogram) = Self::split(two);
+        Self {
+            calls,
+            delayed,
+            requested_ns,
+            delivered_ns,
+            telltale_ns,
+            histogram,
+            missed,
+            ended_ns,
+            telltale_of_ns,
+        }
+    }
+
+    /// The words that [`FunctionStats::from_words`] reads.
+    pub const fn to_words(self) -> [u64; 8] {
+        let Self { calls, delayed, requested_ns, delivered_ns, missed, ended_ns, telltale_of_ns, .. } = self;
+        let two = if cfg!(target_endian = "little") {
+            (self.histogram as u64) << 32 | self.telltale_ns as u64
+        } else {
+            (self.telltale_ns as u64) << 32 | self.histogram as u64
+        };
+        [calls, delayed, requested_ns, delivered_ns, two, missed, ended_ns, telltale_of_ns]
+    }
+
+    /// The two that share a word.
+    const fn split(word: u64) -> (u32, u32) {
+        let [lower, upper] = [word as u32, (word >> 32) as u32];
+        if cfg!(target_endian = "little") { (lower, upper) } else { (upper, lower) }
     }
 
     /// What was counted since an earlier look at the same counters.

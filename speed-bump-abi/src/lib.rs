@@ -14,6 +14,7 @@
 pub mod control_block;
 pub mod event;
 pub mod function;
+pub mod histogram;
 pub mod log;
 pub mod maps;
 pub mod policy;
@@ -21,6 +22,7 @@ pub mod site;
 
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, NO_FUNCTION, NO_POLICY, PythonKey, TrampolineKey, Verdict};
+pub use histogram::Histogram;
 pub use log::{NotDelayed, RateLimit};
 pub use policy::{ColdSegment, Coldness, Control, Handshake, Policy, Telltale};
 pub use site::{ArgumentSpec, Cookie, SiteArguments};
@@ -42,6 +44,7 @@ mod pod {
         FunctionEntry,
         FunctionStats,
         Handshake,
+        Histogram,
         Policy,
         PythonCodeEvent,
         PythonKey,
@@ -67,6 +70,7 @@ mod tests {
         assert_eq!(size_of::<FunctionEntry>(), 4);
         assert_eq!(size_of::<FunctionStats>(), 8 * 8);
         assert_eq!(size_of::<Handshake>(), 2 * 8);
+        assert_eq!(size_of::<Histogram>(), 176 * 8);
         assert_eq!(size_of::<Telltale>(), 16 * 64);
         assert_eq!(size_of::<RateLimit>(), 3 * 8);
         assert_eq!(size_of::<TrampolineKey>(), 2 * 8);
@@ -79,8 +83,8 @@ mod tests {
     fn the_control_block_keeps_its_layout() {
         use control_block::{Calls, ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot};
         let signals_end = 136 + FAILURE_TEXT_BYTES + 16 * SIGNALS;
-        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 4 * 8 + 2 * 4 + 5 * 8);
-        assert_eq!(offset_of!(ControlBlock, control), signals_end + 64);
+        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 5 * 8);
+        assert_eq!(offset_of!(ControlBlock, control), signals_end + 72);
         assert_eq!(size_of::<Calls>(), 64);
         assert_eq!(offset_of!(Calls, entry), 32);
         assert_eq!(size_of::<SignalSlot>(), 16);
@@ -190,6 +194,16 @@ mod tests {
         let control = Control { start_ns: 1, end_ns: 2, stop: 3, expires_ns: 4, generation: 5 };
         assert_eq!(control.to_words(), [1, 2, 3, 4, 5]);
         assert_eq!(Control::from_words(control.to_words()), control);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn the_words_of_counters_lie_where_their_fields_do() {
+        let words = [1, 2, 3, 4, 6 << 32 | 5, 7, 8, 9];
+        let stats = FunctionStats::from_words(words);
+        assert_eq!((stats.telltale_ns, stats.histogram, stats.telltale_of_ns), (5, 6, 9));
+        assert_eq!(stats.to_words(), words);
+        assert_eq!((offset_of!(FunctionStats, telltale_ns), offset_of!(FunctionStats, histogram)), (32, 36));
     }
 
     #[test]

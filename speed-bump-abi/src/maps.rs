@@ -19,6 +19,11 @@ pub const SITES: &str = "SITES";
 pub const FUNCTIONS: &str = "FUNCTIONS";
 /// Per-CPU [`FunctionStats`](crate::FunctionStats) by function index.
 pub const STATS: &str = "STATS";
+/// [`Histogram`](crate::Histogram) by [`FunctionStats::histogram`](crate::FunctionStats::histogram). The
+/// loader maps it.
+pub const HISTOGRAMS: &str = "HISTOGRAMS";
+/// One `u64`: how many of them are taken, or were asked for.
+pub const HISTOGRAMS_TAKEN: &str = "HISTOGRAMS_TAKEN";
 /// Function index by [`TrampolineKey`](crate::TrampolineKey).
 pub const TRAMPOLINES: &str = "TRAMPOLINES";
 /// Code-location index by [`PythonKey`](crate::PythonKey).

@@ -5,8 +5,8 @@ use aya_ebpf::{
     maps::{Array, HashMap, PerCpuArray, RingBuf},
 };
 use speed_bump_abi::{
-    Coldness, Control, FunctionEntry, FunctionStats, Handshake, Policy, PythonKey, SiteArguments, Telltale,
-    TrampolineKey,
+    Coldness, Control, FunctionEntry, FunctionStats, Handshake, Histogram, Policy, PythonKey, SiteArguments,
+    Telltale, TrampolineKey,
     maps::{EVENTS_BYTES, FAULT_COUNT, Fault, HELD_BYTES, PYTHON_CAPACITY, TRACKED_CAPACITY},
 };
 
@@ -31,6 +31,10 @@ pub static SITES: Array<SiteArguments> = Array::with_max_entries(1, 0);
 pub static FUNCTIONS: Array<FunctionEntry> = Array::with_max_entries(1, MMAPABLE);
 #[map]
 pub static STATS: PerCpuArray<FunctionStats> = PerCpuArray::with_max_entries(1, 0);
+#[map]
+pub static HISTOGRAMS: Array<Histogram> = Array::with_max_entries(1, MMAPABLE);
+#[map]
+pub static HISTOGRAMS_TAKEN: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
 pub static TRAMPOLINES: HashMap<TrampolineKey, u32> = HashMap::with_max_entries(1, NO_PREALLOC);
 #[map]

@@ -16,7 +16,7 @@ pub fn more_ns(stats: *const FunctionStats, spin_ns: u64) -> u64 {
     // SAFETY: `stats` points to a live per-CPU map value; any value of it will do.
     let (last_ns, of_ns) = unsafe {
         (
-            (&raw const (*stats).telltale_ns).read_volatile(),
+            u64::from((&raw const (*stats).telltale_ns).read_volatile()),
             (&raw const (*stats).telltale_of_ns).read_volatile(),
         )
     };
@@ -48,7 +48,7 @@ pub fn observe(stats: *mut FunctionStats, spin_ns: u64, ended_ns: u64) {
     unsafe {
         let (median_ns, of_ns) = (&raw mut (*stats).telltale_ns, &raw mut (*stats).telltale_of_ns);
         let last_ns = if of_ns.read_volatile() == spin_ns { median_ns.read_volatile() } else { 0 };
-        median_ns.write_volatile(running_median(last_ns, took_ns));
+        median_ns.write_volatile(running_median(u64::from(last_ns), took_ns) as u32);
         of_ns.write_volatile(spin_ns);
     }
 }

@@ -6,6 +6,7 @@ use speed_bump_abi::{Coldness, FunctionStats, NO_POLICY, NotDelayed, Policy, pol
 use crate::{
     count,
     decision::not_delayed,
+    histogram,
     maps::{COLDNESS, CONTROL, COUNTERS, FUNCTIONS, STATS},
     policy, signal,
     spin::Spin,
@@ -101,11 +102,13 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
         spent_ns = spin_for::<S>(stats, delay_ns, overhead_ns, entered_ns, entered_ns + spent_ns);
         helpers_ns = 0;
     }
+    let delivered_ns = spent_ns + overhead_ns + helpers_ns;
+    histogram::count(stats, delay_ns, delivered_ns, spent_ns != 0);
     // SAFETY: as above.
     unsafe {
         count::add(&raw mut (*stats).delayed, 1);
         count::add(&raw mut (*stats).requested_ns, delay_ns);
-        count::add(&raw mut (*stats).delivered_ns, spent_ns + overhead_ns + helpers_ns);
+        count::add(&raw mut (*stats).delivered_ns, delivered_ns);
         if spent_ns + helpers_ns != 0 {
             (&raw mut (*stats).ended_ns).write_volatile(entered_ns + spent_ns + helpers_ns);
         }

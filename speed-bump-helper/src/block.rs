@@ -16,8 +16,8 @@ use core::{
 
 use speed_bump_abi::Policy;
 use speed_bump_abi::control_block::{
-    Calls, Clock, ControlBlock, Delays, FAILURE_TEXT_BYTES, Failure, FunctionRecord, HelperCommand, MAGIC,
-    State, StubForm, VERSION,
+    Calls, Clock, ControlBlock, DelayCounts, Delays, FAILURE_TEXT_BYTES, Failure, FunctionRecord,
+    HelperCommand, MAGIC, State, StubForm, VERSION,
 };
 
 use crate::{fault::Fault, sys};
@@ -55,6 +55,7 @@ struct DelayLayout {
     calls: usize,
     policies: usize,
     counters: usize,
+    histograms: usize,
     policies_capacity: u32,
     clock: Clock,
     units_per_ns: u64,
@@ -301,6 +302,17 @@ impl BlockDelays {
         Some(unsafe { self.block.0.base.add(offset).cast().as_ref() })
     }
 
+    /// The histogram of a function's delays.
+    #[inline]
+    pub(crate) fn delay_counts(self, function: u32) -> Option<&'static DelayCounts> {
+        if function >= self.block.0.functions_capacity {
+            return None;
+        }
+        let offset = self.layout.histograms + function as usize * size_of::<DelayCounts>();
+        // SAFETY: as above.
+        Some(unsafe { self.block.0.base.add(offset).cast().as_ref() })
+    }
+
     /// The row of a policy that holds in a generation.
     #[inline]
     pub(crate) fn policy(self, number: u32, generation: u64) -> Option<Policy> {
@@ -395,6 +407,7 @@ impl DelayLayout {
             calls: long(&head.calls_offset)?,
             policies: long(&head.policies_offset)?,
             counters: long(&head.counters_offset)?,
+            histograms: long(&head.histograms_offset)?,
             policies_capacity: head.policies_capacity.load(Ordering::Acquire),
             clock: match head.clock.load(Ordering::Acquire) {
                 counter if counter == Clock::Counter as u32 => Clock::Counter,
@@ -410,11 +423,13 @@ impl DelayLayout {
         let policies = self.policies_capacity as usize;
         let sizes = (
             (functions as usize).checked_mul(size_of::<Calls>()),
+            (functions as usize).checked_mul(size_of::<DelayCounts>()),
             policies.checked_mul(Policy::ROWS as usize * ROW_BYTES),
             policies.checked_mul(size_of::<AtomicU64>()),
         );
-        let (Some(calls), Some(rows), Some(counters)) = sizes else { return false };
+        let (Some(calls), Some(histograms), Some(rows), Some(counters)) = sizes else { return false };
         fits(size, self.calls, calls, align_of::<Calls>())
+            && fits(size, self.histograms, histograms, align_of::<DelayCounts>())
             && fits(size, self.policies, rows, align_of::<AtomicU64>())
             && fits(size, self.counters, counters, align_of::<AtomicU64>())
     }

@@ -9,7 +9,7 @@ use core::{
 };
 
 use speed_bump_abi::{
-    Control, FunctionEntry, Policy,
+    Control, FunctionEntry, Histogram, Policy,
     control_block::{Calls, Clock},
     policy::decide,
 };
@@ -87,7 +87,7 @@ pub(crate) fn visit(block: Block, delays: BlockDelays, function: u32, target: u3
         || delays.counter(number).map(|counter| counter.fetch_add(1, Ordering::Relaxed)),
     );
     if let Ok(policy) = decided {
-        delay(block, delays, calls, policy.delay_ns, began);
+        delay(block, delays, function, calls, policy.delay_ns, began);
     }
 }
 
@@ -110,19 +110,39 @@ fn in_force(block: Block, delays: BlockDelays, number: u32) -> Option<Policy> {
 }
 
 #[inline(never)]
-fn delay(block: Block, delays: BlockDelays, calls: &Calls, delay_ns: u64, began: u64) {
+fn delay(block: Block, delays: BlockDelays, function: u32, calls: &Calls, delay_ns: u64, began: u64) {
     let way = WAY.load(Ordering::Relaxed) as u64;
-    let spun = spin(block, delays, delays.units(delay_ns).saturating_sub(way), began);
+    let requested = delays.units(delay_ns);
+    let interrupted_above = requested.saturating_add(delays.units(Histogram::interrupted_above_ns(delay_ns)));
+    let Spun { units: spun, locked_out } = spin(block, delays, requested.saturating_sub(way), began);
     // Who gave the interpreter's lock up may come back to another session.
     if block.is_current() {
         calls.delayed.fetch_add(1, Ordering::Relaxed);
         calls.requested_ns.fetch_add(delay_ns, Ordering::Relaxed);
-        calls.delivered.fetch_add(spun.wrapping_add(way), Ordering::Relaxed);
+        let delivered = spun.wrapping_add(way);
+        calls.delivered.fetch_add(delivered, Ordering::Relaxed);
+        let Some(counts) = delays.delay_counts(function) else { return };
+        let count = |position: usize| counts.get(position).map(|count| count.fetch_add(1, Ordering::Relaxed));
+        count(Histogram::position(delivered, requested));
+        if delivered > interrupted_above {
+            count(Histogram::INTERRUPTED);
+            if locked_out {
+                count(Histogram::LOCKED_OUT);
+            }
+        }
     }
 }
 
+/// A spin that is over.
+struct Spun {
+    /// What has passed.
+    units: u64,
+    /// Whether it ended while the thread waited for the interpreter's lock.
+    locked_out: bool,
+}
+
 /// Spins until so many units have passed since `began`, or nothing is delayed any more; how many have passed.
-fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> u64 {
+fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> Spun {
     let now = || match delays.clock() {
         Clock::Counter => arch::ticks(),
         Clock::Monotonic => clock::now_ns(),
@@ -130,22 +150,26 @@ fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> u64 {
     let last = delays.units(LAST_NS);
     let pause = Pause::new(delays);
     let mut give_up_after = pause.interval;
+    let mut locked_out = false;
     loop {
         let now = now();
         let passed = now.wrapping_sub(began);
         // A counter that was set back would have this last for ever.
         if passed >= units || passed.cast_signed() < 0 {
-            return if passed.cast_signed() < 0 { units } else { passed };
+            return Spun { units: if passed.cast_signed() < 0 { units } else { passed }, locked_out };
         }
         let control = control(block);
         if control.stop != 0 || now >= control.expires_ns {
-            return passed;
+            return Spun { units: passed, locked_out };
         }
+        locked_out = false;
         if passed >= give_up_after && units - passed >= pause.not_within {
             pause.take();
             if !block.is_current() {
-                return passed;
+                return Spun { units: passed, locked_out };
             }
+            // Until the clock says that there is some left.
+            locked_out = true;
             give_up_after = passed.saturating_add(pause.interval);
         }
         if units - passed > last {

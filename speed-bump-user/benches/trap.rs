@@ -10,14 +10,17 @@ use std::{fs::File, os::fd::AsFd as _, sync::Arc, time::Instant};
 use aya_obj::generated::bpf_insn;
 use speed_bump_abi::{FunctionEntry, Policy, SiteArguments};
 use speed_bump_user::{
-    calibrate::{self, stubs::Stub},
+    calibrate::{
+        self,
+        stubs::{self, Stub},
+    },
     engine::bpf::{BpfEngine, Capacity, Form, Hold, UprobeProgram},
     kernel::KernelFacts,
     probe::{
         attach::{self, AttachSite, SiteGroup},
         file::ProbeFile,
     },
-    sys::bpf::{self, MultiSites, UprobeAttachType},
+    sys::bpf::{self, MultiSites, ProgramKind, UprobeAttachType},
     units::{Nanos, Pid},
 };
 
@@ -41,16 +44,23 @@ fn main() {
         return println!("skipped, because this kernel has no uprobe_multi links bound to a process");
     }
     let stubs = Stub::all();
+    let offsets = stubs::file_offsets(&stubs).unwrap();
     let count = u32::try_from(stubs.len()).unwrap();
-    let capacity =
-        Capacity { policies: 1, sites: count, functions: count, trampolines: 0, python_usdt: false };
+    let capacity = Capacity {
+        policies: 1,
+        sites: count,
+        functions: count,
+        histograms: 0,
+        trampolines: 0,
+        python_usdt: false,
+    };
     let mut engine = BpfEngine::load(capacity, Form::Multi, None, Hold::default()).unwrap();
     engine.set_coldness(costs.coldness()).unwrap();
     let file =
         Arc::new(ProbeFile::new(File::open("/proc/self/exe").unwrap(), "/proc/self/exe".into()).unwrap());
     let sites: Vec<AttachSite> = (0..)
-        .zip(&stubs)
-        .map(|(site, stub)| AttachSite { offset: stub.file_offset().unwrap(), semaphore: None, site })
+        .zip(&offsets)
+        .map(|(site, offset)| AttachSite { offset: *offset, semaphore: None, site })
         .collect();
     for site in 0..count {
         // More than any delay here: nothing is left to spin.
@@ -123,15 +133,15 @@ fn empty_program() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
     let words = words.into_iter().flat_map(u32::to_le_bytes);
     let btf: Vec<u8> = [0x9f, 0xeb, 1, 0].into_iter().chain(words).chain([0]).collect();
     let btf = bpf::load_btf(&btf).unwrap();
-    let program = bpf::UprobeProgram {
+    let program = bpf::Program {
         name: "empty",
         instructions: &instructions,
         license: c"GPL",
         btf: btf.as_fd(),
         function_info: (&[], 8),
-        attach_type: UprobeAttachType::Multi,
+        kind: ProgramKind::Uprobe(UprobeAttachType::Multi),
     };
-    let program = bpf::load_uprobe_program(&program).unwrap();
+    let program = bpf::load_program(&program).unwrap();
     (btf, program)
 }
 

@@ -26,7 +26,7 @@ use speed_bump_abi::{Coldness, FunctionEntry, FunctionStats, Policy, SiteArgumen
 
 use crate::{
     causes::with_causes,
-    engine::bpf::{BpfEngine, Capacity, EngineError, Form, Hold, UprobeProgram},
+    engine::bpf::{BpfEngine, Capacity, EngineError, Form, Hold, UprobeProgram, histograms},
     kernel::{KernelFacts, TaskOffsets},
     probe::{
         attach::{self, AttachError, AttachSite, SiteGroup},
@@ -197,7 +197,9 @@ impl Bench {
         let unprobed = costs_ns(&stubs, calls);
         let count = u32::try_from(stubs.len()).unwrap_or(u32::MAX);
         let functions = count.saturating_add(1);
-        let capacity = Capacity { policies: 1, sites: count, functions, trampolines: 0, python_usdt: false };
+        let histograms = histograms(functions, form);
+        let capacity =
+            Capacity { policies: 1, sites: count, functions, histograms, trampolines: 0, python_usdt: false };
         let mut engine = BpfEngine::load(capacity, form, offsets, Hold::default())?;
         engine.switch().open(Nanos(0), Nanos(u64::MAX));
         engine.switch().renew(Nanos(u64::MAX));

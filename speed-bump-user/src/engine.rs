@@ -18,7 +18,7 @@ pub mod kmod;
 pub mod signal;
 
 pub use capabilities::Capabilities;
-pub use interface::{Counters, Dose, Engine, NumberedDose, Policies, SetError};
+pub use interface::{Counters, Dose, Engine, NumberedDose, Policies, SetError, TakeHistogram};
 
 /// Who spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -8,12 +8,14 @@ pub mod config;
 pub mod facts;
 pub mod namespace;
 pub mod privileges;
+mod processors;
 mod support;
 pub mod task_offsets;
 pub mod version;
 
 pub use facts::{KernelFacts, Lockdown};
 pub use privileges::{AttachBy, Forbidder, PrivilegeError, Privileges};
+pub(crate) use processors::ProcessorTimes;
 pub use support::Support;
 pub use task_offsets::{TaskOffsets, TaskOffsetsError};
 pub use version::KernelVersion;

@@ -19,6 +19,7 @@ pub mod overlay;
 pub mod program;
 pub mod region;
 mod same_file;
+pub mod scheduling;
 pub(crate) mod stat;
 pub mod status;
 

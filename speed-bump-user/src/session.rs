@@ -19,6 +19,7 @@ pub mod run;
 pub mod snapshot;
 mod state;
 pub mod stop;
+mod waiting;
 mod warnings;
 
 use std::{collections::HashMap, io, time::Duration};

@@ -1,6 +1,8 @@
 //! Statistics of a session: what was counted, as JSON, as a table, and live.
 
+pub mod inexact;
 pub mod json;
 pub mod json_lines;
+pub mod median;
 pub mod report;
 pub mod table;

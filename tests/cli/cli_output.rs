@@ -50,7 +50,8 @@ fn the_report_has_the_fields_of_its_schema() {
     service.ask("call probed 4").unwrap();
     let ended = session.stop().unwrap();
     let report = &ended.report;
-    let expected = ["schema", "pid", "pids", "processes", "engine", "duration_ns", "targets", "warnings"];
+    let expected =
+        ["schema", "pid", "pids", "processes", "engine", "duration_ns", "targets", "inexact", "warnings"];
     assert_eq!(fields(report), expected.into());
     assert_eq!(report["schema"], "speed-bump/session/1");
     assert_eq!((&report["pid"], &report["pids"]), (&json!(service.pid()), &json!([service.pid()])));
@@ -66,12 +67,16 @@ fn the_report_has_the_fields_of_its_schema() {
         "engine",
         "entry",
         "floor_ns",
+        "cold_floor_ns",
         "requested_ns",
         "frequency",
         "calls",
         "delayed",
         "missed",
         "delivered_ns",
+        "median_ns",
+        "interrupted",
+        "inexact",
         "functions",
     ];
     for target in report["targets"].as_array().unwrap() {
@@ -87,8 +92,10 @@ fn the_report_has_the_fields_of_its_schema() {
     assert_eq!(json!(values(2, &names)), json!(["native:*/service:no_such", "native", null, 1000, 2, 0, 0]));
     assert_eq!(ended.target(2)["functions"], json!([]));
     let hot = &ended.target(0)["functions"][0];
-    let expected = ["name", "file", "line", "calls", "delayed", "missed", "requested_ns", "delivered_ns"];
-    assert_eq!(fields(hot), expected.into());
+    let counted = ["calls", "delayed", "missed", "requested_ns", "delivered_ns"];
+    let known = ["name", "file", "line", "median_ns", "interrupted", "inexact"];
+    let expected: Vec<&str> = counted.into_iter().chain(known).collect();
+    assert_eq!(fields(hot), expected.into_iter().collect());
     assert_eq!(hot["file"], json!(fixture.program()));
     assert_eq!((&hot["line"], &hot["requested_ns"]), (&json!(null), &json!(10_000)));
     assert_eq!(hot["delivered_ns"], ended.target(0)["delivered_ns"]);

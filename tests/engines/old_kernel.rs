@@ -89,7 +89,7 @@ fn what_cannot_be_had_is_refused_with_the_way_out() {
             assert!(said.contains(words), "{said}");
         }
     }
-    if !form.counts_for_frequency() {
+    if !form.tells_what_comes_next() {
         let said = refusal(&service, "native:*/service:hot frequency=2\n", &["--delay", "10us"]);
         for words in ["line 1: this kernel does not allow frequency=", "frequency=1", "Linux 5.15"] {
             assert!(said.contains(words), "{said}");

@@ -172,7 +172,7 @@ fn a_function_that_is_single_stepped_has_a_cheaper_neighbour_named() {
         OWN long caller(long x) { return leaf(x) + shared(x); }\n\
         OWN long other(long x) { return shared(x) + x; }\n\
         int main(void) { char byte; puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout);\n\
-        while (fread(&byte, 1, 1, stdin)) putchar((int)(caller(byte) + other(byte))); return 0; }\n";
+        while (fread(&byte, 1, 1, stdin)) { putchar((int)(caller(byte) + other(byte))); } return 0; }\n";
     let fixture = Fixture::compile_text(source, &["-O2"]).unwrap();
     let service = Service::start(&mut Command::new(fixture.program())).unwrap();
     let file = fixture.folder().join("targets.txt");

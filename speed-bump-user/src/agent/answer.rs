@@ -13,7 +13,7 @@ use crate::{
         run::Ended,
         snapshot::Snapshot,
     },
-    stats::report::SessionReport,
+    stats::{median::interrupted, report::SessionReport},
     targets::TargetKind,
     units::{Nanos, Pid},
 };
@@ -111,6 +111,10 @@ struct FunctionSeen<'a> {
     missed: u64,
     requested_ns: u64,
     delivered_ns: u64,
+    /// The delay in the middle; null where it is not known.
+    median_ns: Option<Nanos>,
+    /// Delays that were interrupted when they were over; null where that is not known.
+    interrupted: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -140,6 +144,8 @@ impl<'a> Seen<'a> {
                 missed: stats.missed,
                 requested_ns: stats.requested_ns,
                 delivered_ns: stats.delivered_ns,
+                median_ns: snapshot.median(id),
+                interrupted: snapshot.histogram(id).map(interrupted),
             }
         });
         Self { at_ns: snapshot.at, functions: functions.collect() }

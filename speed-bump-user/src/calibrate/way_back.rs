@@ -32,7 +32,7 @@ impl Bench {
                 })
                 .collect();
             *group = Group {
-                told: self.stats(function)?.telltale_ns,
+                told: self.stats(function)?.telltale_ns.into(),
                 rest: median(&mut taken).saturating_sub(unprobed + delay.0),
             };
         }

@@ -117,6 +117,9 @@ pub(super) fn tell_report(flags: &SessionArgs, report: &SessionReport, told: &[S
     if !flags.quiet {
         Lines::from_iter(table::render(report, FUNCTIONS_SHOWN).lines()).tell();
     }
+    if let Some(text) = table::session_inexact(report) {
+        tell(format_args!("speed-bump-ebpf: warning: {text}"));
+    }
     let warnings = report.warnings.iter().filter(|warning| !told.contains(warning));
     warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
 }

@@ -168,14 +168,15 @@ impl Shown<'_> {
 }
 
 fn print_site(site: &PlannedSite, calibration: &CostTable) {
-    let cost = calibration.cost(site.kind);
+    let floors = calibration.floors(site.kind);
     print(format_args!(
-        "    site {}+{}: {} ({}), floor {}{}{}",
+        "    site {}+{}: {} ({}), floor {}, {} after a sleep{}{}",
         site.file.path().display(),
         site.offset,
         site.instruction,
         site.kind,
-        cost.floor,
+        floors.warm,
+        floors.cold,
         if site.kind == SiteKind::SingleStep { ", varying by microseconds from call to call" } else { "" },
         site.semaphore.map(|offset| format!(", semaphore at {offset}")).unwrap_or_default()
     ));

@@ -12,7 +12,7 @@ use crate::{
         kmod::KmodPlan,
         notice::{Notice, Reason, SelectsNothing},
     },
-    probe::cost::{HELPER_COST, IN_HELPER},
+    probe::cost::{Floors, HELPER_COST, IN_HELPER},
     probe::resolve::Resolver,
     probe::{
         plan::{Plan, PythonPlan},
@@ -50,6 +50,11 @@ fn notice(notice: &Notice) -> Lines {
             "warning: line {line}: a delay of {delay} is below what a trap costs at its costliest probe \
              site: a delayed call there loses {floor}. For less on average, delay every Nth call with \
              frequency=N"
+        )
+        .into(),
+        Notice::BelowColdFloor { line, delay, floor } => format!(
+            "line {line}: a delay of {delay} is exact for calls in quick succession alone: one that comes \
+             after a sleep, or after much other code, loses up to {floor}"
         )
         .into(),
         Notice::LongInKernel { line, delay } => format!(
@@ -118,11 +123,15 @@ pub(super) fn header(plans: &BpfPlans, policies: &PolicyTable, process: &Process
         text.push_str("Python functions that the helper will find, ");
     }
     let _ = write!(text, "engine {}", engines(plans, policies, plan));
-    let kinds: Vec<_> = plan.sites.iter().map(|site| plans.resolver.calibration().cost(site.kind)).collect();
-    if let (Some(least), Some(most)) =
-        (kinds.iter().map(|cost| cost.unselected).min(), kinds.iter().map(|cost| cost.floor).max())
-    {
-        let _ = write!(text, "; a call there costs from {least}, the smallest delay is at most {most}");
+    let calibration = || plans.resolver.calibration();
+    let unselected = plan.sites.iter().map(|site| calibration().cost(site.kind).unselected);
+    let floors = plan.sites.iter().map(|site| calibration().floors(site.kind)).reduce(Floors::max);
+    if let (Some(least), Some(Floors { warm, cold })) = (unselected.min(), floors) {
+        let _ = write!(
+            text,
+            "; a call there costs from {least}, the smallest delay is at most {warm}, and {cold} for a call \
+             after a sleep"
+        );
     }
     let mut lines = Lines::from(text);
     match &plan.python {
@@ -182,22 +191,24 @@ fn python_costs(
 ) -> String {
     let names = match source {
         EntrySource::Helper if in_helper => {
-            let (floor, unselected) = (IN_HELPER.floor, words::unselected_call(version));
+            let cold = IN_HELPER.cold;
+            let (floor, unselected) = (IN_HELPER.warm, words::unselected_call(version));
             return format!(
                 "Python calls through the helper, if it can be loaded, which delays by itself: a call of a \
-                 matching function costs about {floor}, which is the smallest delay; a call of any other \
-                 Python function costs {unselected}"
+                 matching function costs about {floor}, which is the smallest delay, and up to {cold} after a \
+                 sleep; a call of any other Python function costs {unselected}"
             );
         }
         EntrySource::Helper => {
             let calibration = resolver.calibration();
             let cost = calibration.through_helper(stub.unwrap_or_else(|| calibration.stub()));
             let (calls, smallest) = (cost.unselected, cost.floor);
+            let cold = calibration.floors(cost.kind).cold;
             let unselected = words::unselected_call(version);
             return format!(
                 "Python calls through the helper, if it can be loaded: a call of a matching function costs \
-                 about {calls}, the smallest delay is about {smallest} (measured here, and {HELPER_COST} for \
-                 the helper); a call of any other Python function costs {unselected}"
+                 about {calls}, the smallest delay is about {smallest}, and up to {cold} after a sleep (measured \
+                 here, and {HELPER_COST} for the helper); a call of any other Python function costs {unselected}"
             );
         }
         EntrySource::PerfMap => "",

@@ -20,7 +20,7 @@ use std::{
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, RingBuf};
 use speed_bump_abi::{
-    Coldness, Handshake, Policy, PythonKey, SiteArguments, TrampolineKey, Verdict,
+    Coldness, Handshake, Histogram, Policy, PythonKey, SiteArguments, TrampolineKey, Verdict,
     maps::{self, FAULT_COUNT, PYTHON_CAPACITY},
 };
 
@@ -48,10 +48,26 @@ pub struct Capacity {
     pub sites: u32,
     /// Functions, with room for those that appear later.
     pub functions: u32,
+    /// Histograms of delays: one for each function on each processor that it is delayed on.
+    pub histograms: u32,
     /// Trampolines of all processes.
     pub trampolines: u32,
     /// Whether the maps of CPython's `function__entry` are needed.
     pub python_usdt: bool,
+}
+
+/// What histograms may take of the kernel's memory, in bytes.
+const HISTOGRAMS_BYTES: usize = 16 << 20;
+
+/// How many histograms so many functions need that may be delayed on all processors, within bounds.
+pub fn histograms(functions: u32, form: Form) -> u32 {
+    if !form.tells_what_comes_next() {
+        // Each function would have the second, which is not there.
+        return 1;
+    }
+    let cpus = aya::util::nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
+    let most = HISTOGRAMS_BYTES / size_of::<Histogram>();
+    functions.saturating_mul(cpus).min(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
 /// How processes are held that have executed a program, until they are traced. The default: not at all.
@@ -109,7 +125,7 @@ impl BpfEngine {
             words(maps::CONTROL, switch::CONTROL_WORDS)?,
             words(maps::POLICIES, rows * Policy::WORDS)?,
         );
-        let functions = FunctionMaps::of(&maps, capacity.functions.max(1))?;
+        let functions = FunctionMaps::of(&maps, &capacity)?;
         let mut take = |name: &'static str| maps.take(name);
         let coldness = take(maps::COLDNESS)?;
         let sites = take(maps::SITES)?;

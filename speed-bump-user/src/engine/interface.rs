@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, io};
 
-use speed_bump_abi::FunctionStats;
+use speed_bump_abi::{FunctionStats, Histogram};
 
 use super::{EngineKind, bpf::EngineError, kmod::KmodError, signal::UnderWay};
 use crate::units::Nanos;
@@ -51,6 +51,9 @@ pub trait Policies: Debug + Send {
     fn spins(&self, delay: Nanos) -> EngineKind;
 }
 
+/// Takes the histogram of a function. There may be many, and each is long.
+pub type TakeHistogram<'a> = dyn FnMut(u32, Histogram) + 'a;
+
 /// Counters up: what was counted of each function since the session began.
 pub trait Counters: Debug + Send {
     /// The counters of so many functions from this one on, in their order.
@@ -58,6 +61,13 @@ pub trait Counters: Debug + Send {
     /// # Errors
     /// They cannot be read, or are beyond what there is room for.
     fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>>;
+
+    /// Hands out how long calls were delayed, for each of so many functions from this one on of which that is
+    /// known.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()>;
 
     /// Sets the counters of a function to zero that is none any more.
     ///

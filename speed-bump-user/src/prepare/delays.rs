@@ -4,7 +4,7 @@ use super::{look::Planned, notice::Notice};
 use crate::{
     engine::{EngineKind, signal::automatic_above},
     policy::PolicyTable,
-    probe::cost::IN_HELPER,
+    probe::cost::{Floors, IN_HELPER},
     probe::{plan::Plan, resolve::Resolver},
     targets::TargetIndex,
     units::Nanos,
@@ -36,17 +36,23 @@ fn below_floors(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]
     let mut notices = Vec::new();
     for (index, target) in resolver.targets().iter() {
         let delay = policies.delay(index);
-        let floor_in = |planned: &Planned| {
+        let floors_in = |planned: &Planned| {
             if policies.in_helper(index).is_some() && planned.plan.wants_helper() {
-                return Some(IN_HELPER.floor);
+                return Some(IN_HELPER);
             }
             let kinds = planned.plan.kinds_of(index, target.kind);
-            kinds.map(|kind| resolver.calibration().cost(kind).floor).max()
+            kinds.map(|kind| resolver.calibration().floors(kind)).reduce(Floors::max)
         };
-        let floor = planned.iter().filter_map(floor_in).max();
-        if let Some(floor) = floor.filter(|floor| delay < *floor && delay > Nanos(0)) {
-            notices.push(Notice::BelowFloor { line: target.line, delay, floor });
+        let Some(floors) = planned.iter().filter_map(floors_in).reduce(Floors::max) else { continue };
+        let line = target.line;
+        if delay == Nanos(0) || delay >= floors.cold {
+            continue;
         }
+        notices.push(if delay < floors.warm {
+            Notice::BelowFloor { line, delay, floor: floors.warm }
+        } else {
+            Notice::BelowColdFloor { line, delay, floor: floors.cold }
+        });
     }
     notices
 }

@@ -71,6 +71,8 @@ struct Site<'a> {
     kind: SiteKind,
     /// The least that a delayed call takes there.
     floor_ns: Nanos,
+    /// The same for a call after a sleep, or much other code.
+    cold_floor_ns: Nanos,
     /// What a call that is not delayed takes there.
     unselected_ns: Nanos,
     remark: Option<&'a str>,
@@ -139,13 +141,15 @@ impl<'a> Of<'a> {
     }
 
     fn site(self, site: &'a PlannedSite) -> Site<'a> {
-        let cost = self.plans.resolver.calibration().cost(site.kind);
+        let calibration = self.plans.resolver.calibration();
+        let cost = calibration.cost(site.kind);
         Site {
             file: site.file.path().to_string_lossy(),
             offset: site.offset.0,
             instruction: &site.instruction,
             kind: site.kind,
             floor_ns: cost.floor,
+            cold_floor_ns: calibration.floors(site.kind).cold,
             unselected_ns: cost.unselected,
             remark: site.remark.as_deref(),
         }

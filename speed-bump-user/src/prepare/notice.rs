@@ -64,6 +64,15 @@ pub enum Notice {
         /// The least that a trigger takes at its costliest probe site.
         floor: Nanos,
     },
+    /// A delay is exact where calls follow each other closely, and below what can be delivered after a sleep.
+    BelowColdFloor {
+        /// The target's line.
+        line: usize,
+        /// Its delay.
+        delay: Nanos,
+        /// The least that a trigger takes at its costliest probe site when it finds the caches cold.
+        floor: Nanos,
+    },
     /// A delay is spun in the kernel and is long enough to hold up others.
     LongInKernel {
         /// The target's line.

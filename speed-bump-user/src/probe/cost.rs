@@ -11,15 +11,25 @@ use crate::{engine::bpf::Form, units::Nanos};
 
 /// What the helper adds to a matching call on its way to the stub (docs/internals/helper.md).
 pub const HELPER_COST: Nanos = Nanos(15);
-/// What a call costs that the helper counts and delays by itself, by the documentation: without a trap, and
+/// The smallest delays where the helper counts and delays by itself, by the documentation: without a trap, and
 /// so without a kind of site.
-pub const IN_HELPER: HelperFloor = HelperFloor { floor: Nanos(40) };
+pub const IN_HELPER: Floors = Floors { warm: Nanos(40), cold: Nanos(400) };
 
-/// See [`IN_HELPER`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HelperFloor {
-    /// The smallest delay.
-    pub floor: Nanos,
+/// The smallest delays that a call can have, by what its thread did before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Floors {
+    /// Where it follows another one closely.
+    pub warm: Nanos,
+    /// After a sleep, or much other code: the caches are cold.
+    pub cold: Nanos,
+}
+
+impl Floors {
+    /// Of two places, the larger ones.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { warm: self.warm.max(other.warm), cold: self.cold.max(other.cold) }
+    }
 }
 
 /// What a probe on one kind of instruction costs the caller, in ns per call.
@@ -51,6 +61,13 @@ impl CostTable {
     pub fn unknown(form: Form) -> Self {
         let coldness = [Coldness::default(); Coldness::WAYS];
         Self { form, costs: Vec::new(), coldness, nop5_survives_forks: false, signal: None }
+    }
+
+    /// The smallest delays at a kind of site.
+    pub fn floors(&self, kind: SiteKind) -> Floors {
+        let warm = self.cost(kind).floor;
+        let [way_in, _] = &self.coldness;
+        Floors { warm, cold: warm + Nanos(way_in.more_ns(u64::MAX)) }
     }
 
     /// In which form the programs work here.
@@ -288,6 +305,19 @@ mod tests {
             overhead: Nanos(507),
         };
         assert_eq!(cost, expected);
+    }
+
+    #[test]
+    fn a_cold_call_costs_what_the_whole_line_says() {
+        use speed_bump_abi::ColdSegment;
+        let mut machine = machine(&[(SiteKind::Push, 500)], true);
+        let floors = |machine: &CostTable| machine.floors(SiteKind::Push);
+        assert_eq!(floors(&machine), Floors { warm: Nanos(500), cold: Nanos(500) });
+        let segment = ColdSegment { length_ns: 100, factor: 20 * Coldness::ONE };
+        machine.coldness[0].segments = [segment, ColdSegment::default(), segment];
+        assert_eq!(floors(&machine), Floors { warm: Nanos(500), cold: Nanos(4_500) });
+        let other = Floors { warm: Nanos(700), cold: Nanos(800) };
+        assert_eq!(floors(&machine).max(other), Floors { warm: Nanos(700), cold: Nanos(4_500) });
     }
 
     #[test]

@@ -35,12 +35,13 @@ use super::{
     functions::{FunctionTable, bytes_of},
     run::{Ended, run},
     stop::Stop,
+    waiting::Waiting,
 };
 use crate::{
     bounds::NAMES_OF_SESSION,
     engine::{
         Engine,
-        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, switch::now},
+        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, histograms, switch::now},
     },
     kernel::TaskOffsets,
     presence::HelperSetup,
@@ -62,6 +63,10 @@ pub use tick::LOOK_FOR_PROCESSES;
 
 /// Functions that may appear after the attach, beyond twice those known then.
 const LATE_FUNCTIONS: u32 = 8_192;
+/// Those of them that may be delayed, as far as there is to be a histogram for each.
+const LATE_DELAYED: u32 = 256;
+/// The same where Python functions become known as they are called.
+const LATE_DELAYED_PYTHON: u32 = 1_024;
 /// Probe sites that may appear after the attach, in images that children execute.
 const LATE_SITES: u32 = 16_384;
 /// What the counters of helpers' functions may take of the kernel's memory, as far as they are for children
@@ -100,6 +105,8 @@ pub struct BpfSession {
     /// Whether the kernel announces forks and execs.
     follows: bool,
     sources: Sources,
+    /// What had been waited for when delays began.
+    waiting: Option<Waiting>,
     /// What comes nearest to targets that have selected nothing, known at the end.
     nearest: Vec<String>,
 }
@@ -233,12 +240,19 @@ impl BpfSession {
             looked: tick::Looked::new(),
             follows: false,
             sources: Sources::default(),
+            waiting: None,
             nearest: Vec::new(),
         })
     }
 
+    /// Looks what the processes have waited for until now.
+    fn look_at_waiting(&mut self) {
+        self.waiting = Some(Waiting::of(self.processes.iter().map(|(_, covered)| &covered.process)));
+    }
+
     /// From here on `start_after` counts.
     fn open_window(&mut self) {
+        self.look_at_waiting();
         self.came_round();
         // Nothing was delayed before.
         self.renewal.take_lapsed();
@@ -347,6 +361,10 @@ impl Session for BpfSession {
     fn detach(&mut self) {
         self.state.ended = Some(Instant::now());
         self.engine.switch().stop();
+        if let Some(waiting) = self.waiting.take() {
+            let processes = self.processes.iter().map(|(_, covered)| &covered.process);
+            self.state.waited = Some(waiting.later(processes).since(&waiting));
+        }
         self.catching = None;
         let began = Instant::now();
         for pid in self.processes.entering() {
@@ -397,8 +415,10 @@ fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings)
     let named = helpers.saturating_mul(Room::NAMED.functions);
     let of_children =
         if by_programs && resolver.may_inject() && settings.children { late_helpers(named) } else { 0 };
+    let late_delayed = if asks_python { LATE_DELAYED_PYTHON } else { LATE_DELAYED };
     Capacity {
         policies: settings.policies.capacity(),
+        histograms: histograms(functions.saturating_add(late_delayed), resolver.calibration().form()),
         sites: sites.saturating_add(LATE_SITES),
         functions: functions
             .saturating_mul(2)

@@ -1,14 +1,19 @@
 //! The doses of a session, the functions that have them, and what was counted of those: what may be asked
 //! and changed at any moment, without the event loop.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    sync::Arc,
+};
 
 use serde::Serialize;
-use speed_bump_abi::FunctionStats;
+use speed_bump_abi::{FunctionStats, Histogram};
 
 use super::{
     SessionError,
     functions::{FunctionRange, FunctionTable},
+    known::FunctionId,
     snapshot::Snapshot,
 };
 use crate::{
@@ -18,6 +23,10 @@ use crate::{
     targets::{TargetChange, Targets},
     units::Nanos,
 };
+
+/// Functions whose delays are looked at one by one, in all: their histograms take 46 MB. What helpers say is
+/// their processes' word.
+const HISTOGRAMS: usize = 32_768;
 
 /// Doses are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -41,6 +50,8 @@ pub(crate) struct Doses {
     pub(super) functions: FunctionTable,
     pub(super) policies: PolicyTable,
     pub(super) targets: Arc<Targets>,
+    /// What was counted in ranges that were given back.
+    past_histograms: BTreeMap<FunctionId, Histogram>,
 }
 
 impl Doses {
@@ -52,7 +63,7 @@ impl Doses {
         targets: Arc<Targets>,
     ) -> Result<Self, SessionError> {
         engine.set(&policies.numbered().collect::<Vec<_>>())?;
-        Ok(Self { engine, functions, policies, targets })
+        Ok(Self { engine, functions, policies, targets, past_histograms: BTreeMap::new() })
     }
 
     /// Takes up targets that come and go. What is returned has the doses that they are to have, which are
@@ -163,6 +174,13 @@ impl Doses {
                 Ok(read) => stats.extend((run.first..).zip(read)),
                 Err(error) => tracing::debug!("what {run:?} counted is not known: {error}"),
             }
+            let (functions, past) = (&self.functions, &mut self.past_histograms);
+            let known = self.engine.histograms(run.first, run.count, &mut |index, histogram| {
+                add(past, functions.at(index), histogram);
+            });
+            if let Err(error) = known {
+                tracing::debug!("how long {run:?} was delayed is not known: {error}");
+            }
         }
         self.functions.give_back(range, |index| stats.get(&index).copied().unwrap_or_default());
     }
@@ -187,14 +205,28 @@ impl Doses {
     pub(super) fn snapshot(&self) -> io::Result<Snapshot> {
         let at = now();
         let mut counts = self.functions.past().to_vec();
+        let mut histograms = self.past_histograms.clone();
         for run in self.functions.runs() {
             let stats = self.engine.read(run.first, run.count)?;
+            if stats.iter().any(|stats| stats.delayed > 0) {
+                self.engine.histograms(run.first, run.count, &mut |index, histogram| {
+                    add(&mut histograms, self.functions.at(index), histogram);
+                })?;
+            }
             for (id, stats) in self.functions.of_run(run).zip(stats) {
                 if let Some(count) = counts.get_mut(id.0 as usize) {
                     *count += stats;
                 }
             }
         }
-        Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts })
+        Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts, histograms })
+    }
+}
+
+/// Adds a histogram to what is known of a function, as far as there is room.
+fn add(to: &mut BTreeMap<FunctionId, Histogram>, function: Option<FunctionId>, histogram: Histogram) {
+    let Some(id) = function else { return };
+    if to.len() < HISTOGRAMS || to.contains_key(&id) {
+        *to.entry(id).or_default() += histogram;
     }
 }

@@ -32,6 +32,7 @@ use crate::{
         KmodEngine, KmodError, Module, Records, TARGETS, TargetName, UpstreamGuard, doses::KmodDoses,
     },
     probe::{
+        cost::Floors,
         in_place::{self, NotInPlace},
         plan::{Entry, SelectedFunction},
         resolve::symbols::{NamedFunction, NamedFunctions, SymbolResolver},
@@ -39,7 +40,6 @@ use crate::{
     process::{Memory, Process, ProcessError, mapped_file::FileIdentity},
     sys::watch::watch_pidfd,
     targets::{TargetChange, TargetKind},
-    units::Nanos,
 };
 
 /// How often it is looked whether the process has replaced its image, and what it maps.
@@ -177,7 +177,7 @@ impl KmodSession {
     fn enter(&mut self, function: &NamedFunction) -> Result<(), SessionError> {
         self.known.insert(function.selected.clone());
         self.state.doses().enter(&function.selected)?;
-        self.state.note_way(function.selected.target, Entry::Symbol, Nanos(0));
+        self.state.note_way(function.selected.target, Entry::Symbol, Floors::default());
         Ok(())
     }
 

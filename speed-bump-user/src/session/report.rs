@@ -19,9 +19,14 @@ impl State {
     /// What was counted so far, with calls that are not in the counters, by index.
     pub(super) fn report(&self, pending: &HashMap<u32, u64>) -> SessionReport {
         let doses = self.doses();
-        let snapshot = doses.snapshot().unwrap_or_else(|error| {
+        let mut snapshot = doses.snapshot().unwrap_or_else(|error| {
             tracing::warn!("cannot read the counters: {error}");
-            Snapshot { at: now(), known: Arc::clone(doses.functions.known()), counts: Vec::new() }
+            Snapshot {
+                at: now(),
+                known: Arc::clone(doses.functions.known()),
+                counts: Vec::new(),
+                histograms: BTreeMap::new(),
+            }
         });
         let mut pending_calls: HashMap<FunctionId, u64> = HashMap::new();
         for (index, calls) in pending {
@@ -44,11 +49,13 @@ impl State {
         // What follows may take its time.
         drop(doses);
         let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
-        for (id, function) in snapshot.known.iter() {
+        let known = Arc::clone(&snapshot.known);
+        for (id, function) in known.iter() {
             let mut stats = snapshot.of_id(id);
             stats.calls += pending_calls.get(&id).copied().unwrap_or_default();
             let report =
-                FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats);
+                FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats)
+                    .with_histogram(snapshot.histograms.remove(&id).as_ref());
             by_target.entry(function.target).or_default().push(report);
         }
         let targets = all_targets
@@ -59,7 +66,8 @@ impl State {
                 let functions = by_target.remove(&index).unwrap_or_default();
                 TargetReport {
                     entry: way.map(|way| way.entry),
-                    floor_ns: way.map_or(Nanos(0), |way| way.floor),
+                    floor_ns: way.map_or(Nanos(0), |way| way.floors.warm),
+                    cold_floor_ns: way.map_or(Nanos(0), |way| way.floors.cold),
                     frequency,
                     ..TargetReport::new(target, engine, delay, functions)
                 }
@@ -77,7 +85,7 @@ impl State {
         // Of several the one that does most.
         let has = |engine| targets.iter().any(|target| target.engine == engine);
         let in_helper = !targets.is_empty() && targets.iter().all(|of| of.engine == EngineKind::Helper);
-        SessionReport {
+        let mut report = SessionReport {
             schema: SCHEMA,
             pid: self.root(),
             pids: self.roots.clone(),
@@ -89,7 +97,10 @@ impl State {
             },
             duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),
             targets,
+            inexact: None,
             warnings,
-        }
+        };
+        report.judge(self.waited.as_ref());
+        report
     }
 }

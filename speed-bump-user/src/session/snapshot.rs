@@ -1,11 +1,11 @@
 //! What a session has counted at one moment.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use speed_bump_abi::FunctionStats;
+use speed_bump_abi::{FunctionStats, Histogram};
 
 use super::known::{FunctionId, KnownFunctions};
-use crate::{probe::plan::SelectedFunction, units::Nanos};
+use crate::{probe::plan::SelectedFunction, stats::median::median, units::Nanos};
 
 /// Counters by function, read while calls went on: each counter is exact, and a call that came meanwhile may
 /// be in one function's and not yet in another's.
@@ -17,6 +17,8 @@ pub struct Snapshot {
     pub known: Arc<KnownFunctions>,
     /// By [`FunctionId`].
     pub(super) counts: Vec<FunctionStats>,
+    /// Of the functions that were delayed, as far as it is known.
+    pub(super) histograms: BTreeMap<FunctionId, Histogram>,
 }
 
 impl Snapshot {
@@ -35,13 +37,33 @@ impl Snapshot {
         self.counts.get(id.0 as usize).copied().unwrap_or_default()
     }
 
+    /// How long the calls of the function with this number were delayed; `None` where that is not known.
+    pub fn histogram(&self, id: FunctionId) -> Option<&Histogram> {
+        self.histograms.get(&id)
+    }
+
+    /// The delay in the middle of those of the function with this number; `None` where it is not known.
+    pub fn median(&self, id: FunctionId) -> Option<Nanos> {
+        let FunctionStats { delayed, requested_ns, .. } = self.of_id(id);
+        median(self.histogram(id)?, delayed, Nanos(requested_ns))
+    }
+
     /// What was counted from an earlier snapshot of the same session to this one.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         // What became known meanwhile had counted nothing.
         let before = earlier.counts.iter().copied().chain(std::iter::repeat(FunctionStats::default()));
         let counts = self.counts.iter().zip(before).map(|(stats, before)| stats.since(&before));
-        Self { at: self.at, known: Arc::clone(&self.known), counts: counts.collect() }
+        let histograms = self.histograms.iter().map(|(id, histogram)| match earlier.histograms.get(id) {
+            Some(earlier) => (*id, histogram.since(earlier)),
+            None => (*id, *histogram),
+        });
+        Self {
+            at: self.at,
+            known: Arc::clone(&self.known),
+            counts: counts.collect(),
+            histograms: histograms.collect(),
+        }
     }
 }
 
@@ -61,7 +83,27 @@ mod tests {
         }
         let stats = |calls| FunctionStats { calls, ..FunctionStats::default() };
         let counts = calls.iter().map(|(_, calls)| stats(*calls)).collect();
-        Snapshot { at: Nanos(at), known: known.into(), counts }
+        Snapshot { at: Nanos(at), known: known.into(), counts, histograms: BTreeMap::new() }
+    }
+
+    #[test]
+    fn medians_are_of_what_came_between() {
+        let id = FunctionId(0);
+        let with = |delayed: u64, exact: u64, doubled: u64| {
+            let mut of = snapshot(5, &[("f", delayed)]);
+            of.counts =
+                vec![FunctionStats { delayed, requested_ns: delayed * 1_000, ..FunctionStats::default() }];
+            let mut histogram = Histogram::default();
+            histogram.words[Histogram::position(1_000, 1_000)] = exact;
+            histogram.words[Histogram::position(2_000, 1_000)] = doubled;
+            of.histograms.insert(id, histogram);
+            of
+        };
+        let (earlier, later) = (with(10, 10, 0), with(15, 10, 5));
+        assert_eq!((earlier.median(id), later.median(id)), (Some(Nanos(1_000)), Some(Nanos(1_000))));
+        let median = later.since(&earlier).median(id).unwrap_or_default();
+        assert!(median.0.abs_diff(2_000) < 50, "{median}");
+        assert_eq!(later.median(FunctionId(1)), None);
     }
 
     #[test]

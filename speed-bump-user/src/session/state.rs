@@ -18,9 +18,10 @@ use super::{
     warnings::Warnings,
 };
 use crate::{
-    probe::plan::Entry,
+    probe::{cost::Floors, plan::Entry},
+    stats::inexact::Waited,
     targets::TargetIndex,
-    units::{Nanos, Pid},
+    units::Pid,
 };
 
 /// See above.
@@ -47,13 +48,15 @@ pub(crate) struct State {
     duration: Option<Duration>,
     pub(super) started: Instant,
     pub(super) ended: Option<Instant>,
+    /// What was waited for meanwhile, where that is known.
+    pub(super) waited: Option<Waited>,
 }
 
 /// How the calls of a target became visible, and at what cost: of several ways, the dearest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) entry: Entry,
-    pub(super) floor: Nanos,
+    pub(super) floors: Floors,
 }
 
 impl State {
@@ -74,6 +77,7 @@ impl State {
             duration: settings.duration,
             started: Instant::now(),
             ended: None,
+            waited: None,
         }
     }
 
@@ -125,11 +129,12 @@ impl State {
     }
 
     /// Notes how a target's calls become visible, for the report.
-    pub(super) fn note_way(&mut self, target: TargetIndex, entry: Entry, floor: Nanos) {
-        let way = self.ways.entry(target).or_insert(Way { entry, floor });
-        if floor > way.floor {
-            *way = Way { entry, floor };
+    pub(super) fn note_way(&mut self, target: TargetIndex, entry: Entry, floors: Floors) {
+        let way = self.ways.entry(target).or_insert(Way { entry, floors });
+        if floors.warm > way.floors.warm {
+            way.entry = entry;
         }
+        way.floors = way.floors.max(floors);
     }
 
     /// Tells once of something that went wrong.

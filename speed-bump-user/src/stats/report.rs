@@ -3,11 +3,15 @@
 use std::{path::PathBuf, time::Duration};
 
 use serde::Serialize;
-use speed_bump_abi::FunctionStats;
+use speed_bump_abi::{FunctionStats, Histogram};
 
+use super::{
+    inexact::{Delays, Inexact, Waited, inexact},
+    median::{interrupted, median},
+};
 use crate::{
     engine::EngineKind,
-    probe::plan::Entry,
+    probe::{cost::Floors, plan::Entry},
     targets::{Target, TargetKind},
     units::{Nanos, Pid},
 };
@@ -33,6 +37,9 @@ pub struct SessionReport {
     pub duration: Duration,
     /// One record for each line of the targets file, in its order.
     pub targets: Vec<TargetReport>,
+    /// How far and why the delays were too long on average, all targets together; `None` where they were not,
+    /// by a tenth.
+    pub inexact: Option<Inexact>,
     /// What went wrong without ending the session.
     pub warnings: Vec<String>,
 }
@@ -52,6 +59,8 @@ pub struct TargetReport {
     pub entry: Option<Entry>,
     /// The smallest delay possible at its sites: of several, the largest floor.
     pub floor_ns: Nanos,
+    /// The same for calls that come after a sleep, or much other code.
+    pub cold_floor_ns: Nanos,
     /// The delay asked for, per trigger.
     pub requested_ns: Nanos,
     /// Every how many matching calls.
@@ -64,6 +73,12 @@ pub struct TargetReport {
     pub missed: u64,
     /// Sum of the delays as they were.
     pub delivered_ns: Nanos,
+    /// The delay in the middle; `None` where it is not known.
+    pub median_ns: Option<Nanos>,
+    /// Delays that were interrupted when they were over; `None` where that is not known.
+    pub interrupted: Option<u64>,
+    /// How far and why the delays were too long on average; `None` where they were not, by a tenth.
+    pub inexact: Option<Inexact>,
     /// The functions, most delayed first, then most called, then by name.
     pub functions: Vec<FunctionReport>,
 }
@@ -87,6 +102,15 @@ pub struct FunctionReport {
     pub requested_ns: Nanos,
     /// Sum of the delays as they were.
     pub delivered_ns: Nanos,
+    /// The delay in the middle; `None` where it is not known.
+    pub median_ns: Option<Nanos>,
+    /// Delays that were interrupted when they were over; `None` where that is not known.
+    pub interrupted: Option<u64>,
+    /// How far and why the delays were too long on average; `None` where they were not, by a tenth.
+    pub inexact: Option<Inexact>,
+    /// How long each of them was, as far as that is known.
+    #[serde(skip)]
+    pub histogram: Option<Box<Histogram>>,
 }
 
 impl FunctionReport {
@@ -101,7 +125,91 @@ impl FunctionReport {
             missed: stats.missed,
             requested_ns: Nanos(stats.requested_ns),
             delivered_ns: Nanos(stats.delivered_ns),
+            median_ns: None,
+            interrupted: None,
+            inexact: None,
+            histogram: None,
         }
+    }
+
+    /// The same with what is known of how long its delays were.
+    #[must_use]
+    pub fn with_histogram(self, histogram: Option<&Histogram>) -> Self {
+        Self {
+            median_ns: histogram.and_then(|of| median(of, self.delayed, self.requested_ns)),
+            interrupted: histogram.map(interrupted),
+            histogram: histogram.copied().map(Box::new),
+            ..self
+        }
+    }
+
+    fn delays(&self, floors: Floors) -> Delays<'_> {
+        Delays {
+            delayed: self.delayed,
+            requested: self.requested_ns,
+            delivered: self.delivered_ns,
+            histogram: self.histogram.as_deref(),
+            floors,
+        }
+    }
+}
+
+/// Adds up what functions have.
+fn sum(functions: &[FunctionReport], of: impl Fn(&FunctionReport) -> u64) -> u64 {
+    functions.iter().fold(0, |sum, function| sum.saturating_add(of(function)))
+}
+
+/// The histogram of several functions' delays.
+fn together<'a>(functions: impl Iterator<Item = &'a FunctionReport>) -> Option<Histogram> {
+    let mut histograms = functions.filter_map(|function| function.histogram.as_deref());
+    let mut all = *histograms.next()?;
+    histograms.for_each(|histogram| all += *histogram);
+    Some(all)
+}
+
+impl SessionReport {
+    /// Says where delays were too long on average. `waited`: what was waited for, where that is known.
+    pub fn judge(&mut self, waited: Option<&Waited>) {
+        let functions = self.targets.iter().flat_map(|target| &target.functions);
+        let too_long = functions
+            .clone()
+            .fold(0_u64, |sum, of| sum.saturating_add(of.delivered_ns.0.saturating_sub(of.requested_ns.0)));
+        let too_long = Nanos(too_long);
+        let histogram = together(functions);
+        let mut all = Delays {
+            delayed: 0,
+            requested: Nanos(0),
+            delivered: Nanos(0),
+            histogram: histogram.as_ref(),
+            floors: Floors::default(),
+        };
+        for target in &mut self.targets {
+            let floors = Floors { warm: target.floor_ns, cold: target.cold_floor_ns };
+            for function in &mut target.functions {
+                function.inexact = inexact(&function.delays(floors), waited, too_long);
+            }
+            let histogram = together(target.functions.iter());
+            let of_target = Delays {
+                delayed: target.delayed,
+                requested: Nanos(sum(&target.functions, |function| function.requested_ns.0)),
+                delivered: target.delivered_ns,
+                histogram: histogram.as_ref(),
+                floors,
+            };
+            target.inexact = inexact(&of_target, waited, too_long);
+            all.delayed = all.delayed.saturating_add(of_target.delayed);
+            all.requested = Nanos(all.requested.0.saturating_add(of_target.requested.0));
+            all.delivered = Nanos(all.delivered.0.saturating_add(of_target.delivered.0));
+        }
+        self.inexact = inexact(&all, waited, too_long).map(|all| {
+            // The floors are the targets': of the causes, that of most of what was too long.
+            let excess =
+                |function: &&FunctionReport| function.delivered_ns.0.saturating_sub(function.requested_ns.0);
+            let functions = self.targets.iter().flat_map(|target| &target.functions);
+            let worst = functions.filter(|function| function.inexact.is_some()).max_by_key(excess);
+            let cause = worst.and_then(|function| function.inexact).map_or(all.cause, |worst| worst.cause);
+            Inexact { cause, ..all }
+        });
     }
 }
 
@@ -121,12 +229,16 @@ impl TargetReport {
             engine,
             entry: None,
             floor_ns: Nanos(0),
+            cold_floor_ns: Nanos(0),
             requested_ns,
             frequency: 1,
             calls: 0,
             delayed: 0,
             missed: 0,
             delivered_ns: Nanos(0),
+            median_ns: None,
+            interrupted: None,
+            inexact: None,
             functions: Vec::new(),
         };
         report.set_functions(functions);
@@ -138,10 +250,14 @@ impl TargetReport {
         functions.sort_by(|a, b| {
             (b.delivered_ns, b.calls, &a.name, &a.file).cmp(&(a.delivered_ns, a.calls, &b.name, &b.file))
         });
-        self.calls = functions.iter().map(|function| function.calls).sum();
-        self.delayed = functions.iter().map(|function| function.delayed).sum();
-        self.missed = functions.iter().map(|function| function.missed).sum();
-        self.delivered_ns = Nanos(functions.iter().map(|function| function.delivered_ns.0).sum());
+        self.calls = sum(&functions, |function| function.calls);
+        self.delayed = sum(&functions, |function| function.delayed);
+        self.missed = sum(&functions, |function| function.missed);
+        self.delivered_ns = Nanos(sum(&functions, |function| function.delivered_ns.0));
+        let requested_ns = Nanos(sum(&functions, |function| function.requested_ns.0));
+        let histogram = together(functions.iter());
+        self.median_ns = histogram.as_ref().and_then(|of| median(of, self.delayed, requested_ns));
+        self.interrupted = histogram.as_ref().map(interrupted);
         self.functions = functions;
     }
 }

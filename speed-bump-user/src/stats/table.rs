@@ -2,10 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::report::{FunctionReport, SessionReport};
+use super::{
+    inexact::Inexact,
+    report::{FunctionReport, SessionReport},
+};
 use crate::{
     elf::demangle::for_people,
     printable::{at_most, columns, printable},
+    units::Nanos,
 };
 
 /// The widest that a cell is drawn, in columns of a terminal: a name may have thousands.
@@ -13,6 +17,14 @@ const CELL_COLUMNS: usize = 160;
 
 /// How many functions of all targets a table shows unless told otherwise.
 pub const FUNCTIONS_SHOWN: usize = 20;
+
+/// Cells of a row.
+const COLUMNS: usize = 6;
+
+type Row = [String; COLUMNS];
+
+/// Functions whose delays were too long that are named below the table.
+const INEXACT_NAMED: usize = 5;
 
 /// Renders the final table: a line for each target, then its busiest functions.
 pub fn render(report: &SessionReport, functions_shown: usize) -> String {
@@ -23,7 +35,8 @@ pub fn render(report: &SessionReport, functions_shown: usize) -> String {
             target.calls.to_string(),
             target.delayed.to_string(),
             target.delivered_ns.to_string(),
-            mean(target.delivered_ns.0, target.delayed),
+            mean(target.delivered_ns.0, target.delayed, target.inexact.is_some()),
+            median(target.median_ns),
         ]);
         let share = functions_shown.div_ceil(report.targets.len().max(1)).max(3);
         rows.extend(target.functions.iter().take(share).map(|function| function_row("  ", function)));
@@ -32,7 +45,42 @@ pub fn render(report: &SessionReport, functions_shown: usize) -> String {
             rows.push(remainder(format!("  … {left} more functions")));
         }
     }
-    aligned(rows)
+    aligned(rows) + &inexact(report)
+}
+
+/// What there is to say below the table of means that are over their requests; the worst first.
+fn inexact(report: &SessionReport) -> String {
+    let functions = report.targets.iter().flat_map(|target| &target.functions);
+    let mut functions: Vec<_> =
+        functions.filter_map(|function| Some((function, function.inexact?))).collect();
+    if functions.is_empty() {
+        return String::new();
+    }
+    functions.sort_by_key(|(_, inexact)| std::cmp::Reverse(inexact.over));
+    let mut text = format!("{MARK} over the request by a tenth and more, in the mean:\n");
+    for (function, Inexact { over, cause }) in functions.iter().take(INEXACT_NAMED) {
+        let share = interrupted_share(function.interrupted, function.delayed);
+        let name = at_most(printable(name_of(function)), CELL_COLUMNS);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {name}: {over} times the request{share}; {cause}");
+    }
+    if functions.len() > INEXACT_NAMED {
+        let _ = writeln!(text, "  … {} more functions", functions.len() - INEXACT_NAMED);
+    }
+    text
+}
+
+/// `, 31 % of its delays were interrupted`; nothing where that is not known.
+fn interrupted_share(interrupted: Option<u64>, delayed: u64) -> String {
+    let share = interrupted.and_then(|count| count.saturating_mul(100).checked_div(delayed));
+    share.map_or_else(String::new, |share| format!(", {share} % of its delays were interrupted"))
+}
+
+/// The line that says of a session as a whole that its delays were too long; nothing where they were not.
+pub fn session_inexact(report: &SessionReport) -> Option<String> {
+    let Inexact { over, cause } = report.inexact?;
+    let way_out = cause.way_out();
+    Some(format!("delays were {over} times what was asked for, on average: {cause}{way_out}"))
 }
 
 /// A terminal's size.
@@ -60,11 +108,11 @@ pub fn render_live(report: &SessionReport, size: Size) -> String {
 }
 
 /// Shortens the first cells so that the rows fit, as far as that leaves something of them.
-fn shortened(mut rows: Vec<[String; 5]>, most: usize) -> Vec<[String; 5]> {
+fn shortened(mut rows: Vec<Row>, most: usize) -> Vec<Row> {
     const LEAST: usize = 12;
     let widest =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| columns(cell)).max();
-    let numbers: usize = (1..5).map(|column| 2 + widest(column).unwrap_or(0)).sum();
+    let numbers: usize = (1..COLUMNS).map(|column| 2 + widest(column).unwrap_or(0)).sum();
     let left = most.saturating_sub(numbers).max(LEAST);
     for row in &mut rows {
         let [first, ..] = row;
@@ -78,18 +126,20 @@ fn within(text: String, most: usize) -> String {
     text.lines().map(|line| at_most(line.to_owned(), most) + "\n").collect()
 }
 
-fn heading(first: &str) -> [String; 5] {
-    [first, "calls", "delayed", "delivered", "mean"].map(str::to_owned)
+fn heading(first: &str) -> Row {
+    [first, "calls", "delayed", "delivered", "mean", "median"].map(str::to_owned)
 }
 
-fn remainder(text: String) -> [String; 5] {
-    [text, String::new(), String::new(), String::new(), String::new()]
+fn remainder(text: String) -> Row {
+    let mut row = Row::default();
+    row[0] = text;
+    row
 }
 
 /// The first column to the left, the numbers to the right. What cells hold from outside becomes printable
 /// here.
-fn aligned(mut rows: Vec<[String; 5]>) -> String {
-    let mut widths = [0; 5];
+fn aligned(mut rows: Vec<Row>) -> String {
+    let mut widths = [0; COLUMNS];
     for row in &mut rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *cell = at_most(printable(&cell), CELL_COLUMNS);
@@ -109,42 +159,59 @@ fn aligned(mut rows: Vec<[String; 5]>) -> String {
     text
 }
 
-fn function_row(indent: &str, function: &FunctionReport) -> [String; 5] {
+fn function_row(indent: &str, function: &FunctionReport) -> Row {
     let file = function.file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let place = match function.line {
         Some(line) => format!("{file}:{line}"),
         None => file.into_owned(),
     };
-    // What is not mangled is shown as it is: Python's names never begin like this.
-    let name = for_people(&function.name);
-    let name = name.as_deref().unwrap_or(&function.name);
     [
-        format!("{indent}{name} ({place})"),
+        format!("{indent}{} ({place})", name_of(function)),
         function.calls.to_string(),
         function.delayed.to_string(),
         function.delivered_ns.to_string(),
-        mean(function.delivered_ns.0, function.delayed),
+        mean(function.delivered_ns.0, function.delayed, function.inexact.is_some()),
+        median(function.median_ns),
     ]
 }
 
+/// As people write it. What is not mangled is shown as it is: Python's names never begin like that.
+fn name_of(function: &FunctionReport) -> String {
+    for_people(&function.name).unwrap_or_else(|| function.name.clone())
+}
+
+/// Stands before a mean that is over its request.
+const MARK: char = '!';
+
 /// What a delayed call lost on average.
-fn mean(delivered_ns: u64, delayed: u64) -> String {
+fn mean(delivered_ns: u64, delayed: u64, is_inexact: bool) -> String {
     match delivered_ns.checked_div(delayed) {
-        Some(mean) => crate::units::Nanos(mean).to_string(),
+        Some(mean) if is_inexact => format!("{MARK} {}", Nanos(mean)),
+        Some(mean) => Nanos(mean).to_string(),
         None => "-".into(),
     }
+}
+
+/// What the delayed call in the middle lost.
+fn median(median_ns: Option<Nanos>) -> String {
+    median_ns.map_or_else(|| "-".into(), |median| median.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use speed_bump_abi::{FunctionStats, Histogram};
+
     use super::*;
     use crate::{
         engine::EngineKind,
-        stats::report::{SCHEMA, TargetReport},
+        stats::{
+            inexact::Waited,
+            report::{SCHEMA, TargetReport},
+        },
         targets::TargetKind,
-        units::{Nanos, Pid},
+        units::Pid,
     };
 
     #[test]
@@ -156,16 +223,14 @@ mod tests {
     }
 
     fn function(name: &str, calls: u64, delivered_ns: u64) -> FunctionReport {
-        FunctionReport {
-            name: name.into(),
-            file: "/a/b.py".into(),
-            line: Some(7),
+        let stats = FunctionStats {
             calls,
             delayed: calls,
-            missed: 0,
-            requested_ns: Nanos(delivered_ns),
-            delivered_ns: Nanos(delivered_ns),
-        }
+            requested_ns: delivered_ns,
+            delivered_ns,
+            ..FunctionStats::default()
+        };
+        FunctionReport::new(name.into(), "/a/b.py".into(), Some(7), stats)
     }
 
     fn report(functions: Vec<FunctionReport>) -> SessionReport {
@@ -176,12 +241,16 @@ mod tests {
             engine: EngineKind::Bpf,
             entry: None,
             floor_ns: Nanos(0),
+            cold_floor_ns: Nanos(0),
             requested_ns: Nanos(10),
             frequency: 1,
             calls: 0,
             delayed: 0,
             missed: 0,
             delivered_ns: Nanos(0),
+            median_ns: None,
+            interrupted: None,
+            inexact: None,
             functions: Vec::new(),
         };
         target.set_functions(functions);
@@ -193,6 +262,7 @@ mod tests {
             engine: EngineKind::Bpf,
             duration: Duration::from_secs(1),
             targets: vec![target],
+            inexact: None,
             warnings: Vec::new(),
         }
     }
@@ -204,11 +274,39 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "                calls  delayed  delivered  mean",
-                "t [py]              5        5       60ns  12ns",
-                "  K.m (b.py:7)      3        3       40ns  13ns",
-                "  f (b.py:7)        2        2       20ns  10ns",
+                "                calls  delayed  delivered  mean  median",
+                "t [py]              5        5       60ns  12ns       -",
+                "  K.m (b.py:7)      3        3       40ns  13ns       -",
+                "  f (b.py:7)        2        2       20ns  10ns       -",
             ]
+        );
+    }
+
+    #[test]
+    fn means_that_are_over_are_marked_and_explained() {
+        let asked = Nanos(1_000_000);
+        let mut histogram = Histogram::default();
+        histogram.words[Histogram::FIRST] = 3;
+        histogram.words[Histogram::position(4_000_000, asked.0)] = 1;
+        histogram.words[Histogram::INTERRUPTED] = 1;
+        let mut f = function("f", 4, 7_000_000);
+        f.requested_ns = Nanos(4 * asked.0);
+        let f = f.with_histogram(Some(&histogram));
+        let mut report = report(vec![f, function("g", 4, 4 * asked.0)]);
+        assert_eq!(session_inexact(&report), None);
+        let waited = Waited { for_processor: Nanos(3_000_000), ..Waited::default() };
+        report.judge(Some(&waited));
+        let text = render(&report, 20);
+        let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        assert!(row("  f (").ends_with("! 1.75ms     1ms"), "{text}");
+        assert!(row("  g (").ends_with("  1ms       -"), "{text}");
+        let below = "  f: 1.75 times the request, 25 % of its delays were interrupted; preemption";
+        assert!(row("  f: ").starts_with(below), "{text}");
+        assert!(!text.contains("  g: "), "{text}");
+        let session = session_inexact(&report).unwrap_or_default();
+        assert!(
+            session.starts_with("delays were 1.37 times what was asked for, on average: pre"),
+            "{session}"
         );
     }
 
@@ -224,7 +322,7 @@ mod tests {
     fn the_live_table_keeps_to_its_columns() {
         let name = "a_name_that_is_far_too_long_for_a_small_terminal";
         let report = report(vec![function(name, 3, 1_234_567)]);
-        for most in [200, 60, 45] {
+        for most in [200, 70, 55] {
             let text = render_live(&report, Size { lines: 24, columns: most });
             assert!(text.lines().all(|line| columns(line) <= most), "{text}");
             assert!(text.contains("1.235ms"), "numbers stay: {text}");

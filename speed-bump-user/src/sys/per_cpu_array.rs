@@ -77,12 +77,12 @@ impl PerCpuArray {
         Ok(())
     }
 
-    /// Sets one element to zeros, on all CPUs.
+    /// Sets one element, of which these are the words of one CPU after the other.
     ///
     /// # Errors
-    /// What the update returns.
-    pub fn clear(&self, index: u32) -> io::Result<()> {
-        self.element(BPF_MAP_UPDATE_ELEM, index, &mut vec![0; self.all_words])
+    /// `InvalidInput` for another number of words; what the update returns.
+    pub fn set(&self, index: u32, words: &mut [u64]) -> io::Result<()> {
+        self.element(BPF_MAP_UPDATE_ELEM, index, words)
     }
 
     fn look_up(&self, index: u32, value: &mut [u64]) -> io::Result<()> {

@@ -10,7 +10,7 @@ use super::{
     switch::{NumberedPolicy, PolicySwitch},
 };
 use crate::{
-    engine::{Counters, Dose, EngineKind, NumberedDose, Policies, SetError},
+    engine::{Counters, Dose, EngineKind, NumberedDose, Policies, SetError, TakeHistogram},
     units::Nanos,
 };
 
@@ -79,6 +79,10 @@ impl Policies for BpfDoses {
 impl Counters for BpfDoses {
     fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>> {
         self.functions.stats_of(first, count)
+    }
+
+    fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()> {
+        self.functions.histograms_of(first, count, take)
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {

@@ -50,8 +50,9 @@ impl Form {
         (self >= Self::Bounded).then_some(Nanos(Policy::PROGRAMS_SHARE_NS))
     }
 
-    /// Whether every n-th call can be told: by an addition that also fetches (kernel 5.12).
-    pub fn counts_for_frequency(self) -> bool {
+    /// Whether the programs can count on together and know which number they have: by an addition that also
+    /// fetches (kernel 5.12). Every n-th call is told by it.
+    pub fn tells_what_comes_next(self) -> bool {
         self != Self::Copied
     }
 
@@ -63,7 +64,7 @@ impl Form {
     /// Why the programs cannot do this dose, if they cannot: the kernel is too old. `is_signalled`: the
     /// helper spins it.
     pub fn lack(self, Dose { delay, frequency }: Dose, is_signalled: bool) -> Option<String> {
-        if frequency > 1 && !self.counts_for_frequency() {
+        if frequency > 1 && !self.tells_what_comes_next() {
             return Some(
                 "this kernel does not allow frequency=: use frequency=1, or Linux 5.15 or later".to_owned(),
             );

@@ -14,7 +14,7 @@ use speed_bump_abi::FunctionStats;
 
 use super::{Counts, KmodEngine, KmodError, Left, TargetName};
 use crate::{
-    engine::{Counters, EngineKind, NumberedDose, Policies, SetError, bpf::switch::now},
+    engine::{Counters, EngineKind, NumberedDose, Policies, SetError, TakeHistogram, bpf::switch::now},
     units::Nanos,
 };
 
@@ -214,6 +214,11 @@ impl Counters for KmodDoses {
         };
         let first = first as usize;
         Ok((first..first.saturating_add(count as usize)).map(stats).collect())
+    }
+
+    fn histograms(&self, _first: u32, _count: u32, _take: &mut TakeHistogram<'_>) -> io::Result<()> {
+        // The module keeps sums alone.
+        Ok(())
     }
 
     fn clear(&mut self, _function: u32) -> io::Result<()> {

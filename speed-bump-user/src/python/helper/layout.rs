@@ -4,7 +4,7 @@ use std::mem::size_of;
 
 use speed_bump_abi::{
     Policy,
-    control_block::{Calls, ControlBlock, FunctionRecord},
+    control_block::{Calls, ControlBlock, DelayCounts, FunctionRecord},
 };
 
 /// Everything begins on a boundary of this many bytes.
@@ -49,6 +49,8 @@ pub struct Layout {
     pub names_capacity: u64,
     /// What the helper counts of each function.
     pub calls: u64,
+    /// The histograms of delays, one for each function. Those of functions without delays take no memory.
+    pub histograms: u64,
     /// The rows of policies.
     pub policies: u64,
     /// The counters that `frequency` goes by, one for each policy.
@@ -78,6 +80,7 @@ impl Layout {
         let policy_count = u64::from(policies.unwrap_or(0));
         let calls_count = if policies.is_some() { u64::from(functions_capacity) } else { 0 };
         let calls = place(calls_count * size_of::<Calls>() as u64);
+        let histograms = place(calls_count * size_of::<DelayCounts>() as u64);
         let row = Policy::WORDS * size_of::<u64>();
         let policies = place(policy_count * (Policy::ROWS as usize * row) as u64);
         let counters = place(policy_count * size_of::<u64>() as u64);
@@ -91,6 +94,7 @@ impl Layout {
             names,
             names_capacity,
             calls,
+            histograms,
             policies,
             counters,
             size: end.next_multiple_of(4096),
@@ -104,6 +108,8 @@ fn aligned(bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use speed_bump_abi::Histogram;
+
     use super::*;
 
     #[test]
@@ -121,6 +127,11 @@ mod tests {
                 (layout.index, u64::from(layout.index_slots) * 4),
                 (layout.names, layout.names_capacity),
                 (layout.calls, policies.map_or(0, |_| u64::from(layout.functions_capacity) * 64)),
+                (
+                    layout.histograms,
+                    policies
+                        .map_or(0, |_| u64::from(layout.functions_capacity) * (Histogram::WORDS * 8) as u64),
+                ),
                 (layout.policies, policy_count * 64),
                 (layout.counters, policy_count * 8),
                 (layout.size, 0),

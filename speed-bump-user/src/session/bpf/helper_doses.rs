@@ -10,7 +10,9 @@ use std::{
 use speed_bump_abi::{FunctionEntry, FunctionStats};
 
 use crate::{
-    engine::{Counters, Engine, EngineKind, NumberedDose, Policies, SetError, signal::UnderWay},
+    engine::{
+        Counters, Engine, EngineKind, NumberedDose, Policies, SetError, TakeHistogram, signal::UnderWay,
+    },
     python::helper::Block,
     session::functions::FunctionRange,
     units::Nanos,
@@ -109,6 +111,25 @@ impl Counters for HelperDoses {
             next = next.saturating_add(taken);
         }
         Ok(all)
+    }
+
+    fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()> {
+        let end = first.saturating_add(count);
+        let of_inner = end.min(self.first).saturating_sub(first);
+        if of_inner > 0 {
+            self.inner.histograms(first, of_inner, take)?;
+        }
+        let helpers = first.saturating_add(of_inner);
+        // Most have no delays, and the histogram is the longer by far.
+        let stats = if helpers < end { self.read(helpers, end - helpers)? } else { Vec::new() };
+        for (function, _) in (helpers..).zip(stats).filter(|(_, stats)| stats.delayed > 0) {
+            if let Some((counted, number)) = self.ranges.of(function)
+                && let Some(block) = counted.block.upgrade()
+            {
+                take(function, block.histogram(number).map_err(io::Error::other)?);
+            }
+        }
+        Ok(())
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {

@@ -27,7 +27,7 @@ use crate::{
     presence::{HelperSetup, Presence},
     probe::{
         attach::{self, AttachSite, Attachment, SiteGroup},
-        cost::IN_HELPER,
+        cost::{Floors, IN_HELPER},
         plan::{Entry, SelectedFunction},
     },
     python::helper::{Block, FoundFunction, NewFunctions, Room, words},
@@ -273,7 +273,10 @@ impl BpfSession {
         // Of one that delays by itself: what it measured, if it has.
         let block = &at_work.presence.block;
         let in_place = block.delays_in_place().then(|| block.floor().ok().flatten());
-        let floor = in_place.map(|measured| measured.unwrap_or(IN_HELPER.floor));
+        let floors = in_place.map(|measured| {
+            let warm = measured.unwrap_or(IN_HELPER.warm);
+            Floors { warm, cold: IN_HELPER.cold.max(warm) }
+        });
         let (functions, report) = match heard {
             Ok(heard) => heard,
             Err(error) => {
@@ -296,8 +299,8 @@ impl BpfSession {
         for function in functions {
             if let Some(function) = self.selected(&function) {
                 tracing::debug!("process {owner}: {} is covered", function.1.name);
-                match floor {
-                    Some(floor) => self.state.note_way(function.1.target, Entry::Helper, floor),
+                match floors {
+                    Some(floors) => self.state.note_way(function.1.target, Entry::Helper, floors),
                     None => self.note_way(function.1.target, Entry::Helper, kind),
                 }
                 let has_room = self.state.doses().name(range, function.0, &function.1);

@@ -183,8 +183,8 @@ impl BpfSession {
 
     /// Notes how a target's calls become visible, for the report.
     pub(super) fn note_way(&mut self, target: TargetIndex, entry: Entry, kind: SiteKind) {
-        let floor = self.resolver.calibration().cost(kind).floor;
-        self.state.note_way(target, entry, floor);
+        let floors = self.resolver.calibration().floors(kind);
+        self.state.note_way(target, entry, floors);
     }
 
     /// A covered process forked. The child has the parent's image, and so the parent's sites.

@@ -14,7 +14,7 @@ use speed_bump_abi::{FunctionStats, Policy};
 
 use crate::{
     engine::{
-        Counters, Dose, EngineChoice, EngineKind, NumberedDose, Policies, SetError,
+        Counters, Dose, EngineChoice, EngineKind, NumberedDose, Policies, SetError, TakeHistogram,
         bpf::{
             Form,
             doses::{BpfDoses, policy_of},
@@ -247,6 +247,10 @@ impl Policies for SignalDoses {
 impl Counters for SignalDoses {
     fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>> {
         self.bpf.read(first, count)
+    }
+
+    fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()> {
+        self.bpf.histograms(first, count, take)
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {

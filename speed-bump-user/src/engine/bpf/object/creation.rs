@@ -54,13 +54,14 @@ pub(super) struct MapSettings {
 
 impl MapSettings {
     pub(super) fn new(capacity: Capacity, offsets: &TaskOffsets, hold: Hold) -> Self {
-        let Capacity { policies, sites, functions, trampolines, python_usdt } = capacity;
+        let Capacity { policies, sites, functions, histograms, trampolines, python_usdt } = capacity;
         let mut entries = vec![
             (maps::POLICIES, policies.max(1).saturating_mul(Policy::ROWS)),
             (maps::COUNTERS, policies.max(1)),
             (maps::SITES, sites.max(1)),
             (maps::FUNCTIONS, functions.max(1)),
             (maps::STATS, functions.max(1)),
+            (maps::HISTOGRAMS, histograms.max(1)),
             (maps::TRAMPOLINES, trampolines.max(1)),
         ];
         if !python_usdt {

@@ -9,8 +9,8 @@ use std::{
 };
 
 use speed_bump_abi::{
-    Control, FunctionEntry, FunctionStats, Policy,
-    control_block::{Calls, Clock, ControlBlock, Delays},
+    Control, FunctionEntry, FunctionStats, Histogram, Policy,
+    control_block::{Calls, Clock, ControlBlock, DelayCounts, Delays},
 };
 
 use super::{Block, BlockError, Contents};
@@ -21,6 +21,9 @@ use crate::{
 };
 
 const WORD: usize = size_of::<u64>();
+/// More delays than a process has in its life, and still far from the greatest number when all words of a
+/// thousand processes are added up.
+const MOST_DELAYS: u64 = 1 << 45;
 
 /// That the helper delays by itself, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +49,7 @@ pub(super) fn write(
     put_u32(offset_of!(ControlBlock, children), u32::from(children))?;
     put_u64(offset_of!(ControlBlock, units_per_ns), clock.units_per_ns())?;
     put_u64(offset_of!(ControlBlock, calls_offset), layout.calls)?;
+    put_u64(offset_of!(ControlBlock, histograms_offset), layout.histograms)?;
     put_u64(offset_of!(ControlBlock, policies_offset), layout.policies)?;
     put_u64(offset_of!(ControlBlock, counters_offset), layout.counters)?;
     put_u32(offset_of!(ControlBlock, policies_capacity), policies)
@@ -82,6 +86,26 @@ impl Block {
             };
         }
         Ok(all)
+    }
+
+    /// How long the helper says that it delayed the calls of a function. No count is more than the process
+    /// can have had.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn histogram(&self, function: u32) -> Result<Histogram, BlockError> {
+        let mut histogram = Histogram::default();
+        if self.in_place.is_none() || function >= self.layout.functions_capacity {
+            return Ok(histogram);
+        }
+        let mut bytes = [0; size_of::<DelayCounts>()];
+        let place = self.layout.histograms + u64::from(function) * size_of::<DelayCounts>() as u64;
+        self.read(place, &mut bytes)?;
+        for (word, bytes) in histogram.words.iter_mut().zip(bytes.chunks_exact(WORD)) {
+            // Beyond, sums would end at the greatest number, and all medians lie there.
+            *word = bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)).min(MOST_DELAYS);
+        }
+        Ok(histogram)
     }
 
     /// Says which policy a function has.

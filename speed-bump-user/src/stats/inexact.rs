@@ -1,0 +1,258 @@
+//! Where delays were longer than asked for, on average, and why: a pure function of what was counted and of
+//! what the processes waited for meanwhile.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+use speed_bump_abi::Histogram;
+
+use super::median::{interrupted, interrupted_part};
+use crate::{probe::cost::Floors, units::Nanos};
+
+/// A mean that is over the request by less is not spoken of, in thousandths: a tenth.
+const TOLD_FROM: u64 = 1_100;
+/// What waiting explains if it comes to that part of what delays were too long, or more: one part in so many.
+/// Threads wait at other times as well, and some that have waited have ended.
+const EXPLAINS: u64 = 4;
+
+/// The mean of delays over that of their requests, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Times(pub u64);
+
+impl Serialize for Times {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0 as f64 / 1_000.0)
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2}", self.0 as f64 / 1_000.0)
+    }
+}
+
+/// Why delays were too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// Less was asked for than a delayed call takes at the probe site, warm.
+    Floor,
+    /// The same after a sleep, or after much other code: the calls do not follow each other closely.
+    ColdFloor,
+    /// The threads waited for a processor that others had.
+    Preemption,
+    /// The hypervisor gave the processors to other machines.
+    Steal,
+    /// The control group had used up its share of processor time.
+    CpuQuota,
+    /// The threads waited for Python's lock, which they give up in long delays.
+    InterpreterLock,
+    /// Nothing of that, or the session has not ended yet.
+    Unknown,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Floor => "floor: a delayed call takes more than was asked for at the probe site",
+            Self::ColdFloor => "cold floor: a call after a sleep takes more than was asked for",
+            Self::Preemption => "preemption: its threads waited for a processor that others had",
+            Self::Steal => "steal: the hypervisor gave the processors to other machines",
+            Self::CpuQuota => "CPU quota: the control group had used up its share of processor time",
+            Self::InterpreterLock => "interpreter lock: another thread had not given it back in time",
+            Self::Unknown => "the cause is not known",
+        })
+    }
+}
+
+impl Cause {
+    /// What can be done about it, to go on after what happened; empty where nothing is known.
+    pub fn way_out(self) -> &'static str {
+        match self {
+            Self::Floor | Self::ColdFloor => {
+                ". Ask for more, or for less on average with frequency=N; `list` shows the floors"
+            }
+            Self::Preemption => {
+                ". The median is what an undisturbed call lost. For exact means give it more processors, or \
+                 end what else runs there"
+            }
+            Self::Steal => {
+                ". The median is what an undisturbed call lost. For exact means take a machine without \
+                 neighbours"
+            }
+            Self::CpuQuota => {
+                ". The median is what an undisturbed call lost. For exact means raise the group's cpu.max: \
+                 spins count as its work"
+            }
+            Self::InterpreterLock => ". It is as with a slower function, which gives the lock up as well",
+            Self::Unknown => "",
+        }
+    }
+}
+
+/// A mean that is over its request by a tenth and more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Inexact {
+    /// How many times the request the mean is.
+    pub over: Times,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Delays whose requests are compared to what they took.
+#[derive(Clone, Copy, Debug)]
+pub struct Delays<'a> {
+    /// How many there were.
+    pub delayed: u64,
+    /// The sum of the requests.
+    pub requested: Nanos,
+    /// The sum of what they took.
+    pub delivered: Nanos,
+    /// How long each of them was, as far as that is known.
+    pub histogram: Option<&'a Histogram>,
+    /// The least that one can take.
+    pub floors: Floors,
+}
+
+/// What the processes of a session, and its machine, waited for while it lasted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// The threads of the processes, for a processor that others had.
+    pub for_processor: Nanos,
+    /// The machine's processors, for their hypervisor: the processes' part of it.
+    pub for_hypervisor: Nanos,
+    /// The processes' control groups, for their next share of processor time.
+    pub for_quota: Nanos,
+}
+
+/// What there is to say about delays that were too long; nothing of others. `waited` is what the session
+/// waited for, when that is known, and `too_long` by how much all of its delays together were too long.
+pub fn inexact(delays: &Delays<'_>, waited: Option<&Waited>, too_long: Nanos) -> Option<Inexact> {
+    let over = delays.delivered.0.saturating_mul(1_000).checked_div(delays.requested.0)?;
+    if over < TOLD_FROM {
+        return None;
+    }
+    Some(Inexact { over: Times(over), cause: cause(delays, waited, too_long) })
+}
+
+fn cause(delays: &Delays<'_>, waited: Option<&Waited>, too_long: Nanos) -> Cause {
+    let request = Nanos(delays.requested.0.checked_div(delays.delayed).unwrap_or_default());
+    if request < delays.floors.warm {
+        return Cause::Floor;
+    }
+    let Some(histogram) = delays.histogram else { return Cause::Unknown };
+    if interrupted_part(histogram) < 0.5 {
+        return if request < delays.floors.cold { Cause::ColdFloor } else { Cause::Unknown };
+    }
+    let locked_out = histogram.words.get(Histogram::LOCKED_OUT).copied().unwrap_or_default();
+    if locked_out > interrupted(histogram) / 2 {
+        return Cause::InterpreterLock;
+    }
+    let Some(waited) = waited else { return Cause::Unknown };
+    let explains = |waited: Nanos| waited.0 > 0 && waited.0 >= too_long.0 / EXPLAINS;
+    // A group that has used up its share waits for a processor as well.
+    if explains(waited.for_quota) {
+        return Cause::CpuQuota;
+    }
+    match (explains(waited.for_processor), explains(waited.for_hypervisor)) {
+        (true, true) if waited.for_hypervisor > waited.for_processor => Cause::Steal,
+        (true, _) => Cause::Preemption,
+        (false, true) => Cause::Steal,
+        (false, false) => Cause::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::median::tests::of;
+
+    const FLOORS: Floors = Floors { warm: Nanos(1_000), cold: Nanos(7_000) };
+
+    fn decided(requested: u64, delivered: &[u64], waited: Option<Waited>) -> Option<(u64, Cause)> {
+        let histogram = of(requested, delivered);
+        let delays = Delays {
+            delayed: delivered.len() as u64,
+            requested: Nanos(requested * delivered.len() as u64),
+            delivered: Nanos(delivered.iter().sum()),
+            histogram: Some(&histogram),
+            floors: FLOORS,
+        };
+        let too_long = Nanos(delays.delivered.0.saturating_sub(delays.requested.0));
+        inexact(&delays, waited.as_ref(), too_long).map(|Inexact { over, cause }| (over.0, cause))
+    }
+
+    const MS: u64 = 1_000_000;
+    /// Three exact delays of 1 ms, and one of 4.
+    const INTERRUPTED: [u64; 4] = [MS, MS, MS, 4 * MS];
+
+    fn waited(processor: u64, hypervisor: u64, quota: u64) -> Option<Waited> {
+        Some(Waited {
+            for_processor: Nanos(processor),
+            for_hypervisor: Nanos(hypervisor),
+            for_quota: Nanos(quota),
+        })
+    }
+
+    #[test]
+    fn exact_delays_are_not_spoken_of() {
+        for delivered in [&[][..], &[MS; 3], &[MS, MS + MS / 6], &[MS / 2]] {
+            assert_eq!(decided(MS, delivered, waited(MS, MS, MS)), None, "{delivered:?}");
+        }
+    }
+
+    #[test]
+    fn interrupted_delays_have_the_cause_that_was_waited_for() {
+        for (waited, cause) in [
+            (None, Cause::Unknown),
+            (waited(0, 0, 0), Cause::Unknown),
+            (waited(3 * MS, 0, 0), Cause::Preemption),
+            (waited(3 * MS, 2 * MS, 0), Cause::Preemption),
+            (waited(2 * MS, 3 * MS, 0), Cause::Steal),
+            (waited(MS / 2, 3 * MS, 0), Cause::Steal),
+            (waited(MS / 2, MS / 2, 0), Cause::Unknown),
+            (waited(3 * MS, 0, 3 * MS), Cause::CpuQuota),
+            (waited(3 * MS, 0, MS / 2), Cause::Preemption),
+        ] {
+            assert_eq!(decided(MS, &INTERRUPTED, waited), Some((1_750, cause)), "{waited:?}");
+        }
+    }
+
+    #[test]
+    fn delays_below_a_floor_have_that_for_a_cause() {
+        let waited = waited(MS, MS, MS);
+        assert_eq!(decided(500, &[1_000; 4], waited), Some((2_000, Cause::Floor)));
+        assert_eq!(decided(1_000, &[6_000; 4], waited), Some((6_000, Cause::ColdFloor)));
+        // Above both, without any interruption: something that nobody thought of.
+        assert_eq!(decided(8_000, &[10_000; 4], waited), Some((1_250, Cause::Unknown)));
+        // Interrupted, though a cold call would take longer as well.
+        assert_eq!(decided(6_000, &[6_100, 90_000], waited).map(|(_, cause)| cause), Some(Cause::CpuQuota));
+    }
+
+    #[test]
+    fn a_lock_that_was_waited_for_is_named() {
+        let mut histogram = of(MS, &INTERRUPTED);
+        histogram.words[Histogram::LOCKED_OUT] = 1;
+        let delays = Delays {
+            delayed: 4,
+            requested: Nanos(4 * MS),
+            delivered: Nanos(7 * MS),
+            histogram: Some(&histogram),
+            floors: FLOORS,
+        };
+        let waited = waited(3 * MS, 0, 0);
+        let found = inexact(&delays, waited.as_ref(), Nanos(3 * MS));
+        assert_eq!(found.map(|found| found.cause), Some(Cause::InterpreterLock));
+        let nothing_known = Delays { histogram: None, ..delays };
+        let found = inexact(&nothing_known, waited.as_ref(), Nanos(3 * MS));
+        assert_eq!(found.map(|found| found.cause), Some(Cause::Unknown));
+    }
+
+    #[test]
+    fn times_are_numbers_in_json_and_short_in_words() {
+        let inexact = Inexact { over: Times(1_364), cause: Cause::CpuQuota };
+        let json = serde_json::to_value(inexact).unwrap_or_default();
+        assert_eq!(json, serde_json::json!({ "over": 1.364, "cause": "cpu-quota" }));
+        assert_eq!(Times(1_364).to_string(), "1.36");
+    }
+}
