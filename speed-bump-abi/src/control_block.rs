@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// What the first eight bytes of a block are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// How often the loader increments [`ControlBlock::heartbeat`].
 pub const HEARTBEAT_EVERY_MS: u32 = 100;
@@ -265,6 +265,14 @@ pub struct ControlBlock {
     pub floor: AtomicU32,
     /// A [`Control`](crate::Control), word by word, in units of the clock; the loader changes it at any time.
     pub control: [AtomicU64; 5],
+    /// Where the [`TimeRow`](crate::times::TimeRow)s are, one for each record of a function; 0: calls are not
+    /// timed. Only where the helper delays.
+    pub times_offset: AtomicU64,
+    /// Written by the helper: calls whose end was not seen in its turn, as where greenlets switch. Their time
+    /// is in no row.
+    pub times_unmatched: AtomicU64,
+    /// Written by the helper: calls that there was no room to time for: too many threads, too deep.
+    pub times_without_room: AtomicU64,
 }
 
 /// What the helper counts of one function, and which policy it has. The sums wrap around.

@@ -56,6 +56,8 @@ pub struct Request {
     pub duration: Option<Duration>,
     /// Whether children are covered.
     pub children: bool,
+    /// Whether calls are timed, for own and cumulative times.
+    pub times: bool,
     /// Whether a target that selects nothing is an error.
     pub strict: bool,
     /// With the engine `kmod`: whether upstream's module will do.
@@ -80,6 +82,7 @@ impl Request {
             start_after: Duration::ZERO,
             duration: None,
             children: true,
+            times: false,
             strict: false,
             accept_upstream_module: false,
         }
@@ -252,6 +255,7 @@ fn settings(request: &Request, policies: PolicyTable) -> Settings {
         start_after: request.start_after,
         duration: request.duration,
         children: request.children,
+        times: request.times,
         strict: request.strict,
         inject_timeout: request.inject_timeout,
     }

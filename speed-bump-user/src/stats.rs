@@ -4,3 +4,4 @@ pub mod json;
 pub mod json_lines;
 pub mod report;
 pub mod table;
+pub mod times;

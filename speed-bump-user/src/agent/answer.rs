@@ -13,7 +13,7 @@ use crate::{
         run::Ended,
         snapshot::Snapshot,
     },
-    stats::report::SessionReport,
+    stats::{report::SessionReport, times::TimesReport},
     targets::TargetKind,
     units::{Nanos, Pid},
 };
@@ -111,6 +111,8 @@ struct FunctionSeen<'a> {
     missed: u64,
     requested_ns: u64,
     delivered_ns: u64,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    times: Option<TimesReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -140,6 +142,7 @@ impl<'a> Seen<'a> {
                 missed: stats.missed,
                 requested_ns: stats.requested_ns,
                 delivered_ns: stats.delivered_ns,
+                times: snapshot.times_of(id).map(|times| TimesReport::new(stats.calls, times)),
             }
         });
         Self { at_ns: snapshot.at, functions: functions.collect() }

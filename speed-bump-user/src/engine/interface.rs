@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, io};
 
-use speed_bump_abi::FunctionStats;
+use speed_bump_abi::{FunctionStats, times::FunctionTimes};
 
 use super::{EngineKind, bpf::EngineError, kmod::KmodError, signal::UnderWay};
 use crate::units::Nanos;
@@ -58,6 +58,15 @@ pub trait Counters: Debug + Send {
     /// # Errors
     /// They cannot be read, or are beyond what there is room for.
     fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>>;
+
+    /// The times of so many functions from this one on, in their order; `None` of those that are not timed.
+    /// Nothing at all where none is.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn times(&self, _first: u32, _count: u32) -> io::Result<Vec<Option<FunctionTimes>>> {
+        Ok(Vec::new())
+    }
 
     /// Sets the counters of a function to zero that is none any more.
     ///

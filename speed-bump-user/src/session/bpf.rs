@@ -192,6 +192,7 @@ impl BpfSession {
                 clock: HelperClock::of_machine(resolver.calibration().tick_ns()),
                 policies: capacity.policies,
                 children: settings.children,
+                times: settings.times,
             });
         }
         let for_ranges = in_helper.then_some(HELPERS_FUNCTIONS);

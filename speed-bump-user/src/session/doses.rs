@@ -1,14 +1,19 @@
 //! The doses of a session, the functions that have them, and what was counted of those: what may be asked
 //! and changed at any moment, without the event loop.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    sync::Arc,
+};
 
 use serde::Serialize;
-use speed_bump_abi::FunctionStats;
+use speed_bump_abi::{FunctionStats, times::FunctionTimes};
 
 use super::{
     SessionError,
     functions::{FunctionRange, FunctionTable},
+    known::FunctionId,
     snapshot::Snapshot,
 };
 use crate::{
@@ -41,6 +46,8 @@ pub(crate) struct Doses {
     pub(super) functions: FunctionTable,
     pub(super) policies: PolicyTable,
     pub(super) targets: Arc<Targets>,
+    /// The times of functions in ranges that were given back.
+    past_times: BTreeMap<FunctionId, FunctionTimes>,
 }
 
 impl Doses {
@@ -52,7 +59,7 @@ impl Doses {
         targets: Arc<Targets>,
     ) -> Result<Self, SessionError> {
         engine.set(&policies.numbered().collect::<Vec<_>>())?;
-        Ok(Self { engine, functions, policies, targets })
+        Ok(Self { engine, functions, policies, targets, past_times: BTreeMap::new() })
     }
 
     /// Takes up targets that come and go. What is returned has the doses that they are to have, which are
@@ -163,6 +170,11 @@ impl Doses {
                 Ok(read) => stats.extend((run.first..).zip(read)),
                 Err(error) => tracing::debug!("what {run:?} counted is not known: {error}"),
             }
+            let mut past = std::mem::take(&mut self.past_times);
+            if let Err(error) = self.add_times(run, &mut past) {
+                tracing::debug!("the times of {run:?} are not known: {error}");
+            }
+            self.past_times = past;
         }
         self.functions.give_back(range, |index| stats.get(&index).copied().unwrap_or_default());
     }
@@ -187,6 +199,7 @@ impl Doses {
     pub(super) fn snapshot(&self) -> io::Result<Snapshot> {
         let at = now();
         let mut counts = self.functions.past().to_vec();
+        let mut times = self.past_times.clone();
         for run in self.functions.runs() {
             let stats = self.engine.read(run.first, run.count)?;
             for (id, stats) in self.functions.of_run(run).zip(stats) {
@@ -194,7 +207,23 @@ impl Doses {
                     *count += stats;
                 }
             }
+            self.add_times(run, &mut times)?;
         }
-        Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts })
+        Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts, times })
+    }
+
+    /// Adds the times of a run of functions, where they are timed.
+    fn add_times(
+        &self,
+        run: FunctionRange,
+        times: &mut BTreeMap<FunctionId, FunctionTimes>,
+    ) -> io::Result<()> {
+        let of_run = self.engine.times(run.first, run.count)?;
+        for (id, more) in self.functions.of_run(run).zip(of_run) {
+            if let Some(more) = more {
+                *times.entry(id).or_default() += more;
+            }
+        }
+        Ok(())
     }
 }

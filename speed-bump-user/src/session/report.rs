@@ -21,7 +21,12 @@ impl State {
         let doses = self.doses();
         let snapshot = doses.snapshot().unwrap_or_else(|error| {
             tracing::warn!("cannot read the counters: {error}");
-            Snapshot { at: now(), known: Arc::clone(doses.functions.known()), counts: Vec::new() }
+            Snapshot {
+                at: now(),
+                known: Arc::clone(doses.functions.known()),
+                counts: Vec::new(),
+                times: BTreeMap::new(),
+            }
         });
         let mut pending_calls: HashMap<FunctionId, u64> = HashMap::new();
         for (index, calls) in pending {
@@ -48,7 +53,8 @@ impl State {
             let mut stats = snapshot.of_id(id);
             stats.calls += pending_calls.get(&id).copied().unwrap_or_default();
             let report =
-                FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats);
+                FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats)
+                    .with_times(snapshot.times_of(id));
             by_target.entry(function.target).or_default().push(report);
         }
         let targets = all_targets
@@ -74,6 +80,7 @@ impl State {
                  delays them"
             ));
         }
+        warnings.extend(self.untimed().warnings());
         // Of several the one that does most.
         let has = |engine| targets.iter().any(|target| target.engine == engine);
         let in_helper = !targets.is_empty() && targets.iter().all(|of| of.engine == EngineKind::Helper);

@@ -1,8 +1,8 @@
 //! What a session has counted at one moment.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use speed_bump_abi::FunctionStats;
+use speed_bump_abi::{FunctionStats, times::FunctionTimes};
 
 use super::known::{FunctionId, KnownFunctions};
 use crate::{probe::plan::SelectedFunction, units::Nanos};
@@ -17,6 +17,8 @@ pub struct Snapshot {
     pub known: Arc<KnownFunctions>,
     /// By [`FunctionId`].
     pub(super) counts: Vec<FunctionStats>,
+    /// Of functions that are timed.
+    pub(super) times: BTreeMap<FunctionId, FunctionTimes>,
 }
 
 impl Snapshot {
@@ -35,13 +37,23 @@ impl Snapshot {
         self.counts.get(id.0 as usize).copied().unwrap_or_default()
     }
 
+    /// The times of the function with this number; `None` for one that is not timed.
+    pub fn times_of(&self, id: FunctionId) -> Option<FunctionTimes> {
+        self.times.get(&id).copied()
+    }
+
     /// What was counted from an earlier snapshot of the same session to this one.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         // What became known meanwhile had counted nothing.
         let before = earlier.counts.iter().copied().chain(std::iter::repeat(FunctionStats::default()));
         let counts = self.counts.iter().zip(before).map(|(stats, before)| stats.since(&before));
-        Self { at: self.at, known: Arc::clone(&self.known), counts: counts.collect() }
+        let times = self.times.iter().map(|(id, times)| {
+            let before = earlier.times_of(*id).unwrap_or_default();
+            (*id, times.since(&before))
+        });
+        let (counts, times) = (counts.collect(), times.collect());
+        Self { at: self.at, known: Arc::clone(&self.known), counts, times }
     }
 }
 
@@ -61,7 +73,19 @@ mod tests {
         }
         let stats = |calls| FunctionStats { calls, ..FunctionStats::default() };
         let counts = calls.iter().map(|(_, calls)| stats(*calls)).collect();
-        Snapshot { at: Nanos(at), known: known.into(), counts }
+        Snapshot { at: Nanos(at), known: known.into(), counts, times: BTreeMap::new() }
+    }
+
+    #[test]
+    fn times_are_of_what_is_timed() {
+        let of = |own_ns| FunctionTimes { own_ns, ..FunctionTimes::default() };
+        let mut earlier = snapshot(5, &[("f", 3)]);
+        earlier.times.insert(FunctionId(0), of(10));
+        let mut later = snapshot(9, &[("f", 10), ("g", 4), ("h", 0)]);
+        later.times.extend([(FunctionId(0), of(15)), (FunctionId(1), of(4))]);
+        let since = later.since(&earlier);
+        let times = [0, 1, 2].map(|id| since.times_of(FunctionId(id)));
+        assert_eq!(times, [Some(of(5)), Some(of(4)), None]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     probe::plan::Entry,
+    stats::times::Untimed,
     targets::TargetIndex,
     units::{Nanos, Pid},
 };
@@ -35,6 +36,8 @@ pub(crate) struct State {
     /// Where those come, until the event loop takes it.
     asked: Option<UnboundedReceiver<Request>>,
     pub(super) warnings: Warnings,
+    /// Calls whose time is in no sum, by who says so.
+    pub(super) untimed: BTreeMap<u32, Untimed>,
     /// The processes that were named on the command line.
     pub(super) roots: Vec<Pid>,
     /// Every process that was covered.
@@ -66,6 +69,7 @@ impl State {
             requests,
             asked: Some(asked),
             warnings: Warnings::default(),
+            untimed: BTreeMap::new(),
             roots: Vec::new(),
             pids_seen: BTreeSet::new(),
             ways: BTreeMap::new(),
@@ -130,6 +134,13 @@ impl State {
         if floor > way.floor {
             *way = Way { entry, floor };
         }
+    }
+
+    /// Calls whose time is in no sum.
+    pub(super) fn untimed(&self) -> Untimed {
+        let mut all = Untimed::default();
+        self.untimed.values().for_each(|untimed| all += *untimed);
+        all
     }
 
     /// Tells once of something that went wrong.

@@ -3,8 +3,9 @@
 use std::{path::PathBuf, time::Duration};
 
 use serde::Serialize;
-use speed_bump_abi::FunctionStats;
+use speed_bump_abi::{FunctionStats, times::FunctionTimes};
 
+use super::times::TimesReport;
 use crate::{
     engine::EngineKind,
     probe::plan::Entry,
@@ -87,6 +88,9 @@ pub struct FunctionReport {
     pub requested_ns: Nanos,
     /// Sum of the delays as they were.
     pub delivered_ns: Nanos,
+    /// Its times, where calls were timed.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub times: Option<TimesReport>,
 }
 
 impl FunctionReport {
@@ -101,7 +105,14 @@ impl FunctionReport {
             missed: stats.missed,
             requested_ns: Nanos(stats.requested_ns),
             delivered_ns: Nanos(stats.delivered_ns),
+            times: None,
         }
+    }
+
+    /// The same with its times, where calls were timed.
+    #[must_use]
+    pub fn with_times(self, times: Option<FunctionTimes>) -> Self {
+        Self { times: times.map(|times| TimesReport::new(self.calls, times)), ..self }
     }
 }
 

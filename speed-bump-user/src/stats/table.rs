@@ -2,10 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::report::{FunctionReport, SessionReport};
+use super::{
+    report::{FunctionReport, SessionReport, TargetReport},
+    times::TimesReport,
+};
 use crate::{
     elf::demangle::for_people,
     printable::{at_most, columns, printable},
+    units::Nanos,
 };
 
 /// The widest that a cell is drawn, in columns of a terminal: a name may have thousands.
@@ -16,17 +20,22 @@ pub const FUNCTIONS_SHOWN: usize = 20;
 
 /// Renders the final table: a line for each target, then its busiest functions.
 pub fn render(report: &SessionReport, functions_shown: usize) -> String {
-    let mut rows = vec![heading("")];
+    let timed = is_timed(report);
+    let mut rows = vec![heading("", timed)];
     for target in &report.targets {
-        rows.push([
+        let mut row = vec![
             format!("{} [{}]", target.id, target.kind),
             target.calls.to_string(),
             target.delayed.to_string(),
             target.delivered_ns.to_string(),
             mean(target.delivered_ns.0, target.delayed),
-        ]);
+        ];
+        if timed {
+            row.extend(times_of_target(target));
+        }
+        rows.push(row);
         let share = functions_shown.div_ceil(report.targets.len().max(1)).max(3);
-        rows.extend(target.functions.iter().take(share).map(|function| function_row("  ", function)));
+        rows.extend(target.functions.iter().take(share).map(|function| function_row("  ", function, timed)));
         let left = target.functions.len().saturating_sub(share);
         if left > 0 {
             rows.push(remainder(format!("  … {left} more functions")));
@@ -51,8 +60,9 @@ pub fn render_live(report: &SessionReport, size: Size) -> String {
         report.targets.iter().flat_map(|target| &target.functions).collect();
     functions.sort_by_key(|function| std::cmp::Reverse((function.delivered_ns, function.calls)));
     let shown = size.lines.saturating_sub(2).max(1);
-    let mut rows = vec![heading("function")];
-    rows.extend(functions.iter().take(shown).map(|function| function_row("", function)));
+    let timed = is_timed(report);
+    let mut rows = vec![heading("function", timed)];
+    rows.extend(functions.iter().take(shown).map(|function| function_row("", function, timed)));
     if functions.len() > shown {
         rows.push(remainder(format!("… {} more functions", functions.len() - shown)));
     }
@@ -60,17 +70,21 @@ pub fn render_live(report: &SessionReport, size: Size) -> String {
 }
 
 /// Shortens the first cells so that the rows fit, as far as that leaves something of them.
-fn shortened(mut rows: Vec<[String; 5]>, most: usize) -> Vec<[String; 5]> {
+fn shortened(mut rows: Vec<Vec<String>>, most: usize) -> Vec<Vec<String>> {
     const LEAST: usize = 12;
     let widest =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| columns(cell)).max();
-    let numbers: usize = (1..5).map(|column| 2 + widest(column).unwrap_or(0)).sum();
+    let numbers: usize = (1..width_of(&rows)).map(|column| 2 + widest(column).unwrap_or(0)).sum();
     let left = most.saturating_sub(numbers).max(LEAST);
-    for row in &mut rows {
-        let [first, ..] = row;
+    for first in rows.iter_mut().filter_map(|row| row.first_mut()) {
         *first = at_most(printable(&first), left);
     }
     rows
+}
+
+/// Cells of the longest row.
+fn width_of(rows: &[Vec<String>]) -> usize {
+    rows.iter().map(Vec::len).max().unwrap_or(0)
 }
 
 /// Cuts lines at so many columns.
@@ -78,18 +92,36 @@ fn within(text: String, most: usize) -> String {
     text.lines().map(|line| at_most(line.to_owned(), most) + "\n").collect()
 }
 
-fn heading(first: &str) -> [String; 5] {
-    [first, "calls", "delayed", "delivered", "mean"].map(str::to_owned)
+/// Whether any function has times.
+fn is_timed(report: &SessionReport) -> bool {
+    report.targets.iter().flat_map(|target| &target.functions).any(|function| function.times.is_some())
 }
 
-fn remainder(text: String) -> [String; 5] {
-    [text, String::new(), String::new(), String::new(), String::new()]
+fn heading(first: &str, timed: bool) -> Vec<String> {
+    let cells = [first, "calls", "delayed", "delivered", "mean", "own", "cumulative"];
+    cells.into_iter().take(if timed { 7 } else { 5 }).map(str::to_owned).collect()
+}
+
+/// A sum of own times means something; cumulative times have each other in them.
+fn times_of_target(target: &TargetReport) -> [String; 2] {
+    let own = target.functions.iter().filter_map(|function| function.times).map(|times| times.own_ns.0);
+    let own = own.reduce(u64::saturating_add);
+    [own.map_or_else(nothing, |own| Nanos(own).to_string()), nothing()]
+}
+
+/// Where there is nothing to say.
+fn nothing() -> String {
+    "-".to_owned()
+}
+
+fn remainder(text: String) -> Vec<String> {
+    vec![text]
 }
 
 /// The first column to the left, the numbers to the right. What cells hold from outside becomes printable
 /// here.
-fn aligned(mut rows: Vec<[String; 5]>) -> String {
-    let mut widths = [0; 5];
+fn aligned(mut rows: Vec<Vec<String>>) -> String {
+    let mut widths = vec![0; width_of(&rows)];
     for row in &mut rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *cell = at_most(printable(&cell), CELL_COLUMNS);
@@ -97,11 +129,14 @@ fn aligned(mut rows: Vec<[String; 5]>) -> String {
         }
     }
     let mut text = String::new();
-    for [first, cells @ ..] in &rows {
-        let mut line = format!("{first}{:padding$}", "", padding = widths[0] - columns(first));
-        for (cell, width) in cells.iter().zip(&widths[1..]) {
+    for row in &rows {
+        let mut line = String::new();
+        for (number, (cell, width)) in row.iter().zip(&widths).enumerate() {
             // Writing to a string cannot fail.
-            let _ = write!(line, "  {cell:>width$}");
+            let _ = match number {
+                0 => write!(line, "{cell}{:padding$}", "", padding = width.saturating_sub(columns(cell))),
+                _ => write!(line, "  {cell:>width$}"),
+            };
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -109,7 +144,7 @@ fn aligned(mut rows: Vec<[String; 5]>) -> String {
     text
 }
 
-fn function_row(indent: &str, function: &FunctionReport) -> [String; 5] {
+fn function_row(indent: &str, function: &FunctionReport, timed: bool) -> Vec<String> {
     let file = function.file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let place = match function.line {
         Some(line) => format!("{file}:{line}"),
@@ -118,20 +153,27 @@ fn function_row(indent: &str, function: &FunctionReport) -> [String; 5] {
     // What is not mangled is shown as it is: Python's names never begin like this.
     let name = for_people(&function.name);
     let name = name.as_deref().unwrap_or(&function.name);
-    [
+    let mut row = vec![
         format!("{indent}{name} ({place})"),
         function.calls.to_string(),
         function.delayed.to_string(),
         function.delivered_ns.to_string(),
         mean(function.delivered_ns.0, function.delayed),
-    ]
+    ];
+    if timed {
+        let of = |time: fn(TimesReport) -> Nanos| {
+            function.times.map_or_else(nothing, |times| time(times).to_string())
+        };
+        row.extend([of(|times| times.own_ns), of(|times| times.cumulative_ns)]);
+    }
+    row
 }
 
 /// What a delayed call lost on average.
 fn mean(delivered_ns: u64, delayed: u64) -> String {
     match delivered_ns.checked_div(delayed) {
-        Some(mean) => crate::units::Nanos(mean).to_string(),
-        None => "-".into(),
+        Some(mean) => Nanos(mean).to_string(),
+        None => nothing(),
     }
 }
 
@@ -140,16 +182,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{
-        engine::EngineKind,
-        stats::report::{SCHEMA, TargetReport},
-        targets::TargetKind,
-        units::{Nanos, Pid},
-    };
+    use crate::{engine::EngineKind, stats::report::SCHEMA, targets::TargetKind, units::Pid};
 
     #[test]
     fn mangled_names_are_shown_as_they_are_written() {
-        let row = |name| function_row("", &function(name, 1, 1))[0].clone();
+        let row = |name| function_row("", &function(name, 1, 1), false)[0].clone();
         assert!(row("_ZN2ns1fEi").starts_with("ns::f(int) ("), "{}", row("_ZN2ns1fEi"));
         assert!(row("_Zebra").starts_with("_Zebra ("), "{}", row("_Zebra"));
         assert!(row("work_hot").starts_with("work_hot ("), "{}", row("work_hot"));
@@ -165,6 +202,7 @@ mod tests {
             missed: 0,
             requested_ns: Nanos(delivered_ns),
             delivered_ns: Nanos(delivered_ns),
+            times: None,
         }
     }
 
@@ -210,6 +248,28 @@ mod tests {
                 "  f (b.py:7)        2        2       20ns  10ns",
             ]
         );
+    }
+
+    #[test]
+    fn times_have_columns_of_their_own_where_there_are_any() {
+        let times = |own, cumulative| {
+            Some(TimesReport {
+                own_ns: Nanos(own),
+                cumulative_ns: Nanos(cumulative),
+                ..TimesReport::default()
+            })
+        };
+        let timed = FunctionReport { times: times(5, 45), ..function("f", 2, 20) };
+        let another = FunctionReport { times: times(u64::MAX, 1), ..function("g", 1, 1) };
+        let report = report(vec![timed, another, function("native", 0, 0)]);
+        let text = render(&report, 20);
+        let lines: Vec<&str> = text.lines().collect();
+        let [heading, target, f, .., native] = lines[..] else { unreachable!("{text}") };
+        assert!(heading.ends_with("mean           own  cumulative"), "{text}");
+        assert!(target.ends_with("18446744073.71s           -"), "{text}");
+        assert!(f.ends_with("5ns        45ns") && native.ends_with("-           -"), "{text}");
+        let live = render_live(&report, Size { lines: 24, columns: 200 });
+        assert!(live.lines().next().is_some_and(|line| line.ends_with("cumulative")), "{live}");
     }
 
     #[test]
