@@ -13,6 +13,7 @@ pub mod kmod;
 pub mod listing;
 mod look;
 pub mod notice;
+mod times;
 mod unselected;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -244,8 +245,10 @@ fn read_policies(
     let targets = read_targets(request, is_elf)?.with_main_files(main_files);
     let targets = Arc::new(targets);
     capabilities::check_targets(request.engine, &targets)?;
+    times::check(request, &targets)?;
     let policies = PolicyTable::new(&targets, request.default, request.engine);
-    let notices = targets.no_target().cloned().map(Notice::NoTarget).into_iter().collect();
+    let no_target = targets.no_target().cloned().map(Notice::NoTarget);
+    let notices = no_target.into_iter().chain(times::notices(request, &targets)).collect();
     Ok((targets, policies, notices))
 }
 

@@ -4,7 +4,7 @@ use std::{ffi::OsString, fs::File, sync::Arc};
 
 use super::{
     PrepareError, Prepared, Purpose, Request, capabilities, delays, ground::Ground, look::Planned,
-    notice::Notice, read_policies, settings, unselected,
+    notice::Notice, read_policies, settings, times, unselected,
 };
 use crate::{
     elf::ElfFile,
@@ -59,6 +59,7 @@ impl BpfPlans {
             planned.truncate(named);
         }
         notices.extend(delays::notices(policies, &resolver, &planned));
+        notices.extend(times::of_processes(request, &planned));
         let processes = planned.into_iter().map(|planned| (planned.process, planned.plan)).collect();
         Ok((Self { resolver, processes, python_in_children }, notices))
     }
