@@ -22,6 +22,18 @@ pub struct TimeRow {
     pub cumulative: AtomicU64,
 }
 
+impl TimeRow {
+    /// Zeros.
+    #[allow(clippy::declare_interior_mutable_const)]
+    pub const NEW: Self = Self {
+        recursive: AtomicU64::new(0),
+        resumed: AtomicU64::new(0),
+        recursive_resumed: AtomicU64::new(0),
+        own: AtomicU64::new(0),
+        cumulative: AtomicU64::new(0),
+    };
+}
+
 /// The times of one function, as sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]

@@ -99,6 +99,7 @@ fn measure_way(python: Python<'_>) {
                 Owned::from_new(python, call(callback, arguments.as_ptr(), arguments.len(), ptr::null_mut()))
             };
             drop(answer);
+            timed::rehearse(python, block, &arguments);
         });
     }
     python.clear();

@@ -12,7 +12,10 @@ use core::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-use speed_bump_abi::control_block::{Clock, Failure, State};
+use speed_bump_abi::{
+    control_block::{Clock, Failure, State},
+    times::TimeRow,
+};
 
 use self::{
     stack::{Call, Ended, Stack},
@@ -102,11 +105,7 @@ fn enter_timed(
     if kind == Kind::Resumes {
         row.resumed.fetch_add(1, Ordering::Relaxed);
     }
-    let room = Room {
-        session: SESSION.load(Ordering::Relaxed),
-        functions: block.capacity(),
-        free_threaded: Api::found().is_some_and(|api| api.version.free_threaded),
-    };
+    let room = room(block);
     let slot = threads::take(room);
     let mut stack = slot.and_then(|slot| slot.stack(room.session));
     let start = now(times.clock(), began);
@@ -145,6 +144,36 @@ pub(crate) fn leave_out_of_turn(block: Block, identity: usize, ended: Ticks) {
     }
 }
 
+/// Does once what timing a call takes, of no function: a delay makes up for it.
+pub(crate) fn rehearse(block: Block) {
+    static NOWHERE: TimeRow = TimeRow::NEW;
+    const NOBODY: usize = 1;
+    let Some(times) = block.times() else { return };
+    let room = room(block);
+    let begun = threads::take(room).and_then(|slot| slot.stack(room.session));
+    if let Some(mut stack) = begun
+        && let Some(entered) = stack.enter(NOBODY, u32::MAX, now(times.clock(), stub::now()))
+    {
+        entered.call.begin_at(now(times.clock(), stub::now()));
+    }
+    if let Some((times, slot, mut stack)) = in_progress(block)
+        && let Some(call) = stack.leave_last(NOBODY, now(times.clock(), stub::now()))
+    {
+        slot.rest(*stack.depth);
+        add_to(&NOWHERE, call);
+    }
+}
+
+/// What stacks are made for in this session.
+#[inline]
+fn room(block: Block) -> Room {
+    Room {
+        session: SESSION.load(Ordering::Relaxed),
+        functions: block.capacity(),
+        free_threaded: Api::found().is_some_and(|api| api.version.free_threaded),
+    }
+}
+
 /// What the running thread has in progress, while the session is on.
 #[inline]
 fn in_progress(block: Block) -> Option<(BlockTimes, &'static Slot, Stack<'static>)> {
@@ -159,7 +188,13 @@ fn in_progress(block: Block) -> Option<(BlockTimes, &'static Slot, Stack<'static
 
 #[inline]
 fn add(times: BlockTimes, call: Ended) {
-    let Some(row) = times.row(call.function) else { return };
+    if let Some(row) = times.row(call.function) {
+        add_to(row, call);
+    }
+}
+
+#[inline]
+fn add_to(row: &TimeRow, call: Ended) {
     row.own.fetch_add(call.own, Ordering::Relaxed);
     if call.is_outermost {
         row.cumulative.fetch_add(call.total, Ordering::Relaxed);

@@ -18,6 +18,7 @@ use crate::{
     fault::Fault,
     python::{
         api::{Api, FastCall, MethodDefinition},
+        gil::Python,
         object::{Object, Owned},
     },
     stub,
@@ -85,6 +86,22 @@ pub(super) fn forget(monitoring: &Monitoring<'_>, tool: c_int) {
         }
     }
     monitoring.python.clear();
+}
+
+/// Goes once through what timing a call takes, if the session times calls: of a function that is not
+/// selected, and that of others beside.
+pub(super) fn rehearse(python: Python<'_>, block: Block, arguments: &[*mut Object; 2]) {
+    let (Some(call), [_, on_end, ..]) = (python.api.vectorcall, &LISTENERS) else { return };
+    let callback = on_end.callback.load(Ordering::Relaxed);
+    if block.times().is_none() || callback.is_null() {
+        return;
+    }
+    // SAFETY: living objects, as many as is said; the GIL is held.
+    drop(unsafe {
+        let answer = call(callback, arguments.as_ptr(), arguments.len(), ptr::null_mut());
+        Owned::from_new(python, answer)
+    });
+    times::rehearse(block);
 }
 
 /// An event's number. Without it, an exception is set.
