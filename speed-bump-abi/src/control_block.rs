@@ -269,6 +269,14 @@ pub struct ControlBlock {
     pub floor: AtomicU32,
     /// A [`Control`](crate::Control), word by word, in units of the clock; the loader changes it at any time.
     pub control: [AtomicU64; 5],
+    /// Where the [`TimeRow`](crate::times::TimeRow)s are, one for each record of a function; 0: calls are not
+    /// timed. Only where the helper delays.
+    pub times_offset: AtomicU64,
+    /// Written by the helper: calls whose end was not seen in its turn, as where greenlets switch. Their time
+    /// is in no row.
+    pub times_unmatched: AtomicU64,
+    /// Written by the helper: calls that there was no room to time for: too many threads, too deep.
+    pub times_without_room: AtomicU64,
 }
 
 /// What the helper counts of one function, and which policy it has. The sums wrap around.

@@ -19,6 +19,7 @@ pub mod log;
 pub mod maps;
 pub mod policy;
 pub mod site;
+pub mod times;
 
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, NO_FUNCTION, NO_POLICY, PythonKey, TrampolineKey, Verdict};

@@ -7,6 +7,10 @@
 //! Offsets and lengths are read once, when the block is mapped, and checked against its size; later changes
 //! of theirs are never seen, but for the selector's, which is checked anew for each generation.
 
+mod times;
+
+pub(crate) use times::BlockTimes;
+
 use core::{
     cell::UnsafeCell,
     mem::{align_of, size_of},
@@ -20,6 +24,7 @@ use speed_bump_abi::control_block::{
     HelperCommand, MAGIC, State, StubForm, VERSION,
 };
 
+use self::times::TimesLayout;
 use crate::{fault::Fault, sys};
 
 /// Addresses reserved; the largest block that is accepted. 100,000 functions with names of 100 bytes take 14
@@ -47,6 +52,8 @@ struct Layout {
     stub_form: StubForm,
     /// Where what the helper delays by is; absent where it does not delay.
     delays: Option<DelayLayout>,
+    /// Where it adds up times; absent where it does not time calls.
+    times: Option<TimesLayout>,
 }
 
 /// The same for what the helper counts and delays by.
@@ -378,6 +385,7 @@ impl Layout {
                 in_place if in_place == Delays::InPlace as u32 => Some(DelayLayout::read(head)?),
                 _ => return None,
             },
+            times: TimesLayout::read(head, size, head.functions_capacity.load(Ordering::Acquire)).ok()?,
             stub_form: match head.stub_form.load(Ordering::Acquire) {
                 nop if nop == StubForm::Nop as u32 => StubForm::Nop,
                 nop5 if nop5 == StubForm::Nop5 as u32 => StubForm::Nop5,

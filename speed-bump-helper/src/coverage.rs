@@ -4,6 +4,7 @@ use crate::{
     fault::Fault,
     frame_hook, monitoring,
     python::{api::Api, gil::Python},
+    times,
 };
 
 /// The mechanism of this interpreter.
@@ -23,6 +24,7 @@ impl Coverage {
 
     /// Has calls reported. In a forked child, what was inherited is kept.
     pub(crate) fn install(self, python: Python<'_>) -> Result<(), Fault> {
+        times::begin()?;
         match self {
             Self::Monitoring => monitoring::install(python),
             Self::FrameHook => frame_hook::install(python),
@@ -63,9 +65,11 @@ impl Coverage {
 
     /// Undoes [`Coverage::install`]; what the user should hear of, as bits of `notice`.
     pub(crate) fn uninstall(self, python: Python<'_>) -> u32 {
-        match self {
+        let lost = match self {
             Self::Monitoring => monitoring::uninstall(python),
             Self::FrameHook => frame_hook::uninstall(python),
-        }
+        };
+        times::end();
+        lost
     }
 }

@@ -68,12 +68,13 @@ pub(crate) fn measure_way(block: Block, mut walk: impl FnMut()) {
 }
 
 /// Counts a call of a function, and delays it if its policy says so. `began`: when the helper heard of it.
+/// Whether it was delayed.
 #[inline]
-pub(crate) fn visit(block: Block, delays: BlockDelays, function: u32, target: u32, began: Ticks) {
+pub(crate) fn visit(block: Block, delays: BlockDelays, function: u32, target: u32, began: Ticks) -> bool {
     if !delays.in_children() && !life::is_claimed() {
-        return;
+        return false;
     }
-    let Some(calls) = delays.calls(function) else { return };
+    let Some(calls) = delays.calls(function) else { return false };
     calls.calls.fetch_add(1, Ordering::Relaxed);
     let number = FunctionEntry::from_word(calls.entry.load(Ordering::Relaxed)).policy_or(target);
     let began = match delays.clock() {
@@ -86,9 +87,9 @@ pub(crate) fn visit(block: Block, delays: BlockDelays, function: u32, target: u3
         || in_force(block, delays, number),
         || delays.counter(number).map(|counter| counter.fetch_add(1, Ordering::Relaxed)),
     );
-    if let Ok(policy) = decided {
-        delay(block, delays, function, calls, policy.delay_ns, began);
-    }
+    let Ok(policy) = decided else { return false };
+    delay(block, delays, function, calls, policy.delay_ns, began);
+    true
 }
 
 /// The block's window, as it is at this moment.

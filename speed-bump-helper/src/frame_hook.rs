@@ -15,6 +15,7 @@ mod frame;
 mod raised;
 mod stack;
 mod subscript;
+mod timed;
 
 use core::{
     ffi::{c_int, c_void},
@@ -43,6 +44,7 @@ use crate::{
         object::{Object, Owned},
     },
     stub::{self, Ticks},
+    times,
 };
 
 /// What evaluates a frame after the hook: the default evaluator, or a hook that was there before, by
@@ -54,6 +56,8 @@ static COVERED: AtomicBool = AtomicBool::new(false);
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether it is not there for now, because a thread is deep in its stack.
 static IN_THE_DEPTH: AtomicBool = AtomicBool::new(false);
+/// Whether the session times calls.
+static TIMED: AtomicBool = AtomicBool::new(false);
 /// The head of the block, which lies at the same address in all sessions.
 static HEAD: AtomicPtr<ControlBlock> = AtomicPtr::new(ptr::null_mut());
 /// Where `co_extra` lies in a code object; 0: unknown, or there is no head.
@@ -68,11 +72,17 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     subscript::give_versions(python)?;
     if let Some(block) = Block::current() {
         // Of a function that there is not. Python itself takes next to nothing to get to the hook.
-        delay::measure_way(block, || stub::enter(block, u32::MAX, stub::now()));
+        delay::measure_way(block, || {
+            stub::enter(block, u32::MAX, stub::now());
+            times::rehearse(block);
+        });
     }
     WANTED.store(true, Ordering::Release);
+    TIMED.store(Block::current().and_then(Block::times).is_some(), Ordering::Release);
     let (ours, current) = (ours(python), evaluator::current(python));
-    if current == ours {
+    if is_ours(python, current) {
+        // Of a session before this one, in a forked child.
+        evaluator::set(python, ours);
         return Ok(());
     }
     if current == evaluator::default() {
@@ -120,7 +130,7 @@ pub(crate) fn check_is_due() -> bool {
 /// What the user should hear of, as bits of [`notice`].
 pub(crate) fn check(python: Python<'_>) -> u32 {
     let current = evaluator::current(python);
-    if current == ours(python) {
+    if is_ours(python, current) {
         return 0;
     }
     if current != evaluator::default() {
@@ -140,7 +150,7 @@ pub(crate) fn uninstall(python: Python<'_>) -> u32 {
     WANTED.store(false, Ordering::Release);
     subscript::take_back(python);
     let current = evaluator::current(python);
-    if current == ours(python) {
+    if is_ours(python, current) {
         evaluator::set(python, chain::before());
         return 0;
     }
@@ -182,9 +192,21 @@ fn find_extra(python: Python<'_>) -> Option<usize> {
     judge::extra_offset(code, python.api.code.size)
 }
 
-/// The hook for this version.
+/// The hook for this version and session.
 fn ours(python: Python<'_>) -> Address {
-    match python.api.version.minor() {
+    let version = python.api.version.minor();
+    if TIMED.load(Ordering::Acquire) { timed::hook(version) } else { hook(version) }
+}
+
+/// Whether it is the hook of this or another session.
+fn is_ours(python: Python<'_>, evaluator: Address) -> bool {
+    let version = python.api.version.minor();
+    evaluator == hook(version) || evaluator == timed::hook(version)
+}
+
+/// The hook for a version where calls are not timed.
+fn hook(version: (u8, u8)) -> Address {
+    match version {
         (3, 8) => on_frame_38 as Evaluator38 as Address,
         (3, 9) => on_frame_39::<{ frame::LAST_38 }> as Evaluator39 as Address,
         (3, 10) => on_frame_39::<{ frame::LAST_310 }> as Evaluator39 as Address,
@@ -198,7 +220,7 @@ unsafe extern "C" fn on_frame_38(frame: *mut Frame, throw: c_int) -> *mut Object
     // SAFETY: as the caller promises, and the evaluator has the type that 3.8 has.
     unsafe {
         if throw == 0 && frame::begins::<{ frame::LAST_38 }>(frame) {
-            begin(frame, frame::code(frame), None);
+            begin::<false>(frame, frame::code(frame), None);
         }
         transmute::<Address, Evaluator38>(NEXT.load(Ordering::Relaxed))(frame, throw)
     }
@@ -214,7 +236,7 @@ unsafe extern "C" fn on_frame_39<const LAST: usize>(
     // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
     unsafe {
         if throw == 0 && frame::begins::<LAST>(frame) {
-            begin(frame, frame::code(frame), None);
+            begin::<false>(frame, frame::code(frame), None);
         }
         transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
     }
@@ -227,7 +249,7 @@ unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, t
     // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
     unsafe {
         if throw == 0 {
-            begin(frame, frame::code(frame), Some(key));
+            begin::<false>(frame, frame::code(frame), Some(key));
         }
         if !stack::is_ample(key) {
             return in_the_depth(thread, frame, throw);
@@ -247,35 +269,40 @@ fn key(thread: *mut ThreadState) -> Key {
 }
 
 /// Runs into the stub, if the frame begins (only 3.11 does not know it yet, and has a key) and is of a
-/// selected function.
+/// selected function. With `TIMED`, times it from here on. Whether it was one.
 ///
 /// # Safety
 /// A frame and its code, about to be evaluated, with the GIL.
 #[inline]
-unsafe fn begin(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
+unsafe fn begin<const TIMED: bool>(frame: *mut Frame, code: *mut Object, key: Option<Key>) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { !is_unselected(code) && begin_selected::<TIMED>(frame, code, key) }
+}
+
+/// Whether the code is known at once to be of no selected function.
+///
+/// # Safety
+/// A living code object; the GIL is held.
+#[inline]
+unsafe fn is_unselected(code: *mut Object) -> bool {
     let (extra, head) = (EXTRA.load(Ordering::Relaxed), HEAD.load(Ordering::Relaxed));
     // SAFETY: as the caller promises; the head of a block is never unmapped.
-    unsafe {
-        if extra != 0 && judge::is_unselected(code, extra, (*head).generation.load(Ordering::Relaxed)) {
-            return;
-        }
-        begin_selected(frame, code, key);
-    }
+    unsafe { extra != 0 && judge::is_unselected(code, extra, (*head).generation.load(Ordering::Relaxed)) }
 }
 
 /// # Safety
 /// As [`begin`].
 #[inline(never)]
-unsafe fn begin_selected(frame: *mut Frame, code: *mut Object, key: Option<Key>) {
+unsafe fn begin_selected<const TIMED: bool>(frame: *mut Frame, code: *mut Object, key: Option<Key>) -> bool {
     let began = stub::now();
     let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
-        return;
+        return false;
     };
     // SAFETY: as the caller promises.
     let code = unsafe { Code::assume(Python::assume(api), NonNull::new_unchecked(code)) };
     // SAFETY: as the caller promises.
     if key.is_some() && !unsafe { frame::begins_311(frame, code.as_ptr(), code.flags()) } {
-        return;
+        return false;
     }
     let is_current = judge.generation == block.head().generation.load(Ordering::Relaxed);
     match judge.known(code) {
@@ -284,11 +311,21 @@ unsafe fn begin_selected(frame: *mut Frame, code: *mut Object, key: Option<Key>)
                 // SAFETY: as the caller promises; a frame of 3.11.
                 unsafe { subscript::entered(frame, code) };
             }
-            stub::enter(block, number, began);
+            enter::<TIMED>(block, number, frame, began);
+            true
         }
-        Some(Verdict::Unselected) if is_current => {}
+        Some(Verdict::Unselected) if is_current => false,
         // SAFETY: as the caller promises.
-        _ => unsafe { begin_unusual(frame, code.as_ptr(), key, began) },
+        _ => unsafe { begin_unusual::<TIMED>(frame, code.as_ptr(), key, began) },
+    }
+}
+
+#[inline]
+fn enter<const TIMED: bool>(block: Block, number: u32, frame: *mut Frame, began: Ticks) {
+    if TIMED {
+        stub::enter_timed(block, number, frame as usize, began);
+    } else {
+        stub::enter(block, number, began);
     }
 }
 
@@ -298,8 +335,13 @@ unsafe fn begin_selected(frame: *mut Frame, code: *mut Object, key: Option<Key>)
 /// As [`begin`].
 #[cold]
 #[inline(never)]
-unsafe fn begin_unusual(frame: *mut Frame, code: *mut Object, key: Option<Key>, began: Ticks) {
-    let (Some(api), Some(block)) = (Api::found(), Block::current()) else { return };
+unsafe fn begin_unusual<const TIMED: bool>(
+    frame: *mut Frame,
+    code: *mut Object,
+    key: Option<Key>,
+    began: Ticks,
+) -> bool {
+    let (Some(api), Some(block)) = (Api::found(), Block::current()) else { return false };
     // SAFETY: as the caller promises.
     let python = unsafe { Python::assume(api) };
     let _raised = Raised::set_aside(python);
@@ -307,17 +349,17 @@ unsafe fn begin_unusual(frame: *mut Frame, code: *mut Object, key: Option<Key>, 
         if !life::is_claimed() {
             uninstall(python);
         }
-        return;
+        return false;
     }
-    let Some(judge) = judge_at_work(block, python) else { return };
+    let Some(judge) = judge_at_work(block, python) else { return false };
     // SAFETY: as the caller promises.
     let code = unsafe { Code::assume(python, NonNull::new_unchecked(code)) };
     let verdict = judge
         .known(code)
         .or_else(|| first_sight::judge(block, judge, code, frame, key.unwrap_or_else(Key::of_this_thread)));
-    if let Some(Verdict::Function(number)) = verdict {
-        stub::enter(block, number, began);
-    }
+    let Some(Verdict::Function(number)) = verdict else { return false };
+    enter::<TIMED>(block, number, frame, began);
+    true
 }
 
 /// Whether the session is on.
@@ -357,7 +399,7 @@ unsafe extern "C" fn in_the_depth(thread: *mut ThreadState, frame: *mut Frame, t
     // SAFETY: as the caller promises.
     let python = unsafe { Python::assume(api) };
     let ours = ours(python);
-    if next != evaluator::default() || evaluator::current(python) != ours {
+    if next != evaluator::default() || !is_ours(python, evaluator::current(python)) {
         // With another tool's hook, or none of ours on top, calls take as much of the stack without us.
         // SAFETY: as the caller promises.
         return unsafe { evaluate(thread, frame, throw) };

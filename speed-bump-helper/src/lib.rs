@@ -45,6 +45,7 @@ mod stub;
 mod survey;
 mod sys;
 mod table;
+mod times;
 mod watch;
 
 pub use attach::speed_bump_attach;

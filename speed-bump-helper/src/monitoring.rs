@@ -4,6 +4,8 @@
 //! nothing from then on. A forked child inherits all of it, without the helper's thread: there the callback
 //! looks at the block itself.
 
+mod timed;
+
 use core::{
     ffi::{c_int, c_long},
     ptr::{self, NonNull},
@@ -65,10 +67,12 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
         _ => monitoring.take_id()?,
     };
     TOOL.store(tool, Ordering::Relaxed);
-    let installed = monitoring.register(tool, CALLBACK.load(Ordering::Relaxed)).and_then(|()| {
+    let callback = CALLBACK.load(Ordering::Relaxed);
+    let installed = monitoring.register(tool, PY_START, callback).and_then(|()| {
+        let more = timed::register(&monitoring, tool)?;
         // What answered DISABLE to a session before this one is asked again.
         monitoring.restart()?;
-        monitoring.listen(tool, PY_START)
+        monitoring.listen(tool, PY_START | more)
     });
     if installed.is_err() {
         monitoring.give_back(tool);
@@ -95,6 +99,7 @@ fn measure_way(python: Python<'_>) {
                 Owned::from_new(python, call(callback, arguments.as_ptr(), arguments.len(), ptr::null_mut()))
             };
             drop(answer);
+            timed::rehearse(python, block, &arguments);
         });
     }
     python.clear();
@@ -218,11 +223,11 @@ impl<'gil> Monitoring<'gil> {
         id != NO_TOOL && !name.is_null() && self.holder(id).is_ok_and(|holder| holder.as_ptr() == name)
     }
 
-    fn register(&self, id: c_int, callback: *mut Object) -> Result<(), Fault> {
+    fn register(&self, id: c_int, event: c_int, callback: *mut Object) -> Result<(), Fault> {
         // SAFETY: the arguments are those that the format says; the objects are alive and the GIL held.
         let result = unsafe {
             let (method, format) = (c"register_callback".as_ptr(), c"iiO".as_ptr());
-            (self.python.api.call_method)(self.module.as_ptr(), method, format, id, PY_START, callback)
+            (self.python.api.call_method)(self.module.as_ptr(), method, format, id, event, callback)
         };
         self.done("register_callback", result).map(drop)
     }
@@ -259,7 +264,9 @@ impl<'gil> Monitoring<'gil> {
     /// Events off, callback gone, id free. Each is tried whatever becomes of the others.
     fn give_back(&self, id: c_int) {
         let _ = self.listen(id, 0);
-        let _ = self.register(id, self.python.api.none.as_ptr());
+        let none = self.python.api.none.as_ptr();
+        let _ = self.register(id, PY_START, none);
+        timed::forget(self, id);
         // SAFETY: the argument is what the format says; the GIL is held.
         let result = unsafe {
             let (method, format) = (c"free_tool_id".as_ptr(), c"i".as_ptr());
@@ -276,19 +283,43 @@ impl<'gil> Monitoring<'gil> {
 unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, count: isize) -> *mut Object {
     let began = stub::now();
     let Some(api) = Api::found() else { return ptr::null_mut() };
+    // SAFETY: as the caller promises.
+    match unsafe { selected(api, arguments, count) } {
+        None => disable(api),
+        Some((block, code, number)) => {
+            if !CALLED.load(Ordering::Relaxed) {
+                CALLED.store(true, Ordering::Relaxed);
+            }
+            stub::enter_timed(block, number, code as usize, began);
+            // Immortal since 3.12.
+            api.none.as_ptr()
+        }
+    }
+}
+
+/// The block, the code object and the function's number, if a session is on and the function is selected.
+///
+/// # Safety
+/// The arguments of a callback, which Python calls with the GIL.
+#[inline(always)]
+unsafe fn selected(
+    api: &'static Api,
+    arguments: *const *mut Object,
+    count: isize,
+) -> Option<(Block, *mut Object, u32)> {
     // SAFETY: Python holds the GIL while it calls.
     let python = unsafe { Python::assume(api) };
     if count < 1 {
-        return disable(api);
+        return None;
     }
     // SAFETY: there is a first argument, and it lives during the call.
-    let code = unsafe { NonNull::new(*arguments).map(|code| Code::assume(python, code)) };
-    let (Some(code), Some(block)) = (code, Block::current()) else { return disable(api) };
+    let code = unsafe { Code::assume(python, NonNull::new(*arguments)?) };
+    let block = Block::current()?;
     let state = block.head().state.load(Ordering::Relaxed);
     if state != State::Active as u32 && state != State::Waiting as u32 {
-        return disable(api);
+        return None;
     }
-    let Some(judge) = judge(block) else { return disable(api) };
+    let judge = judge(block)?;
     let verdict = match judge.known(code) {
         Some(verdict) => verdict,
         // SAFETY: anybody may call the callback, with anything; only here does it matter.
@@ -298,15 +329,8 @@ unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, cou
         None => Verdict::Unselected,
     };
     match verdict {
-        Verdict::Unselected => disable(api),
-        Verdict::Function(number) => {
-            if !CALLED.load(Ordering::Relaxed) {
-                CALLED.store(true, Ordering::Relaxed);
-            }
-            stub::enter(block, number, began);
-            // Immortal since 3.12.
-            api.none.as_ptr()
-        }
+        Verdict::Unselected => None,
+        Verdict::Function(number) => Some((block, code.as_ptr(), number)),
     }
 }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use speed_bump_abi::control_block::StubForm;
 
-use crate::{arch, block::Block, delay};
+use crate::{arch, block::Block, delay, times};
 
 /// A reading of the processor's counter.
 #[derive(Clone, Copy)]
@@ -31,17 +31,17 @@ pub(crate) fn now() -> Ticks {
 ///
 /// A helper that is cold itself, as after its thread slept, takes hundreds of nanoseconds from there to the
 /// probe: the probe's program is told how long, and shortens the delay by it.
+///
+/// Whether the call was delayed here: then the interpreter's lock may have been given up.
 #[inline]
-pub(crate) fn enter(block: Block, number: u32, began: Ticks) {
-    let Some(record) = block.record(number) else { return };
+pub(crate) fn enter(block: Block, number: u32, began: Ticks) -> bool {
+    let Some(record) = block.record(number) else { return false };
     let qualname = block.name_address(record.name_offset.load(Ordering::Relaxed)).cast();
     let file = block.name_address(record.file_offset.load(Ordering::Relaxed)).cast();
     let target = record.target.load(Ordering::Relaxed);
     let line = record.line.load(Ordering::Relaxed);
     let in_place = block.delays();
-    if let Some(delays) = in_place {
-        delay::visit(block, delays, number, target, began);
-    }
+    let delayed = in_place.is_some_and(|delays| delay::visit(block, delays, number, target, began));
     let form = block.stub_form();
     // Nobody makes up for them where the delay is over: the counter takes its time, too.
     let ticks = if in_place.is_some() { 0 } else { arch::ticks().wrapping_sub(began.0) };
@@ -49,5 +49,18 @@ pub(crate) fn enter(block: Block, number: u32, began: Ticks) {
     match form {
         StubForm::Nop => arch::stub_nop(number, target, qualname, file, line, ticks),
         StubForm::Nop5 => arch::stub_nop5(number, target, qualname, file, line, ticks),
+    }
+    delayed
+}
+
+/// The same, and begins to time the call where calls are timed. `identity` is what its end will be known by.
+///
+/// The delay is part of the function: a slower one would take as long.
+#[inline]
+pub(crate) fn enter_timed(block: Block, number: u32, identity: usize, began: Ticks) {
+    let timed = times::enter(block, number, identity, times::Kind::Begins, began);
+    let delayed = enter(block, number, began);
+    if let (Some(timed), false) = (timed, delayed) {
+        timed.begins_now();
     }
 }

@@ -18,6 +18,7 @@ const MAP_FIXED: usize = 0x10;
 const MAP_ANONYMOUS: usize = 0x20;
 const MAP_NORESERVE: usize = 0x4000;
 const MREMAP_MAYMOVE: usize = 1;
+const MADV_DONTFORK: usize = 10;
 const MADV_WIPEONFORK: usize = 18;
 // include/uapi/linux/futex.h
 const FUTEX_WAIT: usize = 0;
@@ -134,6 +135,13 @@ pub(crate) fn alias(start: NonNull<u8>, length: usize) -> Result<NonNull<u8>, Er
 /// Has the kernel zero the memory in forked children (Linux 4.14).
 pub(crate) fn wipe_on_fork(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
     let arguments = [start.as_ptr() as usize, length, MADV_WIPEONFORK, 0, 0, 0];
+    // SAFETY: changes nothing in this process.
+    unsafe { call(number::MADVISE, arguments) }.map(drop)
+}
+
+/// Has forked children not have the memory at all.
+pub(crate) fn not_in_children(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
+    let arguments = [start.as_ptr() as usize, length, MADV_DONTFORK, 0, 0, 0];
     // SAFETY: changes nothing in this process.
     unsafe { call(number::MADVISE, arguments) }.map(drop)
 }

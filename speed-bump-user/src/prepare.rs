@@ -14,6 +14,7 @@ pub mod kmod;
 pub mod listing;
 mod look;
 pub mod notice;
+mod times;
 mod unselected;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -57,6 +58,8 @@ pub struct Request {
     pub duration: Option<Duration>,
     /// Whether children are covered.
     pub children: bool,
+    /// Whether calls are timed, for own and cumulative times.
+    pub times: bool,
     /// Whether a target that selects nothing is an error.
     pub strict: bool,
     /// With the engine `kmod`: whether upstream's module will do.
@@ -81,6 +84,7 @@ impl Request {
             start_after: Duration::ZERO,
             duration: None,
             children: true,
+            times: false,
             strict: false,
             accept_upstream_module: false,
         }
@@ -242,8 +246,10 @@ fn read_policies(
     let targets = read_targets(request, is_elf)?.with_main_files(main_files);
     let targets = Arc::new(targets);
     capabilities::check_targets(request.engine, &targets)?;
+    times::check(request, &targets)?;
     let policies = PolicyTable::new(&targets, request.default, request.engine);
-    let notices = targets.no_target().cloned().map(Notice::NoTarget).into_iter().collect();
+    let no_target = targets.no_target().cloned().map(Notice::NoTarget);
+    let notices = no_target.into_iter().chain(times::notices(request, &targets)).collect();
     Ok((targets, policies, notices))
 }
 
@@ -253,6 +259,7 @@ fn settings(request: &Request, policies: PolicyTable) -> Settings {
         start_after: request.start_after,
         duration: request.duration,
         children: request.children,
+        times: request.times,
         strict: request.strict,
         inject_timeout: request.inject_timeout,
     }

@@ -41,6 +41,8 @@ pub struct Settings {
     pub duration: Option<Duration>,
     /// Whether children are covered.
     pub children: bool,
+    /// Whether calls are timed.
+    pub times: bool,
     /// Whether a target that selects nothing is an error.
     pub strict: bool,
     /// How long a thread of a Python process may take to come to a point where it can be borrowed.

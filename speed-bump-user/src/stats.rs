@@ -6,3 +6,4 @@ pub mod json_lines;
 pub mod median;
 pub mod report;
 pub mod table;
+pub mod times;

@@ -1,6 +1,7 @@
 //! The engines other than the usual one: `signal`, `kmod`, and what is left of `bpf` on old kernels.
 
 mod helper_engine;
+mod helper_times;
 mod inexact;
 mod kernel_module;
 mod kmod;

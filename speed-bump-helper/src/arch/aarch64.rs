@@ -49,6 +49,15 @@ pub(crate) unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
 /// Where a signal handler returns to: the kernel has a place of its own, in the vDSO.
 pub(crate) const SIGNAL_RETURN: Option<unsafe extern "C" fn()> = None;
 
+/// What tells the calling thread from all others that there are.
+#[inline]
+pub(crate) fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: reads a register.
+    unsafe { asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
+    pointer
+}
+
 /// Where the calling thread's stack ends for now.
 #[inline]
 pub(crate) fn stack_pointer() -> usize {

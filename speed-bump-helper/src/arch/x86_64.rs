@@ -57,6 +57,18 @@ pub(crate) fn stack_pointer() -> usize {
     pointer
 }
 
+/// What tells the calling thread from all others that there are: the thread pointer, whose first word is its
+/// own address (ELF Handling For Thread-Local Storage, variant II).
+#[inline]
+pub(crate) fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: reads a word that every thread of a C library has there.
+    unsafe {
+        asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly));
+    }
+    pointer
+}
+
 /// The time stamp counter: what it counts in, the loader measures. Moved between processors it may jump.
 #[inline]
 pub(crate) fn ticks() -> u64 {

@@ -136,6 +136,18 @@ pub(crate) unsafe fn begins_311(frame: *mut Frame, code: *mut Object, flags: c_i
     }
 }
 
+/// Whether it is a generator's or the like that has begun, on 3.11.
+///
+/// # Safety
+/// A frame of 3.11 that is about to be evaluated, and its code.
+#[inline]
+pub(crate) unsafe fn has_begun_311(frame: *mut Frame, code: *mut Object) -> bool {
+    // SAFETY: as the caller promises.
+    let owner = unsafe { frame.wrapping_byte_add(OWNER).cast::<u8>().read() };
+    // SAFETY: as the caller promises; of a generator's frame the flags do not matter.
+    owner == BY_GENERATOR && !unsafe { begins_311(frame, code, 0) }
+}
+
 /// The generator or the like that it belongs to, on 3.8 to 3.10.
 ///
 /// # Safety

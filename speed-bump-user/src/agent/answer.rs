@@ -13,7 +13,7 @@ use crate::{
         run::Ended,
         snapshot::Snapshot,
     },
-    stats::{median::interrupted, report::SessionReport},
+    stats::{median::interrupted, report::SessionReport, times::TimesReport},
     targets::TargetKind,
     units::{Nanos, Pid},
 };
@@ -115,6 +115,8 @@ struct FunctionSeen<'a> {
     median_ns: Option<Nanos>,
     /// Delays that were interrupted when they were over; null where that is not known.
     interrupted: Option<u64>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    times: Option<TimesReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -146,6 +148,7 @@ impl<'a> Seen<'a> {
                 delivered_ns: stats.delivered_ns,
                 median_ns: snapshot.median(id),
                 interrupted: snapshot.histogram(id).map(interrupted),
+                times: snapshot.times_of(id).map(|times| TimesReport::new(stats.calls, times)),
             }
         });
         Self { at_ns: snapshot.at, functions: functions.collect() }

@@ -72,6 +72,8 @@ pub(super) struct PrepareAsk {
     #[serde(default = "yes")]
     children: bool,
     #[serde(default)]
+    times: bool,
+    #[serde(default)]
     strict: bool,
     #[serde(default)]
     accept_upstream_module: bool,
@@ -173,6 +175,7 @@ impl PrepareAsk {
             start_after: Duration::from_nanos(self.start_after_ns),
             duration: self.duration_ns.filter(|ns| *ns > 0).map(Duration::from_nanos),
             children: self.children,
+            times: self.times,
             strict: self.strict,
             accept_upstream_module: self.accept_upstream_module,
             ..defaults

@@ -253,6 +253,12 @@ pub struct SessionArgs {
     #[arg(long)]
     pub no_children: bool,
 
+    /// Time the calls of selected Python functions: own and cumulative time, as a profiler has them. Own time
+    /// is without that of other selected functions; delays count to it. For the engine `helper`; costs a call
+    /// some 50 ns more
+    #[arg(long)]
+    pub times: bool,
+
     /// Write the report as JSON (schema speed-bump/session/1); `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -57,6 +57,7 @@ fn notice(notice: &Notice) -> Lines {
              after a sleep, or after much other code, loses up to {floor}"
         )
         .into(),
+        Notice::NotTimed { text } => format!("warning: {text}").into(),
         Notice::LongInKernel { line, delay } => format!(
             "warning: line {line}: a delay of {delay} is spun in the kernel and holds up all else on that \
              CPU. `--engine signal` spins it in the process"

@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, io};
 
-use speed_bump_abi::{FunctionStats, Histogram};
+use speed_bump_abi::{FunctionStats, Histogram, times::FunctionTimes};
 
 use super::{EngineKind, bpf::EngineError, kmod::KmodError, signal::UnderWay};
 use crate::units::Nanos;
@@ -68,6 +68,15 @@ pub trait Counters: Debug + Send {
     /// # Errors
     /// As [`read`](Self::read).
     fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()>;
+
+    /// The times of so many functions from this one on, in their order; `None` of those that are not timed.
+    /// Nothing at all where none is.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn times(&self, _first: u32, _count: u32) -> io::Result<Vec<Option<FunctionTimes>>> {
+        Ok(Vec::new())
+    }
 
     /// Sets the counters of a function to zero that is none any more.
     ///

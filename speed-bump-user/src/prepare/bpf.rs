@@ -8,7 +8,7 @@ use super::{
     delays,
     look::Planned,
     notice::Notice,
-    read_policies, settings, unselected,
+    read_policies, settings, times, unselected,
 };
 use crate::{
     elf::ElfFile,
@@ -72,6 +72,7 @@ impl BpfPlans {
         }
         costs.finish(request, policies, &kinds(policies, &planned), &mut resolver)?;
         notices.extend(delays::notices(policies, &resolver, &planned));
+        notices.extend(times::of_processes(request, &planned));
         let processes = planned.into_iter().map(|planned| (planned.process, planned.plan)).collect();
         Ok((Self { resolver, processes, python_in_children }, notices))
     }

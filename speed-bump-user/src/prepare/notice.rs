@@ -80,6 +80,11 @@ pub enum Notice {
         /// Its delay.
         delay: Nanos,
     },
+    /// Calls that are not timed, though that was asked for.
+    NotTimed {
+        /// Which.
+        text: String,
+    },
 }
 
 /// A target that selects nothing, and why in each process.

@@ -201,6 +201,7 @@ impl BpfSession {
                 clock: HelperClock::of_machine(resolver.costs().tick_ns()),
                 policies: capacity.policies,
                 children: settings.children,
+                times: settings.times,
             });
         }
         let for_ranges = in_helper.then_some(HELPERS_FUNCTIONS);

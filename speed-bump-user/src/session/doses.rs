@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::Serialize;
-use speed_bump_abi::{FunctionStats, Histogram};
+use speed_bump_abi::{FunctionStats, Histogram, times::FunctionTimes};
 
 use super::{
     SessionError,
@@ -52,6 +52,8 @@ pub(crate) struct Doses {
     pub(super) targets: Arc<Targets>,
     /// What was counted in ranges that were given back.
     past_histograms: BTreeMap<FunctionId, Histogram>,
+    /// The times of functions in ranges that were given back.
+    past_times: BTreeMap<FunctionId, FunctionTimes>,
 }
 
 impl Doses {
@@ -63,7 +65,8 @@ impl Doses {
         targets: Arc<Targets>,
     ) -> Result<Self, SessionError> {
         engine.set(&policies.numbered().collect::<Vec<_>>())?;
-        Ok(Self { engine, functions, policies, targets, past_histograms: BTreeMap::new() })
+        let (past_histograms, past_times) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { engine, functions, policies, targets, past_histograms, past_times })
     }
 
     /// Takes up targets that come and go. What is returned has the doses that they are to have, which are
@@ -181,6 +184,11 @@ impl Doses {
             if let Err(error) = known {
                 tracing::debug!("how long {run:?} was delayed is not known: {error}");
             }
+            let mut past = std::mem::take(&mut self.past_times);
+            if let Err(error) = self.add_times(run, &mut past) {
+                tracing::debug!("the times of {run:?} are not known: {error}");
+            }
+            self.past_times = past;
         }
         self.functions.give_back(range, |index| stats.get(&index).copied().unwrap_or_default());
     }
@@ -206,6 +214,7 @@ impl Doses {
         let at = now();
         let mut counts = self.functions.past().to_vec();
         let mut histograms = self.past_histograms.clone();
+        let mut times = self.past_times.clone();
         for run in self.functions.runs() {
             let stats = self.engine.read(run.first, run.count)?;
             if stats.iter().any(|stats| stats.delayed > 0) {
@@ -218,8 +227,24 @@ impl Doses {
                     *count += stats;
                 }
             }
+            self.add_times(run, &mut times)?;
         }
-        Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts, histograms })
+        Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts, histograms, times })
+    }
+
+    /// Adds the times of a run of functions, where they are timed.
+    fn add_times(
+        &self,
+        run: FunctionRange,
+        times: &mut BTreeMap<FunctionId, FunctionTimes>,
+    ) -> io::Result<()> {
+        let of_run = self.engine.times(run.first, run.count)?;
+        for (id, more) in self.functions.of_run(run).zip(of_run) {
+            if let Some(more) = more {
+                *times.entry(id).or_default() += more;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -26,6 +26,7 @@ impl State {
                 known: Arc::clone(doses.functions.known()),
                 counts: Vec::new(),
                 histograms: BTreeMap::new(),
+                times: BTreeMap::new(),
             }
         });
         let mut pending_calls: HashMap<FunctionId, u64> = HashMap::new();
@@ -55,7 +56,8 @@ impl State {
             stats.calls += pending_calls.get(&id).copied().unwrap_or_default();
             let report =
                 FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats)
-                    .with_histogram(snapshot.histograms.remove(&id).as_ref());
+                    .with_histogram(snapshot.histograms.remove(&id).as_ref())
+                    .with_times(snapshot.times_of(id));
             by_target.entry(function.target).or_default().push(report);
         }
         let targets = all_targets
@@ -82,6 +84,7 @@ impl State {
                  delays them"
             ));
         }
+        warnings.extend(self.untimed().warnings());
         // Of several the one that does most.
         let has = |engine| targets.iter().any(|target| target.engine == engine);
         let in_helper = !targets.is_empty() && targets.iter().all(|of| of.engine == EngineKind::Helper);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use speed_bump_abi::{FunctionStats, Histogram};
+use speed_bump_abi::{FunctionStats, Histogram, times::FunctionTimes};
 
 use super::known::{FunctionId, KnownFunctions};
 use crate::{probe::plan::SelectedFunction, stats::median::median, units::Nanos};
@@ -19,6 +19,8 @@ pub struct Snapshot {
     pub(super) counts: Vec<FunctionStats>,
     /// Of the functions that were delayed, as far as it is known.
     pub(super) histograms: BTreeMap<FunctionId, Histogram>,
+    /// Of functions that are timed.
+    pub(super) times: BTreeMap<FunctionId, FunctionTimes>,
 }
 
 impl Snapshot {
@@ -48,6 +50,11 @@ impl Snapshot {
         median(self.histogram(id)?, delayed, Nanos(requested_ns))
     }
 
+    /// The times of the function with this number; `None` for one that is not timed.
+    pub fn times_of(&self, id: FunctionId) -> Option<FunctionTimes> {
+        self.times.get(&id).copied()
+    }
+
     /// What was counted from an earlier snapshot of the same session to this one.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -58,11 +65,16 @@ impl Snapshot {
             Some(earlier) => (*id, histogram.since(earlier)),
             None => (*id, *histogram),
         });
+        let times = self.times.iter().map(|(id, times)| {
+            let before = earlier.times_of(*id).unwrap_or_default();
+            (*id, times.since(&before))
+        });
         Self {
             at: self.at,
             known: Arc::clone(&self.known),
             counts: counts.collect(),
             histograms: histograms.collect(),
+            times: times.collect(),
         }
     }
 }
@@ -83,7 +95,8 @@ mod tests {
         }
         let stats = |calls| FunctionStats { calls, ..FunctionStats::default() };
         let counts = calls.iter().map(|(_, calls)| stats(*calls)).collect();
-        Snapshot { at: Nanos(at), known: known.into(), counts, histograms: BTreeMap::new() }
+        let (histograms, times) = (BTreeMap::new(), BTreeMap::new());
+        Snapshot { at: Nanos(at), known: known.into(), counts, histograms, times }
     }
 
     #[test]
@@ -104,6 +117,18 @@ mod tests {
         let median = later.since(&earlier).median(id).unwrap_or_default();
         assert!(median.0.abs_diff(2_000) < 50, "{median}");
         assert_eq!(later.median(FunctionId(1)), None);
+    }
+
+    #[test]
+    fn times_are_of_what_is_timed() {
+        let of = |own_ns| FunctionTimes { own_ns, ..FunctionTimes::default() };
+        let mut earlier = snapshot(5, &[("f", 3)]);
+        earlier.times.insert(FunctionId(0), of(10));
+        let mut later = snapshot(9, &[("f", 10), ("g", 4), ("h", 0)]);
+        later.times.extend([(FunctionId(0), of(15)), (FunctionId(1), of(4))]);
+        let since = later.since(&earlier);
+        let times = [0, 1, 2].map(|id| since.times_of(FunctionId(id)));
+        assert_eq!(times, [Some(of(5)), Some(of(4)), None]);
     }
 
     #[test]

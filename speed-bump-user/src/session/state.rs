@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     probe::{cost::Floors, plan::Entry},
-    stats::inexact::Waited,
+    stats::{inexact::Waited, times::Untimed},
     targets::TargetIndex,
     units::Pid,
 };
@@ -36,6 +36,8 @@ pub(crate) struct State {
     /// Where those come, until the event loop takes it.
     asked: Option<UnboundedReceiver<Request>>,
     pub(super) warnings: Warnings,
+    /// Calls whose time is in no sum, by who says so.
+    pub(super) untimed: BTreeMap<u32, Untimed>,
     /// The processes that were named on the command line.
     pub(super) roots: Vec<Pid>,
     /// Every process that was covered.
@@ -69,6 +71,7 @@ impl State {
             requests,
             asked: Some(asked),
             warnings: Warnings::default(),
+            untimed: BTreeMap::new(),
             roots: Vec::new(),
             pids_seen: BTreeSet::new(),
             ways: BTreeMap::new(),
@@ -135,6 +138,13 @@ impl State {
             way.entry = entry;
         }
         way.floors = way.floors.max(floors);
+    }
+
+    /// Calls whose time is in no sum.
+    pub(super) fn untimed(&self) -> Untimed {
+        let mut all = Untimed::default();
+        self.untimed.values().for_each(|untimed| all += *untimed);
+        all
     }
 
     /// Tells once of something that went wrong.

@@ -3,11 +3,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use serde::Serialize;
-use speed_bump_abi::{FunctionStats, Histogram};
+use speed_bump_abi::{FunctionStats, Histogram, times::FunctionTimes};
 
 use super::{
     inexact::{Delays, Inexact, Waited, inexact},
     median::{interrupted, median},
+    times::TimesReport,
 };
 use crate::{
     engine::EngineKind,
@@ -111,6 +112,9 @@ pub struct FunctionReport {
     /// How long each of them was, as far as that is known.
     #[serde(skip)]
     pub histogram: Option<Box<Histogram>>,
+    /// Its times, where calls were timed.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub times: Option<TimesReport>,
 }
 
 impl FunctionReport {
@@ -129,7 +133,14 @@ impl FunctionReport {
             interrupted: None,
             inexact: None,
             histogram: None,
+            times: None,
         }
+    }
+
+    /// The same with its times, where calls were timed.
+    #[must_use]
+    pub fn with_times(self, times: Option<FunctionTimes>) -> Self {
+        Self { times: times.map(|times| TimesReport::new(self.calls, times)), ..self }
     }
 
     /// The same with what is known of how long its delays were.

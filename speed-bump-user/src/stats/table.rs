@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::{
     inexact::Inexact,
-    report::{FunctionReport, SessionReport},
+    report::{FunctionReport, SessionReport, TargetReport},
+    times::TimesReport,
 };
 use crate::{
     elf::demangle::for_people,
@@ -18,28 +19,28 @@ const CELL_COLUMNS: usize = 160;
 /// How many functions of all targets a table shows unless told otherwise.
 pub const FUNCTIONS_SHOWN: usize = 20;
 
-/// Cells of a row.
-const COLUMNS: usize = 6;
-
-type Row = [String; COLUMNS];
-
 /// Functions whose delays were too long that are named below the table.
 const INEXACT_NAMED: usize = 5;
 
 /// Renders the final table: a line for each target, then its busiest functions.
 pub fn render(report: &SessionReport, functions_shown: usize) -> String {
-    let mut rows = vec![heading("")];
+    let timed = is_timed(report);
+    let mut rows = vec![heading("", timed)];
     for target in &report.targets {
-        rows.push([
+        let mut row = vec![
             format!("{} [{}]", target.id, target.kind),
             target.calls.to_string(),
             target.delayed.to_string(),
             target.delivered_ns.to_string(),
             mean(target.delivered_ns.0, target.delayed, target.inexact.is_some()),
             median(target.median_ns),
-        ]);
+        ];
+        if timed {
+            row.extend(times_of_target(target));
+        }
+        rows.push(row);
         let share = functions_shown.div_ceil(report.targets.len().max(1)).max(3);
-        rows.extend(target.functions.iter().take(share).map(|function| function_row("  ", function)));
+        rows.extend(target.functions.iter().take(share).map(|function| function_row("  ", function, timed)));
         let left = target.functions.len().saturating_sub(share);
         if left > 0 {
             rows.push(remainder(format!("  … {left} more functions")));
@@ -99,8 +100,9 @@ pub fn render_live(report: &SessionReport, size: Size) -> String {
         report.targets.iter().flat_map(|target| &target.functions).collect();
     functions.sort_by_key(|function| std::cmp::Reverse((function.delivered_ns, function.calls)));
     let shown = size.lines.saturating_sub(2).max(1);
-    let mut rows = vec![heading("function")];
-    rows.extend(functions.iter().take(shown).map(|function| function_row("", function)));
+    let timed = is_timed(report);
+    let mut rows = vec![heading("function", timed)];
+    rows.extend(functions.iter().take(shown).map(|function| function_row("", function, timed)));
     if functions.len() > shown {
         rows.push(remainder(format!("… {} more functions", functions.len() - shown)));
     }
@@ -108,17 +110,21 @@ pub fn render_live(report: &SessionReport, size: Size) -> String {
 }
 
 /// Shortens the first cells so that the rows fit, as far as that leaves something of them.
-fn shortened(mut rows: Vec<Row>, most: usize) -> Vec<Row> {
+fn shortened(mut rows: Vec<Vec<String>>, most: usize) -> Vec<Vec<String>> {
     const LEAST: usize = 12;
     let widest =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| columns(cell)).max();
-    let numbers: usize = (1..COLUMNS).map(|column| 2 + widest(column).unwrap_or(0)).sum();
+    let numbers: usize = (1..width_of(&rows)).map(|column| 2 + widest(column).unwrap_or(0)).sum();
     let left = most.saturating_sub(numbers).max(LEAST);
-    for row in &mut rows {
-        let [first, ..] = row;
+    for first in rows.iter_mut().filter_map(|row| row.first_mut()) {
         *first = at_most(printable(&first), left);
     }
     rows
+}
+
+/// Cells of the longest row.
+fn width_of(rows: &[Vec<String>]) -> usize {
+    rows.iter().map(Vec::len).max().unwrap_or(0)
 }
 
 /// Cuts lines at so many columns.
@@ -126,20 +132,36 @@ fn within(text: String, most: usize) -> String {
     text.lines().map(|line| at_most(line.to_owned(), most) + "\n").collect()
 }
 
-fn heading(first: &str) -> Row {
-    [first, "calls", "delayed", "delivered", "mean", "median"].map(str::to_owned)
+/// Whether any function has times.
+fn is_timed(report: &SessionReport) -> bool {
+    report.targets.iter().flat_map(|target| &target.functions).any(|function| function.times.is_some())
 }
 
-fn remainder(text: String) -> Row {
-    let mut row = Row::default();
-    row[0] = text;
-    row
+fn heading(first: &str, timed: bool) -> Vec<String> {
+    let cells = [first, "calls", "delayed", "delivered", "mean", "median", "own", "cumulative"];
+    cells.into_iter().take(if timed { 8 } else { 6 }).map(str::to_owned).collect()
+}
+
+/// A sum of own times means something; cumulative times have each other in them.
+fn times_of_target(target: &TargetReport) -> [String; 2] {
+    let own = target.functions.iter().filter_map(|function| function.times).map(|times| times.own_ns.0);
+    let own = own.reduce(u64::saturating_add);
+    [own.map_or_else(nothing, |own| Nanos(own).to_string()), nothing()]
+}
+
+/// Where there is nothing to say.
+fn nothing() -> String {
+    "-".to_owned()
+}
+
+fn remainder(text: String) -> Vec<String> {
+    vec![text]
 }
 
 /// The first column to the left, the numbers to the right. What cells hold from outside becomes printable
 /// here.
-fn aligned(mut rows: Vec<Row>) -> String {
-    let mut widths = [0; COLUMNS];
+fn aligned(mut rows: Vec<Vec<String>>) -> String {
+    let mut widths = vec![0; width_of(&rows)];
     for row in &mut rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *cell = at_most(printable(&cell), CELL_COLUMNS);
@@ -147,11 +169,14 @@ fn aligned(mut rows: Vec<Row>) -> String {
         }
     }
     let mut text = String::new();
-    for [first, cells @ ..] in &rows {
-        let mut line = format!("{first}{:padding$}", "", padding = widths[0] - columns(first));
-        for (cell, width) in cells.iter().zip(&widths[1..]) {
+    for row in &rows {
+        let mut line = String::new();
+        for (number, (cell, width)) in row.iter().zip(&widths).enumerate() {
             // Writing to a string cannot fail.
-            let _ = write!(line, "  {cell:>width$}");
+            let _ = match number {
+                0 => write!(line, "{cell}{:padding$}", "", padding = width.saturating_sub(columns(cell))),
+                _ => write!(line, "  {cell:>width$}"),
+            };
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -159,20 +184,27 @@ fn aligned(mut rows: Vec<Row>) -> String {
     text
 }
 
-fn function_row(indent: &str, function: &FunctionReport) -> Row {
+fn function_row(indent: &str, function: &FunctionReport, timed: bool) -> Vec<String> {
     let file = function.file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let place = match function.line {
         Some(line) => format!("{file}:{line}"),
         None => file.into_owned(),
     };
-    [
+    let mut row = vec![
         format!("{indent}{} ({place})", name_of(function)),
         function.calls.to_string(),
         function.delayed.to_string(),
         function.delivered_ns.to_string(),
         mean(function.delivered_ns.0, function.delayed, function.inexact.is_some()),
         median(function.median_ns),
-    ]
+    ];
+    if timed {
+        let of = |time: fn(TimesReport) -> Nanos| {
+            function.times.map_or_else(nothing, |times| time(times).to_string())
+        };
+        row.extend([of(|times| times.own_ns), of(|times| times.cumulative_ns)]);
+    }
+    row
 }
 
 /// As people write it. What is not mangled is shown as it is: Python's names never begin like that.
@@ -188,7 +220,7 @@ fn mean(delivered_ns: u64, delayed: u64, is_inexact: bool) -> String {
     match delivered_ns.checked_div(delayed) {
         Some(mean) if is_inexact => format!("{MARK} {}", Nanos(mean)),
         Some(mean) => Nanos(mean).to_string(),
-        None => "-".into(),
+        None => nothing(),
     }
 }
 
@@ -216,7 +248,7 @@ mod tests {
 
     #[test]
     fn mangled_names_are_shown_as_they_are_written() {
-        let row = |name| function_row("", &function(name, 1, 1))[0].clone();
+        let row = |name| function_row("", &function(name, 1, 1), false)[0].clone();
         assert!(row("_ZN2ns1fEi").starts_with("ns::f(int) ("), "{}", row("_ZN2ns1fEi"));
         assert!(row("_Zebra").starts_with("_Zebra ("), "{}", row("_Zebra"));
         assert!(row("work_hot").starts_with("work_hot ("), "{}", row("work_hot"));
@@ -308,6 +340,28 @@ mod tests {
             session.starts_with("delays were 1.37 times what was asked for, on average: pre"),
             "{session}"
         );
+    }
+
+    #[test]
+    fn times_have_columns_of_their_own_where_there_are_any() {
+        let times = |own, cumulative| {
+            Some(TimesReport {
+                own_ns: Nanos(own),
+                cumulative_ns: Nanos(cumulative),
+                ..TimesReport::default()
+            })
+        };
+        let timed = FunctionReport { times: times(5, 45), ..function("f", 2, 20) };
+        let another = FunctionReport { times: times(u64::MAX, 1), ..function("g", 1, 1) };
+        let report = report(vec![timed, another, function("native", 0, 0)]);
+        let text = render(&report, 20);
+        let lines: Vec<&str> = text.lines().collect();
+        let [heading, target, f, .., native] = lines[..] else { unreachable!("{text}") };
+        assert!(heading.ends_with("median           own  cumulative"), "{text}");
+        assert!(target.ends_with("18446744073.71s           -"), "{text}");
+        assert!(f.ends_with("5ns        45ns") && native.ends_with("-           -"), "{text}");
+        let live = render_live(&report, Size { lines: 24, columns: 200 });
+        assert!(live.lines().next().is_some_and(|line| line.ends_with("cumulative")), "{live}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod delays;
 mod head;
 mod signals;
+mod times;
 
 pub use delays::InPlace;
 pub use signals::SignalAnswer;
@@ -139,7 +140,8 @@ impl Contents<'_> {
 
     fn layout(&self) -> Layout {
         let policies = self.in_place.map(|in_place| in_place.policies);
-        Layout::new(self.room, self.selector.len(), policies)
+        let times = self.in_place.is_some_and(|in_place| in_place.times);
+        Layout::new(self.room, self.selector.len(), policies, times)
     }
 }
 

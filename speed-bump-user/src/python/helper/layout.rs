@@ -5,6 +5,7 @@ use std::mem::size_of;
 use speed_bump_abi::{
     Policy,
     control_block::{Calls, ControlBlock, DelayCounts, FunctionRecord},
+    times::TimeRow,
 };
 
 /// Everything begins on a boundary of this many bytes.
@@ -55,14 +56,16 @@ pub struct Layout {
     pub policies: u64,
     /// The counters that `frequency` goes by, one for each policy.
     pub counters: u64,
+    /// The times of each function; 0 where calls are not timed.
+    pub times: u64,
     /// The whole block.
     pub size: u64,
 }
 
 impl Layout {
     /// Room for so many functions, for two selectors, the first of which has `selector` bytes, and where the
-    /// helper delays by itself for so many policies.
-    pub fn new(room: Room, selector: usize, policies: Option<u32>) -> Self {
+    /// helper delays by itself for so many policies; it may time calls then.
+    pub fn new(room: Room, selector: usize, policies: Option<u32>, times: bool) -> Self {
         let functions_capacity = room.functions.max(1);
         let index_slots = functions_capacity.saturating_mul(2).next_power_of_two();
         let selector_room = aligned((selector as u64).saturating_mul(2).max(SELECTOR_ROOM));
@@ -84,6 +87,7 @@ impl Layout {
         let row = Policy::WORDS * size_of::<u64>();
         let policies = place(policy_count * (Policy::ROWS as usize * row) as u64);
         let counters = place(policy_count * size_of::<u64>() as u64);
+        let times = if times { place(calls_count * size_of::<TimeRow>() as u64) } else { 0 };
         Self {
             selectors,
             selector_room,
@@ -97,6 +101,7 @@ impl Layout {
             histograms,
             policies,
             counters,
+            times,
             size: end.next_multiple_of(4096),
         }
     }
@@ -117,7 +122,7 @@ mod tests {
         for (functions, selector, policies) in
             [(1, 0, None), (4_096, 100, Some(7)), (16_384, 5 << 20, Some(100_000))]
         {
-            let layout = Layout::new(Room { functions }, selector, policies);
+            let layout = Layout::new(Room { functions }, selector, policies, policies.is_some());
             let policy_count = u64::from(policies.unwrap_or(0));
             let parts = [
                 (0, size_of::<ControlBlock>() as u64),
@@ -134,6 +139,10 @@ mod tests {
                 ),
                 (layout.policies, policy_count * 64),
                 (layout.counters, policy_count * 8),
+                (
+                    policies.map_or(layout.size, |_| layout.times),
+                    policies.map_or(0, |_| u64::from(functions) * 64),
+                ),
                 (layout.size, 0),
             ];
             for pair in parts.windows(2) {
@@ -145,5 +154,6 @@ mod tests {
             // Offsets of names travel as `u32`.
             assert!(u32::try_from(layout.names_capacity).is_ok());
         }
+        assert_eq!(Layout::new(Room { functions: 1 }, 0, Some(1), false).times, 0);
     }
 }

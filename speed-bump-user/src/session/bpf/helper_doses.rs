@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use speed_bump_abi::{FunctionEntry, FunctionStats};
+use speed_bump_abi::{FunctionEntry, FunctionStats, times::FunctionTimes};
 
 use crate::{
     engine::{
@@ -130,6 +130,26 @@ impl Counters for HelperDoses {
             }
         }
         Ok(())
+    }
+
+    fn times(&self, first: u32, count: u32) -> io::Result<Vec<Option<FunctionTimes>>> {
+        let mut all = vec![None; count as usize];
+        let end = first.saturating_add(count);
+        let mut next = first.max(self.first);
+        while next < end {
+            let Some((counted, number)) = self.ranges.of(next) else {
+                next = next.saturating_add(1);
+                continue;
+            };
+            let taken = (counted.range.count - number).min(end - next);
+            let block = counted.block.upgrade();
+            let times = block.map(|block| block.times(number, taken)).transpose();
+            let times = times.map_err(io::Error::other)?.flatten().unwrap_or_default();
+            let places = all.iter_mut().skip((next - first) as usize);
+            places.zip(times).for_each(|(place, times)| *place = Some(times));
+            next = next.saturating_add(taken);
+        }
+        Ok(all)
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {

@@ -32,6 +32,7 @@ use crate::{
     },
     python::helper::{Block, FoundFunction, NewFunctions, Room, words},
     session::{SessionError, functions::FunctionRange},
+    stats::times::Untimed,
     targets::{TargetIndex, TargetKind},
     units::Pid,
 };
@@ -269,6 +270,12 @@ impl BpfSession {
             Ok((functions, report))
         });
         let left_out = at_work.new.left_out();
+        if self.settings.times
+            && let Ok(untimed) = at_work.presence.block.untimed()
+            && untimed != Untimed::default()
+        {
+            self.state.untimed.insert(id.0, untimed);
+        }
         let kind = at_work.presence.stub;
         // Of one that delays by itself: what it measured, if it has.
         let block = &at_work.presence.block;

@@ -34,6 +34,8 @@ pub struct InPlace {
     pub policies: u32,
     /// Whether forked children are delayed too.
     pub children: bool,
+    /// Whether it times calls.
+    pub times: bool,
 }
 
 /// Writes that the helper delays itself, if it does.
@@ -43,7 +45,7 @@ pub(super) fn write(
     put_u32: impl Fn(usize, u32) -> io::Result<()>,
     put_u64: impl Fn(usize, u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    let Some(InPlace { clock, policies, children }) = contents.in_place else { return Ok(()) };
+    let Some(InPlace { clock, policies, children, .. }) = contents.in_place else { return Ok(()) };
     put_u32(offset_of!(ControlBlock, delays), Delays::InPlace as u32)?;
     put_u32(offset_of!(ControlBlock, clock), clock.kind() as u32)?;
     put_u32(offset_of!(ControlBlock, children), u32::from(children))?;
@@ -52,6 +54,7 @@ pub(super) fn write(
     put_u64(offset_of!(ControlBlock, histograms_offset), layout.histograms)?;
     put_u64(offset_of!(ControlBlock, policies_offset), layout.policies)?;
     put_u64(offset_of!(ControlBlock, counters_offset), layout.counters)?;
+    put_u64(offset_of!(ControlBlock, times_offset), layout.times)?;
     put_u32(offset_of!(ControlBlock, policies_capacity), policies)
 }
 

@@ -1,0 +1,76 @@
+//! The part of the block in which the helper adds up times.
+
+use core::{
+    mem::{align_of, size_of},
+    sync::atomic::Ordering,
+};
+
+use speed_bump_abi::{
+    control_block::{Clock, ControlBlock},
+    times::TimeRow,
+};
+
+use super::{Block, DelayLayout, fits};
+
+/// Where the rows are, checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimesLayout {
+    rows: usize,
+}
+
+impl TimesLayout {
+    /// `None`: calls are not timed.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub(super) fn read(head: &ControlBlock, size: usize, functions: u32) -> Result<Option<Self>, ()> {
+        let rows = usize::try_from(head.times_offset.load(Ordering::Acquire)).map_err(drop)?;
+        if rows == 0 {
+            return Ok(None);
+        }
+        let length = (functions as usize).checked_mul(size_of::<TimeRow>()).ok_or(())?;
+        if fits(size, rows, length, align_of::<TimeRow>()) { Ok(Some(Self { rows })) } else { Err(()) }
+    }
+}
+
+/// Where times are added up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockTimes {
+    layout: &'static TimesLayout,
+    delays: &'static DelayLayout,
+    block: Block,
+}
+
+impl Block {
+    /// Where times are added up, if they are.
+    #[inline]
+    pub(crate) fn times(self) -> Option<BlockTimes> {
+        let (layout, delays) = (self.0.times.as_ref()?, self.0.delays.as_ref()?);
+        Some(BlockTimes { layout, delays, block: self })
+    }
+}
+
+impl BlockTimes {
+    /// The row of a function.
+    #[inline]
+    pub(crate) fn row(self, function: u32) -> Option<&'static TimeRow> {
+        if function >= self.block.0.functions_capacity {
+            return None;
+        }
+        let offset = self.layout.rows + function as usize * size_of::<TimeRow>();
+        // SAFETY: inside the block (checked when it was mapped), aligned, all fields are atomics.
+        Some(unsafe { self.block.0.base.add(offset).cast().as_ref() })
+    }
+
+    /// What time is measured with.
+    #[inline]
+    pub(crate) fn clock(self) -> Clock {
+        self.delays.clock
+    }
+
+    /// Whether calls in forked children are timed too.
+    #[inline]
+    pub(crate) fn in_children(self) -> bool {
+        self.delays.in_children
+    }
+}

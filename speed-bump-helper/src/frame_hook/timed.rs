@@ -1,0 +1,148 @@
+//! The hooks of a session that times calls: a call ends when its evaluator returns, whatever happened in it.
+//!
+//! Generators come by each time that they go on.
+
+use core::{ffi::c_int, mem::transmute, ptr::NonNull, sync::atomic::Ordering};
+
+use super::{
+    NEXT, begin,
+    evaluator::{Address, Evaluator38, Evaluator39, Frame},
+    frame, in_the_depth, is_on, is_unselected, key, stack,
+};
+use crate::{
+    block::Block,
+    judge::{Judge, Verdict},
+    python::{
+        api::{Api, ThreadState},
+        code::Code,
+        gil::Python,
+        object::Object,
+    },
+    stub,
+    times::{self, Kind},
+};
+
+/// The hook for a version.
+pub(super) fn hook(version: (u8, u8)) -> Address {
+    match version {
+        (3, 8) => on_frame_38 as Evaluator38 as Address,
+        (3, 9) => on_frame_39::<{ frame::LAST_38 }> as Evaluator39 as Address,
+        (3, 10) => on_frame_39::<{ frame::LAST_310 }> as Evaluator39 as Address,
+        _ => on_frame_311 as Evaluator39 as Address,
+    }
+}
+
+/// # Safety
+/// Python calls it, with the GIL, in place of its evaluator.
+unsafe extern "C" fn on_frame_38(frame: *mut Frame, throw: c_int) -> *mut Object {
+    // SAFETY: as the caller promises, and the evaluator has the type that 3.8 has.
+    unsafe {
+        timed::<{ frame::LAST_38 }>(frame, throw, || {
+            transmute::<Address, Evaluator38>(NEXT.load(Ordering::Relaxed))(frame, throw)
+        })
+    }
+}
+
+/// # Safety
+/// As [`on_frame_38`].
+unsafe extern "C" fn on_frame_39<const LAST: usize>(
+    thread: *mut ThreadState,
+    frame: *mut Frame,
+    throw: c_int,
+) -> *mut Object {
+    // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
+    unsafe {
+        timed::<LAST>(frame, throw, || {
+            transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
+        })
+    }
+}
+
+/// # Safety
+/// As [`on_frame_38`], up to 3.10.
+#[inline]
+unsafe fn timed<const LAST: usize>(
+    frame: *mut Frame,
+    throw: c_int,
+    evaluate: impl FnOnce() -> *mut Object,
+) -> *mut Object {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let code = frame::code(frame);
+        if is_unselected(code) {
+            return evaluate();
+        }
+        let is_timed = if throw == 0 && frame::begins::<LAST>(frame) {
+            begin::<true>(frame, code, None)
+        } else {
+            resume(frame, code)
+        };
+        let result = evaluate();
+        if is_timed {
+            end(frame);
+        }
+        result
+    }
+}
+
+/// # Safety
+/// As [`on_frame_38`].
+unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, throw: c_int) -> *mut Object {
+    let key = key(thread);
+    // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
+    unsafe {
+        let code = frame::code(frame);
+        let is_timed = if throw == 0 && !frame::has_begun_311(frame, code) {
+            begin::<true>(frame, code, Some(key))
+        } else {
+            !is_unselected(code) && resume(frame, code)
+        };
+        let result = if stack::is_ample(key) {
+            transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
+        } else {
+            in_the_depth(thread, frame, throw)
+        };
+        if is_timed {
+            end(frame);
+        }
+        result
+    }
+}
+
+/// A generator or the like goes on. Whether it is of a selected function.
+///
+/// # Safety
+/// A frame and its code, about to be evaluated, with the GIL.
+#[inline(never)]
+unsafe fn resume(frame: *mut Frame, code: *mut Object) -> bool {
+    let began = stub::now();
+    let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
+        return false;
+    };
+    let Some(code) = NonNull::new(code) else { return false };
+    // SAFETY: as the caller promises.
+    let code = unsafe { Code::assume(Python::assume(api), code) };
+    let is_current = judge.generation == block.head().generation.load(Ordering::Relaxed);
+    match judge.known(code) {
+        Some(Verdict::Function(number)) if is_current && is_on(block) => {
+            if let Some(timed) = times::enter(block, number, frame as usize, Kind::Resumes, began) {
+                timed.begins_now();
+            }
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The frame of a timed call was evaluated.
+///
+/// # Safety
+/// The GIL is held. Of the frame nothing but its address is used: it may be gone.
+#[inline(never)]
+unsafe fn end(frame: *mut Frame) {
+    let ended = stub::now();
+    let Some(block) = Block::current() else { return };
+    if !times::leave(block, frame as usize, ended) {
+        times::leave_out_of_turn(block, frame as usize, ended);
+    }
+}

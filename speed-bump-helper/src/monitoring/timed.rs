@@ -1,0 +1,189 @@
+//! What else is listened to where calls are timed: how they end, and how generators are suspended and go on.
+//!
+//! All of it is asked for globally. What is not selected answers `DISABLE`, as when a function begins, so that
+//! each place in its code is asked about once. Local events would spare that once; but up to 3.13 they stay
+//! with a code object when the tool has gone, and there is no list of code objects to take them from. Two
+//! events cannot be disabled before 3.15: of functions that are not selected, exceptions cost a callback that
+//! finds no call in progress.
+
+use core::{
+    ffi::c_int,
+    ptr,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+
+use super::{METH_FASTCALL, Monitoring, NAME, disable, selected};
+use crate::{
+    block::Block,
+    fault::Fault,
+    python::{
+        api::{Api, FastCall, MethodDefinition},
+        gil::Python,
+        object::{Object, Owned},
+    },
+    stub,
+    times::{self, Kind},
+};
+
+/// A callback, and the events that it is for, by their names in `sys.monitoring.events`: their numbers differ
+/// between versions.
+struct Listener {
+    events: &'static [&'static core::ffi::CStr],
+    definition: MethodDefinition,
+    callback: AtomicPtr<Object>,
+}
+
+impl Listener {
+    const fn new(events: &'static [&'static core::ffi::CStr], function: FastCall) -> Self {
+        let (name, documentation) = (NAME.as_ptr(), ptr::null());
+        let definition = MethodDefinition { name, function, flags: METH_FASTCALL, documentation };
+        Self { events, definition, callback: AtomicPtr::new(ptr::null_mut()) }
+    }
+}
+
+static LISTENERS: [Listener; 4] = [
+    Listener::new(&[c"PY_RESUME"], on_resume),
+    Listener::new(&[c"PY_RETURN", c"PY_YIELD"], on_end),
+    Listener::new(&[c"PY_THROW"], on_throw),
+    Listener::new(&[c"PY_UNWIND"], on_unwind),
+];
+
+/// Has the callbacks called, if the session times calls; the events to listen to.
+pub(super) fn register(monitoring: &Monitoring<'_>, tool: c_int) -> Result<c_int, Fault> {
+    if Block::current().and_then(Block::times).is_none() {
+        return Ok(0);
+    }
+    let python = monitoring.python;
+    let mut events = 0;
+    for listener in &LISTENERS {
+        if listener.callback.load(Ordering::Acquire).is_null() {
+            let definition = &raw const listener.definition;
+            // SAFETY: the GIL is held; the definition lives for ever.
+            let made = unsafe {
+                let made = (python.api.native_function)(definition, ptr::null_mut(), ptr::null_mut());
+                Owned::from_new(python, made)
+            };
+            let made = made.ok_or_else(|| python.fault(&["sys.monitoring: "]))?;
+            listener.callback.store(made.keep(), Ordering::Release);
+        }
+        for name in listener.events {
+            let event = number(monitoring, name).ok_or_else(|| python.fault(&["sys.monitoring.events: "]))?;
+            monitoring.register(tool, event, listener.callback.load(Ordering::Acquire))?;
+            events |= event;
+        }
+    }
+    Ok(events)
+}
+
+/// Has the callbacks not called any more.
+pub(super) fn forget(monitoring: &Monitoring<'_>, tool: c_int) {
+    let none = monitoring.python.api.none.as_ptr();
+    for listener in LISTENERS.iter().filter(|listener| !listener.callback.load(Ordering::Acquire).is_null()) {
+        for name in listener.events {
+            if let Some(event) = number(monitoring, name) {
+                let _ = monitoring.register(tool, event, none);
+            }
+        }
+    }
+    monitoring.python.clear();
+}
+
+/// Goes once through what timing a call takes, if the session times calls: of a function that is not
+/// selected, and that of others beside.
+pub(super) fn rehearse(python: Python<'_>, block: Block, arguments: &[*mut Object; 2]) {
+    let (Some(call), [_, on_end, ..]) = (python.api.vectorcall, &LISTENERS) else { return };
+    let callback = on_end.callback.load(Ordering::Relaxed);
+    if block.times().is_none() || callback.is_null() {
+        return;
+    }
+    // SAFETY: living objects, as many as is said; the GIL is held.
+    drop(unsafe {
+        let answer = call(callback, arguments.as_ptr(), arguments.len(), ptr::null_mut());
+        Owned::from_new(python, answer)
+    });
+    times::rehearse(block);
+}
+
+/// An event's number. Without it, an exception is set.
+fn number(monitoring: &Monitoring<'_>, name: &core::ffi::CStr) -> Option<c_int> {
+    let number = monitoring.module.attribute(c"events")?.attribute(name)?.integer()?;
+    c_int::try_from(number).ok()
+}
+
+/// A generator or coroutine goes on: `on_resume(code, offset)`.
+///
+/// # Safety
+/// Python calls it, with the GIL, and with a code object as the first argument.
+unsafe extern "C" fn on_resume(_: *mut Object, arguments: *const *mut Object, count: isize) -> *mut Object {
+    let Some(api) = Api::found() else { return ptr::null_mut() };
+    // SAFETY: as the caller promises.
+    if unsafe { resume(api, arguments, count) } { api.none.as_ptr() } else { disable(api) }
+}
+
+/// The same with an exception that is thrown into it: `on_throw(code, offset, exception)`.
+///
+/// # Safety
+/// As [`on_resume`].
+unsafe extern "C" fn on_throw(_: *mut Object, arguments: *const *mut Object, count: isize) -> *mut Object {
+    let Some(api) = Api::found() else { return ptr::null_mut() };
+    // SAFETY: as the caller promises.
+    unsafe { resume(api, arguments, count) };
+    api.none.as_ptr()
+}
+
+/// Whether it is of a selected function.
+///
+/// # Safety
+/// As [`on_resume`].
+#[inline]
+unsafe fn resume(api: &'static Api, arguments: *const *mut Object, count: isize) -> bool {
+    let began = stub::now();
+    // SAFETY: as the caller promises.
+    let Some((block, code, number)) = (unsafe { selected(api, arguments, count) }) else { return false };
+    if let Some(timed) = times::enter(block, number, code as usize, Kind::Resumes, began) {
+        timed.begins_now();
+    }
+    true
+}
+
+/// A function returns or is suspended: `on_end(code, offset, value)`.
+///
+/// # Safety
+/// As [`on_resume`].
+unsafe extern "C" fn on_end(_: *mut Object, arguments: *const *mut Object, count: isize) -> *mut Object {
+    let Some(api) = Api::found() else { return ptr::null_mut() };
+    // SAFETY: as the caller promises.
+    if unsafe { end(api, arguments, count) } { api.none.as_ptr() } else { disable(api) }
+}
+
+/// A function is left by an exception: `on_unwind(code, offset, exception)`.
+///
+/// # Safety
+/// As [`on_resume`].
+unsafe extern "C" fn on_unwind(_: *mut Object, arguments: *const *mut Object, count: isize) -> *mut Object {
+    let Some(api) = Api::found() else { return ptr::null_mut() };
+    // SAFETY: as the caller promises.
+    unsafe { end(api, arguments, count) };
+    api.none.as_ptr()
+}
+
+/// Whether it is of a selected function.
+///
+/// # Safety
+/// As [`on_resume`].
+#[inline]
+unsafe fn end(api: &'static Api, arguments: *const *mut Object, count: isize) -> bool {
+    let ended = stub::now();
+    let Some(block) = Block::current().filter(|_| count >= 1) else { return false };
+    // SAFETY: there is a first argument, of which nothing but the address is looked at.
+    let code = unsafe { *arguments } as usize;
+    if times::leave(block, code, ended) {
+        return true;
+    }
+    // SAFETY: as the caller promises.
+    let is_selected = unsafe { selected(api, arguments, count) }.is_some();
+    if is_selected {
+        times::leave_out_of_turn(block, code, ended);
+    }
+    is_selected
+}

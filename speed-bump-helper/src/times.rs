@@ -1,0 +1,215 @@
+//! `--times`: how long calls of selected functions take, with what they call and without.
+//!
+//! Whoever hears of calls says when one begins or goes on ([`enter`]) and when it ends or is suspended
+//! ([`leave`]). What is in progress lies on a stack for each thread; what has ended is added to the rows of
+//! the control block. Calls in progress when a session begins or a child is forked are not timed.
+
+mod stack;
+mod threads;
+
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use speed_bump_abi::{
+    control_block::{Clock, Failure, State},
+    times::TimeRow,
+};
+
+use self::{
+    stack::{Call, Ended, Stack},
+    threads::{Room, Slot},
+};
+use crate::{
+    block::{Block, BlockTimes},
+    clock,
+    fault::Fault,
+    life,
+    python::api::Api,
+    stub::{self, Ticks},
+};
+
+/// How a call comes to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It begins.
+    Begins,
+    /// A generator or coroutine goes on, also with an exception.
+    Resumes,
+}
+
+/// What is in progress in each thread is of one session.
+static SESSION: AtomicU32 = AtomicU32::new(0);
+
+/// Makes ready for a session, if that wants times.
+///
+/// # Errors
+/// [`Failure::Unsupported`]: there is no memory.
+pub(crate) fn begin() -> Result<(), Fault> {
+    if Block::current().and_then(Block::times).is_none() {
+        return Ok(());
+    }
+    SESSION.fetch_add(1, Ordering::AcqRel);
+    let no_memory = |_| Fault::new(Failure::Unsupported, &["there is no memory to time calls with"]);
+    threads::prepare().map_err(no_memory)
+}
+
+/// Frees what the session needed. For who holds the GIL; without one, threads may be at their stacks, and
+/// free them in the next session that times calls.
+pub(crate) fn end() {
+    SESSION.fetch_add(1, Ordering::AcqRel);
+    if Api::found().is_some_and(|api| !api.version.free_threaded) {
+        threads::free_all();
+    }
+}
+
+/// A call that has just begun to be timed.
+pub(crate) struct Timed {
+    call: NonNull<Call>,
+    clock: Clock,
+}
+
+impl Timed {
+    /// The function begins only now. At once, on the thread of the call: where the interpreter's lock was
+    /// given up in between, the session may be over.
+    #[inline]
+    pub(crate) fn begins_now(self) {
+        let now = now(self.clock, stub::now());
+        // SAFETY: on the thread's own stack, which is not freed in between, as the caller promises by the
+        // lock that it holds.
+        unsafe { self.call.as_ptr().as_mut() }.into_iter().for_each(|call| call.begin_at(now));
+    }
+}
+
+/// A call of a function begins or goes on. `identity` is what [`leave`] will know it by.
+#[inline]
+pub(crate) fn enter(block: Block, function: u32, identity: usize, kind: Kind, began: Ticks) -> Option<Timed> {
+    let times = block.times()?;
+    enter_timed(block, times, function, identity, kind, began)
+}
+
+#[inline]
+fn enter_timed(
+    block: Block,
+    times: BlockTimes,
+    function: u32,
+    identity: usize,
+    kind: Kind,
+    began: Ticks,
+) -> Option<Timed> {
+    if !times.in_children() && !life::is_claimed() {
+        return None;
+    }
+    let row = times.row(function)?;
+    if kind == Kind::Resumes {
+        row.resumed.fetch_add(1, Ordering::Relaxed);
+    }
+    let room = room(block);
+    let slot = threads::take(room);
+    let mut stack = slot.and_then(|slot| slot.stack(room.session));
+    let start = now(times.clock(), began);
+    let entered = stack.as_mut().and_then(|stack| stack.enter(identity, function, start));
+    let Some(entered) = entered else {
+        count(&block.head().times_without_room, 1);
+        return None;
+    };
+    if entered.recursive {
+        let recursive = if kind == Kind::Begins { &row.recursive } else { &row.recursive_resumed };
+        recursive.fetch_add(1, Ordering::Relaxed);
+    }
+    Some(Timed { call: NonNull::from(entered.call), clock: times.clock() })
+}
+
+/// The call that began last on this thread ends, if it is this one: it returns, raises, or is suspended.
+/// `ended` is [`stub::now`] when the helper heard of it.
+#[inline]
+pub(crate) fn leave(block: Block, identity: usize, ended: Ticks) -> bool {
+    let Some((times, slot, mut stack)) = in_progress(block) else { return false };
+    let Some(call) = stack.leave_last(identity, now(times.clock(), ended)) else { return false };
+    slot.rest(*stack.depth);
+    add(times, call);
+    true
+}
+
+/// A call of a selected function ends that is not the one that began last.
+#[cold]
+pub(crate) fn leave_out_of_turn(block: Block, identity: usize, ended: Ticks) {
+    let Some((times, slot, mut stack)) = in_progress(block) else { return };
+    let (call, dropped) = stack.leave_below(identity, now(times.clock(), ended));
+    slot.rest(*stack.depth);
+    count(&block.head().times_unmatched, dropped.into());
+    if let Some(call) = call {
+        add(times, call);
+    }
+}
+
+/// Does once what timing a call takes, of no function: a delay makes up for it.
+pub(crate) fn rehearse(block: Block) {
+    static NOWHERE: TimeRow = TimeRow::NEW;
+    const NOBODY: usize = 1;
+    let Some(times) = block.times() else { return };
+    let room = room(block);
+    let begun = threads::take(room).and_then(|slot| slot.stack(room.session));
+    if let Some(mut stack) = begun
+        && let Some(entered) = stack.enter(NOBODY, u32::MAX, now(times.clock(), stub::now()))
+    {
+        entered.call.begin_at(now(times.clock(), stub::now()));
+    }
+    if let Some((times, slot, mut stack)) = in_progress(block)
+        && let Some(call) = stack.leave_last(NOBODY, now(times.clock(), stub::now()))
+    {
+        slot.rest(*stack.depth);
+        add_to(&NOWHERE, call);
+    }
+}
+
+/// What stacks are made for in this session.
+#[inline]
+fn room(block: Block) -> Room {
+    Room {
+        session: SESSION.load(Ordering::Relaxed),
+        functions: block.capacity(),
+        free_threaded: Api::found().is_some_and(|api| api.version.free_threaded),
+    }
+}
+
+/// What the running thread has in progress, while the session is on.
+#[inline]
+fn in_progress(block: Block) -> Option<(BlockTimes, &'static Slot, Stack<'static>)> {
+    let times = block.times()?;
+    let state = block.head().state.load(Ordering::Relaxed);
+    if state != State::Active as u32 && state != State::Waiting as u32 {
+        return None;
+    }
+    let slot = threads::busy()?;
+    Some((times, slot, slot.stack(SESSION.load(Ordering::Relaxed))?))
+}
+
+#[inline]
+fn add(times: BlockTimes, call: Ended) {
+    if let Some(row) = times.row(call.function) {
+        add_to(row, call);
+    }
+}
+
+#[inline]
+fn add_to(row: &TimeRow, call: Ended) {
+    row.own.fetch_add(call.own, Ordering::Relaxed);
+    if call.is_outermost {
+        row.cumulative.fetch_add(call.total, Ordering::Relaxed);
+    }
+}
+
+/// The time, where the counter has just been read.
+#[inline]
+fn now(clock: Clock, ticks: Ticks) -> u64 {
+    match clock {
+        Clock::Counter => ticks.count(),
+        Clock::Monotonic => clock::now_ns(),
+    }
+}
+
+fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}

@@ -1,0 +1,270 @@
+//! The calls that a thread has in progress, and what becomes known when one ends.
+//!
+//! Calls end in the order of a stack, nearly always. Where they do not (greenlets switch, an end was not
+//! seen), those in between are dropped: their time counts nowhere, and everything below is right again.
+
+/// Calls in progress that are known. Python allows 1,000 unless the program says otherwise.
+pub(super) const DEPTH: usize = 2048;
+
+/// A call in progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Call {
+    /// What its end is known by: the address of its code or of its frame.
+    identity: usize,
+    /// When it began.
+    start: u64,
+    /// How much of the time since then is that of timed calls that it made.
+    callees: u64,
+    function: u32,
+    /// What it took the helper to let it begin, which is nobody's own time.
+    lead: u32,
+}
+
+impl Call {
+    /// Has it begin only now, because what went before was the helper's work.
+    #[inline]
+    pub(super) fn begin_at(&mut self, now: u64) {
+        self.lead = u32::try_from(passed(self.start, now)).unwrap_or(u32::MAX);
+        self.start = now;
+    }
+}
+
+/// Those of a thread.
+pub(super) struct Stack<'a> {
+    pub(super) calls: &'a mut [Call],
+    /// How often each function is in progress.
+    pub(super) levels: &'a mut [u16],
+    /// How many are in progress; those beyond the room are counted and not known.
+    pub(super) depth: &'a mut usize,
+}
+
+/// A call that began.
+pub(super) struct Entered<'a> {
+    pub(super) call: &'a mut Call,
+    /// Whether another one of the function is in progress.
+    pub(super) recursive: bool,
+}
+
+/// A call that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) function: u32,
+    /// Its time without that of its callees.
+    pub(super) own: u64,
+    pub(super) total: u64,
+    /// Whether no other one of the function is in progress.
+    pub(super) is_outermost: bool,
+}
+
+impl Stack<'_> {
+    /// A call begins. `None`: there is no room for it.
+    #[inline]
+    pub(super) fn enter(&mut self, identity: usize, function: u32, start: u64) -> Option<Entered<'_>> {
+        let depth = *self.depth;
+        *self.depth = depth.wrapping_add(1);
+        let call = self.calls.get_mut(depth)?;
+        let mut recursive = false;
+        if let Some(level) = self.levels.get_mut(function as usize) {
+            recursive = *level > 0;
+            *level = level.saturating_add(1);
+        }
+        *call = Call { identity, start, callees: 0, function, lead: 0 };
+        Some(Entered { call, recursive })
+    }
+
+    /// A call ends, if it is the one that began last.
+    #[inline]
+    pub(super) fn leave_last(&mut self, identity: usize, now: u64) -> Option<Ended> {
+        let depth = self.depth.checked_sub(1)?;
+        let call = *self.calls.get(depth)?;
+        if call.identity != identity {
+            return None;
+        }
+        *self.depth = depth;
+        let is_outermost = self.lower(call.function);
+        let total = passed(call.start, now);
+        if let Some(caller) = depth.checked_sub(1).and_then(|caller| self.calls.get_mut(caller)) {
+            caller.callees = caller.callees.wrapping_add(total).wrapping_add(u64::from(call.lead));
+        }
+        let own = total.saturating_sub(call.callees);
+        Some(Ended { function: call.function, own, total, is_outermost })
+    }
+
+    /// A call of a timed function ends that is not the one that began last, and how many were dropped for
+    /// that. One that is not known at all began before it was timed.
+    #[cold]
+    pub(super) fn leave_below(&mut self, identity: usize, now: u64) -> (Option<Ended>, u32) {
+        if *self.depth > self.calls.len() {
+            *self.depth -= 1;
+            return (None, 0);
+        }
+        let in_progress = self.calls.get(..*self.depth).unwrap_or_default();
+        let Some(place) = in_progress.iter().rposition(|call| call.identity == identity) else {
+            return (None, 0);
+        };
+        let mut dropped = 0;
+        while *self.depth > place.saturating_add(1) {
+            *self.depth -= 1;
+            if let Some(call) = self.calls.get(*self.depth) {
+                let function = call.function;
+                self.lower(function);
+            }
+            dropped += 1;
+        }
+        (self.leave_last(identity, now), dropped)
+    }
+
+    /// One call less of a function is in progress; whether none is any more.
+    #[inline]
+    fn lower(&mut self, function: u32) -> bool {
+        match self.levels.get_mut(function as usize) {
+            Some(level) => {
+                *level = level.saturating_sub(1);
+                *level == 0
+            }
+            None => true,
+        }
+    }
+}
+
+/// What has passed; nothing where the clock was set back.
+#[inline]
+fn passed(from: u64, to: u64) -> u64 {
+    to.saturating_sub(from)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    const F: usize = 100;
+    const G: usize = 200;
+    const H: usize = 300;
+
+    /// A stack of at most four calls of functions 1 to 3, which are known by 100 to 300.
+    #[derive(Default)]
+    struct Thread {
+        calls: [Call; 4],
+        levels: [u16; 4],
+        depth: usize,
+    }
+
+    impl Thread {
+        fn stack(&mut self) -> Stack<'_> {
+            Stack { calls: &mut self.calls, levels: &mut self.levels, depth: &mut self.depth }
+        }
+
+        /// Whether it was recursive.
+        fn enter(&mut self, identity: usize, at: u64) -> Option<bool> {
+            let function = u32::try_from(identity / 100).unwrap();
+            self.stack().enter(identity, function, at).map(|entered| entered.recursive)
+        }
+
+        /// Own time, whole time, whether it was the outermost one.
+        fn leave(&mut self, identity: usize, at: u64) -> (u64, u64, bool) {
+            let ended = self.stack().leave_last(identity, at).unwrap();
+            assert_eq!(ended.function as usize, identity / 100);
+            (ended.own, ended.total, ended.is_outermost)
+        }
+
+        fn is_empty(&self) -> bool {
+            self.depth == 0 && self.levels == [0; 4]
+        }
+    }
+
+    #[test]
+    fn the_time_of_callees_is_not_a_functions_own() {
+        let mut thread = Thread::default();
+        assert_eq!([thread.enter(F, 0), thread.enter(G, 10), thread.enter(H, 13)], [Some(false); 3]);
+        assert_eq!(thread.leave(H, 20), (7, 7, true));
+        assert_eq!(thread.leave(G, 30), (13, 20, true));
+        thread.enter(H, 50);
+        assert_eq!(thread.leave(H, 51), (1, 1, true));
+        assert_eq!(thread.leave(F, 100), (79, 100, true));
+        assert!(thread.is_empty());
+    }
+
+    #[test]
+    fn of_a_recursion_the_outermost_call_counts_as_a_whole() {
+        let mut thread = Thread::default();
+        assert_eq!(thread.enter(F, 0), Some(false));
+        assert_eq!(thread.enter(G, 1), Some(false));
+        assert_eq!(thread.enter(F, 3), Some(true));
+        assert_eq!(thread.leave(F, 8), (5, 5, false));
+        assert_eq!(thread.leave(G, 9), (3, 8, true));
+        assert_eq!(thread.leave(F, 10), (2, 10, true));
+        assert!(thread.is_empty());
+    }
+
+    #[test]
+    fn what_the_helper_takes_to_begin_a_call_is_nobodys_own() {
+        let mut thread = Thread::default();
+        thread.enter(F, 0);
+        thread.stack().enter(G, 2, 10).unwrap().call.begin_at(14);
+        assert_eq!(thread.leave(G, 20), (6, 6, true));
+        assert_eq!(thread.leave(F, 30), (20, 30, true));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_takes_nothing() {
+        let mut thread = Thread::default();
+        thread.enter(F, 100);
+        thread.stack().enter(G, 2, 90).unwrap().call.begin_at(80);
+        assert_eq!(thread.leave(G, 70), (0, 0, true));
+        assert_eq!(thread.leave(F, 50), (0, 0, true));
+    }
+
+    #[test]
+    fn what_is_not_the_last_call_ends_only_when_asked_for() {
+        let mut thread = Thread::default();
+        assert_eq!(thread.stack().leave_last(F, 1), None);
+        assert_eq!(thread.stack().leave_below(F, 1), (None, 0));
+        for (identity, at) in [(F, 0), (G, 1), (G, 2), (H, 3)] {
+            thread.enter(identity, at);
+        }
+        assert_eq!(thread.stack().leave_last(G, 9), None);
+        assert_eq!(thread.stack().leave_below(7, 9), (None, 0), "it began before it was timed");
+        let (ended, dropped) = thread.stack().leave_below(F, 10);
+        let whole = Ended { function: 1, own: 10, total: 10, is_outermost: true };
+        assert_eq!((ended, dropped), (Some(whole), 3));
+        assert!(thread.is_empty());
+        assert_eq!(thread.stack().leave_below(H, 11), (None, 0), "it was dropped");
+    }
+
+    #[test]
+    fn of_a_recursion_that_is_dropped_the_outer_calls_stay() {
+        let mut thread = Thread::default();
+        for (identity, at) in [(G, 0), (F, 1), (H, 2), (G, 3)] {
+            thread.enter(identity, at);
+        }
+        let (ended, dropped) = thread.stack().leave_below(F, 5);
+        assert_eq!((ended.unwrap().total, dropped), (4, 2));
+        assert_eq!(thread.leave(G, 8), (4, 8, true));
+        assert!(thread.is_empty());
+    }
+
+    #[test]
+    fn calls_beyond_the_room_are_not_timed_and_those_below_are() {
+        let mut thread = Thread::default();
+        let recursive: Vec<_> = (0..6).map(|at| thread.enter(F, at)).collect();
+        assert_eq!(recursive, [Some(false), Some(true), Some(true), Some(true), None, None]);
+        for at in [6, 7] {
+            assert_eq!(thread.stack().leave_last(F, at), None);
+            assert_eq!(thread.stack().leave_below(F, at), (None, 0));
+        }
+        let ended: Vec<_> = (8..12).map(|at| thread.leave(F, at)).collect();
+        assert_eq!(ended, [(5, 5, false), (2, 7, false), (2, 9, false), (2, 11, true)]);
+        assert!(thread.is_empty());
+    }
+
+    #[test]
+    fn a_function_beyond_the_levels_is_never_recursive() {
+        let mut thread = Thread::default();
+        let entered = |thread: &mut Thread| thread.stack().enter(F, 9, 0).unwrap().recursive;
+        assert!(!entered(&mut thread) && !entered(&mut thread));
+        assert!(thread.stack().leave_last(F, 1).unwrap().is_outermost);
+    }
+}
