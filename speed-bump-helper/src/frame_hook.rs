@@ -40,7 +40,7 @@ use crate::{
         api::{Api, ThreadState},
         code::Code,
         gil::Python,
-        object::{Object, Owned},
+        object::Object,
     },
     stub::{self, Ticks},
 };
@@ -164,22 +164,9 @@ fn prepare(python: Python<'_>) -> Result<(), Fault> {
     let Some(block) = Block::current() else { return Err(Fault::new(Failure::BadBlock, &[])) };
     HEAD.store(ptr::from_ref(block.head()).cast_mut(), Ordering::Release);
     if EXTRA.load(Ordering::Relaxed) == 0 {
-        EXTRA.store(find_extra(python).unwrap_or(0), Ordering::Release);
+        EXTRA.store(judge::find_extra(python).unwrap_or(0), Ordering::Release);
     }
     Ok(())
-}
-
-fn find_extra(python: Python<'_>) -> Option<usize> {
-    let make = python.api.empty_code?;
-    // SAFETY: the arguments are texts; the GIL is held.
-    let made = unsafe { Owned::from_new(python, make(c"".as_ptr(), c"".as_ptr(), 1)) };
-    let Some(made) = made else {
-        python.clear();
-        return None;
-    };
-    // SAFETY: a living code object, which outlives this.
-    let code = unsafe { Code::assume(python, NonNull::new(made.as_ptr())?) };
-    judge::extra_offset(code, python.api.code.size)
 }
 
 /// The hook for this version.
@@ -298,7 +285,7 @@ unsafe fn begin_selected(frame: *mut Frame, code: *mut Object, key: Option<Key>)
 /// As [`begin`].
 #[cold]
 #[inline(never)]
-unsafe fn begin_unusual(frame: *mut Frame, code: *mut Object, key: Option<Key>, began: Ticks) {
+unsafe fn begin_unusual(frame: *mut Frame, code: *mut Object, key: Option<Key>, began: Option<Ticks>) {
     let (Some(api), Some(block)) = (Api::found(), Block::current()) else { return };
     // SAFETY: as the caller promises.
     let python = unsafe { Python::assume(api) };

@@ -16,7 +16,7 @@ use crate::{
     block::Block,
     delay,
     fault::Fault,
-    judge::{Judge, Verdict},
+    judge::{self, Judge, Verdict},
     life,
     python::{
         api::{Api, MethodDefinition},
@@ -60,6 +60,7 @@ static DEFINITION: MethodDefinition = MethodDefinition {
 pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     let monitoring = Monitoring::find(python)?;
     prepare(&monitoring)?;
+    judge::read_in_place(python);
     let tool = match TOOL.load(Ordering::Relaxed) {
         ours if monitoring.is_ours(ours) => ours,
         _ => monitoring.take_id()?,
@@ -281,22 +282,15 @@ unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, cou
     if count < 1 {
         return disable(api);
     }
-    // SAFETY: there is a first argument, and it lives during the call.
-    let code = unsafe { NonNull::new(*arguments).map(|code| Code::assume(python, code)) };
+    // SAFETY: there is a first argument, and it lives during the call. Anybody may call this, with anything.
+    let code = unsafe { NonNull::new(*arguments).and_then(|code| Code::of(python, code)) };
     let (Some(code), Some(block)) = (code, Block::current()) else { return disable(api) };
     let state = block.head().state.load(Ordering::Relaxed);
     if state != State::Active as u32 && state != State::Waiting as u32 {
         return disable(api);
     }
     let Some(judge) = judge(block) else { return disable(api) };
-    let verdict = match judge.known(code) {
-        Some(verdict) => verdict,
-        // SAFETY: anybody may call the callback, with anything; only here does it matter.
-        None if unsafe { Code::of(python, NonNull::new_unchecked(code.as_ptr())) }.is_some() => {
-            judge.judge(block, code, None)
-        }
-        None => Verdict::Unselected,
-    };
+    let verdict = judge.known(code).unwrap_or_else(|| judge.judge(block, code, None));
     match verdict {
         Verdict::Unselected => disable(api),
         Verdict::Function(number) => {

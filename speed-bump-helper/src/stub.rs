@@ -18,10 +18,10 @@ impl Ticks {
     }
 }
 
-/// The counter, now.
+/// The counter, now; `None` where nobody is likely to need it.
 #[inline]
-pub(crate) fn now() -> Ticks {
-    Ticks(arch::ticks())
+pub(crate) fn now() -> Option<Ticks> {
+    delay::is_likely().then(|| Ticks(arch::ticks()))
 }
 
 /// Makes a call of the function visible. `began` is [`now`] when the helper heard of the call.
@@ -32,7 +32,7 @@ pub(crate) fn now() -> Ticks {
 /// A helper that is cold itself, as after its thread slept, takes hundreds of nanoseconds from there to the
 /// probe: the probe's program is told how long, and shortens the delay by it.
 #[inline]
-pub(crate) fn enter(block: Block, number: u32, began: Ticks) {
+pub(crate) fn enter(block: Block, number: u32, began: Option<Ticks>) {
     let Some(record) = block.record(number) else { return };
     let qualname = block.name_address(record.name_offset.load(Ordering::Relaxed)).cast();
     let file = block.name_address(record.file_offset.load(Ordering::Relaxed)).cast();
@@ -44,7 +44,10 @@ pub(crate) fn enter(block: Block, number: u32, began: Ticks) {
     }
     let form = block.stub_form();
     // Nobody makes up for them where the delay is over: the counter takes its time, too.
-    let ticks = if in_place.is_some() { 0 } else { arch::ticks().wrapping_sub(began.0) };
+    let ticks = match began {
+        Some(began) if in_place.is_none() => arch::ticks().wrapping_sub(began.0),
+        _ => 0,
+    };
     let ticks = u32::try_from(ticks).unwrap_or(0);
     match form {
         StubForm::Nop => arch::stub_nop(number, target, qualname, file, line, ticks),
