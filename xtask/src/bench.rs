@@ -6,6 +6,8 @@
 mod accuracy;
 mod big_library;
 mod cycles;
+mod neighbours;
+mod peers;
 mod python;
 mod resolve;
 
@@ -31,6 +33,8 @@ pub(crate) enum Bench {
     /// What Python programs lose while the tool is attached and nothing matches, after it has left, and what
     /// a matched call costs.
     Python(python::Options),
+    /// What a call loses to this tool, and to other tools that could delay it.
+    Peers(peers::Options),
     /// How long a session takes to change doses and to tell its counters, also while helpers come and go.
     Handle,
     /// How long a thread stands still while the helper is loaded, by what the program does, and where the
@@ -43,7 +47,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     match bench {
         Bench::Inject => return of_library("inject"),
         Bench::Handle => return of_library("handle"),
-        Bench::Accuracy(_) | Bench::Resolve | Bench::Cycles | Bench::Python(_) => {}
+        Bench::Accuracy(_) | Bench::Resolve | Bench::Cycles | Bench::Python(_) | Bench::Peers(_) => {}
     }
     let tool = release::build()?;
     root::go_on_as_root(&tool)?;
@@ -53,6 +57,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Accuracy(options) => accuracy::run(&tool, options),
         Bench::Resolve => resolve::run(&tool),
         Bench::Python(options) => python::run(&tool, options),
+        Bench::Peers(options) => peers::run(&tool, options),
         Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
     }
 }
