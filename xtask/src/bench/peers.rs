@@ -21,7 +21,7 @@ mod sys_monitoring;
 mod table;
 mod times;
 
-use std::{path::Path, process::ExitCode, thread, time::Duration};
+use std::{collections::BTreeSet, path::Path, process::ExitCode, thread, time::Duration};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -38,7 +38,7 @@ use subject::Subject;
 #[derive(Args)]
 pub(crate) struct Options {
     /// How often each peer is attached to each program.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     rounds: usize,
     /// Measure only programs whose name contains this, such as `3.12`.
     #[arg(long, default_value = "")]
@@ -77,9 +77,11 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     );
     println!("{} busy neighbours; load average at the start: {}", options.busy, load_average());
     let mut missing = Vec::new();
+    let mut measured = BTreeSet::new();
     for python in pythons::find()? {
-        // The same interpreter once more.
-        if python.form != Form::Container && python.to_string().contains(&options.only) {
+        let is_wanted = python.form != Form::Container && python.to_string().contains(&options.only);
+        // One of each version.
+        if is_wanted && measured.insert((python.minor(), python.free_threaded)) {
             let subject = Subject::python(tool, python, &mut missing)?;
             measure(subject, options)?;
         }
@@ -124,7 +126,7 @@ fn measure(subject: Subject, options: &Options) -> Result<()> {
 fn rest(service: &mut Service, slices: &mut Vec<Slice>) -> Result<()> {
     thread::sleep(SETTLE);
     for _ in 0..dose::PASSES {
-        slices.push(Slice::of(service, dose::UNDELAYED_CALLS)?);
+        slices.push(Slice::of(service, dose::UNDELAYED_CALLS, dose::SLEPT_CALLS)?);
     }
     Ok(())
 }
@@ -138,7 +140,7 @@ fn round(peer: &mut dyn Peer, service: &mut Service) -> Result<Vec<(Dose, Slice)
         for _ in 0..dose::PASSES {
             for dose in doses {
                 if peer.set(service, *dose).with_context(|| format!("cannot set {dose:?}"))? {
-                    slices.push((*dose, Slice::of(service, dose.calls())?));
+                    slices.push((*dose, Slice::of(service, dose.calls(), dose.slept_calls())?));
                 }
             }
         }

@@ -6,8 +6,8 @@ pub(super) const PASSES: usize = 4;
 pub(super) const WARM_UP: usize = 300;
 /// Calls that are measured where none is delayed.
 pub(super) const UNDELAYED_CALLS: usize = 3_000;
-/// Calls after a sleep that are measured.
-pub(super) const SLEPT_CALLS: usize = 12;
+/// Calls after a sleep that are measured where calls are delayed.
+pub(super) const SLEPT_CALLS: usize = 16;
 /// Length of that sleep.
 pub(super) const SLEEP_US: u64 = 5_000;
 /// So many calls are never reached: none is delayed, and each is counted.
@@ -43,6 +43,11 @@ impl Dose {
             Self::Each(..500_000) => 300,
             Self::Each(_) => 50,
         }
+    }
+
+    /// How many are measured after a sleep.
+    pub(super) fn slept_calls(self) -> usize {
+        if matches!(self, Self::Each(1..)) { SLEPT_CALLS } else { 0 }
     }
 
     /// Delay and frequency of a peer whose window is open, or that has none.

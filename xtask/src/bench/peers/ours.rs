@@ -14,7 +14,7 @@ use speed_bump_testing::{Agent, Service};
 use super::{Peer, dose::Dose};
 
 /// How long the window stays closed: until the first dose has been measured.
-const CLOSED: Duration = Duration::from_millis(1_500);
+const CLOSED: Duration = Duration::from_millis(800);
 
 /// One of its engines.
 pub(super) struct Ours {

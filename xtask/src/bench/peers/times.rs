@@ -35,6 +35,11 @@ impl Sorted {
         Self(times)
     }
 
+    /// Those of several.
+    pub(super) fn all<'a>(several: impl Iterator<Item = &'a Self>) -> Self {
+        Self::new(several.flat_map(|times| times.0.iter().copied()).collect())
+    }
+
     /// The mean of the middle half. As steady as the median, and finer than the clock, which on some machines
     /// takes steps of 10 ns and more.
     pub(super) fn middle(&self) -> f64 {
@@ -62,6 +67,8 @@ mod tests {
         let steps = Sorted::new(vec![20.0, 20.0, 30.0, 30.0, 30.0, 20.0, 20.0, 1e9]);
         assert_eq!(steps.middle(), 25.0);
         assert_eq!(Sorted::new(vec![7.0]).middle(), 7.0);
+        let both = [Sorted::new(vec![9.0, 1.0]), Sorted::new(vec![3.0, 2.0])];
+        assert_eq!(Sorted::all(both.iter()).middle(), 2.5);
     }
 
     #[test]
