@@ -5,7 +5,7 @@
 
 use core::{
     hint,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 use speed_bump_abi::{
@@ -42,11 +42,20 @@ const LONGEST_WAY_NS: u64 = 1_000;
 /// What the way here and back takes, in ticks of the processor's counter. 0: not measured.
 static WAY: AtomicUsize = AtomicUsize::new(0);
 
+/// For how many more calls the counter is read before anything else, as the delay counts from there. Reading
+/// it takes as long as all of the rest that a call costs which is not delayed.
+static AT_ONCE: AtomicU32 = AtomicU32::new(AT_ONCE_AFTER_DELAY);
+/// So many undelayed calls in a row make it likely that the next one is not delayed either.
+const AT_ONCE_AFTER_DELAY: u32 = 64;
+/// The beginning of a window, in units of the clock, that is known to be over.
+static OPEN_SINCE: AtomicU64 = AtomicU64::new(0);
+
 /// How often the way is measured: the least of these counts.
 const MEASUREMENTS: u32 = 64;
 
 /// Measures the way here and back, which `walk` goes once.
 pub(crate) fn measure_way(block: Block, mut walk: impl FnMut()) {
+    AT_ONCE.store(AT_ONCE_AFTER_DELAY, Ordering::Relaxed);
     let Some(delays) = block.delays() else { return };
     let mut least = u64::MAX;
     for _ in 0..MEASUREMENTS {
@@ -67,29 +76,68 @@ pub(crate) fn measure_way(block: Block, mut walk: impl FnMut()) {
     block.head().floor.store(u32::try_from(way).unwrap_or(u32::MAX), Ordering::Relaxed);
 }
 
-/// Counts a call of a function, and delays it if its policy says so. `began`: when the helper heard of it.
-/// Whether it was delayed.
+/// Whether the counter is to be read as soon as the helper hears of a call.
 #[inline]
-pub(crate) fn visit(block: Block, delays: BlockDelays, function: u32, target: u32, began: Ticks) -> bool {
+pub(crate) fn is_likely() -> bool {
+    AT_ONCE.load(Ordering::Relaxed) != 0
+}
+
+/// Counts a call of a function, and delays it if its policy says so. `began`: when the helper heard of it, if
+/// it looked. Whether it was delayed.
+#[inline]
+pub(crate) fn visit(
+    block: Block,
+    delays: BlockDelays,
+    function: u32,
+    target: u32,
+    began: Option<Ticks>,
+) -> bool {
     if !delays.in_children() && !life::is_claimed() {
         return false;
     }
     let Some(calls) = delays.calls(function) else { return false };
     calls.calls.fetch_add(1, Ordering::Relaxed);
     let number = FunctionEntry::from_word(calls.entry.load(Ordering::Relaxed)).policy_or(target);
-    let began = match delays.clock() {
-        Clock::Counter => began.count(),
-        Clock::Monotonic => clock::now_ns(),
+    let heard = || match (delays.clock(), began) {
+        (Clock::Counter, Some(began)) => began.count(),
+        (Clock::Counter, None) => arch::ticks(),
+        (Clock::Monotonic, _) => clock::now_ns(),
     };
     let decided = decide(
         number,
-        || control(block).is_open(began),
+        || is_open(&control(block), heard),
         || in_force(block, delays, number),
         || delays.counter(number).map(|counter| counter.fetch_add(1, Ordering::Relaxed)),
     );
-    let Ok(policy) = decided else { return false };
-    delay(block, delays, function, calls, policy.delay_ns, began);
-    true
+    match decided {
+        Ok(policy) => {
+            delay(block, delays, function, calls, policy.delay_ns, heard());
+            true
+        }
+        Err(_) => {
+            let at_once = AT_ONCE.load(Ordering::Relaxed);
+            if at_once != 0 {
+                AT_ONCE.store(at_once - 1, Ordering::Relaxed);
+            }
+            false
+        }
+    }
+}
+
+/// Whether the window is open, without a look at the clock where that is known. What is over the expiry then
+/// is found out when it comes to a delay.
+#[inline]
+fn is_open(control: &Control, heard: impl FnOnce() -> u64) -> bool {
+    let has_begun = control.start_ns == OPEN_SINCE.load(Ordering::Relaxed);
+    // As long as the doses hold the window does not end.
+    if has_begun && control.stop == 0 && control.end_ns >= control.expires_ns {
+        return true;
+    }
+    let is_open = control.is_open(heard());
+    if is_open {
+        OPEN_SINCE.store(control.start_ns, Ordering::Relaxed);
+    }
+    is_open
 }
 
 /// The block's window, as it is at this moment.
@@ -112,6 +160,10 @@ fn in_force(block: Block, delays: BlockDelays, number: u32) -> Option<Policy> {
 
 #[inline(never)]
 fn delay(block: Block, delays: BlockDelays, function: u32, calls: &Calls, delay_ns: u64, began: u64) {
+    AT_ONCE.store(AT_ONCE_AFTER_DELAY, Ordering::Relaxed);
+    if began >= control(block).expires_ns {
+        return;
+    }
     let way = WAY.load(Ordering::Relaxed) as u64;
     let requested = delays.units(delay_ns);
     let interrupted_above = requested.saturating_add(delays.units(Histogram::interrupted_above_ns(delay_ns)));

@@ -41,7 +41,7 @@ use crate::{
         api::{Api, ThreadState},
         code::Code,
         gil::Python,
-        object::{Object, Owned},
+        object::Object,
     },
     stub::{self, Ticks},
     times,
@@ -73,7 +73,7 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     if let Some(block) = Block::current() {
         // Of a function that there is not. Python itself takes next to nothing to get to the hook.
         delay::measure_way(block, || {
-            stub::enter(block, u32::MAX, stub::now());
+            stub::enter(block, u32::MAX, stub::now_if_likely());
             times::rehearse(block);
         });
     }
@@ -174,22 +174,9 @@ fn prepare(python: Python<'_>) -> Result<(), Fault> {
     let Some(block) = Block::current() else { return Err(Fault::new(Failure::BadBlock, &[])) };
     HEAD.store(ptr::from_ref(block.head()).cast_mut(), Ordering::Release);
     if EXTRA.load(Ordering::Relaxed) == 0 {
-        EXTRA.store(find_extra(python).unwrap_or(0), Ordering::Release);
+        EXTRA.store(judge::find_extra(python).unwrap_or(0), Ordering::Release);
     }
     Ok(())
-}
-
-fn find_extra(python: Python<'_>) -> Option<usize> {
-    let make = python.api.empty_code?;
-    // SAFETY: the arguments are texts; the GIL is held.
-    let made = unsafe { Owned::from_new(python, make(c"".as_ptr(), c"".as_ptr(), 1)) };
-    let Some(made) = made else {
-        python.clear();
-        return None;
-    };
-    // SAFETY: a living code object, which outlives this.
-    let code = unsafe { Code::assume(python, NonNull::new(made.as_ptr())?) };
-    judge::extra_offset(code, python.api.code.size)
 }
 
 /// The hook for this version and session.
@@ -294,7 +281,7 @@ unsafe fn is_unselected(code: *mut Object) -> bool {
 /// As [`begin`].
 #[inline(never)]
 unsafe fn begin_selected<const TIMED: bool>(frame: *mut Frame, code: *mut Object, key: Option<Key>) -> bool {
-    let began = stub::now();
+    let began = stub::now_if_likely();
     let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
         return false;
     };
@@ -321,7 +308,7 @@ unsafe fn begin_selected<const TIMED: bool>(frame: *mut Frame, code: *mut Object
 }
 
 #[inline]
-fn enter<const TIMED: bool>(block: Block, number: u32, frame: *mut Frame, began: Ticks) {
+fn enter<const TIMED: bool>(block: Block, number: u32, frame: *mut Frame, began: Option<Ticks>) {
     if TIMED {
         stub::enter_timed(block, number, frame as usize, began);
     } else {
@@ -339,7 +326,7 @@ unsafe fn begin_unusual<const TIMED: bool>(
     frame: *mut Frame,
     code: *mut Object,
     key: Option<Key>,
-    began: Ticks,
+    began: Option<Ticks>,
 ) -> bool {
     let (Some(api), Some(block)) = (Api::found(), Block::current()) else { return false };
     // SAFETY: as the caller promises.

@@ -11,7 +11,7 @@ use core::{
     hint::spin_loop,
     ptr::{self, NonNull},
     slice,
-    sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 use speed_bump_abi::control_block::Failure;
@@ -20,7 +20,11 @@ use speed_bump_selector::{Selector, SelectorError};
 use crate::{
     block::Block,
     fault::Fault,
-    python::{code::Code, gil::Python, object::Object},
+    python::{
+        code::Code,
+        gil::Python,
+        object::{Object, Owned},
+    },
     table::{self, Function},
 };
 
@@ -61,6 +65,8 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 const NO_INDEX: isize = -1;
 /// Our index into `co_extra`, once there is one.
 static INDEX: AtomicIsize = AtomicIsize::new(NO_INDEX);
+/// Where `co_extra` lies in a code object, if it is read in place; else 0.
+static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
 /// Held while a verdict is written in a free-threaded build: two threads must not make room in one code
 /// object.
 static WRITING: AtomicBool = AtomicBool::new(false);
@@ -130,11 +136,17 @@ impl Judge {
     /// The verdict that was found in this epoch, if any.
     #[inline]
     pub(crate) fn known(&self, code: Code<'_>) -> Option<Verdict> {
+        let index = INDEX.load(Ordering::Relaxed);
+        let in_place = IN_PLACE.load(Ordering::Relaxed);
+        if in_place != 0 {
+            // SAFETY: a living code object, whose `co_extra` lies there; the GIL is held.
+            return self.read_bits(unsafe { ExtraList::read(code.as_ptr(), in_place, index) });
+        }
         let mut extra: *mut c_void = ptr::null_mut();
         // SAFETY: a living code object, the GIL is held. It fails for other objects only, and sets nothing
         // then.
         unsafe {
-            (code.python().api.get_extra)(code.as_ptr(), INDEX.load(Ordering::Relaxed), &raw mut extra);
+            (code.python().api.get_extra)(code.as_ptr(), index, &raw mut extra);
         }
         self.read_bits(extra as u64)
     }
@@ -249,9 +261,31 @@ impl ExtraList {
     }
 }
 
+/// Has verdicts read in place from now on, where the GIL keeps others from writing them meanwhile: asking
+/// Python takes as long as the rest of a look.
+pub(crate) fn read_in_place(python: Python<'_>) {
+    if IN_PLACE.load(Ordering::Relaxed) == 0 && !python.api.version.free_threaded {
+        IN_PLACE.store(find_extra(python).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// Where `co_extra` lies. `None`: that cannot be found out.
+pub(crate) fn find_extra(python: Python<'_>) -> Option<usize> {
+    let make = python.api.empty_code?;
+    // SAFETY: the arguments are texts; the GIL is held.
+    let made = unsafe { Owned::from_new(python, make(c"".as_ptr(), c"".as_ptr(), 1)) };
+    let Some(made) = made else {
+        python.clear();
+        return None;
+    };
+    // SAFETY: a living code object, which outlives this.
+    let code = unsafe { Code::assume(python, NonNull::new(made.as_ptr())?) };
+    extra_offset(code, python.api.code.size)
+}
+
 /// Where `co_extra` lies, found out on a code object of one's own: it is the one word that setting a value
 /// changes. `None`: no such word.
-pub(crate) fn extra_offset(code: Code<'_>, object_size: usize) -> Option<usize> {
+fn extra_offset(code: Code<'_>, object_size: usize) -> Option<usize> {
     /// Large and odd, so that nothing else is likely to look so.
     const VALUE: u64 = 0x5bed_b09b_5bed_b09b;
     let index = INDEX.load(Ordering::Relaxed);

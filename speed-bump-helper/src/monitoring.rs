@@ -18,7 +18,7 @@ use crate::{
     block::Block,
     delay,
     fault::Fault,
-    judge::{Judge, Verdict},
+    judge::{self, Judge, Verdict},
     life,
     python::{
         api::{Api, MethodDefinition},
@@ -62,6 +62,7 @@ static DEFINITION: MethodDefinition = MethodDefinition {
 pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     let monitoring = Monitoring::find(python)?;
     prepare(&monitoring)?;
+    judge::read_in_place(python);
     let tool = match TOOL.load(Ordering::Relaxed) {
         ours if monitoring.is_ours(ours) => ours,
         _ => monitoring.take_id()?,
@@ -281,7 +282,7 @@ impl<'gil> Monitoring<'gil> {
 /// # Safety
 /// Python calls it, with the GIL, and with a code object as the first argument.
 unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, count: isize) -> *mut Object {
-    let began = stub::now();
+    let began = stub::now_if_likely();
     let Some(api) = Api::found() else { return ptr::null_mut() };
     // SAFETY: as the caller promises.
     match unsafe { selected(api, arguments, count) } {
@@ -312,22 +313,15 @@ unsafe fn selected(
     if count < 1 {
         return None;
     }
-    // SAFETY: there is a first argument, and it lives during the call.
-    let code = unsafe { Code::assume(python, NonNull::new(*arguments)?) };
+    // SAFETY: there is a first argument, and it lives during the call. Anybody may call this, with anything.
+    let code = unsafe { Code::of(python, NonNull::new(*arguments)?) }?;
     let block = Block::current()?;
     let state = block.head().state.load(Ordering::Relaxed);
     if state != State::Active as u32 && state != State::Waiting as u32 {
         return None;
     }
     let judge = judge(block)?;
-    let verdict = match judge.known(code) {
-        Some(verdict) => verdict,
-        // SAFETY: anybody may call the callback, with anything; only here does it matter.
-        None if unsafe { Code::of(python, NonNull::new_unchecked(code.as_ptr())) }.is_some() => {
-            judge.judge(block, code, None)
-        }
-        None => Verdict::Unselected,
-    };
+    let verdict = judge.known(code).unwrap_or_else(|| judge.judge(block, code, None));
     match verdict {
         Verdict::Unselected => None,
         Verdict::Function(number) => Some((block, code.as_ptr(), number)),

@@ -24,7 +24,13 @@ pub(crate) fn now() -> Ticks {
     Ticks(arch::ticks())
 }
 
-/// Makes a call of the function visible. `began` is [`now`] when the helper heard of the call.
+/// The same; `None` where no delay is likely to begin here.
+#[inline]
+pub(crate) fn now_if_likely() -> Option<Ticks> {
+    delay::is_likely().then(now)
+}
+
+/// Makes a call of the function visible. `began` is [`now_if_likely`] when the helper heard of the call.
 ///
 /// Where the helper delays itself, it does that first: then whoever has a probe on the stub hears of the call
 /// when its delay is over.
@@ -34,7 +40,7 @@ pub(crate) fn now() -> Ticks {
 ///
 /// Whether the call was delayed here: then the interpreter's lock may have been given up.
 #[inline]
-pub(crate) fn enter(block: Block, number: u32, began: Ticks) -> bool {
+pub(crate) fn enter(block: Block, number: u32, began: Option<Ticks>) -> bool {
     let Some(record) = block.record(number) else { return false };
     let qualname = block.name_address(record.name_offset.load(Ordering::Relaxed)).cast();
     let file = block.name_address(record.file_offset.load(Ordering::Relaxed)).cast();
@@ -44,7 +50,10 @@ pub(crate) fn enter(block: Block, number: u32, began: Ticks) -> bool {
     let delayed = in_place.is_some_and(|delays| delay::visit(block, delays, number, target, began));
     let form = block.stub_form();
     // Nobody makes up for them where the delay is over: the counter takes its time, too.
-    let ticks = if in_place.is_some() { 0 } else { arch::ticks().wrapping_sub(began.0) };
+    let ticks = match began {
+        Some(began) if in_place.is_none() => arch::ticks().wrapping_sub(began.0),
+        _ => 0,
+    };
     let ticks = u32::try_from(ticks).unwrap_or(0);
     match form {
         StubForm::Nop => arch::stub_nop(number, target, qualname, file, line, ticks),
@@ -57,8 +66,10 @@ pub(crate) fn enter(block: Block, number: u32, began: Ticks) -> bool {
 ///
 /// The delay is part of the function: a slower one would take as long.
 #[inline]
-pub(crate) fn enter_timed(block: Block, number: u32, identity: usize, began: Ticks) {
-    let timed = times::enter(block, number, identity, times::Kind::Begins, began);
+pub(crate) fn enter_timed(block: Block, number: u32, identity: usize, began: Option<Ticks>) {
+    let timed = block
+        .times()
+        .and_then(|_| times::enter(block, number, identity, times::Kind::Begins, began.unwrap_or_else(now)));
     let delayed = enter(block, number, began);
     if let (Some(timed), false) = (timed, delayed) {
         timed.begins_now();

@@ -1,6 +1,6 @@
 //! `--times`: own and cumulative times of Python functions, by the helper.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use serde_json::{Value, json};
 use speed_bump_testing::{

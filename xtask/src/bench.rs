@@ -6,6 +6,8 @@
 mod accuracy;
 mod big_library;
 mod cycles;
+mod neighbours;
+mod peers;
 mod python;
 mod resolve;
 mod start;
@@ -34,6 +36,8 @@ pub(crate) enum Bench {
     Python(python::Options),
     /// How long it takes from the start of the tool to the first delay, and from SIGINT to its exit.
     Start(start::Options),
+    /// What a call loses to this tool, and to other tools that could delay it.
+    Peers(peers::Options),
     /// How long a session takes to change doses and to tell its counters, also while helpers come and go.
     Handle,
     /// What a call loses at a probe, beside an empty program at the same instruction.
@@ -49,7 +53,12 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Inject => return of_library("inject"),
         Bench::Handle => return of_library("handle"),
         Bench::Trap => return of_library("trap"),
-        Bench::Accuracy(_) | Bench::Resolve | Bench::Cycles | Bench::Python(_) | Bench::Start(_) => {}
+        Bench::Accuracy(_)
+        | Bench::Resolve
+        | Bench::Cycles
+        | Bench::Python(_)
+        | Bench::Start(_)
+        | Bench::Peers(_) => {}
     }
     let tool = release::build()?;
     root::go_on_as_root(&tool)?;
@@ -61,6 +70,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Resolve => resolve::run(&tool),
         Bench::Python(options) => python::run(&tool, options),
         Bench::Start(options) => start::run(&tool, options),
+        Bench::Peers(options) => peers::run(&tool, options),
         Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -3,7 +3,7 @@
 //! They lie in target/python-packages, a folder for each version of Python, which tests put on PYTHONPATH.
 //! Nothing is installed for anything else.
 
-use std::{fs, fs::File, process::Command};
+use std::{fs, fs::File, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -54,12 +54,27 @@ pub(crate) fn ensure() -> Result<()> {
     fetch(false)
 }
 
-fn fetch(update: bool) -> Result<()> {
+/// Makes sure that a package is there which only a bench wants; the folder for PYTHONPATH.
+pub(crate) fn ensure_one(package: &'static str, version: (u8, u8)) -> Result<PathBuf> {
+    let _lock = lock()?;
+    let folder = places::python_packages(version);
+    if !folder.join(package).is_dir() {
+        install(version, &[package])?;
+    }
+    Ok(folder)
+}
+
+/// One at a time; released when the file is closed.
+fn lock() -> Result<File> {
     let all = places::python_packages_of_all();
     fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
-    // One at a time; released when the file is closed.
     let lock = File::create(all.join("lock")).context("cannot make the lock file")?;
     lock.lock().context("cannot take the lock")?;
+    Ok(lock)
+}
+
+fn fetch(update: bool) -> Result<()> {
+    let _lock = lock()?;
     let mut failures = Vec::new();
     for Wanted { packages, versions } in WANTED {
         for version in versions {

@@ -9,7 +9,7 @@
 //! The attached process with delay 0 pays for the trap alone, which is the column `trap`; what changing the
 //! policy of an attached process adds is the loss less the trap.
 
-mod site;
+pub(super) mod site;
 mod subject;
 
 use std::{fs, path::Path, process::ExitCode, thread, time::Duration};
@@ -57,7 +57,13 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
         }
         // Every function has been called by then, so that a perf map names it.
         thread::sleep(Duration::from_millis(500));
-        let sites = site::sites(tool, &subject)?;
+        let sites = site::of(
+            tool,
+            subject.service.pid(),
+            &subject.targets(),
+            subject.flags,
+            subject.functions.len(),
+        )?;
         println!("\n{}", subject.name);
         println!(
             "  {:<14} {:<16} {:>9} {:>8} {:>7} {:>8} {:>8}  {:<15} verdict",
@@ -198,7 +204,7 @@ impl Verdict {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let upper = values.get(values.len() / 2).copied().unwrap_or(f64::NAN);
     let lower = values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN);
@@ -206,7 +212,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// The first three numbers of /proc/loadavg.
-fn load_average() -> String {
+pub(super) fn load_average() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_ascii_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
@@ -227,10 +233,11 @@ mod tests {
         assert_eq!(measured.lost, 10_150.0);
         assert_eq!(measured.trap, 600.0);
         assert!((measured.error - 1.5).abs() < 1e-9);
-        let site = Site { kind: "push".into(), floor_ns: 700.0 };
-        assert_eq!(Verdict::of(&measured, 2.0, &site), Verdict::Kept);
-        assert_eq!(Verdict::of(&measured, 1.0, &site), Verdict::Missed);
-        let site = Site { kind: "single step".into(), floor_ns: 11_000.0 };
-        assert_eq!(Verdict::of(&measured, 1.0, &site), Verdict::Clamped);
+        let site = |kind: &str, floor_ns| Site { kind: kind.into(), place: String::new(), floor_ns };
+        let push = site("push", 700.0);
+        assert_eq!(Verdict::of(&measured, 2.0, &push), Verdict::Kept);
+        assert_eq!(Verdict::of(&measured, 1.0, &push), Verdict::Missed);
+        let stepped = site("single step", 11_000.0);
+        assert_eq!(Verdict::of(&measured, 1.0, &stepped), Verdict::Clamped);
     }
 }

@@ -4,28 +4,35 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
 
-use super::subject::Subject;
 use crate::bench::{nanos, timed};
 
 /// The probe site of a function.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Site {
+pub(in crate::bench) struct Site {
     /// The kind of instruction, in the tool's words.
-    pub(super) kind: String,
+    pub(in crate::bench) kind: String,
+    /// Where it is, as `FILE+0xOFFSET`; empty where that is not known beforehand.
+    pub(in crate::bench) place: String,
     /// The smallest delay there, in ns.
-    pub(super) floor_ns: f64,
+    pub(in crate::bench) floor_ns: f64,
 }
 
-/// The sites of the subject's functions, in their order.
-pub(super) fn sites(tool: &Path, subject: &Subject) -> Result<Vec<Site>> {
-    let file = subject.folder.path().join("targets.txt");
-    fs::write(&file, subject.targets()).with_context(|| format!("cannot write {}", file.display()))?;
+/// The sites of functions of a process, of which each target selects one, in their order.
+pub(in crate::bench) fn of(
+    tool: &Path,
+    pid: i32,
+    targets: &str,
+    flags: &[&str],
+    count: usize,
+) -> Result<Vec<Site>> {
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let file = folder.path().join("targets.txt");
+    fs::write(&file, targets).with_context(|| format!("cannot write {}", file.display()))?;
     let mut command = Command::new(tool);
-    command.args(["list", "--strict", "--pid", &subject.service.pid().to_string()]);
-    command.args(subject.flags).arg("--targets").arg(file);
+    command.args(["list", "--strict", "--pid", &pid.to_string()]);
+    command.args(flags).arg("--targets").arg(file);
     let (listing, _) = timed(&mut command)?;
-    parse(&listing, subject.functions.len())
-        .with_context(|| format!("cannot read the tool's listing:\n{listing}"))
+    parse(&listing, count).with_context(|| format!("cannot read the tool's listing:\n{listing}"))
 }
 
 /// A site is a line `site FILE+OFFSET: INSTRUCTION (KIND), floor TIME`. Those before the first target are the
@@ -42,7 +49,7 @@ fn stub(text: &str) -> Option<Site> {
     let (_, floor) =
         text.split_once("Python calls through the helper")?.1.split_once("the smallest delay is about ")?;
     let floor_ns = nanos(floor.split_ascii_whitespace().next()?)? as f64;
-    Some(Site { kind: "stub".to_owned(), floor_ns })
+    Some(Site { kind: "stub".to_owned(), place: String::new(), floor_ns })
 }
 
 fn last_site(text: &str) -> Option<Site> {
@@ -51,9 +58,10 @@ fn last_site(text: &str) -> Option<Site> {
         .filter(|line| line.trim_start().starts_with("site "))
         .filter_map(|line| line.rsplit_once("), floor "))
         .next_back()?;
-    let (_, kind) = before.rsplit_once(" (")?;
+    let (before, kind) = before.rsplit_once(" (")?;
+    let (place, _) = before.trim_start().strip_prefix("site ")?.rsplit_once(": ")?;
     let floor = floor.split(',').next()?;
-    Some(Site { kind: kind.to_owned(), floor_ns: nanos(floor)? as f64 })
+    Some(Site { kind: kind.to_owned(), place: place.to_owned(), floor_ns: nanos(floor)? as f64 })
 }
 
 #[cfg(test)]
@@ -67,16 +75,23 @@ mod tests {
             site /a/service+0x2595: nop dword [rax] (long nop), floor 580ns\n      remark\n\
             \nline 2: usdt:*/service:p:n\n    site /a/service+0x9: nop (single step), floor 10.5us, \
             semaphore at 0x1\n";
-        let site = |kind: &str, floor_ns| Site { kind: kind.into(), floor_ns };
-        assert_eq!(parse(listing, 2), Some(vec![site("long nop", 580.0), site("single step", 10_500.0)]));
+        let site =
+            |kind: &str, place: &str, floor_ns| Site { kind: kind.into(), place: place.into(), floor_ns };
+        assert_eq!(
+            parse(listing, 2),
+            Some(vec![
+                site("long nop", "/a/service+0x2595", 580.0),
+                site("single step", "/a/service+0x9", 10_500.0)
+            ])
+        );
         assert_eq!(parse(listing, 3), None);
         let python = "process 8 (python3): 2 functions\n    site /p+0x1: push rbp (push), floor 616ns\n\
             \nline 1: py:*:f\n  f, entry perf-map\n\nline 2: py:*:g\n";
-        assert_eq!(parse(python, 2), Some(vec![site("push", 616.0), site("push", 616.0)]));
+        assert_eq!(parse(python, 2), Some(vec![site("push", "/p+0x1", 616.0); 2]));
         let helper = "process 9 (python3): engine bpf\n  Python calls through the helper, if it can be \
                       loaded: a call \
             of a matching function costs about 908ns, the smallest delay is about 981ns (measured here)\n\
             \nline 1: py:*:f\n  f, entry helper\n";
-        assert_eq!(parse(helper, 1), Some(vec![site("stub", 981.0)]));
+        assert_eq!(parse(helper, 1), Some(vec![site("stub", "", 981.0)]));
     }
 }

@@ -7,7 +7,6 @@ use speed_bump_testing::{
     Fixture, PythonBuild, Service, places,
     pythons::{self, Form, Origin},
 };
-use tempfile::TempDir;
 
 /// A function that its caller measures.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +26,6 @@ pub(super) struct Subject {
     pub(super) flags: &'static [&'static str],
     /// The program's file, where we compiled it.
     _fixture: Option<Fixture>,
-    /// For files about it.
-    pub(super) folder: TempDir,
 }
 
 impl Subject {
@@ -153,7 +150,6 @@ impl Kind {
         };
         let mut command = command;
         let service = Service::start(&mut command).with_context(|| format!("cannot start the {name}"))?;
-        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-        Ok(Subject { name, service, functions, flags, _fixture: fixture, folder })
+        Ok(Subject { name, service, functions, flags, _fixture: fixture })
     }
 }

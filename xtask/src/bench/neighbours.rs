@@ -1,0 +1,36 @@
+//! Processes that keep processors busy beside what is measured.
+
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result};
+
+/// Counts, and looks now and then whether who started it is still there.
+const LOOP: &str =
+    "while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null";
+
+/// Running neighbours. Dropping this ends them.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours(Vec<Child>);
+
+impl Neighbours {
+    /// Starts so many.
+    pub(super) fn start(count: usize) -> Result<Self> {
+        let mut neighbours = Self::default();
+        for _ in 0..count {
+            let mut command = Command::new("sh");
+            command.args(["-c", LOOP]).stdin(Stdio::null());
+            neighbours.0.push(command.spawn().context("cannot start a busy neighbour")?);
+        }
+        Ok(neighbours)
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        for neighbour in &mut self.0 {
+            // Both fail only when it has been reaped already.
+            let _ = neighbour.kill();
+            let _ = neighbour.wait();
+        }
+    }
+}

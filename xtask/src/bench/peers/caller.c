@@ -1,0 +1,91 @@
+/*
+ * Calls a native function and measures it from inside, as its caller sees it. What caller.py is to Python
+ * functions: `measure CALLS SLEEP_US` answers with what a call of `called` took in each round, in ns, and what
+ * the call of `next_called` right after it took.
+ */
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+__attribute__((noinline)) static int work(int x)
+{
+	__asm__ volatile("" : "+r"(x));
+	return x * 3;
+}
+
+/* They call something and keep a frame, as most functions do: they begin with a push. */
+#define FUNCTION(name)                                                                                       \
+	__attribute__((noinline)) int name(int x)                                                            \
+	{                                                                                                    \
+		return work(x) + 1;                                                                          \
+	}
+FUNCTION(called)
+FUNCTION(next_called)
+
+static uint64_t now(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static void print(const char *name, const uint64_t *times, int count)
+{
+	printf("\"%s\":[", name);
+	for (int i = 0; i < count; i++)
+		printf(i ? ",%llu" : "%llu", (unsigned long long)times[i]);
+	printf("]");
+}
+
+static void measure(int calls, int sleep_us)
+{
+	uint64_t *first = calloc(calls, sizeof *first), *after = calloc(calls, sizeof *after);
+	struct timespec pause = {sleep_us / 1000000, sleep_us % 1000000 * 1000L};
+	if (!first || !after)
+		exit(1);
+	/* Its pages are there before the first round. */
+	memset(first, 1, calls * sizeof *first);
+	memset(after, 1, calls * sizeof *after);
+	for (int i = 0; i < calls; i++) {
+		if (sleep_us)
+			nanosleep(&pause, NULL);
+		uint64_t begin = now();
+		called(i);
+		uint64_t middle = now();
+		next_called(i);
+		uint64_t end = now();
+		first[i] = middle - begin;
+		after[i] = end - middle;
+	}
+	printf("{\"event\":\"times\",");
+	print("called", first, calls);
+	printf(",");
+	print("next_called", after, calls);
+	printf("}\n");
+	free(first);
+	free(after);
+}
+
+int main(void)
+{
+	char line[128];
+	int calls, sleep_us;
+	setvbuf(stdout, NULL, _IOFBF, 1 << 20);
+	printf("{\"event\":\"ready\",\"program\":\"caller.c\",\"pid\":%d,\"called\":\"%p\"}\n", getpid(),
+	       (void *)called);
+	fflush(stdout);
+	while (fgets(line, sizeof line, stdin)) {
+		if (sscanf(line, "measure %d %d", &calls, &sleep_us) == 2 && calls > 0)
+			measure(calls, sleep_us);
+		else if (!strncmp(line, "quit", 4))
+			break;
+		printf("{\"event\":\"done\",\"command\":\"%.*s\"}\n", (int)strcspn(line, " \n"), line);
+		fflush(stdout);
+	}
+	printf("{\"event\":\"done\",\"command\":\"quit\"}\n");
+	return 0;
+}

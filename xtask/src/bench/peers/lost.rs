@@ -1,0 +1,123 @@
+//! What calls lost to a peer.
+
+use anyhow::Result;
+use speed_bump_testing::Service;
+
+use super::{
+    dose::{self, Dose},
+    times::{Sorted, Times},
+};
+
+/// What the program measured in a slice.
+#[derive(Clone, Debug)]
+pub(super) struct Slice {
+    /// Calls one right after the other.
+    pub(super) at_once: Times,
+    /// Calls after a sleep each; none where that is of no interest.
+    pub(super) slept: Option<Times>,
+}
+
+impl Slice {
+    /// Of a slice that begins now.
+    pub(super) fn of(service: &mut Service, calls: usize, slept_calls: usize) -> Result<Self> {
+        let mut ask = |calls, sleep_us| Times::read(&service.ask(&format!("measure {calls} {sleep_us}"))?);
+        // What runs for the first time is slow, whoever slows it.
+        ask(dose::WARM_UP.min(calls), 0)?;
+        let at_once = ask(calls, 0)?;
+        let slept = (slept_calls > 0).then(|| ask(slept_calls, dose::SLEEP_US)).transpose()?;
+        Ok(Self { at_once, slept })
+    }
+}
+
+/// What calls take without a peer, in ns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Base {
+    pub(super) called: f64,
+    pub(super) next: f64,
+    pub(super) slept: f64,
+}
+
+impl Base {
+    /// From slices without a peer.
+    pub(super) fn of(slices: &[Slice]) -> Self {
+        let quick = |time: fn(&Slice) -> f64| quantile(slices.iter().map(time).collect(), QUICK);
+        Self {
+            called: quick(|slice| slice.at_once.called.middle()),
+            next: quick(|slice| slice.at_once.next_called.middle()),
+            slept: slept(slices.iter()),
+        }
+    }
+
+    /// What was lost with each dose.
+    pub(super) fn all_lost(&self, slices: &[(Dose, Slice)]) -> Vec<(Dose, Lost)> {
+        let lost = |dose| {
+            let with: Vec<_> = slices.iter().filter(|(of, _)| *of == dose).map(|(_, slice)| slice).collect();
+            (!with.is_empty()).then(|| (dose, self.lost(&with)))
+        };
+        [Dose::Closed].into_iter().chain(Dose::OPEN).filter_map(lost).collect()
+    }
+
+    fn lost(&self, slices: &[&Slice]) -> Lost {
+        let over = |time: fn(&Slice) -> f64, share| {
+            quantile(slices.iter().map(|slice| time(slice)).collect(), share)
+        };
+        Lost {
+            call: over(|slice| slice.at_once.called.middle(), QUICK) - self.called,
+            call_99: over(|slice| slice.at_once.called.at(0.99), 0.5) - self.called,
+            next: over(|slice| slice.at_once.next_called.middle(), QUICK) - self.next,
+            slept: slept(slices.iter().copied()) - self.slept,
+        }
+    }
+}
+
+/// What a call takes after a sleep, in ns: of all slices together, as each has only a few.
+fn slept<'a>(slices: impl Iterator<Item = &'a Slice>) -> f64 {
+    Sorted::all(slices.filter_map(|slice| Some(&slice.slept.as_ref()?.called))).middle()
+}
+
+/// What calls lost, in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Lost {
+    /// A call.
+    pub(super) call: f64,
+    /// All but the longest hundredth, in the median slice.
+    pub(super) call_99: f64,
+    /// The call of another function right after it.
+    pub(super) next: f64,
+    /// A call after a sleep.
+    pub(super) slept: f64,
+}
+
+/// The share of slices that are taken for undisturbed.
+const QUICK: f64 = 0.25;
+
+/// What this share of the values is not greater than.
+fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get((share * values.len() as f64) as usize).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn slice(called: f64) -> Slice {
+        let times = |called: f64| {
+            Times::read(&[json!({"event":"times","called":[called],"next_called":[called / 10.0]})]).unwrap()
+        };
+        Slice { at_once: times(called), slept: Some(times(5.0 * called)) }
+    }
+
+    #[test]
+    fn slow_slices_do_not_count_on_either_side() {
+        let base = Base::of(&[slice(100.0), slice(300.0), slice(100.0), slice(300.0)]);
+        assert_eq!((base.called, base.next, base.slept), (100.0, 10.0, 1_000.0));
+        let dose = Dose::Each(1_000);
+        let slices = [slice(1_100.0), slice(2_000.0), slice(1_100.0), slice(1_100.0)];
+        let lost = base.all_lost(&slices.map(|slice| (dose, slice)));
+        assert_eq!(lost, [(dose, Lost { call: 1_000.0, call_99: 1_000.0, next: 100.0, slept: 4_500.0 })]);
+    }
+}
