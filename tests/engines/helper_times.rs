@@ -46,7 +46,10 @@ struct Times {
 
 impl Times {
     fn of(function: &Value) -> Self {
-        let number = |key: &str| function[key].as_u64().unwrap_or_else(|| panic!("{key}: {function}"));
+        let number = |key: &str| {
+            assert!(function[key].is_u64(), "no {key}: {function}");
+            function[key].as_u64().unwrap()
+        };
         Self {
             calls: number("calls"),
             resumed: number("resumed"),
@@ -66,7 +69,8 @@ impl Times {
 /// The function of this name.
 fn times(ended: &Ended, name: &str) -> Times {
     let function = functions(ended).into_iter().find(|function| function["name"] == name);
-    Times::of(function.unwrap_or_else(|| panic!("no {name}: {}", ended.report)))
+    assert!(function.is_some(), "no {name}: {}", ended.report);
+    Times::of(function.unwrap())
 }
 
 /// Nothing went wrong that the user should hear of.
