@@ -186,10 +186,24 @@ fn a_group_that_has_used_up_its_share_is_named() {
 
 #[test]
 fn exact_delays_are_not_spoken_of() {
-    /// Others on this machine may spoil some.
-    const SESSIONS: usize = 20;
+    /// A hypervisor may spoil some.
+    const SESSIONS: usize = 10;
+    /// Nobody takes its processor from it, not even the competitor.
+    const ABOVE_ALL: &str = "\
+import os
+try:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
+    WHY = ''
+except OSError as error:
+    WHY = str(error)";
     on_one(|python| {
         let mut service = start(python, &[]);
+        let text = serde_json::to_string(ABOVE_ALL).unwrap();
+        let said = service.ask(&format!("exec({text}, globals()); say(why=WHY)")).unwrap();
+        match said[0]["why"].as_str().unwrap() {
+            "" => {}
+            why => return skip!("no real-time scheduling here: {why}"),
+        }
         let quiet = (0..SESSIONS).find(|_| cause(&session(&mut service)).is_none());
         assert!(quiet.is_some(), "no session of {SESSIONS} was exact on average");
     });

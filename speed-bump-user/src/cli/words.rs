@@ -53,8 +53,8 @@ fn notice(notice: &Notice) -> Lines {
         )
         .into(),
         Notice::BelowColdFloor { line, delay, floor } => format!(
-            "line {line}: a delay of {delay} is exact for calls in quick succession alone: one that comes \
-             after a sleep, or after much other code, loses up to {floor}"
+            "warning: line {line}: a delay of {delay} is exact for calls in quick succession alone: one that \
+             comes after a sleep, or after much other code, loses up to {floor}"
         )
         .into(),
         Notice::NotTimed { text } => format!("warning: {text}").into(),
@@ -208,8 +208,9 @@ fn python_costs(
             let unselected = words::unselected_call(version);
             return format!(
                 "Python calls through the helper, if it can be loaded: a call of a matching function costs \
-                 about {calls}, the smallest delay is about {smallest}, and up to {cold} after a sleep (measured \
-                 here, and {HELPER_COST} for the helper); a call of any other Python function costs {unselected}"
+                 about {calls}, the smallest delay is about {smallest} (measured here, and {HELPER_COST} for \
+                 the helper; up to {cold} after a sleep); a call of any other Python function costs \
+                 {unselected}"
             );
         }
         EntrySource::PerfMap => "",
