@@ -1,8 +1,8 @@
 //! CostTable: what a probe costs on this machine, by the kind of instruction it sits on.
 //!
-//! Measured on stubs of our own, never looked up in a table: kernels differ by a factor of twenty in what they
-//! emulate. The result corrects every delay, so that requested is delivered. It is [kept] while the machine
-//! runs, and a session that uses it [checks](check) what it needs of it.
+//! Measured on stubs of our own, never looked up in a table: kernels differ by a factor of twenty in what
+//! they emulate. The result corrects every delay, so that requested is delivered. It is [kept] while the
+//! machine runs, and a session that uses it [checks](check) what it needs of it.
 
 pub(crate) mod counter;
 pub mod kept;

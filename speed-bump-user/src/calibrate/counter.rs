@@ -24,8 +24,8 @@ impl Reading {
         Self { ticks: ticks(), at: Instant::now() }
     }
 
-    /// How many ns pass in [`SiteArguments::TICKS`] of it, by what passed since; 0 where that cannot be. Waits
-    /// until enough has passed.
+    /// How many ns pass in [`SiteArguments::TICKS`] of it, by what passed since; 0 where that cannot be.
+    /// Waits until enough has passed.
     pub(crate) fn tick_ns(self) -> u32 {
         thread::sleep(LEAST_SPAN.saturating_sub(self.at.elapsed()));
         let ns = Nanos::from(self.at.elapsed()).0;

@@ -1,8 +1,8 @@
 //! What calibration found, kept for the next session until the machine is booted again.
 //!
-//! Measuring takes half a second, and what it finds depends on boot, kernel, processor and program. So it lies in
-//! a file of root's in /run. The file is used if nobody but its owner can have written it, and if everything in
-//! it makes sense; otherwise the machine is measured as if there were none. Each session
+//! Measuring takes half a second, and what it finds depends on boot, kernel, processor and program. So it is
+//! kept in a file of root's in /run. The file is used if nobody but its owner can have written it, and if
+//! everything in it makes sense; otherwise the machine is measured as if there were none. Each session
 //! [checks](super::check) what it needs of it.
 
 mod file;
@@ -83,7 +83,8 @@ struct KeptColdness {
     segments: [(u32, u32); Coldness::SEGMENTS],
 }
 
-/// The costs of this machine that are kept, and may be kept. It does nothing where there is no place for that.
+/// The costs of this machine that are kept, and may be kept. It does nothing where there is no place for
+/// that.
 #[derive(Clone, Debug)]
 pub struct KeptCosts {
     folder: PathBuf,

@@ -175,8 +175,8 @@ impl BpfEngine {
     /// The program to attach to a site.
     ///
     /// # Errors
-    /// `Unsupported` for a program that this form lacks, or that is not loaded; what `BPF_PROG_LOAD` returns where each site has its
-    /// own.
+    /// `Unsupported` for a program that this form lacks, or that is not loaded; what `BPF_PROG_LOAD` returns
+    /// where each site has its own.
     pub fn program(&self, program: UprobeProgram, site: u32) -> io::Result<SiteProgram<'_>> {
         self.programs.program(program, site)
     }

@@ -1,5 +1,5 @@
-//! What probes and signals cost on this machine, as far as what is asked for needs it: what an earlier session
-//! measured, checked; else measured now; and nothing where helpers do all of it.
+//! What probes and signals cost on this machine, as far as what is asked for needs it: what an earlier
+//! session measured, checked; else measured now; and nothing where helpers do all of it.
 
 use std::{collections::BTreeSet, sync::Arc};
 

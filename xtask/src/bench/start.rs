@@ -1,7 +1,7 @@
 //! `cargo xtask bench start`: how long a user waits for the first delay, and for the tool to be gone again.
 //!
-//! The target says when its first delayed call began, on the clock that the bench reads before it executes the
-//! tool. The first session finds nothing that was measured before.
+//! The target says when its first delayed call began, on the clock that the bench reads before it executes
+//! the tool. The first session finds nothing that was measured before.
 
 use std::{
     fs, io,
@@ -110,7 +110,8 @@ fn row(
     let ((delay, worst_delay), (leaving, worst_leaving)) =
         (sorted(|times| times.first_delay), sorted(|times| times.leaving));
     println!(
-        "{name:<34} {engine:<8} {delay:>12.1} {worst_delay:>8.1} {:>8.1}   {leaving:>12.1} {worst_leaving:>8.1}",
+        "{name:<34} {engine:<8} {delay:>12.1} {worst_delay:>8.1} {:>8.1}   {leaving:>12.1} \
+         {worst_leaving:>8.1}",
         first.first_delay.as_secs_f64() * 1000.0
     );
     Ok(())

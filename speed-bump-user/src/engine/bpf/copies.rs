@@ -1,5 +1,5 @@
-//! Programs that are not loaded yet. Kernels that give them no cookie load a copy for each site, which has the
-//! site's number in it.
+//! Programs that are not loaded yet. For kernels that give them no cookie there is a copy for each site,
+//! which has the site's number in it.
 
 use std::{
     ffi::CString,
