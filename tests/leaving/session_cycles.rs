@@ -68,7 +68,6 @@ fn two_hundred_sessions_on_a_busy_process() {
         start_after: Duration::ZERO,
         duration: None,
         children: true,
-        times: false,
         strict: false,
         inject_timeout: Duration::from_secs(2),
         times: false,
