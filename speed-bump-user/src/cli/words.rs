@@ -196,8 +196,8 @@ fn python_costs(
             let (floor, unselected) = (IN_HELPER.warm, words::unselected_call(version));
             return format!(
                 "Python calls through the helper, if it can be loaded, which delays by itself: a call of a \
-                 matching function costs about {floor}, which is the smallest delay, and up to {cold} after a \
-                 sleep; a call of any other Python function costs {unselected}"
+                 matching function costs about {floor}, which is the smallest delay, and up to {cold} after \
+                 a sleep; a call of any other Python function costs {unselected}"
             );
         }
         EntrySource::Helper => {

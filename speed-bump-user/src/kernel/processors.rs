@@ -1,5 +1,5 @@
-//! What the machine's processors did since it started, by /proc/stat (proc_stat(5)), and how long tasks had to
-//! wait for them, by /proc/pressure/cpu (Documentation/accounting/psi.rst).
+//! What the machine's processors did since it started, by /proc/stat (proc_stat(5)), and how long tasks had
+//! to wait for them, by /proc/pressure/cpu (Documentation/accounting/psi.rst).
 
 use std::{fs::File, io::Read as _};
 

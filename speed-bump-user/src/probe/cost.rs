@@ -11,8 +11,8 @@ use crate::{engine::bpf::Form, units::Nanos};
 
 /// What the helper adds to a matching call on its way to the stub (docs/internals/helper.md).
 pub const HELPER_COST: Nanos = Nanos(15);
-/// The smallest delays where the helper counts and delays by itself, by the documentation: without a trap, and
-/// so without a kind of site.
+/// The smallest delays where the helper counts and delays by itself, by the documentation: without a trap,
+/// and so without a kind of site.
 pub const IN_HELPER: Floors = Floors { warm: Nanos(40), cold: Nanos(400) };
 
 /// The smallest delays that a call can have, by what its thread did before.

@@ -12,7 +12,8 @@ const THREADS: usize = 4_096;
 /// Bytes of /proc/PID/task/TID/schedstat: three numbers.
 const BYTES: u64 = 128;
 
-/// A thread's times since it began, by /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst).
+/// A thread's times since it began, by /proc/PID/task/TID/schedstat
+/// (Documentation/scheduler/sched-stats.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
     /// It had a processor.

@@ -337,7 +337,7 @@ mod tests {
         assert!(!text.contains("  g: "), "{text}");
         let session = session_inexact(&report).unwrap_or_default();
         assert!(
-            session.starts_with("delays were 1.37 times what was asked for, on average: pre"),
+            session.starts_with("delays were 1.38 times what was asked for, on average: pre"),
             "{session}"
         );
     }
