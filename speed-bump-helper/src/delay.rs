@@ -53,9 +53,13 @@ static OPEN_SINCE: AtomicU64 = AtomicU64::new(0);
 /// How often the way is measured: the least of these counts.
 const MEASUREMENTS: u32 = 64;
 
+/// A session begins: nothing is known of its calls.
+pub(crate) fn begin() {
+    AT_ONCE.store(AT_ONCE_AFTER_DELAY, Ordering::Relaxed);
+}
+
 /// Measures the way here and back, which `walk` goes once.
 pub(crate) fn measure_way(block: Block, mut walk: impl FnMut()) {
-    AT_ONCE.store(AT_ONCE_AFTER_DELAY, Ordering::Relaxed);
     let Some(delays) = block.delays() else { return };
     let mut least = u64::MAX;
     for _ in 0..MEASUREMENTS {
@@ -105,7 +109,7 @@ pub(crate) fn visit(
     };
     let decided = decide(
         number,
-        || is_open(&control(block), heard),
+        || is_open(&control(block), &OPEN_SINCE, heard),
         || in_force(block, delays, number),
         || delays.counter(number).map(|counter| counter.fetch_add(1, Ordering::Relaxed)),
     );
@@ -127,15 +131,15 @@ pub(crate) fn visit(
 /// Whether the window is open, without a look at the clock where that is known. What is over the expiry then
 /// is found out when it comes to a delay.
 #[inline]
-fn is_open(control: &Control, heard: impl FnOnce() -> u64) -> bool {
-    let has_begun = control.start_ns == OPEN_SINCE.load(Ordering::Relaxed);
+fn is_open(control: &Control, open_since: &AtomicU64, heard: impl FnOnce() -> u64) -> bool {
+    let has_begun = control.start_ns == open_since.load(Ordering::Relaxed);
     // As long as the doses hold the window does not end.
     if has_begun && control.stop == 0 && control.end_ns >= control.expires_ns {
         return true;
     }
     let is_open = control.is_open(heard());
     if is_open {
-        OPEN_SINCE.store(control.start_ns, Ordering::Relaxed);
+        open_since.store(control.start_ns, Ordering::Relaxed);
     }
     is_open
 }
@@ -262,5 +266,37 @@ impl Pause {
             // SAFETY: the state that was given up.
             unsafe { (api.restore_thread)(state) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_read_where_it_decides() {
+        let at = |time: u64, looks: &mut u32, control: &Control, open_since: &AtomicU64| {
+            is_open(control, open_since, || {
+                *looks += 1;
+                time
+            })
+        };
+        let (mut looks, open_since) = (0, AtomicU64::new(0));
+        let endless = Control { start_ns: 10, end_ns: u64::MAX, stop: 0, expires_ns: 100, generation: 0 };
+        assert!(!at(9, &mut looks, &endless, &open_since));
+        assert!(at(10, &mut looks, &endless, &open_since));
+        assert_eq!(looks, 2);
+        assert!(at(11, &mut looks, &endless, &open_since));
+        let ends_later = Control { end_ns: 150, ..endless };
+        assert!(at(11, &mut looks, &ends_later, &open_since));
+        assert_eq!(looks, 2, "what is known needs no clock");
+        // The loader moves the expiry on.
+        let ends = Control { expires_ns: 200, ..ends_later };
+        assert!(at(149, &mut looks, &ends, &open_since));
+        assert!(!at(150, &mut looks, &ends, &open_since));
+        assert!(!at(11, &mut looks, &Control { stop: 1, ..endless }, &open_since));
+        let another = Control { start_ns: 20, ..endless };
+        assert!(!at(19, &mut looks, &another, &open_since));
+        assert_eq!(looks, 6);
     }
 }

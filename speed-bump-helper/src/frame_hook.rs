@@ -70,6 +70,7 @@ static EXTRA: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     prepare(python)?;
     subscript::give_versions(python)?;
+    delay::begin();
     if let Some(block) = Block::current() {
         // Of a function that there is not. Python itself takes next to nothing to get to the hook.
         delay::measure_way(block, || {

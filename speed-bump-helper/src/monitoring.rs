@@ -63,6 +63,7 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     let monitoring = Monitoring::find(python)?;
     prepare(&monitoring)?;
     judge::read_in_place(python);
+    delay::begin();
     let tool = match TOOL.load(Ordering::Relaxed) {
         ours if monitoring.is_ours(ours) => ours,
         _ => monitoring.take_id()?,

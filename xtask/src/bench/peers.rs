@@ -98,7 +98,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
 }
 
 fn measure(subject: Subject, options: &Options) -> Result<()> {
-    let Subject { name, mut service, mut peers } = subject;
+    let Subject { name, mut service, mut peers, .. } = subject;
     let mut slices: Vec<Vec<(Dose, Slice)>> = peers.iter().map(|_| Vec::new()).collect();
     let mut unslowed = Vec::new();
     for _ in 0..options.rounds.max(1) {

@@ -19,6 +19,8 @@ pub(super) struct Subject {
     pub(super) name: String,
     pub(super) service: Service,
     pub(super) peers: Vec<Box<dyn Peer>>,
+    /// The program's file, where we compiled it.
+    _fixture: Option<Fixture>,
 }
 
 impl Subject {
@@ -39,7 +41,7 @@ impl Subject {
             }
         }
         let service = Service::start(&mut command).with_context(|| format!("cannot start {python}"))?;
-        Ok(Self { name: python.to_string(), service, peers })
+        Ok(Self { name: python.to_string(), service, peers, _fixture: None })
     }
 
     /// A native function.
@@ -56,6 +58,7 @@ impl Subject {
             Ok(frida) => peers.push(Box::new(frida)),
             Err(error) => missing.push(format!("Frida: {error:#}")),
         }
-        Ok(Self { name: format!("native function, site {}", site.kind), service, peers })
+        let name = format!("native function, site {}", site.kind);
+        Ok(Self { name, service, peers, _fixture: Some(fixture) })
     }
 }
