@@ -30,7 +30,8 @@ impl SessionCosts {
     /// Asks of the machine what every attach does, and makes a resolver with what is known of costs.
     ///
     /// # Errors
-    /// Nothing can be attached here, or the machine could not be measured.
+    /// Nothing can be attached here, an engine is asked for that needs a helper where none may come, or the
+    /// machine could not be measured.
     pub(super) fn begin(
         request: &Request,
         targets: &Arc<Targets>,
@@ -39,6 +40,12 @@ impl SessionCosts {
         let began = Reading::now();
         let ground = Ground::read();
         ground.check()?;
+        if let EngineChoice::Only(engine) = policies.choice()
+            && policies.insists_on_helper()
+            && !request.inject
+        {
+            return Err(PrepareError::WithoutHelper(engine));
+        }
         let kernel = ground.kernel;
         let kept = KeptCosts::of(&kernel);
         let mut known = kept.read(&kernel);
@@ -59,7 +66,7 @@ impl SessionCosts {
     /// Makes sure of the costs of these kinds of sites, and of signals if there will be any.
     ///
     /// # Errors
-    /// The machine could not be measured, or an engine is asked for that does not work.
+    /// The machine could not be measured, or signals are asked for and cannot be sent.
     pub(super) fn finish(
         self,
         request: &Request,
@@ -153,12 +160,6 @@ fn signals(
     policies: &PolicyTable,
     resolver: &Resolver,
 ) -> Result<Option<TaskOffsets>, PrepareError> {
-    if let EngineChoice::Only(engine) = policies.choice()
-        && policies.insists_on_helper()
-        && !request.inject
-    {
-        return Err(PrepareError::WithoutHelper(engine));
-    }
     let is_asked_for = policies.wants_helper();
     let is_wanted = !policies.signalled(resolver.form()).is_empty();
     let may_come = request.inject && (is_asked_for || resolver.targets().has_kind(TargetKind::Python));
