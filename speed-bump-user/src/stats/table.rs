@@ -357,7 +357,7 @@ mod tests {
         let text = render(&report, 20);
         let lines: Vec<&str> = text.lines().collect();
         let [heading, target, f, .., native] = lines[..] else { unreachable!("{text}") };
-        assert!(heading.ends_with("median           own  cumulative"), "{text}");
+        assert!(heading.ends_with("median              own  cumulative"), "{text}");
         assert!(target.ends_with("18446744073.71s           -"), "{text}");
         assert!(f.ends_with("5ns        45ns") && native.ends_with("-           -"), "{text}");
         let live = render_live(&report, Size { lines: 24, columns: 200 });
