@@ -8,6 +8,7 @@ mod big_library;
 mod cycles;
 mod python;
 mod resolve;
+mod truth;
 
 use std::{
     path::Path,
@@ -31,6 +32,8 @@ pub(crate) enum Bench {
     /// What Python programs lose while the tool is attached and nothing matches, after it has left, and what
     /// a matched call costs.
     Python(python::Options),
+    /// Whether programs whose function is delayed do what they do when it is really slower.
+    Truth(truth::Options),
     /// How long a session takes to change doses and to tell its counters, also while helpers come and go.
     Handle,
     /// How long a thread stands still while the helper is loaded, by what the program does, and where the
@@ -43,7 +46,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     match bench {
         Bench::Inject => return of_library("inject"),
         Bench::Handle => return of_library("handle"),
-        Bench::Accuracy(_) | Bench::Resolve | Bench::Cycles | Bench::Python(_) => {}
+        Bench::Accuracy(_) | Bench::Resolve | Bench::Cycles | Bench::Python(_) | Bench::Truth(_) => {}
     }
     let tool = release::build()?;
     root::go_on_as_root(&tool)?;
@@ -53,6 +56,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Accuracy(options) => accuracy::run(&tool, options),
         Bench::Resolve => resolve::run(&tool),
         Bench::Python(options) => python::run(&tool, options),
+        Bench::Truth(options) => truth::run(&tool, options),
         Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
     }
 }
