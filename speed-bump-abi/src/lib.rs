@@ -14,6 +14,7 @@
 pub mod control_block;
 pub mod event;
 pub mod function;
+pub mod gap;
 pub mod log;
 pub mod maps;
 pub mod policy;
@@ -21,6 +22,7 @@ pub mod site;
 
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, NO_FUNCTION, NO_POLICY, PythonKey, TrampolineKey, Verdict};
+pub use gap::Gaps;
 pub use log::{NotDelayed, RateLimit};
 pub use policy::{ColdSegment, Coldness, Control, Handshake, Policy, Telltale};
 pub use site::{ArgumentSpec, Cookie, SiteArguments};

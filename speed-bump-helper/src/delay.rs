@@ -9,7 +9,7 @@ use core::{
 };
 
 use speed_bump_abi::{
-    Control, FunctionEntry, Policy,
+    Control, FunctionEntry, Gaps, Policy,
     control_block::{Calls, Clock},
     policy::decide,
 };
@@ -121,7 +121,9 @@ fn delay(block: Block, delays: BlockDelays, calls: &Calls, delay_ns: u64, began:
     }
 }
 
-/// Spins until so many units have passed since `began`, or nothing is delayed any more; how many have passed.
+/// Spins until the thread has spent so many units since `began`, or nothing is delayed any more; how many
+/// have passed. A slower function would have as much to do after it was preempted, or had given the lock up,
+/// as before.
 fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> u64 {
     let now = || match delays.clock() {
         Clock::Counter => arch::ticks(),
@@ -130,25 +132,36 @@ fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> u64 {
     let last = delays.units(LAST_NS);
     let pause = Pause::new(delays);
     let mut give_up_after = pause.interval;
+    let (mut gaps, allowance) = (Gaps::NEW, delays.units(Gaps::ALLOWANCE_NS));
+    let (mut last_reading, mut not_spent) = (began, 0_u64);
     loop {
         let now = now();
         let passed = now.wrapping_sub(began);
         // A counter that was set back would have this last for ever.
-        if passed >= units || passed.cast_signed() < 0 {
-            return if passed.cast_signed() < 0 { units } else { passed };
+        if passed.cast_signed() < 0 {
+            return units;
+        }
+        let step = now.saturating_sub(last_reading);
+        last_reading = now;
+        if gaps.is_gap(step, allowance) {
+            not_spent = not_spent.saturating_add(step);
+        }
+        let left = units.saturating_sub(passed.saturating_sub(not_spent));
+        if left == 0 {
+            return passed;
         }
         let control = control(block);
         if control.stop != 0 || now >= control.expires_ns {
             return passed;
         }
-        if passed >= give_up_after && units - passed >= pause.not_within {
+        if passed >= give_up_after && left >= pause.not_within {
             pause.take();
             if !block.is_current() {
                 return passed;
             }
             give_up_after = passed.saturating_add(pause.interval);
         }
-        if units - passed > last {
+        if left > last {
             hint::spin_loop();
         }
     }

@@ -21,6 +21,7 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_PERF_EVENT: u32 = 41;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
+const BPF_F_SLEEPABLE: u32 = 1 << 4;
 
 /// Bytes kept of what the verifier says about a program that it refuses.
 const LOG_BYTES: usize = 1 << 20;
@@ -49,6 +50,8 @@ pub struct UprobeProgram<'a> {
     pub function_info: (&'a [u8], usize),
     /// How the program will be attached.
     pub attach_type: UprobeAttachType,
+    /// Whether it may call helpers that sleep (kernel 6.0).
+    pub may_sleep: bool,
 }
 
 /// The kernel refused a program.
@@ -128,7 +131,7 @@ pub fn load_uprobe_program(program: &UprobeProgram<'_>) -> Result<OwnedFd, LoadE
             log_size: u32::try_from(log.len()).unwrap_or(0),
             log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
             kern_version: 0,
-            prog_flags: 0,
+            prog_flags: if program.may_sleep { BPF_F_SLEEPABLE } else { 0 },
             prog_name,
             prog_ifindex: 0,
             expected_attach_type: match program.attach_type {

@@ -31,19 +31,20 @@ pub(super) struct Original {
 
 impl Original {
     /// Loads it as it is.
-    pub(super) fn load(&self, attach_type: UprobeAttachType) -> Result<OwnedFd, LoadError> {
-        self.load_instructions(&self.instructions, attach_type)
+    pub(super) fn load(&self, attach_type: UprobeAttachType, may_sleep: bool) -> Result<OwnedFd, LoadError> {
+        self.load_instructions(&self.instructions, attach_type, may_sleep)
     }
 
     /// Loads a copy for one site.
     pub(super) fn load_for(&self, site: u32) -> Result<OwnedFd, LoadError> {
-        self.load_instructions(&for_site(&self.instructions, site), UprobeAttachType::PerfEvent)
+        self.load_instructions(&for_site(&self.instructions, site), UprobeAttachType::PerfEvent, false)
     }
 
     fn load_instructions(
         &self,
         instructions: &[bpf_insn],
         attach_type: UprobeAttachType,
+        may_sleep: bool,
     ) -> Result<OwnedFd, LoadError> {
         let (records, size) = &self.function_info;
         bpf::load_uprobe_program(&bpf::UprobeProgram {
@@ -53,6 +54,7 @@ impl Original {
             btf: self.btf.as_fd(),
             function_info: (records, *size),
             attach_type,
+            may_sleep,
         })
     }
 }

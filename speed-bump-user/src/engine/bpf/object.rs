@@ -128,7 +128,8 @@ pub(super) struct Loaded {
     pub(super) programs: Programs,
 }
 
-/// Creates the maps and loads the uprobe programs. They log what they decide where that is to be shown.
+/// Creates the maps and loads the uprobe programs. They log what they decide where that is to be shown, and
+/// give way to others while they spin where the kernel can have that.
 pub(super) fn load(
     capacity: Capacity,
     form: Form,
@@ -136,14 +137,22 @@ pub(super) fn load(
     hold: Hold,
 ) -> Result<Loaded, EngineError> {
     if decisions::are_wanted() {
-        match load_object(LOGGING_OBJECT, capacity, form, offsets, hold) {
+        match load_object(LOGGING_OBJECT, capacity, form, offsets, hold, false) {
             Err(EngineError::Load { name, error }) => {
                 tracing::debug!("this kernel takes no BPF program that logs ({name}: {error})");
             }
             loaded => return loaded,
         }
     }
-    load_object(OBJECT, capacity, form, offsets, hold)
+    if form.may_sleep() {
+        match load_object(OBJECT, capacity, form, offsets, hold, true) {
+            Err(EngineError::Load { name, error }) => {
+                tracing::debug!("this kernel takes no BPF program for uprobes that sleeps ({name}: {error})");
+            }
+            loaded => return loaded,
+        }
+    }
+    load_object(OBJECT, capacity, form, offsets, hold, false)
 }
 
 fn load_object(
@@ -152,8 +161,9 @@ fn load_object(
     form: Form,
     offsets: Option<TaskOffsets>,
     hold: Hold,
+    may_sleep: bool,
 ) -> Result<Loaded, EngineError> {
-    let ebpf = create_maps(bytes, capacity, offsets, hold)?;
+    let ebpf = create_maps(bytes, capacity, offsets, hold, may_sleep)?;
 
     let unfit = |error: &(dyn std::error::Error + 'static)| EngineError::Object(with_causes(error));
     let mut object = Object::parse(bytes).map_err(|error| unfit(&error))?;
@@ -196,7 +206,8 @@ fn load_object(
         })
     };
     let program = |name: &'static str| {
-        original(name)?.load(form.attach_type()).map_err(|error| EngineError::Load { name, error })
+        let loaded = original(name)?.load(form.attach_type(), may_sleep);
+        loaded.map_err(|error| EngineError::Load { name, error })
     };
     let programs = match form {
         Form::Multi | Form::Single => Programs::Shared {
@@ -224,10 +235,12 @@ fn create_maps(
     capacity: Capacity,
     offsets: Option<TaskOffsets>,
     hold: Hold,
+    may_sleep: bool,
 ) -> Result<Ebpf, EngineError> {
     let TaskOffsets { pid, tgid, mm, ptrace, leader, start, blocked, sighand, actions, action_bytes } =
         offsets.unwrap_or_default();
     let Capacity { policies, sites, functions, trampolines, python_usdt } = capacity;
+    let may_sleep_word = u32::from(may_sleep);
     let mut loader = EbpfLoader::new();
     loader
         .override_global("TASK_PID_OFFSET", &pid, true)
@@ -242,6 +255,7 @@ fn create_maps(
         .override_global("ACTION_BYTES", &action_bytes, true)
         .override_global("HOLD_NS", &hold.limit.0, true)
         .override_global("HOLD_TASKS", &hold.tasks, true)
+        .override_global("MAY_SLEEP", &may_sleep_word, true)
         .map_max_entries(maps::POLICIES, policies.max(1).saturating_mul(Policy::ROWS))
         .map_max_entries(maps::COUNTERS, policies.max(1))
         .map_max_entries(maps::SITES, sites.max(1))
@@ -260,11 +274,9 @@ fn create_maps(
 /// The descriptor of a map of one of the kinds that the object uses.
 fn descriptor(map: &Map) -> Option<i32> {
     match map {
-        Map::Array(data)
-        | Map::HashMap(data)
-        | Map::PerCpuArray(data)
-        | Map::ProgramArray(data)
-        | Map::RingBuf(data) => Some(data.fd().as_fd().as_raw_fd()),
+        Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data) | Map::RingBuf(data) => {
+            Some(data.fd().as_fd().as_raw_fd())
+        }
         _ => None,
     }
 }
