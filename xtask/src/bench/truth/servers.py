@@ -57,13 +57,16 @@ def pool():
 
 
 async def talk(reader, writer):
-    while True:
-        byte = await reader.read(1)
-        if not byte:
-            writer.close()
-            return
-        writer.write(answer(byte))
-        await writer.drain()
+    try:
+        while True:
+            byte = await reader.read(1)
+            if not byte:
+                break
+            writer.write(answer(byte))
+            await writer.drain()
+    except ConnectionError:
+        pass  # The load ended.
+    writer.close()
 
 
 async def loop():
