@@ -14,6 +14,7 @@
 pub mod control_block;
 pub mod event;
 pub mod function;
+pub mod gap;
 pub mod histogram;
 pub mod log;
 pub mod maps;
@@ -23,6 +24,7 @@ pub mod times;
 
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, NO_FUNCTION, NO_POLICY, PythonKey, TrampolineKey, Verdict};
+pub use gap::Gaps;
 pub use histogram::Histogram;
 pub use log::{NotDelayed, RateLimit};
 pub use policy::{ColdSegment, Coldness, Control, Handshake, Policy, Telltale};

@@ -1,6 +1,16 @@
 //! What differs between processors: where `pt_regs` keeps the stack pointer and a function's arguments.
 
+use core::mem::offset_of;
+
 use aya_ebpf::bindings::pt_regs;
+
+/// Where the stack pointer lies in `pt_regs`.
+#[cfg(bpf_target_arch = "x86_64")]
+pub const STACK_POINTER_OFFSET: u64 = offset_of!(pt_regs, rsp) as u64;
+
+/// Where the stack pointer lies in `pt_regs`.
+#[cfg(bpf_target_arch = "aarch64")]
+pub const STACK_POINTER_OFFSET: u64 = offset_of!(pt_regs, sp) as u64;
 
 /// The caller's stack pointer.
 #[cfg(bpf_target_arch = "x86_64")]

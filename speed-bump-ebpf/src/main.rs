@@ -10,6 +10,7 @@ mod arch;
 mod count;
 mod decision;
 mod follow;
+mod give_way;
 mod histogram;
 mod hold;
 mod maps;

@@ -6,24 +6,24 @@
 //! can be preempted, the sooner the longer it spins, by a task that then runs the same program: each goes on
 //! with the other's variables, pointers included. (Seen on 7.2: calls of one function were counted as delays
 //! of another.) The kernel leaves a program alone that has a tail call, wherever it is: it looks for the
-//! instruction, before it drops what can never be reached.
+//! instruction, before it drops what can never be reached. So there is no map of programs to go to, which ones
+//! that may sleep could not have.
 
-use aya_ebpf::{macros::map, maps::ProgramArray, programs::ProbeContext};
+use core::ptr;
+
+use aya_ebpf::{EbpfContext as _, helpers::generated::bpf_tail_call, programs::ProbeContext};
 
 /// Always 0, which the verifier knows and the compiler does not.
 #[unsafe(no_mangle)]
 static NEVER: u32 = 0;
-
-#[map]
-static NO_PROGRAMS: ProgramArray = ProgramArray::with_max_entries(1, 0);
 
 /// Has the kernel run the calling program on the task's stack. Does nothing when it runs, and costs no
 /// instruction.
 #[inline(always)]
 pub fn insist(context: &ProbeContext) {
     // SAFETY: a constant of this object.
-    if unsafe { core::ptr::read_volatile(&raw const NEVER) } != 0 {
-        // SAFETY: there is no program to go to: the call would return.
-        unsafe { NO_PROGRAMS.tail_call(context, 0) };
+    if unsafe { ptr::read_volatile(&raw const NEVER) } != 0 {
+        // SAFETY: never reached.
+        unsafe { bpf_tail_call(context.as_ptr(), ptr::null_mut(), 0) };
     }
 }

@@ -9,7 +9,9 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_loop};
 
-use crate::maps::CONTROL;
+use speed_bump_abi::Gaps;
+
+use crate::{give_way::Asked, maps::CONTROL};
 
 /// How a program spins.
 pub trait Spin {
@@ -17,7 +19,7 @@ pub trait Spin {
     const SPINS_AGAIN: bool;
 
     /// Spins until `deadline_ns`, or until the loader stops the session or has not renewed it; returns the
-    /// time when it ended.
+    /// time when it ended. Time in which the thread was kept from running may put the deadline off.
     fn until(deadline_ns: u64, now_ns: u64) -> u64;
 }
 
@@ -75,6 +77,8 @@ const OUTER: u32 = 256;
 struct Times {
     deadline_ns: u64,
     now_ns: u64,
+    gaps: Gaps,
+    asked: Asked,
 }
 
 impl Spin for Looping {
@@ -82,7 +86,7 @@ impl Spin for Looping {
 
     #[inline(always)]
     fn until(deadline_ns: u64, now_ns: u64) -> u64 {
-        let mut times = Times { deadline_ns, now_ns };
+        let mut times = Times { deadline_ns, now_ns, gaps: Gaps::NEW, asked: Asked::NOTHING };
         // SAFETY: the callback matches what `bpf_loop` calls, and `times` outlives the call.
         unsafe { bpf_loop(OUTER, outer as *mut c_void, (&raw mut times).cast(), 0) };
         times.now_ns
@@ -98,12 +102,16 @@ unsafe extern "C" fn outer(_index: u64, context: *mut c_void) -> i64 {
     }
 }
 
-unsafe extern "C" fn inner(_index: u64, context: *mut c_void) -> i64 {
+unsafe extern "C" fn inner(index: u64, context: *mut c_void) -> i64 {
     // SAFETY: as above.
     unsafe {
         let spin = context.cast::<Times>();
         let now = bpf_ktime_get_ns();
+        let step_ns = now - (*spin).now_ns;
         (*spin).now_ns = now;
+        if (*spin).gaps.is_gap(step_ns, Gaps::ALLOWANCE_NS) {
+            (*spin).deadline_ns += step_ns;
+        }
         if now >= (*spin).deadline_ns {
             return 1;
         }
@@ -114,6 +122,7 @@ unsafe extern "C" fn inner(_index: u64, context: *mut c_void) -> i64 {
             (*spin).deadline_ns = 0;
             return 1;
         }
+        (*spin).asked.give_way(index, (*spin).deadline_ns - now);
         0
     }
 }

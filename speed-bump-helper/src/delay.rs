@@ -9,7 +9,7 @@ use core::{
 };
 
 use speed_bump_abi::{
-    Control, FunctionEntry, Histogram, Policy,
+    Control, FunctionEntry, Gaps, Histogram, Policy,
     control_block::{Calls, Clock},
     policy::decide,
 };
@@ -198,7 +198,8 @@ struct Spun {
     locked_out: bool,
 }
 
-/// Spins until so many units have passed since `began`, or nothing is delayed any more; how many have passed.
+/// Spins until the thread has spent so many units since `began`, or nothing is delayed any more. A slower
+/// function would have as much to do after it was preempted, or had given the lock up, as before.
 fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> Spun {
     let now = || match delays.clock() {
         Clock::Counter => arch::ticks(),
@@ -208,19 +209,30 @@ fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> Spun {
     let pause = Pause::new(delays);
     let mut give_up_after = pause.interval;
     let mut locked_out = false;
+    let (mut gaps, allowance) = (Gaps::NEW, delays.units(Gaps::ALLOWANCE_NS));
+    let (mut last_reading, mut not_spent) = (began, 0_u64);
     loop {
         let now = now();
         let passed = now.wrapping_sub(began);
         // A counter that was set back would have this last for ever.
-        if passed >= units || passed.cast_signed() < 0 {
-            return Spun { units: if passed.cast_signed() < 0 { units } else { passed }, locked_out };
+        if passed.cast_signed() < 0 {
+            return Spun { units, locked_out };
+        }
+        let step = now.saturating_sub(last_reading);
+        last_reading = now;
+        if gaps.is_gap(step, allowance) {
+            not_spent = not_spent.saturating_add(step);
+        }
+        let left = units.saturating_sub(passed.saturating_sub(not_spent));
+        if left == 0 {
+            return Spun { units: passed, locked_out };
         }
         let control = control(block);
         if control.stop != 0 || now >= control.expires_ns {
             return Spun { units: passed, locked_out };
         }
         locked_out = false;
-        if passed >= give_up_after && units - passed >= pause.not_within {
+        if passed >= give_up_after && left >= pause.not_within {
             pause.take();
             if !block.is_current() {
                 return Spun { units: passed, locked_out };
@@ -229,7 +241,7 @@ fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> Spun {
             locked_out = true;
             give_up_after = passed.saturating_add(pause.interval);
         }
-        if units - passed > last {
+        if left > last {
             hint::spin_loop();
         }
     }

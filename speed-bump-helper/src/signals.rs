@@ -14,7 +14,10 @@ use core::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use speed_bump_abi::control_block::{HARMLESS_SIGNAL, Handling, HelperCommand, SPIN_WITHOUT_LOADER_NS};
+use speed_bump_abi::{
+    Gaps,
+    control_block::{HARMLESS_SIGNAL, Handling, HelperCommand, SPIN_WITHOUT_LOADER_NS},
+};
 
 use crate::{
     block::Block,
@@ -83,13 +86,20 @@ extern "C" fn on_signal(signal: i32, information: *mut c_void, _: *mut c_void) {
     let spin_ns = slot.spin_ns.load(Ordering::Relaxed);
     let began = clock::now_ns();
     let (mut heartbeat, mut heard) = (head.heartbeat.load(Ordering::Relaxed), began);
+    let (mut gaps, mut last_reading, mut spent_ns) = (Gaps::NEW, began, 0_u64);
     loop {
         let now = clock::now_ns();
+        let step_ns = now.saturating_sub(last_reading);
+        last_reading = now;
+        // A slower function would have as much to do after it was preempted as before.
+        if !gaps.is_gap(step_ns, Gaps::ALLOWANCE_NS) {
+            spent_ns += step_ns;
+        }
         // Between sessions there are zeros, which are no command to leave: but no signal either.
         let is_over = IS_OVER.load(Ordering::Relaxed)
             || head.command.load(Ordering::Relaxed) == HelperCommand::Leave as u32
             || slot.number.load(Ordering::Relaxed) != signal.cast_unsigned();
-        if is_over || now.saturating_sub(began) >= spin_ns {
+        if is_over || spent_ns >= spin_ns {
             return;
         }
         let beat = head.heartbeat.load(Ordering::Relaxed);

@@ -11,6 +11,7 @@ mod peers;
 mod python;
 mod resolve;
 mod start;
+mod truth;
 
 use std::{
     path::Path,
@@ -38,6 +39,8 @@ pub(crate) enum Bench {
     Start(start::Options),
     /// What a call loses to this tool, and to other tools that could delay it.
     Peers(peers::Options),
+    /// Whether programs whose function is delayed do what they do when it is really slower.
+    Truth(truth::Options),
     /// How long a session takes to change doses and to tell its counters, also while helpers come and go.
     Handle,
     /// What a call loses at a probe, beside an empty program at the same instruction.
@@ -58,7 +61,8 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         | Bench::Cycles
         | Bench::Python(_)
         | Bench::Start(_)
-        | Bench::Peers(_) => {}
+        | Bench::Peers(_)
+        | Bench::Truth(_) => {}
     }
     let tool = release::build()?;
     root::go_on_as_root(&tool)?;
@@ -71,6 +75,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Python(options) => python::run(&tool, options),
         Bench::Start(options) => start::run(&tool, options),
         Bench::Peers(options) => peers::run(&tool, options),
+        Bench::Truth(options) => truth::run(&tool, options),
         Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
     }
 }

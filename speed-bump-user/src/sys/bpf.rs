@@ -25,6 +25,7 @@ const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 const BPF_PERF_EVENT: u32 = 41;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
+const BPF_F_SLEEPABLE: u32 = 1 << 4;
 
 /// Bytes kept of what the verifier says about a program that it refuses.
 const LOG_BYTES: usize = 1 << 20;
@@ -43,6 +44,8 @@ pub enum UprobeAttachType {
 pub enum ProgramKind {
     /// Uprobes.
     Uprobe(UprobeAttachType),
+    /// Uprobes, and it may call helpers that sleep (kernel 6.0).
+    SleepingUprobe(UprobeAttachType),
     /// Tracepoints, with their own arguments.
     RawTracepoint,
 }
@@ -140,7 +143,7 @@ pub fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadError> {
     let load = |log: &mut Vec<u8>| {
         let mut attributes = Attributes {
             prog_type: match program.kind {
-                ProgramKind::Uprobe(_) => BPF_PROG_TYPE_KPROBE,
+                ProgramKind::Uprobe(_) | ProgramKind::SleepingUprobe(_) => BPF_PROG_TYPE_KPROBE,
                 ProgramKind::RawTracepoint => BPF_PROG_TYPE_RAW_TRACEPOINT,
             },
             insn_cnt: u32::try_from(program.instructions.len()).unwrap_or(u32::MAX),
@@ -150,12 +153,19 @@ pub fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadError> {
             log_size: u32::try_from(log.len()).unwrap_or(0),
             log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
             kern_version: 0,
-            prog_flags: 0,
+            prog_flags: match program.kind {
+                ProgramKind::SleepingUprobe(_) => BPF_F_SLEEPABLE,
+                ProgramKind::Uprobe(_) | ProgramKind::RawTracepoint => 0,
+            },
             prog_name,
             prog_ifindex: 0,
             expected_attach_type: match program.kind {
-                ProgramKind::Uprobe(UprobeAttachType::Multi) => BPF_TRACE_UPROBE_MULTI,
-                ProgramKind::Uprobe(UprobeAttachType::PerfEvent) | ProgramKind::RawTracepoint => 0,
+                ProgramKind::Uprobe(attach_type) | ProgramKind::SleepingUprobe(attach_type)
+                    if attach_type == UprobeAttachType::Multi =>
+                {
+                    BPF_TRACE_UPROBE_MULTI
+                }
+                _ => 0,
             },
             prog_btf_fd: program.btf.as_raw_fd().unsigned_abs(),
             func_info_rec_size: u32::try_from(record_size).unwrap_or(0),

@@ -170,13 +170,13 @@ fn ratio(rounds: &Rounds) -> String {
 
 /// A median and its standard error.
 #[derive(Clone, Copy, Debug)]
-struct Spread {
-    median: f64,
-    error: f64,
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) error: f64,
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Self {
+    pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<_> = values.collect();
         values.sort_by(f64::total_cmp);
         let quarter = |number: usize| values.get(values.len() * number / 4).copied().unwrap_or(f64::NAN);

@@ -56,6 +56,11 @@ impl Form {
         self != Self::Copied
     }
 
+    /// Whether the kernel may take programs that sleep (6.0; with all of their maps: 6.1). It is tried.
+    pub fn may_sleep(self) -> bool {
+        self == Self::Multi
+    }
+
     /// Whether Python functions can be told by other means than the helper's.
     pub fn has_python_programs(self) -> bool {
         self <= Self::Single

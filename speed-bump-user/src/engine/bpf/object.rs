@@ -152,7 +152,7 @@ pub(super) struct Loaded {
 }
 
 /// Creates the maps, and makes the programs ready to be loaded. They log what they decide where that is to be
-/// shown.
+/// shown, and else give way to others while they spin where the kernel can have that.
 pub(super) fn load(
     capacity: Capacity,
     form: Form,
@@ -162,28 +162,36 @@ pub(super) fn load(
     static PARSED: LazyLock<Result<Object, String>> =
         LazyLock::new(|| Object::parse(OBJECT).map_err(|error| with_causes(&error)));
 
-    let settings = MapSettings::new(capacity, &offsets.unwrap_or_default(), hold);
+    let offsets = offsets.unwrap_or_default();
     if decisions::are_wanted() {
-        match load_logging(form, &settings) {
+        match load_logging(form, capacity, &offsets, hold) {
             Err(EngineError::Load { name, error }) => {
                 tracing::debug!("this kernel takes no BPF program that logs ({name}: {error})");
             }
             loaded => return loaded,
         }
     }
+    let may_sleep = form.may_sleep();
     let mut object = PARSED.clone().map_err(EngineError::Object)?;
     let btf = load_btf(&mut object)?;
-    let maps = settings.create(&mut object, &btf)?;
-    let programs = programs(object, maps.all(), form, btf)?;
+    let maps = MapSettings::new(capacity, &offsets, hold, may_sleep).create(&mut object, &btf)?;
+    let programs = programs(object, maps.all(), form, btf, may_sleep)?;
     Ok(Loaded { maps, programs, decisions: None })
 }
 
 /// The object that logs. aya creates its maps, as its logger wants it.
-fn load_logging(form: Form, settings: &MapSettings) -> Result<Loaded, EngineError> {
+fn load_logging(
+    form: Form,
+    capacity: Capacity,
+    offsets: &TaskOffsets,
+    hold: Hold,
+) -> Result<Loaded, EngineError> {
+    let may_sleep = false;
     let mut object = Object::parse(LOGGING_OBJECT).map_err(|error| unfit(&error))?;
     let btf = load_btf(&mut object)?;
+    let settings = MapSettings::new(capacity, offsets, hold, may_sleep);
     let mut ebpf = settings.loader().load(LOGGING_OBJECT)?;
-    let programs = programs(object, ebpf.maps(), form, btf)?;
+    let programs = programs(object, ebpf.maps(), form, btf, may_sleep)?;
     programs.load_all()?;
     let decisions = Decisions::of(&mut ebpf)?;
     Ok(Loaded { maps: Maps::of(ebpf), programs, decisions })
@@ -207,6 +215,7 @@ fn programs<'a>(
     maps: impl Iterator<Item = (&'a str, &'a Map)>,
     form: Form,
     btf: Arc<OwnedFd>,
+    may_sleep: bool,
 ) -> Result<Programs, EngineError> {
     // Of our own: programs name them by number, and most are loaded late or never.
     let mut descriptors = HashMap::new();
@@ -258,6 +267,7 @@ fn programs<'a>(
             exec: original(exec)?,
         },
         descriptors.into_values().collect(),
+        may_sleep,
     ))
 }
 

@@ -55,11 +55,13 @@ pub(super) struct Programs {
     loaded: [OnceCell<OwnedFd>; UprobeProgram::ALL.len()],
     /// The maps that they name by number.
     _maps: Vec<OwnedFd>,
+    /// Whether those for sites may sleep.
+    may_sleep: bool,
 }
 
 impl Programs {
-    pub(super) fn new(form: Form, originals: Originals, maps: Vec<OwnedFd>) -> Self {
-        Self { form, originals, loaded: Default::default(), _maps: maps }
+    pub(super) fn new(form: Form, originals: Originals, maps: Vec<OwnedFd>, may_sleep: bool) -> Self {
+        Self { form, originals, loaded: Default::default(), _maps: maps, may_sleep }
     }
 
     fn original(&self, program: UprobeProgram) -> Option<&Original> {
@@ -78,7 +80,9 @@ impl Programs {
             return Ok(());
         }
         let Some(original) = self.original(program) else { return Ok(()) };
-        let new = original.load(ProgramKind::Uprobe(self.form.attach_type()));
+        let attach_type = self.form.attach_type();
+        let kind = if self.may_sleep { ProgramKind::SleepingUprobe } else { ProgramKind::Uprobe };
+        let new = original.load(kind(attach_type));
         let new = new.map_err(|error| EngineError::Load { name: original.name, error })?;
         // It was empty, and this is the one thread that has it.
         let _ = loaded.set(new);

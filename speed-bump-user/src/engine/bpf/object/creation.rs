@@ -53,7 +53,7 @@ pub(super) struct MapSettings {
 }
 
 impl MapSettings {
-    pub(super) fn new(capacity: Capacity, offsets: &TaskOffsets, hold: Hold) -> Self {
+    pub(super) fn new(capacity: Capacity, offsets: &TaskOffsets, hold: Hold, may_sleep: bool) -> Self {
         let Capacity { policies, sites, functions, histograms, trampolines, python_usdt } = capacity;
         let mut entries = vec![
             (maps::POLICIES, policies.max(1).saturating_mul(Policy::ROWS)),
@@ -86,6 +86,7 @@ impl MapSettings {
         constants.extend([
             ("HOLD_NS", hold.limit.0.to_ne_bytes().to_vec()),
             ("HOLD_TASKS", hold.tasks.to_ne_bytes().to_vec()),
+            ("MAY_SLEEP", u32::from(may_sleep).to_ne_bytes().to_vec()),
         ]);
         Self { entries, constants }
     }

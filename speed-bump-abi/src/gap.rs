@@ -1,0 +1,65 @@
+//! Telling time that a spinning thread spent from time that it was kept from running.
+//!
+//! A slower function would have as much to do after it was preempted as before. So what a spin counts is the
+//! thread's own time. Whoever spins reads a clock again and again; two readings that lie far apart have
+//! something else between them: another thread, an interrupt, or another virtual machine.
+
+/// Judges the steps from one reading of the clock to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Gaps {
+    /// The shortest step of late, in units of the clock.
+    usual: u64,
+}
+
+impl Gaps {
+    /// A step is a gap if it takes so many usual ones, and [`Gaps::ALLOWANCE_NS`].
+    const USUAL_STEPS: u64 = 8;
+    /// What a step may take more, in ns. An interrupt takes a microsecond and more.
+    pub const ALLOWANCE_NS: u64 = 500;
+    /// The first step is none: nothing is known yet of how long reading this clock takes.
+    pub const NEW: Self = Self { usual: u64::MAX / Self::USUAL_STEPS / 2 };
+
+    /// Whether the thread did something else in this step. `allowance` is [`Gaps::ALLOWANCE_NS`] in units of
+    /// the clock.
+    #[inline(always)]
+    pub const fn is_gap(&mut self, step: u64, allowance: u64) -> bool {
+        if step / Self::USUAL_STEPS > self.usual + allowance / Self::USUAL_STEPS {
+            // A clock that came to take longer would otherwise have gaps alone, and the spin no end.
+            self.usual += self.usual + 1;
+            return true;
+        }
+        if step < self.usual {
+            self.usual = step;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gaps(steps: impl IntoIterator<Item = u64>) -> impl Iterator<Item = u64> {
+        let mut gaps = Gaps::NEW;
+        steps.into_iter().filter(move |step| gaps.is_gap(*step, Gaps::ALLOWANCE_NS))
+    }
+
+    #[test]
+    fn what_takes_far_longer_than_usual_is_a_gap() {
+        assert!(gaps([25, 30, 25, 2_000, 25, 26, 4_000_000, 24]).eq([2_000, 4_000_000]));
+        assert!(gaps([300, 25, 40, 600, 25]).eq([]));
+    }
+
+    #[test]
+    fn a_slow_clock_has_no_gaps_by_itself() {
+        assert!(gaps([2_000, 2_100, 9_000, 2_000, 40_000]).eq([40_000]));
+    }
+
+    #[test]
+    fn a_clock_that_becomes_slow_ends_nobodys_spin() {
+        let steps = [25, 25].into_iter().chain([1_000_000; 100]);
+        assert!(gaps(steps).count() < 20);
+        assert!(gaps([u64::MAX; 200]).count() < 64);
+    }
+}
