@@ -26,7 +26,7 @@ impl Gaps {
     pub const fn is_gap(&mut self, step: u64, allowance: u64) -> bool {
         if step / Self::USUAL_STEPS > self.usual + allowance / Self::USUAL_STEPS {
             // A clock that came to take longer would otherwise have gaps alone, and the spin no end.
-            self.usual += self.usual + 1;
+            self.usual = self.usual << 1 | 1;
             return true;
         }
         if step < self.usual {
