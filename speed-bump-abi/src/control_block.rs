@@ -295,7 +295,7 @@ pub struct Calls {
     pub entry: AtomicU64,
 }
 
-/// A [`Histogram`](crate::Histogram) of one function's delays, word by word. Times are in units of the clock.
+/// A [`Histogram`] of one function's delays, word by word. Times are in units of the clock.
 pub type DelayCounts = [AtomicU64; Histogram::WORDS];
 
 /// A text that is written once, before the state says that it is there.

@@ -165,7 +165,8 @@ fn a_function_that_is_single_stepped_has_a_cheaper_neighbour_named() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    // `leaf` adds and returns, which the kernel steps; `caller` saves registers first, and `both` calls twice.
+    // `leaf` adds and returns, which the kernel steps; `caller` saves registers first, and `both` calls
+    // twice.
     let source = "#include <stdio.h>\n#define OWN __attribute__((noinline, noclone, noipa))\n\
         OWN static long leaf(long x) { return x * 3; }\n\
         OWN static long shared(long x) { return x * 5; }\n\

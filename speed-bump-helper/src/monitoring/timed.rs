@@ -1,10 +1,10 @@
 //! What else is listened to where calls are timed: how they end, and how generators are suspended and go on.
 //!
-//! All of it is asked for globally. What is not selected answers `DISABLE`, as when a function begins, so that
-//! each place in its code is asked about once. Local events would spare that once; but up to 3.13 they stay
-//! with a code object when the tool has gone, and there is no list of code objects to take them from. Two
-//! events cannot be disabled before 3.15: of functions that are not selected, exceptions cost a callback that
-//! finds no call in progress.
+//! All of it is asked for globally. What is not selected answers `DISABLE`, as when a function begins, so
+//! that each place in its code is asked about once. Local events would spare that once; but up to 3.13 they
+//! stay with a code object when the tool has gone, and there is no list of code objects to take them from.
+//! Two events cannot be disabled before 3.15: of functions that are not selected, exceptions cost a callback
+//! that finds no call in progress.
 
 use core::{
     ffi::c_int,

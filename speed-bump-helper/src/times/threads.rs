@@ -106,8 +106,8 @@ pub(super) fn busy() -> Option<&'static Slot> {
     find(table()?, thread).filter(|slot| slot.key.load(Ordering::Relaxed) == thread)
 }
 
-/// The slot of the running thread, which is about to be in a timed call, with a stack of this session. `None`:
-/// there is no room.
+/// The slot of the running thread, which is about to be in a timed call, with a stack of this session.
+/// `None`: there is no room.
 #[inline]
 pub(super) fn take(room: Room) -> Option<&'static Slot> {
     take_for(arch::thread_pointer(), room)

@@ -59,8 +59,9 @@ fn below_floors(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]
 
 fn long_in_kernel(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<Notice> {
     let form = resolver.form();
-    if form.longest_spin().is_some() {
-        return Vec::new(); // such a delay is refused, or the helper's
+    // Such a delay is refused or the helper's, or the program gives way while it spins.
+    if form.longest_spin().is_some() || form.may_sleep() {
+        return Vec::new();
     }
     let in_kernel = |target| {
         let delay = policies.delay(target);

@@ -419,7 +419,7 @@ fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings)
     let late_delayed = if asks_python { LATE_DELAYED_PYTHON } else { LATE_DELAYED };
     Capacity {
         policies: settings.policies.capacity(),
-        histograms: histograms(functions.saturating_add(late_delayed), resolver.calibration().form()),
+        histograms: histograms(functions.saturating_add(late_delayed), resolver.form()),
         sites: sites.saturating_add(LATE_SITES),
         functions: functions
             .saturating_mul(2)

@@ -2,8 +2,8 @@
 //!
 //! A program calls a function and measures it from inside. Peer after peer slows the function, with each
 //! [`Dose`] in turn, a short slice each; in between the same program is measured as it is. What a slice says
-//! is its median, or rather the mean of its middle half. Of the slices of a dose the first quartile counts, of
-//! those without a peer as well: on a virtual machine the processor may be half as fast for some hundred
+//! is its median, or rather the mean of its middle half. Of the slices of a dose the first quartile counts,
+//! of those without a peer as well: on a virtual machine the processor may be half as fast for some hundred
 //! milliseconds, whenever others use the other half of its core.
 //!
 //! - Python functions: the engine `helper`, the engine `bpf` through the helper's stub, and on 3.12 and newer

@@ -3,8 +3,8 @@
 //! The programs have a function that can really be made slower: by work of a known length, which has no clock
 //! in it and takes processor time. Beside it is the same function for the tool to slow. A word in a file that
 //! the program maps says which of the two a request calls. So both are compared in one process under the same
-//! load, slice by slice in turns, and a drift of the machine falls on both. PostgreSQL has no such pair: there
-//! its own hook slows `ExecutorRun`, and the tool has its probe there only in its own slices.
+//! load, slice by slice in turns, and a drift of the machine falls on both. PostgreSQL has no such pair:
+//! there its own hook slows `ExecutorRun`, and the tool has its probe there only in its own slices.
 //!
 //! What is printed is injected divided by real: of throughput, and of the median and the 99th percentile of
 //! what a request takes, each the median over the rounds with its standard error.

@@ -26,8 +26,8 @@ impl Neighbours<'_> {
             && let Some(floor) = self.floor(caller, code)
         {
             return Some(format!(
-                "`{}` is the only function of this file that calls it directly, and takes a probe with a floor \
-                 of {floor}: slow that down if it calls this one once",
+                "`{}` is the only function of this file that calls it directly, and takes a probe with a \
+                 floor of {floor}: slow that down if it calls this one once",
                 caller.names.canonical().as_str(),
             ));
         }
@@ -36,8 +36,8 @@ impl Neighbours<'_> {
         let is_its_own = caller_of(callee.address)?.address == function.address;
         let floor = self.floor(callee, code).filter(|_| is_its_own && callee.address != function.address)?;
         Some(format!(
-            "of the functions of this file it calls `{}` alone, which no other calls directly, and which takes \
-             a probe with a floor of {floor}: slow that down if it is called once in each call",
+            "of the functions of this file it calls `{}` alone, which no other calls directly, and which \
+             takes a probe with a floor of {floor}: slow that down if it is called once in each call",
             callee.names.canonical().as_str(),
         ))
     }
