@@ -87,8 +87,9 @@ impl Groups {
     const SHORT: Self = Self { count: 400, size: 5 };
     /// For calls of microseconds that vary: on an emulated processor, and to find out whether it is one.
     const STEADY: Self = Self { count: 20, size: 101 };
-    /// For calls of milliseconds, which the scheduler spoils many of: each stands for itself.
-    const LONG: Self = Self { count: 60, size: 1 };
+    /// For calls of milliseconds, many of which interrupts and other virtual machines spoil: each stands for
+    /// itself. So many that they outlast a slow moment of the processor.
+    const LONG: Self = Self { count: 180, size: 1 };
 
     fn calls(self) -> u64 {
         self.count * self.size
