@@ -214,7 +214,20 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
         Ok(sessions.swap_remove(SESSIONS / 2))
     }
 
+    /// The least of several measurements, as a processor that is slow for a moment is not emulated.
     fn costs(&mut self) -> Result<Costs> {
+        let mut costs = self.measured_costs()?;
+        for _ in 1..SESSIONS {
+            if costs.trap_ns <= EMULATED_TRAP_NS {
+                break;
+            }
+            let again = self.measured_costs()?;
+            costs = if again.trap_ns < costs.trap_ns { again } else { costs };
+        }
+        Ok(costs)
+    }
+
+    fn measured_costs(&mut self) -> Result<Costs> {
         let own_ns = self.time(0, Groups::STEADY)?.least_ns;
         let counted = self.session(0, Work { rounds: 0, ns: own_ns }, Groups::STEADY)?;
         let trap_ns = counted.times.least_ns.checked_sub(own_ns).filter(|ns| *ns > 0);
