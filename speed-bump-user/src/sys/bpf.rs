@@ -301,11 +301,11 @@ pub fn open_raw_tracepoint(program: BorrowedFd<'_>, tracepoint: &CStr) -> io::Re
     unsafe { bpf_fd(BPF_RAW_TRACEPOINT_OPEN, &mut attributes) }
 }
 
-/// Writes the one element of an array. It has as many bytes as `value`.
+/// Writes the first element of an array whose elements have so many bytes.
 ///
 /// # Errors
-/// `InvalidInput` where it has not; what `BPF_MAP_UPDATE_ELEM` returns.
-pub fn set_first_element(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
+/// `InvalidInput` where `value` has not as many; what `BPF_MAP_UPDATE_ELEM` returns.
+pub fn set_first_element(map: BorrowedFd<'_>, element_bytes: u32, value: &[u8]) -> io::Result<()> {
     #[repr(C)]
     struct Attributes {
         map_fd: u32,
@@ -313,6 +313,9 @@ pub fn set_first_element(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
         key: u64,
         value: u64,
         flags: u64,
+    }
+    if u32::try_from(value.len()) != Ok(element_bytes) {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
     let key = 0_u32;
     let mut attributes = Attributes {
@@ -323,7 +326,7 @@ pub fn set_first_element(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
         flags: 0,
     };
     // SAFETY: laid out as the elements' part of the union; the key is a `u32`, as arrays have it, and the
-    // kernel reads as many bytes of the value as the map was created with.
+    // kernel reads as many bytes of the value as the map was created with, which are there.
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
 }
 

@@ -102,11 +102,11 @@ impl MapSettings {
                 map.set_max_entries(*entries);
             }
             let is_read_only = map.section_kind() == EbpfSectionKind::Rodata;
-            let (kind, contents) = (map.map_type(), map.data().to_vec());
+            let (kind, element_bytes, contents) = (map.map_type(), map.value_size(), map.data().to_vec());
             let data = MapData::create(map, name, Some(btf.as_fd()))?;
             let set = || {
                 if !contents.is_empty() {
-                    bpf::set_first_element(data.fd().as_fd(), &contents)?;
+                    bpf::set_first_element(data.fd().as_fd(), element_bytes, &contents)?;
                 }
                 // The verifier takes for constant what cannot change any more.
                 if is_read_only { bpf::freeze(data.fd().as_fd()) } else { Ok(()) }
