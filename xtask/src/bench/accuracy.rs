@@ -18,6 +18,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use speed_bump_testing::session::Attached;
 
+use super::neighbours::{Busy, Neighbours};
 use site::Site;
 use subject::{Function, Kind, Subject};
 
@@ -42,10 +43,13 @@ pub(crate) struct Options {
     /// Who spins, as the tool's own `--engine`.
     #[arg(long, default_value = "auto")]
     engine: String,
+    #[command(flatten)]
+    busy: Busy,
 }
 
 /// Prints a line for each function and delay; fails when a promise was not kept.
 pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
+    let _neighbours = Neighbours::start(options.busy)?;
     let (kinds, missing) = Kind::all()?;
     println!("{} rounds of 4 slices of {} ms; medians; times in us", options.rounds, options.slice_ms);
     println!("load average at the start: {}", load_average());

@@ -3,10 +3,19 @@
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
+use clap::Args;
 
 /// Counts, and looks now and then whether who started it is still there.
 const LOOP: &str =
     "while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null";
+
+/// How many there are to be.
+#[derive(Args, Clone, Copy)]
+pub(super) struct Busy {
+    /// So many other processes keep processors busy meanwhile.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub(super) busy: usize,
+}
 
 /// Running neighbours. Dropping this ends them.
 #[derive(Debug, Default)]
@@ -14,9 +23,10 @@ pub(super) struct Neighbours(Vec<Child>);
 
 impl Neighbours {
     /// Starts so many.
-    pub(super) fn start(count: usize) -> Result<Self> {
+    pub(super) fn start(Busy { busy }: Busy) -> Result<Self> {
+        println!("{busy} busy neighbours");
         let mut neighbours = Self::default();
-        for _ in 0..count {
+        for _ in 0..busy {
             let mut command = Command::new("sh");
             command.args(["-c", LOOP]).stdin(Stdio::null());
             neighbours.0.push(command.spawn().context("cannot start a busy neighbour")?);

@@ -30,7 +30,10 @@ use speed_bump_testing::{
     pythons::{self, Form},
 };
 
-use super::{accuracy::load_average, neighbours::Neighbours};
+use super::{
+    accuracy::load_average,
+    neighbours::{Busy, Neighbours},
+};
 use dose::Dose;
 use lost::{Base, Slice};
 use subject::Subject;
@@ -43,9 +46,8 @@ pub(crate) struct Options {
     /// Measure only programs whose name contains this, such as `3.12`.
     #[arg(long, default_value = "")]
     only: String,
-    /// So many other processes keep processors busy meanwhile.
-    #[arg(long, default_value_t = 0)]
-    busy: usize,
+    #[command(flatten)]
+    busy: Busy,
 }
 
 /// From the attach to the first call that is measured: whatever the tool and the kernel still do then takes
@@ -75,7 +77,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
         options.rounds,
         dose::PASSES
     );
-    println!("{} busy neighbours; load average at the start: {}", options.busy, load_average());
+    println!("load average at the start: {}", load_average());
     let mut missing = Vec::new();
     let mut measured = BTreeSet::new();
     for python in pythons::find()? {

@@ -19,6 +19,8 @@ use speed_bump_testing::{
     session::Attached,
 };
 
+use super::neighbours::{Busy, Neighbours};
+
 /// Programs of `programs.py` that do something.
 const PROGRAMS: [&str; 3] = ["scheduler", "constraints", "text"];
 /// The program that only calls a function, and how often a round of it does.
@@ -42,6 +44,8 @@ pub(crate) struct Options {
     /// How calls become visible, as the tool's own flag has it.
     #[arg(long, default_value = "helper")]
     entry: String,
+    #[command(flatten)]
+    busy: Busy,
 }
 
 /// How long is waited after attaching and detaching: what the tool and the kernel still do then takes
@@ -50,6 +54,7 @@ const SETTLING: Duration = Duration::from_millis(200);
 
 /// Prints a line for each Python and program.
 pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
+    let _neighbours = Neighbours::start(options.busy)?;
     println!(
         "{} turns of {} rounds, in processor time; a round of the process that is attached to, divided by \
          one of another process\nthat never is: medians and their standard errors",

@@ -15,9 +15,8 @@ mod server;
 mod words;
 
 use std::{
-    collections::VecDeque,
     path::Path,
-    process::{Child, Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
 };
 
 use anyhow::{Context as _, Result};
@@ -25,7 +24,10 @@ use clap::Args;
 use serde_json::{Value, json};
 use speed_bump_testing::Agent;
 
-use super::python::Spread;
+use super::{
+    neighbours::{Busy, Neighbours},
+    python::Spread,
+};
 
 /// By how much injected may differ from real, in %.
 const GOAL: f64 = 3.0;
@@ -50,9 +52,8 @@ pub(crate) struct Options {
     /// Delays in us, in place of the usual ones.
     #[arg(long, value_delimiter = ',')]
     delay_us: Vec<u64>,
-    /// So many other programs keep a processor busy meanwhile.
-    #[arg(long, default_value_t = 0)]
-    busy: usize,
+    #[command(flatten)]
+    busy: Busy,
 }
 
 impl Options {
@@ -73,14 +74,14 @@ impl Options {
 /// Prints a line for each program, engine, number of clients and delay.
 pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     println!(
-        "injected / real: {} rounds of 2 slices of {} ms; {} busy neighbours; within {GOAL} %: ok",
-        options.rounds, options.slice_ms, options.busy
+        "injected / real: {} rounds of 2 slices of {} ms; off by more than {GOAL} %: !",
+        options.rounds, options.slice_ms
     );
+    let _neighbours = Neighbours::start(options.busy)?;
     println!(
         "{:<24} {:<7} {:>7} {:>8} {:>9} {:>9}  {:>14} {:>14} {:>14}",
         "", "engine", "clients", "delay", "as it is", "real", "throughput", "p50", "p99"
     );
-    let _neighbours = Neighbours::start(options.busy)?;
     server::run(tool, options)?;
     postgres::run(tool, options)?;
     Ok(ExitCode::SUCCESS)
@@ -177,34 +178,6 @@ impl Session {
     /// Detaches. What the session counted.
     fn stop(mut self) -> Result<Value> {
         Ok(self.agent.ask(&json!({"do": "stop"}))?["report"].take())
-    }
-}
-
-/// Programs that keep processors busy. Dropping them ends them.
-struct Neighbours(VecDeque<Child>);
-
-impl Neighbours {
-    fn start(count: usize) -> Result<Self> {
-        let start = |_| {
-            let mut command = Command::new("sh");
-            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
-            command.spawn().context("cannot start sh")
-        };
-        let mut all = Self(VecDeque::new());
-        for number in 0..count {
-            all.0.push_back(start(number)?);
-        }
-        Ok(all)
-    }
-}
-
-impl Drop for Neighbours {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // Both fail only when it has been reaped already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 
