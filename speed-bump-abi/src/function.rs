@@ -70,6 +70,12 @@ pub struct FunctionStats {
 }
 
 impl FunctionStats {
+    /// Index into [`STATS`](crate::maps::STATS): what is counted of a function on one of so many processors.
+    #[inline(always)]
+    pub const fn position(function: u32, processors: u32, processor: u32) -> u32 {
+        function.wrapping_mul(processors).wrapping_add(processor)
+    }
+
     /// The counters from the words of the map, in their order.
     pub const fn from_words(words: [u64; 8]) -> Self {
         let [calls, delayed, requested_ns, delivered_ns, two, missed, ended_ns, telltale_of_ns] = words;

@@ -17,7 +17,9 @@ pub const COUNTERS: &str = "COUNTERS";
 pub const SITES: &str = "SITES";
 /// [`FunctionEntry`](crate::FunctionEntry) by function index. The loader maps it: each takes 8 bytes.
 pub const FUNCTIONS: &str = "FUNCTIONS";
-/// Per-CPU [`FunctionStats`](crate::FunctionStats) by function index.
+/// [`FunctionStats`](crate::FunctionStats) by [`FunctionStats::position`](crate::FunctionStats::position).
+/// The loader maps it. No per-CPU array: the kernel takes a microsecond and more to allocate each element of
+/// one.
 pub const STATS: &str = "STATS";
 /// [`Histogram`](crate::Histogram) by [`FunctionStats::histogram`](crate::FunctionStats::histogram). The
 /// loader maps it.

@@ -19,6 +19,13 @@ use crate::arch;
 #[unsafe(no_mangle)]
 static MAY_SLEEP: u32 = 0;
 
+/// Whether this program is one that may.
+#[inline(always)]
+pub fn may_sleep() -> bool {
+    // SAFETY: a constant of this object; the loader may have replaced its value.
+    unsafe { core::ptr::read_volatile(&raw const MAY_SLEEP) != 0 }
+}
+
 /// Not in the last of a spin, in ns: coming back may take a little longer than that.
 const NOT_WITHIN_NS: u64 = 5_000;
 /// It is looked for once in so many turns.
@@ -35,9 +42,7 @@ impl Asked {
     /// Lets others run, if the kernel asks anything that it did not ask before.
     #[inline(always)]
     pub fn give_way(&mut self, turn: u64, left_ns: u64) {
-        // SAFETY: a constant of this object; the loader may have replaced its value.
-        let may_sleep = unsafe { core::ptr::read_volatile(&raw const MAY_SLEEP) } != 0;
-        if !may_sleep || turn % TURNS != 0 || left_ns < NOT_WITHIN_NS {
+        if !may_sleep() || turn % TURNS != 0 || left_ns < NOT_WITHIN_NS {
             return;
         }
         if asked() & !self.0 != 0 {

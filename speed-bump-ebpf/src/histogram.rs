@@ -35,7 +35,7 @@ pub fn count(stats: *mut FunctionStats, delay_ns: u64, delivered_ns: u64, has_sp
 /// is in none that is read.
 #[inline(always)]
 fn histogram(stats: *mut FunctionStats) -> Option<*mut Histogram> {
-    // SAFETY: `stats` points to a live per-CPU map value.
+    // SAFETY: `stats` points to a live map value.
     let mut number = unsafe { (&raw const (*stats).histogram).read_volatile() };
     if number == 0 {
         let taken = next(HISTOGRAMS_TAKEN.get_ptr_mut(0)?);

@@ -1,8 +1,11 @@
 //! The maps. Their meaning is documented once, in `speed_bump_abi::maps`.
 
+#[cfg(feature = "log")]
+use aya_ebpf::maps::PerCpuArray;
 use aya_ebpf::{
+    helpers::bpf_get_smp_processor_id,
     macros::map,
-    maps::{Array, HashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, RingBuf},
 };
 use speed_bump_abi::{
     Coldness, Control, FunctionEntry, FunctionStats, Handshake, Histogram, Policy, PythonKey, SiteArguments,
@@ -30,7 +33,7 @@ pub static SITES: Array<SiteArguments> = Array::with_max_entries(1, 0);
 #[map]
 pub static FUNCTIONS: Array<FunctionEntry> = Array::with_max_entries(1, MMAPABLE);
 #[map]
-pub static STATS: PerCpuArray<FunctionStats> = PerCpuArray::with_max_entries(1, 0);
+static STATS: Array<FunctionStats> = Array::with_max_entries(1, MMAPABLE);
 #[map]
 pub static HISTOGRAMS: Array<Histogram> = Array::with_max_entries(1, MMAPABLE);
 #[map]
@@ -59,6 +62,20 @@ pub static FAULTS: Array<u64> = Array::with_max_entries(FAULT_COUNT, 0);
 #[map]
 pub static LOG_LIMITS: PerCpuArray<speed_bump_abi::RateLimit> =
     PerCpuArray::with_max_entries(speed_bump_abi::NotDelayed::COUNT, 0);
+
+/// How many processors there can be.
+#[unsafe(no_mangle)]
+static PROCESSORS: u32 = 1;
+
+/// What is counted of a function on this processor.
+#[inline(always)]
+pub fn stats(function: u32) -> Option<*mut FunctionStats> {
+    // SAFETY: a constant of this object; the loader may have replaced its value. The helper has no
+    // preconditions.
+    let (processors, processor) =
+        unsafe { (core::ptr::read_volatile(&raw const PROCESSORS), bpf_get_smp_processor_id()) };
+    STATS.get_ptr_mut(FunctionStats::position(function, processors, processor))
+}
 
 /// Counts something that went wrong.
 #[inline(always)]

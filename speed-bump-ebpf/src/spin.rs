@@ -11,7 +11,10 @@ use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_loop};
 
 use speed_bump_abi::Gaps;
 
-use crate::{give_way::Asked, maps::CONTROL};
+use crate::{
+    give_way::{Asked, may_sleep},
+    maps::CONTROL,
+};
 
 /// How a program spins.
 pub trait Spin {
@@ -86,23 +89,43 @@ impl Spin for Looping {
 
     #[inline(always)]
     fn until(deadline_ns: u64, now_ns: u64) -> u64 {
-        let mut times = Times { deadline_ns, now_ns, gaps: Gaps::NEW, asked: Asked::NOTHING };
-        // SAFETY: the callback matches what `bpf_loop` calls, and `times` outlives the call.
-        unsafe { bpf_loop(OUTER, outer as *mut c_void, (&raw mut times).cast(), 0) };
-        times.now_ns
+        if may_sleep() { spin_giving_way(deadline_ns, now_ns) } else { spin_through(deadline_ns, now_ns) }
     }
 }
 
-unsafe extern "C" fn outer(_index: u64, context: *mut c_void) -> i64 {
+/// A global function of the object: the verifier walks through it once, and not for each state in which it
+/// is called.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn spin_through(deadline_ns: u64, now_ns: u64) -> u64 {
+    spin::<false>(deadline_ns, now_ns)
+}
+
+/// The same in a program that may sleep. No other may call a function in which anything sleeps.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn spin_giving_way(deadline_ns: u64, now_ns: u64) -> u64 {
+    spin::<true>(deadline_ns, now_ns)
+}
+
+#[inline(always)]
+fn spin<const GIVES_WAY: bool>(deadline_ns: u64, now_ns: u64) -> u64 {
+    let mut times = Times { deadline_ns, now_ns, gaps: Gaps::NEW, asked: Asked::NOTHING };
+    // SAFETY: the callback matches what `bpf_loop` calls, and `times` outlives the call.
+    unsafe { bpf_loop(OUTER, outer::<GIVES_WAY> as *mut c_void, (&raw mut times).cast(), 0) };
+    times.now_ns
+}
+
+unsafe extern "C" fn outer<const GIVES_WAY: bool>(_index: u64, context: *mut c_void) -> i64 {
     // SAFETY: `bpf_loop` hands on the context that `until` gave it.
     unsafe {
-        bpf_loop(INNER, inner as *mut c_void, context, 0);
+        bpf_loop(INNER, inner::<GIVES_WAY> as *mut c_void, context, 0);
         let spin = context.cast::<Times>();
         ((*spin).now_ns >= (*spin).deadline_ns) as i64
     }
 }
 
-unsafe extern "C" fn inner(index: u64, context: *mut c_void) -> i64 {
+unsafe extern "C" fn inner<const GIVES_WAY: bool>(index: u64, context: *mut c_void) -> i64 {
     // SAFETY: as above.
     unsafe {
         let spin = context.cast::<Times>();
@@ -122,7 +145,9 @@ unsafe extern "C" fn inner(index: u64, context: *mut c_void) -> i64 {
             (*spin).deadline_ns = 0;
             return 1;
         }
-        (*spin).asked.give_way(index, (*spin).deadline_ns - now);
+        if GIVES_WAY {
+            (*spin).asked.give_way(index, (*spin).deadline_ns - now);
+        }
         0
     }
 }

@@ -13,7 +13,7 @@ use crate::maps::{COLDNESS, TELLTALE};
 /// What the way back costs more than a warm one after a spin of `spin_ns`, as the last calls tell, in ns.
 #[inline(always)]
 pub fn more_ns(stats: *const FunctionStats, spin_ns: u64) -> u64 {
-    // SAFETY: `stats` points to a live per-CPU map value; any value of it will do.
+    // SAFETY: `stats` points to a live map value; any value of it will do.
     let (last_ns, of_ns) = unsafe {
         (
             u64::from((&raw const (*stats).telltale_ns).read_volatile()),
@@ -43,7 +43,7 @@ pub fn observe(stats: *mut FunctionStats, spin_ns: u64, ended_ns: u64) {
     walk();
     // SAFETY: the helper has no preconditions.
     let took_ns = unsafe { bpf_ktime_get_ns() } - ended_ns;
-    // SAFETY: `stats` points to a live per-CPU map value. A task that preempted this one may do the same: one
+    // SAFETY: `stats` points to a live map value. A task that preempted this one may do the same: one
     // of the two values stays, and either will do.
     unsafe {
         let (median_ns, of_ns) = (&raw mut (*stats).telltale_ns, &raw mut (*stats).telltale_of_ns);

@@ -7,7 +7,7 @@ use crate::{
     count,
     decision::not_delayed,
     histogram,
-    maps::{COLDNESS, CONTROL, COUNTERS, FUNCTIONS, STATS},
+    maps::{self, COLDNESS, CONTROL, COUNTERS, FUNCTIONS},
     policy, signal,
     spin::Spin,
     telltale,
@@ -25,8 +25,8 @@ pub fn passes(function: u32, other: u32) -> bool {
         _ if policy::delay_in_force(control, number).is_some_and(|ns| ns != 0) => return false,
         _ => NotDelayed::NoDelay,
     };
-    if let Some(stats) = STATS.get_ptr_mut(function) {
-        // SAFETY: `stats` points to a live per-CPU map value.
+    if let Some(stats) = maps::stats(function) {
+        // SAFETY: `stats` points to a live map value.
         unsafe { count::add(&raw mut (*stats).calls, 1) };
     }
     not_delayed(why, function);
@@ -47,8 +47,8 @@ pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_
 /// this call, as where coldness was measured.
 #[inline(always)]
 pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
-    let (Some(entry), Some(stats)) = (FUNCTIONS.get(function), STATS.get_ptr_mut(function)) else { return };
-    // SAFETY: `stats` points to a live per-CPU map value.
+    let (Some(entry), Some(stats)) = (FUNCTIONS.get(function), maps::stats(function)) else { return };
+    // SAFETY: `stats` points to a live map value.
     unsafe { count::add(&raw mut (*stats).calls, 1) };
 
     let number = entry.policy_or(other);
@@ -71,7 +71,7 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
     if lookups_only && let Some(coldness) = COLDNESS.get(Coldness::WAY_IN) {
         // SAFETY: the helper has no preconditions.
         now_ns = unsafe { bpf_ktime_get_ns() };
-        // SAFETY: `stats` points to a live per-CPU map value; any value of it will do.
+        // SAFETY: `stats` points to a live map value; any value of it will do.
         let ended_ns = unsafe { (&raw const (*stats).ended_ns).read_volatile() };
         overhead_ns += coldness.more_after_gap_ns(now_ns - entered_ns, entered_ns.saturating_sub(ended_ns));
     }
@@ -136,6 +136,6 @@ fn spin_for<S: Spin>(
 
 #[inline(always)]
 fn missed(stats: *mut FunctionStats) {
-    // SAFETY: `stats` points to a live per-CPU map value.
+    // SAFETY: `stats` points to a live map value.
     unsafe { count::add(&raw mut (*stats).missed, 1) };
 }

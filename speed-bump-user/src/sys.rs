@@ -13,7 +13,6 @@ pub mod mapped_words;
 pub mod memory_file;
 pub mod own_handler;
 pub mod page_frames;
-pub mod per_cpu_array;
 pub mod perf_event;
 pub mod priority;
 pub mod pseudo_files;

@@ -13,9 +13,9 @@ mod programs;
 pub mod switch;
 
 use std::{
-    io,
+    fs, io,
     os::fd::{AsFd as _, OwnedFd},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, RingBuf};
@@ -65,9 +65,20 @@ pub fn histograms(functions: u32, form: Form) -> u32 {
         // Each function would have the second, which is not there.
         return 1;
     }
-    let cpus = aya::util::nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
     let most = HISTOGRAMS_BYTES / size_of::<Histogram>();
-    functions.saturating_mul(cpus).min(u32::try_from(most).unwrap_or(u32::MAX))
+    functions.saturating_mul(processors()).min(u32::try_from(most).unwrap_or(u32::MAX))
+}
+
+/// How many processors the machine can have: their numbers are below it
+/// (Documentation/admin-guide/cputopology.rst).
+fn processors() -> u32 {
+    static PROCESSORS: LazyLock<u32> = LazyLock::new(|| {
+        let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+        let last = possible.trim_end().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());
+        let counted = || aya::util::nr_cpus().ok().and_then(|count| u32::try_from(count).ok());
+        last.map(|last| last.saturating_add(1)).or_else(counted).unwrap_or(1)
+    });
+    *PROCESSORS
 }
 
 /// How processes are held that have executed a program, until they are traced. The default: not at all.

@@ -6,38 +6,36 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use aya::maps::{Map, MapData};
+use aya::maps::Map;
 use speed_bump_abi::{FunctionEntry, FunctionStats, Histogram, maps};
 
-use super::{Capacity, EngineError, object::Maps};
-use crate::{
-    engine::TakeHistogram,
-    sys::{mapped_words::MappedWords, per_cpu_array::PerCpuArray},
-};
+use super::{Capacity, EngineError, object::Maps, processors};
+use crate::{engine::TakeHistogram, sys::mapped_words::MappedWords};
 
 /// Entries and counters by function index. Any thread may use it at any time.
 #[derive(Debug)]
 pub struct FunctionMaps {
     entries: MappedWords,
-    stats: PerCpuArray,
+    /// The words of a function on one processor after the other.
+    stats: MappedWords,
     histograms: MappedWords,
 }
+
+/// Words of what is counted of one function on one processor.
+const WORDS: usize = size_of::<FunctionStats>() / size_of::<u64>();
 
 impl FunctionMaps {
     /// Of a loaded object that has room for so many functions and histograms.
     pub(super) fn of(created: &Maps, capacity: &Capacity) -> Result<Self, EngineError> {
         let mapping = |name| move |error| EngineError::Mapping { name, error };
-        let map = |name: &'static str| match created.get(name)? {
-            Map::Array(map) | Map::PerCpuArray(map) => Ok::<&MapData, _>(map),
-            _ => Err(EngineError::NoMap { name }),
-        };
-        let words = |name, count: u32, of_each| {
-            let array = map(name)?.fd().as_fd();
-            MappedWords::of_array(array, count.max(1) as usize * of_each).map_err(mapping(name))
+        let words = |name: &'static str, count: u32, of_each| {
+            let Map::Array(map) = created.get(name)? else { return Err(EngineError::NoMap { name }) };
+            let length = (count.max(1) as usize).saturating_mul(of_each);
+            MappedWords::of_array(map.fd().as_fd(), length).map_err(mapping(name))
         };
         Ok(Self {
             entries: words(maps::FUNCTIONS, capacity.functions, 1)?,
-            stats: PerCpuArray::of(map(maps::STATS)?).map_err(mapping(maps::STATS))?,
+            stats: words(maps::STATS, capacity.functions, of_all_processors())?,
             histograms: words(maps::HISTOGRAMS, capacity.histograms, Histogram::WORDS)?,
         })
     }
@@ -63,9 +61,7 @@ impl FunctionMaps {
     /// # Errors
     /// `InvalidInput` beyond the capacity.
     pub fn stats_of(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>> {
-        let mut all = Vec::with_capacity(count as usize);
-        self.stats.read(first, count, |words| all.push(sum(words, self.stats.words())))?;
-        Ok(all)
+        Ok(self.words(first, count)?.map(|words| sum(of_processors(words))).collect())
     }
 
     /// Hands out the histograms of consecutive functions, of those that have some, added up over the CPUs.
@@ -73,50 +69,64 @@ impl FunctionMaps {
     /// # Errors
     /// `InvalidInput` beyond the capacity.
     pub fn histograms_of(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()> {
-        let mut function = first;
-        self.stats.read(first, count, |words| {
-            let mut of_cpus = numbers(words, self.stats.words()).filter_map(|number| self.histogram(number));
+        for (function, words) in (first..).zip(self.words(first, count)?) {
+            let mut of_cpus = of_processors(words).filter_map(|stats| self.histogram(stats.histogram));
             if let Some(words) = of_cpus.next() {
                 let mut sum = read(words);
                 of_cpus.for_each(|words| sum += read(words));
                 take(function, sum);
             }
-            function = function.saturating_add(1);
-        })
+        }
+        Ok(())
     }
 
     /// Sets the counters of one function to zero, on all CPUs. It keeps its histograms, which are empty then.
     ///
     /// # Errors
-    /// What the update returns.
+    /// `InvalidInput` beyond the capacity.
     pub fn clear_stats(&self, function: u32) -> io::Result<()> {
-        let mut values = Vec::new();
-        self.stats.read(function, 1, |words| values = words.to_vec())?;
-        for number in numbers(&values, self.stats.words()) {
-            let words = self.histogram(number).unwrap_or_default();
-            words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        }
-        for words in values.chunks_exact_mut(self.stats.words().max(1)) {
-            if let Some(words) = words.first_chunk_mut() {
-                let FunctionStats { histogram, .. } = FunctionStats::from_words(*words);
-                *words = FunctionStats { histogram, ..FunctionStats::default() }.to_words();
+        for words in self.words(function, 1)? {
+            for words in words.chunks_exact(WORDS) {
+                let FunctionStats { histogram, .. } = stats(words);
+                let of_histogram = self.histogram(histogram).unwrap_or_default();
+                of_histogram.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+                let none = FunctionStats { histogram, ..FunctionStats::default() };
+                words.iter().zip(none.to_words()).for_each(|(word, new)| word.store(new, Ordering::Relaxed));
             }
         }
-        self.stats.set(function, &mut values)
+        Ok(())
     }
 
-    /// The words of a histogram; `None` for a number that nobody has.
-    fn histogram(&self, number: usize) -> Option<&[AtomicU64]> {
-        let first = number.checked_sub(1)?.checked_mul(Histogram::WORDS)?;
+    /// The words of consecutive functions, each with those of all processors.
+    fn words(&self, first: u32, count: u32) -> io::Result<impl Iterator<Item = &[AtomicU64]>> {
+        let of_each = of_all_processors();
+        let start = (first as usize).checked_mul(of_each);
+        let end = (first as usize).checked_add(count as usize).and_then(|end| end.checked_mul(of_each));
+        let words = start.zip(end).and_then(|(start, end)| self.stats.all().get(start..end));
+        Ok(words.ok_or(io::ErrorKind::InvalidInput)?.chunks_exact(of_each))
+    }
+
+    /// The words of a histogram by its number and 1; `None` for a number that nobody has.
+    fn histogram(&self, number: u32) -> Option<&[AtomicU64]> {
+        let first = (number as usize).checked_sub(1)?.checked_mul(Histogram::WORDS)?;
         self.histograms.all().get(first..first.checked_add(Histogram::WORDS)?)
     }
 }
 
-/// The numbers of a function's histograms, from its counters of all CPUs, each of so many words.
-fn numbers(words: &[u64], of_cpu: usize) -> impl Iterator<Item = usize> {
-    let of_cpus = words.chunks_exact(of_cpu.max(1)).filter_map(|words| words.first_chunk());
-    let numbers = of_cpus.map(|words| FunctionStats::from_words(*words).histogram as usize);
-    numbers.filter(|number| *number != 0)
+/// Words of what is counted of one function.
+fn of_all_processors() -> usize {
+    WORDS * processors() as usize
+}
+
+/// What is counted on each processor, from the words of a function.
+fn of_processors(words: &[AtomicU64]) -> impl Iterator<Item = FunctionStats> {
+    words.chunks_exact(WORDS).map(stats)
+}
+
+fn stats(words: &[AtomicU64]) -> FunctionStats {
+    let mut values = [0; WORDS];
+    values.iter_mut().zip(words).for_each(|(value, word)| *value = word.load(Ordering::Relaxed));
+    FunctionStats::from_words(values)
 }
 
 fn read(words: &[AtomicU64]) -> Histogram {
@@ -127,14 +137,11 @@ fn read(words: &[AtomicU64]) -> Histogram {
     histogram
 }
 
-/// Adds up the counters of all CPUs, each of so many words.
-fn sum(words: &[u64], of_cpu: usize) -> FunctionStats {
+/// Adds up the counters of all CPUs.
+fn sum(of_cpus: impl Iterator<Item = FunctionStats>) -> FunctionStats {
     let mut sum = FunctionStats::default();
     let mut most = 0;
-    for words in words.chunks_exact(of_cpu.max(1)) {
-        let stats = words
-            .first_chunk()
-            .map_or_else(FunctionStats::default, |words| FunctionStats::from_words(*words));
+    for stats in of_cpus {
         if stats.delayed > most {
             most = stats.delayed;
             (sum.telltale_ns, sum.telltale_of_ns) = (stats.telltale_ns, stats.telltale_of_ns);
@@ -154,7 +161,7 @@ mod tests {
         let number = |number: u64| number << 32;
         let words =
             [[1, 2, 3, 4, number(9) | 5, 6, 7, 8], [10, 20, 30, 40, number(4) | 50, 60, 70, 80], [0; 8]];
-        let words = words.concat();
+        let words: Vec<_> = words.concat().into_iter().map(AtomicU64::new).collect();
         let expected = FunctionStats {
             calls: 11,
             delayed: 22,
@@ -166,8 +173,9 @@ mod tests {
             ended_ns: 0,
             telltale_of_ns: 80,
         };
-        assert_eq!(sum(&words, 8), expected);
-        assert_eq!(sum(&[], 8), FunctionStats::default());
-        assert_eq!(numbers(&words, 8).collect::<Vec<_>>(), [9, 4]);
+        assert_eq!(sum(of_processors(&words)), expected);
+        assert_eq!(sum(of_processors(&[])), FunctionStats::default());
+        let histograms: Vec<_> = of_processors(&words).map(|stats| stats.histogram).collect();
+        assert_eq!(histograms, [9, 4, 0]);
     }
 }

@@ -14,7 +14,7 @@ use speed_bump_abi::{Policy, maps};
 
 use super::{EngineError, unfit};
 use crate::{
-    engine::bpf::{Capacity, Hold},
+    engine::bpf::{Capacity, Hold, processors},
     kernel::TaskOffsets,
     sys::bpf,
 };
@@ -60,7 +60,7 @@ impl MapSettings {
             (maps::COUNTERS, policies.max(1)),
             (maps::SITES, sites.max(1)),
             (maps::FUNCTIONS, functions.max(1)),
-            (maps::STATS, functions.max(1)),
+            (maps::STATS, functions.max(1).saturating_mul(processors())),
             (maps::HISTOGRAMS, histograms.max(1)),
             (maps::TRAMPOLINES, trampolines.max(1)),
         ];
@@ -86,6 +86,7 @@ impl MapSettings {
         constants.extend([
             ("HOLD_NS", hold.limit.0.to_ne_bytes().to_vec()),
             ("HOLD_TASKS", hold.tasks.to_ne_bytes().to_vec()),
+            ("PROCESSORS", processors().to_ne_bytes().to_vec()),
             ("MAY_SLEEP", u32::from(may_sleep).to_ne_bytes().to_vec()),
         ]);
         Self { entries, constants }
