@@ -66,8 +66,10 @@ impl Handle {
             let ended = runtime.block_on(run(&mut session));
             session.detach();
             let report = session.report();
-            session.state().events.add(Event::Over { why: ended.as_ref().ok().copied() });
+            let why = ended.as_ref().ok().copied();
             let _ = ends.send(Outcome { ended, report });
+            // Whoever hears of the end finds the outcome.
+            session.state().events.add(Event::Over { why });
         };
         let thread = thread::Builder::new().name("session".to_owned()).spawn(work);
         let thread = thread.map_err(SessionError::Thread)?;

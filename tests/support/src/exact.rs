@@ -3,7 +3,7 @@
 //! The fixtures `exact.c` and `exact.py` time each call of a function that works for as long as it is told
 //! to. A delay that is too long shows, as others that use the processors only ever add to the least of many
 //! calls. One that is too short shows where it is shorter by more than the function's own work, a twentieth
-//! of the delay. That much the calibration may be wrong by, in either direction.
+//! of a short delay. That much the calibration may be wrong by, in either direction.
 
 use std::process::Command;
 
@@ -17,8 +17,11 @@ use crate::{
 
 /// What a delay may be exceeded by: one part in so many.
 const MOST_OVER: u64 = 10;
-/// What the function itself works for: one part in so many of the delay.
+/// What the function itself works for: one part in so many of a delay of microseconds.
 const OWN_PART: u64 = 20;
+/// And of one of milliseconds, beside which the calibration is nothing. On a processor that is slow for a
+/// moment the function takes twice as long.
+const OWN_PART_OF_LONG: u64 = 50;
 /// The short delay, in traps: where the cost of a trap is not subtracted, the call takes more than is
 /// allowed.
 const TRAPS: u64 = 12;
@@ -84,17 +87,19 @@ fn requested_ns(target: &Value) -> Option<u64> {
 struct Groups {
     count: u64,
     size: u64,
+    /// What the function's own work is of the delay: one part in so many.
+    own_part: u64,
 }
 
 impl Groups {
     /// For calls of microseconds. The program takes one in a thousand, after an interrupt, for colder than it
     /// is. So the median of a few stands for a call. So many that they outlast some slow moments.
-    const SHORT: Self = Self { count: 1_200, size: 5 };
+    const SHORT: Self = Self { count: 1_200, size: 5, own_part: OWN_PART };
     /// For calls of microseconds that vary: on an emulated processor, and to find out whether it is one.
-    const STEADY: Self = Self { count: 100, size: 101 };
+    const STEADY: Self = Self { count: 100, size: 101, own_part: OWN_PART };
     /// For calls of milliseconds, many of which interrupts and other virtual machines spoil: each stands for
     /// itself. So many that they outlast a slow moment of the processor.
-    const LONG: Self = Self { count: 180, size: 1 };
+    const LONG: Self = Self { count: 180, size: 1, own_part: OWN_PART_OF_LONG };
 
     fn calls(self) -> u64 {
         self.count * self.size
@@ -249,7 +254,7 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
     /// The part of a delay that is the function's own work.
     fn work(&mut self, delay_ns: u64, groups: Groups) -> Result<Work> {
         const TRIAL: u64 = 1_000;
-        let own_ns = delay_ns / OWN_PART;
+        let own_ns = delay_ns / groups.own_part;
         let allowed = own_ns / 2..=own_ns * 3 / 2;
         let mut tried = Vec::new();
         for _ in 0..TRIES {
@@ -291,7 +296,7 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
     }
 
     fn time(&mut self, rounds: u64, groups: Groups) -> Result<Times> {
-        let Groups { count, size } = groups;
+        let Groups { count, size, .. } = groups;
         let answer = self.service.ask(&format!("time {} {rounds} {count} {size}", self.function))?;
         let of = |field: &str| answer.first().and_then(|event| event[field].as_u64());
         let times = of("least_ns").zip(of("total_ns"));
