@@ -85,7 +85,9 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
             Some(outcome) => break outcome,
             None => {
                 outputs.tick(|| session.report());
-                if let (Some(live), Some(report)) = (&mut live, session.report()) {
+                if let Some(live) = &mut live
+                    && let Some(report) = session.report()
+                {
                     live.draw(&report);
                 }
             }

@@ -2,18 +2,18 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::channel},
     time::Duration,
 };
 
-use tokio::sync::{mpsc::UnboundedSender, oneshot};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
     SessionError,
     doses::{Applied, Doses, Setting},
     events::{EventLog, Events},
     known::KnownFunctions,
-    run::Request,
+    run::{Request, answer},
     snapshot::Snapshot,
 };
 use crate::{
@@ -81,18 +81,18 @@ impl Controls {
     /// Targets that this session cannot take up; nothing has changed then. [`SessionError::Over`].
     pub fn change_targets(&self, change: TargetChange) -> Result<Applied, SessionError> {
         let _turn = self.take_turn();
-        let (answer, answered) = oneshot::channel();
-        let request = Request::ChangeTargets(change, answer);
+        let (answer_to, answered) = channel();
+        let request = Request::ChangeTargets(change, answer_to);
         self.requests.send(request).map_err(|_| SessionError::Over)?;
-        let setting = answered.blocking_recv().unwrap_or(Err(SessionError::Over))?;
+        let setting = answer(&self.requests, &answered).unwrap_or(Err(SessionError::Over))?;
         self.finish(&setting)
     }
 
     /// The report so far, as the session writes it at its end; `None` if it has ended.
     pub fn report(&self) -> Option<SessionReport> {
-        let (answer, answered) = oneshot::channel();
-        self.requests.send(Request::Report(answer)).ok()?;
-        answered.blocking_recv().ok()
+        let (answer_to, answered) = channel();
+        self.requests.send(Request::Report(answer_to)).ok()?;
+        answer(&self.requests, &answered)
     }
 
     /// The doses that hold now.
