@@ -33,6 +33,7 @@ use self::{
 };
 use crate::{
     block::Block,
+    cold::Way,
     delay,
     fault::Fault,
     judge::{self, Judge, Verdict},
@@ -73,8 +74,8 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     delay::begin();
     if let Some(block) = Block::current() {
         // Of a function that there is not. Python itself takes next to nothing to get to the hook.
-        delay::measure_way(block, || {
-            stub::enter(block, u32::MAX, stub::now_if_likely());
+        delay::measure_way(block, Way::Hook, || {
+            stub::enter(block, u32::MAX, stub::now_if_likely(ptr::null()));
             times::rehearse(block);
         });
     }
@@ -278,11 +279,14 @@ unsafe fn is_unselected(code: *mut Object) -> bool {
     unsafe { extra != 0 && judge::is_unselected(code, extra, (*head).generation.load(Ordering::Relaxed)) }
 }
 
+/// [`begin_selected`].
+type BeginSelected = unsafe fn(*mut Frame, *mut Object, Option<Key>) -> bool;
+
 /// # Safety
 /// As [`begin`].
 #[inline(never)]
 unsafe fn begin_selected<const TIMED: bool>(frame: *mut Frame, code: *mut Object, key: Option<Key>) -> bool {
-    let began = stub::now_if_likely();
+    let began = stub::now_if_likely(begin_selected::<TIMED> as BeginSelected as *const u8);
     let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
         return false;
     };

@@ -16,12 +16,13 @@ use speed_bump_abi::control_block::{Failure, State, notice};
 
 use crate::{
     block::Block,
+    cold::Way,
     delay,
     fault::Fault,
     judge::{self, Judge, Verdict},
     life,
     python::{
-        api::{Api, MethodDefinition},
+        api::{Api, FastCall, MethodDefinition},
         code::Code,
         gil::Python,
         object::{Object, Owned},
@@ -94,7 +95,7 @@ fn measure_way(python: Python<'_>) {
     let code = unsafe { Owned::from_new(python, make(c"".as_ptr(), c"".as_ptr(), 1)) };
     if let Some(code) = code {
         let arguments = [code.as_ptr(), api.none.as_ptr()];
-        delay::measure_way(block, || {
+        delay::measure_way(block, Way::Monitoring, || {
             // SAFETY: living objects, as many as is said; the GIL is held.
             let answer = unsafe {
                 let callback = CALLBACK.load(Ordering::Relaxed);
@@ -283,7 +284,7 @@ impl<'gil> Monitoring<'gil> {
 /// # Safety
 /// Python calls it, with the GIL, and with a code object as the first argument.
 unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, count: isize) -> *mut Object {
-    let began = stub::now_if_likely();
+    let began = stub::now_if_likely(on_start as FastCall as *const u8);
     let Some(api) = Api::found() else { return ptr::null_mut() };
     // SAFETY: as the caller promises.
     match unsafe { selected(api, arguments, count) } {
