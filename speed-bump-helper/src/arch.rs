@@ -11,6 +11,6 @@ mod current;
 #[cfg(feature = "image")]
 pub(crate) use current::trap;
 pub(crate) use current::{
-    SIGNAL_RETURN, STAT_SIZE_OFFSET, number, prefetch, stack_pointer, stub_nop, stub_nop5, syscall,
-    thread_pointer, ticks,
+    SIGNAL_RETURN, STAT_SIZE_OFFSET, number, stack_pointer, stub_nop, stub_nop5, syscall, thread_pointer,
+    ticks,
 };

@@ -7,10 +7,8 @@
 //! Offsets and lengths are read once, when the block is mapped, and checked against its size; later changes
 //! of theirs are never seen, but for the selector's, which is checked anew for each generation.
 
-mod fetch;
 mod times;
 
-pub(crate) use fetch::fetch;
 pub(crate) use times::BlockTimes;
 
 use core::{

@@ -55,13 +55,14 @@ static OPEN_SINCE: AtomicU64 = AtomicU64::new(0);
 /// How often the way is measured: the least of these counts.
 const MEASUREMENTS: u32 = 64;
 
-/// A session begins: nothing is known of its calls.
-pub(crate) fn begin() {
+/// A session begins: nothing is known of its calls but which way they come.
+pub(crate) fn begin(way: Way) {
+    cold::begin(way);
     AT_ONCE.store(AT_ONCE_AFTER_DELAY, Ordering::Relaxed);
 }
 
 /// Measures the way here and back, which `walk` goes once.
-pub(crate) fn measure_way(block: Block, by: Way, mut walk: impl FnMut()) {
+pub(crate) fn measure_way(block: Block, mut walk: impl FnMut()) {
     let Some(delays) = block.delays() else { return };
     let mut least = u64::MAX;
     for _ in 0..MEASUREMENTS {
@@ -76,11 +77,6 @@ pub(crate) fn measure_way(block: Block, by: Way, mut walk: impl FnMut()) {
         reading = reading.min(arch::ticks().wrapping_sub(began));
     }
     let way = least.saturating_sub(reading);
-    if delays.clock() == Clock::Counter {
-        cold::begin(by, |ns| delays.units(ns));
-    } else {
-        cold::off();
-    }
     // Of another clock than the counter nothing was measured.
     let is_known = delays.clock() == Clock::Counter && way <= delays.units(LONGEST_WAY_NS);
     WAY.store(if is_known { usize::try_from(way).unwrap_or(0) } else { 0 }, Ordering::Relaxed);
@@ -122,7 +118,7 @@ pub(crate) fn visit(
     );
     match decided {
         Ok(policy) => {
-            delay(block, delays, (function, number), calls, policy.delay_ns, heard());
+            delay(block, delays, function, calls, policy.delay_ns, heard());
             true
         }
         Err(_) => {
@@ -169,34 +165,17 @@ fn in_force(block: Block, delays: BlockDelays, number: u32) -> Option<Policy> {
     if before == after { Some(policy) } else { delays.policy(number, after) }
 }
 
-/// [`delay`].
-type Delay = fn(Block, BlockDelays, (u32, u32), &Calls, u64, u64);
-
-/// Where the code of [`delay`] is.
-pub(crate) fn code() -> *const u8 {
-    delay as Delay as *const u8
-}
-
-/// Delays a call of a function, which has a policy.
 #[inline(never)]
-fn delay(
-    block: Block,
-    delays: BlockDelays,
-    (function, policy): (u32, u32),
-    calls: &Calls,
-    delay_ns: u64,
-    began: u64,
-) {
+fn delay(block: Block, delays: BlockDelays, function: u32, calls: &Calls, delay_ns: u64, began: u64) {
     AT_ONCE.store(AT_ONCE_AFTER_DELAY, Ordering::Relaxed);
     if began >= control(block).expires_ns {
         return;
     }
-    let way = WAY.load(Ordering::Relaxed) as u64;
+    let way = (WAY.load(Ordering::Relaxed) as u64).saturating_add(cold::lost(began));
     let requested = delays.units(delay_ns);
     let interrupted_above = requested.saturating_add(delays.units(Histogram::interrupted_above_ns(delay_ns)));
-    let way = way.saturating_add(cold::lost(began));
     let Spun { units: spun, locked_out } = spin(block, delays, requested.saturating_sub(way), began);
-    cold::ended(began.wrapping_add(spun), function, policy);
+    cold::ended(began.wrapping_add(spun));
     // Who gave the interpreter's lock up may come back to another session.
     if block.is_current() {
         calls.delayed.fetch_add(1, Ordering::Relaxed);

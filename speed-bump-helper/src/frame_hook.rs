@@ -71,11 +71,11 @@ static EXTRA: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     prepare(python)?;
     subscript::give_versions(python)?;
-    delay::begin();
+    delay::begin(Way::Hook);
     if let Some(block) = Block::current() {
         // Of a function that there is not. Python itself takes next to nothing to get to the hook.
-        delay::measure_way(block, Way::Hook, || {
-            stub::enter(block, u32::MAX, stub::now_if_likely(ptr::null()));
+        delay::measure_way(block, || {
+            stub::enter(block, u32::MAX, stub::now_if_likely());
             times::rehearse(block);
         });
     }
@@ -279,14 +279,11 @@ unsafe fn is_unselected(code: *mut Object) -> bool {
     unsafe { extra != 0 && judge::is_unselected(code, extra, (*head).generation.load(Ordering::Relaxed)) }
 }
 
-/// [`begin_selected`].
-type BeginSelected = unsafe fn(*mut Frame, *mut Object, Option<Key>) -> bool;
-
 /// # Safety
 /// As [`begin`].
 #[inline(never)]
 unsafe fn begin_selected<const TIMED: bool>(frame: *mut Frame, code: *mut Object, key: Option<Key>) -> bool {
-    let began = stub::now_if_likely(begin_selected::<TIMED> as BeginSelected as *const u8);
+    let began = stub::now_if_likely();
     let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
         return false;
     };

@@ -19,7 +19,6 @@ use speed_bump_selector::{Selector, SelectorError};
 
 use crate::{
     block::Block,
-    cold,
     fault::Fault,
     python::{
         code::Code,
@@ -81,11 +80,6 @@ impl Judge {
     pub(crate) fn current() -> Option<&'static Self> {
         // SAFETY: null, or a place that is not written as long as it is the current one.
         unsafe { CURRENT.load(Ordering::Acquire).as_ref() }?.as_ref()
-    }
-
-    /// Has what [`Judge::known`] reads fetched.
-    pub(crate) fn fetch() {
-        cold::value(CURRENT.load(Ordering::Relaxed));
     }
 
     /// At the beginning of a session: in a forked child, nobody is left who held a lock.

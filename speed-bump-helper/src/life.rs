@@ -8,7 +8,7 @@ use core::{
     sync::atomic::{AtomicPtr, AtomicU32, Ordering},
 };
 
-use crate::{cold, sys};
+use crate::sys;
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
@@ -34,11 +34,6 @@ pub(crate) fn release() {
 /// Whether a thread lives, or is about to.
 pub(crate) fn is_claimed() -> bool {
     existing().is_some_and(|word| word.load(Ordering::Acquire) == SOMEBODY)
-}
-
-/// Has what [`is_claimed`] reads fetched.
-pub(crate) fn fetch() {
-    cold::lines(PAGE.load(Ordering::Relaxed).cast(), 1);
 }
 
 fn existing() -> Option<&'static AtomicU32> {

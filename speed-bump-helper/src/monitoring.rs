@@ -22,7 +22,7 @@ use crate::{
     judge::{self, Judge, Verdict},
     life,
     python::{
-        api::{Api, FastCall, MethodDefinition},
+        api::{Api, MethodDefinition},
         code::Code,
         gil::Python,
         object::{Object, Owned},
@@ -64,7 +64,7 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     let monitoring = Monitoring::find(python)?;
     prepare(&monitoring)?;
     judge::read_in_place(python);
-    delay::begin();
+    delay::begin(Way::Monitoring);
     let tool = match TOOL.load(Ordering::Relaxed) {
         ours if monitoring.is_ours(ours) => ours,
         _ => monitoring.take_id()?,
@@ -95,7 +95,7 @@ fn measure_way(python: Python<'_>) {
     let code = unsafe { Owned::from_new(python, make(c"".as_ptr(), c"".as_ptr(), 1)) };
     if let Some(code) = code {
         let arguments = [code.as_ptr(), api.none.as_ptr()];
-        delay::measure_way(block, Way::Monitoring, || {
+        delay::measure_way(block, || {
             // SAFETY: living objects, as many as is said; the GIL is held.
             let answer = unsafe {
                 let callback = CALLBACK.load(Ordering::Relaxed);
@@ -284,7 +284,7 @@ impl<'gil> Monitoring<'gil> {
 /// # Safety
 /// Python calls it, with the GIL, and with a code object as the first argument.
 unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, count: isize) -> *mut Object {
-    let began = stub::now_if_likely(on_start as FastCall as *const u8);
+    let began = stub::now_if_likely();
     let Some(api) = Api::found() else { return ptr::null_mut() };
     // SAFETY: as the caller promises.
     match unsafe { selected(api, arguments, count) } {

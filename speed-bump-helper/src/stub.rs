@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use speed_bump_abi::control_block::StubForm;
 
-use crate::{arch, block::Block, cold, delay, times};
+use crate::{arch, block::Block, delay, times};
 
 /// A reading of the processor's counter.
 #[derive(Clone, Copy)]
@@ -24,19 +24,10 @@ pub(crate) fn now() -> Ticks {
     Ticks(arch::ticks())
 }
 
-/// The same; `None` where no delay is likely to begin here. `code` is what runs then.
+/// The same; `None` where no delay is likely to begin here.
 #[inline]
-pub(crate) fn now_if_likely(code: *const u8) -> Option<Ticks> {
-    delay::is_likely().then(|| {
-        let began = now();
-        cold::begins(began.0, code);
-        began
-    })
-}
-
-/// Where the code of [`enter`] is.
-pub(crate) fn code() -> *const u8 {
-    enter as fn(Block, u32, Option<Ticks>) -> bool as *const u8
+pub(crate) fn now_if_likely() -> Option<Ticks> {
+    delay::is_likely().then(now)
 }
 
 /// Makes a call of the function visible. `began` is [`now_if_likely`] when the helper heard of the call.
@@ -48,7 +39,7 @@ pub(crate) fn code() -> *const u8 {
 /// probe: the probe's program is told how long, and shortens the delay by it.
 ///
 /// Whether the call was delayed here: then the interpreter's lock may have been given up.
-#[inline(never)]
+#[inline]
 pub(crate) fn enter(block: Block, number: u32, began: Option<Ticks>) -> bool {
     let Some(record) = block.record(number) else { return false };
     let qualname = block.name_address(record.name_offset.load(Ordering::Relaxed)).cast();

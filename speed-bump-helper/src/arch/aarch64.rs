@@ -67,13 +67,6 @@ pub(crate) fn stack_pointer() -> usize {
     pointer
 }
 
-/// Has the cache line of an address fetched, if anything is there.
-#[inline]
-pub(crate) fn prefetch(address: *const u8) {
-    // SAFETY: a hint to the processor, which reads nothing and never faults.
-    unsafe { asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly)) }
-}
-
 /// The virtual counter, which Linux lets processes read.
 #[inline]
 pub(crate) fn ticks() -> u64 {

@@ -69,13 +69,6 @@ pub(crate) fn thread_pointer() -> usize {
     pointer
 }
 
-/// Has the cache line of an address fetched, if anything is there.
-#[inline]
-pub(crate) fn prefetch(address: *const u8) {
-    // SAFETY: a hint to the processor, which reads nothing and never faults.
-    unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast()) }
-}
-
 /// The time stamp counter: what it counts in, the loader measures. Moved between processors it may jump.
 #[inline]
 pub(crate) fn ticks() -> u64 {

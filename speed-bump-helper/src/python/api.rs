@@ -11,7 +11,7 @@ use core::{
 use speed_bump_abi::control_block::Failure;
 
 use super::{code::CodeLayout, object::Object, version::Version};
-use crate::{cold, fault::Fault, host::Library};
+use crate::{fault::Fault, host::Library};
 
 /// A `PyThreadState`.
 #[repr(C)]
@@ -187,11 +187,6 @@ impl Api {
     pub(crate) fn found() -> Option<&'static Self> {
         // SAFETY: null, or a place that is never written again.
         unsafe { FOUND.load(Ordering::Acquire).as_ref() }?.as_ref()
-    }
-
-    /// Has it fetched.
-    pub(crate) fn fetch() {
-        cold::value(PLACE.0.get());
     }
 
     /// Looks it up, unless that was done. For the helper's thread alone.
