@@ -1,13 +1,13 @@
 //! Delays of calls that find the caches cold, as after their thread slept.
 //!
-//! All that such a call touches comes from memory then, and takes microseconds. What the helper takes from its
-//! first reading of the counter on is part of the delay. What Python takes before and after is not, and the
-//! helper cannot see it. But it suffers from the same cold caches: so the delay is shortened in proportion to
-//! what the helper itself took until it was ready to spin. Measured, the two go together where caches are more
-//! or less cold (the correlation is 0.8 to 0.9); where all are cold the proportion stays, with much noise.
+//! All that such a call touches comes from memory then, and takes microseconds. What the helper takes from
+//! its first reading of the counter on is part of the delay. What Python takes before and after is not, and
+//! the helper cannot see it. But it suffers from the same cold caches: so the delay is shortened in
+//! proportion to what the helper itself took until it was ready to spin. Where caches are now more and now
+//! less cold, the two go together (the correlation was up to 0.9).
 //!
-//! To have all fetched at once that the helper is going to touch, as soon as it hears of the call, was tried:
-//! it was ready a quarter earlier then, and Python took as much longer.
+//! To have all lines fetched at once that the helper is going to touch, as soon as it hears of the call, was
+//! tried: it was ready a quarter earlier, and what came outside of it took as much longer.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -67,8 +67,8 @@ pub(crate) fn ended(ended: u64) {
     CACHES.ended.store(ended, Ordering::Relaxed);
 }
 
-/// What the call loses outside of the helper because caches are cold, in ticks; asked when the helper is ready
-/// to spin.
+/// What the call loses outside of the helper because caches are cold, in ticks. To be asked when the helper
+/// is ready to spin.
 #[inline]
 pub(crate) fn lost(began: u64) -> u64 {
     if CACHES.may_be_cold(began) { CACHES.lost(began, arch::ticks()) } else { 0 }
