@@ -17,7 +17,9 @@ use speed_bump_abi::{
 use crate::{
     arch,
     block::{Block, BlockDelays},
-    clock, life,
+    clock,
+    cold::{self, Way},
+    life,
     python::api::Api,
     stub::Ticks,
     sys,
@@ -53,8 +55,9 @@ static OPEN_SINCE: AtomicU64 = AtomicU64::new(0);
 /// How often the way is measured: the least of these counts.
 const MEASUREMENTS: u32 = 64;
 
-/// A session begins: nothing is known of its calls.
-pub(crate) fn begin() {
+/// A session begins: nothing is known of its calls but which way they come.
+pub(crate) fn begin(way: Way) {
+    cold::begin(way);
     AT_ONCE.store(AT_ONCE_AFTER_DELAY, Ordering::Relaxed);
 }
 
@@ -168,10 +171,11 @@ fn delay(block: Block, delays: BlockDelays, function: u32, calls: &Calls, delay_
     if began >= control(block).expires_ns {
         return;
     }
-    let way = WAY.load(Ordering::Relaxed) as u64;
+    let way = (WAY.load(Ordering::Relaxed) as u64).saturating_add(cold::lost(began));
     let requested = delays.units(delay_ns);
     let interrupted_above = requested.saturating_add(delays.units(Histogram::interrupted_above_ns(delay_ns)));
     let Spun { units: spun, locked_out } = spin(block, delays, requested.saturating_sub(way), began);
+    cold::ended(began.wrapping_add(spun));
     // Who gave the interpreter's lock up may come back to another session.
     if block.is_current() {
         calls.delayed.fetch_add(1, Ordering::Relaxed);

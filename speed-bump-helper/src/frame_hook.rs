@@ -33,6 +33,7 @@ use self::{
 };
 use crate::{
     block::Block,
+    cold::Way,
     delay,
     fault::Fault,
     judge::{self, Judge, Verdict},
@@ -70,7 +71,7 @@ static EXTRA: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     prepare(python)?;
     subscript::give_versions(python)?;
-    delay::begin();
+    delay::begin(Way::Hook);
     if let Some(block) = Block::current() {
         // Of a function that there is not. Python itself takes next to nothing to get to the hook.
         delay::measure_way(block, || {

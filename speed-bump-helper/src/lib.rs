@@ -25,6 +25,7 @@ mod arch;
 mod attach;
 mod block;
 mod clock;
+mod cold;
 mod coverage;
 mod delay;
 mod fault;

@@ -16,6 +16,7 @@ use speed_bump_abi::control_block::{Failure, State, notice};
 
 use crate::{
     block::Block,
+    cold::Way,
     delay,
     fault::Fault,
     judge::{self, Judge, Verdict},
@@ -63,7 +64,7 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     let monitoring = Monitoring::find(python)?;
     prepare(&monitoring)?;
     judge::read_in_place(python);
-    delay::begin();
+    delay::begin(Way::Monitoring);
     let tool = match TOOL.load(Ordering::Relaxed) {
         ours if monitoring.is_ours(ours) => ours,
         _ => monitoring.take_id()?,
