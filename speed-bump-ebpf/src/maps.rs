@@ -2,12 +2,13 @@
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
 use speed_bump_abi::{
-    Coldness, Control, FunctionEntry, FunctionStats, Handshake, Histogram, Policy, PythonKey, SiteArguments,
-    Telltale, TrampolineKey,
+    CallStack, Coldness, Control, FunctionEntry, FunctionStats, Handshake, Histogram, Policy, PythonKey,
+    SiteArguments, Telltale, TrampolineKey,
     maps::{EVENTS_BYTES, FAULT_COUNT, Fault, HELD_BYTES, PYTHON_CAPACITY, TRACKED_CAPACITY},
+    times::FunctionTimes,
 };
 
 /// Kernel flag: allocate hash elements when they are inserted, not all at creation.
@@ -35,6 +36,12 @@ pub static STATS: PerCpuArray<FunctionStats> = PerCpuArray::with_max_entries(1, 
 pub static HISTOGRAMS: Array<Histogram> = Array::with_max_entries(1, MMAPABLE);
 #[map]
 pub static HISTOGRAMS_TAKEN: Array<u64> = Array::with_max_entries(1, 0);
+#[map]
+pub static TIMES: Array<FunctionTimes> = Array::with_max_entries(1, MMAPABLE);
+#[map]
+pub static CALLS: LruHashMap<u64, CallStack> = LruHashMap::with_max_entries(1, 0);
+#[map]
+pub static NO_CALLS: Array<CallStack> = Array::with_max_entries(1, 0);
 #[map]
 pub static TRAMPOLINES: HashMap<TrampolineKey, u32> = HashMap::with_max_entries(1, NO_PREALLOC);
 #[map]

@@ -33,10 +33,11 @@ pub fn passes(function: u32, other: u32) -> bool {
     true
 }
 
-/// Counts a call of `function` and delays it if its policy says so.
+/// Counts a call of `function` and delays it if its policy says so. Returns what passed of a delay before
+/// `entered_ns`, where there was one.
 #[inline(always)]
-pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
-    visit_for::<S>(function, NO_POLICY, overhead_ns, entered_ns, lookups_only);
+pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) -> Option<u64> {
+    visit_for::<S>(function, NO_POLICY, overhead_ns, entered_ns, lookups_only)
 }
 
 /// The same where the call itself says which policy a function has that has none of its own.
@@ -46,13 +47,21 @@ pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_
 /// what was asked for. `lookups_only` says that nothing but look-ups in arrays lies between that reading and
 /// this call, as where coldness was measured.
 #[inline(always)]
-pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
-    let (Some(entry), Some(stats)) = (FUNCTIONS.get(function), STATS.get_ptr_mut(function)) else { return };
+pub fn visit_for<S: Spin>(
+    function: u32,
+    other: u32,
+    overhead_ns: u32,
+    entered_ns: u64,
+    lookups_only: bool,
+) -> Option<u64> {
+    let (Some(entry), Some(stats)) = (FUNCTIONS.get(function), STATS.get_ptr_mut(function)) else {
+        return None;
+    };
     // SAFETY: `stats` points to a live per-CPU map value.
     unsafe { count::add(&raw mut (*stats).calls, 1) };
 
     let number = entry.policy_or(other);
-    let Some(control) = CONTROL.get(0) else { return };
+    let control = CONTROL.get(0)?;
     let decided = decide(
         number,
         || control.is_open(entered_ns),
@@ -61,8 +70,11 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
     );
     let policy = match decided {
         Ok(policy) => policy,
-        Err(Some(why)) => return not_delayed(why, function),
-        Err(None) => return,
+        Err(Some(why)) => {
+            not_delayed(why, function);
+            return None;
+        }
+        Err(None) => return None,
     };
     let delay_ns = policy.delay_ns;
 
@@ -75,6 +87,7 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
         let ended_ns = unsafe { (&raw const (*stats).ended_ns).read_volatile() };
         overhead_ns += coldness.more_after_gap_ns(now_ns - entered_ns, entered_ns.saturating_sub(ended_ns));
     }
+    let way_in_ns = overhead_ns;
     let mut helpers_ns = if policy.signal == 0 { 0 } else { Policy::helpers_share_ns(delay_ns) };
     overhead_ns += telltale::more_ns(stats, delay_ns - helpers_ns);
     if helpers_ns != 0 {
@@ -83,7 +96,8 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
             Some(obstacle) => {
                 not_delayed(obstacle, function);
                 if !S::SPINS_AGAIN || policy.or_spin == 0 {
-                    return missed(stats);
+                    missed(stats);
+                    return None;
                 }
                 helpers_ns = 0;
             }
@@ -97,7 +111,8 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
     }
     if helpers_ns != 0 && !signal::send(policy.signal) {
         if !S::SPINS_AGAIN || policy.or_spin == 0 {
-            return missed(stats);
+            missed(stats);
+            return None;
         }
         spent_ns = spin_for::<S>(stats, delay_ns, overhead_ns, entered_ns, entered_ns + spent_ns);
         helpers_ns = 0;
@@ -113,6 +128,7 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
             (&raw mut (*stats).ended_ns).write_volatile(entered_ns + spent_ns + helpers_ns);
         }
     }
+    Some(way_in_ns)
 }
 
 /// Spins so long, counted from `entered_ns` on and less the overhead; what has passed since then. A function

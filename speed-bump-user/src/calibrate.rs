@@ -198,8 +198,15 @@ impl Bench {
         let count = u32::try_from(stubs.len()).unwrap_or(u32::MAX);
         let functions = count.saturating_add(1);
         let histograms = histograms(functions, form);
-        let capacity =
-            Capacity { policies: 1, sites: count, functions, histograms, trampolines: 0, python_usdt: false };
+        let capacity = Capacity {
+            policies: 1,
+            sites: count,
+            functions,
+            histograms,
+            times: false,
+            trampolines: 0,
+            python_usdt: false,
+        };
         let mut engine = BpfEngine::load(capacity, form, offsets, Hold::default())?;
         engine.switch().open(Nanos(0), Nanos(u64::MAX));
         engine.switch().renew(Nanos(u64::MAX));

@@ -9,7 +9,7 @@ use std::{
 use aya::maps::{Map, MapData};
 use speed_bump_abi::{FunctionEntry, FunctionStats, Histogram, maps};
 
-use super::{Capacity, EngineError, object::Maps};
+use super::{Capacity, EngineError, object::Maps, times::Times};
 use crate::{
     engine::TakeHistogram,
     sys::{mapped_words::MappedWords, per_cpu_array::PerCpuArray},
@@ -21,6 +21,7 @@ pub struct FunctionMaps {
     entries: MappedWords,
     stats: PerCpuArray,
     histograms: MappedWords,
+    times: Times,
 }
 
 impl FunctionMaps {
@@ -39,6 +40,11 @@ impl FunctionMaps {
             entries: words(maps::FUNCTIONS, capacity.functions, 1)?,
             stats: PerCpuArray::of(map(maps::STATS)?).map_err(mapping(maps::STATS))?,
             histograms: words(maps::HISTOGRAMS, capacity.histograms, Histogram::WORDS)?,
+            times: Times::new(words(
+                maps::TIMES,
+                if capacity.times { capacity.functions } else { 1 },
+                Times::WORDS,
+            )?),
         })
     }
 
@@ -83,6 +89,11 @@ impl FunctionMaps {
             }
             function = function.saturating_add(1);
         })
+    }
+
+    /// The times of functions.
+    pub fn times(&self) -> &Times {
+        &self.times
     }
 
     /// Sets the counters of one function to zero, on all CPUs. It keeps its histograms, which are empty then.
