@@ -253,15 +253,16 @@ fn threads_and_children_have_calls_of_their_own() {
     on_each(|_, service, optimised| {
         let session = Attached::start(service.pid(), ALL, &TIMES).unwrap();
         let (_, whole) = took(service, "spread recursing 20 10000 32");
-        let (_, forked) = took(service, &format!("fork leaf 1 {SPUN}"));
+        took(service, "fork leaf 1 100000");
         let ended = session.stop().unwrap();
         let times = times(&ended);
         let (recursing, leaf) = (times["recursing"], times["leaf"]);
         assert_eq!((recursing.calls, recursing.primitive), (32 * 21, 32), "{optimised}");
         assert!(recursing.own >= 32 * 21 * 10_000, "{optimised}: {recursing:?}");
         assert!(recursing.cumulative <= whole, "{optimised}: {recursing:?} of {whole}");
-        assert_eq!((leaf.calls, leaf.primitive), (2, 2), "{optimised}");
-        assert!(leaf.own >= 2 * SPUN, "{optimised}: {leaf:?} {forked}");
+        // The child's first calls may come before it is covered.
+        assert!((2..=201).contains(&leaf.calls) && leaf.primitive == leaf.calls, "{optimised}: {leaf:?}");
+        assert!(leaf.own >= leaf.calls * 100_000, "{optimised}: {leaf:?}");
         assert_eq!(unmatched(&ended), 0, "{optimised}: {}", ended.report["warnings"]);
     });
 }
@@ -321,7 +322,7 @@ fn delays_may_change_and_targets_come_and_go_while_calls_are_timed() {
         let mut agent = Agent::start().unwrap();
         let prepare = json!({
             "do": "prepare", "pids": [service.pid()], "targets": ["native:*/program:leaf"], "times": true,
-            "delay": 0
+            "delay_ns": 0
         });
         agent.ask(&prepare).unwrap();
         agent.ask(&json!({"do": "start"})).unwrap();

@@ -65,6 +65,9 @@ pub enum NoExits {
     /// Where it is left.
     #[error("no probe can be placed where it is left, at {0}: {1}")]
     Refused(VirtualAddress, KernelRefusal),
+    /// The kernel may take its last jump for five bytes that do nothing.
+    #[error("kernels from 6.18 on rewrite the jump by which it is left, at {0}")]
+    Rewritten(VirtualAddress),
     /// One probe cannot be first and last.
     #[error("the instruction where its calls are counted also ends them")]
     IsSite,

@@ -56,6 +56,7 @@ fn exit(map: &CodeMap<'_>, address: u64, condition: Condition) -> Result<Exit, N
     let encoding = Encoding::read(&bytes).ok_or(refused(KernelRefusal::Undecodable))?;
     match encoding.refusal(&instruction) {
         Some(why) => Err(refused(why)),
+        None if encoding.may_be_rewritten(&instruction) => Err(NoExits::Rewritten(at)),
         None => Ok(Exit { address: at, kind: encoding.kind(&instruction), condition }),
     }
 }

@@ -38,15 +38,15 @@ fn every_return_is_a_way_out() {
 
 #[test]
 fn jumps_to_other_functions_are_ways_out() {
-    // push rbx; pop rbx; jmp g | g: ret
-    let tail = Text::new("53 5b e9 00 00 00 00 c3").size(7).symbol(7, 1, false);
+    // push rbx; pop rbx; jmp g | nop | g: ret
+    let tail = Text::new("53 5b e9 01 00 00 00 90 c3").size(7).symbol(8, 1, false);
     assert_eq!(ways(&tail), Ok(vec![always(2, SiteKind::Jmp)]));
     // push rbx; pop rbx; test edi, edi; jle g; ret | g: ret
     let conditional = Text::new("53 5b 85 ff 7e 01 c3 c3").size(7).symbol(7, 1, false);
     let jle = (4, SiteKind::Jcc, Condition::Flags(14));
     assert_eq!(ways(&conditional), Ok(vec![jle, always(6, SiteKind::SingleStep)]));
     // To an entry of the procedure linkage table, which no symbol names: endbr64; jmp [rip + 0].
-    let linkage = Text::new("53 5b e9 00 00 00 00 f3 0f 1e fa ff 25 00 00 00 00").size(7);
+    let linkage = Text::new("53 5b e9 01 00 00 00 90 f3 0f 1e fa ff 25 00 00 00 00").size(7);
     assert_eq!(ways(&linkage), Ok(vec![always(2, SiteKind::Jmp)]));
     // jrcxz to another function: the flags do not tell whether it is taken.
     let looped = Text::new("53 5b e3 01 c3 c3").size(5).symbol(5, 1, false);
@@ -129,6 +129,8 @@ fn what_cannot_be_timed_says_why() {
         (Text::new("53 eb fe"), NoExits::NeverReturns),
         (Text::new("53 5b c3").size(None), NoExits::SizeUnknown),
         (Text::new("53 5b c3").size(1 << 21), NoExits::TooMuchCode),
+        // A jump to what follows it is five bytes that do nothing.
+        (Text::new("53 5b e9 00 00 00 00 c3").size(7).symbol(7, 1, false), NoExits::Rewritten(at(2))),
         (Text::new("53 5b cf"), NoExits::Undecodable(at(2))),
         (Text::new("53 5b 2e c3"), NoExits::Refused(at(2), KernelRefusal::SegmentPrefix)),
         (Text::new(&format!("53 ff e0 {}", "c3 ".repeat(EXITS_LIMIT + 1))), NoExits::TooMany),
