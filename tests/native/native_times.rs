@@ -17,6 +17,12 @@ const ALL: &str = "native:*/program:*\n";
 /// What functions of the fixture are told to work for, in ns.
 const SPUN: u64 = 3_000_000;
 
+/// Less than that by a tenth: what the traps take is subtracted as it was measured, which is no more exact
+/// than that for what takes a hundred microseconds.
+fn nearly(ns: u64) -> u64 {
+    ns - ns / 10
+}
+
 /// Why native functions are not timed here.
 fn why_not() -> Option<&'static str> {
     obstacle()
@@ -96,9 +102,9 @@ fn own_time_is_without_that_of_other_timed_functions() {
         let times = times(&ended);
         let (above, leaf) = (times["above"], times["leaf"]);
         assert_eq!([above.calls, above.primitive, leaf.calls, leaf.primitive], [1; 4], "{optimised}");
-        assert!(leaf.own >= SPUN && leaf.own <= leaf.cumulative, "{optimised}: {leaf:?}");
-        assert!(above.own >= SPUN, "{optimised}: {above:?}");
-        assert!(above.cumulative >= above.own + SPUN, "{optimised}: {above:?}");
+        assert!(leaf.own >= nearly(SPUN) && leaf.own <= leaf.cumulative, "{optimised}: {leaf:?}");
+        assert!(above.own >= nearly(SPUN), "{optimised}: {above:?}");
+        assert!(above.cumulative >= above.own + nearly(SPUN), "{optimised}: {above:?}");
         assert!(above.own + leaf.own <= whole, "{optimised}: {above:?} {leaf:?} of {whole}");
         assert!(above.cumulative <= whole, "{optimised}: {above:?} of {whole}");
         assert_eq!(unmatched(&ended), 0, "{optimised}: {}", ended.report["warnings"]);
@@ -116,7 +122,7 @@ fn what_a_function_calls_that_is_not_selected_is_its_own_time() {
         let ended = session.stop().unwrap();
         let above = times(&ended)["above"];
         assert_eq!(above.own, above.cumulative, "{optimised}");
-        assert!((2 * SPUN..=whole).contains(&above.own), "{optimised}: {above:?} of {whole}");
+        assert!((nearly(2 * SPUN)..=whole).contains(&above.own), "{optimised}: {above:?} of {whole}");
     });
 }
 
@@ -133,7 +139,7 @@ fn of_a_recursion_the_outermost_call_alone_is_cumulative() {
         let times = times(&ended);
         let recursing = times["recursing"];
         assert_eq!((recursing.calls, recursing.primitive), (5, 1), "{optimised}");
-        assert!(recursing.own >= 5 * SPUN, "{optimised}: {recursing:?}");
+        assert!(recursing.own >= nearly(5 * SPUN), "{optimised}: {recursing:?}");
         assert!(recursing.cumulative <= whole, "{optimised}: {recursing:?} of {whole}");
         for name in ["even", "odd"] {
             assert_eq!((times[name].calls, times[name].primitive), (5, 1), "{optimised} {name}");
@@ -153,40 +159,35 @@ fn a_function_is_timed_by_whichever_way_it_is_left() {
         let mut results = Vec::new();
         for name in ["ways", "chosen", "perhaps", "tail"] {
             for n in 0..9 {
-                let (result, ns) = took(service, &format!("call {name} {n} 20000"));
+                let (result, ns) = took(service, &format!("call {name} {n} 100000"));
                 *whole.entry(name).or_insert(0) += ns;
                 results.push(result);
             }
         }
         let ended = session.stop().unwrap();
-        // `ns` is subtracted in two of the cases of `chosen`.
         let expected = [
             [7, 8, 9, 9, 10, 10, 10, 10, 10],
-            [100, 2 - 0, 6, 33, 44, 105, 66, 9 + 7, -1].map(|n| n),
+            [100, 1, 6, 33, 44, 105, 66, 16, -1],
             [0, 1, 2, 3, 4, 5, 7, 8, 9],
             [11, 12, 13, 14, 15, 16, 17, 18, 19],
         ];
-        let expected: Vec<i64> = expected.concat();
-        let is_chosen_1 = 9 + 1;
-        for (at, (result, expected)) in results.iter().zip(&expected).enumerate() {
-            if at != is_chosen_1 {
-                assert_eq!(result, expected, "{optimised}: {at}");
-            }
-        }
+        assert_eq!(results, expected.concat(), "{optimised}");
         let times = times(&ended);
         for (name, whole) in whole {
             let of = times[name];
             assert_eq!((of.calls, of.primitive), (9, 9), "{optimised} {name}");
-            assert!(of.own > 0 && of.cumulative <= whole, "{optimised} {name}: {of:?} of {whole}");
+            assert!(of.cumulative <= whole, "{optimised} {name}: {of:?} of {whole}");
+            let worked = if name == "perhaps" { 0 } else { nearly(100_000) };
+            assert!(of.own >= worked, "{optimised} {name}: {of:?}");
         }
         // Where the compiler makes its call a jump, it is over before that begins.
         let tail = times["tail"];
-        assert!(tail.own >= 9 * 20_000, "{optimised}: {tail:?}");
+        assert!(tail.own >= nearly(9 * 100_000), "{optimised}: {tail:?}");
         assert!(tail.cumulative >= tail.own, "{optimised}: {tail:?}");
         if optimised == "-O2" {
             assert_eq!(tail.own, tail.cumulative, "{optimised}: {tail:?}");
         } else {
-            assert!(tail.cumulative >= tail.own + 9 * 20_000, "{optimised}: {tail:?}");
+            assert!(tail.cumulative >= tail.own + nearly(9 * 100_000), "{optimised}: {tail:?}");
         }
         assert_eq!(unmatched(&ended), 0, "{optimised}: {}", ended.report["warnings"]);
     });
@@ -200,7 +201,7 @@ fn calls_that_longjmp_leaves_are_left_out_and_the_others_are_not() {
     on_each(|_, service, optimised| {
         let session = Attached::start(service.pid(), ALL, &TIMES).unwrap();
         for _ in 0..10 {
-            assert_eq!(took(service, "call jumping 3 10000").0, 4, "{optimised}");
+            assert_eq!(took(service, "call jumping 3 100000").0, 4, "{optimised}");
         }
         let ended = session.stop().unwrap();
         let times = times(&ended);
@@ -208,9 +209,9 @@ fn calls_that_longjmp_leaves_are_left_out_and_the_others_are_not() {
         assert_eq!((times["jumps"].own, times["jumps"].cumulative), (0, 0), "{optimised}");
         assert_eq!((times["jumping"].calls, times["jumping"].primitive), (10, 10), "{optimised}");
         assert_eq!(times["leaf"].calls, 50, "{optimised}");
-        assert!(times["leaf"].own >= 50 * 10_000, "{optimised}: {:?}", times["leaf"]);
+        assert!(times["leaf"].own >= nearly(50 * 100_000), "{optimised}: {:?}", times["leaf"]);
         let jumping = times["jumping"];
-        assert!(jumping.cumulative >= jumping.own + 50 * 10_000, "{optimised}: {jumping:?}");
+        assert!(jumping.cumulative >= jumping.own + nearly(50 * 100_000), "{optimised}: {jumping:?}");
         assert_eq!(unmatched(&ended), 40, "{optimised}: {}", ended.report["warnings"]);
     });
 }
@@ -231,14 +232,14 @@ fn exceptions_pass_through_timed_functions() {
         };
         let mut service = Service::start(&mut Command::new(fixture.program())).unwrap();
         let session = Attached::start(service.pid(), ALL, &TIMES).unwrap();
-        let answer = service.ask("call 100 1000").unwrap();
+        let answer = service.ask("call 100 100000").unwrap();
         assert_eq!(answer[0]["result"], 50 + 2500, "{optimised}");
         let ended = session.stop().unwrap();
         let times = times(&ended);
         for name in ["throwing", "between", "leaf", "catching"] {
             assert_eq!((times[name].calls, times[name].primitive), (100, 100), "{optimised} {name}");
         }
-        assert!(times["leaf"].own >= 100 * 1000, "{optimised}: {:?}", times["leaf"]);
+        assert!(times["leaf"].own >= nearly(100 * 100_000), "{optimised}: {:?}", times["leaf"]);
         // Half of the calls of two functions.
         assert_eq!(unmatched(&ended), 100, "{optimised}: {}", ended.report["warnings"]);
         assert!(service.quit().unwrap().success(), "{optimised}");
@@ -252,17 +253,17 @@ fn threads_and_children_have_calls_of_their_own() {
     }
     on_each(|_, service, optimised| {
         let session = Attached::start(service.pid(), ALL, &TIMES).unwrap();
-        let (_, whole) = took(service, "spread recursing 20 10000 32");
+        let (_, whole) = took(service, "spread recursing 9 100000 32");
         took(service, "fork leaf 1 100000");
         let ended = session.stop().unwrap();
         let times = times(&ended);
         let (recursing, leaf) = (times["recursing"], times["leaf"]);
-        assert_eq!((recursing.calls, recursing.primitive), (32 * 21, 32), "{optimised}");
-        assert!(recursing.own >= 32 * 21 * 10_000, "{optimised}: {recursing:?}");
+        assert_eq!((recursing.calls, recursing.primitive), (32 * 10, 32), "{optimised}");
+        assert!(recursing.own >= nearly(32 * 10 * 100_000), "{optimised}: {recursing:?}");
         assert!(recursing.cumulative <= whole, "{optimised}: {recursing:?} of {whole}");
         // The child's first calls may come before it is covered.
         assert!((2..=201).contains(&leaf.calls) && leaf.primitive == leaf.calls, "{optimised}: {leaf:?}");
-        assert!(leaf.own >= leaf.calls * 100_000, "{optimised}: {leaf:?}");
+        assert!(leaf.own >= nearly(leaf.calls * 100_000), "{optimised}: {leaf:?}");
         assert_eq!(unmatched(&ended), 0, "{optimised}: {}", ended.report["warnings"]);
     });
 }
@@ -285,7 +286,7 @@ fn other_stacks_and_threads_that_end_within_do_no_harm() {
         let calls = |name: &str| times[name].calls;
         assert_eq!([calls("interrupted"), calls("above")], [20, 201], "{optimised}");
         assert_eq!(calls("leaf"), 20 * (10 + 10 + 11 + 5) + 1, "{optimised}");
-        assert!(times["above"].own >= SPUN, "{optimised}: {:?}", times["above"]);
+        assert!(times["above"].own >= nearly(SPUN), "{optimised}: {:?}", times["above"]);
     });
 }
 
@@ -305,10 +306,9 @@ fn a_delay_is_part_of_the_functions_time() {
         let times = times(&ended);
         let (leaf, above) = (times["leaf"], times["above"]);
         assert_eq!((leaf.calls, leaf.delayed), (20, 10), "{optimised}");
-        // What the trap took before the program's clock is an estimate: a hundredth is more than it.
-        let delays = 10 * 2_000_000;
-        assert!(leaf.own >= delays - delays / 100, "{optimised}: {leaf:?}");
-        assert!(above.cumulative >= above.own + delays - delays / 100, "{optimised}: {above:?}");
+        let delays = nearly(10 * 2_000_000);
+        assert!(leaf.own >= delays, "{optimised}: {leaf:?}");
+        assert!(above.cumulative >= above.own + delays, "{optimised}: {above:?}");
         assert!(above.cumulative <= whole, "{optimised}: {above:?} of {whole}");
     });
 }
@@ -326,15 +326,27 @@ fn delays_may_change_and_targets_come_and_go_while_calls_are_timed() {
         });
         agent.ask(&prepare).unwrap();
         agent.ask(&json!({"do": "start"})).unwrap();
-        took(service, &format!("call above 1 {SPUN}"));
-        let of = |snapshot: &Value, name: &str| {
+        // Calls and own time of a function, which has to be timed.
+        let of = |agent: &mut Agent, name: &str| {
+            let snapshot = agent.ask(&json!({"do": "snapshot"})).unwrap();
             let functions = snapshot["functions"].as_array().unwrap();
-            functions.iter().find(|function| function["name"] == name).cloned().unwrap_or_default()
+            let function = functions.iter().find(|function| function["name"] == name).cloned();
+            let function = function.unwrap_or_default();
+            assert_eq!(function["primitive_calls"], function["calls"], "{optimised}: {snapshot}");
+            (function["calls"].as_u64().unwrap(), function["own_ns"].as_u64().unwrap())
         };
-        let snapshot = agent.ask(&json!({"do": "snapshot"})).unwrap();
-        let leaf = of(&snapshot, "leaf");
-        assert_eq!((&leaf["calls"], &leaf["primitive_calls"]), (&json!(1), &json!(1)), "{optimised}");
-        assert!(leaf["own_ns"].as_u64().unwrap() >= SPUN, "{optimised}: {leaf}");
+        took(service, &format!("call above 1 {SPUN}"));
+        let (calls, own) = of(&mut agent, "leaf");
+        assert!(calls == 1 && own >= nearly(SPUN), "{optimised}: {calls} {own}");
+        let delay = json!({"target": 0, "delay_ns": 5_000_000});
+        agent.ask(&json!({"do": "set", "doses": [delay]})).unwrap();
+        took(service, "call above 1 0");
+        let (calls, own) = of(&mut agent, "leaf");
+        assert!(calls == 2 && own >= nearly(SPUN + 5_000_000), "{optimised}: {calls} {own}");
+        agent.ask(&json!({"do": "change-targets", "add": ["native:*/program:above"]})).unwrap();
+        took(service, &format!("call above 1 {SPUN}"));
+        let (calls, own) = of(&mut agent, "above");
+        assert!(calls == 1 && own >= nearly(SPUN), "{optimised}: {calls} {own}");
         agent.ask(&json!({"do": "stop"})).unwrap();
     });
 }
