@@ -27,8 +27,8 @@ pub const HISTOGRAMS_TAKEN: &str = "HISTOGRAMS_TAKEN";
 /// [`FunctionTimes`](crate::times::FunctionTimes) by function index, where native functions are timed. The
 /// loader maps it.
 pub const TIMES: &str = "TIMES";
-/// [`CallStack`](crate::CallStack) by process and thread, as `bpf_get_current_pid_tgid` has them: the calls of
-/// timed native functions in progress. Those of threads that are gone make place for others.
+/// [`CallStack`](crate::CallStack) by process and thread, as `bpf_get_current_pid_tgid` has them: the calls
+/// of timed native functions in progress. Those of threads that are gone make place for others.
 pub const CALLS: &str = "CALLS";
 /// One empty [`CallStack`](crate::CallStack), for threads that have none.
 pub const NO_CALLS: &str = "NO_CALLS";

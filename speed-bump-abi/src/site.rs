@@ -126,9 +126,9 @@ pub struct SiteArguments {
     /// At the helper's stub: how many ns pass in [`SiteArguments::TICKS`] of the processor's counter; 0 where
     /// that is not known.
     pub tick_ns: u32,
-    /// At the entry of a native function whose calls are timed: what lies between the last clock reading there
-    /// and the first at the call's end, in ns, and at least 1: the way back from one trap
-    /// and into the next. Else 0.
+    /// At the entry of a native function whose calls are timed: what lies between the last clock reading
+    /// there and the first at the call's end, in ns, and at least 1: the way back from one trap and into the
+    /// next. Else 0.
     pub way_ns: u32,
     /// Where a native function is left: a [`Condition`] as [`Condition::to_bits`] has it.
     pub condition: u32,

@@ -23,7 +23,7 @@ use crate::{
     probe::{
         attach::{AttachError, AttachSite, RefusedSite, SiteGroup},
         file::FileId,
-        plan::{Entry, Plan},
+        plan::{Entry, Plan, Timing},
         site::SiteKind,
     },
     process::{Memory, Process},
@@ -142,13 +142,13 @@ impl BpfSession {
         for remark in &plan.out_of_reach {
             self.warn(remark.text.clone());
         }
-        self.tell_untimed(plan);
         let mut indices = Vec::with_capacity(plan.functions.len());
         for function in &plan.functions {
             indices.push(self.state.doses().enter(&function.selected)?);
         }
         let apart = are_apart(plan.functions.iter().map(|function| function.selected.target));
         let mut groups: BTreeMap<(FileId, UprobeProgram, Option<TargetIndex>), SiteGroup> = BTreeMap::new();
+        let mut untimed = Vec::new();
         for site in &plan.sites {
             let function =
                 site.function.and_then(|position| indices.get(position).copied()).unwrap_or(NO_FUNCTION);
@@ -179,6 +179,9 @@ impl BpfSession {
                     });
                     group.sites.extend(sites);
                 };
+            if let (true, Some(planned), Timing::Impossible(why)) = (new, of, &site.timing) {
+                untimed.push((&planned.selected, why.as_str()));
+            }
             let at = AttachSite { offset: site.offset, semaphore: site.semaphore, site: index };
             add(site.program, vec![at]);
             if let Some(planned) = of {
@@ -188,6 +191,7 @@ impl BpfSession {
                 }
             }
         }
+        self.tell_untimed(&untimed);
         let sites = groups.into_iter().map(|((.., target), group)| TargetSites { target, group });
         Ok(sites.collect())
     }

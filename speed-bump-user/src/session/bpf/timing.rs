@@ -13,7 +13,7 @@ use crate::{
     probe::{
         attach::{AttachSite, RefusedSite},
         cost::CostTable,
-        plan::{Plan, PlannedSite, SelectedFunction, Timing},
+        plan::{PlannedSite, SelectedFunction, Timing},
         site::SiteKind,
     },
     session::SessionError,
@@ -93,10 +93,10 @@ impl BpfSession {
         true
     }
 
-    /// Tells of functions that are not timed, of a plan that nobody has told of before.
-    pub(super) fn tell_untimed(&mut self, plan: &Plan) {
+    /// Tells of functions that are not timed and that were not known when the session began.
+    pub(super) fn tell_untimed(&mut self, late: &[(&SelectedFunction, &str)]) {
         if self.command.is_some() || self.waiting.is_some() {
-            not_timed(plan.untimed()).into_iter().for_each(|text| self.warn(text));
+            not_timed(late.iter().copied()).into_iter().for_each(|text| self.warn(text));
         }
     }
 

@@ -1,9 +1,9 @@
 //! Every way out of a function's code.
 //!
 //! All of it is decoded in order of address, and then followed from the entry: what is reached must be what
-//! was decoded, or there is data in between. What a `switch` leads to is not known. So where there is one, all
-//! that was decoded belongs to the function; elsewhere what nothing leads to (handlers of exceptions) is left
-//! alone.
+//! was decoded, or there is data in between. What a `switch` leads to is not known. So where there is one,
+//! all that was decoded belongs to the function; elsewhere what nothing leads to (handlers of exceptions) is
+//! left alone.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A function with more code than this is not decoded, moved pieces included.
-const BYTES_LIMIT: u64 = 1 << 20;
+const BYTES_LIMIT: u64 = 256 << 10;
 /// How far an entry of the procedure linkage table is looked at.
 const LINKAGE_BYTES: u64 = 32;
 
