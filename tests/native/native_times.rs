@@ -1,6 +1,6 @@
 //! `--times` of native functions: how often they were called, and for how long, however they are left.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{collections::BTreeMap, process::Command};
 
