@@ -4,7 +4,9 @@
 //! lower. So a call is known by where its return address lies, and calls whose end was never seen (an
 //! exception, `longjmp`) show as soon as another one begins or ends above them.
 //!
-//! Everything here has bounds that the verifier of kernels sees, whatever lies in the map.
+//! Everything here has bounds that the verifier of kernels sees, whatever lies in the map. How to go through
+//! the calls is left to whoever runs it ([`Turns`]): the verifier walks through each turn of a loop that is
+//! written out, with all that comes after it, and takes seconds for that.
 
 use core::hint::black_box;
 
@@ -66,6 +68,60 @@ pub struct Left {
     pub cumulative_ns: u64,
 }
 
+/// What is done in each turn of a loop.
+pub trait Turn {
+    /// One turn, by its number. Returns whether it was the last.
+    fn turn(&mut self, number: u32) -> bool;
+}
+
+/// A way to run a loop.
+pub trait Turns {
+    /// Runs so many turns at most.
+    fn run<T: Turn>(most: u32, turn: &mut T);
+}
+
+/// Looks for a call of a function among those in progress.
+struct Search<'a> {
+    calls: &'a [TimedCall; CALLS_DEPTH as usize],
+    function: u32,
+    is_found: bool,
+}
+
+impl Turn for Search<'_> {
+    #[inline(always)]
+    fn turn(&mut self, number: u32) -> bool {
+        self.is_found = self.calls[place(number)].function == self.function;
+        self.is_found
+    }
+}
+
+/// Adds up what calls called whose return addresses lie below a limit.
+struct Dropping<'a> {
+    calls: &'a [TimedCall; CALLS_DEPTH as usize],
+    limit: u64,
+    depth: u32,
+    nested_ns: u64,
+    tool_ns: u64,
+}
+
+impl Turn for Dropping<'_> {
+    #[inline(always)]
+    fn turn(&mut self, _number: u32) -> bool {
+        let depth = self.depth;
+        if depth == 0 {
+            return true;
+        }
+        let call = &self.calls[place(depth - 1)];
+        if call.stack >= self.limit {
+            return true;
+        }
+        self.nested_ns += call.nested_ns;
+        self.tool_ns += call.tool_ns + call.entry_ns as u64;
+        self.depth = depth - 1;
+        false
+    }
+}
+
 impl CallStack {
     /// No call in progress.
     pub const NONE: Self = Self {
@@ -85,14 +141,14 @@ impl CallStack {
 
     /// A call of `function` begins whose return address lies at `stack`.
     #[inline(always)]
-    pub fn enter(&mut self, process: u32, function: u32, stack: u64, entered_ns: u64) -> Entered {
+    pub fn enter<T: Turns>(&mut self, process: u32, function: u32, stack: u64, entered_ns: u64) -> Entered {
         if self.process != process {
             // The thread has executed another program since, or is another one of the same number.
             self.process = process;
             self.depth = 0;
         }
-        let dropped = self.drop_below(stack.saturating_add(1));
-        let is_recursive = self.has(function);
+        let dropped = self.drop_below::<T>(stack.saturating_add(1));
+        let is_recursive = self.has::<T>(function);
         let depth = self.depth;
         if depth >= CALLS_DEPTH {
             return Entered { position: None, is_recursive, dropped };
@@ -119,11 +175,17 @@ impl CallStack {
     /// The call of `function` ends whose return address lies at `stack`; `None` where it is not known when it
     /// began. Also says how many calls that showed to be over without their end having been seen.
     #[inline(always)]
-    pub fn leave(&mut self, process: u32, function: u32, stack: u64, now_ns: u64) -> (Option<Left>, u32) {
+    pub fn leave<T: Turns>(
+        &mut self,
+        process: u32,
+        function: u32,
+        stack: u64,
+        now_ns: u64,
+    ) -> (Option<Left>, u32) {
         if self.process != process {
             return (None, 0);
         }
-        let dropped = self.drop_below(stack);
+        let dropped = self.drop_below::<T>(stack);
         let depth = self.depth;
         if depth == 0 || depth > CALLS_DEPTH {
             return (None, dropped);
@@ -158,42 +220,29 @@ impl CallStack {
     /// Drops the calls whose return addresses lie below; returns how many. What they called was called by
     /// their callers too.
     #[inline(always)]
-    fn drop_below(&mut self, limit: u64) -> u32 {
-        let (mut depth, mut dropped) = (self.depth, 0);
-        let (mut nested_ns, mut tool_ns) = (0, 0);
-        for _ in 0..CALLS_DEPTH {
-            if depth == 0 {
-                break;
-            }
-            let call = &self.calls[place(depth - 1)];
-            if call.stack >= limit {
-                break;
-            }
-            nested_ns += call.nested_ns;
-            tool_ns += call.tool_ns + call.entry_ns as u64;
-            depth -= 1;
-            dropped += 1;
+    fn drop_below<T: Turns>(&mut self, limit: u64) -> u32 {
+        let before = self.depth;
+        if before == 0 || self.calls[place(before - 1)].stack >= limit {
+            return 0;
         }
-        if dropped > 0 {
-            self.depth = depth;
-            self.charge(nested_ns, tool_ns);
-        }
-        dropped
+        let mut dropping = Dropping { calls: &self.calls, limit, depth: before, nested_ns: 0, tool_ns: 0 };
+        T::run(CALLS_DEPTH, &mut dropping);
+        let Dropping { depth, nested_ns, tool_ns, .. } = dropping;
+        self.depth = depth;
+        self.charge(nested_ns, tool_ns);
+        before - depth
     }
 
     /// Whether a call of a function is in progress.
     #[inline(always)]
-    fn has(&self, function: u32) -> bool {
+    fn has<T: Turns>(&self, function: u32) -> bool {
         let depth = self.depth;
-        for position in 0..CALLS_DEPTH {
-            if position >= depth {
-                break;
-            }
-            if self.calls[place(position)].function == function {
-                return true;
-            }
+        if depth == 0 {
+            return false;
         }
-        false
+        let mut search = Search { calls: &self.calls, function, is_found: false };
+        T::run(if depth < CALLS_DEPTH { depth } else { CALLS_DEPTH }, &mut search);
+        search.is_found
     }
 }
 
@@ -210,16 +259,28 @@ mod tests {
 
     const PROCESS: u32 = 3;
 
+    struct Plain;
+
+    impl Turns for Plain {
+        fn run<T: Turn>(most: u32, turn: &mut T) {
+            for number in 0..most {
+                if turn.turn(number) {
+                    break;
+                }
+            }
+        }
+    }
+
     fn stack() -> CallStack {
         CallStack { process: PROCESS, ..CallStack::NONE }
     }
 
     fn enter(stack: &mut CallStack, function: u32, at: u64, now: u64) -> Entered {
-        stack.enter(PROCESS, function, at, now)
+        stack.enter::<Plain>(PROCESS, function, at, now)
     }
 
     fn leave(stack: &mut CallStack, function: u32, at: u64, now: u64) -> Option<(u64, u64)> {
-        stack.leave(PROCESS, function, at, now).0.map(|left| (left.own_ns, left.cumulative_ns))
+        stack.leave::<Plain>(PROCESS, function, at, now).0.map(|left| (left.own_ns, left.cumulative_ns))
     }
 
     #[test]
@@ -279,7 +340,7 @@ mod tests {
         assert_eq!(leave(&mut calls, 5, 800, 60), Some((10, 10)));
         // And again, to its end. What 3 took is still not its own.
         enter(&mut calls, 2, 800, 70);
-        let (left, dropped) = calls.leave(PROCESS, 1, 900, 100);
+        let (left, dropped) = calls.leave::<Plain>(PROCESS, 1, 900, 100);
         assert_eq!((left, dropped), (Some(Left { own_ns: 80, cumulative_ns: 100 }), 1));
     }
 
@@ -297,8 +358,8 @@ mod tests {
     fn another_image_begins_with_no_call() {
         let mut calls = stack();
         enter(&mut calls, 1, 900, 0);
-        assert_eq!(calls.leave(PROCESS + 1, 1, 900, 9), (None, 0));
-        let entered = calls.enter(PROCESS + 1, 1, 800, 10);
+        assert_eq!(calls.leave::<Plain>(PROCESS + 1, 1, 900, 9), (None, 0));
+        let entered = calls.enter::<Plain>(PROCESS + 1, 1, 800, 10);
         assert_eq!((entered.position, entered.is_recursive, entered.dropped), (Some(0), false, 0));
     }
 
@@ -320,8 +381,8 @@ mod tests {
     #[test]
     fn nothing_that_lies_there_leads_beyond_it() {
         let mut calls = CallStack { depth: u32::MAX, ..stack() };
-        assert_eq!(calls.leave(PROCESS, 0, 1, 1).0, None);
-        assert_eq!(calls.enter(PROCESS, 1, 900, 0).position, None);
+        assert_eq!(calls.leave::<Plain>(PROCESS, 0, 1, 1).0, None);
+        assert_eq!(calls.enter::<Plain>(PROCESS, 1, 900, 0).position, None);
         calls.charge(1, 1);
         calls.at(u32::MAX).stack = 1;
     }

@@ -23,7 +23,7 @@ pub mod policy;
 pub mod site;
 pub mod times;
 
-pub use calls::{CALLS_DEPTH, CallStack, TimedCall};
+pub use calls::{CALLS_DEPTH, CallStack, TimedCall, Turn, Turns};
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, NO_FUNCTION, NO_POLICY, PythonKey, TrampolineKey, Verdict};
 pub use gap::Gaps;

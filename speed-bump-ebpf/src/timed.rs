@@ -4,11 +4,13 @@
 //! lies the way back from the one and the way into the other: as much as one trap costs around its program,
 //! as the way in takes as long at any instruction. Its callers lose two whole traps, with their programs.
 
+use core::ffi::c_void;
+
 use aya_ebpf::{
-    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
+    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_loop},
     programs::ProbeContext,
 };
-use speed_bump_abi::{CallStack, Condition, NO_POLICY, SiteArguments, TimedCall, maps::Fault};
+use speed_bump_abi::{CallStack, Condition, NO_POLICY, SiteArguments, TimedCall, Turn, Turns, maps::Fault};
 
 use crate::{
     arch, cookie,
@@ -17,6 +19,20 @@ use crate::{
     spin::Looping,
     visit,
 };
+
+impl Turns for Looping {
+    #[inline(always)]
+    fn run<T: Turn>(most: u32, turn: &mut T) {
+        // SAFETY: the callback matches what `bpf_loop` calls, and `turn` outlives the call.
+        unsafe { bpf_loop(most, one::<T> as *mut c_void, (&raw mut *turn).cast(), 0) };
+    }
+}
+
+unsafe extern "C" fn one<T: Turn>(number: u64, turn: *mut c_void) -> i64 {
+    // SAFETY: `bpf_loop` hands on the context that `run` gave it.
+    let is_over = unsafe { (*turn.cast::<T>()).turn(number as u32) };
+    if is_over { 1 } else { 0 }
+}
 
 /// A call begins: it is remembered, counted and, if its policy says so, delayed.
 #[inline(always)]
@@ -76,7 +92,7 @@ fn remember(
     };
     // SAFETY: no other thread has this value.
     let calls = unsafe { &mut *calls };
-    let entered = calls.enter(process, site.function, stack, entered_ns);
+    let entered = calls.enter::<Looping>(process, site.function, stack, entered_ns);
     if entered.is_recursive
         && let Some(times) = TIMES.get_ptr_mut(site.function)
     {
@@ -124,7 +140,7 @@ pub fn leave(context: &ProbeContext) {
     let calls = unsafe { &mut *calls };
     if is_left {
         let stack = arch::stack_pointer(registers);
-        let (left, dropped) = calls.leave(cookie.process, site.function, stack, left_ns);
+        let (left, dropped) = calls.leave::<Looping>(cookie.process, site.function, stack, left_ns);
         unmatched(dropped);
         if let (Some(left), Some(times)) = (left, TIMES.get_ptr_mut(site.function)) {
             // SAFETY: `times` points to a live map value.

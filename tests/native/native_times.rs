@@ -305,7 +305,13 @@ fn a_delay_is_part_of_the_functions_time() {
         let ended = session.stop().unwrap();
         let times = times(&ended);
         let (leaf, above) = (times["leaf"], times["above"]);
-        assert_eq!((leaf.calls, leaf.delayed), (20, 10), "{optimised}");
+        assert_eq!(
+            (leaf.calls, leaf.delayed),
+            (20, 10),
+            "{optimised}: {} {}",
+            ended.report,
+            ended.run.stderr
+        );
         let delays = nearly(10 * 2_000_000);
         assert!(leaf.own >= delays, "{optimised}: {leaf:?}");
         assert!(above.cumulative >= above.own + delays, "{optimised}: {above:?}");

@@ -258,6 +258,8 @@ impl BpfSession {
     fn open_window(&mut self) {
         self.look_at_waiting();
         self.came_round();
+        // To attach may have taken so long that doses have lapsed.
+        self.renewal.renew();
         // Nothing was delayed before.
         self.renewal.take_lapsed();
         self.state.started = Instant::now();
