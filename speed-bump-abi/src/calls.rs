@@ -205,6 +205,23 @@ impl CallStack {
         (Some(Left { own_ns: real_ns - nested_ns, cumulative_ns }), dropped)
     }
 
+    /// The call that has just begun there is not delayed: it runs from now on, and the trap at its entry cost
+    /// its callers so much. If it is not among the calls in progress, it cost the innermost of those so much.
+    #[inline(always)]
+    pub fn is_not_delayed(&mut self, function: u32, stack: u64, now_ns: u64, trap_ns: u32) {
+        let depth = self.depth;
+        if depth == 0 {
+            return;
+        }
+        let call = &mut self.calls[place(depth - 1)];
+        if call.stack == stack && call.function == function {
+            call.entered_ns = now_ns;
+            call.entry_ns = trap_ns;
+        } else {
+            call.tool_ns += trap_ns as u64;
+        }
+    }
+
     /// The innermost call in progress called timed functions for so long, in which the tool took so long.
     #[inline(always)]
     pub fn charge(&mut self, nested_ns: u64, tool_ns: u64) {
@@ -300,8 +317,10 @@ mod tests {
         let mut calls = stack();
         enter(&mut calls, 1, 900, 1_000);
         let inner = enter(&mut calls, 2, 800, 2_000);
-        let call = calls.at(inner.position.unwrap_or_default());
-        (call.entry_ns, call.way_ns) = (300, 100);
+        calls.is_not_delayed(2, 800, 2_000, 300);
+        calls.at(inner.position.unwrap_or_default()).way_ns = 100;
+        // Of a function that is not timed.
+        calls.is_not_delayed(3, 700, 2_100, 0);
         assert_eq!(leave(&mut calls, 2, 800, 2_500), Some((400, 400)));
         // The trap at its end, which is known once it is over.
         calls.charge(0, 200);

@@ -10,7 +10,7 @@ use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_loop},
     programs::ProbeContext,
 };
-use speed_bump_abi::{CallStack, Condition, NO_POLICY, SiteArguments, TimedCall, Turn, Turns, maps::Fault};
+use speed_bump_abi::{CallStack, Condition, NO_POLICY, SiteArguments, Turn, Turns, maps::Fault};
 
 use crate::{
     arch, cookie,
@@ -42,57 +42,38 @@ pub fn enter(context: &ProbeContext) {
     let entered_ns = read();
     let cookie = cookie(context);
     let Some(site) = SITES.get(cookie.site) else { return };
-    let call = if site.way_ns == 0 { None } else { remember(context, cookie.process, site, entered_ns) };
-    // A delay is without what this has taken, as without the rest.
-    let began_ns = read();
-    let overhead_ns = site.overhead_ns.saturating_add((began_ns - entered_ns) as u32);
-    let delayed_before_ns = if visit::passes(site.function, NO_POLICY) {
-        None
-    } else {
-        visit::visit::<Looping>(site.function, overhead_ns, began_ns, true)
-    };
-    if let Some(before_ns) = delayed_before_ns {
-        // All of the trap is part of the delay, and that of the function's time.
-        if let Some(call) = call {
-            // SAFETY: `call` points into a live map value of this thread's own.
-            unsafe { (*call).entered_ns = began_ns.saturating_sub(before_ns) };
-        }
-        return;
-    }
-    let now_ns = read();
-    let trap_ns = site.overhead_ns.saturating_add((now_ns - entered_ns) as u32);
-    match call {
-        // SAFETY: as above.
-        Some(call) => unsafe {
-            (*call).entered_ns = now_ns;
-            (*call).entry_ns = trap_ns;
-        },
-        None => {
-            if let Some(calls) = CALLS.get_ptr_mut(bpf_get_current_pid_tgid()) {
-                // SAFETY: no other thread has this value.
-                unsafe { (*calls).charge(0, u64::from(trap_ns)) };
-            }
-        }
-    }
-}
-
-/// Puts a call on its thread's stack of calls.
-#[inline(always)]
-fn remember(
-    context: &ProbeContext,
-    process: u32,
-    site: &SiteArguments,
-    entered_ns: u64,
-) -> Option<*mut TimedCall> {
     // SAFETY: the context of a uprobe is its `pt_regs`.
     let stack = arch::stack_pointer(unsafe { &*context.regs }) + u64::from(site.stack_delta);
-    let Some(calls) = calls() else {
-        fault(Fault::TooDeep);
-        return None;
-    };
+    remember(cookie.process, site, stack, entered_ns);
+    // A delay is without what this has taken, as without the rest.
+    let began_ns = read();
+    let overhead_ns = site.overhead_ns.wrapping_add((began_ns - entered_ns) as u32);
+    // All of the trap is part of a delay, and that of the function's time.
+    let is_delayed = !visit::passes(site.function, NO_POLICY)
+        && visit::visit::<Looping>(site.function, overhead_ns, began_ns, true);
+    if is_delayed {
+        return;
+    }
+    let Some(calls) = CALLS.get_ptr_mut(bpf_get_current_pid_tgid()) else { return };
+    let now_ns = read();
+    let trap_ns = site.overhead_ns.wrapping_add((now_ns - entered_ns) as u32);
+    // SAFETY: no other thread has this value.
+    unsafe { (*calls).is_not_delayed(site.function, stack, now_ns, trap_ns) };
+}
+
+/// Puts a call on its thread's stack of calls, if it is timed: for the time being, as one that is delayed. A
+/// function of its own in BPF too, and without a result: the verifier would walk through all that follows
+/// once for each.
+#[inline(never)]
+fn remember(process: u32, site: &SiteArguments, stack: u64, entered_ns: u64) {
+    if site.way_ns == 0 {
+        return;
+    }
+    let Some(calls) = calls() else { return fault(Fault::TooDeep) };
     // SAFETY: no other thread has this value.
     let calls = unsafe { &mut *calls };
-    let entered = calls.enter::<Looping>(process, site.function, stack, entered_ns);
+    let began_ns = entered_ns - u64::from(site.overhead_ns);
+    let entered = calls.enter::<Looping>(process, site.function, stack, began_ns);
     if entered.is_recursive
         && let Some(times) = TIMES.get_ptr_mut(site.function)
     {
@@ -101,15 +82,8 @@ fn remember(
     }
     unmatched(entered.dropped);
     match entered.position {
-        Some(position) => {
-            let call = calls.at(position);
-            call.way_ns = site.way_ns;
-            Some(call)
-        }
-        None => {
-            fault(Fault::TooDeep);
-            None
-        }
+        Some(position) => calls.at(position).way_ns = site.way_ns,
+        None => fault(Fault::TooDeep),
     }
 }
 

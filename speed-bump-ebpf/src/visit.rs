@@ -33,10 +33,9 @@ pub fn passes(function: u32, other: u32) -> bool {
     true
 }
 
-/// Counts a call of `function` and delays it if its policy says so. Returns what passed of a delay before
-/// `entered_ns`, where there was one.
+/// Counts a call of `function` and delays it if its policy says so. Returns whether it was delayed.
 #[inline(always)]
-pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) -> Option<u64> {
+pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) -> bool {
     visit_for::<S>(function, NO_POLICY, overhead_ns, entered_ns, lookups_only)
 }
 
@@ -53,15 +52,15 @@ pub fn visit_for<S: Spin>(
     overhead_ns: u32,
     entered_ns: u64,
     lookups_only: bool,
-) -> Option<u64> {
+) -> bool {
     let (Some(entry), Some(stats)) = (FUNCTIONS.get(function), STATS.get_ptr_mut(function)) else {
-        return None;
+        return false;
     };
     // SAFETY: `stats` points to a live per-CPU map value.
     unsafe { count::add(&raw mut (*stats).calls, 1) };
 
     let number = entry.policy_or(other);
-    let control = CONTROL.get(0)?;
+    let Some(control) = CONTROL.get(0) else { return false };
     let decided = decide(
         number,
         || control.is_open(entered_ns),
@@ -72,9 +71,9 @@ pub fn visit_for<S: Spin>(
         Ok(policy) => policy,
         Err(Some(why)) => {
             not_delayed(why, function);
-            return None;
+            return false;
         }
-        Err(None) => return None,
+        Err(None) => return false,
     };
     let delay_ns = policy.delay_ns;
 
@@ -87,7 +86,6 @@ pub fn visit_for<S: Spin>(
         let ended_ns = unsafe { (&raw const (*stats).ended_ns).read_volatile() };
         overhead_ns += coldness.more_after_gap_ns(now_ns - entered_ns, entered_ns.saturating_sub(ended_ns));
     }
-    let way_in_ns = overhead_ns;
     let mut helpers_ns = if policy.signal == 0 { 0 } else { Policy::helpers_share_ns(delay_ns) };
     overhead_ns += telltale::more_ns(stats, delay_ns - helpers_ns);
     if helpers_ns != 0 {
@@ -97,7 +95,7 @@ pub fn visit_for<S: Spin>(
                 not_delayed(obstacle, function);
                 if !S::SPINS_AGAIN || policy.or_spin == 0 {
                     missed(stats);
-                    return None;
+                    return false;
                 }
                 helpers_ns = 0;
             }
@@ -112,7 +110,7 @@ pub fn visit_for<S: Spin>(
     if helpers_ns != 0 && !signal::send(policy.signal) {
         if !S::SPINS_AGAIN || policy.or_spin == 0 {
             missed(stats);
-            return None;
+            return false;
         }
         spent_ns = spin_for::<S>(stats, delay_ns, overhead_ns, entered_ns, entered_ns + spent_ns);
         helpers_ns = 0;
@@ -128,7 +126,7 @@ pub fn visit_for<S: Spin>(
             (&raw mut (*stats).ended_ns).write_volatile(entered_ns + spent_ns + helpers_ns);
         }
     }
-    Some(way_in_ns)
+    true
 }
 
 /// Spins so long, counted from `entered_ns` on and less the overhead; what has passed since then. A function
