@@ -10,6 +10,7 @@
 #![no_std]
 
 // BPF has no atomics of 8 and 32 bits, and never sees the block.
+pub mod calls;
 #[cfg(not(target_arch = "bpf"))]
 pub mod control_block;
 pub mod event;
@@ -22,13 +23,14 @@ pub mod policy;
 pub mod site;
 pub mod times;
 
+pub use calls::{CALLS_DEPTH, CallStack, TimedCall, Turn, Turns};
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, NO_FUNCTION, NO_POLICY, PythonKey, TrampolineKey, Verdict};
 pub use gap::Gaps;
 pub use histogram::Histogram;
 pub use log::{NotDelayed, RateLimit};
 pub use policy::{ColdSegment, Coldness, Control, Handshake, Policy, Telltale};
-pub use site::{ArgumentSpec, Cookie, SiteArguments};
+pub use site::{ArgumentSpec, Condition, Cookie, SiteArguments};
 
 #[cfg(feature = "user")]
 mod pod {
@@ -41,6 +43,7 @@ mod pod {
         };
     }
     pod!(
+        CallStack,
         Coldness,
         Control,
         Event,
@@ -53,7 +56,8 @@ mod pod {
         PythonKey,
         RateLimit,
         SiteArguments,
-        TrampolineKey
+        TrampolineKey,
+        times::FunctionTimes
     );
 }
 
@@ -68,8 +72,11 @@ mod tests {
         assert_eq!(size_of::<Coldness>(), 8 + 3 * 8);
         assert_eq!(size_of::<Policy>(), 4 * 8);
         assert_eq!(size_of::<ArgumentSpec>(), 1 + 1 + 2 + 2 + 2 + 8);
-        assert_eq!(size_of::<SiteArguments>(), 6 * 4 + 3 * size_of::<ArgumentSpec>());
-        assert_eq!(offset_of!(SiteArguments, arguments), 24);
+        assert_eq!(size_of::<SiteArguments>(), 8 * 4 + 3 * size_of::<ArgumentSpec>());
+        assert_eq!(offset_of!(SiteArguments, arguments), 32);
+        assert_eq!(size_of::<TimedCall>(), 4 * 8 + 4 * 4);
+        assert_eq!(size_of::<CallStack>(), 2 * 4 + CALLS_DEPTH as usize * size_of::<TimedCall>());
+        assert_eq!(size_of::<times::FunctionTimes>(), 5 * 8);
         assert_eq!(size_of::<FunctionEntry>(), 4);
         assert_eq!(size_of::<FunctionStats>(), 8 * 8);
         assert_eq!(size_of::<Handshake>(), 2 * 8);

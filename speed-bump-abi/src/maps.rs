@@ -26,6 +26,14 @@ pub const STATS: &str = "STATS";
 pub const HISTOGRAMS: &str = "HISTOGRAMS";
 /// One `u64`: how many of them are taken, or were asked for.
 pub const HISTOGRAMS_TAKEN: &str = "HISTOGRAMS_TAKEN";
+/// [`FunctionTimes`](crate::times::FunctionTimes) by function index, where native functions are timed. The
+/// loader maps it.
+pub const TIMES: &str = "TIMES";
+/// [`CallStack`](crate::CallStack) by process and thread, as `bpf_get_current_pid_tgid` has them: the calls
+/// of timed native functions in progress. Those of threads that are gone make place for others.
+pub const CALLS: &str = "CALLS";
+/// One empty [`CallStack`](crate::CallStack), for threads that have none.
+pub const NO_CALLS: &str = "NO_CALLS";
 /// Function index by [`TrampolineKey`](crate::TrampolineKey).
 pub const TRAMPOLINES: &str = "TRAMPOLINES";
 /// Code-location index by [`PythonKey`](crate::PythonKey).
@@ -54,6 +62,10 @@ pub const LOGS: &str = "AYA_LOGS";
 
 /// Program for native functions and USDT probes: the cookie's site names the function.
 pub const PROGRAM_SITE: &str = "site";
+/// [`PROGRAM_SITE`] where calls are timed.
+pub const PROGRAM_SITE_TIMED: &str = "site_timed";
+/// Program for the instructions by which timed native functions are left.
+pub const PROGRAM_SITE_LEFT: &str = "site_left";
 /// Program for CPython's evaluator under `-X perf`: the return address names the function.
 pub const PROGRAM_TRAMPOLINE: &str = "trampoline";
 /// Program for CPython's `function__entry`: file, name and line name the function.
@@ -81,10 +93,14 @@ pub enum Fault {
     Unreadable = 1,
     /// A Python call of a code location beyond the capacity of the maps.
     NoRoom = 2,
+    /// A timed call was over without its end having been seen.
+    Unmatched = 3,
+    /// A timed call was nested too deep, or there was no room for its thread.
+    TooDeep = 4,
 }
 
 /// Number of [`Fault`] positions.
-pub const FAULT_COUNT: u32 = 3;
+pub const FAULT_COUNT: u32 = 5;
 
 /// Compiled-in capacity of [`TRACKED`]: the processes of one session, descendants included.
 pub const TRACKED_CAPACITY: u32 = 4096;

@@ -54,6 +54,60 @@ impl ArgumentSpec {
     pub const NO_REGISTER: u16 = u16::MAX;
 }
 
+/// When an instruction leaves its function: always, or on flags of the processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// A return, or a jump.
+    #[default]
+    Always,
+    /// A conditional jump, by the lower half of its opcode (Intel SDM, volume 1, appendix B, "EFLAGS
+    /// Condition Codes").
+    Flags(u8),
+}
+
+impl Condition {
+    /// As [`SiteArguments::condition`].
+    #[inline(always)]
+    pub const fn to_bits(self) -> u32 {
+        match self {
+            Self::Always => 0,
+            Self::Flags(code) => 1 + (code as u32 & 15),
+        }
+    }
+
+    /// Reads what [`to_bits`](Self::to_bits) wrote.
+    #[inline(always)]
+    pub const fn from_bits(bits: u32) -> Self {
+        match bits {
+            0 => Self::Always,
+            bits => Self::Flags((bits - 1) as u8 & 15),
+        }
+    }
+
+    /// Whether it holds with these flags (`EFLAGS`).
+    #[inline(always)]
+    pub const fn holds(self, flags: u64) -> bool {
+        const CARRY: u64 = 1;
+        const PARITY: u64 = 1 << 2;
+        const ZERO: u64 = 1 << 6;
+        const SIGN: u64 = 1 << 7;
+        const OVERFLOW: u64 = 1 << 11;
+        let Self::Flags(code) = self else { return true };
+        let less = (flags & SIGN != 0) != (flags & OVERFLOW != 0);
+        let is_so = match code >> 1 {
+            0 => flags & OVERFLOW != 0,
+            1 => flags & CARRY != 0,
+            2 => flags & ZERO != 0,
+            3 => flags & (CARRY | ZERO) != 0,
+            4 => flags & SIGN != 0,
+            5 => flags & PARITY != 0,
+            6 => less,
+            _ => less || flags & ZERO != 0,
+        };
+        is_so != (code & 1 != 0)
+    }
+}
+
 /// Constants of one site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -72,6 +126,12 @@ pub struct SiteArguments {
     /// At the helper's stub: how many ns pass in [`SiteArguments::TICKS`] of the processor's counter; 0 where
     /// that is not known.
     pub tick_ns: u32,
+    /// At the entry of a native function whose calls are timed: what lies between the last clock reading
+    /// there and the first at the call's end, in ns, and at least 1: the way back from one trap and into the
+    /// next. Else 0.
+    pub way_ns: u32,
+    /// Where a native function is left: a [`Condition`] as [`Condition::to_bits`] has it.
+    pub condition: u32,
     /// Reserved, 0.
     pub reserved: u32,
     /// `function__entry`: file name, function name, line.
@@ -89,5 +149,44 @@ impl SiteArguments {
     pub fn helper_ns(&self, ticks: u32) -> u64 {
         let ns = ticks as u64 * self.tick_ns as u64 / Self::TICKS;
         if ns < Self::LONGEST_WAY_NS { ns } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_survive_the_map() {
+        for condition in (0..16).map(Condition::Flags).chain([Condition::Always]) {
+            assert_eq!(Condition::from_bits(condition.to_bits()), condition);
+        }
+    }
+
+    /// By running each conditional jump after comparisons that set all flags that matter.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn conditions_hold_where_the_processor_jumps() {
+        macro_rules! jumps {
+            ($flags:expr, $($code:literal $name:literal),+) => {$({
+                let mut taken: u64;
+                // SAFETY: sets the arithmetic flags, which the block is declared to change, and jumps within
+                // itself.
+                unsafe {
+                    core::arch::asm!(
+                        "push {flags}", "popfq", "mov {taken:e}, 1", concat!($name, " 2f"),
+                        "mov {taken:e}, 0", "2:",
+                        flags = in(reg) $flags, taken = out(reg) taken,
+                    );
+                }
+                assert_eq!(Condition::Flags($code).holds($flags), taken == 1, "{} {:#x}", $name, $flags);
+            })+};
+        }
+        for bits in 0..32_u64 {
+            let flags = 2 | bits & 1 | (bits & 2) << 1 | (bits & 12) << 4 | (bits & 16) << 7;
+            jumps!(flags, 0 "jo", 1 "jno", 2 "jb", 3 "jae", 4 "je", 5 "jne", 6 "jbe", 7 "ja",
+                8 "js", 9 "jns", 10 "jp", 11 "jnp", 12 "jl", 13 "jge", 14 "jle", 15 "jg");
+            assert!(Condition::Always.holds(flags));
+        }
     }
 }

@@ -26,6 +26,20 @@ pub fn stack_pointer(registers: &pt_regs) -> u64 {
     registers.sp
 }
 
+/// The processor's flags.
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+pub fn flags(registers: &pt_regs) -> u64 {
+    registers.eflags
+}
+
+/// The processor's flags, which nothing asks for yet.
+#[cfg(bpf_target_arch = "aarch64")]
+#[inline(always)]
+pub fn flags(_registers: &pt_regs) -> u64 {
+    0
+}
+
 /// The first two arguments of the function whose first instruction this is, and the sixth.
 #[cfg(bpf_target_arch = "x86_64")]
 #[inline(always)]

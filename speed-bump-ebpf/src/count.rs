@@ -1,9 +1,9 @@
 //! Counting in map values.
 //!
 //! A BPF program at a uprobe may be preempted, and another task may then run the same program on the same
-//! CPU: a plain `+=` on a value of that CPU would lose counts. One atomic addition on a line that no other CPU
-//! writes costs a few nanoseconds and is exact. (`AtomicU64` offers no `fetch_add` on the BPF target, which
-//! has no compare-and-swap in its baseline; the intrinsic compiles to the one instruction.)
+//! CPU: a plain `+=` on a value of that CPU would lose counts. One atomic addition on a line that no other
+//! CPU writes costs a few nanoseconds and is exact. (`AtomicU64` offers no `fetch_add` on the BPF target,
+//! which has no compare-and-swap in its baseline; the intrinsic compiles to the one instruction.)
 
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 

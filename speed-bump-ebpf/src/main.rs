@@ -22,6 +22,7 @@ mod signal;
 mod spin;
 mod task;
 mod telltale;
+mod timed;
 mod visit;
 
 use aya_ebpf::{
@@ -87,6 +88,22 @@ pub fn trampoline(context: ProbeContext) -> u32 {
     if let Some(function) = unsafe { TRAMPOLINES.get(&key) } {
         visit::<Looping>(*function, site.overhead_ns, entered_ns, false);
     }
+    0
+}
+
+/// Native functions whose calls are timed: counts and delays as [`site`] does, and remembers the call.
+#[uprobe]
+pub fn site_timed(context: ProbeContext) -> u32 {
+    own_stack::insist(&context);
+    timed::enter(&context);
+    0
+}
+
+/// The instructions by which those are left.
+#[uprobe]
+pub fn site_left(context: ProbeContext) -> u32 {
+    own_stack::insist(&context);
+    timed::leave(&context);
     0
 }
 

@@ -5,12 +5,13 @@ use aya_ebpf::maps::PerCpuArray;
 use aya_ebpf::{
     helpers::bpf_get_smp_processor_id,
     macros::map,
-    maps::{Array, HashMap, RingBuf},
+    maps::{Array, HashMap, LruHashMap, RingBuf},
 };
 use speed_bump_abi::{
-    Coldness, Control, FunctionEntry, FunctionStats, Handshake, Histogram, Policy, PythonKey, SiteArguments,
-    Telltale, TrampolineKey,
+    CallStack, Coldness, Control, FunctionEntry, FunctionStats, Handshake, Histogram, Policy, PythonKey,
+    SiteArguments, Telltale, TrampolineKey,
     maps::{EVENTS_BYTES, FAULT_COUNT, Fault, HELD_BYTES, PYTHON_CAPACITY, TRACKED_CAPACITY},
+    times::FunctionTimes,
 };
 
 /// Kernel flag: allocate hash elements when they are inserted, not all at creation.
@@ -38,6 +39,12 @@ static STATS: Array<FunctionStats> = Array::with_max_entries(1, MMAPABLE);
 pub static HISTOGRAMS: Array<Histogram> = Array::with_max_entries(1, MMAPABLE);
 #[map]
 pub static HISTOGRAMS_TAKEN: Array<u64> = Array::with_max_entries(1, 0);
+#[map]
+pub static TIMES: Array<FunctionTimes> = Array::with_max_entries(1, MMAPABLE);
+#[map]
+pub static CALLS: LruHashMap<u64, CallStack> = LruHashMap::with_max_entries(1, 0);
+#[map]
+pub static NO_CALLS: Array<CallStack> = Array::with_max_entries(1, 0);
 #[map]
 pub static TRAMPOLINES: HashMap<TrampolineKey, u32> = HashMap::with_max_entries(1, NO_PREALLOC);
 #[map]

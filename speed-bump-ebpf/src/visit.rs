@@ -33,10 +33,10 @@ pub fn passes(function: u32, other: u32) -> bool {
     true
 }
 
-/// Counts a call of `function` and delays it if its policy says so.
+/// Counts a call of `function` and delays it if its policy says so. Returns whether it was delayed.
 #[inline(always)]
-pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
-    visit_for::<S>(function, NO_POLICY, overhead_ns, entered_ns, lookups_only);
+pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) -> bool {
+    visit_for::<S>(function, NO_POLICY, overhead_ns, entered_ns, lookups_only)
 }
 
 /// The same where the call itself says which policy a function has that has none of its own.
@@ -46,13 +46,21 @@ pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_
 /// what was asked for. `lookups_only` says that nothing but look-ups in arrays lies between that reading and
 /// this call, as where coldness was measured.
 #[inline(always)]
-pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_ns: u64, lookups_only: bool) {
-    let (Some(entry), Some(stats)) = (FUNCTIONS.get(function), maps::stats(function)) else { return };
+pub fn visit_for<S: Spin>(
+    function: u32,
+    other: u32,
+    overhead_ns: u32,
+    entered_ns: u64,
+    lookups_only: bool,
+) -> bool {
+    let (Some(entry), Some(stats)) = (FUNCTIONS.get(function), maps::stats(function)) else {
+        return false;
+    };
     // SAFETY: `stats` points to a live map value.
     unsafe { count::add(&raw mut (*stats).calls, 1) };
 
     let number = entry.policy_or(other);
-    let Some(control) = CONTROL.get(0) else { return };
+    let Some(control) = CONTROL.get(0) else { return false };
     let decided = decide(
         number,
         || control.is_open(entered_ns),
@@ -61,8 +69,11 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
     );
     let policy = match decided {
         Ok(policy) => policy,
-        Err(Some(why)) => return not_delayed(why, function),
-        Err(None) => return,
+        Err(Some(why)) => {
+            not_delayed(why, function);
+            return false;
+        }
+        Err(None) => return false,
     };
     let delay_ns = policy.delay_ns;
 
@@ -83,7 +94,8 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
             Some(obstacle) => {
                 not_delayed(obstacle, function);
                 if !S::SPINS_AGAIN || policy.or_spin == 0 {
-                    return missed(stats);
+                    missed(stats);
+                    return false;
                 }
                 helpers_ns = 0;
             }
@@ -97,7 +109,8 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
     }
     if helpers_ns != 0 && !signal::send(policy.signal) {
         if !S::SPINS_AGAIN || policy.or_spin == 0 {
-            return missed(stats);
+            missed(stats);
+            return false;
         }
         spent_ns = spin_for::<S>(stats, delay_ns, overhead_ns, entered_ns, entered_ns + spent_ns);
         helpers_ns = 0;
@@ -113,6 +126,7 @@ pub fn visit_for<S: Spin>(function: u32, other: u32, overhead_ns: u32, entered_n
             (&raw mut (*stats).ended_ns).write_volatile(entered_ns + spent_ns + helpers_ns);
         }
     }
+    true
 }
 
 /// Spins so long, counted from `entered_ns` on and less the overhead; what has passed since then. A function

@@ -51,6 +51,7 @@ fn main() {
         sites: count,
         functions: count,
         histograms: 0,
+        times: false,
         trampolines: 0,
         python_usdt: false,
     };

@@ -3,5 +3,6 @@
 mod kept_costs;
 mod native_builds;
 mod native_functions;
+mod native_times;
 mod session_usdt;
 mod site_corpus;

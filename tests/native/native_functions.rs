@@ -63,6 +63,21 @@ fn delays_are_exact() {
 }
 
 #[test]
+fn delays_are_as_exact_where_calls_are_timed() {
+    if let Some(why) = obstacle().or_else(obstacle_to_long_spins) {
+        return skip!("{why}");
+    }
+    let (_fixture, mut service) = exact::start().unwrap();
+    let attach = |service: &mut Service, delay: &str| {
+        let flags = ["--engine", "bpf", "--times", "--delay", delay];
+        Attached::start(service.pid(), "native:*/program:worked\n", &flags)
+    };
+    let mut subject = Subject { service: &mut service, function: "worked", attach };
+    subject.long(1_000_000).unwrap().assert_exact("a long delay");
+    assert!(service.quit().unwrap().success());
+}
+
+#[test]
 fn calls_of_many_threads_are_counted_exactly() {
     if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");

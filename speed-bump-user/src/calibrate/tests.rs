@@ -153,13 +153,15 @@ fn costs_that_no_longer_hold_are_measured_again() {
 #[test]
 fn noise_is_told_from_another_cost() {
     for (kind, kept, measured, expected) in [
-        (SiteKind::Push, 1_600, 1_730, false),
-        (SiteKind::Push, 1_600, 1_731, true),
+        (SiteKind::Push, 1_600, 3_330, false),
+        (SiteKind::Push, 1_600, 3_331, true),
         (SiteKind::Push, 1_600, 1_470, false),
         (SiteKind::Push, 1_600, 1_469, true),
         (SiteKind::Push, 0, 30, false),
-        (SiteKind::SingleStep, 10_000, 15_000, false),
-        (SiteKind::SingleStep, 10_000, 15_001, true),
+        (SiteKind::SingleStep, 10_000, 25_000, false),
+        (SiteKind::SingleStep, 10_000, 25_001, true),
+        (SiteKind::SingleStep, 10_000, 5_000, false),
+        (SiteKind::SingleStep, 10_000, 4_999, true),
     ] {
         assert_eq!(is_off(kind, Nanos(kept), Nanos(measured)), expected, "{kind} {kept} {measured}");
     }

@@ -205,6 +205,13 @@ pub struct SelectArgs {
     /// Accept a targets file that has no targets
     #[arg(long)]
     pub allow_empty: bool,
+
+    /// Time the calls of selected functions: own and cumulative time, as a profiler has them. Own time is
+    /// without that of other selected functions; delays count to it. Python functions need the engine
+    /// `helper`, and a call costs some 50 ns more; of native functions, a call costs a second trap where the
+    /// function is left. Some cannot be timed: `list` with this flag says which, and why
+    #[arg(long)]
+    pub times: bool,
 }
 
 /// Flags of the bare command.
@@ -252,12 +259,6 @@ pub struct SessionArgs {
     /// Do not cover child processes
     #[arg(long)]
     pub no_children: bool,
-
-    /// Time the calls of selected Python functions: own and cumulative time, as a profiler has them. Own time
-    /// is without that of other selected functions; delays count to it. For the engine `helper`; costs a call
-    /// some 50 ns more
-    #[arg(long)]
-    pub times: bool,
 
     /// Write the report as JSON (schema speed-bump/session/1); `-` is standard output
     #[arg(long, value_name = "FILE")]

@@ -24,6 +24,7 @@ pub(super) fn selection(select: &SelectArgs, environment: &Environment) -> Resul
         inject: !select.no_inject,
         inject_timeout: select.inject_timeout,
         accept_upstream_module: select.accept_upstream_module,
+        times: select.times,
         ..Request::new(targets(select, environment)?)
     })
 }
@@ -40,7 +41,6 @@ pub(super) fn session(
         start_after: flags.start_after.or(environment.start_after).unwrap_or_default(),
         duration,
         children: !flags.no_children,
-        times: flags.times,
         ..selection(select, environment)?
     })
 }

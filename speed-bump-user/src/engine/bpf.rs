@@ -11,6 +11,7 @@ pub mod functions;
 pub mod object;
 mod programs;
 pub mod switch;
+pub mod times;
 
 use std::{
     fs, io,
@@ -50,6 +51,8 @@ pub struct Capacity {
     pub functions: u32,
     /// Histograms of delays: one for each function on each processor that it is delayed on.
     pub histograms: u32,
+    /// Whether native functions may be timed.
+    pub times: bool,
     /// Trampolines of all processes.
     pub trampolines: u32,
     /// Whether the maps of CPython's `function__entry` are needed.
@@ -219,6 +222,14 @@ impl BpfEngine {
     /// `OutOfBounds` beyond the capacity.
     pub fn set_site(&mut self, site: u32, arguments: SiteArguments) -> Result<(), MapError> {
         self.sites.set(site, arguments, 0)
+    }
+
+    /// What describes a site.
+    ///
+    /// # Errors
+    /// `OutOfBounds` beyond the capacity.
+    pub fn site(&self, site: u32) -> Result<SiteArguments, MapError> {
+        self.sites.get(&site, 0)
     }
 
     /// The policies and counters of functions, for whatever thread.

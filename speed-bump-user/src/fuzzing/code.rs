@@ -52,6 +52,11 @@ pub fn site(bytes: &[u8]) {
         // A turn of that loop counts as a call wherever the site is.
         assert!(analysis.jump_to_entry.is_none() || site.exactness == Exactness::Repeats, "{analysis:?}");
         assert!(!shadow_stack || site.kind != SiteKind::Call);
+        if let Ok(exits) = site::exits(&function, &site) {
+            assert!(!exits.is_empty() && exits.len() <= site::EXITS_LIMIT);
+            let addresses: Vec<_> = exits.iter().map(|exit| exit.address).collect();
+            assert!(addresses.is_sorted_by(|a, b| a < b) && !addresses.contains(&site.address), "{exits:?}");
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     kernel::TaskOffsets,
     policy::PolicyTable,
     probe::{
-        plan::{Plan, PythonPlan},
+        plan::{Plan, PythonPlan, Timing},
         resolve::Resolver,
         site::SiteKind,
     },
@@ -72,6 +72,7 @@ impl BpfPlans {
         }
         costs.finish(request, policies, &kinds(policies, &planned), &mut resolver)?;
         notices.extend(delays::notices(policies, &resolver, &planned));
+        notices.extend(times::of_kernel(request, &resolver));
         notices.extend(times::of_processes(request, &planned));
         let processes = planned.into_iter().map(|planned| (planned.process, planned.plan)).collect();
         Ok((Self { resolver, processes, python_in_children }, notices))
@@ -113,6 +114,7 @@ impl Prepared {
         let (costs, mut resolver) = SessionCosts::begin(request, &targets, &policies)?;
         costs.finish(request, &policies, &likely_kinds(request, &targets, &policies), &mut resolver)?;
         notices.extend(delays::notices(&policies, &resolver, &[]));
+        notices.extend(times::of_kernel(request, &resolver));
         Ok(PreparedCommand { resolver, settings: settings(request, policies), notices })
     }
 }
@@ -126,7 +128,11 @@ fn kinds(policies: &PolicyTable, planned: &[Planned]) -> BTreeSet<SiteKind> {
         PythonPlan::Source { stub, .. } => stub.filter(|_| by_programs),
         PythonPlan::NotAsked | PythonPlan::Impossible(_) => None,
     });
-    sites.chain(stubs).collect()
+    let exits = plans().flat_map(|plan| &plan.sites).flat_map(|site| match &site.timing {
+        Timing::Exits(exits) => exits.as_slice(),
+        Timing::NotAsked | Timing::Impossible(_) => &[],
+    });
+    sites.chain(stubs).chain(exits.map(|exit| exit.kind)).collect()
 }
 
 /// Adds the descendants, which a session would cover too. Those that are gone, or let nobody look, are left

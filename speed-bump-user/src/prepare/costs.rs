@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{PrepareError, Request, ground::Ground};
+use super::{PrepareError, Request, ground::Ground, times};
 use crate::{
     calibrate::{self, CalibrateError, counter::Reading, kept::KeptCosts},
     engine::{EngineChoice, bpf::Form},
@@ -59,7 +59,8 @@ impl SessionCosts {
         let keeper = kept.clone();
         let late = move |form| measure_late(form, &keeper);
         let costs = Costs::new(Form::best(&kernel), known, late);
-        let resolver = Resolver::new(Arc::clone(targets), costs, request.entry, request.inject);
+        let resolver = Resolver::new(Arc::clone(targets), costs, request.entry, request.inject)
+            .timing_calls(times::of_native(request, targets));
         Ok((Self { kept, is_kept, began }, resolver))
     }
 

@@ -3,8 +3,9 @@
 use super::{PrepareError, Request, look::Planned, notice::Notice};
 use crate::{
     engine::{EngineChoice, EngineKind},
-    probe::plan::PythonPlan,
+    probe::{plan::PythonPlan, resolve::Resolver},
     python::entry_source::{EntryChoice, EntrySource},
+    stats::times::not_timed,
     targets::{TargetKind, Targets},
 };
 
@@ -35,10 +36,21 @@ pub(super) fn check(request: &Request, targets: &Targets) -> Result<(), PrepareE
 
 /// Which targets are not timed.
 pub(super) fn notices(request: &Request, targets: &Targets) -> Option<Notice> {
-    let is_python = |kind| kind == TargetKind::Python;
-    let others = targets.iter().any(|(_, target)| !is_python(target.kind));
-    let text = "calls of native functions and USDT probes are counted and not timed";
-    (request.times && others).then(|| Notice::NotTimed { text: text.to_owned() })
+    let text = "calls of USDT probes are counted and not timed: a probe is a place, and no function";
+    (request.times && targets.has_kind(TargetKind::Usdt)).then(|| Notice::NotTimed { text: text.to_owned() })
+}
+
+/// Whether calls of native functions are to be timed, if this kernel allows it: of those that there are, or
+/// may be later where none have to be there from the start.
+pub(super) fn of_native(request: &Request, targets: &Targets) -> bool {
+    request.times && (targets.has_kind(TargetKind::Native) || request.allow_empty)
+}
+
+/// What this kernel does not time.
+pub(super) fn of_kernel(request: &Request, resolver: &Resolver) -> Option<Notice> {
+    let text = "calls of native functions are counted and not timed: that needs Linux 5.17 or later";
+    let lacks = of_native(request, resolver.targets()) && !resolver.form().times_calls();
+    lacks.then(|| Notice::NotTimed { text: text.to_owned() })
 }
 
 /// Which processes are not timed.
@@ -53,5 +65,7 @@ pub(super) fn of_processes(request: &Request, planned: &[Planned]) -> Vec<Notice
             "process {pid}: calls of Python functions are not timed, as the helper cannot be loaded there"
         )
     };
-    others.map(|of| Notice::NotTimed { text: text(of) }).collect()
+    let native = planned.iter().flat_map(|of| not_timed(of.plan.untimed()));
+    let native = native.map(|text| Notice::NotTimed { text });
+    others.map(|of| Notice::NotTimed { text: text(of) }).chain(native).collect()
 }

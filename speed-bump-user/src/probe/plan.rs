@@ -5,7 +5,7 @@
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use serde::Serialize;
-use speed_bump_abi::ArgumentSpec;
+use speed_bump_abi::{ArgumentSpec, Condition};
 
 use super::{file::ProbeFile, site::SiteKind};
 use crate::{
@@ -66,6 +66,29 @@ pub struct SelectedFunction {
     pub line: Option<u32>,
 }
 
+/// A place where a function is left.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedExit {
+    /// Where in the file.
+    pub offset: FileOffset,
+    /// The instruction there, which decides the cost.
+    pub kind: SiteKind,
+    /// When it leaves the function.
+    pub condition: Condition,
+}
+
+/// Whether calls that are seen at a site are timed.
+#[derive(Clone, Debug, Default)]
+pub enum Timing {
+    /// Nobody asked for it, or it has no meaning there.
+    #[default]
+    NotAsked,
+    /// They end here.
+    Exits(Vec<PlannedExit>),
+    /// They are not, for this reason.
+    Impossible(String),
+}
+
 /// One place for a probe.
 #[derive(Clone, Debug)]
 pub struct PlannedSite {
@@ -83,12 +106,15 @@ pub struct PlannedSite {
     pub kind: SiteKind,
     /// The instruction, disassembled.
     pub instruction: String,
-    /// Bytes between the stack pointer there and the return address; needed by `perf-map` alone.
+    /// Bytes between the stack pointer there and the return address; needed by `perf-map` and where calls are
+    /// timed.
     pub stack_delta: u32,
     /// Where the probe's arguments are; needed by `function__entry` alone.
     pub arguments: [ArgumentSpec; 3],
     /// Why no cheaper site was taken, or what else there is to say of it.
     pub remark: Option<String>,
+    /// Whether calls are timed.
+    pub timing: Timing,
 }
 
 /// A function with all its names.
@@ -158,7 +184,13 @@ impl PlannedFunction {
         let selected = size_of::<Self>() + self.selected.name.len() + self.selected.file.as_os_str().len();
         let aliases: usize = self.aliases.iter().map(|alias| size_of::<String>() + alias.len()).sum();
         let of_site = |site: &PlannedSite| {
-            size_of::<PlannedSite>() + site.instruction.len() + site.remark.as_ref().map_or(0, String::len)
+            let timing = match &site.timing {
+                Timing::NotAsked => 0,
+                Timing::Exits(exits) => exits.len() * size_of::<PlannedExit>(),
+                Timing::Impossible(why) => why.len(),
+            };
+            let remark = site.remark.as_ref().map_or(0, String::len);
+            size_of::<PlannedSite>() + site.instruction.len() + remark + timing
         };
         selected + aliases + sites.iter().map(of_site).sum::<usize>()
     }
@@ -235,6 +267,23 @@ impl Plan {
     /// Whether a target selects nothing here, and names a file that nothing leads to.
     pub fn is_out_of_reach(&self, target: TargetIndex) -> bool {
         !self.would_select(target) && self.out_of_reach.iter().any(|remark| remark.target == Some(target))
+    }
+
+    /// How many probes it takes.
+    pub fn probes(&self) -> usize {
+        let exits = self.sites.iter().map(|site| match &site.timing {
+            Timing::Exits(exits) => exits.len(),
+            Timing::NotAsked | Timing::Impossible(_) => 0,
+        });
+        self.sites.len().saturating_add(exits.sum())
+    }
+
+    /// The functions whose calls are not timed though that was asked for, and why.
+    pub fn untimed(&self) -> impl Iterator<Item = (&SelectedFunction, &str)> {
+        self.sites.iter().filter_map(|site| match &site.timing {
+            Timing::Impossible(why) => Some((&self.functions.get(site.function?)?.selected, why.as_str())),
+            Timing::NotAsked | Timing::Exits(_) => None,
+        })
     }
 
     /// The kinds of the sites at which calls of a target of this kind become visible.

@@ -9,6 +9,7 @@ mod nearest;
 pub mod python;
 mod stepped;
 pub mod symbols;
+mod timing;
 
 pub use nearest::nearest;
 
@@ -73,6 +74,8 @@ pub struct Resolver {
     costs: Costs,
     entry: EntryChoice,
     may_inject: bool,
+    /// Whether native functions are timed.
+    times_calls: bool,
     /// By file, by the number that mappings give it, and by whether the process has a shadow stack, which
     /// forbids some sites.
     files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
@@ -83,7 +86,19 @@ impl Resolver {
     /// A resolver; `entry` and `may_inject` bound the choice of how Python calls become visible.
     pub fn new(targets: Arc<Targets>, costs: Costs, entry: EntryChoice, may_inject: bool) -> Self {
         let (files, interpreters) = Default::default();
-        Self { targets, costs, entry, may_inject, files, interpreters }
+        Self { targets, costs, entry, may_inject, times_calls: false, files, interpreters }
+    }
+
+    /// Plans for timing calls of native functions, where this kernel's programs can do that.
+    #[must_use]
+    pub fn timing_calls(mut self, times: bool) -> Self {
+        self.times_calls = times && self.form().times_calls();
+        self
+    }
+
+    /// Whether native functions are timed.
+    pub fn times_calls(&self) -> bool {
+        self.times_calls
     }
 
     /// Whether the helper may be injected, and there is something for it to do.

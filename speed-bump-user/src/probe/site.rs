@@ -22,14 +22,16 @@
 mod aarch64;
 pub mod calls;
 mod code;
+mod exits;
 mod x86_64;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::code::{
-    CodeMap, CodeSegment, CodeSymbol, FunctionCode, LandingPads, ReadCode, is_fragment_name,
+pub use self::{
+    code::{CodeMap, CodeSegment, CodeSymbol, FunctionCode, LandingPads, ReadCode, is_fragment_name},
+    exits::{EXITS_LIMIT, Exit, NoExits, exits},
 };
 use crate::units::{Nanos, VirtualAddress};
 

@@ -23,6 +23,7 @@ mod retarget;
 mod signals;
 mod sites;
 mod tick;
+mod timing;
 
 use std::{collections::HashMap, io, sync::Arc, time::Instant};
 
@@ -86,6 +87,7 @@ pub struct BpfSession {
     /// Which delays are the helpers', if any can be.
     signals: Option<SessionSignals>,
     sites: SiteTable,
+    exits: timing::Exits,
     processes: Processes,
     /// Whether the last of the named processes to go executed another program.
     root_was_replaced: bool,
@@ -228,6 +230,7 @@ impl BpfSession {
             settings,
             signals,
             sites: SiteTable::new(capacity.sites),
+            exits: timing::Exits::default(),
             processes: Processes::default(),
             root_was_replaced: false,
             command: None,
@@ -255,6 +258,8 @@ impl BpfSession {
     fn open_window(&mut self) {
         self.look_at_waiting();
         self.came_round();
+        // To attach may have taken so long that doses have lapsed.
+        self.renewal.renew();
         // Nothing was delayed before.
         self.renewal.take_lapsed();
         self.state.started = Instant::now();
@@ -357,6 +362,7 @@ impl Session for BpfSession {
         self.drain_events();
         self.tell_decisions();
         self.tell_missed_decisions();
+        self.look_at_untimed();
     }
 
     fn detach(&mut self) {
@@ -409,7 +415,7 @@ fn offsets_to_follow() -> Option<TaskOffsets> {
 fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings) -> Capacity {
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     let functions: u32 = roots.iter().map(|(_, plan)| count(plan.functions.len())).sum();
-    let sites: u32 = roots.iter().map(|(_, plan)| count(plan.sites.len())).sum();
+    let sites: u32 = roots.iter().map(|(_, plan)| count(plan.probes())).sum();
     let asks_python = resolver.targets().has_kind(TargetKind::Python);
     let by_programs = !settings.policies.choice().delays_in_helper();
     let helpers = count(roots.iter().filter(|(_, plan)| by_programs && plan.wants_helper()).count());
@@ -426,6 +432,7 @@ fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings)
             .saturating_add(LATE_FUNCTIONS)
             .saturating_add(named)
             .saturating_add(of_children),
+        times: resolver.times_calls(),
         trampolines: if asks_python { LATE_TRAMPOLINES } else { 1 },
         python_usdt: asks_python,
     }

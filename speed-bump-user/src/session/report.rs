@@ -85,6 +85,7 @@ impl State {
             ));
         }
         warnings.extend(self.untimed().warnings());
+        warnings.extend(self.native_untimed.warnings());
         // Of several the one that does most.
         let has = |engine| targets.iter().any(|target| target.engine == engine);
         let in_helper = !targets.is_empty() && targets.iter().all(|of| of.engine == EngineKind::Helper);

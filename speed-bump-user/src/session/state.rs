@@ -19,7 +19,10 @@ use super::{
 };
 use crate::{
     probe::{cost::Floors, plan::Entry},
-    stats::{inexact::Waited, times::Untimed},
+    stats::{
+        inexact::Waited,
+        times::{NativeUntimed, Untimed},
+    },
     targets::TargetIndex,
     units::Pid,
 };
@@ -38,6 +41,8 @@ pub(crate) struct State {
     pub(super) warnings: Warnings,
     /// Calls whose time is in no sum, by who says so.
     pub(super) untimed: BTreeMap<u32, Untimed>,
+    /// The same of native functions.
+    pub(super) native_untimed: NativeUntimed,
     /// The processes that were named on the command line.
     pub(super) roots: Vec<Pid>,
     /// Every process that was covered.
@@ -72,6 +77,7 @@ impl State {
             asked: Some(asked),
             warnings: Warnings::default(),
             untimed: BTreeMap::new(),
+            native_untimed: NativeUntimed::default(),
             roots: Vec::new(),
             pids_seen: BTreeSet::new(),
             ways: BTreeMap::new(),

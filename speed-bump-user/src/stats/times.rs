@@ -1,9 +1,9 @@
 //! Own and cumulative times of functions, as reports have them.
 
 use serde::Serialize;
-use speed_bump_abi::times::FunctionTimes;
+use speed_bump_abi::{CALLS_DEPTH, times::FunctionTimes};
 
-use crate::units::Nanos;
+use crate::{probe::plan::SelectedFunction, units::Nanos};
 
 /// The times of one function. Only calls that have ended, or were suspended, are in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -71,9 +71,62 @@ impl std::ops::AddAssign for Untimed {
     }
 }
 
+/// The same of native functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NativeUntimed {
+    /// Their end was not seen.
+    pub unmatched: u64,
+    /// There was no room for them.
+    pub without_room: u64,
+}
+
+impl NativeUntimed {
+    /// What there is to say of it.
+    pub fn warnings(self) -> impl Iterator<Item = String> {
+        let Self { unmatched, without_room } = self;
+        let unmatched = (unmatched > 0).then(|| {
+            format!(
+                "the times of {unmatched} calls of native functions are left out: their end was not seen, as \
+                 where an exception or longjmp leaves a function, or a thread changes its stack"
+            )
+        });
+        let without_room = (without_room > 0).then(|| {
+            format!(
+                "the times of {without_room} calls of native functions are left out: they were nested more \
+                 than {CALLS_DEPTH} deep, or in more threads than there is room for; select fewer functions"
+            )
+        });
+        unmatched.into_iter().chain(without_room)
+    }
+}
+
+/// How many functions are named that are not timed.
+const NAMED: usize = 5;
+
+/// What there is to say of functions that are not timed, and why each is not.
+pub fn not_timed<'a>(functions: impl Iterator<Item = (&'a SelectedFunction, &'a str)>) -> Vec<String> {
+    let mut functions = functions.peekable();
+    let mut texts: Vec<String> = functions
+        .by_ref()
+        .take(NAMED)
+        .map(|(function, why)| {
+            let (name, path) = (&function.name, function.file.display());
+            format!("calls of {name} in {path} are counted and not timed: {why}")
+        })
+        .collect();
+    let others = functions.count();
+    if others > 0 {
+        texts.push(format!(
+            "calls of {others} more functions are counted and not timed; `list --times` says why"
+        ));
+    }
+    texts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::targets::TargetIndex;
 
     #[test]
     fn primitive_calls_are_those_that_are_not_recursive() {
@@ -91,5 +144,26 @@ mod tests {
         untimed += untimed;
         let warnings: Vec<_> = untimed.warnings().collect();
         assert!(warnings.len() == 2 && warnings[0].contains("of 6 calls"), "{warnings:?}");
+        assert_eq!(NativeUntimed::default().warnings().count(), 0);
+        let native = NativeUntimed { unmatched: 4, without_room: 2 };
+        let warnings: Vec<_> = native.warnings().collect();
+        assert!(warnings[0].contains("of 4 calls") && warnings[1].contains("64 deep"), "{warnings:?}");
+    }
+
+    #[test]
+    fn of_many_functions_some_are_named() {
+        let function = |number: usize| SelectedFunction {
+            target: TargetIndex(0),
+            name: format!("f{number}"),
+            file: "/lib/a.so".into(),
+            line: None,
+        };
+        let functions: Vec<_> = (0..8).map(function).collect();
+        let told = |count| not_timed(functions.iter().take(count).map(|function| (function, "because")));
+        assert_eq!(told(0), [""; 0]);
+        assert_eq!(told(1), ["calls of f0 in /lib/a.so are counted and not timed: because"]);
+        assert_eq!(told(5).len(), 5);
+        let all = told(8);
+        assert!(all.len() == 6 && all[5].starts_with("calls of 3 more functions"), "{all:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use speed_bump_abi::{FunctionEntry, FunctionStats, Policy};
+use speed_bump_abi::{FunctionEntry, FunctionStats, Policy, times::FunctionTimes};
 
 use super::{
     BpfEngine, Form,
@@ -83,6 +83,10 @@ impl Counters for BpfDoses {
 
     fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()> {
         self.functions.histograms_of(first, count, take)
+    }
+
+    fn times(&self, first: u32, count: u32) -> io::Result<Vec<Option<FunctionTimes>>> {
+        Ok(self.functions.times().of(first, count))
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {

@@ -56,6 +56,11 @@ impl Form {
         self != Self::Copied
     }
 
+    /// Whether the programs can time calls of native functions: those without bounds alone are made for it.
+    pub fn times_calls(self) -> bool {
+        self.longest_spin().is_none()
+    }
+
     /// Whether the kernel may take programs that sleep (6.0; with all of their maps: 6.1). It is tried.
     pub fn may_sleep(self) -> bool {
         self == Self::Multi

@@ -9,7 +9,7 @@ use std::{
 use aya::maps::Map;
 use speed_bump_abi::{FunctionEntry, FunctionStats, Histogram, maps};
 
-use super::{Capacity, EngineError, object::Maps, processors};
+use super::{Capacity, EngineError, object::Maps, processors, times::Times};
 use crate::{engine::TakeHistogram, sys::mapped_words::MappedWords};
 
 /// Entries and counters by function index. Any thread may use it at any time.
@@ -19,6 +19,7 @@ pub struct FunctionMaps {
     /// The words of a function on one processor after the other.
     stats: MappedWords,
     histograms: MappedWords,
+    times: Times,
 }
 
 /// Words of what is counted of one function on one processor.
@@ -33,10 +34,12 @@ impl FunctionMaps {
             let length = (count.max(1) as usize).saturating_mul(of_each);
             MappedWords::of_array(map.fd().as_fd(), length).map_err(mapping(name))
         };
+        let timed = if capacity.times { capacity.functions } else { 1 };
         Ok(Self {
             entries: words(maps::FUNCTIONS, capacity.functions, 1)?,
             stats: words(maps::STATS, capacity.functions, of_all_processors())?,
             histograms: words(maps::HISTOGRAMS, capacity.histograms, Histogram::WORDS)?,
+            times: Times::new(words(maps::TIMES, timed, Times::WORDS)?),
         })
     }
 
@@ -78,6 +81,11 @@ impl FunctionMaps {
             }
         }
         Ok(())
+    }
+
+    /// The times of functions.
+    pub fn times(&self) -> &Times {
+        &self.times
     }
 
     /// Sets the counters of one function to zero, on all CPUs. It keeps its histograms, which are empty then.

@@ -255,6 +255,7 @@ fn programs<'a>(
     } else {
         (maps::PROGRAM_SITE, maps::PROGRAM_PYTHON_HELPER, maps::PROGRAM_EXEC)
     };
+    let for_times = |name| form.times_calls().then(|| original(name)).transpose();
     let for_python = |name| form.has_python_programs().then(|| original(name)).transpose();
     Ok(Programs::new(
         form,
@@ -263,6 +264,8 @@ fn programs<'a>(
             trampoline: for_python(maps::PROGRAM_TRAMPOLINE)?,
             python_usdt: for_python(maps::PROGRAM_PYTHON_USDT)?,
             python_helper: original(python_helper)?,
+            site_left: for_times(maps::PROGRAM_SITE_LEFT)?,
+            site_timed: for_times(maps::PROGRAM_SITE_TIMED)?,
             fork: original(maps::PROGRAM_FORK)?,
             exec: original(exec)?,
         },

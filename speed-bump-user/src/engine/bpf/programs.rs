@@ -20,11 +20,17 @@ pub enum UprobeProgram {
     PythonUsdt,
     /// The registers name the function: the stub of the helper in a Python process.
     PythonHelper,
+    /// Where a timed native function is left. Before the next, so that what is attached in their order misses
+    /// no end of a call whose beginning it saw.
+    SiteLeft,
+    /// The site is the function, whose calls are timed.
+    SiteTimed,
 }
 
 impl UprobeProgram {
     /// All of them.
-    pub(super) const ALL: [Self; 4] = [Self::Site, Self::Trampoline, Self::PythonUsdt, Self::PythonHelper];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Site, Self::Trampoline, Self::PythonUsdt, Self::PythonHelper, Self::SiteLeft, Self::SiteTimed];
 }
 
 /// A loaded program for uprobes.
@@ -37,12 +43,14 @@ pub enum SiteProgram<'a> {
 }
 
 /// The programs of an object, none of which is loaded yet. A form without other means than the helper's lacks
-/// two.
+/// two, one that does not time calls another two.
 pub(super) struct Originals {
     pub(super) site: Original,
     pub(super) trampoline: Option<Original>,
     pub(super) python_usdt: Option<Original>,
     pub(super) python_helper: Original,
+    pub(super) site_left: Option<Original>,
+    pub(super) site_timed: Option<Original>,
     pub(super) fork: Original,
     pub(super) exec: Original,
 }
@@ -70,6 +78,8 @@ impl Programs {
             UprobeProgram::Trampoline => self.originals.trampoline.as_ref(),
             UprobeProgram::PythonUsdt => self.originals.python_usdt.as_ref(),
             UprobeProgram::PythonHelper => Some(&self.originals.python_helper),
+            UprobeProgram::SiteLeft => self.originals.site_left.as_ref(),
+            UprobeProgram::SiteTimed => self.originals.site_timed.as_ref(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use speed_bump_abi::ArgumentSpec;
 
-use super::{FileError, Resolver, elf_of, indirect, stepped::Neighbours};
+use super::{FileError, Resolver, elf_of, indirect, stepped::Neighbours, timing};
 use crate::{
     bounds::PLAN_BYTES,
     elf::{ElfFile, FunctionSymbol, Functions, IndirectFunction, Root, TableKind, UsdtLocation, UsdtProbe},
@@ -12,7 +12,7 @@ use crate::{
     probe::{
         code::CodeFile,
         file::ProbeFile,
-        plan::{Entry, Plan, PlannedFunction, PlannedSite, Remark, SelectedFunction},
+        plan::{Entry, Plan, PlannedFunction, PlannedSite, Remark, SelectedFunction, Timing},
         site::{self, CodeMap, Exactness, FunctionCode, SiteKind},
     },
     process::{Mappings, Process},
@@ -224,6 +224,7 @@ impl FileSelection {
                 return self.remark(target, format!("{name} in {path} is not probed: {why}"));
             }
         };
+        let timing = timing::of(selecting.resolver, &self.elf, &code, &site);
         let mut aliases: Vec<String> = function
             .names
             .candidates()
@@ -248,17 +249,24 @@ impl FileSelection {
                 remark = format!("{remark}; {advice}");
             }
         }
+        if let Timing::Impossible(why) = &timing {
+            remark = format!("{remark}; calls are not timed: {why}");
+        }
         let site = PlannedSite {
             file: Arc::clone(selecting.file),
             offset,
             semaphore: None,
             function: None,
-            program: UprobeProgram::Site,
+            program: match timing {
+                Timing::NotAsked => UprobeProgram::Site,
+                Timing::Exits(_) | Timing::Impossible(_) => UprobeProgram::SiteTimed,
+            },
             kind: site.kind,
             instruction: site.instruction,
-            stack_delta: 0,
+            stack_delta: site.stack_delta.unwrap_or(0),
             arguments: [ArgumentSpec::default(); 3],
             remark: Some(remark),
+            timing,
         };
         let sites = vec![site];
         if self.take_room(planned.bytes(&sites)) {
@@ -344,6 +352,7 @@ pub(super) fn usdt_sites(
                     stack_delta: 0,
                     arguments,
                     remark: None,
+                    timing: Timing::NotAsked,
                 });
             }
             Err(why) => refused.push(why),

@@ -12,7 +12,7 @@ use crate::{
     probe::{
         code::CodeFile,
         file::ProbeFile,
-        plan::{Plan, PlannedFunction, PlannedSite, PythonPlan, Remark, SelectedFunction},
+        plan::{Plan, PlannedFunction, PlannedSite, PythonPlan, Remark, SelectedFunction, Timing},
         site::{self, FunctionCode},
     },
     process::{MappedFile, Mappings, Process, ProcessError, mapped_file::FileIdentity},
@@ -225,6 +225,7 @@ impl Resolver {
             .code_offset_of(site.address)
             .ok_or_else(|| refuse("its evaluator is not in the file".to_owned()))?;
         Ok(PlannedSite {
+            timing: Timing::NotAsked,
             file: Arc::clone(file),
             offset,
             semaphore: None,

@@ -99,6 +99,9 @@ impl LandingPads {
 /// all.
 const OVERLAPS_LIMIT: usize = 4_096;
 
+/// How many symbols before an address are looked at for the piece that it lies in: labels within one.
+const FRAGMENTS_NEAR: usize = 16;
+
 /// The executable bytes of one file, and every symbol in them.
 #[derive(Debug)]
 pub struct CodeMap<'a> {
@@ -248,6 +251,16 @@ impl<'a> CodeMap<'a> {
             }
         }
         start..end
+    }
+
+    /// The moved piece of a function that an address lies in.
+    pub(super) fn fragment_at(&self, address: u64) -> Option<Range<u64>> {
+        let after = self.symbols.partition_point(|symbol| symbol.address.0 <= address);
+        let near = self.symbols.get(after.saturating_sub(FRAGMENTS_NEAR)..after)?.iter().rev();
+        let mut pieces = near
+            .filter(|symbol| symbol.fragment)
+            .map(|symbol| symbol.address.0..symbol.address.0.saturating_add(symbol.size));
+        pieces.find(|piece| piece.contains(&address))
     }
 
     pub(super) fn fragments(&self) -> impl Iterator<Item = Range<u64>> {

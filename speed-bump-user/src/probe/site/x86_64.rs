@@ -1,12 +1,14 @@
 //! Sites on x86-64: the straight line from the entry, and what speaks against each instruction of it.
 
 mod branches;
+mod exits;
 mod frame;
 mod instructions;
 mod treatment;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, Mnemonic, NasmFormatter};
 
+pub(super) use self::exits::exits;
 use self::{branches::Branches, frame::Frame, treatment::Encoding};
 use super::{
     Analysis, Candidate, Exactness, Exclusion, FunctionCode, KernelRefusal, LineEnd, SiteKind, SiteRefusal,

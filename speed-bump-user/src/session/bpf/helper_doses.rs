@@ -133,8 +133,10 @@ impl Counters for HelperDoses {
     }
 
     fn times(&self, first: u32, count: u32) -> io::Result<Vec<Option<FunctionTimes>>> {
-        let mut all = vec![None; count as usize];
         let end = first.saturating_add(count);
+        let of_inner = end.min(self.first).saturating_sub(first);
+        let mut all = if of_inner > 0 { self.inner.times(first, of_inner)? } else { Vec::new() };
+        all.resize(count as usize, None);
         let mut next = first.max(self.first);
         while next < end {
             let Some((counted, number)) = self.ranges.of(next) else {

@@ -16,13 +16,14 @@ use super::{
     python::PythonFollower,
     retarget::{Attached, TargetSites, are_apart},
     sites::costs,
+    timing::{overhead_ns, way_ns},
 };
 use crate::{
     engine::bpf::UprobeProgram,
     probe::{
         attach::{AttachError, AttachSite, RefusedSite, SiteGroup},
         file::FileId,
-        plan::{Entry, Plan},
+        plan::{Entry, Plan, Timing},
         site::SiteKind,
     },
     process::{Memory, Process},
@@ -125,6 +126,9 @@ impl BpfSession {
             covered.refused.extend(refused.iter().map(|refused| refused.site.site));
         }
         for refused in refused {
+            if self.take_refused_exit(&refused) {
+                continue;
+            }
             let path = refused.file.path().display();
             self.warn(format!(
                 "the kernel refuses a probe at {path}+{}: {}",
@@ -144,18 +148,19 @@ impl BpfSession {
         }
         let apart = are_apart(plan.functions.iter().map(|function| function.selected.target));
         let mut groups: BTreeMap<(FileId, UprobeProgram, Option<TargetIndex>), SiteGroup> = BTreeMap::new();
+        let mut untimed = Vec::new();
         for site in &plan.sites {
             let function =
                 site.function.and_then(|position| indices.get(position).copied()).unwrap_or(NO_FUNCTION);
             let (index, new) = self.sites.enter(site, function)?;
             if new {
                 let costs = costs(&self.resolver, &mut self.engine)?;
-                let overhead_ns = u32::try_from(costs.cost(site.kind).overhead.0).unwrap_or(u32::MAX);
                 self.engine.set_site(
                     index,
                     SiteArguments {
                         function,
-                        overhead_ns,
+                        overhead_ns: overhead_ns(costs, site.kind),
+                        way_ns: way_ns(costs, site),
                         stack_delta: site.stack_delta,
                         arguments: site.arguments,
                         ..SiteArguments::default()
@@ -167,16 +172,26 @@ impl BpfSession {
                 self.note_way(function.selected.target, function.entry, site.kind);
             }
             let target = of.map(|function| function.selected.target).filter(|_| apart);
-            groups
-                .entry((site.file.id(), site.program, target))
-                .or_insert_with(|| SiteGroup {
-                    file: Arc::clone(&site.file),
-                    program: site.program,
-                    sites: Vec::new(),
-                })
-                .sites
-                .push(AttachSite { offset: site.offset, semaphore: site.semaphore, site: index });
+            let mut add =
+                |program, sites: Vec<AttachSite>| {
+                    let group = groups.entry((site.file.id(), program, target)).or_insert_with(|| {
+                        SiteGroup { file: Arc::clone(&site.file), program, sites: Vec::new() }
+                    });
+                    group.sites.extend(sites);
+                };
+            if let (true, Some(planned), Timing::Impossible(why)) = (new, of, &site.timing) {
+                untimed.push((&planned.selected, why.as_str()));
+            }
+            let at = AttachSite { offset: site.offset, semaphore: site.semaphore, site: index };
+            add(site.program, vec![at]);
+            if let Some(planned) = of {
+                let exits = self.enter_exits(site, index, function, &planned.selected)?;
+                if !exits.is_empty() {
+                    add(UprobeProgram::SiteLeft, exits);
+                }
+            }
         }
+        self.tell_untimed(&untimed);
         let sites = groups.into_iter().map(|((.., target), group)| TargetSites { target, group });
         Ok(sites.collect())
     }

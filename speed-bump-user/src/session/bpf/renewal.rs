@@ -70,6 +70,11 @@ impl Renewal {
         self.watch.came_round_ns.store(now().0, Ordering::Relaxed);
     }
 
+    /// Has doses hold from now on, rather than with the thread's next turn.
+    pub(super) fn renew(&self) {
+        self.watch.renew();
+    }
+
     /// For how long doses were not renewed since this was asked last, as the event loop did not come round.
     pub(super) fn take_lapsed(&self) -> Nanos {
         Nanos(self.watch.lapsed_ns.swap(0, Ordering::Relaxed))

@@ -71,6 +71,13 @@ impl BpfSession {
     pub(super) fn retarget(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         let targets = Arc::new(self.state.doses().targets.changed(change));
         let selector = self.check_change(change, &targets)?;
+        let is_native = |target: &Target| target.kind == TargetKind::Native;
+        if self.settings.times && !self.resolver.times_calls() && change.add.iter().any(is_native) {
+            self.warn(
+                "calls of native functions are counted and not timed: the session began without any"
+                    .to_owned(),
+            );
+        }
         let setting = self.state.doses().change_targets(change)?;
         self.resolver.set_targets(targets);
         for index in &change.drop {

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use speed_bump_abi::{FunctionStats, Policy};
+use speed_bump_abi::{FunctionStats, Policy, times::FunctionTimes};
 
 use crate::{
     engine::{
@@ -251,6 +251,10 @@ impl Counters for SignalDoses {
 
     fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()> {
         self.bpf.histograms(first, count, take)
+    }
+
+    fn times(&self, first: u32, count: u32) -> io::Result<Vec<Option<FunctionTimes>>> {
+        self.bpf.times(first, count)
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {

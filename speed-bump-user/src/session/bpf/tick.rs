@@ -98,6 +98,7 @@ impl BpfSession {
             self.find_lost_locations();
             self.look_for_processes();
         }
+        self.look_at_untimed();
         if count(Fault::Unreadable) > 0 {
             self.warn(
                 "some Python calls were not counted: their file or name was not in memory when they began"

@@ -54,7 +54,7 @@ pub(super) struct MapSettings {
 
 impl MapSettings {
     pub(super) fn new(capacity: Capacity, offsets: &TaskOffsets, hold: Hold, may_sleep: bool) -> Self {
-        let Capacity { policies, sites, functions, histograms, trampolines, python_usdt } = capacity;
+        let Capacity { policies, sites, functions, histograms, times, trampolines, python_usdt } = capacity;
         let mut entries = vec![
             (maps::POLICIES, policies.max(1).saturating_mul(Policy::ROWS)),
             (maps::COUNTERS, policies.max(1)),
@@ -64,6 +64,9 @@ impl MapSettings {
             (maps::HISTOGRAMS, histograms.max(1)),
             (maps::TRAMPOLINES, trampolines.max(1)),
         ];
+        if times {
+            entries.extend([(maps::TIMES, functions.max(1)), (maps::CALLS, threads())]);
+        }
         if !python_usdt {
             entries.extend([(maps::PYTHON_KEYS, 1), (maps::PYTHON_VERDICTS, 1), (maps::PYTHON_PENDING, 1)]);
         }
@@ -134,12 +137,24 @@ impl MapSettings {
     }
 }
 
+/// Threads that are timed at a time.
+const THREADS: u32 = 2_048;
+/// Elements that each processor keeps for itself (kernel/bpf/bpf_lru_list.c, `LOCAL_FREE_TARGET`).
+const KEPT_BY_PROCESSOR: u32 = 128;
+
+/// For how many threads there is room.
+fn threads() -> u32 {
+    let processors = aya::util::nr_cpus().ok().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
+    processors.saturating_mul(KEPT_BY_PROCESSOR).saturating_add(THREADS)
+}
+
 /// The kinds of maps that the object uses.
 fn as_map(kind: u32, data: MapData) -> Option<Map> {
     let kind = bpf_map_type::try_from(kind).ok()?;
     Some(match kind {
         bpf_map_type::BPF_MAP_TYPE_ARRAY => Map::Array(data),
         bpf_map_type::BPF_MAP_TYPE_HASH => Map::HashMap(data),
+        bpf_map_type::BPF_MAP_TYPE_LRU_HASH => Map::LruHashMap(data),
         bpf_map_type::BPF_MAP_TYPE_PERCPU_ARRAY => Map::PerCpuArray(data),
         bpf_map_type::BPF_MAP_TYPE_PROG_ARRAY => Map::ProgramArray(data),
         bpf_map_type::BPF_MAP_TYPE_RINGBUF => Map::RingBuf(data),
@@ -152,6 +167,7 @@ pub(super) fn data_of(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data)
         | Map::HashMap(data)
+        | Map::LruHashMap(data)
         | Map::PerCpuArray(data)
         | Map::ProgramArray(data)
         | Map::RingBuf(data) => Some(data),

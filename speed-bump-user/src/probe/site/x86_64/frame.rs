@@ -18,6 +18,11 @@ impl Default for Frame {
 }
 
 impl Frame {
+    /// Somewhere else than at the entry.
+    pub(super) fn at(depth: Option<u32>) -> Self {
+        Self { depth, ..Self::default() }
+    }
+
     /// Bytes from `rsp` to the return address.
     pub(super) fn depth(&self) -> Option<u32> {
         self.depth

@@ -1,0 +1,408 @@
+//! The calls of timed native functions that are in progress on a thread, as the BPF programs keep them.
+//!
+//! Stacks grow downwards: of two calls in progress, the one that was made by the other has its return address
+//! lower. So a call is known by where its return address lies, and calls whose end was never seen (an
+//! exception, `longjmp`) show as soon as another one begins or ends above them.
+//!
+//! Everything here has bounds that the verifier of kernels sees, whatever lies in the map. How to go through
+//! the calls is left to whoever runs it ([`Turns`]): the verifier walks through each turn of a loop that is
+//! written out, with all that comes after it, and takes seconds for that.
+
+use core::hint::black_box;
+
+/// How deep calls of timed functions may be nested; a power of two.
+pub const CALLS_DEPTH: u32 = 64;
+
+/// A call in progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct TimedCall {
+    /// Where its return address lies.
+    pub stack: u64,
+    /// When it began.
+    pub entered_ns: u64,
+    /// Time in timed functions that it called, without what the tool took there.
+    pub nested_ns: u64,
+    /// What the tool took in those.
+    pub tool_ns: u64,
+    /// The function.
+    pub function: u32,
+    /// What the trap at its entry cost its callers; 0 where that is part of a delay.
+    pub entry_ns: u32,
+    /// What the tool took between [`entered_ns`](Self::entered_ns) and the clock reading at its end, as
+    /// [`SiteArguments::way_ns`](crate::SiteArguments::way_ns).
+    pub way_ns: u32,
+    /// 1 where another call of the function was in progress when it began.
+    pub is_recursive: u32,
+}
+
+/// The calls in progress on one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct CallStack {
+    /// How many there are.
+    pub depth: u32,
+    /// The image that they are of, as [`Cookie::process`](crate::Cookie::process) numbers it.
+    pub process: u32,
+    /// The outermost first.
+    pub calls: [TimedCall; CALLS_DEPTH as usize],
+}
+
+/// What [`CallStack::enter`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entered {
+    /// Where the call is in [`CallStack::calls`]; `None` where there is no room for it.
+    pub position: Option<u32>,
+    /// Whether another call of the function is in progress.
+    pub is_recursive: bool,
+    /// How many calls it showed to be over without their end having been seen.
+    pub dropped: u32,
+}
+
+/// A call that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Its time without that of other timed functions.
+    pub own_ns: u64,
+    /// Its time with them; 0 of a recursive call.
+    pub cumulative_ns: u64,
+}
+
+/// What is done in each turn of a loop.
+pub trait Turn {
+    /// One turn, by its number. Returns whether it was the last.
+    fn turn(&mut self, number: u32) -> bool;
+}
+
+/// A way to run a loop.
+pub trait Turns {
+    /// Runs so many turns at most.
+    fn run<T: Turn>(most: u32, turn: &mut T);
+}
+
+/// Looks for a call of a function among those in progress.
+struct Search<'a> {
+    calls: &'a [TimedCall; CALLS_DEPTH as usize],
+    function: u32,
+    is_found: bool,
+}
+
+impl Turn for Search<'_> {
+    #[inline(always)]
+    fn turn(&mut self, number: u32) -> bool {
+        self.is_found = self.calls[place(number)].function == self.function;
+        self.is_found
+    }
+}
+
+/// Adds up what calls called whose return addresses lie below a limit.
+struct Dropping<'a> {
+    calls: &'a [TimedCall; CALLS_DEPTH as usize],
+    limit: u64,
+    depth: u32,
+    nested_ns: u64,
+    tool_ns: u64,
+}
+
+impl Turn for Dropping<'_> {
+    #[inline(always)]
+    fn turn(&mut self, _number: u32) -> bool {
+        let depth = self.depth;
+        if depth == 0 {
+            return true;
+        }
+        let call = &self.calls[place(depth - 1)];
+        if call.stack >= self.limit {
+            return true;
+        }
+        self.nested_ns += call.nested_ns;
+        self.tool_ns += call.tool_ns + call.entry_ns as u64;
+        self.depth = depth - 1;
+        false
+    }
+}
+
+impl CallStack {
+    /// No call in progress.
+    pub const NONE: Self = Self {
+        depth: 0,
+        process: 0,
+        calls: [TimedCall {
+            stack: 0,
+            entered_ns: 0,
+            nested_ns: 0,
+            tool_ns: 0,
+            function: 0,
+            entry_ns: 0,
+            way_ns: 0,
+            is_recursive: 0,
+        }; CALLS_DEPTH as usize],
+    };
+
+    /// A call of `function` begins whose return address lies at `stack`.
+    #[inline(always)]
+    pub fn enter<T: Turns>(&mut self, process: u32, function: u32, stack: u64, entered_ns: u64) -> Entered {
+        if self.process != process {
+            // The thread has executed another program since, or is another one of the same number.
+            self.process = process;
+            self.depth = 0;
+        }
+        let dropped = self.drop_below::<T>(stack.saturating_add(1));
+        let is_recursive = self.has::<T>(function);
+        let depth = self.depth;
+        if depth >= CALLS_DEPTH {
+            return Entered { position: None, is_recursive, dropped };
+        }
+        let call = &mut self.calls[place(depth)];
+        call.stack = stack;
+        call.entered_ns = entered_ns;
+        call.nested_ns = 0;
+        call.tool_ns = 0;
+        call.function = function;
+        call.entry_ns = 0;
+        call.way_ns = 0;
+        call.is_recursive = is_recursive as u32;
+        self.depth = depth + 1;
+        Entered { position: Some(depth), is_recursive, dropped }
+    }
+
+    /// Where a call lies that [`enter`](Self::enter) entered.
+    #[inline(always)]
+    pub fn at(&mut self, position: u32) -> &mut TimedCall {
+        &mut self.calls[place(position)]
+    }
+
+    /// The call of `function` ends whose return address lies at `stack`; `None` where it is not known when it
+    /// began. Also says how many calls that showed to be over without their end having been seen.
+    #[inline(always)]
+    pub fn leave<T: Turns>(
+        &mut self,
+        process: u32,
+        function: u32,
+        stack: u64,
+        now_ns: u64,
+    ) -> (Option<Left>, u32) {
+        if self.process != process {
+            return (None, 0);
+        }
+        let dropped = self.drop_below::<T>(stack);
+        let depth = self.depth;
+        if depth == 0 || depth > CALLS_DEPTH {
+            return (None, dropped);
+        }
+        let call = &self.calls[place(depth - 1)];
+        if call.stack != stack || call.function != function {
+            return (None, dropped);
+        }
+        let tool_ns = call.tool_ns + call.way_ns as u64;
+        // What the tool took is an estimate. What was called took no longer than the call.
+        let real_ns = now_ns.saturating_sub(call.entered_ns).saturating_sub(tool_ns).max(call.nested_ns);
+        let (nested_ns, is_recursive) = (call.nested_ns, call.is_recursive);
+        let tool_ns = call.tool_ns + call.entry_ns as u64;
+        self.depth = depth - 1;
+        self.charge(real_ns, tool_ns);
+        let cumulative_ns = if is_recursive == 0 { real_ns } else { 0 };
+        (Some(Left { own_ns: real_ns - nested_ns, cumulative_ns }), dropped)
+    }
+
+    /// The call that has just begun there is not delayed: it runs from now on, and the trap at its entry cost
+    /// its callers so much. If it is not among the calls in progress, it cost the innermost of those so much.
+    #[inline(always)]
+    pub fn is_not_delayed(&mut self, function: u32, stack: u64, now_ns: u64, trap_ns: u32) {
+        let depth = self.depth;
+        if depth == 0 {
+            return;
+        }
+        let call = &mut self.calls[place(depth - 1)];
+        if call.stack == stack && call.function == function {
+            call.entered_ns = now_ns;
+            call.entry_ns = trap_ns;
+        } else {
+            call.tool_ns += trap_ns as u64;
+        }
+    }
+
+    /// The innermost call in progress called timed functions for so long, in which the tool took so long.
+    #[inline(always)]
+    pub fn charge(&mut self, nested_ns: u64, tool_ns: u64) {
+        let depth = self.depth;
+        if depth == 0 {
+            return;
+        }
+        let call = &mut self.calls[place(depth - 1)];
+        call.nested_ns += nested_ns;
+        call.tool_ns += tool_ns;
+    }
+
+    /// Drops the calls whose return addresses lie below; returns how many. What they called was called by
+    /// their callers too.
+    #[inline(always)]
+    fn drop_below<T: Turns>(&mut self, limit: u64) -> u32 {
+        let before = self.depth;
+        if before == 0 || self.calls[place(before - 1)].stack >= limit {
+            return 0;
+        }
+        let mut dropping = Dropping { calls: &self.calls, limit, depth: before, nested_ns: 0, tool_ns: 0 };
+        T::run(CALLS_DEPTH, &mut dropping);
+        let Dropping { depth, nested_ns, tool_ns, .. } = dropping;
+        self.depth = depth;
+        self.charge(nested_ns, tool_ns);
+        before - depth
+    }
+
+    /// Whether a call of a function is in progress.
+    #[inline(always)]
+    fn has<T: Turns>(&self, function: u32) -> bool {
+        let depth = self.depth;
+        if depth == 0 {
+            return false;
+        }
+        let mut search = Search { calls: &self.calls, function, is_found: false };
+        T::run(if depth < CALLS_DEPTH { depth } else { CALLS_DEPTH }, &mut search);
+        search.is_found
+    }
+}
+
+/// A position that is one, whatever is asked for. The compiler may know that it is, and would drop the mask
+/// that the verifier wants.
+#[inline(always)]
+fn place(position: u32) -> usize {
+    (black_box(position) & (CALLS_DEPTH - 1)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROCESS: u32 = 3;
+
+    struct Plain;
+
+    impl Turns for Plain {
+        fn run<T: Turn>(most: u32, turn: &mut T) {
+            for number in 0..most {
+                if turn.turn(number) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn stack() -> CallStack {
+        CallStack { process: PROCESS, ..CallStack::NONE }
+    }
+
+    fn enter(stack: &mut CallStack, function: u32, at: u64, now: u64) -> Entered {
+        stack.enter::<Plain>(PROCESS, function, at, now)
+    }
+
+    fn leave(stack: &mut CallStack, function: u32, at: u64, now: u64) -> Option<(u64, u64)> {
+        stack.leave::<Plain>(PROCESS, function, at, now).0.map(|left| (left.own_ns, left.cumulative_ns))
+    }
+
+    #[test]
+    fn own_time_is_without_what_is_called_and_cumulative_with_it() {
+        let mut calls = stack();
+        enter(&mut calls, 1, 900, 100);
+        enter(&mut calls, 2, 800, 130);
+        assert_eq!(leave(&mut calls, 2, 800, 150), Some((20, 20)));
+        enter(&mut calls, 2, 800, 160);
+        assert_eq!(leave(&mut calls, 2, 800, 165), Some((5, 5)));
+        assert_eq!(leave(&mut calls, 1, 900, 200), Some((75, 100)));
+        assert_eq!(calls.depth, 0);
+    }
+
+    #[test]
+    fn what_the_tool_takes_is_in_nobodys_time() {
+        let mut calls = stack();
+        enter(&mut calls, 1, 900, 1_000);
+        let inner = enter(&mut calls, 2, 800, 2_000);
+        calls.is_not_delayed(2, 800, 2_000, 300);
+        calls.at(inner.position.unwrap_or_default()).way_ns = 100;
+        // Of a function that is not timed.
+        calls.is_not_delayed(3, 700, 2_100, 0);
+        assert_eq!(leave(&mut calls, 2, 800, 2_500), Some((400, 400)));
+        // The trap at its end, which is known once it is over.
+        calls.charge(0, 200);
+        // 5,000 in all: 400 of the inner call, and 300 + 200 of the tool. What lies between the inner call's
+        // two clock readings is in `way_ns`, and within `entry_ns` as callers have it.
+        assert_eq!(leave(&mut calls, 1, 900, 6_000), Some((4_100, 4_500)));
+        // An estimate that is too high does not make a call shorter than what it called.
+        enter(&mut calls, 1, 900, 0);
+        enter(&mut calls, 2, 800, 10);
+        leave(&mut calls, 2, 800, 50);
+        calls.charge(0, 1_000);
+        assert_eq!(leave(&mut calls, 1, 900, 60), Some((0, 40)));
+    }
+
+    #[test]
+    fn of_a_recursion_the_outermost_call_alone_is_cumulative() {
+        let mut calls = stack();
+        for (depth, is_recursive) in [(0, false), (1, true), (2, true)] {
+            assert_eq!(enter(&mut calls, 7, 900 - depth, depth * 10).is_recursive, is_recursive);
+        }
+        let ends = [2, 1, 0].map(|depth| leave(&mut calls, 7, 900 - depth, 100 - depth * 10));
+        assert_eq!(ends, [Some((60, 0)), Some((20, 0)), Some((20, 100))]);
+    }
+
+    #[test]
+    fn calls_that_were_unwound_are_dropped_when_others_begin_or_end_above_them() {
+        let mut calls = stack();
+        enter(&mut calls, 1, 900, 0);
+        enter(&mut calls, 2, 800, 10);
+        enter(&mut calls, 3, 700, 20);
+        assert_eq!(leave(&mut calls, 3, 700, 30), Some((10, 10)));
+        enter(&mut calls, 4, 600, 40);
+        // longjmp to 1, which calls 5 from where it called 2.
+        let entered = enter(&mut calls, 5, 800, 50);
+        assert_eq!((entered.dropped, entered.position), (2, Some(1)));
+        assert_eq!(leave(&mut calls, 5, 800, 60), Some((10, 10)));
+        // And again, to its end. What 3 took is still not its own.
+        enter(&mut calls, 2, 800, 70);
+        let (left, dropped) = calls.leave::<Plain>(PROCESS, 1, 900, 100);
+        assert_eq!((left, dropped), (Some(Left { own_ns: 80, cumulative_ns: 100 }), 1));
+    }
+
+    #[test]
+    fn an_end_that_is_of_no_call_in_progress_is_passed_over() {
+        let mut calls = stack();
+        assert_eq!(leave(&mut calls, 1, 900, 5), None);
+        enter(&mut calls, 1, 900, 0);
+        // Of a function called by it that is not known to be in progress, and of another one there.
+        assert_eq!((leave(&mut calls, 1, 800, 5), leave(&mut calls, 2, 900, 5)), (None, None));
+        assert_eq!(leave(&mut calls, 1, 900, 7), Some((7, 7)));
+    }
+
+    #[test]
+    fn another_image_begins_with_no_call() {
+        let mut calls = stack();
+        enter(&mut calls, 1, 900, 0);
+        assert_eq!(calls.leave::<Plain>(PROCESS + 1, 1, 900, 9), (None, 0));
+        let entered = calls.enter::<Plain>(PROCESS + 1, 1, 800, 10);
+        assert_eq!((entered.position, entered.is_recursive, entered.dropped), (Some(0), false, 0));
+    }
+
+    #[test]
+    fn deeper_calls_than_there_is_room_for_are_left_out_alone() {
+        let mut calls = stack();
+        for depth in 0..u64::from(CALLS_DEPTH) {
+            assert!(enter(&mut calls, 1, 9_000 - depth, depth).position.is_some());
+        }
+        let entered = enter(&mut calls, 1, 5_000, 100);
+        assert_eq!((entered.position, entered.is_recursive), (None, true));
+        assert_eq!(leave(&mut calls, 1, 5_000, 101), None);
+        for depth in (0..u64::from(CALLS_DEPTH)).rev() {
+            assert!(leave(&mut calls, 1, 9_000 - depth, 200).is_some(), "{depth}");
+        }
+        assert_eq!(calls.depth, 0);
+    }
+
+    #[test]
+    fn nothing_that_lies_there_leads_beyond_it() {
+        let mut calls = CallStack { depth: u32::MAX, ..stack() };
+        assert_eq!(calls.leave::<Plain>(PROCESS, 0, 1, 1).0, None);
+        assert_eq!(calls.enter::<Plain>(PROCESS, 1, 900, 0).position, None);
+        calls.charge(1, 1);
+        calls.at(u32::MAX).stack = 1;
+    }
+}

@@ -1,0 +1,138 @@
+//! `--times` of native functions: a call is remembered where it begins, and timed where it ends.
+//!
+//! What the tool itself takes is in nobody's time. From the trap at a function's entry to that at its end
+//! lies the way back from the one and the way into the other: as much as one trap costs around its program,
+//! as the way in takes as long at any instruction. Its callers lose two whole traps, with their programs.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_loop},
+    programs::ProbeContext,
+};
+use speed_bump_abi::{CallStack, Condition, NO_POLICY, SiteArguments, Turn, Turns, maps::Fault};
+
+use crate::{
+    arch, cookie,
+    count::add,
+    maps::{CALLS, NO_CALLS, SITES, TIMES, fault},
+    spin::Looping,
+    visit,
+};
+
+impl Turns for Looping {
+    #[inline(always)]
+    fn run<T: Turn>(most: u32, turn: &mut T) {
+        // SAFETY: the callback matches what `bpf_loop` calls, and `turn` outlives the call.
+        unsafe { bpf_loop(most, one::<T> as *mut c_void, (&raw mut *turn).cast(), 0) };
+    }
+}
+
+unsafe extern "C" fn one<T: Turn>(number: u64, turn: *mut c_void) -> i64 {
+    // SAFETY: `bpf_loop` hands on the context that `run` gave it.
+    let is_over = unsafe { (*turn.cast::<T>()).turn(number as u32) };
+    if is_over { 1 } else { 0 }
+}
+
+/// A call begins: it is remembered, counted and, if its policy says so, delayed.
+#[inline(always)]
+pub fn enter(context: &ProbeContext) {
+    // SAFETY: the helper has no preconditions.
+    let read = || unsafe { bpf_ktime_get_ns() };
+    let entered_ns = read();
+    let cookie = cookie(context);
+    let Some(site) = SITES.get(cookie.site) else { return };
+    // SAFETY: the context of a uprobe is its `pt_regs`.
+    let stack = arch::stack_pointer(unsafe { &*context.regs }) + u64::from(site.stack_delta);
+    remember(cookie.process, site, stack, entered_ns);
+    // A delay is without what this has taken, as without the rest.
+    let began_ns = read();
+    let overhead_ns = site.overhead_ns.wrapping_add((began_ns - entered_ns) as u32);
+    // All of the trap is part of a delay, and that of the function's time.
+    let is_delayed = !visit::passes(site.function, NO_POLICY)
+        && visit::visit::<Looping>(site.function, overhead_ns, began_ns, true);
+    if is_delayed {
+        return;
+    }
+    let Some(calls) = CALLS.get_ptr_mut(bpf_get_current_pid_tgid()) else { return };
+    let now_ns = read();
+    let trap_ns = site.overhead_ns.wrapping_add((now_ns - entered_ns) as u32);
+    // SAFETY: no other thread has this value.
+    unsafe { (*calls).is_not_delayed(site.function, stack, now_ns, trap_ns) };
+}
+
+/// Puts a call on its thread's stack of calls, if it is timed: for the time being, as one that is delayed. A
+/// function of its own in BPF too, and without a result: the verifier would walk through all that follows
+/// once for each.
+#[inline(never)]
+fn remember(process: u32, site: &SiteArguments, stack: u64, entered_ns: u64) {
+    if site.way_ns == 0 {
+        return;
+    }
+    let Some(calls) = calls() else { return fault(Fault::TooDeep) };
+    // SAFETY: no other thread has this value.
+    let calls = unsafe { &mut *calls };
+    let began_ns = entered_ns - u64::from(site.overhead_ns);
+    let entered = calls.enter::<Looping>(process, site.function, stack, began_ns);
+    if entered.is_recursive
+        && let Some(times) = TIMES.get_ptr_mut(site.function)
+    {
+        // SAFETY: `times` points to a live map value.
+        unsafe { add(&raw mut (*times).recursive, 1) };
+    }
+    unmatched(entered.dropped);
+    match entered.position {
+        Some(position) => calls.at(position).way_ns = site.way_ns,
+        None => fault(Fault::TooDeep),
+    }
+}
+
+/// The calls in progress on this thread.
+#[inline(always)]
+fn calls() -> Option<*mut CallStack> {
+    let thread = bpf_get_current_pid_tgid();
+    if let Some(calls) = CALLS.get_ptr_mut(&thread) {
+        return Some(calls);
+    }
+    CALLS.insert(thread, NO_CALLS.get(0)?, 0).ok()?;
+    CALLS.get_ptr_mut(&thread)
+}
+
+/// A call ends, if the instruction leaves the function, and if it is known when the call began.
+#[inline(always)]
+pub fn leave(context: &ProbeContext) {
+    // SAFETY: the helper has no preconditions.
+    let read = || unsafe { bpf_ktime_get_ns() };
+    let left_ns = read();
+    let cookie = cookie(context);
+    let Some(site) = SITES.get(cookie.site) else { return };
+    // SAFETY: the context of a uprobe is its `pt_regs`.
+    let registers = unsafe { &*context.regs };
+    let is_left = Condition::from_bits(site.condition).holds(arch::flags(registers));
+    let Some(calls) = CALLS.get_ptr_mut(bpf_get_current_pid_tgid()) else { return };
+    // SAFETY: no other thread has this value.
+    let calls = unsafe { &mut *calls };
+    if is_left {
+        let stack = arch::stack_pointer(registers);
+        let (left, dropped) = calls.leave::<Looping>(cookie.process, site.function, stack, left_ns);
+        unmatched(dropped);
+        if let (Some(left), Some(times)) = (left, TIMES.get_ptr_mut(site.function)) {
+            // SAFETY: `times` points to a live map value.
+            unsafe {
+                add(&raw mut (*times).own_ns, left.own_ns);
+                add(&raw mut (*times).cumulative_ns, left.cumulative_ns);
+            }
+        }
+    }
+    // This trap is the callers', and of a jump that was not taken the function's own.
+    calls.charge(0, u64::from(site.overhead_ns) + (read() - left_ns));
+}
+
+#[inline(always)]
+fn unmatched(calls: u32) {
+    if calls > 0
+        && let Some(counter) = crate::maps::FAULTS.get_ptr_mut(Fault::Unmatched as u32)
+    {
+        add(counter, u64::from(calls));
+    }
+}
