@@ -61,7 +61,7 @@ impl Program {
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes
 /// seconds here. What tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 21] = [
+pub(super) const PROGRAMS: [Program; 22] = [
     Program {
         area: "native",
         name: "native_functions",
@@ -70,6 +70,17 @@ pub(super) const PROGRAMS: [Program; 21] = [
             "calls_of_many_threads_are_counted_exactly",
             "workers_that_run_before_during_and_after_are_counted_as_they_count_themselves",
             "functions_of_libc_that_python_calls",
+        ],
+        engine: Engine::Bpf,
+    },
+    Program {
+        area: "native",
+        name: "native_times",
+        tests: &[
+            "of_a_recursion_the_outermost_call_alone_is_cumulative",
+            "a_function_is_timed_by_whichever_way_it_is_left",
+            "calls_that_longjmp_leaves_are_left_out_and_the_others_are_not",
+            "threads_and_children_have_calls_of_their_own",
         ],
         engine: Engine::Bpf,
     },
