@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
+    cell::OnceCell,
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
     path::Path,
@@ -59,14 +60,18 @@ fn too_high(kept: &Value) -> Value {
     wrong
 }
 
-/// A session with a delay that has to be exact. Returns what it said.
+/// A session with a delay that has to be exact. Returns what it said by the time when it was attached; where
+/// exactness takes several sessions, the first.
 fn exact_session(service: &mut Service) -> String {
+    let said = OnceCell::new();
     let attach = |service: &mut Service, delay: &str| {
-        Attached::start(service.pid(), TARGETS, &["--delay", delay, "--engine", "bpf"])
+        let attached = Attached::start(service.pid(), TARGETS, &["--delay", delay, "--engine", "bpf"])?;
+        said.get_or_init(|| attached.stderr());
+        Ok(attached)
     };
     let measured = Subject { service, function: "worked", attach }.long(1_000_000).unwrap();
     measured.assert_exact("with what is kept");
-    measured.ended.run.stderr
+    said.into_inner().unwrap()
 }
 
 /// The file is as the tool writes it.

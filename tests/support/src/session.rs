@@ -138,6 +138,11 @@ impl Attached {
         self.running.wait_for_stderr(text, PATIENCE)
     }
 
+    /// What the loader has written to standard error by now.
+    pub fn stderr(&self) -> String {
+        self.running.stderr()
+    }
+
     /// Whether the loader has written this to standard error by now.
     pub fn has_said(&self, text: &str) -> bool {
         self.running.wait_for_stderr(text, Duration::ZERO).is_ok()
