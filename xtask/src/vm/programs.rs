@@ -75,22 +75,22 @@ pub(super) const PROGRAMS: [Program; 22] = [
     },
     Program {
         area: "native",
+        name: "session_usdt",
+        tests: &[
+            "all_locations_of_a_probe_count_while_attached_and_only_then",
+            "frequency_counts_over_the_locations",
+            "the_semaphore_is_down_in_children_too",
+        ],
+        engine: Engine::Bpf,
+    },
+    Program {
+        area: "native",
         name: "native_times",
         tests: &[
             "of_a_recursion_the_outermost_call_alone_is_cumulative",
             "a_function_is_timed_by_whichever_way_it_is_left",
             "calls_that_longjmp_leaves_are_left_out_and_the_others_are_not",
             "threads_and_children_have_calls_of_their_own",
-        ],
-        engine: Engine::Bpf,
-    },
-    Program {
-        area: "native",
-        name: "session_usdt",
-        tests: &[
-            "all_locations_of_a_probe_count_while_attached_and_only_then",
-            "frequency_counts_over_the_locations",
-            "the_semaphore_is_down_in_children_too",
         ],
         engine: Engine::Bpf,
     },
