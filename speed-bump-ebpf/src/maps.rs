@@ -64,7 +64,7 @@ pub static HELD: RingBuf = RingBuf::with_byte_size(HELD_BYTES, 0);
 #[map]
 pub static HOLDERS: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
-pub static FAULTS: Array<u64> = Array::with_max_entries(FAULT_COUNT, 0);
+static FAULTS: Array<u64> = Array::with_max_entries(FAULT_COUNT, 0);
 #[cfg(feature = "log")]
 #[map]
 pub static LOG_LIMITS: PerCpuArray<speed_bump_abi::RateLimit> =
@@ -87,7 +87,13 @@ pub fn stats(function: u32) -> Option<*mut FunctionStats> {
 /// Counts something that went wrong.
 #[inline(always)]
 pub fn fault(fault: Fault) {
+    faults(fault, 1);
+}
+
+/// The same of something that went wrong so often.
+#[inline(always)]
+pub fn faults(fault: Fault, count: u64) {
     if let Some(counter) = FAULTS.get_ptr_mut(fault as u32) {
-        crate::count::add(counter, 1);
+        crate::count::add(counter, count);
     }
 }

@@ -15,7 +15,7 @@ use speed_bump_abi::{CallStack, Condition, NO_POLICY, SiteArguments, Turn, Turns
 use crate::{
     arch, cookie,
     count::add,
-    maps::{CALLS, NO_CALLS, SITES, TIMES, fault},
+    maps::{CALLS, NO_CALLS, SITES, TIMES, fault, faults},
     spin::Looping,
     visit,
 };
@@ -130,9 +130,7 @@ pub fn leave(context: &ProbeContext) {
 
 #[inline(always)]
 fn unmatched(calls: u32) {
-    if calls > 0
-        && let Some(counter) = crate::maps::FAULTS.get_ptr_mut(Fault::Unmatched as u32)
-    {
-        add(counter, u64::from(calls));
+    if calls > 0 {
+        faults(Fault::Unmatched, u64::from(calls));
     }
 }

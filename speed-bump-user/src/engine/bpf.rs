@@ -59,6 +59,13 @@ pub struct Capacity {
     pub python_usdt: bool,
 }
 
+impl Capacity {
+    /// Functions that there is room for the times of.
+    fn timed_functions(&self) -> u32 {
+        if self.times { self.functions.max(1) } else { 1 }
+    }
+}
+
 /// What histograms may take of the kernel's memory, in bytes.
 const HISTOGRAMS_BYTES: usize = 16 << 20;
 
@@ -74,7 +81,7 @@ pub fn histograms(functions: u32, form: Form) -> u32 {
 
 /// How many processors the machine can have: their numbers are below it
 /// (Documentation/admin-guide/cputopology.rst).
-fn processors() -> u32 {
+pub(crate) fn processors() -> u32 {
     static PROCESSORS: LazyLock<u32> = LazyLock::new(|| {
         let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
         let last = possible.trim_end().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());

@@ -16,7 +16,7 @@ use crate::{
     kernel::TaskOffsets,
     policy::PolicyTable,
     probe::{
-        plan::{Plan, PythonPlan, Timing},
+        plan::{Plan, PythonPlan},
         resolve::Resolver,
         site::SiteKind,
     },
@@ -128,10 +128,7 @@ fn kinds(policies: &PolicyTable, planned: &[Planned]) -> BTreeSet<SiteKind> {
         PythonPlan::Source { stub, .. } => stub.filter(|_| by_programs),
         PythonPlan::NotAsked | PythonPlan::Impossible(_) => None,
     });
-    let exits = plans().flat_map(|plan| &plan.sites).flat_map(|site| match &site.timing {
-        Timing::Exits(exits) => exits.as_slice(),
-        Timing::NotAsked | Timing::Impossible(_) => &[],
-    });
+    let exits = plans().flat_map(|plan| &plan.sites).flat_map(|site| site.timing.exits());
     sites.chain(stubs).chain(exits.map(|exit| exit.kind)).collect()
 }
 

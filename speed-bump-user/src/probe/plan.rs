@@ -89,6 +89,16 @@ pub enum Timing {
     Impossible(String),
 }
 
+impl Timing {
+    /// Where timed calls end.
+    pub fn exits(&self) -> &[PlannedExit] {
+        match self {
+            Self::Exits(exits) => exits,
+            Self::NotAsked | Self::Impossible(_) => &[],
+        }
+    }
+}
+
 /// One place for a probe.
 #[derive(Clone, Debug)]
 pub struct PlannedSite {
@@ -271,11 +281,7 @@ impl Plan {
 
     /// How many probes it takes.
     pub fn probes(&self) -> usize {
-        let exits = self.sites.iter().map(|site| match &site.timing {
-            Timing::Exits(exits) => exits.len(),
-            Timing::NotAsked | Timing::Impossible(_) => 0,
-        });
-        self.sites.len().saturating_add(exits.sum())
+        self.sites.iter().map(|site| 1 + site.timing.exits().len()).sum()
     }
 
     /// The functions whose calls are not timed though that was asked for, and why.

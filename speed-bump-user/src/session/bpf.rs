@@ -42,7 +42,7 @@ use crate::{
     bounds::NAMES_OF_SESSION,
     engine::{
         Engine,
-        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, histograms, switch::now},
+        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, histograms, processors, switch::now},
     },
     kernel::TaskOffsets,
     presence::HelperSetup,
@@ -449,8 +449,7 @@ fn room_for_names(roots: &[(Process, Plan)]) -> usize {
 /// Functions of helpers in children: 64 children's, if the counters of all then stay within bounds on all
 /// CPUs.
 fn late_helpers(named: u32) -> u32 {
-    let cpus = aya::util::nr_cpus().unwrap_or(1).max(1);
-    let affordable = COUNTERS_BYTES / (cpus * size_of::<FunctionStats>());
+    let affordable = COUNTERS_BYTES / (processors() as usize * size_of::<FunctionStats>());
     let rest = u32::try_from(affordable).unwrap_or(u32::MAX).saturating_sub(named);
     rest.clamp(4 * Room::CHILD.functions, 64 * Room::CHILD.functions)
 }

@@ -84,8 +84,8 @@ impl State {
                  delays them"
             ));
         }
-        warnings.extend(self.untimed().warnings());
-        warnings.extend(self.native_untimed.warnings());
+        warnings.extend(self.untimed().of_python());
+        warnings.extend(self.native_untimed.of_native());
         // Of several the one that does most.
         let has = |engine| targets.iter().any(|target| target.engine == engine);
         let in_helper = !targets.is_empty() && targets.iter().all(|of| of.engine == EngineKind::Helper);

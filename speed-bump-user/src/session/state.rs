@@ -19,10 +19,7 @@ use super::{
 };
 use crate::{
     probe::{cost::Floors, plan::Entry},
-    stats::{
-        inexact::Waited,
-        times::{NativeUntimed, Untimed},
-    },
+    stats::{inexact::Waited, times::Untimed},
     targets::TargetIndex,
     units::Pid,
 };
@@ -42,7 +39,7 @@ pub(crate) struct State {
     /// Calls whose time is in no sum, by who says so.
     pub(super) untimed: BTreeMap<u32, Untimed>,
     /// The same of native functions.
-    pub(super) native_untimed: NativeUntimed,
+    pub(super) native_untimed: Untimed,
     /// The processes that were named on the command line.
     pub(super) roots: Vec<Pid>,
     /// Every process that was covered.
@@ -77,7 +74,7 @@ impl State {
             asked: Some(asked),
             warnings: Warnings::default(),
             untimed: BTreeMap::new(),
-            native_untimed: NativeUntimed::default(),
+            native_untimed: Untimed::default(),
             roots: Vec::new(),
             pids_seen: BTreeSet::new(),
             ways: BTreeMap::new(),

@@ -44,21 +44,32 @@ pub struct Untimed {
 }
 
 impl Untimed {
-    /// What there is to say of it.
-    pub fn warnings(self) -> impl Iterator<Item = String> {
+    /// What there is to say of calls of Python functions.
+    pub fn of_python(self) -> impl Iterator<Item = String> {
+        const UNSEEN: &str = "not seen in its turn, as where greenlets switch in the middle of calls";
+        self.warnings("calls", UNSEEN, 2048)
+    }
+
+    /// What there is to say of calls of native functions.
+    pub fn of_native(self) -> impl Iterator<Item = String> {
+        const UNSEEN: &str =
+            "not seen, as where an exception or longjmp leaves a function, or a thread changes its stack";
+        self.warnings("calls of native functions", UNSEEN, CALLS_DEPTH)
+    }
+
+    fn warnings(self, calls: &str, unseen: &str, depth: u32) -> impl Iterator<Item = String> {
         let Self { unmatched, without_room } = self;
-        let unmatched = (unmatched > 0).then(|| {
+        let left_out = |count: u64, why: String| {
+            (count > 0).then(|| format!("the times of {count} {calls} are left out: {why}"))
+        };
+        let unmatched = left_out(unmatched, format!("their end was {unseen}"));
+        let without_room = left_out(
+            without_room,
             format!(
-                "the times of {unmatched} calls are left out: their end was not seen in its turn, as where \
-                 greenlets switch in the middle of calls"
-            )
-        });
-        let without_room = (without_room > 0).then(|| {
-            format!(
-                "the times of {without_room} calls are left out: they were nested more than 2048 deep, or in \
-                 more threads than there is room for; select fewer functions"
-            )
-        });
+                "they were nested more than {depth} deep, or in more threads than there is room for; select \
+                 fewer functions"
+            ),
+        );
         unmatched.into_iter().chain(without_room)
     }
 }
@@ -68,35 +79,6 @@ impl std::ops::AddAssign for Untimed {
         // Processes write them.
         self.unmatched = self.unmatched.saturating_add(other.unmatched);
         self.without_room = self.without_room.saturating_add(other.without_room);
-    }
-}
-
-/// The same of native functions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NativeUntimed {
-    /// Their end was not seen.
-    pub unmatched: u64,
-    /// There was no room for them.
-    pub without_room: u64,
-}
-
-impl NativeUntimed {
-    /// What there is to say of it.
-    pub fn warnings(self) -> impl Iterator<Item = String> {
-        let Self { unmatched, without_room } = self;
-        let unmatched = (unmatched > 0).then(|| {
-            format!(
-                "the times of {unmatched} calls of native functions are left out: their end was not seen, as \
-                 where an exception or longjmp leaves a function, or a thread changes its stack"
-            )
-        });
-        let without_room = (without_room > 0).then(|| {
-            format!(
-                "the times of {without_room} calls of native functions are left out: they were nested more \
-                 than {CALLS_DEPTH} deep, or in more threads than there is room for; select fewer functions"
-            )
-        });
-        unmatched.into_iter().chain(without_room)
     }
 }
 
@@ -139,14 +121,14 @@ mod tests {
 
     #[test]
     fn what_is_not_timed_is_told_of_each_kind() {
-        assert_eq!(Untimed::default().warnings().count(), 0);
+        assert_eq!(Untimed::default().of_python().count(), 0);
         let mut untimed = Untimed { unmatched: 3, without_room: u64::MAX };
         untimed += untimed;
-        let warnings: Vec<_> = untimed.warnings().collect();
+        let warnings: Vec<_> = untimed.of_python().collect();
         assert!(warnings.len() == 2 && warnings[0].contains("of 6 calls"), "{warnings:?}");
-        assert_eq!(NativeUntimed::default().warnings().count(), 0);
-        let native = NativeUntimed { unmatched: 4, without_room: 2 };
-        let warnings: Vec<_> = native.warnings().collect();
+        assert_eq!(Untimed::default().of_native().count(), 0);
+        let native = Untimed { unmatched: 4, without_room: 2 };
+        let warnings: Vec<_> = native.of_native().collect();
         assert!(warnings[0].contains("of 4 calls") && warnings[1].contains("64 deep"), "{warnings:?}");
     }
 

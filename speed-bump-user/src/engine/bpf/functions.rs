@@ -34,12 +34,11 @@ impl FunctionMaps {
             let length = (count.max(1) as usize).saturating_mul(of_each);
             MappedWords::of_array(map.fd().as_fd(), length).map_err(mapping(name))
         };
-        let timed = if capacity.times { capacity.functions } else { 1 };
         Ok(Self {
             entries: words(maps::FUNCTIONS, capacity.functions, 1)?,
             stats: words(maps::STATS, capacity.functions, of_all_processors())?,
             histograms: words(maps::HISTOGRAMS, capacity.histograms, Histogram::WORDS)?,
-            times: Times::new(words(maps::TIMES, timed, Times::WORDS)?),
+            times: Times::new(words(maps::TIMES, capacity.timed_functions(), Times::WORDS)?),
         })
     }
 

@@ -17,7 +17,7 @@ use crate::{
         site::SiteKind,
     },
     session::SessionError,
-    stats::times::{NativeUntimed, not_timed},
+    stats::times::{Untimed, not_timed},
 };
 
 /// Where the calls of timed functions end.
@@ -42,7 +42,10 @@ impl BpfSession {
         function: u32,
         selected: &SelectedFunction,
     ) -> Result<Vec<AttachSite>, SessionError> {
-        let Timing::Exits(exits) = &site.timing else { return Ok(Vec::new()) };
+        let exits = site.timing.exits();
+        if exits.is_empty() {
+            return Ok(Vec::new());
+        }
         let selected = Arc::new(selected.clone());
         let mut sites = Vec::with_capacity(exits.len());
         for exit in exits {
@@ -108,7 +111,7 @@ impl BpfSession {
         let Ok(faults) = self.engine.faults() else { return };
         let count = |fault: Fault| faults.get(fault as usize).copied().unwrap_or(0);
         self.state.native_untimed =
-            NativeUntimed { unmatched: count(Fault::Unmatched), without_room: count(Fault::TooDeep) };
+            Untimed { unmatched: count(Fault::Unmatched), without_room: count(Fault::TooDeep) };
     }
 }
 

@@ -54,6 +54,7 @@ pub(super) struct MapSettings {
 
 impl MapSettings {
     pub(super) fn new(capacity: Capacity, offsets: &TaskOffsets, hold: Hold, may_sleep: bool) -> Self {
+        let timed = capacity.timed_functions();
         let Capacity { policies, sites, functions, histograms, times, trampolines, python_usdt } = capacity;
         let mut entries = vec![
             (maps::POLICIES, policies.max(1).saturating_mul(Policy::ROWS)),
@@ -62,10 +63,11 @@ impl MapSettings {
             (maps::FUNCTIONS, functions.max(1)),
             (maps::STATS, functions.max(1).saturating_mul(processors())),
             (maps::HISTOGRAMS, histograms.max(1)),
+            (maps::TIMES, timed),
             (maps::TRAMPOLINES, trampolines.max(1)),
         ];
         if times {
-            entries.extend([(maps::TIMES, functions.max(1)), (maps::CALLS, threads())]);
+            entries.push((maps::CALLS, threads()));
         }
         if !python_usdt {
             entries.extend([(maps::PYTHON_KEYS, 1), (maps::PYTHON_VERDICTS, 1), (maps::PYTHON_PENDING, 1)]);
@@ -144,8 +146,7 @@ const KEPT_BY_PROCESSOR: u32 = 128;
 
 /// For how many threads there is room.
 fn threads() -> u32 {
-    let processors = aya::util::nr_cpus().ok().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
-    processors.saturating_mul(KEPT_BY_PROCESSOR).saturating_add(THREADS)
+    processors().saturating_mul(KEPT_BY_PROCESSOR).saturating_add(THREADS)
 }
 
 /// The kinds of maps that the object uses.

@@ -216,7 +216,7 @@ fn fragment_branches<'a>(map: &'a CodeMap<'_>) -> Option<&'a [(u64, u64)]> {
 }
 
 /// Where a direct branch, or an aborted transaction, goes.
-fn branch_target(instruction: &Instruction) -> Option<u64> {
+pub(super) fn branch_target(instruction: &Instruction) -> Option<u64> {
     matches!(instruction.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64)
         .then(|| instruction.near_branch_target())
 }

@@ -10,10 +10,13 @@ use std::{
     ops::Range,
 };
 
-use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic};
 use speed_bump_abi::Condition;
 
-use super::{LONGEST_INSTRUCTION, frame::Frame, instructions::Instructions, treatment::Encoding};
+use super::{
+    LONGEST_INSTRUCTION, branches::branch_target, frame::Frame, instructions::Instructions,
+    treatment::Encoding,
+};
 use crate::{
     probe::site::{CodeMap, EXITS_LIMIT, Exit, FunctionCode, KernelRefusal, NoExits},
     units::VirtualAddress,
@@ -156,7 +159,7 @@ impl<'m> Body<'m> {
                 // Where that is not the function's code, the call does not return.
                 if self.contains(instruction.next_ip()) {
                     // `call` of what follows pushes.
-                    let pushes = target(instruction) == Some(instruction.next_ip());
+                    let pushes = branch_target(instruction) == Some(instruction.next_ip());
                     next.push((instruction.next_ip(), depth.filter(|_| !pushes)));
                 }
                 None
@@ -167,7 +170,7 @@ impl<'m> Body<'m> {
                 Some(depth)
             }
             FlowControl::XbeginXabortXend => {
-                if target(instruction).is_some() {
+                if branch_target(instruction).is_some() {
                     self.jump(instruction, None, depth, next)?;
                 }
                 Some(depth)
@@ -214,7 +217,7 @@ impl<'m> Body<'m> {
         next: &mut Vec<(u64, Depth)>,
     ) -> Result<(), NoExits> {
         let from = VirtualAddress(instruction.ip());
-        let to = target(instruction).ok_or(NoExits::Undecodable(from))?;
+        let to = branch_target(instruction).ok_or(NoExits::Undecodable(from))?;
         if to == self.entry {
             return Err(NoExits::JumpsToEntry);
         }
@@ -266,10 +269,4 @@ fn condition(instruction: &Instruction) -> Option<Condition> {
         C::g => 15,
     };
     Some(Condition::Flags(code))
-}
-
-/// Where a direct branch goes.
-fn target(instruction: &Instruction) -> Option<u64> {
-    matches!(instruction.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64)
-        .then(|| instruction.near_branch_target())
 }
