@@ -217,7 +217,8 @@ fn a_perf_map_that_the_kernel_makes_up_is_not_read() {
         return skip!("{why}");
     }
     let map = "/tmp/perf-$$.map";
-    let mounts = format!(": > {map}; mount --bind /proc/kmsg {map};");
+    // A process that had the number before may have left one, of another user.
+    let mounts = format!("[ -e {map} ] || : > {map}; mount --bind /proc/kmsg {map};");
     let Some(service) = python_of_nobody(|python| python.trampolines, &mounts) else {
         return skip!("no Python with perf trampolines that nobody may run");
     };
