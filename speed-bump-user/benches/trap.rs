@@ -85,7 +85,7 @@ fn main() {
             all.push(*ns);
         }
         let group = SiteGroup { file: Arc::clone(&file), program: UprobeProgram::Site, sites: sites.clone() };
-        let (_attached, refused) = attach::attach(&engine, Pid::own(), 0, &[group]).unwrap();
+        let (_attached, refused) = attach::attach(&engine, Pid::own(), 0, &[group], &|| {}).unwrap();
         assert!(refused.is_empty());
         for ((name, selected, delay_ns, frequency), ratios) in DOSES.iter().zip(&mut ratios) {
             let end = if *name == "window closed" { Nanos(1) } else { Nanos(u64::MAX) };

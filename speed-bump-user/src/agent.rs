@@ -5,7 +5,6 @@
 
 mod answer;
 mod error;
-pub mod quit;
 mod request;
 mod serve;
 
@@ -21,13 +20,13 @@ use crate::{
         doses::Applied,
         handle::{Handle, Outcome},
         known::FunctionId,
+        quit::Quit,
         snapshot::Snapshot,
     },
     targets::{TargetChange, TargetIndex},
 };
 use answer::{Attached, Planned, Seen, Stopped, Taken, TargetsChanged};
 use error::AgentError;
-use quit::Quit;
 use request::{Ask, DoseAsk};
 pub use serve::serve;
 

@@ -225,7 +225,7 @@ impl Bench {
             File::open("/proc/self/exe").and_then(|file| ProbeFile::new(file, "/proc/self/exe".into()));
         let file = Arc::new(file.map_err(CalibrateError::Stubs)?);
         let group = SiteGroup { file, program: UprobeProgram::Site, sites };
-        let (attachment, refused) = attach::attach(&engine, Pid::own(), 0, &[group])?;
+        let (attachment, refused) = attach::attach(&engine, Pid::own(), 0, &[group], &|| {})?;
         if let Some(refused) = refused.into_iter().next()
             && let Some(stub) = stubs.get(refused.site.site as usize)
         {

@@ -14,11 +14,14 @@ pub mod list;
 mod live;
 mod log;
 mod outputs;
+mod report;
 mod request;
 mod reread;
 pub mod run;
 mod sessions;
 mod signals;
+mod sweep;
+mod sweep_progress;
 pub mod terminal;
 mod words;
 
@@ -40,6 +43,8 @@ pub fn main() -> ExitCode {
         None => attach::run(&cli.attach),
         Some(Command::List(arguments)) => list::run(arguments),
         Some(Command::Run(arguments)) => run::run(arguments, cli.verbose > 0),
+        Some(Command::Sweep(arguments)) => sweep::run(arguments),
+        Some(Command::Report(arguments)) => report::run(arguments),
         Some(Command::Agent) => agent::run(),
         Some(Command::Set(arguments)) => sessions::set(arguments),
         Some(Command::Sessions(arguments)) => sessions::list(arguments),

@@ -14,6 +14,7 @@ mod functions;
 pub mod handle;
 pub(crate) mod kmod;
 pub mod known;
+pub mod quit;
 mod report;
 pub mod run;
 pub mod snapshot;

@@ -6,6 +6,7 @@
 pub mod below;
 pub mod bpf;
 pub mod breakpoint;
+pub mod clock;
 pub mod descriptor;
 pub mod fork;
 pub mod kernel_types;

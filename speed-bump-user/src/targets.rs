@@ -23,7 +23,7 @@ pub mod source;
 
 use std::{fmt, num::NonZeroU64};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::rules::Rules;
 pub use self::{
@@ -99,7 +99,7 @@ pub struct Exclusion {
 }
 
 /// What a target selects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TargetKind {
     /// A Python function, by file and qualified name.
     #[serde(rename = "py")]

@@ -9,7 +9,8 @@ use std::{
 
 use serde_json::json;
 
-use super::{Agent, SCHEMA, quit::Quit};
+use super::{Agent, SCHEMA};
+use crate::session::quit::Quit;
 
 /// Bytes of a request: a dose for each of 16,384 functions, and more.
 const LONGEST: u64 = 16 << 20;

@@ -12,7 +12,7 @@ use super::{
     signals::StopSignals,
     terminal::for_programs,
 };
-use crate::agent::{quit::Quit, serve};
+use crate::{agent::serve, session::quit::Quit};
 
 /// Serves until the input ends or a signal comes.
 pub(super) fn run() -> Result<ExitCode, Failure> {

@@ -10,6 +10,10 @@ use crate::{
     units::{Nanos, Pid},
 };
 
+pub mod sweep;
+
+pub use sweep::{ReportArgs, SweepArgs};
+
 const ABOUT: &str =
     "Make one function of a running process slower by an exact amount, and see whether it matters";
 
@@ -134,6 +138,12 @@ pub enum Command {
     /// Be driven by another program: requests and answers in JSON, a line each, over standard input and
     /// output (schema speed-bump/agent/1)
     Agent,
+    /// Find out which functions matter: delay each in turn, in short slices in random order, and see what
+    /// that does to the time per unit of work
+    #[command(after_long_help = sweep::EXAMPLES)]
+    Sweep(SweepArgs),
+    /// Show what a sweep found, from its JSON
+    Report(ReportArgs),
     /// Change delays in a session that runs, without attaching anew. What is selected stays as it is
     #[command(after_long_help = SET_EXAMPLES)]
     Set(SetArgs),
@@ -163,7 +173,7 @@ pub struct ProcessArgs {
 
 /// Which functions.
 #[derive(Debug, Args)]
-pub struct SelectArgs {
+pub struct TargetArgs {
     /// Targets file; `-` is standard input [env: SPEED_BUMP_TARGETS]
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
@@ -171,12 +181,11 @@ pub struct SelectArgs {
     /// A target, as a line of a targets file has it; repeat for several. In place of a targets file
     #[arg(short = 't', long = "target", value_name = "PATTERN", conflicts_with = "targets")]
     pub lines: Vec<String>,
+}
 
-    /// Delay of each call, such as 500ns, 10us, 1.5ms, 2s; at most 10s [env: SPEED_BUMP_DELAY_NS]
-    /// [default: 1us]
-    #[arg(long, value_name = "TIME", value_parser = delay)]
-    pub delay: Option<Nanos>,
-
+/// How calls are seen, and who delays them.
+#[derive(Debug, Args)]
+pub struct WayArgs {
     /// How Python calls are seen: `helper`, `perf-map`, `usdt`, or `auto`, the first of these that works
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub entry: EntryChoice,
@@ -201,6 +210,23 @@ pub struct SelectArgs {
     /// How long to wait until a thread of the process can be stopped safely to load the helper
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "2s")]
     pub inject_timeout: Duration,
+}
+
+/// Which functions, and how they are delayed.
+#[derive(Debug, Args)]
+pub struct SelectArgs {
+    /// Which functions
+    #[command(flatten)]
+    pub which: TargetArgs,
+
+    /// Delay of each call, such as 500ns, 10us, 1.5ms, 2s; at most 10s [env: SPEED_BUMP_DELAY_NS]
+    /// [default: 1us]
+    #[arg(long, value_name = "TIME", value_parser = delay)]
+    pub delay: Option<Nanos>,
+
+    /// How calls are seen, and who delays them
+    #[command(flatten)]
+    pub way: WayArgs,
 
     /// Accept a targets file that has no targets
     #[arg(long)]
@@ -372,7 +398,7 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
-fn delay(text: &str) -> Result<Nanos, String> {
+pub(super) fn delay(text: &str) -> Result<Nanos, String> {
     let delay = time(text, "us")?;
     if delay > Nanos::MAX_DELAY {
         return Err(format!("{delay} is more than the longest delay, {}", Nanos::MAX_DELAY));
@@ -390,7 +416,7 @@ fn change(text: &str) -> Result<String, String> {
 }
 
 /// A span of wall time.
-fn span(text: &str) -> Result<Duration, String> {
+pub(super) fn span(text: &str) -> Result<Duration, String> {
     time(text, "s").map(Into::into)
 }
 

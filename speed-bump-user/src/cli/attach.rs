@@ -135,10 +135,8 @@ fn tell_attached(functions: usize, began: Instant) {
 /// Says why a session ended.
 fn tell_end(ended: Ended, signals: &StopSignals, report: &SessionReport) {
     let why = match ended {
-        Ended::Elapsed => "the window closed".to_owned(),
         Ended::Stopped => format!("stopped by {}", signals.first().unwrap_or("a signal")),
-        Ended::TargetGone => "the target ended".to_owned(),
-        Ended::TargetReplaced => "the target executed another program".to_owned(),
+        Ended::Elapsed | Ended::TargetGone | Ended::TargetReplaced => ended.to_string(),
     };
     tell(format_args!("detached after {}: {why}", Nanos::from(report.duration)));
 }

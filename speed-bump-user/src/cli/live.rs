@@ -27,11 +27,16 @@ impl LiveTable {
 
     /// Draws the table in the place of the last one.
     pub(super) fn draw(&mut self, report: &SessionReport) {
+        self.draw_text(|size| table::render_live(report, size));
+    }
+
+    /// Draws a text of at most this size there.
+    pub(super) fn draw_text(&mut self, text: impl FnOnce(Size) -> String) {
         let terminal = terminal_size();
         // Neither scrolls the table, nor wraps it: some terminals wrap behind the last column.
         let size =
             Size { lines: terminal.lines.saturating_sub(2), columns: terminal.columns.saturating_sub(1) };
-        let text = table::render_live(report, size);
+        let text = text(size);
         if let Some((lines, columns)) = self.drawn
             && columns != terminal.columns
         {

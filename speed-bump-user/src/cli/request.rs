@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use anyhow::anyhow;
 
 use super::{
-    args::{SelectArgs, SessionArgs},
+    args::{SelectArgs, SessionArgs, TargetArgs},
     environment::Environment,
     exit::{Failure, USAGE},
 };
@@ -19,13 +19,13 @@ pub(super) fn selection(select: &SelectArgs, environment: &Environment) -> Resul
     Ok(Request {
         allow_empty: select.allow_empty,
         default: dose(select, None, environment),
-        engine: select.engine,
-        entry: select.entry,
-        inject: !select.no_inject,
-        inject_timeout: select.inject_timeout,
-        accept_upstream_module: select.accept_upstream_module,
+        engine: select.way.engine,
+        entry: select.way.entry,
+        inject: !select.way.no_inject,
+        inject_timeout: select.way.inject_timeout,
+        accept_upstream_module: select.way.accept_upstream_module,
         times: select.times,
-        ..Request::new(targets(select, environment)?)
+        ..Request::new(targets(&select.which, environment)?)
     })
 }
 
@@ -53,11 +53,12 @@ fn dose(select: &SelectArgs, frequency: Option<NonZeroU64>, environment: &Enviro
     }
 }
 
-fn targets(select: &SelectArgs, environment: &Environment) -> Result<TargetSource, Failure> {
-    if !select.lines.is_empty() {
-        return Ok(TargetSource::lines("--target", &select.lines));
+/// Where the targets come from.
+pub(super) fn targets(which: &TargetArgs, environment: &Environment) -> Result<TargetSource, Failure> {
+    if !which.lines.is_empty() {
+        return Ok(TargetSource::lines("--target", &which.lines));
     }
-    let file = select.targets.as_ref().or(environment.targets.as_ref()).ok_or_else(|| {
+    let file = which.targets.as_ref().or(environment.targets.as_ref()).ok_or_else(|| {
         let text = "no targets: give some with --target PATTERN, or name a targets file with --targets \
                     FILE or SPEED_BUMP_TARGETS; `--help` shows what goes into it";
         Failure::new(USAGE, anyhow!(text))

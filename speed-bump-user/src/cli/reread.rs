@@ -58,7 +58,7 @@ impl Rereading {
 fn reread(controls: &Controls, source: &TargetSource, allow_empty: bool, pids: &[Pid]) {
     match source {
         TargetSource::File(path) if path != Path::new("-") => {}
-        TargetSource::File(_) | TargetSource::Text { .. } => {
+        TargetSource::File(_) | TargetSource::Text { .. } | TargetSource::Before { .. } => {
             return tell("speed-bump-ebpf: SIGUSR1: the targets come from no file, and stay as they are");
         }
     }

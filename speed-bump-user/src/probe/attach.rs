@@ -137,7 +137,8 @@ impl Drop for Attachment {
 
 /// Attaches sites to one process; `process` is its index in the session and goes into every cookie.
 ///
-/// Sites that the kernel refuses are returned; the others are attached.
+/// Sites that the kernel refuses are returned; the others are attached. `at_work` is called after each link:
+/// an old kernel takes so long for many that the caller would seem to hang.
 ///
 /// # Errors
 /// When nothing more can be attached at all; what was attached is detached again.
@@ -146,6 +147,7 @@ pub fn attach(
     pid: Pid,
     process: u32,
     groups: &[SiteGroup],
+    at_work: &dyn Fn(),
 ) -> Result<(Attachment, Vec<RefusedSite>), AttachError> {
     let mut attaching = Attaching {
         engine,
@@ -155,6 +157,7 @@ pub fn attach(
         source: None,
         attachment: Attachment::default(),
         refused: Vec::new(),
+        at_work,
     };
     for group in groups {
         engine.load_program(group.program)?;
@@ -187,6 +190,7 @@ pub fn attach_to_family(
         source: None,
         attachment: Attachment::default(),
         refused: Vec::new(),
+        at_work: &|| {},
     };
     engine.load_program(group.program)?;
     attaching.multi(group, &group.sites)?;
@@ -201,6 +205,8 @@ struct Attaching<'a> {
     everywhere: bool,
     source: Option<UprobeSource>,
     attachment: Attachment,
+    /// Called after each link.
+    at_work: &'a dyn Fn(),
     refused: Vec<RefusedSite>,
 }
 
@@ -273,6 +279,7 @@ impl Attaching<'_> {
                 Ok(link) => {
                     self.attachment.single.push(link);
                     self.attachment.sites += 1;
+                    (self.at_work)();
                 }
                 Err(error) => {
                     let error = self.fatal(error)?;

@@ -42,7 +42,7 @@ use crate::{
     bounds::NAMES_OF_SESSION,
     engine::{
         Engine,
-        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, histograms, processors, switch::now},
+        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, histograms, processors},
     },
     kernel::TaskOffsets,
     presence::HelperSetup,
@@ -50,6 +50,7 @@ use crate::{
     process::Process,
     python::helper::{HelperClock, InPlace, Room},
     stats::report::SessionReport,
+    sys::clock::now,
     targets::{TargetChange, TargetKind},
     units::Nanos,
 };

@@ -17,9 +17,10 @@ use super::{
     snapshot::Snapshot,
 };
 use crate::{
-    engine::{Engine, NumberedDose, bpf::switch::now, signal::UnderWay},
+    engine::{Engine, NumberedDose, signal::UnderWay},
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
+    sys::clock::now,
     targets::{TargetChange, Targets},
     units::Nanos,
 };

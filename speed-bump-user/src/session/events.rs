@@ -10,7 +10,7 @@ use super::run::Ended;
 use serde::Serialize;
 
 use crate::{
-    engine::bpf::switch::now,
+    sys::clock::now,
     units::{Nanos, Pid},
 };
 

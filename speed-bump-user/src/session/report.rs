@@ -6,11 +6,12 @@ use std::{
 };
 
 use crate::{
-    engine::{EngineKind, bpf::switch::now},
+    engine::EngineKind,
     policy::Dose,
     probe::plan::Entry,
     session::{State, known::FunctionId, snapshot::Snapshot},
     stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
+    sys::clock::now,
     targets::TargetIndex,
     units::Nanos,
 };

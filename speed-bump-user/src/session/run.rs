@@ -1,6 +1,7 @@
 //! The one event loop of a session: requests, its window, and what its engine has it wait for.
 
 use std::{
+    fmt,
     future::pending,
     io,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
@@ -28,6 +29,17 @@ pub enum Ended {
     TargetGone,
     /// The last of them executed another program.
     TargetReplaced,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Elapsed => "the window closed",
+            Self::Stopped => "it was stopped",
+            Self::TargetGone => "the target ended",
+            Self::TargetReplaced => "the target executed another program",
+        })
+    }
 }
 
 /// Asked of a session that goes on.

@@ -9,7 +9,8 @@ use std::{
     path::PathBuf,
 };
 
-use super::report::SessionReport;
+use serde::Serialize;
+
 use crate::{printable::printable_json, sys::descriptor};
 
 /// Where the JSON goes.
@@ -71,7 +72,7 @@ impl JsonOutput {
     ///
     /// # Errors
     /// The folder is missing or not writable, the disk is full, or nobody reads.
-    pub fn write(&self, report: &SessionReport) -> Result<(), JsonError> {
+    pub fn write(&self, report: &impl Serialize) -> Result<(), JsonError> {
         let text = text(report)?;
         let (to, written) = match self {
             Self::Stdout => (
@@ -91,6 +92,6 @@ impl JsonOutput {
 ///
 /// # Errors
 /// The record could not be expressed.
-pub fn text(report: &SessionReport) -> Result<String, JsonError> {
+pub fn text(report: &impl Serialize) -> Result<String, JsonError> {
     Ok(serde_json::to_string_pretty(report)? + "\n")
 }

@@ -128,7 +128,7 @@ fn width_of(rows: &[Vec<String>]) -> usize {
 }
 
 /// Cuts lines at so many columns.
-fn within(text: String, most: usize) -> String {
+pub(crate) fn within(text: String, most: usize) -> String {
     text.lines().map(|line| at_most(line.to_owned(), most) + "\n").collect()
 }
 
@@ -160,7 +160,8 @@ fn remainder(text: String) -> Vec<String> {
 
 /// The first column to the left, the numbers to the right. What cells hold from outside becomes printable
 /// here.
-fn aligned(mut rows: Vec<Vec<String>>) -> String {
+/// Rows in columns, the first to the left, the others to the right; each cell made printable.
+pub(crate) fn aligned(mut rows: Vec<Vec<String>>) -> String {
     let mut widths = vec![0; width_of(&rows)];
     for row in &mut rows {
         for (width, cell) in widths.iter_mut().zip(row) {

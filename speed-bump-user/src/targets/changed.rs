@@ -34,6 +34,14 @@ impl Targets {
         Self::of(targets, self.exclusions.clone(), self.main_files.clone())
     }
 
+    /// These, and others behind them with what those exclude.
+    #[must_use]
+    pub(super) fn before(&self, others: &Self) -> Self {
+        let with = Self { exclusions: others.exclusions.clone(), ..self.clone() };
+        let both = with.changed(&TargetChange { add: others.targets.clone(), drop: Vec::new() });
+        Self { no_target: others.no_target.clone(), ..both }
+    }
+
     /// With their rules.
     pub(super) fn of(targets: Vec<Target>, exclusions: Vec<Exclusion>, main_files: Vec<Pattern>) -> Self {
         let rules = |kind: TargetKind| Rules::new(kind, &targets, &exclusions, &main_files);

@@ -29,26 +29,8 @@ impl Targets {
     /// # Errors
     /// When it cannot be read, has no target, or has lines that mean nothing: all of these at once.
     pub fn load(path: &Path, reading: Reading<'_>) -> Result<Self, TargetsError> {
-        if path == Path::new("-") {
-            return Self::read("standard input", Ok(io::stdin().lock()), reading);
-        }
-        Self::read(&path.display().to_string(), File::open(path), reading)
-    }
-
-    fn read(file: &str, open: io::Result<impl io::Read>, reading: Reading<'_>) -> Result<Self, TargetsError> {
-        let file = file.to_owned();
-        let mut bytes = Vec::new();
-        // Never more than the limit, whatever the path leads to: a device or a pipe has no size to ask for.
-        let read = open.and_then(|open| open.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
-        match read {
-            Ok(read) if read as u64 > MAX_FILE_BYTES => Err(TargetsError::TooLarge { file }),
-            Ok(_) => Self::parse(&file, &bytes, reading),
-            Err(cause) => Err(match cause.kind() {
-                io::ErrorKind::NotFound => TargetsError::Missing { file },
-                io::ErrorKind::IsADirectory => TargetsError::Directory { file },
-                _ => TargetsError::Unreadable { file, cause },
-            }),
-        }
+        let (name, bytes) = contents(path)?;
+        Self::parse(&name, &bytes, reading)
     }
 
     /// Reads the bytes of a targets file; `source` is what errors call it.
@@ -85,6 +67,32 @@ impl Targets {
         } else {
             Err(TargetsError::NoTarget(no_target))
         }
+    }
+}
+
+/// The bytes of a targets file, and how messages name it; `-` is standard input.
+///
+/// # Errors
+/// It cannot be read, or is too large.
+pub(super) fn contents(path: &Path) -> Result<(String, Vec<u8>), TargetsError> {
+    if path == Path::new("-") {
+        return read("standard input".to_owned(), Ok(io::stdin().lock()));
+    }
+    read(path.display().to_string(), File::open(path))
+}
+
+fn read(file: String, open: io::Result<impl io::Read>) -> Result<(String, Vec<u8>), TargetsError> {
+    let mut bytes = Vec::new();
+    // Never more than the limit, whatever the path leads to: a device or a pipe has no size to ask for.
+    let read = open.and_then(|open| open.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(read) if read as u64 > MAX_FILE_BYTES => Err(TargetsError::TooLarge { file }),
+        Ok(_) => Ok((file, bytes)),
+        Err(cause) => Err(match cause.kind() {
+            io::ErrorKind::NotFound => TargetsError::Missing { file },
+            io::ErrorKind::IsADirectory => TargetsError::Directory { file },
+            _ => TargetsError::Unreadable { file, cause },
+        }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Reading, Targets, TargetsError};
+use super::{Reading, Targets, TargetsError, file::contents};
 
 /// See above.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,13 @@ pub enum TargetSource {
         name: String,
         /// Its lines.
         text: String,
+    },
+    /// Targets before others: of a function that both select, they are the ones.
+    Before {
+        /// Those.
+        first: Box<Self>,
+        /// The others.
+        others: Box<Self>,
     },
 }
 
@@ -33,6 +40,21 @@ impl TargetSource {
         match self {
             Self::File(path) => Targets::load(path, reading),
             Self::Text { name, text } => Targets::parse(name, text.as_bytes(), reading),
+            Self::Before { first, others } => Ok(first.read(reading)?.before(&others.read(reading)?)),
         }
+    }
+
+    /// The same, where it is not read again: standard input is there once, and a file may change.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn kept(self) -> Result<Self, TargetsError> {
+        let Self::File(path) = &self else { return Ok(self) };
+        let (name, bytes) = contents(path)?;
+        Ok(match String::from_utf8(bytes) {
+            Ok(text) => Self::Text { name, text },
+            // Which line that is, reading says.
+            Err(_) => self,
+        })
     }
 }

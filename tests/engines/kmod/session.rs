@@ -74,7 +74,9 @@ pub(crate) fn names(module: &Module) -> Vec<String> {
 
 pub(crate) fn notes() -> usize {
     let notes = fs::read_dir(RECORDS).into_iter().flatten().flatten();
-    notes.filter(|entry| entry.file_name().to_string_lossy().ends_with(".json")).count()
+    // Other files there are not of the module: what calibration found is kept beside them.
+    let is_note = |name: &str| name.starts_with("kmod-") && name.ends_with(".json");
+    notes.filter(|entry| is_note(&entry.file_name().to_string_lossy())).count()
 }
 
 #[track_caller]

@@ -13,11 +13,13 @@ use std::{
     },
 };
 
-use rustix::time::{ClockId, clock_gettime};
 use speed_bump_abi::{Control, Policy};
 
 use super::EngineError;
-use crate::{sys::mapped_words::MappedWords, units::Nanos};
+use crate::{
+    sys::{clock::now, mapped_words::MappedWords},
+    units::Nanos,
+};
 
 /// Words of a [`Control`], in its order.
 const START: usize = 0;
@@ -198,12 +200,6 @@ impl PolicySwitch {
         let at = Policy::row(0, generation) as usize * Policy::WORDS;
         self.rows(number)?.get(at..at + Policy::WORDS)
     }
-}
-
-/// Now, on the clock that the BPF programs read.
-pub fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use speed_bump_abi::FunctionStats;
 
 use super::{Counts, KmodEngine, KmodError, Left, TargetName};
 use crate::{
-    engine::{Counters, EngineKind, NumberedDose, Policies, SetError, TakeHistogram, bpf::switch::now},
+    engine::{Counters, EngineKind, NumberedDose, Policies, SetError, TakeHistogram},
+    sys::clock::now,
     units::Nanos,
 };
 

@@ -2,13 +2,12 @@
 
 use std::{fs, path::Path};
 
-use rustix::time::{ClockId, clock_gettime};
 use speed_bump_abi::{
     SiteArguments,
     control_block::{Clock, UNIT_PER_NS},
 };
 
-use crate::{calibrate::counter, units::Nanos};
+use crate::{calibrate::counter, sys::clock::now, units::Nanos};
 
 /// A clock of helpers, and how fast it counts. Times are of `CLOCK_MONOTONIC`, as our own process has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +91,6 @@ fn offset(offsets: &str) -> i64 {
     let mut numbers = of_monotonic.unwrap_or_default().split_whitespace().map(str::parse::<i64>);
     let (Some(Ok(seconds)), Some(Ok(ns))) = (numbers.next(), numbers.next()) else { return 0 };
     seconds.saturating_mul(1_000_000_000).saturating_add(ns)
-}
-
-fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
 /// Whether the counter counts on evenly, and alike on all processors.

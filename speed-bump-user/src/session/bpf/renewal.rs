@@ -17,11 +17,7 @@ use std::{
 
 use speed_bump_abi::Control;
 
-use crate::{
-    engine::bpf::switch::{PolicySwitch, now},
-    sys::priority,
-    units::Nanos,
-};
+use crate::{engine::bpf::switch::PolicySwitch, sys::clock::now, sys::priority, units::Nanos};
 
 /// How often doses are renewed.
 const RENEW_EVERY: Duration = Duration::from_millis(100);

@@ -1,13 +1,13 @@
-//! Ending an agent from outside: by a signal, or by whoever serves it.
+//! Ending from outside what has one session after the other: by a signal, or by whoever serves it.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
-use crate::session::stop::Stop;
+use super::stop::Stop;
 
-/// Asks an agent to end, from any thread. Clones ask the same one.
+/// Asks for an end, from any thread. Clones ask for the same one.
 #[derive(Clone, Debug, Default)]
 pub struct Quit(Arc<Shared>);
 
@@ -18,7 +18,7 @@ struct Shared {
 }
 
 impl Quit {
-    /// From here on nothing is delayed, and the agent answers no more.
+    /// From here on nothing is delayed, and no session begins.
     pub fn ask(&self) {
         self.0.is_asked.store(true, Ordering::SeqCst);
         self.0.session.lock().unwrap_or_else(PoisonError::into_inner).ask();
@@ -29,8 +29,8 @@ impl Quit {
         self.0.is_asked.load(Ordering::SeqCst)
     }
 
-    /// What stops the next session; asked already if the agent is to end.
-    pub(super) fn next_stop(&self) -> Stop {
+    /// What stops the next session; asked already if there is to be none.
+    pub(crate) fn next_stop(&self) -> Stop {
         let stop = Stop::default();
         *self.0.session.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
         if self.is_asked() {

@@ -1,0 +1,16 @@
+//! Experiments: which functions of a service matter, by how much, and how sure that is.
+//!
+//! [`run`] delays functions by a [`schedule`] on a [`subject`], slice by slice, and keeps what each slice did
+//! as a [`record`]. What follows from a record is worked out by [`analysis`] alone.
+
+pub mod analysis;
+pub mod live;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod schedule;
+pub mod screen;
+pub mod simulated;
+pub mod subject;
+#[cfg(test)]
+pub(crate) mod testing;

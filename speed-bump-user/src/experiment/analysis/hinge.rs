@@ -1,0 +1,102 @@
+//! Slack: how much delay per unit stays hidden before it shows.
+//!
+//! A function beside the critical path costs nothing until it outlasts what it runs beside: `time = s · max(0,
+//! delay − slack)`. The slack is fitted by least squares, with the interval of those that fit nearly as well
+//! (profile of the squares, by F).
+
+use statrs::distribution::{ContinuousCDF as _, FisherSnedecor};
+
+use super::{contrast::Contrast, estimate::LEAST_BLOCKS};
+
+/// Delays have to differ by this factor at least, for a bend to be seen.
+const RANGE: f64 = 1.8;
+/// Places between no slack and the longest delay that are tried.
+const PLACES: usize = 400;
+/// A bend is believed when there would be one like it without slack in one case of so many.
+const ERROR: f64 = 0.01;
+
+/// A bend that was found. Times per unit, in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hinge {
+    /// Delay that stays hidden.
+    pub slack: f64,
+    /// The lower end of its 95 % interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// The share of the delay beyond it that shows up.
+    pub beyond: f64,
+}
+
+/// The bend in how time depends on delay; `None` where a straight line from zero does as well.
+pub fn hinge(contrasts: &[Contrast]) -> Option<Hinge> {
+    let delays = || contrasts.iter().map(|of| of.delay);
+    let (least, most) = (delays().fold(f64::INFINITY, f64::min), delays().fold(0.0, f64::max));
+    if contrasts.len() < LEAST_BLOCKS || least <= 0.0 || most < RANGE * least {
+        return None;
+    }
+    let (line, _) = fit(contrasts, 0.0);
+    let places = || (0..PLACES).map(|place| most * place as f64 / PLACES as f64);
+    let (slack, squares, beyond) = places()
+        .map(|slack| (slack, fit(contrasts, slack)))
+        .map(|(slack, (squares, beyond))| (slack, squares, beyond))
+        .min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let freedom = (contrasts.len() - 2) as f64;
+    let fisher = FisherSnedecor::new(1.0, freedom).ok()?;
+    let believed = line > squares * (1.0 + fisher.inverse_cdf(1.0 - ERROR) / freedom);
+    if !believed || beyond <= 0.0 {
+        return None;
+    }
+    let bound = squares * (1.0 + fisher.inverse_cdf(0.95) / freedom);
+    let within = || places().filter(|slack| fit(contrasts, *slack).0 <= bound);
+    let low = within().fold(f64::INFINITY, f64::min);
+    let high = within().fold(0.0, f64::max);
+    Some(Hinge { slack, low: low.min(slack), high: high.max(slack), beyond })
+}
+
+/// The sum of squares that a slack leaves, and the slope beyond it.
+fn fit(contrasts: &[Contrast], slack: f64) -> (f64, f64) {
+    let beyond = |of: &Contrast| (of.delay - slack).max(0.0);
+    let squares: f64 = contrasts.iter().map(|of| beyond(of).powi(2)).sum();
+    let slope = match squares {
+        0.0 => 0.0,
+        squares => contrasts.iter().map(|of| beyond(of) * of.time).sum::<f64>() / squares,
+    };
+    (contrasts.iter().map(|of| (of.time - slope * beyond(of)).powi(2)).sum(), slope)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Delays of 5, 10 and 20 with a little noise that repeats.
+    fn blocks(time: impl Fn(f64) -> f64) -> Vec<Contrast> {
+        let noise = [0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.4, -0.3, 0.0, 0.2, -0.2];
+        let delays = [5.0, 10.0, 20.0].into_iter().cycle();
+        let of = (0..).zip(noise.iter().zip(delays));
+        of.map(|(block, (noise, delay))| Contrast { block, time: time(delay) + noise, delay }).collect()
+    }
+
+    #[test]
+    fn slack_is_found_within_its_interval() {
+        let found = hinge(&blocks(|delay| (delay - 8.0_f64).max(0.0))).unwrap();
+        assert!(found.low <= 8.0 && 8.0 <= found.high && found.high - found.low < 3.0, "{found:?}");
+        assert!((found.beyond - 1.0).abs() < 0.1, "{found:?}");
+    }
+
+    #[test]
+    fn a_line_has_none() {
+        assert_eq!(hinge(&blocks(|delay| delay)), None);
+        assert_eq!(hinge(&blocks(|_| 0.0)), None);
+        assert_eq!(hinge(&blocks(|delay| -delay)), None);
+        assert_eq!(hinge(&blocks(|delay| (delay - 8.0_f64).max(0.0))[..7]), None);
+    }
+
+    #[test]
+    fn one_delay_shows_no_bend() {
+        let of: Vec<_> = blocks(|_| 3.0).into_iter().map(|of| Contrast { delay: 5.0, ..of }).collect();
+        assert_eq!(hinge(&of), None);
+    }
+}

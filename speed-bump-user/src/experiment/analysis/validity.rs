@@ -1,0 +1,189 @@
+//! Whether an experiment may be believed: what its own checks found.
+
+use serde::Serialize;
+
+use super::{
+    contrast::contrasts,
+    estimate::{LEAST_BLOCKS, chance},
+};
+use crate::experiment::record::{Mark, Measured, PhaseKind, Slice, Treatment};
+
+/// The placebo shows an effect with this probability where all is well.
+const PLACEBO_ERROR: f64 = 0.01;
+/// Of more slices than this nothing is left to trust.
+const MOST_DROPPED: f64 = 0.25;
+/// From how much on delivered differs from asked.
+const OFF: f64 = 0.1;
+/// Beyond this share a drift is told.
+const DRIFT: f64 = 0.1;
+
+/// What the checks found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Validity {
+    /// Whether verdicts stand.
+    pub holds: bool,
+    /// Why they do not, and what else readers should know.
+    pub problems: Vec<Problem>,
+    /// Delay that arrived over delay that was asked for.
+    pub delivered_over_asked: Option<f64>,
+    /// Slices that count.
+    pub slices: usize,
+    /// Slices that do not, by reason.
+    pub dropped: Vec<Dropped>,
+    /// Time per unit with the placebo against time without, as a share of it.
+    pub placebo: Option<f64>,
+    /// By what share a unit took longer in the second half of the slices without delays than in the first.
+    pub drift: Option<f64>,
+    /// By what share a unit took longer after the experiment than before it.
+    pub recovery: Option<f64>,
+}
+
+/// Slices that do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// Why.
+    pub reason: Mark,
+    /// How many.
+    pub slices: usize,
+}
+
+/// Something that readers should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Whether no verdict can stand beside it.
+    pub fatal: bool,
+    /// What it is.
+    pub text: String,
+}
+
+/// Looks at a record.
+pub fn validity(measured: &Measured) -> Validity {
+    let mut problems = Vec::new();
+    let mut fatal = |is: bool, text: String| {
+        if is {
+            problems.push(Problem { fatal: true, text });
+        }
+    };
+    let placebo = placebo(measured);
+    if let Some((share, chance)) = placebo {
+        fatal(
+            chance < PLACEBO_ERROR,
+            format!(
+                "slices with delays of zero took {:+.1} % time per unit against those without delays, which \
+                 noise does in {:.2} % of experiments: something else changed with the slices",
+                share * 100.0,
+                chance * 100.0
+            ),
+        );
+    }
+    let dropped = dropped(measured);
+    let lost: usize = dropped.iter().map(|of| of.slices).sum();
+    let of_all = lost as f64 / measured.slices.len().max(1) as f64;
+    fatal(
+        of_all > MOST_DROPPED,
+        format!("{lost} of {} slices do not count: take longer slices (--slice)", measured.slices.len()),
+    );
+    let mut tell = |is: bool, text: String| {
+        if is {
+            problems.push(Problem { fatal: false, text });
+        }
+    };
+    let delivered_over_asked = delivered_over_asked(measured);
+    if let Some(ratio) = delivered_over_asked {
+        let off = (ratio - 1.0).abs() > OFF;
+        tell(
+            off,
+            format!(
+                "calls were delayed {:.0} % of what was asked for; the analysis goes by what they were delayed",
+                ratio * 100.0
+            ),
+        );
+    }
+    let drift = drift(measured);
+    if let Some(drift) = drift {
+        let text = format!(
+            "without delays, a unit took {:+.0} % time in the second half of the experiment; blocks are \
+             compared within themselves",
+            drift * 100.0
+        );
+        tell(drift.abs() > DRIFT, text);
+    }
+    let recovery = recovery(measured);
+    if let Some(recovery) = recovery {
+        let text = format!("after the experiment a unit takes {:+.0} % time", recovery * 100.0);
+        tell(recovery.abs() > DRIFT, text);
+    }
+    if let Some(slowdown) = measured.census.slowdown {
+        let text = format!(
+            "timing calls in the census slowed units down by {:.1} %, so that own times are too long by as much \
+             at most",
+            slowdown * 100.0
+        );
+        tell(slowdown > 0.03, text);
+    }
+    if let Some(why) = &measured.aborted {
+        tell(true, format!("the experiment ended early: {why}"));
+    }
+    Validity {
+        holds: !problems.iter().any(|problem| problem.fatal),
+        problems,
+        delivered_over_asked,
+        slices: measured.slices.iter().filter(|slice| slice.counts()).count(),
+        dropped,
+        placebo: placebo.map(|(share, _)| share),
+        drift,
+        recovery,
+    }
+}
+
+/// The placebo's share of a unit's time, and how probable as much is.
+fn placebo(measured: &Measured) -> Option<(f64, f64)> {
+    let of = contrasts(measured.of_phase(PhaseKind::Confirm), Treatment::Placebo, u32::MAX);
+    let chance = chance(&of)?;
+    let time = of.iter().map(|of| of.time).sum::<f64>() / of.len() as f64;
+    Some((time / controls(measured.of_phase(PhaseKind::Confirm))?, chance))
+}
+
+fn dropped(measured: &Measured) -> Vec<Dropped> {
+    let mut dropped: Vec<Dropped> = Vec::new();
+    for reason in measured.slices.iter().filter_map(|slice| slice.marks.first().copied()) {
+        match dropped.iter_mut().find(|of| of.reason == reason) {
+            Some(of) => of.slices += 1,
+            None => dropped.push(Dropped { reason, slices: 1 }),
+        }
+    }
+    dropped
+}
+
+fn delivered_over_asked(measured: &Measured) -> Option<f64> {
+    let delivered =
+        || measured.slices.iter().filter(|slice| slice.counts()).flat_map(|slice| &slice.delivered);
+    let asked: f64 = delivered().map(|of| of.asked_ns.0 as f64).sum();
+    let arrived: f64 = delivered().map(|of| of.delivered_ns.0 as f64).sum();
+    (asked > 0.0).then(|| arrived / asked)
+}
+
+/// Of the slices without delays in the last phase, the second half against the first.
+fn drift(measured: &Measured) -> Option<f64> {
+    let without: Vec<&Slice> =
+        measured.of_phase(PhaseKind::Confirm).filter(|slice| slice.treatment == Treatment::Control).collect();
+    if without.len() < LEAST_BLOCKS {
+        return None;
+    }
+    let (first, second) = without.split_at(without.len() / 2);
+    Some(controls(second.iter().copied())? / controls(first.iter().copied())? - 1.0)
+}
+
+fn recovery(measured: &Measured) -> Option<f64> {
+    Some(
+        controls(measured.of_phase(PhaseKind::Recover))? / controls(measured.of_phase(PhaseKind::Census))?
+            - 1.0,
+    )
+}
+
+/// The mean time per unit of slices without delays; `None` without any.
+pub(super) fn controls<'a>(slices: impl Iterator<Item = &'a Slice>) -> Option<f64> {
+    let times: Vec<f64> =
+        slices.filter(|slice| slice.treatment == Treatment::Control).map(Slice::time_per_unit).collect();
+    (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
+}

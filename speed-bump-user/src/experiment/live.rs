@@ -1,0 +1,167 @@
+//! A running service as the subject of an experiment: its session has the doses and the counters.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    record::{Candidate, Census},
+    subject::{Counts, Sample, Subject, SubjectError},
+};
+use crate::{
+    policy::{Dose, Selection},
+    probe::plan::SelectedFunction,
+    session::{handle::Handle, quit::Quit, snapshot::Snapshot},
+    stats::report::SessionReport,
+    sys::clock::now,
+    targets::{TargetIndex, TargetKind, Targets},
+    units::Nanos,
+};
+
+/// What is left of a wait is slept in pieces of this length, so that an end is noticed.
+const PIECE: Duration = Duration::from_millis(50);
+
+/// See above.
+#[derive(Debug)]
+pub struct Live<'a> {
+    handle: &'a Handle,
+    quit: &'a Quit,
+    /// The target whose calls are the units.
+    progress: TargetIndex,
+    /// By candidate.
+    functions: Vec<SelectedFunction>,
+    doses: BTreeMap<u32, Nanos>,
+}
+
+impl<'a> Live<'a> {
+    /// A session whose functions have no delay. Calls of `progress` are the units.
+    pub fn new(
+        handle: &'a Handle,
+        quit: &'a Quit,
+        progress: TargetIndex,
+        functions: Vec<SelectedFunction>,
+    ) -> Self {
+        Self { handle, quit, progress, functions, doses: BTreeMap::new() }
+    }
+}
+
+impl Subject for Live<'_> {
+    fn set(&mut self, doses: &[(u32, Nanos)]) -> Result<Nanos, SubjectError> {
+        let wanted: BTreeMap<u32, Nanos> = doses.iter().copied().collect();
+        let gone = self.doses.keys().filter(|of| !wanted.contains_key(of)).map(|of| (*of, Nanos(0)));
+        let new = wanted.iter().filter(|(of, dose)| self.doses.get(of) != Some(dose));
+        let changed = gone.chain(new.map(|(of, dose)| (*of, *dose)));
+        let change = |(of, delay): (u32, Nanos)| {
+            let function = self.functions.get(of as usize)?;
+            Some((Selection::Function(function.clone()), Dose { delay, frequency: 1 }))
+        };
+        let changes: Vec<(Selection, Dose)> = changed.filter_map(change).collect();
+        if changes.is_empty() {
+            return Ok(now());
+        }
+        let applied = self.handle.set(&changes)?;
+        self.doses = wanted;
+        Ok(applied.at)
+    }
+
+    fn sample(&mut self) -> Result<Sample, SubjectError> {
+        let snapshot = self.handle.snapshot()?;
+        let counts = |function: &SelectedFunction| {
+            let stats = snapshot.of(function);
+            Counts {
+                calls: stats.calls,
+                asked: Nanos(stats.requested_ns),
+                delivered: Nanos(stats.delivered_ns),
+            }
+        };
+        let counts = self.functions.iter().map(counts).collect();
+        Ok(Sample { at: snapshot.at, units: units(&snapshot, self.progress), counts })
+    }
+
+    fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError> {
+        wait_until(self.handle, self.quit, time)
+    }
+
+    fn now(&self) -> Nanos {
+        now()
+    }
+}
+
+/// Waits until then, as long as there is a session.
+///
+/// # Errors
+/// It is over.
+pub fn wait_until(handle: &Handle, quit: &Quit, time: Nanos) -> Result<(), SubjectError> {
+    loop {
+        let left = Duration::from_nanos(time.0.saturating_sub(now().0));
+        let ended = handle.wait_for(left.min(PIECE))?;
+        if quit.is_asked() {
+            return Err(SubjectError::Stopped);
+        }
+        if let Some(outcome) = ended {
+            let why = outcome.ended.map_or_else(|error| error.to_string(), |why| why.to_string());
+            return Err(SubjectError::Over(why));
+        }
+        if left.is_zero() {
+            return Ok(());
+        }
+    }
+}
+
+/// What a census found: the functions that may be delayed, and when and over how many units they were
+/// looked at.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// By candidate.
+    pub functions: Vec<SelectedFunction>,
+    /// The same.
+    pub candidates: Vec<Candidate>,
+    /// The stretch.
+    pub census: Census,
+    /// A function whose calls are the units; `None` if none was called.
+    pub progress: Option<SelectedFunction>,
+}
+
+/// What was counted between two snapshots of a session in which calls are timed. `floors` are of its report.
+pub fn counted(
+    earlier: &Snapshot,
+    later: &Snapshot,
+    targets: &Targets,
+    progress: TargetIndex,
+    report: Option<&SessionReport>,
+) -> Counted {
+    let between = later.since(earlier);
+    let floor = |index: TargetIndex| {
+        let target = report.and_then(|report| report.targets.get(index.0 as usize));
+        target.map_or(Nanos(0), |target| target.floor_ns)
+    };
+    let kind = |index: TargetIndex| targets.get(index).map_or(TargetKind::Native, |target| target.kind);
+    let (mut functions, mut candidates) = (Vec::new(), Vec::new());
+    let mut most: Option<(u64, &SelectedFunction)> = None;
+    for (id, function) in between.known.iter() {
+        let stats = between.of_id(id);
+        if function.target == progress {
+            if stats.calls > most.map_or(0, |(calls, _)| calls) {
+                most = Some((stats.calls, function));
+            }
+            continue;
+        }
+        candidates.push(Candidate {
+            name: function.name.clone(),
+            file: function.file.clone(),
+            line: function.line,
+            kind: kind(function.target),
+            calls: stats.calls,
+            own_ns: between.times_of(id).map(|times| Nanos(times.own_ns)),
+            floor_ns: floor(function.target),
+        });
+        functions.push(function.clone());
+    }
+    let census =
+        Census { start_ns: earlier.at, end_ns: later.at, units: units(&between, progress), slowdown: None };
+    Counted { functions, candidates, census, progress: most.map(|(_, function)| function.clone()) }
+}
+
+/// Calls of a target.
+fn units(snapshot: &Snapshot, progress: TargetIndex) -> f64 {
+    let of = snapshot.functions().filter(|(function, _)| function.target == progress);
+    of.map(|(_, stats)| stats.calls as f64).sum()
+}

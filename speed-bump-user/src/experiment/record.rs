@@ -1,0 +1,254 @@
+//! What an experiment measured, as its JSON has it. Every number that is ever printed comes from here.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::analysis::findings::Findings;
+use crate::{targets::TargetKind, units::Nanos};
+
+/// The name of this format. What readers would notice changes the number.
+pub const SCHEMA: &str = "speed-bump/experiment/1";
+
+/// An experiment with what it found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Experiment {
+    /// What was measured.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// What follows from it.
+    #[serde(flatten)]
+    pub findings: Findings,
+}
+
+/// Everything that was measured, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// What the random order of slices comes from.
+    pub seed: u64,
+    /// What ran it.
+    pub versions: Versions,
+    /// Release of the kernel, as `uname -r` prints it.
+    pub kernel: String,
+    /// Model of the processor.
+    pub cpu: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// What the verdicts go by.
+    pub rules: Rules,
+    /// What a unit of work is.
+    pub unit: Unit,
+    /// The functions, by the numbers that slices have for them.
+    pub candidates: Vec<Candidate>,
+    /// The stretch without delays in which calls were timed.
+    pub census: Census,
+    /// In their order.
+    pub phases: Vec<Phase>,
+    /// In their order.
+    pub slices: Vec<Slice>,
+    /// Why it ended before everything was decided, or the time was up.
+    pub aborted: Option<String>,
+}
+
+/// Versions of what ran an experiment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    /// Of the tool.
+    pub tool: String,
+    /// The commit it was built from.
+    pub commit: String,
+}
+
+/// What the verdicts go by.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rules {
+    /// A function that is worth less than this share of a unit's time does not matter.
+    pub worth: f64,
+    /// Nor does one whose sensitivity is below this.
+    pub threshold: f64,
+    /// By what share of its time a unit may be slowed down.
+    pub max_slowdown: f64,
+    /// Whether the user knows that clients ask again as soon as they have an answer.
+    pub closed_loop: bool,
+    /// Blocks of the last phase that were planned; verdicts are looked at after each quarter of them.
+    pub planned_blocks: u32,
+}
+
+/// What is counted as work.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unit {
+    /// What one is, in the singular: `call of handle (app.py:12)`.
+    pub name: String,
+    /// The metric, as the command line has it.
+    pub source: String,
+}
+
+/// A function that may be delayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Symbol, qualified name, or `provider:name`.
+    pub name: String,
+    /// The file that it lies in, as the process sees it.
+    pub file: PathBuf,
+    /// The line of its definition, where known.
+    pub line: Option<u32>,
+    /// What kind of function.
+    pub kind: TargetKind,
+    /// Calls in the census.
+    pub calls: u64,
+    /// Time in the function without that in other candidates, in the census; `None` where it could not be
+    /// timed.
+    pub own_ns: Option<Nanos>,
+    /// The least delay that a call can get.
+    pub floor_ns: Nanos,
+}
+
+/// The stretch in which calls were timed. Nothing was delayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Census {
+    /// When it began (`CLOCK_MONOTONIC`).
+    pub start_ns: Nanos,
+    /// When it ended.
+    pub end_ns: Nanos,
+    /// Units that were done meanwhile.
+    pub units: f64,
+    /// By what share units took longer than without the timing; `None` where that was not measured.
+    pub slowdown: Option<f64>,
+}
+
+/// A part of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PhaseKind {
+    /// No delays: what a unit takes, and how that varies.
+    Census,
+    /// Everything at once, with delays that double.
+    Titrate,
+    /// Random halves of all functions.
+    Screen,
+    /// The few that are left, one at a time.
+    Confirm,
+    /// No delays: whether the service is as before.
+    Recover,
+}
+
+/// A phase that began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Which.
+    pub kind: PhaseKind,
+    /// When.
+    pub start_ns: Nanos,
+    /// When it ended.
+    pub end_ns: Nanos,
+    /// How it ended, for people.
+    pub outcome: String,
+}
+
+/// What a slice is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Treatment {
+    /// No delays: what others are compared with.
+    Control,
+    /// Delays of zero, but else as those of a function: what shows here is an error of the experiment.
+    Placebo,
+    /// Delays of one function.
+    Function {
+        /// Its number.
+        candidate: u32,
+    },
+    /// Delays of all that is not looked at one by one.
+    Rest,
+    /// Delays of several functions at once.
+    Several,
+}
+
+/// A stretch of constant doses. Its first part, in which the change of doses settles, is not in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Slice {
+    /// The phase that it is of.
+    pub phase: PhaseKind,
+    /// Its block, from 0 in each phase.
+    pub block: u32,
+    /// What it is for.
+    pub treatment: Treatment,
+    /// When measuring began (`CLOCK_MONOTONIC`).
+    pub start_ns: Nanos,
+    /// When it ended.
+    pub end_ns: Nanos,
+    /// Delays of a call, by candidate; those that are not here had none.
+    pub doses: Vec<(u32, Nanos)>,
+    /// What candidates with a dose were called and delayed.
+    pub delivered: Vec<Delivered>,
+    /// Units that were done.
+    pub units: f64,
+    /// Whether a guard set all delays to zero, which ended it early.
+    pub guarded: bool,
+    /// Why it does not count: rules that know nothing of how long units took.
+    pub marks: Vec<Mark>,
+}
+
+/// What one function was delayed in a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivered {
+    /// Which.
+    pub candidate: u32,
+    /// Its calls.
+    pub calls: u64,
+    /// What they were to be delayed, in all.
+    pub asked_ns: Nanos,
+    /// What they were delayed, in all.
+    pub delivered_ns: Nanos,
+}
+
+/// Why a slice does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mark {
+    /// The tool itself was late by more than a tenth of the slice.
+    Late,
+    /// A guard ended it before there was anything to measure.
+    Guarded,
+}
+
+impl Slice {
+    /// How long it took, in ns.
+    pub fn span(&self) -> f64 {
+        self.end_ns.0.saturating_sub(self.start_ns.0) as f64
+    }
+
+    /// Time per unit of work, in ns. Where none was done, it took twice the slice at least.
+    pub fn time_per_unit(&self) -> f64 {
+        self.span() / self.units.max(0.5)
+    }
+
+    /// Delay per unit of work, in ns.
+    pub fn delay_per_unit(&self) -> f64 {
+        self.delivered.iter().map(|of| of.delivered_ns.0 as f64).sum::<f64>() / self.units.max(0.5)
+    }
+
+    /// Whether it counts.
+    pub fn counts(&self) -> bool {
+        self.marks.is_empty()
+    }
+}
+
+impl Measured {
+    /// Slices of a phase that count.
+    pub fn of_phase(&self, phase: PhaseKind) -> impl Iterator<Item = &Slice> {
+        self.slices.iter().filter(move |slice| slice.phase == phase && slice.counts())
+    }
+
+    /// Calls of a candidate per unit, as the census found them.
+    pub fn calls_per_unit(&self, candidate: &Candidate) -> f64 {
+        candidate.calls as f64 / self.census.units.max(1.0)
+    }
+
+    /// Own time of a candidate per unit, in ns, as the census found it.
+    pub fn own_per_unit(&self, candidate: &Candidate) -> Option<f64> {
+        candidate.own_ns.map(|own| own.0 as f64 / self.census.units.max(1.0))
+    }
+}

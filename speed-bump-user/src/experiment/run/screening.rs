@@ -1,0 +1,74 @@
+//! Random halves of all functions, to find the few that are worth a look of their own.
+
+use super::{Runner, Stop};
+use crate::experiment::{
+    analysis::estimate,
+    record::{PhaseKind, Treatment},
+    schedule::{MOST_SURVIVORS, SCREEN_BLOCK, screen_block},
+    screen::screened,
+};
+use crate::units::Nanos;
+
+/// By what share of its time a half of all functions is to slow a unit down.
+const WANTED: f64 = 0.10;
+/// Blocks after which it may be seen that all delays show alike.
+const BLOCKS_OF_ALIKE: u32 = estimate::LEAST_BLOCKS as u32;
+/// Blocks that there are, however little time there is.
+const LEAST_BLOCKS: u32 = 2;
+/// Of more than this each function gets no larger doses, as a share of a unit's time.
+const LARGEST: f64 = 1.0;
+
+impl Runner<'_> {
+    /// Chooses the functions to look at one by one; the others are returned behind them. `dose`, a share of a unit's
+    /// time for each function had slowed a unit down by `up`.
+    pub(super) fn screen(
+        &mut self,
+        candidates: &[u32],
+        dose: f64,
+        up: f64,
+    ) -> Result<(Vec<u32>, Vec<u32>), Stop> {
+        let share = self.times.screen.0 as f64 / (self.times.screen.0 + self.times.confirm.0).max(1) as f64;
+        let time = Nanos((self.time_left().0 as f64 * share) as u64);
+        self.begin_phase(PhaseKind::Screen, time);
+        let slices = self.times.slices_in(time);
+        let blocks = (slices / SCREEN_BLOCK as u32).max(LEAST_BLOCKS);
+        let mut dose = (dose * 2.0 * WANTED / up).min(LARGEST);
+        let mut found = screened(std::iter::empty(), 0, 0);
+        for block in 0..blocks {
+            let mut guarded = 0;
+            for subset in screen_block(candidates.len(), &mut self.random) {
+                let numbers: Vec<u32> = subset.iter().filter_map(|of| candidates.get(*of).copied()).collect();
+                let treatment = if numbers.is_empty() { Treatment::Control } else { Treatment::Several };
+                let doses = self.doses(&numbers, dose);
+                let slice = self.slice(block, treatment, &doses)?;
+                guarded += usize::from(!doses.is_empty() && self.was_too_slow(&slice));
+            }
+            if guarded > SCREEN_BLOCK / 4 {
+                dose /= 2.0;
+            }
+            let all = self.measured.candidates.len();
+            found = screened(self.measured.slices.iter(), all, MOST_SURVIVORS);
+            if found.all_alike && block + 1 >= BLOCKS_OF_ALIKE {
+                break;
+            }
+        }
+        self.learn_unit(PhaseKind::Screen);
+        // What slices point to, and then what takes the most time: that is what people ask about.
+        let mut survivors: Vec<u32> = Vec::new();
+        if !found.all_alike {
+            survivors.extend(found.found.iter().map(|(candidate, _)| *candidate));
+        }
+        let by_own = candidates.iter().filter(|of| !survivors.contains(of)).copied();
+        let by_own: Vec<u32> = by_own.take(MOST_SURVIVORS - survivors.len().min(MOST_SURVIVORS)).collect();
+        let (pointed_to, more) = (survivors.len(), by_own.len());
+        survivors.extend(by_own);
+        let rest = candidates.iter().filter(|of| !survivors.contains(of)).copied().collect();
+        self.end_phase(&if found.all_alike {
+            "all delays show alike, as on one saturated thread: what functions are worth is what they take"
+                .to_owned()
+        } else {
+            format!("{pointed_to} functions stand out; {more} more for the time that they take")
+        });
+        Ok((survivors, rest))
+    }
+}

@@ -1,0 +1,151 @@
+//! A service that is not there, in a time that does not pass: what experiments find can be compared with what
+//! was put in. For tests, and for the benchmark of the statistics.
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use statrs::distribution::{ContinuousCDF as _, Normal};
+
+use super::subject::{Counts, Sample, Subject, SubjectError};
+use crate::units::Nanos;
+
+/// Noise is drawn anew so often.
+const STEP: f64 = 50e6;
+
+/// What a function does to a unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Function {
+    /// Calls per unit.
+    pub calls: f64,
+    /// The share of its delay that shows beyond the slack.
+    pub sensitivity: f64,
+    /// Delay per unit that stays hidden, in ns.
+    pub slack: f64,
+}
+
+/// How the time per unit varies by itself. Deviations are of slices of 200 ms, as shares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Noise {
+    /// Each moment for itself.
+    White(f64),
+    /// Each moment takes after the one before.
+    Correlated(f64),
+    /// White, while units get slower by this much in a minute.
+    Drift(f64, f64),
+    /// White, and one moment in twenty takes twice as long.
+    Bursts(f64),
+    /// White, and slower by half at first, less and less.
+    WarmUp(f64),
+    /// White, and requests that are heavier or lighter by this much: their calls and their times alike.
+    Mix(f64, f64),
+}
+
+/// See above.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    functions: Vec<Function>,
+    unit: f64,
+    noise: Noise,
+    random: Pcg64Mcg,
+    normal: Normal,
+    now: f64,
+    units: f64,
+    counts: Vec<[f64; 3]>,
+    doses: Vec<f64>,
+    state: f64,
+}
+
+impl Simulated {
+    /// A service whose units take so many ns without delays.
+    pub fn new(unit: f64, functions: Vec<Function>, noise: Noise, seed: u64) -> Self {
+        Self {
+            counts: vec![[0.0; 3]; functions.len()],
+            doses: vec![0.0; functions.len()],
+            functions,
+            unit,
+            noise,
+            random: Pcg64Mcg::seed_from_u64(seed),
+            normal: Normal::standard(),
+            now: 1e9,
+            units: 0.0,
+            state: 0.0,
+        }
+    }
+
+    fn draw(&mut self) -> f64 {
+        let uniform: f64 = self.random.random();
+        self.normal.inverse_cdf(uniform.clamp(1e-12, 1.0 - 1e-12))
+    }
+
+    /// How much longer than usual a unit takes in this step, and how many more calls it makes.
+    fn factors(&mut self, step: f64) -> (f64, f64) {
+        let normal = self.draw();
+        let white = |deviation: f64| deviation * normal * (200e6 / step).sqrt();
+        match self.noise {
+            Noise::White(deviation) => (1.0 + white(deviation), 1.0),
+            Noise::Correlated(deviation) => {
+                // A tenth of it is new in each step of 50 ms.
+                let kept: f64 = 0.9;
+                self.state = kept * self.state + (1.0 - kept * kept).sqrt() * normal;
+                (1.0 + deviation * self.state, 1.0)
+            }
+            Noise::Drift(deviation, by) => (1.0 + white(deviation) + by * (self.now - 1e9) / 60e9, 1.0),
+            Noise::Bursts(deviation) => {
+                let burst = if self.random.random_bool(0.05) { 1.0 } else { 0.0 };
+                (1.0 + white(deviation) + burst, 1.0)
+            }
+            Noise::WarmUp(deviation) => {
+                (1.0 + white(deviation) + 0.5 * (-(self.now - 1e9) / 10e9).exp(), 1.0)
+            }
+            Noise::Mix(deviation, mix) => {
+                let heavy = 1.0 + mix * self.draw() * (200e6 / step).sqrt();
+                (heavy.max(0.05) + white(deviation), heavy.max(0.05))
+            }
+        }
+    }
+}
+
+impl Subject for Simulated {
+    fn set(&mut self, doses: &[(u32, Nanos)]) -> Result<Nanos, SubjectError> {
+        self.doses.iter_mut().for_each(|dose| *dose = 0.0);
+        for (candidate, dose) in doses {
+            if let Some(of) = self.doses.get_mut(*candidate as usize) {
+                *of = dose.0 as f64;
+            }
+        }
+        Ok(self.now())
+    }
+
+    fn sample(&mut self) -> Result<Sample, SubjectError> {
+        let counts = |of: &[f64; 3]| Counts {
+            calls: of[0] as u64,
+            asked: Nanos(of[1] as u64),
+            delivered: Nanos(of[2] as u64),
+        };
+        Ok(Sample { at: self.now(), units: self.units, counts: self.counts.iter().map(counts).collect() })
+    }
+
+    fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError> {
+        while self.now + 1.0 < time.0 as f64 {
+            let step = STEP.min(time.0 as f64 - self.now);
+            let (longer, more) = self.factors(step);
+            let mut unit = self.unit * longer.max(0.05);
+            for (function, dose) in self.functions.iter().zip(&self.doses) {
+                unit += function.sensitivity * (dose * function.calls * more - function.slack).max(0.0);
+            }
+            let units = step / unit;
+            self.units += units;
+            for ((function, dose), counts) in self.functions.iter().zip(&self.doses).zip(&mut self.counts) {
+                let calls = units * function.calls * more;
+                counts[0] += calls;
+                counts[1] += calls * dose;
+                counts[2] += calls * dose;
+            }
+            self.now += step;
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.now as u64)
+    }
+}
