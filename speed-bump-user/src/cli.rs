@@ -21,7 +21,6 @@ pub mod run;
 mod sessions;
 mod signals;
 mod sweep;
-mod sweep_progress;
 pub mod terminal;
 mod words;
 

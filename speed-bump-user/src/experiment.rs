@@ -4,7 +4,10 @@
 //! as a [`record`]. What follows from a record is worked out by [`analysis`] alone.
 
 pub mod analysis;
+pub mod guard;
 pub mod live;
+pub mod metric;
+pub mod plan;
 pub mod record;
 pub mod report;
 pub mod run;

@@ -23,6 +23,9 @@ pub const SYSTEM: Code = Code(4);
 /// The process was gone before anything was attached.
 pub const TARGET_GONE: Code = Code(5);
 
+/// `sweep`: a guard ended it.
+pub const GUARDED: Code = Code(6);
+
 /// `run`: the command cannot be executed; as of env(1).
 pub const NOT_EXECUTABLE: Code = Code(126);
 /// `run`: there is no such command; as of env(1).

@@ -1,5 +1,8 @@
 //! `sweep`: an experiment on a running service, and its report.
 
+mod progress;
+mod unit;
+
 use std::{
     io::{IsTerminal as _, stderr},
     process::ExitCode,
@@ -11,10 +14,9 @@ use anyhow::{Context as _, anyhow};
 use super::{
     args::SweepArgs,
     environment::Environment,
-    exit::{Failure, SYSTEM, USAGE},
+    exit::{Failure, GUARDED, SYSTEM, USAGE},
     request,
     signals::StopSignals,
-    sweep_progress::Progress,
     terminal::{Lines, tell, tell_as_is},
     words::tell_notices,
 };
@@ -22,10 +24,12 @@ use crate::{
     calibrate::kept,
     experiment::{
         analysis::findings::findings,
+        guard::{Condition, Guards},
         live::{Counted, Live, counted, wait_until},
-        record::{Experiment, Measured, Rules, SCHEMA, Unit, Versions},
+        plan::Plan,
+        record::{By, Experiment, Measured, Rules, SCHEMA, Unit, Versions},
         report,
-        run::{self, Options},
+        run::{self, Options, confirm::BASIC},
         subject::SubjectError,
     },
     policy::{Dose, Selection},
@@ -37,9 +41,11 @@ use crate::{
     targets::{TargetIndex, source::TargetSource},
     units::Nanos,
 };
+use progress::Progress;
+use unit::UnitOf;
 
-/// The target whose calls are units comes first.
-const PROGRESS: TargetIndex = TargetIndex(0);
+/// Where no targets are named: the Python functions of the program itself, without those of libraries.
+const OWN_FUNCTIONS: [&str; 4] = ["py:*:*", "!py:*/lib/python3*/*:*", "!py:<*:*", "!py:*/site-packages/*:*"];
 /// Of all the time, calls are timed for this part.
 const CENSUS: f64 = 0.06;
 /// And for so long at least.
@@ -52,32 +58,113 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let json = arguments.json.clone().map(JsonOutput::at).transpose();
     let json = json.map_err(|error| Failure::new(USAGE, error))?;
-    let request = request(arguments, &environment)?;
+    let unit = UnitOf::of(arguments)?;
+    let request = request(arguments, &unit, &environment)?;
     let quit = Quit::default();
     let asks = quit.clone();
     let _signals = StopSignals::on_each(move || asks.ask())
         .context("cannot listen for signals")
         .map_err(|error| Failure::new(SYSTEM, error))?;
+    let guards = watch(&arguments.guards, &quit)?;
     let mut progress = Progress::new(arguments.quiet, stderr().is_terminal());
 
-    let Counted { functions, candidates, census, progress: unit } =
-        count(arguments, &request, &quit, &mut progress)?;
-    let unit = unit.ok_or_else(|| {
+    let broken = || guards.as_ref().and_then(Guards::broken);
+    let counted = count(arguments, &request, &unit, &quit, &mut progress);
+    let counted = counted.map_err(|failure| broken().map_or(failure, guarded))?;
+    let measured = begin(arguments, &unit, &counted)?;
+    if arguments.plan {
+        plan(arguments, &measured).print();
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Where calls are compared by how long they take, they are timed all along.
+    let handle = start(arguments, &request, &quit, Session::Experiment { times: unit.by() == By::Latency })?;
+    let options = Options {
+        total: arguments.time.saturating_sub(census_time(arguments)),
+        slice: arguments.slice,
+        per_function: arguments.per_function,
+        longest_call: arguments.longest_call,
+    };
+    let mut subject = Live::new(&handle, &quit, unit.metric(), counted.functions);
+    let mut measured =
+        run::run(&mut subject, &options, measured, &mut |measured, now| progress.show(measured, now));
+    handle.stop();
+    drop(handle);
+    progress.end();
+    if let Some(why) = broken() {
+        measured.aborted = Some(format!("a guard ended it: {why}"));
+    }
+
+    let findings = findings(&measured);
+    let experiment = Experiment { measured, findings };
+    if !matches!(json, Some(JsonOutput::Stdout)) {
+        Lines::from_iter(report::render(&experiment.measured, &experiment.findings).lines()).print();
+    }
+    write(json.as_ref(), &experiment)?;
+    broken().map_or(Ok(ExitCode::SUCCESS), |why| Err(guarded(why)))
+}
+
+fn guarded(why: &str) -> Failure {
+    Failure::new(GUARDED, anyhow!("a guard ended the experiment: {why}"))
+}
+
+/// What would be done with the functions that are worth an experiment.
+fn plan(arguments: &SweepArgs, measured: &Measured) -> Lines {
+    let census = measured.census;
+    let unit = census.end_ns.0.saturating_sub(census.start_ns.0) as f64 / census.units.max(0.5);
+    let functions = measured.worth_it(unit).count();
+    let total = arguments.time.saturating_sub(census_time(arguments));
+    let basic = BASIC * arguments.max_slowdown;
+    let plan = Plan::of(total, functions, arguments.per_function, unit, arguments.slice, basic);
+    let mut lines = Lines::from(format!(
+        "{functions} of {} functions take {:.1} % of a unit's time or more; a unit takes {}",
+        measured.candidates.len(),
+        arguments.worth * 100.0,
+        Nanos(unit as u64)
+    ));
+    plan.lines().into_iter().for_each(|line| lines.push(line));
+    lines
+}
+
+/// Has guards end everything when one is broken. They have to hold to begin with.
+fn watch(conditions: &[Condition], quit: &Quit) -> Result<Option<Guards>, Failure> {
+    if conditions.is_empty() {
+        return Ok(None);
+    }
+    if let Some(why) = conditions.iter().find_map(Condition::broken) {
+        return Err(Failure::new(
+            GUARDED,
+            anyhow!("a guard does not hold before anything was delayed: {why}"),
+        ));
+    }
+    let quit = quit.clone();
+    let guards = Guards::watch(conditions.to_vec(), move || quit.ask());
+    Ok(Some(guards.context("cannot watch the guards").map_err(|error| Failure::new(SYSTEM, error))?))
+}
+
+/// The record, before its first slice.
+fn begin(arguments: &SweepArgs, unit: &UnitOf, counted: &Counted) -> Result<Measured, Failure> {
+    let Counted { candidates, census, progress, .. } = counted;
+    if census.units <= 0.0 {
         let text = format!(
-            "--progress {}: no call of it came in {} s: is the service under load, and does the pattern \
-             select the function (`list -t PATTERN` shows it)?",
-            arguments.progress,
+            "{}: no unit of work was done in {} s: is the service under load, and does `list -t PATTERN` show \
+             the function?",
+            unit.source(),
             (census.end_ns.0 - census.start_ns.0) / 1_000_000_000
         );
-        Failure::new(USAGE, anyhow!(text))
-    })?;
+        return Err(Failure::new(USAGE, anyhow!(text)));
+    }
     if candidates.iter().all(|candidate| candidate.calls == 0) {
         let text = "none of the selected functions was called: nothing to experiment on";
         return Err(Failure::new(USAGE, anyhow!(text)));
     }
-
-    let file = unit.file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let measured = Measured {
+    let name = match progress {
+        Some(function) => {
+            let file = function.file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            format!("call of {} ({file})", function.name)
+        }
+        None => "unit that the service counts".to_owned(),
+    };
+    Ok(Measured {
         schema: SCHEMA.to_owned(),
         seed: arguments.seed.unwrap_or_else(seed),
         versions: Versions {
@@ -94,37 +181,14 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
             closed_loop: arguments.closed_loop,
             planned_blocks: 0,
         },
-        unit: Unit {
-            name: format!("call of {} ({file})", unit.name),
-            source: format!("--progress {}", arguments.progress),
-        },
-        candidates,
-        census,
+        unit: Unit { name, source: unit.source() },
+        by: unit.by(),
+        candidates: candidates.clone(),
+        census: *census,
         phases: Vec::new(),
         slices: Vec::new(),
         aborted: None,
-    };
-    let handle = start(arguments, &request, &quit, false)?;
-    let options = Options {
-        total: arguments.time.saturating_sub(census_time(arguments)),
-        slice: arguments.slice,
-        per_function: arguments.per_function,
-        longest_call: arguments.longest_call,
-    };
-    let mut subject = Live::new(&handle, &quit, PROGRESS, functions);
-    let measured =
-        run::run(&mut subject, &options, measured, &mut |measured, now| progress.show(measured, now));
-    handle.stop();
-    drop(handle);
-    progress.end();
-
-    let findings = findings(&measured);
-    let experiment = Experiment { measured, findings };
-    if !matches!(json, Some(JsonOutput::Stdout)) {
-        Lines::from_iter(report::render(&experiment.measured, &experiment.findings).lines()).print();
-    }
-    write(json.as_ref(), &experiment)?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Writes the JSON; to standard error where it cannot be written, as nothing that was measured is to be lost.
@@ -135,11 +199,17 @@ fn write(json: Option<&JsonOutput>, experiment: &Experiment) -> Result<(), Failu
     Err(Failure::new(SYSTEM, anyhow!("{error}; it stands above, on standard error")))
 }
 
-fn request(arguments: &SweepArgs, environment: &Environment) -> Result<Request, Failure> {
-    let others = request::targets(&arguments.which, environment)?.kept();
+fn request(arguments: &SweepArgs, unit: &UnitOf, environment: &Environment) -> Result<Request, Failure> {
+    let is_named = !arguments.which.lines.is_empty()
+        || arguments.which.targets.is_some()
+        || environment.targets.is_some();
+    let others = if is_named {
+        request::targets(&arguments.which, environment)?
+    } else {
+        TargetSource::lines("the usual targets", &OWN_FUNCTIONS)
+    };
+    let others = others.kept();
     let others = others.map_err(|error| Failure::new(USAGE, error))?;
-    let first = TargetSource::lines("--progress", &[&arguments.progress]);
-    let targets = TargetSource::Before { first: Box::new(first), others: Box::new(others) };
     Ok(Request {
         engine: arguments.way.engine,
         entry: arguments.way.entry,
@@ -147,58 +217,69 @@ fn request(arguments: &SweepArgs, environment: &Environment) -> Result<Request, 
         inject_timeout: arguments.way.inject_timeout,
         accept_upstream_module: arguments.way.accept_upstream_module,
         children: !arguments.no_children,
-        ..Request::new(targets)
+        ..Request::new(unit.before(others))
     })
 }
 
-/// Starts a session without delays, in which calls are timed or not.
-fn start(arguments: &SweepArgs, request: &Request, quit: &Quit, times: bool) -> Result<Handle, Failure> {
+/// What a session is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Session {
+    /// Counting and timing calls.
+    Census,
+    /// The slices; calls are timed, or not.
+    Experiment { times: bool },
+}
+
+/// Starts a session without delays.
+fn start(arguments: &SweepArgs, request: &Request, quit: &Quit, session: Session) -> Result<Handle, Failure> {
+    let times = matches!(session, Session::Census | Session::Experiment { times: true });
     let request = Request { times, ..request.clone() };
     let mut prepared = Prepared::of_processes(&arguments.pids, &request, Purpose::Attach)?;
-    // What the targets file says of delays is for sessions.
+    // What the targets file says of delays is for other sessions.
     let targets: Vec<TargetIndex> = prepared.targets.iter().map(|(index, _)| index).collect();
     for index in targets {
         let set = prepared.settings.policies.set(&Selection::Target(index), NOTHING);
         set.map_err(|error| Failure::new(USAGE, error))?;
     }
-    prepared.notices.retain(|notice| {
-        !matches!(notice, Notice::BelowFloor { .. } | Notice::BelowColdFloor { .. })
-            && (times || !is_of_looks(notice))
-    });
+    // The second session has nothing new to say.
+    let is_told = |notice: &Notice| {
+        session == Session::Census
+            && !matches!(notice, Notice::BelowFloor { .. } | Notice::BelowColdFloor { .. })
+    };
+    prepared.notices.retain(is_told);
     tell_notices(&prepared.notices);
     Ok(prepared.start(quit.next_stop())?)
-}
-
-/// Whether the first session has told it already.
-fn is_of_looks(notice: &Notice) -> bool {
-    !matches!(notice, Notice::OtherSession { .. } | Notice::AttachWouldFail { .. })
 }
 
 /// Counts and times calls for a while.
 fn count(
     arguments: &SweepArgs,
     request: &Request,
+    unit: &UnitOf,
     quit: &Quit,
     progress: &mut Progress,
 ) -> Result<Counted, Failure> {
-    let handle = start(arguments, request, quit, true)?;
+    let handle = start(arguments, request, quit, Session::Census)?;
     let time = census_time(arguments);
     progress.line(&format!("census: calls are counted and timed for {}", Nanos::from(time)));
-    let system = |error: SubjectError| match error {
-        SubjectError::Stopped => Failure::new(USAGE, anyhow!("stopped before anything was measured")),
-        error => Failure::new(SYSTEM, anyhow!("{error}")),
+    let mut metric = unit.metric();
+    let mut look = || {
+        let snapshot = handle.snapshot()?;
+        let units = metric.read(&snapshot)?.units;
+        Ok((snapshot, units))
     };
-    let earlier = handle.snapshot().map_err(|error| Failure::new(SYSTEM, error))?;
-    wait_until(&handle, quit, now() + Nanos::from(time)).map_err(system)?;
-    let later = handle.snapshot().map_err(|error| Failure::new(SYSTEM, error))?;
+    let system = |error: std::io::Error| Failure::new(SYSTEM, error);
+    let (earlier, before) = look().map_err(system)?;
+    wait_until(&handle, quit, now() + Nanos::from(time)).map_err(|error| match error {
+        SubjectError::Stopped => Failure::new(USAGE, anyhow!("stopped before anything was measured")),
+        error => Failure::new(SYSTEM, error),
+    })?;
+    let (later, after) = look().map_err(system)?;
     let report = handle.report();
-    if let Some(report) = &report {
-        for text in &report.warnings {
-            tell(format_args!("speed-bump-ebpf: warning: {text}"));
-        }
-    }
+    let warnings = report.iter().flat_map(|report| &report.warnings);
+    warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
     let targets = handle.controls().targets();
-    Ok(counted(&earlier, &later, &targets, PROGRESS, report.as_ref()))
+    Ok(counted(&earlier, &later, after - before, &targets, unit.target(), report.as_ref()))
 }
 
 fn census_time(arguments: &SweepArgs) -> Duration {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
+    metric::{Metric, Reading},
     record::{Candidate, Census},
     subject::{Counts, Sample, Subject, SubjectError},
 };
@@ -24,22 +25,21 @@ const PIECE: Duration = Duration::from_millis(50);
 pub struct Live<'a> {
     handle: &'a Handle,
     quit: &'a Quit,
-    /// The target whose calls are the units.
-    progress: TargetIndex,
+    metric: Box<dyn Metric>,
     /// By candidate.
     functions: Vec<SelectedFunction>,
     doses: BTreeMap<u32, Nanos>,
 }
 
 impl<'a> Live<'a> {
-    /// A session whose functions have no delay. Calls of `progress` are the units.
+    /// A session whose functions have no delay. `metric` counts the units.
     pub fn new(
         handle: &'a Handle,
         quit: &'a Quit,
-        progress: TargetIndex,
+        metric: Box<dyn Metric>,
         functions: Vec<SelectedFunction>,
     ) -> Self {
-        Self { handle, quit, progress, functions, doses: BTreeMap::new() }
+        Self { handle, quit, metric, functions, doses: BTreeMap::new() }
     }
 }
 
@@ -73,7 +73,8 @@ impl Subject for Live<'_> {
             }
         };
         let counts = self.functions.iter().map(counts).collect();
-        Ok(Sample { at: snapshot.at, units: units(&snapshot, self.progress), counts })
+        let Reading { units, latency, idle } = self.metric.read(&snapshot)?;
+        Ok(Sample { at: snapshot.at, units, latency, idle, counts })
     }
 
     fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError> {
@@ -120,12 +121,14 @@ pub struct Counted {
     pub progress: Option<SelectedFunction>,
 }
 
-/// What was counted between two snapshots of a session in which calls are timed. `floors` are of its report.
+/// What was counted between two snapshots of a session in which calls are timed, while so many units were
+/// done. Floors are of its report. Calls of `progress` are the units, if that is a target.
 pub fn counted(
     earlier: &Snapshot,
     later: &Snapshot,
+    units: f64,
     targets: &Targets,
-    progress: TargetIndex,
+    progress: Option<TargetIndex>,
     report: Option<&SessionReport>,
 ) -> Counted {
     let between = later.since(earlier);
@@ -138,7 +141,7 @@ pub fn counted(
     let mut most: Option<(u64, &SelectedFunction)> = None;
     for (id, function) in between.known.iter() {
         let stats = between.of_id(id);
-        if function.target == progress {
+        if Some(function.target) == progress {
             if stats.calls > most.map_or(0, |(calls, _)| calls) {
                 most = Some((stats.calls, function));
             }
@@ -155,13 +158,6 @@ pub fn counted(
         });
         functions.push(function.clone());
     }
-    let census =
-        Census { start_ns: earlier.at, end_ns: later.at, units: units(&between, progress), slowdown: None };
+    let census = Census { start_ns: earlier.at, end_ns: later.at, units, slowdown: None };
     Counted { functions, candidates, census, progress: most.map(|(_, function)| function.clone()) }
-}
-
-/// Calls of a target.
-fn units(snapshot: &Snapshot, progress: TargetIndex) -> f64 {
-    let of = snapshot.functions().filter(|(function, _)| function.target == progress);
-    of.map(|(_, stats)| stats.calls as f64).sum()
 }

@@ -40,6 +40,8 @@ pub struct Measured {
     pub rules: Rules,
     /// What a unit of work is.
     pub unit: Unit,
+    /// What is compared.
+    pub by: By,
     /// The functions, by the numbers that slices have for them.
     pub candidates: Vec<Candidate>,
     /// The stretch without delays in which calls were timed.
@@ -83,6 +85,17 @@ pub struct Unit {
     pub name: String,
     /// The metric, as the command line has it.
     pub source: String,
+}
+
+/// What is compared between slices with delays and those without: a time per unit of work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// The time of a slice over its units, which is the inverse of the throughput.
+    #[default]
+    Throughput,
+    /// The mean time that a unit takes from its beginning to its end.
+    Latency,
 }
 
 /// A function that may be delayed.
@@ -185,6 +198,10 @@ pub struct Slice {
     pub delivered: Vec<Delivered>,
     /// Units that were done.
     pub units: f64,
+    /// The times from their beginnings to their ends, in all, in ns; `None` where that is not measured.
+    pub latency_ns: Option<f64>,
+    /// For how long no unit was under way, in ns; `None` where that is not known.
+    pub idle_ns: Option<f64>,
     /// Whether a guard set all delays to zero, which ended it early.
     pub guarded: bool,
     /// Why it does not count: rules that know nothing of how long units took.
@@ -221,8 +238,11 @@ impl Slice {
     }
 
     /// Time per unit of work, in ns. Where none was done, it took twice the slice at least.
-    pub fn time_per_unit(&self) -> f64 {
-        self.span() / self.units.max(0.5)
+    pub fn time_per_unit(&self, by: By) -> f64 {
+        match (by, self.latency_ns) {
+            (By::Latency, Some(latency)) if self.units > 0.0 => latency / self.units,
+            (By::Latency | By::Throughput, _) => self.span() / self.units.max(0.5),
+        }
     }
 
     /// Delay per unit of work, in ns.
@@ -240,6 +260,15 @@ impl Measured {
     /// Slices of a phase that count.
     pub fn of_phase(&self, phase: PhaseKind) -> impl Iterator<Item = &Slice> {
         self.slices.iter().filter(move |slice| slice.phase == phase && slice.counts())
+    }
+
+    /// The candidates that are worth an experiment, by number, where a unit takes so many ns: those that are
+    /// called, and take as much time as matters.
+    pub fn worth_it(&self, unit: f64) -> impl Iterator<Item = (u32, &Candidate)> {
+        let least = self.rules.worth * unit;
+        (0..).zip(&self.candidates).filter(move |(_, candidate)| {
+            candidate.calls > 0 && self.own_per_unit(candidate).is_none_or(|own| own >= least)
+        })
     }
 
     /// Calls of a candidate per unit, as the census found them.

@@ -1,6 +1,6 @@
 //! The experiment itself, phase by phase, on a [`Subject`]. However it ends, no delay is left.
 
-mod confirm;
+pub(crate) mod confirm;
 mod screening;
 mod slices;
 mod titration;
@@ -11,7 +11,7 @@ use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::{
-    record::{Measured, Phase, PhaseKind, Treatment},
+    record::{By, Measured, Phase, PhaseKind, Treatment},
     schedule::{MOST_SURVIVORS, Times},
     subject::{Subject, SubjectError},
 };
@@ -69,6 +69,8 @@ pub fn run(
         measured,
         times,
         unit,
+        pace: unit,
+        latency: None,
         noise: 0.0,
         watch,
         phase: PhaseKind::Census,
@@ -100,8 +102,12 @@ struct Runner<'a> {
     random: Pcg64Mcg,
     measured: Measured,
     times: Times,
-    /// Time per unit without delays, in ns.
+    /// Time per unit without delays, in ns: what is compared.
     unit: f64,
+    /// The time of a slice over its units, in ns.
+    pace: f64,
+    /// The mean latency of a unit, in ns, where it is measured.
+    latency: Option<f64>,
     /// By what share slices without delays differ from each other.
     noise: f64,
     watch: &'a mut dyn FnMut(&Measured, Now),
@@ -163,16 +169,11 @@ impl Runner<'_> {
     /// The candidates that are worth an experiment, the one with the most time of its own first.
     fn candidates(&self) -> Vec<u32> {
         let measured = &self.measured;
-        let numbered = (0..).zip(&measured.candidates);
-        let worth_it = numbered.filter(|(_, of)| {
-            let share = measured.own_per_unit(of).map(|own| own / self.unit);
-            of.calls > 0 && share.is_none_or(|share| share >= measured.rules.worth)
-        });
         let own = |number: &u32| {
             let of = measured.candidates.get(*number as usize);
             of.and_then(|of| measured.own_per_unit(of)).unwrap_or(0.0)
         };
-        let mut candidates: Vec<u32> = worth_it.map(|(number, _)| number).collect();
+        let mut candidates: Vec<u32> = measured.worth_it(self.unit).map(|(number, _)| number).collect();
         candidates.sort_by(|a, b| own(b).total_cmp(&own(a)));
         candidates
     }
@@ -218,17 +219,26 @@ impl Runner<'_> {
     /// Takes what a unit takes from the slices without delays of a phase.
     fn learn_unit(&mut self, phase: PhaseKind) {
         let controls = self.measured.of_phase(phase).filter(|slice| slice.treatment == Treatment::Control);
-        let (span, units) =
-            controls.fold((0.0, 0.0), |(span, units), slice| (span + slice.span(), units + slice.units));
+        let (mut span, mut units, mut latency) = (0.0, 0.0, Some(0.0));
+        for slice in controls {
+            span += slice.span();
+            units += slice.units;
+            latency = latency.zip(slice.latency_ns).map(|(sum, of)| sum + of);
+        }
         if units > 0.0 {
-            self.unit = span / units;
+            self.pace = span / units;
+            self.latency = latency.map(|latency| latency / units).filter(|latency| *latency > 0.0);
+            self.unit = match (self.measured.by, self.latency) {
+                (By::Latency, Some(latency)) => latency,
+                (By::Latency | By::Throughput, _) => self.pace,
+            };
         }
     }
 
     /// By what share slices without delays differ from each other.
     fn noise(&self, phase: PhaseKind) -> f64 {
         let controls = self.measured.of_phase(phase).filter(|slice| slice.treatment == Treatment::Control);
-        let times: Vec<f64> = controls.map(|slice| slice.time_per_unit()).collect();
+        let times: Vec<f64> = controls.map(|slice| slice.time_per_unit(self.measured.by)).collect();
         let count = times.len() as f64;
         let mean = times.iter().sum::<f64>() / count;
         let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();

@@ -95,10 +95,14 @@ pub fn confirm_block(functions: &[u32], rest: bool, random: &mut Pcg64Mcg) -> Ve
         block.push(Treatment::Rest);
     }
     block.push(Treatment::Placebo);
-    let controls = (block.len() as f64).sqrt().round() as usize;
-    block.extend(std::iter::repeat_n(Treatment::Control, controls.max(1)));
+    block.extend(std::iter::repeat_n(Treatment::Control, controls(block.len())));
     block.shuffle(random);
     block
+}
+
+/// Slices without delays in a block of so many others.
+pub(super) fn controls(others: usize) -> usize {
+    ((others as f64).sqrt().round() as usize).max(1)
 }
 
 /// The subsets of a block of the screen, an empty one for each control. Each subset comes with what it leaves

@@ -4,7 +4,7 @@
 //! slices differ in is taken first, then the one that explains most of what it leaves, and so on. Verdicts do
 //! not come from here: what is chosen by these slices is looked at in fresh ones.
 
-use super::record::{PhaseKind, Slice, Treatment};
+use super::record::{By, PhaseKind, Slice, Treatment};
 
 /// A function is taken for what it explains from this many standard errors on. Of 1,000 that do nothing one
 /// comes so far in half of the screens; it costs a place among those that are looked at one by one.
@@ -25,8 +25,13 @@ pub struct Screened {
 }
 
 /// Looks at the slices of a screen. At most `most` functions are found.
-pub fn screened<'a>(slices: impl Iterator<Item = &'a Slice>, candidates: usize, most: usize) -> Screened {
-    let rows = rows(slices);
+pub fn screened<'a>(
+    slices: impl Iterator<Item = &'a Slice>,
+    candidates: usize,
+    most: usize,
+    by: By,
+) -> Screened {
+    let rows = rows(slices, by);
     if rows.len() < 4 {
         return Screened::default();
     }
@@ -78,15 +83,15 @@ struct Row {
     doses: Vec<(u32, f64)>,
 }
 
-fn rows<'a>(slices: impl Iterator<Item = &'a Slice>) -> Vec<Row> {
+fn rows<'a>(slices: impl Iterator<Item = &'a Slice>, by: By) -> Vec<Row> {
     let slices: Vec<&Slice> = slices.filter(|slice| slice.phase == PhaseKind::Screen).collect();
     let is_control = |slice: &&&Slice| slice.treatment == Treatment::Control;
     let row = |slice: &&Slice| {
         let controls = slices.iter().filter(is_control).filter(|of| of.block == slice.block);
-        let times: Vec<f64> = controls.map(|of| of.time_per_unit()).collect();
+        let times: Vec<f64> = controls.map(|of| of.time_per_unit(by)).collect();
         let without = (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)?;
         Some(Row {
-            time: slice.time_per_unit() - without,
+            time: slice.time_per_unit(by) - without,
             delay: slice.delay_per_unit(),
             doses: slice.doses.iter().map(|(candidate, _)| (*candidate, 1.0)).collect(),
         })

@@ -121,7 +121,13 @@ impl Subject for Simulated {
             asked: Nanos(of[1] as u64),
             delivered: Nanos(of[2] as u64),
         };
-        Ok(Sample { at: self.now(), units: self.units, counts: self.counts.iter().map(counts).collect() })
+        Ok(Sample {
+            at: self.now(),
+            units: self.units,
+            latency: None,
+            idle: None,
+            counts: self.counts.iter().map(counts).collect(),
+        })
     }
 
     fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError> {

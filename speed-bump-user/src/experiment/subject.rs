@@ -36,6 +36,11 @@ pub struct Sample {
     pub at: Nanos,
     /// Units of work that were done.
     pub units: f64,
+    /// The times that those took from their beginnings to their ends, in all, in ns; `None` where that is not
+    /// measured.
+    pub latency: Option<f64>,
+    /// For how long no unit was under way, in ns; `None` where that is not known.
+    pub idle: Option<f64>,
     /// By candidate.
     pub counts: Vec<Counts>,
 }

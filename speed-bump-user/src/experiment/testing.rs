@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::{
     record::{
-        Candidate, Census, Delivered, Measured, PhaseKind, Rules, SCHEMA, Slice, Treatment, Unit, Versions,
+        By, Candidate, Census, Delivered, Measured, PhaseKind, Rules, SCHEMA, Slice, Treatment, Unit,
+        Versions,
     },
     simulated::Function,
 };
@@ -24,6 +25,8 @@ pub(crate) fn slice(phase: PhaseKind, block: u32, treatment: Treatment, units: f
         doses: if is_delayed { vec![(0, Nanos(delay / (units as u64).max(1)))] } else { Vec::new() },
         delivered: if is_delayed { vec![delivered] } else { Vec::new() },
         units,
+        latency_ns: None,
+        idle_ns: None,
         guarded: false,
         marks: Vec::new(),
     }
@@ -57,6 +60,7 @@ pub(crate) fn measured(functions: &[(&str, Function, u64)]) -> Measured {
             planned_blocks: 0,
         },
         unit: Unit { name: "request".to_owned(), source: "--progress */app.py:handle".to_owned() },
+        by: By::Throughput,
         candidates: functions.iter().map(candidate).collect(),
         census: Census { start_ns: Nanos(0), end_ns: Nanos(5_000_000_000), units, slowdown: None },
         phases: Vec::new(),

@@ -5,12 +5,18 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 
 use super::{TargetArgs, WayArgs, delay, span};
-use crate::units::{Nanos, Pid};
+use crate::{
+    experiment::guard::Condition,
+    units::{Nanos, Pid},
+};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   # Which functions of a service matter? A unit of work is a call of `handle`
   sudo speed-bump-ebpf sweep --pid 4711 --targets targets.txt --progress '*/app.py:handle'
+
+  # The same for all functions of the program itself, without those of libraries
+  sudo speed-bump-ebpf sweep --pid 4711 --progress '*/app.py:handle'
 
   # Keep what was measured, and look at it again
   sudo speed-bump-ebpf sweep --pid 4711 -t '*/app.py:*' --progress '*/app.py:handle' --json out.json
@@ -27,8 +33,8 @@ What the columns mean:
   verdict        `matters` and `does not matter` are shown, each with an error of 5 % at most;
                  all else is undecided
 
-Exit codes: 0 also where nothing is decided; else as without a command. What was measured until then
-is reported after Ctrl-C too.";
+Exit codes: 0 also where nothing is decided; 6 if a guard ended it; else as without a command. What
+was measured until then is reported after Ctrl-C and by a guard too.";
 
 /// Flags of `sweep`.
 #[derive(Debug, Args)]
@@ -42,9 +48,26 @@ pub struct SweepArgs {
     pub which: TargetArgs,
 
     /// What a unit of work is: a call of this function, symbol or USDT probe, written as a target. It is
-    /// counted and never delayed
-    #[arg(long, value_name = "TARGET", required = true)]
-    pub progress: String,
+    /// counted and never delayed. What is compared is the throughput
+    #[arg(long, value_name = "TARGET", group = "unit")]
+    pub progress: Option<String>,
+
+    /// The same, of a function whose calls can be timed; what is compared is how long they take. For services
+    /// that get their requests when their clients like: delays do not change how many there are
+    #[arg(long, value_name = "TARGET", group = "unit")]
+    pub latency: Option<String>,
+
+    /// A unit of work is what the service itself counts: `prometheus:URL#name` or
+    /// `prometheus:URL#name{label="value"}`, of a counter, or of a histogram of seconds. Of several that are
+    /// selected, the sum
+    #[arg(long, value_name = "SOURCE", group = "unit")]
+    pub metric: Option<String>,
+
+    /// End the experiment, with all delays, when this does not hold: `http://HOST/PATH` answers with success,
+    /// `command:CMD` succeeds, or `prometheus:URL#name<5` stays within its bound. Looked at each 100 ms;
+    /// repeat for several
+    #[arg(long = "guard", value_name = "CONDITION")]
+    pub guards: Vec<Condition>,
 
     /// How long the experiment may take
     #[arg(long = "for", value_name = "TIME", value_parser = span, default_value = "120s")]
@@ -83,6 +106,10 @@ pub struct SweepArgs {
     /// Look at all functions one by one, without a screen of many at once
     #[arg(long)]
     pub per_function: bool,
+
+    /// Print what would be done, and how sure it would be, and do nothing but count and time calls for a while
+    #[arg(long)]
+    pub plan: bool,
 
     /// How calls are seen, and who delays them
     #[command(flatten)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::record::{Slice, Treatment};
+use crate::experiment::record::{By, Slice, Treatment};
 
 /// The difference between slices with a treatment and those without, in one block.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,6 +20,7 @@ pub fn contrasts<'a>(
     slices: impl Iterator<Item = &'a Slice>,
     treatment: Treatment,
     until: u32,
+    by: By,
 ) -> Vec<Contrast> {
     let mut blocks: BTreeMap<u32, [Means; 2]> = BTreeMap::new();
     for slice in slices.filter(|slice| slice.block < until) {
@@ -28,7 +29,7 @@ pub fn contrasts<'a>(
             of if of == treatment => 1,
             _ => continue,
         };
-        blocks.entry(slice.block).or_default()[side].add(slice);
+        blocks.entry(slice.block).or_default()[side].add(slice, by);
     }
     let of_block = |(block, [control, treated]): (u32, [Means; 2])| {
         let ((time_without, delay_without), (time_with, delay_with)) = (control.mean()?, treated.mean()?);
@@ -46,9 +47,9 @@ struct Means {
 }
 
 impl Means {
-    fn add(&mut self, slice: &Slice) {
+    fn add(&mut self, slice: &Slice, by: By) {
         self.slices += 1.0;
-        self.time += slice.time_per_unit();
+        self.time += slice.time_per_unit(by);
         self.delay += slice.delay_per_unit();
     }
 
@@ -76,9 +77,9 @@ mod tests {
             testing::slice(PhaseKind::Confirm, 2, Treatment::Placebo, 50.0, 0),
             testing::slice(PhaseKind::Confirm, 3, Treatment::Control, 50.0, 0),
         ];
-        let found = contrasts(slices.iter(), function, u32::MAX);
+        let found = contrasts(slices.iter(), function, u32::MAX, By::Throughput);
         let rounded: Vec<_> = found.iter().map(|of| (of.block, of.time.round(), of.delay.round())).collect();
         assert_eq!(rounded, [(0, 2_500_000.0, 2_500_000.0), (1, 5_000_000.0, 5_000_000.0)]);
-        assert_eq!(contrasts(slices.iter(), function, 1).len(), 1);
+        assert_eq!(contrasts(slices.iter(), function, 1, By::Throughput).len(), 1);
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     experiment::{
-        record::{Candidate, Measured, PhaseKind, Treatment},
+        record::{By, Candidate, Measured, PhaseKind, Slice, Treatment},
         screen::screened,
     },
     targets::TargetKind,
@@ -107,8 +107,8 @@ struct Tried {
 /// What follows from a record.
 pub fn findings(measured: &Measured) -> Findings {
     let validity = validity(measured);
-    let unit = controls(measured.of_phase(PhaseKind::Confirm))
-        .or_else(|| controls(measured.slices.iter().filter(|slice| slice.counts())));
+    let unit = controls(measured.of_phase(PhaseKind::Confirm), measured.by)
+        .or_else(|| controls(measured.slices.iter().filter(|slice| slice.counts()), measured.by));
     let mut tried = tried(measured, unit);
     let trials: Vec<Trial> = tried.iter().map(|of| of.trial.clone()).collect();
     let alike = alike(measured);
@@ -119,11 +119,11 @@ pub fn findings(measured: &Measured) -> Findings {
     let mut factors: Vec<Factor> = tried.into_iter().map(|of| of.factor).collect();
     let together = together(measured);
     factors.extend(left(measured, unit, &together, alike));
-    let is_closed = measured.rules.closed_loop || factors.iter().any(|of| of.verdict == Verdict::Matters);
-    let open_loop = is_closed.then_some(false);
+    let matters = factors.iter().any(|of| of.verdict == Verdict::Matters);
+    let open_loop = open_loop(measured, matters);
     let withheld = if !validity.holds {
         Some("the experiment's own checks failed, so that no verdict stands")
-    } else if !is_closed && factors.iter().any(|of| of.verdict == Verdict::DoesNotMatter) {
+    } else if open_loop.is_none() && factors.iter().any(|of| of.verdict == Verdict::DoesNotMatter) {
         Some(
             "no function is shown to matter, and it is not known whether the service sets the throughput or its \
              clients do; if they ask again as soon as they have an answer, say --closed-loop",
@@ -151,9 +151,29 @@ pub fn findings(measured: &Measured) -> Findings {
     Findings { time_per_unit_ns: unit, open_loop, validity, verdict, factors }
 }
 
+/// Without a unit under way for less than this share of the time, a service does all that it can.
+const SATURATED: f64 = 0.05;
+
+/// Whether arrivals set the throughput. They do not where a delay changes it, nor where there is always work.
+fn open_loop(measured: &Measured, matters: bool) -> Option<bool> {
+    if measured.by == By::Latency {
+        return Some(true);
+    }
+    let is_saturated = idle(measured).is_some_and(|share| share < SATURATED);
+    (measured.rules.closed_loop || matters || is_saturated).then_some(false)
+}
+
+/// For which share of the time without delays no unit was under way.
+pub fn idle(measured: &Measured) -> Option<f64> {
+    let census = || measured.of_phase(PhaseKind::Census);
+    let idle: Option<f64> = census().map(|slice| slice.idle_ns).sum();
+    let span: f64 = census().map(Slice::span).sum();
+    idle.filter(|_| span > 0.0).map(|idle| idle / span)
+}
+
 /// Whether there is a verdict about everything that was looked at one by one.
 pub fn is_decided(measured: &Measured) -> bool {
-    let unit = controls(measured.of_phase(PhaseKind::Confirm));
+    let unit = controls(measured.of_phase(PhaseKind::Confirm), measured.by);
     let trials: Vec<Trial> = tried(measured, unit).into_iter().map(|of| of.trial).collect();
     let verdicts = verdicts(&trials, &measured.rules, blocks(measured));
     !verdicts.is_empty() && verdicts.iter().all(|verdict| *verdict != Verdict::Undecided)
@@ -183,7 +203,7 @@ fn tried(measured: &Measured, unit: Option<f64>) -> Vec<Tried> {
     };
     let tried = |treatment: Treatment| {
         let factor = factor(treatment)?;
-        let contrasts = contrasts(measured.of_phase(PhaseKind::Confirm), treatment, u32::MAX);
+        let contrasts = contrasts(measured.of_phase(PhaseKind::Confirm), treatment, u32::MAX, measured.by);
         let share = factor.own_ns_per_unit.zip(unit).map(|(own, unit)| own / unit);
         Some(Tried { factor, trial: Trial { contrasts, share } })
     };
@@ -292,7 +312,7 @@ fn together(measured: &Measured) -> Vec<Contrast> {
     };
     let doses = last.doses.clone();
     slices.retain(|slice| slice.treatment == Treatment::Control || slice.doses == doses);
-    contrasts(slices.into_iter(), Treatment::Several, u32::MAX)
+    contrasts(slices.into_iter(), Treatment::Several, u32::MAX, measured.by)
 }
 
 /// The functions that were not looked at one by one: what all of them did together bounds what each does.
@@ -352,9 +372,9 @@ fn left(
 /// The sensitivity that all functions have, where the screen found that their delays show alike.
 fn alike(measured: &Measured) -> Option<Estimate> {
     let slices = || measured.of_phase(PhaseKind::Screen);
-    screened(slices(), measured.candidates.len(), 0).all_alike.then_some(())?;
+    screened(slices(), measured.candidates.len(), 0, measured.by).all_alike.then_some(())?;
     // Slices of a block that delay the same functions in all, one half of them each, are one contrast.
-    let blocks = contrasts(slices(), Treatment::Several, u32::MAX);
+    let blocks = contrasts(slices(), Treatment::Several, u32::MAX, measured.by);
     estimate(&blocks, CONFIDENCE)
 }
 

@@ -6,7 +6,7 @@ use super::{
     contrast::contrasts,
     estimate::{LEAST_BLOCKS, chance},
 };
-use crate::experiment::record::{Mark, Measured, PhaseKind, Slice, Treatment};
+use crate::experiment::record::{By, Mark, Measured, PhaseKind, Slice, Treatment};
 
 /// The placebo shows an effect with this probability where all is well.
 const PLACEBO_ERROR: f64 = 0.01;
@@ -138,10 +138,10 @@ pub fn validity(measured: &Measured) -> Validity {
 
 /// The placebo's share of a unit's time, and how probable as much is.
 fn placebo(measured: &Measured) -> Option<(f64, f64)> {
-    let of = contrasts(measured.of_phase(PhaseKind::Confirm), Treatment::Placebo, u32::MAX);
+    let of = contrasts(measured.of_phase(PhaseKind::Confirm), Treatment::Placebo, u32::MAX, measured.by);
     let chance = chance(&of)?;
     let time = of.iter().map(|of| of.time).sum::<f64>() / of.len() as f64;
-    Some((time / controls(measured.of_phase(PhaseKind::Confirm))?, chance))
+    Some((time / controls(measured.of_phase(PhaseKind::Confirm), measured.by)?, chance))
 }
 
 fn dropped(measured: &Measured) -> Vec<Dropped> {
@@ -171,19 +171,22 @@ fn drift(measured: &Measured) -> Option<f64> {
         return None;
     }
     let (first, second) = without.split_at(without.len() / 2);
-    Some(controls(second.iter().copied())? / controls(first.iter().copied())? - 1.0)
+    Some(controls(second.iter().copied(), measured.by)? / controls(first.iter().copied(), measured.by)? - 1.0)
 }
 
 fn recovery(measured: &Measured) -> Option<f64> {
     Some(
-        controls(measured.of_phase(PhaseKind::Recover))? / controls(measured.of_phase(PhaseKind::Census))?
+        controls(measured.of_phase(PhaseKind::Recover), measured.by)?
+            / controls(measured.of_phase(PhaseKind::Census), measured.by)?
             - 1.0,
     )
 }
 
 /// The mean time per unit of slices without delays; `None` without any.
-pub(super) fn controls<'a>(slices: impl Iterator<Item = &'a Slice>) -> Option<f64> {
-    let times: Vec<f64> =
-        slices.filter(|slice| slice.treatment == Treatment::Control).map(Slice::time_per_unit).collect();
+pub(super) fn controls<'a>(slices: impl Iterator<Item = &'a Slice>, by: By) -> Option<f64> {
+    let times: Vec<f64> = slices
+        .filter(|slice| slice.treatment == Treatment::Control)
+        .map(|slice| slice.time_per_unit(by))
+        .collect();
     (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
 }

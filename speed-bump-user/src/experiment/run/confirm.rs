@@ -16,7 +16,7 @@ use crate::experiment::{
 
 /// The basic dose of a function, as a share of a unit's time: twice that is within what a unit may be slowed
 /// down by.
-const BASIC: f64 = 0.45;
+pub(crate) const BASIC: f64 = 0.45;
 /// Blocks between two looks at whether larger doses are in order.
 const LOOKS_AT_DOSES: u32 = 4;
 /// Larger doses than this many times the basic one say nothing more.
@@ -80,7 +80,7 @@ impl Runner<'_> {
             if !matches!(treatment, Treatment::Function { .. } | Treatment::Rest) {
                 continue;
             }
-            let of = contrasts(slices(), treatment, u32::MAX);
+            let of = contrasts(slices(), treatment, u32::MAX, self.measured.by);
             let Some(found) = estimate(&of, 0.9) else { continue };
             let longest = of.iter().map(|of| of.delay).fold(0.0, f64::max);
             let scale = scales.entry(treatment).or_insert(1.0);

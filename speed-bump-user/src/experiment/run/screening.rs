@@ -33,7 +33,7 @@ impl Runner<'_> {
         let slices = self.times.slices_in(time);
         let blocks = (slices / SCREEN_BLOCK as u32).max(LEAST_BLOCKS);
         let mut dose = (dose * 2.0 * WANTED / up).min(LARGEST);
-        let mut found = screened(std::iter::empty(), 0, 0);
+        let mut found = screened(std::iter::empty(), 0, 0, self.measured.by);
         for block in 0..blocks {
             let mut guarded = 0;
             for subset in screen_block(candidates.len(), &mut self.random) {
@@ -47,7 +47,7 @@ impl Runner<'_> {
                 dose /= 2.0;
             }
             let all = self.measured.candidates.len();
-            found = screened(self.measured.slices.iter(), all, MOST_SURVIVORS);
+            found = screened(self.measured.slices.iter(), all, MOST_SURVIVORS, self.measured.by);
             if found.all_alike && block + 1 >= BLOCKS_OF_ALIKE {
                 break;
             }

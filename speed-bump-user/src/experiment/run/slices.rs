@@ -3,7 +3,7 @@
 use super::{Now, Runner, Stop};
 use crate::{
     experiment::{
-        record::{Delivered, Mark, Slice, Treatment},
+        record::{By, Delivered, Mark, Slice, Treatment},
         subject::Sample,
     },
     units::Nanos,
@@ -13,6 +13,8 @@ use crate::{
 const LOOKS: Nanos = Nanos(100_000_000);
 /// A slow-down is believed from this many times on by which slices without delays differ.
 const BELIEVED: f64 = 2.0;
+/// Fewer latencies than this say nothing.
+const LEAST_LATENCIES: f64 = 5.0;
 /// From this many ns on the ends of slices wait for a unit to be done.
 const LONG_UNIT: f64 = 2e6;
 /// In pieces of so many a unit.
@@ -45,7 +47,7 @@ impl Runner<'_> {
             self.subject.set(&[])?;
         }
         let allowed = self.times.slice.0 / LATE
-            + if self.unit < LONG_UNIT { 0 } else { (self.unit * EDGE_UNITS) as u64 };
+            + if self.pace < LONG_UNIT { 0 } else { (self.pace * EDGE_UNITS) as u64 };
         let late = |planned: Nanos, at: Nanos| at.0.saturating_sub(planned.0) > allowed;
         let mut marks = Vec::new();
         if late(from, start.at) || (!guarded && late(to, end.at)) {
@@ -64,11 +66,13 @@ impl Runner<'_> {
             doses: doses.to_vec(),
             delivered: delivered(doses, &start, &end),
             units: end.units - start.units,
+            latency_ns: end.latency.zip(start.latency).map(|(end, start)| end - start),
+            idle_ns: end.idle.zip(start.idle).map(|(end, start)| end - start),
             guarded,
             marks,
         };
         self.measured.slices.push(slice.clone());
-        let slowdown = (self.unit > 0.0).then(|| slice.time_per_unit() / self.unit - 1.0);
+        let slowdown = self.slowdown(&slice);
         (self.watch)(&self.measured, Now { phase: self.phase, ends: self.ends, slowdown });
         Ok(slice)
     }
@@ -77,11 +81,11 @@ impl Runner<'_> {
     /// one is lost. `at_once`: now.
     fn edge(&mut self, at_once: bool) -> Result<Sample, Stop> {
         let mut sample = self.subject.sample()?;
-        if at_once || self.unit < LONG_UNIT {
+        if at_once || self.pace < LONG_UNIT {
             return Ok(sample);
         }
-        let (before, piece) = (sample.units, Nanos((self.unit / EDGE_PIECES) as u64));
-        let until = sample.at + Nanos((self.unit * EDGE_UNITS) as u64);
+        let (before, piece) = (sample.units, Nanos((self.pace / EDGE_PIECES) as u64));
+        let until = sample.at + Nanos((self.pace * EDGE_UNITS) as u64);
         while sample.units == before && sample.at < until {
             self.subject.wait_until(sample.at + piece)?;
             sample = self.subject.sample()?;
@@ -91,10 +95,7 @@ impl Runner<'_> {
 
     /// Waits until then; `true`: units got too slow since this sample, and it did not wait any longer.
     fn watch_until(&mut self, time: Nanos, since: &Sample, doses: &[(u32, Nanos)]) -> Result<bool, Stop> {
-        if doses.is_empty() {
-            self.subject.wait_until(time)?;
-            return Ok(false);
-        }
+        // Looking costs the service a little, so it is done in all slices alike.
         loop {
             let now = self.subject.now();
             if now >= time {
@@ -102,24 +103,39 @@ impl Runner<'_> {
             }
             self.subject.wait_until((now + LOOKS).min(time))?;
             let sample = self.subject.sample()?;
-            if self.is_too_slow(sample.at.0.saturating_sub(since.at.0), sample.units - since.units) {
+            if !doses.is_empty() && self.is_too_slow(since, &sample) {
                 return Ok(true);
             }
         }
     }
 
-    /// Whether so few units in so many ns are fewer than noise makes of those that there have to be.
-    fn is_too_slow(&self, ns: u64, units: f64) -> bool {
-        let usual = ns as f64 / self.unit;
-        let least = usual / (1.0 + self.measured.rules.max_slowdown);
+    /// Whether units between two samples took longer than they may, by more than noise makes of it.
+    fn is_too_slow(&self, since: &Sample, now: &Sample) -> bool {
+        let ns = now.at.0.saturating_sub(since.at.0) as f64;
+        let units = now.units - since.units;
         // Shorter stretches differ more, and may lack a part of a unit at each end.
-        let noise = self.noise * (self.times.slice.0 as f64 / (ns as f64).max(1.0)).sqrt();
-        units + 1.0 < least - BELIEVED * noise * usual
+        let noise = BELIEVED * self.noise * (self.times.slice.0 as f64 / ns.max(1.0)).sqrt();
+        let most = 1.0 + self.measured.rules.max_slowdown;
+        let usual = ns / self.pace;
+        let latency = now.latency.zip(since.latency).map(|(now, since)| now - since);
+        let is_late = latency.zip(self.latency).is_some_and(|(latency, usual)| {
+            units >= LEAST_LATENCIES && latency / units > usual * (most + noise)
+        });
+        is_late || units + 1.0 < usual / most - noise * usual
+    }
+
+    /// By what share units of a slice took longer than without delays.
+    fn slowdown(&self, slice: &Slice) -> Option<f64> {
+        let more = |by: By, usual: f64| slice.time_per_unit(by) / usual - 1.0;
+        let throughput = (self.pace > 0.0).then(|| more(By::Throughput, self.pace));
+        let latency = self.latency.filter(|_| slice.latency_ns.is_some());
+        let latency = latency.map(|usual| more(By::Latency, usual));
+        throughput.into_iter().chain(latency).reduce(f64::max)
     }
 
     /// Whether units of a whole slice took longer than they may.
     pub(super) fn was_too_slow(&self, slice: &Slice) -> bool {
-        slice.guarded || slice.time_per_unit() > self.unit * (1.0 + self.measured.rules.max_slowdown)
+        slice.guarded || self.slowdown(slice).is_some_and(|more| more > self.measured.rules.max_slowdown)
     }
 }
 

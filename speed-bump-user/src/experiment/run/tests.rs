@@ -10,6 +10,7 @@ use crate::experiment::{
         findings::{Factor, FactorKind, Findings, findings},
         verdict::Verdict,
     },
+    record::By,
     simulated::{Function, Noise, Simulated},
     testing,
 };
@@ -134,7 +135,10 @@ fn units_are_not_slowed_down_by_more_than_allowed() {
     // Its delay shows three times.
     let functions = [("a", function(3.0, 0.0), 300)];
     let (found, measured) = found(&functions, Noise::White(0.01), 5);
-    let over = measured.slices.iter().filter(|slice| slice.time_per_unit() > 1.45 * MS && !slice.guarded);
+    let over = measured
+        .slices
+        .iter()
+        .filter(|slice| slice.time_per_unit(By::Throughput) > 1.45 * MS && !slice.guarded);
     assert_eq!(over.count(), 0);
     assert!(measured.slices.iter().filter(|slice| slice.guarded).count() > 0);
     assert_eq!(of(&found, "a").verdict, Verdict::Matters, "{found:#?}");

@@ -4,8 +4,8 @@
 use super::{Runner, Stop};
 use crate::{
     experiment::{
-        analysis::estimate::LEAST_BLOCKS,
-        record::{PhaseKind, Treatment},
+        analysis::{estimate::LEAST_BLOCKS, findings},
+        record::{By, PhaseKind, Slice, Treatment},
         schedule::call_dose,
     },
     units::Nanos,
@@ -15,6 +15,8 @@ use crate::{
 const REACTS: f64 = 0.05;
 /// And that by so many standard errors.
 const BELIEVED: f64 = 2.5;
+/// Without a unit under way for more than this share of the time, a service waits for requests.
+const IDLE: f64 = 0.1;
 /// The first doses, all together, as a share of a unit's time.
 const FIRST: f64 = 0.08;
 /// The last: so much for each function.
@@ -38,6 +40,14 @@ pub(super) enum Titrated {
     DoesNotReact,
 }
 
+/// By what share units of some slices took longer than those of others.
+fn more(by: By, with: &[Slice], without: &[Slice]) -> f64 {
+    let mean = |slices: &[Slice]| {
+        slices.iter().map(|slice| slice.time_per_unit(by)).sum::<f64>() / slices.len().max(1) as f64
+    };
+    mean(with) / mean(without) - 1.0
+}
+
 impl Runner<'_> {
     /// See above.
     pub(super) fn titrate(&mut self, candidates: &[u32]) -> Result<Titrated, Stop> {
@@ -47,27 +57,48 @@ impl Runner<'_> {
         loop {
             let doses = self.doses(candidates, share);
             let at_last = share >= LAST || doses.iter().all(|(_, dose)| *dose == self.options.longest_call);
-            let (mut with, mut without, mut guarded) = (0.0, 0.0, false);
+            let (mut with, mut without, mut guarded) = (Vec::new(), Vec::new(), false);
             let pairs = if at_last { BOUNDING } else { PAIRS };
             for _ in 0..pairs {
-                without += self.slice(block, Treatment::Control, &[])?.time_per_unit();
+                without.push(self.slice(block, Treatment::Control, &[])?);
                 let slice = self.slice(block, Treatment::Several, &doses)?;
-                with += slice.time_per_unit();
                 guarded |= slice.guarded;
+                with.push(slice);
                 block += 1;
                 if guarded {
                     break;
                 }
             }
-            let up = with / without - 1.0;
             let error = self.noise * (2.0 / f64::from(pairs)).sqrt();
-            if guarded || (up >= REACTS && up > BELIEVED * error) {
+            let reacts = |up: &f64| *up >= REACTS && *up > BELIEVED * error;
+            let by = self.measured.by;
+            let up = more(by, &with, &without);
+            // Where requests come when they like, their latency reacts, and their number does not.
+            let is_idle = findings::idle(&self.measured).is_some_and(|share| share > IDLE);
+            if by == By::Throughput && is_idle && !reacts(&up) {
+                let up = more(By::Latency, &with, &without);
+                if reacts(&up) {
+                    self.measured.by = By::Latency;
+                    self.learn_unit(PhaseKind::Census);
+                    self.noise = self.noise(PhaseKind::Census).max(self.noise);
+                    self.end_phase(&format!(
+                        "requests come when they like, so latency counts: all functions together, {:.1} % of \
+                         its time each, make it {:.0} % longer",
+                        share * self.pace / self.unit * 100.0,
+                        up * 100.0
+                    ));
+                    return Ok(Titrated::Reacts { share: share * self.pace / self.unit, up });
+                }
+            }
+            // What ended early says less of how much than that it is more than allowed.
+            let up = if guarded { up.max(self.measured.rules.max_slowdown) } else { up };
+            if guarded || reacts(&up) {
                 self.end_phase(&format!(
                     "all functions together, {:.1} % of a unit's time each: a unit takes {:.0} % more",
                     share * 100.0,
                     up * 100.0
                 ));
-                return Ok(Titrated::Reacts { share, up: up.max(REACTS) });
+                return Ok(Titrated::Reacts { share, up });
             }
             if at_last {
                 self.end_phase("the largest delays of all functions together change nothing");

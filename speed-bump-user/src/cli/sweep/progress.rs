@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{live::LiveTable, terminal::tell};
+use super::super::{live::LiveTable, terminal::tell};
 use crate::{
     experiment::{
         analysis::findings::findings,
@@ -22,7 +22,7 @@ const REFRESH: Duration = Duration::from_secs(1);
 const SHOWN: usize = 12;
 
 /// See above.
-pub(super) struct Progress {
+pub(in crate::cli) struct Progress {
     quiet: bool,
     live: Option<LiveTable>,
     drawn: Option<Instant>,
@@ -30,19 +30,19 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(quiet: bool, on_terminal: bool) -> Self {
+    pub(in crate::cli) fn new(quiet: bool, on_terminal: bool) -> Self {
         Self { quiet, live: (on_terminal && !quiet).then(LiveTable::new), drawn: None, told: 0 }
     }
 
     /// Says something, unless nothing is to be said.
-    pub(super) fn line(&self, text: &str) {
+    pub(in crate::cli) fn line(&self, text: &str) {
         if !self.quiet {
             tell(text);
         }
     }
 
     /// A slice was measured.
-    pub(super) fn show(&mut self, measured: &Measured, at: Now) {
+    pub(in crate::cli) fn show(&mut self, measured: &Measured, at: Now) {
         let ended = measured.phases.iter().filter(|phase| !phase.outcome.is_empty()).count();
         if self.live.is_none() && ended > self.told {
             for phase in measured.phases.iter().take(ended).skip(self.told) {
@@ -66,7 +66,7 @@ impl Progress {
     }
 
     /// Leaves nothing of the table.
-    pub(super) fn end(self) {
+    pub(in crate::cli) fn end(self) {
         if let Some(live) = self.live {
             live.clear();
         }

@@ -1,0 +1,221 @@
+//! Whether experiments are as sure as they say: many of them on simulated services, whose truth is known.
+//! `cargo xtask bench statistics`.
+//!
+//! - *Coverage*: how often the 95 % interval of a sensitivity holds the truth, by the number of blocks that it
+//!   is of.
+//! - *Bias*: what a function that does nothing is found to do on average.
+//! - *False alarms*: sweeps in which any function that does nothing is said to matter, with all looks.
+//! - *Power*: how often a function that matters is said to, by what it is worth, noise and company.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::{env, path::PathBuf, thread, time::Duration};
+
+use speed_bump_user::{
+    experiment::{
+        analysis::{
+            contrast::contrasts,
+            estimate::estimate,
+            findings::{Findings, findings},
+            verdict::Verdict,
+        },
+        record::{By, Candidate, Census, Measured, PhaseKind, Rules, SCHEMA, Treatment, Unit, Versions},
+        run::{self, Options},
+        simulated::{Function, Noise, Simulated},
+    },
+    targets::TargetKind,
+    units::Nanos,
+};
+
+/// A unit takes so many ns.
+const UNIT: f64 = 1e6;
+/// Units of the census.
+const CENSUS_UNITS: f64 = 5_000.0;
+/// The blocks after which coverage is looked at.
+const BLOCKS: [u32; 4] = [8, 12, 16, u32::MAX];
+
+/// A function of a simulated service, and its own time per unit in ns.
+type Of = (Function, f64);
+
+fn main() {
+    let runs = env::var("SPEED_BUMP_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(1_000);
+    println!("{runs} runs a case; a unit takes 1 ms, and a sweep two minutes\n");
+    coverage(runs);
+    false_alarms(runs);
+    power(runs);
+}
+
+/// The kinds of noise, with deviations of slices of 200 ms.
+fn noises() -> [(&'static str, Noise); 6] {
+    [
+        ("white 3 %", Noise::White(0.03)),
+        ("correlated 3 %", Noise::Correlated(0.03)),
+        ("drift 20 % a minute", Noise::Drift(0.02, 0.2)),
+        ("bursts", Noise::Bursts(0.02)),
+        ("warm-up", Noise::WarmUp(0.02)),
+        ("mix of requests", Noise::Mix(0.01, 0.05)),
+    ]
+}
+
+fn function(sensitivity: f64, slack: f64) -> Function {
+    Function { calls: 5.0, sensitivity, slack }
+}
+
+fn coverage(runs: u64) {
+    println!("Coverage of the 95 % interval, in %, by blocks; and the mean of a function that does nothing");
+    println!("{:<22}{:>8}{:>8}{:>8}{:>8}{:>10}", "noise", 8, 12, 16, "all", "null");
+    let functions = [
+        (function(1.0, 0.0), 0.3 * UNIT),
+        (function(0.4, 0.0), 0.2 * UNIT),
+        (function(0.0, 0.0), 0.2 * UNIT),
+    ];
+    for (name, noise) in noises() {
+        let found = all(runs, &|seed| {
+            let measured = sweep(&functions, noise, seed);
+            let of = |number: u32| {
+                let function = Treatment::Function { candidate: number };
+                let truth = functions[number as usize].0.sensitivity;
+                let held = BLOCKS.map(|until| {
+                    let of =
+                        contrasts(measured.of_phase(PhaseKind::Confirm), function, until, By::Throughput);
+                    let enough = until == u32::MAX || of.len() >= until as usize;
+                    let found = estimate(&of, 0.95).filter(|_| enough)?;
+                    Some(found.low <= truth && truth <= found.high)
+                });
+                let all =
+                    contrasts(measured.of_phase(PhaseKind::Confirm), function, u32::MAX, By::Throughput);
+                (held, estimate(&all, 0.95).map(|found| found.sensitivity))
+            };
+            [of(0), of(1), of(2)]
+        });
+        let share = |place: usize| {
+            let held: Vec<bool> = found.iter().flatten().filter_map(|(held, _)| held[place]).collect();
+            100.0 * held.iter().filter(|held| **held).count() as f64 / held.len().max(1) as f64
+        };
+        let nulls: Vec<f64> = found.iter().filter_map(|of| of[2].1).collect();
+        let count = nulls.len().max(1) as f64;
+        let null = nulls.iter().sum::<f64>() / count;
+        let spread = (nulls.iter().map(|of| (of - null).powi(2)).sum::<f64>() / count).sqrt();
+        println!(
+            "{name:<22}{:>8.1}{:>8.1}{:>8.1}{:>8.1}{null:>10.3} ±{:.3}",
+            share(0),
+            share(1),
+            share(2),
+            share(3),
+            spread / count.sqrt()
+        );
+    }
+    println!();
+}
+
+fn false_alarms(runs: u64) {
+    println!("Sweeps in which a function that does nothing is said to matter, in %");
+    println!("{:<22}{:>16}{:>16}{:>16}", "noise", "1 + 5 nulls", "1 + 30 nulls", "all nulls");
+    let services = [service(1, 5), service(1, 30), service(0, 8)];
+    for (name, noise) in noises() {
+        let share = |service: &Vec<Of>, matter: usize| {
+            let wrong = all(runs, &|seed| {
+                let found = findings(&sweep(service, noise, seed));
+                said_to_matter(&found).any(|number| number >= matter)
+            });
+            100.0 * wrong.iter().filter(|wrong| **wrong).count() as f64 / wrong.len() as f64
+        };
+        let [few, many, none] = [share(&services[0], 1), share(&services[1], 1), share(&services[2], 0)];
+        println!("{name:<22}{few:>16.1}{many:>16.1}{none:>16.1}");
+    }
+    println!();
+}
+
+/// So many functions that matter, and then so many that do nothing.
+fn service(matter: usize, nulls: usize) -> Vec<Of> {
+    let ones = std::iter::repeat_n((function(1.0, 0.0), 0.1 * UNIT), matter);
+    ones.chain(std::iter::repeat_n((function(0.0, 0.0), 0.03 * UNIT), nulls)).collect()
+}
+
+fn power(runs: u64) {
+    println!(
+        "A function of sensitivity 1 that is worth 10 % is said to matter, and those beside it not to, in %"
+    );
+    println!("{:<12}{:>14}{:>14}{:>14}{:>14}", "noise", "of 3", "", "of 31", "");
+    println!("{:<12}{:>14}{:>14}{:>14}{:>14}", "", "matters", "do not", "matters", "do not");
+    for deviation in [0.01, 0.02, 0.05, 0.1] {
+        let shares = [service(1, 2), service(1, 30)].map(|service| {
+            let found = all(runs / 4, &|seed| {
+                let found = findings(&sweep(&service, Noise::White(deviation), seed));
+                let right = said_to_matter(&found).any(|number| number == 0);
+                let nulls =
+                    found.factors.iter().filter(|factor| factor.name != "f0" && factor.file.is_some());
+                let not = nulls.filter(|factor| factor.verdict == Verdict::DoesNotMatter).count();
+                (right, not as f64 / (service.len() - 1) as f64)
+            });
+            let count = found.len() as f64;
+            let right = found.iter().filter(|(right, _)| *right).count() as f64 / count;
+            let not = found.iter().map(|(_, not)| not).sum::<f64>() / count;
+            (100.0 * right, 100.0 * not)
+        });
+        let [(few, few_not), (many, many_not)] = shares;
+        let noise = format!("{:.0} %", deviation * 100.0);
+        println!("{noise:<12}{few:>14.1}{few_not:>14.1}{many:>14.1}{many_not:>14.1}");
+    }
+}
+
+fn said_to_matter(found: &Findings) -> impl Iterator<Item = usize> {
+    let matter = found.factors.iter().filter(|factor| factor.verdict == Verdict::Matters);
+    matter.filter_map(|factor| factor.name.strip_prefix('f')?.parse().ok())
+}
+
+/// The results of all runs, which several threads do.
+fn all<T: Send>(runs: u64, of: &(impl Fn(u64) -> T + Sync)) -> Vec<T> {
+    let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
+    thread::scope(|scope| {
+        let parts: Vec<_> = (0..threads)
+            .map(|part| {
+                scope.spawn(move || (part..runs).step_by(threads as usize).map(of).collect::<Vec<T>>())
+            })
+            .collect();
+        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+    })
+}
+
+/// A sweep of two minutes.
+fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
+    let candidate = |(number, (function, own)): (usize, &Of)| Candidate {
+        name: format!("f{number}"),
+        file: PathBuf::from("/srv/app.py"),
+        line: None,
+        kind: TargetKind::Python,
+        calls: (function.calls * CENSUS_UNITS) as u64,
+        own_ns: Some(Nanos((own * CENSUS_UNITS) as u64)),
+        floor_ns: Nanos(40),
+    };
+    let measured = Measured {
+        schema: SCHEMA.to_owned(),
+        seed,
+        versions: Versions::default(),
+        kernel: String::new(),
+        cpu: String::new(),
+        command: Vec::new(),
+        rules: Rules { worth: 0.01, threshold: 0.1, max_slowdown: 0.2, closed_loop: true, planned_blocks: 0 },
+        unit: Unit::default(),
+        by: By::Throughput,
+        candidates: functions.iter().enumerate().map(candidate).collect(),
+        census: Census {
+            start_ns: Nanos(0),
+            end_ns: Nanos((CENSUS_UNITS * UNIT) as u64),
+            units: CENSUS_UNITS,
+            slowdown: None,
+        },
+        phases: Vec::new(),
+        slices: Vec::new(),
+        aborted: None,
+    };
+    let of = functions.iter().map(|(function, _)| *function).collect();
+    let mut service = Simulated::new(UNIT, of, noise, seed.wrapping_mul(7_919));
+    let options = Options {
+        total: Duration::from_secs(120),
+        slice: None,
+        per_function: false,
+        longest_call: Nanos(10_000_000),
+    };
+    run::run(&mut service, &options, measured, &mut |_, _| {})
+}

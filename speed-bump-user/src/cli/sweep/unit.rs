@@ -1,0 +1,98 @@
+//! What a unit of work is, by the flags.
+
+use anyhow::anyhow;
+
+use super::super::{
+    args::SweepArgs,
+    exit::{Failure, USAGE},
+};
+use crate::{
+    experiment::{
+        metric::{Metric, calls::Calls, prometheus::Source},
+        record::By,
+    },
+    targets::{TargetIndex, source::TargetSource},
+};
+
+/// The target whose calls are units comes first.
+const FIRST: TargetIndex = TargetIndex(0);
+
+/// See above.
+pub(in crate::cli) enum UnitOf {
+    /// Calls of a target.
+    Calls {
+        /// The target.
+        target: String,
+        /// What is compared.
+        by: By,
+    },
+    /// What the service exports.
+    Exported(Source, String),
+}
+
+impl UnitOf {
+    pub(in crate::cli) fn of(arguments: &SweepArgs) -> Result<Self, Failure> {
+        let usage = |text: String| Failure::new(USAGE, anyhow!(text));
+        if let Some(target) = &arguments.progress {
+            return Ok(Self::Calls { target: target.clone(), by: By::Throughput });
+        }
+        if let Some(target) = &arguments.latency {
+            return Ok(Self::Calls { target: target.clone(), by: By::Latency });
+        }
+        if let Some(metric) = &arguments.metric {
+            let source = metric.strip_prefix("prometheus:").ok_or_else(|| {
+                usage(format!(
+                    "--metric {metric}: write prometheus:URL#name, or prometheus:URL#name{{label=\"value\"}}"
+                ))
+            })?;
+            let source = Source::parse(source).map_err(|error| Failure::new(USAGE, error))?;
+            return Ok(Self::Exported(source, metric.clone()));
+        }
+        Err(usage(
+            "what is a unit of work? Say --progress TARGET, --latency TARGET, or --metric SOURCE; `--help` shows \
+             examples"
+                .to_owned(),
+        ))
+    }
+
+    /// As the command line has it.
+    pub(in crate::cli) fn source(&self) -> String {
+        match self {
+            Self::Calls { target, by: By::Throughput } => format!("--progress {target}"),
+            Self::Calls { target, by: By::Latency } => format!("--latency {target}"),
+            Self::Exported(_, metric) => format!("--metric {metric}"),
+        }
+    }
+
+    /// What is compared.
+    pub(in crate::cli) fn by(&self) -> By {
+        match self {
+            Self::Calls { by, .. } => *by,
+            Self::Exported(..) => By::Throughput,
+        }
+    }
+
+    /// The target whose calls are the units, if that is what they are.
+    pub(in crate::cli) fn target(&self) -> Option<TargetIndex> {
+        matches!(self, Self::Calls { .. }).then_some(FIRST)
+    }
+
+    /// These targets, behind its own.
+    pub(in crate::cli) fn before(&self, others: TargetSource) -> TargetSource {
+        let (name, target) = match self {
+            Self::Calls { target, by: By::Throughput } => ("--progress", target),
+            Self::Calls { target, by: By::Latency } => ("--latency", target),
+            Self::Exported(..) => return others,
+        };
+        let first = Box::new(TargetSource::lines(name, &[target]));
+        TargetSource::Before { first, others: Box::new(others) }
+    }
+
+    /// What counts them.
+    pub(in crate::cli) fn metric(&self) -> Box<dyn Metric> {
+        match self {
+            Self::Calls { .. } => Box::new(Calls { target: FIRST }),
+            Self::Exported(source, _) => Box::new(source.clone()),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Guards: conditions under which an experiment is not worth what it costs. They are looked at again and again
+//! on a thread of their own; the first that is broken ends the experiment.
+
+use std::{
+    io,
+    process::{Child, Command, Stdio},
+    str::FromStr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::metric::prometheus::{Source, SourceError, agent};
+
+/// How often guards are looked at.
+const LOOKS: Duration = Duration::from_millis(100);
+/// A command that takes longer is not the health check of a healthy service.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is looked whether a command has ended.
+const WAITS: Duration = Duration::from_millis(5);
+
+/// A condition.
+#[derive(Clone, Debug)]
+pub enum Condition {
+    /// A page that has to answer with success: `http://HOST/health`.
+    Page(String),
+    /// A command that has to succeed: `command:CMD`.
+    Command(String),
+    /// A value that has to stay within a bound: `prometheus:URL#name<5`.
+    Value {
+        /// Where it is.
+        source: Source,
+        /// Whether it has to stay below the bound, and not above it.
+        below: bool,
+        /// The bound.
+        bound: f64,
+    },
+}
+
+/// Why a text is no condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConditionError {
+    /// Of no known form.
+    #[error(
+        "`{0}` is not a guard: write http://HOST/PATH, command:CMD, or prometheus:URL#name with < or > and a \
+         number behind it"
+    )]
+    Unknown(String),
+    /// Its source is none.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
+impl FromStr for Condition {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
+        let unknown = || ConditionError::Unknown(text.to_owned());
+        if text.starts_with("http://") {
+            return Ok(Self::Page(text.to_owned()));
+        }
+        if let Some(command) = text.strip_prefix("command:").filter(|command| !command.trim().is_empty()) {
+            return Ok(Self::Command(command.to_owned()));
+        }
+        let value = text.strip_prefix("prometheus:").ok_or_else(unknown)?;
+        let at = value.rfind(['<', '>']).ok_or_else(unknown)?;
+        let (source, bound) =
+            (value.get(..at).ok_or_else(unknown)?, value.get(at + 1..).ok_or_else(unknown)?);
+        Ok(Self::Value {
+            source: Source::parse(source)?,
+            below: value.as_bytes().get(at) == Some(&b'<'),
+            bound: bound.trim().parse().map_err(|_| unknown())?,
+        })
+    }
+}
+
+impl Condition {
+    /// Why it is broken now, if it is.
+    pub fn broken(&self) -> Option<String> {
+        match self {
+            Self::Page(url) => {
+                let error = agent().get(url).call().err()?;
+                Some(format!("{url}: {error}"))
+            }
+            Self::Command(command) => run(command).err(),
+            Self::Value { source, below, bound } => {
+                let value = match source.value() {
+                    Ok(value) => value,
+                    Err(error) => return Some(error.to_string()),
+                };
+                let holds = if *below { value < *bound } else { value > *bound };
+                let sign = if *below { '<' } else { '>' };
+                (!holds).then(|| format!("{} is {value}, and has to be {sign} {bound}", source.name()))
+            }
+        }
+    }
+}
+
+/// Runs a command to its end.
+fn run(command: &str) -> Result<(), String> {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = shell.spawn().map_err(|error| format!("`{command}` cannot be run: {error}"))?;
+    match wait(&mut child) {
+        Ok(Some(status)) if status.success() => Ok(()),
+        Ok(Some(status)) => Err(format!("`{command}` failed: {status}")),
+        Ok(None) => Err(format!("`{command}` took more than {} s", PATIENCE.as_secs())),
+        Err(error) => Err(format!("`{command}` cannot be waited for: {error}")),
+    }
+}
+
+/// How it ended; `None` where it had to be ended.
+fn wait(child: &mut Child) -> io::Result<Option<std::process::ExitStatus>> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if began.elapsed() > PATIENCE {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(WAITS);
+    }
+}
+
+/// Guards that are looked at as long as this lives.
+#[derive(Debug)]
+pub struct Guards {
+    broken: Arc<OnceLock<String>>,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Guards {
+    /// Looks at these conditions, from now on. When one is broken, `act` is called, once.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn watch(conditions: Vec<Condition>, act: impl Fn() + Send + 'static) -> io::Result<Self> {
+        let (broken, ends) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::new(false)));
+        let (says, is_over) = (Arc::clone(&broken), Arc::clone(&ends));
+        let look = move || {
+            while !is_over.load(Ordering::SeqCst) {
+                let began = Instant::now();
+                if let Some(why) = conditions.iter().find_map(Condition::broken) {
+                    // Somebody may have ended it meanwhile.
+                    if !is_over.load(Ordering::SeqCst) {
+                        let _ = says.set(why);
+                        act();
+                    }
+                    return;
+                }
+                thread::sleep(LOOKS.saturating_sub(began.elapsed()));
+            }
+        };
+        let thread = thread::Builder::new().name("guards".to_owned()).spawn(look)?;
+        Ok(Self { broken, ends, thread: Some(thread) })
+    }
+
+    /// Why one is broken, if one is.
+    pub fn broken(&self) -> Option<&str> {
+        self.broken.get().map(String::as_str)
+    }
+}
+
+impl Drop for Guards {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::SeqCst);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    fn condition(text: &str) -> Condition {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn commands_have_to_succeed() {
+        assert_eq!(condition("command:true").broken(), None);
+        let why = condition("command:exit 3").broken().unwrap();
+        assert_eq!(why, "`exit 3` failed: exit status: 3");
+    }
+
+    #[test]
+    fn pages_have_to_answer() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/health", listener.local_addr().unwrap());
+        drop(listener);
+        let why = condition(&url).broken().unwrap();
+        assert!(why.starts_with(&url), "{why}");
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in
+            ["", "true", "command:", "command: ", "prometheus:http://a/b#c", "prometheus:http://a/b#c<x"]
+        {
+            assert!(matches!(text.parse::<Condition>(), Err(ConditionError::Unknown(_))), "{text}");
+        }
+        assert!(matches!("prometheus:a<3".parse::<Condition>(), Err(ConditionError::Source(_))));
+        let Condition::Value { below, bound, source } = condition("prometheus:http://a/b#c{d=\"<\"}>0.5")
+        else {
+            panic!("not a value")
+        };
+        assert_eq!((below, bound, source.name()), (false, 0.5, "c"));
+    }
+
+    #[test]
+    fn the_first_that_is_broken_is_told_of_once() {
+        let (tell, told) = channel();
+        let conditions = vec![condition("command:true"), condition("command:false")];
+        let guards = Guards::watch(conditions, move || tell.send(()).unwrap()).unwrap();
+        told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(guards.broken(), Some("`false` failed: exit status: 1"));
+        assert!(told.recv_timeout(Duration::from_secs(60)).is_err(), "the thread has ended");
+    }
+
+    #[test]
+    fn nothing_is_told_where_all_hold() {
+        let guards = Guards::watch(vec![condition("command:true")], || panic!("told")).unwrap();
+        assert_eq!(guards.broken(), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! What an experiment would do, and how sure it would be.
+
+use std::time::Duration;
+
+use statrs::distribution::ContinuousCDF as _;
+
+use super::{
+    analysis::estimate::{LEAST_BLOCKS, student},
+    schedule::{LEVELS, MOST_SURVIVORS, SCREEN_BLOCK, Times, controls},
+};
+use crate::units::Nanos;
+
+/// The noise of slices that it is told for.
+const NOISES: [f64; 4] = [0.01, 0.02, 0.05, 0.1];
+
+/// A plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// How the time is divided.
+    pub times: Times,
+    /// Blocks of the screen; 0 without one.
+    pub screen_blocks: u32,
+    /// Slices of a block of the last phase.
+    pub block: u32,
+    /// Blocks of the last phase.
+    pub blocks: u32,
+    /// By how much a sensitivity is known, either way, by the noise of slices.
+    pub half_widths: Vec<(f64, f64)>,
+}
+
+impl Plan {
+    /// For so many functions that are worth a look, where a unit takes so many ns. `basic` is the basic dose, as
+    /// a share of a unit's time.
+    pub fn of(
+        total: Duration,
+        functions: usize,
+        per_function: bool,
+        unit: f64,
+        slice: Option<Duration>,
+        basic: f64,
+    ) -> Self {
+        let times = Times::of(total, if per_function { 0 } else { functions }, unit, slice);
+        let is_screened = times.screen.0 > 0;
+        let (looked_at, rest) = if is_screened { (functions.min(MOST_SURVIVORS), 1) } else { (functions, 0) };
+        // With a placebo.
+        let treated = looked_at + rest + 1;
+        let block = u32::try_from(treated + controls(treated)).unwrap_or(u32::MAX);
+        let blocks = (times.slices_in(times.confirm) / block.max(1)).max(LEAST_BLOCKS as u32);
+        let screen_blocks = times.slices_in(times.screen) / SCREEN_BLOCK as u32;
+        let dose = basic * LEVELS.iter().sum::<f64>() / LEVELS.len() as f64;
+        let quantile = student(blocks as usize - 1).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
+        let spread = (1.0 + 1.0 / controls(treated) as f64).sqrt();
+        let half = |noise: f64| quantile * noise * spread / (dose * f64::from(blocks).sqrt());
+        let half_widths = NOISES.map(|noise| (noise, half(noise))).to_vec();
+        Self { times, screen_blocks, block, blocks, half_widths }
+    }
+
+    /// In words.
+    pub fn lines(&self) -> Vec<String> {
+        let Times { slice, burn_in, census, titrate, screen, confirm } = self.times;
+        let mut lines = vec![
+            format!(
+                "slices: {} and {} before each, in which a change settles",
+                rounded(slice),
+                rounded(burn_in)
+            ),
+            format!("census: {}, no delays", rounded(census)),
+            format!("titrate: up to {}, everything at once", rounded(titrate)),
+        ];
+        if screen.0 > 0 {
+            let blocks = self.screen_blocks;
+            lines.push(format!("screen: {}, {blocks} blocks of {SCREEN_BLOCK} slices", rounded(screen)));
+        }
+        lines.push(format!("confirm: {}, {} blocks of {} slices", rounded(confirm), self.blocks, self.block));
+        lines.extend(self.half_widths.iter().map(|(noise, half)| {
+            format!(
+                "where slices differ by {:.0} %, the sensitivity of a function is known to ± {half:.2}",
+                noise * 100.0
+            )
+        }));
+        lines
+    }
+}
+
+/// To tenths of a second, or milliseconds.
+fn rounded(time: Nanos) -> Nanos {
+    let unit = if time.0 < 1_000_000_000 { 1_000_000 } else { 100_000_000 };
+    Nanos(time.0 / unit * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_time_and_fewer_functions_make_it_surer() {
+        let half = |seconds, functions| {
+            let plan = Plan::of(Duration::from_secs(seconds), functions, false, 1e6, None, 0.09);
+            plan.half_widths[1].1
+        };
+        assert!(half(120, 3) < half(120, 8) && half(240, 3) < half(120, 3));
+        assert!((0.02..0.2).contains(&half(120, 3)), "{}", half(120, 3));
+    }
+
+    #[test]
+    fn it_is_told_in_words() {
+        let lines = Plan::of(Duration::from_secs(120), 20, false, 1e6, None, 0.09).lines();
+        assert_eq!(lines[1], "census: 7.2s, no delays");
+        assert!(lines.iter().any(|line| line.starts_with("screen: 42s, ")), "{lines:?}");
+        let few = Plan::of(Duration::from_secs(120), 2, false, 1e6, None, 0.09).lines();
+        assert!(!few.iter().any(|line| line.starts_with("screen")), "{few:?}");
+    }
+}

@@ -1,0 +1,4 @@
+//! Experiments on running services: what `sweep` says of them, and that it leaves them as they were.
+
+mod planted;
+mod sweep;

@@ -1,0 +1,181 @@
+//! Services of which it is known what matters (tests/fixtures/planted.py): `sweep` finds it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+use speed_bump_testing::{
+    Service, places, pythons,
+    session::obstacle,
+    skip,
+    tool::{self, Run},
+};
+
+use crate::sweep::assert_same_report;
+
+const UNIT: [&str; 2] = ["--progress", "*/planted.py:unit"];
+
+/// A running service. There is one at a time: they would be in each other's way.
+pub(crate) struct Planted {
+    pub(crate) service: Service,
+    _alone: MutexGuard<'static, ()>,
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Starts one; `None` where this machine has no Python for it, which is told as a skip.
+#[track_caller]
+pub(crate) fn planted(kind: &str) -> Option<Planted> {
+    let Some(python) = pythons().last() else {
+        skip!("this machine has no Python 3.8 or newer");
+        return None;
+    };
+    let script = places::fixtures().join("planted.py");
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let service = Service::start(python.command(&script).arg(kind)).unwrap();
+    Some(Planted { service, _alone: alone })
+}
+
+impl Planted {
+    pub(crate) fn pid(&self) -> i32 {
+        self.service.pid()
+    }
+
+    /// Sweeps it to the end.
+    pub(crate) fn sweep(&self, arguments: &[&str]) -> Run {
+        let pid = self.pid().to_string();
+        let all: Vec<&str> = ["sweep", "--pid", &pid].into_iter().chain(arguments.iter().copied()).collect();
+        tool::run(&all, Duration::from_secs(300)).unwrap()
+    }
+
+    /// What sweeps of these functions find, with their verdicts. Where the machine is busy with something else,
+    /// a sweep may leave them undecided, and another one is made of twice the time. A wrong verdict is one.
+    #[track_caller]
+    fn decided(&self, unit: &[&str], verdicts: &[(&str, &str)]) -> Found {
+        let functions: Vec<&str> = verdicts.iter().map(|(name, _)| *name).collect();
+        let mut found = self.found(&functions, unit, &["--for", "25s"]);
+        for time in ["50s", "100s"] {
+            if verdicts.iter().any(|(name, _)| found.factor(name)["verdict"] == "undecided") {
+                println!("undecided:\n{}", found.printed);
+                found = self.found(&functions, unit, &["--for", time]);
+            }
+        }
+        found.assert_verdicts(verdicts);
+        found
+    }
+
+    /// What a sweep of these functions finds. The report is the same when it is made again.
+    #[track_caller]
+    fn found(&self, functions: &[&str], unit: &[&str], more: &[&str]) -> Found {
+        let folder = tempfile::tempdir().unwrap();
+        let json = folder.path().join("out.json");
+        let targets: Vec<String> = functions.iter().map(|name| format!("*/planted.py:{name}")).collect();
+        let mut arguments: Vec<&str> = targets.iter().flat_map(|target| ["-t", target]).collect();
+        arguments.extend(unit.iter().chain(more));
+        arguments.extend(["--json", json.to_str().unwrap()]);
+        let run = self.sweep(&arguments);
+        assert_eq!(run.status.code(), Some(0), "{}", run.stderr);
+        assert_same_report(&json, &run.stdout);
+        let json = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+        Found { json, printed: run.stdout }
+    }
+}
+
+struct Found {
+    json: Value,
+    printed: String,
+}
+
+impl Found {
+    #[track_caller]
+    fn factor(&self, name: &str) -> &Value {
+        let factors = self.json["factors"].as_array().unwrap();
+        factors.iter().find(|factor| factor["name"] == name).unwrap()
+    }
+
+    #[track_caller]
+    fn assert_verdicts(&self, verdicts: &[(&str, &str)]) {
+        for (name, verdict) in verdicts {
+            assert_eq!(self.factor(name)["verdict"], *verdict, "{name}\n{}", self.printed);
+        }
+    }
+
+    /// The truth is in the interval, or so near to it that it is in one of twice the width: of twenty intervals
+    /// of 95 % one misses it.
+    #[track_caller]
+    fn assert_sensitivity(&self, name: &str, truth: f64) {
+        let number = |key: &str| self.factor(name)[key].as_f64().unwrap();
+        let (low, high) = (number("low"), number("high"));
+        let more = (high - low) / 2.0;
+        assert!(low - more <= truth && truth <= high + more, "{name}: {low} to {high}\n{}", self.printed);
+    }
+}
+
+#[test]
+fn what_runs_beside_a_device_does_not_matter_and_what_follows_it_does() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(service) = planted("shadow") else { return };
+    let found = service.decided(&UNIT, &[("render", "matters"), ("score", "does-not-matter")]);
+    found.assert_sensitivity("render", 1.0);
+    found.assert_sensitivity("score", 0.0);
+    // Three calls of 0.5 ms while the device takes 6 ms: 4.5 ms more stay hidden.
+    let slack = found.factor("score")["slack_ns"].as_f64().unwrap();
+    assert!(slack < 6_000_000.0, "{slack}\n{}", found.printed);
+    assert_eq!(found.json["open_loop"], false);
+    assert!(found.json["verdict"].as_str().unwrap().starts_with("render "), "{}", found.printed);
+}
+
+#[test]
+fn the_slower_stage_of_a_pipeline_matters() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(service) = planted("pipeline") else { return };
+    let found = service.decided(&UNIT, &[("consume", "matters"), ("produce", "does-not-matter")]);
+    found.assert_sensitivity("consume", 1.0);
+    found.assert_sensitivity("produce", 0.0);
+}
+
+#[test]
+fn what_one_lock_guards_matters() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(service) = planted("pool") else { return };
+    let found = service.decided(&UNIT, &[("inside", "matters"), ("outside", "does-not-matter")]);
+    found.assert_sensitivity("inside", 1.0);
+}
+
+/// Arrivals set the throughput: nothing changes it, and nothing is said.
+#[test]
+fn nothing_is_said_of_a_service_below_its_capacity() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(service) = planted("open") else { return };
+    let found = service.found(&["work"], &UNIT, &["--for", "20s"]);
+    found.assert_verdicts(&[("work", "undecided")]);
+    assert_eq!(found.json["open_loop"], Value::Null);
+    assert!(found.json["verdict"].as_str().unwrap().starts_with("No verdict"), "{}", found.printed);
+}
+
+/// There, latency tells.
+#[test]
+fn latency_tells_what_matters_below_the_capacity() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(service) = planted("open") else { return };
+    let latency = ["--latency", "*/planted.py:request"];
+    let found = service.decided(&latency, &[("work", "matters"), ("log", "does-not-matter")]);
+    found.assert_sensitivity("work", 1.0);
+    found.assert_sensitivity("log", 0.0);
+    assert_eq!((&found.json["by"], &found.json["open_loop"]), (&"latency".into(), &true.into()));
+}
