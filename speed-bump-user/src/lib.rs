@@ -16,6 +16,7 @@ pub mod control;
 pub mod doctor;
 pub mod elf;
 pub mod engine;
+pub mod experiment;
 pub mod failure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

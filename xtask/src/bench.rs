@@ -45,6 +45,8 @@ pub(crate) enum Bench {
     Handle,
     /// What a call loses at a probe, beside an empty program at the same instruction.
     Trap,
+    /// What a system call on a socket takes longer while requests are counted.
+    Sockets,
     /// How long a thread stands still while the helper is loaded, by what the program does, and where the
     /// time goes.
     Inject,
@@ -56,6 +58,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Inject => return of_library("inject"),
         Bench::Handle => return of_library("handle"),
         Bench::Trap => return of_library("trap"),
+        Bench::Sockets => return of_library("sockets"),
         Bench::Accuracy(_)
         | Bench::Resolve
         | Bench::Cycles
@@ -70,6 +73,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Inject => of_library("inject"),
         Bench::Handle => of_library("handle"),
         Bench::Trap => of_library("trap"),
+        Bench::Sockets => of_library("sockets"),
         Bench::Accuracy(options) => accuracy::run(&tool, options),
         Bench::Resolve => resolve::run(&tool),
         Bench::Python(options) => python::run(&tool, options),

@@ -1,0 +1,3 @@
+//! Experiments: how a service's throughput answers to delays.
+
+pub mod metric;
