@@ -20,6 +20,7 @@ pub mod histogram;
 pub mod log;
 pub mod maps;
 pub mod policy;
+pub mod requests;
 pub mod site;
 pub mod times;
 
@@ -30,6 +31,7 @@ pub use gap::Gaps;
 pub use histogram::Histogram;
 pub use log::{NotDelayed, RateLimit};
 pub use policy::{ColdSegment, Coldness, Control, Handshake, Policy, Telltale};
+pub use requests::{Latencies, Requests, UnixName};
 pub use site::{ArgumentSpec, Condition, Cookie, SiteArguments};
 
 #[cfg(feature = "user")]
@@ -55,8 +57,10 @@ mod pod {
         PythonCodeEvent,
         PythonKey,
         RateLimit,
+        Requests,
         SiteArguments,
         TrampolineKey,
+        UnixName,
         times::FunctionTimes
     );
 }
@@ -82,6 +86,9 @@ mod tests {
         assert_eq!(size_of::<Handshake>(), 2 * 8);
         assert_eq!(size_of::<Histogram>(), 176 * 8);
         assert_eq!(size_of::<Telltale>(), 16 * 64);
+        assert_eq!(size_of::<Requests>(), (9 + 448) * 8);
+        assert_eq!(offset_of!(Requests, latencies), 9 * 8);
+        assert_eq!(size_of::<UnixName>(), 128);
         assert_eq!(size_of::<RateLimit>(), 3 * 8);
         assert_eq!(size_of::<TrampolineKey>(), 2 * 8);
         assert_eq!(size_of::<PythonKey>(), function::FILE_BYTES + function::NAME_BYTES + 4);

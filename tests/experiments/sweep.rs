@@ -12,8 +12,12 @@ use crate::planted::{Planted, planted};
 #[test]
 fn what_cannot_be_is_refused_with_the_way_out() {
     for (arguments, words) in [
-        (&["sweep", "--pid", "1", "-t", "*:f"][..], "Say --progress TARGET"),
-        (&["sweep", "--pid", "1", "--progress", "*:f", "-t", "*:f", "--worth", "2"], "in per cent, as 5%"),
+        (
+            &["sweep", "--pid", "1", "--progress", "*:f", "-t", "*:f", "--worth", "2"][..],
+            "in per cent, as 5%",
+        ),
+        (&["sweep", "--pid", "1", "--progress", "*:f", "--latency", "*:f"], "cannot be used with"),
+        (&["sweep", "--pid", "1", "--metric", "a:b"], "write prometheus:URL#name"),
         (&["sweep", "--pid", "1", "--progress", "*:f", "-t", "*:f", "--threshold", "3"], "between 0 and 1"),
         (&["report", "/does/not/exist"], "cannot read /does/not/exist"),
         (&["report", "/dev/null"], "is not what `sweep --json` writes"),

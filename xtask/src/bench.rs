@@ -47,6 +47,8 @@ pub(crate) enum Bench {
     Trap,
     /// Whether experiments are as sure as they say: many of them, on simulated services.
     Statistics,
+    /// What a system call on a socket takes longer while requests are counted.
+    Sockets,
     /// How long a thread stands still while the helper is loaded, by what the program does, and where the
     /// time goes.
     Inject,
@@ -59,6 +61,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Handle => return of_library("handle"),
         Bench::Trap => return of_library("trap"),
         Bench::Statistics => return of_library("statistics"),
+        Bench::Sockets => return of_library("sockets"),
         Bench::Accuracy(_)
         | Bench::Resolve
         | Bench::Cycles
@@ -74,6 +77,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Handle => of_library("handle"),
         Bench::Trap => of_library("trap"),
         Bench::Statistics => of_library("statistics"),
+        Bench::Sockets => of_library("sockets"),
         Bench::Accuracy(options) => accuracy::run(&tool, options),
         Bench::Resolve => resolve::run(&tool),
         Bench::Python(options) => python::run(&tool, options),

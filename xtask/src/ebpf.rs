@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use speed_bump_testing::places;
 
-use build::Variant;
+use build::{Content, Variant};
 use toolchain::Toolchain;
 
 /// The processors that the programs are built for. BPF code is the same; `pt_regs` is not.
@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut differing = Vec::new();
     let variants = ARCHITECTURES
         .into_iter()
-        .flat_map(|architecture| [false, true].map(|logs| Variant { architecture, logs }));
+        .flat_map(|architecture| Content::ALL.map(|content| Variant { architecture, content }));
     for variant in variants {
         let built = build::object(&toolchain, variant)?;
         let checked_in = checked_in().join(variant.file());

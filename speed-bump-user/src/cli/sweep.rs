@@ -84,7 +84,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         per_function: arguments.per_function,
         longest_call: arguments.longest_call,
     };
-    let mut subject = Live::new(&handle, &quit, unit.metric(), counted.functions);
+    let mut subject = Live::new(&handle, &quit, unit.metric()?, counted.functions);
     let mut measured =
         run::run(&mut subject, &options, measured, &mut |measured, now| progress.show(measured, now));
     handle.stop();
@@ -162,7 +162,7 @@ fn begin(arguments: &SweepArgs, unit: &UnitOf, counted: &Counted) -> Result<Meas
             let file = function.file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
             format!("call of {} ({file})", function.name)
         }
-        None => "unit that the service counts".to_owned(),
+        None => unit.name().to_owned(),
     };
     Ok(Measured {
         schema: SCHEMA.to_owned(),
@@ -262,7 +262,7 @@ fn count(
     let handle = start(arguments, request, quit, Session::Census)?;
     let time = census_time(arguments);
     progress.line(&format!("census: calls are counted and timed for {}", Nanos::from(time)));
-    let mut metric = unit.metric();
+    let mut metric = unit.metric()?;
     let mut look = || {
         let snapshot = handle.snapshot()?;
         let units = metric.read(&snapshot)?.units;

@@ -12,26 +12,67 @@ use crate::shell;
 /// Separates flags in `CARGO_ENCODED_RUSTFLAGS`.
 const SEPARATOR: &str = "\x1f";
 
-/// What the programs are built for.
+/// What an object has in it.
+#[derive(Clone, Copy)]
+pub(super) enum Content {
+    /// The programs of a session.
+    Session,
+    /// The same, which say why calls are not delayed.
+    LoggingSession,
+    /// The programs that count requests on sockets.
+    Sockets,
+}
+
+impl Content {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Session, Self::LoggingSession, Self::Sockets];
+
+    /// How its file's name begins.
+    fn stem(self) -> &'static str {
+        match self {
+            Self::Session => "speed-bump",
+            Self::LoggingSession => "speed-bump.log",
+            Self::Sockets => "speed-bump.sockets",
+        }
+    }
+
+    /// What cargo is told to build.
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Session => &["--bin", "speed-bump-programs"],
+            Self::LoggingSession => &["--bin", "speed-bump-programs", "--features", "log"],
+            Self::Sockets => &["--bin", "speed-bump-sockets"],
+        }
+    }
+
+    /// What cargo makes of that.
+    fn binary(self) -> &'static str {
+        match self {
+            Self::Session | Self::LoggingSession => "speed-bump-programs",
+            Self::Sockets => "speed-bump-sockets",
+        }
+    }
+}
+
+/// An object, and what it is built for.
 #[derive(Clone, Copy)]
 pub(super) struct Variant {
     /// The processor.
     pub(super) architecture: &'static str,
-    /// Whether they say why calls are not delayed.
-    pub(super) logs: bool,
+    /// What is in it.
+    pub(super) content: Content,
 }
 
 impl Variant {
     /// The object's file.
     pub(super) fn file(self) -> String {
-        let log = if self.logs { ".log" } else { "" };
-        format!("speed-bump{log}.{}.bpf.o", self.architecture)
+        format!("{}.{}.bpf.o", self.content.stem(), self.architecture)
     }
 }
 
 /// Builds the programs and returns the finished object.
 pub(super) fn object(toolchain: &Toolchain, variant: Variant) -> Result<Vec<u8>> {
-    let Variant { architecture, logs } = variant;
+    let Variant { architecture, content } = variant;
     let target = places::target().join("bpf").join(architecture);
     let mut flags = vec![
         format!("--cfg=bpf_target_arch=\"{architecture}\""),
@@ -46,12 +87,12 @@ pub(super) fn object(toolchain: &Toolchain, variant: Variant) -> Result<Vec<u8>>
     shell::run(
         cargo(toolchain)
             .args(["build", "--quiet", "--locked", "--release", "--package", "speed-bump-ebpf"])
-            .args(if logs { &["--features", "log"][..] } else { &[] })
+            .args(content.arguments())
             .args(["--target", "bpfel-unknown-none", "-Zbuild-std=core", "--target-dir"])
             .arg(&target)
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join(SEPARATOR)),
     )?;
-    let linked = target.join("bpfel-unknown-none/release/speed-bump-programs");
+    let linked = target.join("bpfel-unknown-none/release").join(content.binary());
     let stripped = linked.with_extension("stripped");
     strip(toolchain, &linked, &stripped)?;
     fs::read(&stripped).with_context(|| format!("cannot read {}", stripped.display()))

@@ -12,7 +12,10 @@ use crate::{
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  # Which functions of a service matter? A unit of work is a call of `handle`
+  # Which functions of a service matter? A unit of work is a request on one of its sockets
+  sudo speed-bump-ebpf sweep --pid 4711
+
+  # The same, where a unit is a call of `handle`
   sudo speed-bump-ebpf sweep --pid 4711 --targets targets.txt --progress '*/app.py:handle'
 
   # The same for all functions of the program itself, without those of libraries
@@ -62,6 +65,12 @@ pub struct SweepArgs {
     /// selected, the sum
     #[arg(long, value_name = "SOURCE", group = "unit")]
     pub metric: Option<String>,
+
+    /// A unit of work is a request that is answered on a socket that the processes listen on, TCP or unix: a send
+    /// after a receive on the same connection. This is what counts if no other unit is named. Latencies are
+    /// measured too, and compared where requests come when they like
+    #[arg(long, group = "unit")]
+    pub sockets: bool,
 
     /// End the experiment, with all delays, when this does not hold: `http://HOST/PATH` answers with success,
     /// `command:CMD` succeeds, or `prometheus:URL#name<5` stays within its bound. Looked at each 100 ms;

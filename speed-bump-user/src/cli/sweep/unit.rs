@@ -4,14 +4,15 @@ use anyhow::anyhow;
 
 use super::super::{
     args::SweepArgs,
-    exit::{Failure, USAGE},
+    exit::{Failure, SYSTEM, USAGE},
 };
 use crate::{
     experiment::{
-        metric::{Metric, calls::Calls, prometheus::Source},
+        metric::{Metric, calls::Calls, prometheus::Source, requests::AnsweredRequests},
         record::By,
     },
     targets::{TargetIndex, source::TargetSource},
+    units::Pid,
 };
 
 /// The target whose calls are units comes first.
@@ -28,6 +29,13 @@ pub(in crate::cli) enum UnitOf {
     },
     /// What the service exports.
     Exported(Source, String),
+    /// Requests that are answered on its sockets.
+    Requests {
+        /// The processes.
+        pids: Vec<Pid>,
+        /// Whether their descendants are of the service too.
+        children: bool,
+    },
 }
 
 impl UnitOf {
@@ -48,11 +56,7 @@ impl UnitOf {
             let source = Source::parse(source).map_err(|error| Failure::new(USAGE, error))?;
             return Ok(Self::Exported(source, metric.clone()));
         }
-        Err(usage(
-            "what is a unit of work? Say --progress TARGET, --latency TARGET, or --metric SOURCE; `--help` shows \
-             examples"
-                .to_owned(),
-        ))
+        Ok(Self::Requests { pids: arguments.pids.clone(), children: !arguments.no_children })
     }
 
     /// As the command line has it.
@@ -61,6 +65,7 @@ impl UnitOf {
             Self::Calls { target, by: By::Throughput } => format!("--progress {target}"),
             Self::Calls { target, by: By::Latency } => format!("--latency {target}"),
             Self::Exported(_, metric) => format!("--metric {metric}"),
+            Self::Requests { .. } => "--sockets".to_owned(),
         }
     }
 
@@ -68,7 +73,7 @@ impl UnitOf {
     pub(in crate::cli) fn by(&self) -> By {
         match self {
             Self::Calls { by, .. } => *by,
-            Self::Exported(..) => By::Throughput,
+            Self::Exported(..) | Self::Requests { .. } => By::Throughput,
         }
     }
 
@@ -82,17 +87,40 @@ impl UnitOf {
         let (name, target) = match self {
             Self::Calls { target, by: By::Throughput } => ("--progress", target),
             Self::Calls { target, by: By::Latency } => ("--latency", target),
-            Self::Exported(..) => return others,
+            Self::Exported(..) | Self::Requests { .. } => return others,
         };
         let first = Box::new(TargetSource::lines(name, &[target]));
         TargetSource::Before { first, others: Box::new(others) }
     }
 
-    /// What counts them.
-    pub(in crate::cli) fn metric(&self) -> Box<dyn Metric> {
+    /// What one is called, where it is no call.
+    pub(in crate::cli) fn name(&self) -> &'static str {
         match self {
+            Self::Calls { .. } => "call",
+            Self::Exported(..) => "unit that the service counts",
+            Self::Requests { .. } => "request that is answered on a socket",
+        }
+    }
+
+    /// What counts them.
+    pub(in crate::cli) fn metric(&self) -> Result<Box<dyn Metric>, Failure> {
+        Ok(match self {
             Self::Calls { .. } => Box::new(Calls { target: FIRST }),
             Self::Exported(source, _) => Box::new(source.clone()),
-        }
+            Self::Requests { pids, children } => {
+                let requests = AnsweredRequests::attach(pids, *children);
+                let requests = requests.map_err(|error| {
+                    Failure::new(
+                        SYSTEM,
+                        anyhow!("requests on sockets cannot be counted: {error}; say --progress TARGET"),
+                    )
+                })?;
+                Box::new(requests.ok_or_else(|| {
+                    let text = "what is a unit of work? It listens on no socket, where requests could be counted: say \
+                                --progress TARGET, --latency TARGET, or --metric SOURCE; `--help` shows examples";
+                    Failure::new(USAGE, anyhow!(text))
+                })?)
+            }
+        })
     }
 }

@@ -168,7 +168,8 @@ pub fn idle(measured: &Measured) -> Option<f64> {
     let census = || measured.of_phase(PhaseKind::Census);
     let idle: Option<f64> = census().map(|slice| slice.idle_ns).sum();
     let span: f64 = census().map(Slice::span).sum();
-    idle.filter(|_| span > 0.0).map(|idle| idle / span)
+    // Less than nothing: several were under way at once, and nothing is known of when there was none.
+    idle.filter(|idle| span > 0.0 && *idle >= 0.0).map(|idle| idle / span)
 }
 
 /// Whether there is a verdict about everything that was looked at one by one.

@@ -1,0 +1,39 @@
+//! The maps. Their meaning is documented once, in `speed_bump_abi::requests::maps`.
+
+use aya_ebpf::{
+    btf_maps::SkStorage,
+    helpers::bpf_get_smp_processor_id,
+    macros::{btf_map, map},
+    maps::{Array, HashMap},
+};
+use speed_bump_abi::{
+    Requests, UnixName,
+    requests::{
+        PORT_WORDS,
+        maps::{NAMES_CAPACITY, PROCESSES_CAPACITY},
+    },
+};
+
+use crate::connection::Connection;
+
+/// Kernel flag: the loader may map the elements (kernel 5.5).
+const MMAPABLE: u32 = aya_ebpf::bindings::BPF_F_MMAPABLE;
+
+#[map]
+pub static PROCESSES: HashMap<u32, u8> = HashMap::with_max_entries(PROCESSES_CAPACITY, 0);
+#[map]
+pub static PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, MMAPABLE);
+#[map]
+pub static NAMES: HashMap<UnixName, u8> = HashMap::with_max_entries(NAMES_CAPACITY, 0);
+#[map]
+static REQUESTS: Array<Requests> = Array::with_max_entries(1, MMAPABLE);
+/// Of each socket that is counted. It goes with the socket.
+#[btf_map]
+pub static CONNECTIONS: SkStorage<Connection> = SkStorage::new();
+
+/// What is counted on this processor.
+#[inline(always)]
+pub fn counts() -> Option<*mut Requests> {
+    // SAFETY: the helper has no preconditions.
+    REQUESTS.get_ptr_mut(unsafe { bpf_get_smp_processor_id() })
+}

@@ -1,0 +1,163 @@
+//! What a system call on a socket takes longer while requests are counted: `cargo xtask bench sockets`.
+//!
+//! Programs that do nothing but receive and send single bytes, each with both ends of its connection: two of
+//! four system calls are those of the service. Rounds with and without the programs alternate, so that a
+//! drift of the machine falls on both; what counts is the median over the rounds.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::{
+    io::{BufRead as _, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::net::{UnixListener, UnixStream},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::Instant,
+};
+
+use speed_bump_user::{
+    experiment::metric::sockets::Sockets,
+    process::Process,
+    units::{Nanos, Pid},
+};
+
+const ROUNDS: usize = 15;
+/// Turns of a round: a request and an answer each, on TCP and on a unix socket.
+const TURNS: u32 = 20_000;
+/// System calls of a turn: send and receive, there and back.
+const CALLS: f64 = 4.0;
+/// What makes this program a program to be measured.
+const AS_PROGRAM: &str = "--as-program";
+
+fn main() {
+    if std::env::args().any(|argument| argument == AS_PROGRAM) {
+        return serve();
+    }
+    let mut service = Program::start();
+    let mut other = Program::start();
+    let process = || Process::open(Pid::new(service.child.id().cast_signed()).unwrap()).unwrap();
+    let (first, mut reads) = (process(), Vec::new());
+    println!("{ROUNDS} rounds of {TURNS} turns; ns a system call, medians");
+    let mut rows =
+        [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]].map(|row| row.map(|of: Vec<[f64; 2]>| of));
+    let mut attaching = Vec::new();
+    for round in 0..=ROUNDS {
+        let bare = [service.run(), other.run()];
+        let began = Instant::now();
+        let sockets = Sockets::attach(std::slice::from_ref(&first)).unwrap().unwrap();
+        attaching.push(Nanos::from(began.elapsed()).0);
+        let before = sockets.read();
+        let counted = [service.run(), other.run()];
+        let began = Instant::now();
+        let requests = sockets.read().since(&before);
+        reads.push(Nanos::from(began.elapsed()).0);
+        assert_eq!(requests.answered, 2 * u64::from(TURNS));
+        // The first round warms up.
+        if round > 0 {
+            for ((row, bare), counted) in rows.iter_mut().zip(bare).zip(counted) {
+                row[0].push([bare[0], counted[0]]);
+                row[1].push([bare[1], counted[1]]);
+            }
+        }
+    }
+    println!("{:<32} {:>10} {:>10} {:>10} {:>8}", "", "without", "with", "more", "ratio");
+    for (who, row) in ["the service", "another process"].iter().zip(&mut rows) {
+        for (kind, pairs) in ["TCP", "unix"].iter().zip(row) {
+            let of = |value: &dyn Fn(&[f64; 2]) -> f64| median(pairs.iter().map(value).collect());
+            println!(
+                "{:<32} {:>10.0} {:>10.0} {:>10.0} {:>8.3}",
+                format!("{who}, {kind}"),
+                of(&|pair| pair[0]),
+                of(&|pair| pair[1]),
+                of(&|pair| pair[1] - pair[0]),
+                of(&|pair| pair[1] / pair[0]),
+            );
+        }
+    }
+    attaching.sort_unstable();
+    reads.sort_unstable();
+    println!(
+        "attaching takes {}, a reading {} (medians)",
+        Nanos(attaching[ROUNDS / 2]),
+        Nanos(reads[ROUNDS / 2])
+    );
+    drop((service, other.input.take()));
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A program that is measured.
+struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start() -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut child = command.arg(AS_PROGRAM).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let mut program = Self { child, input, output };
+        program.line();
+        program
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Runs a round: ns a system call, on TCP and on unix sockets.
+    fn run(&mut self) -> [f64; 2] {
+        self.input.as_mut().unwrap().write_all(b"run\n").unwrap();
+        let line = self.line();
+        let mut numbers = line.split_whitespace().map(|number| number.parse().unwrap());
+        [numbers.next().unwrap(), numbers.next().unwrap()]
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        drop(self.child.wait());
+    }
+}
+
+/// Answers its own requests, as often as it is told to.
+fn serve() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let unix_listener = UnixListener::bind(&path).unwrap();
+    let unix_client = UnixStream::connect(&path).unwrap();
+    let (unix_server, _) = unix_listener.accept().unwrap();
+    println!("ready");
+    for line in std::io::stdin().lines() {
+        drop(line.unwrap());
+        println!("{} {}", turns(&client, &server), turns(&unix_client, &unix_server));
+    }
+}
+
+/// ns a system call.
+fn turns<S>(mut client: S, mut server: S) -> f64
+where
+    S: Read + Write,
+{
+    let mut byte = [0];
+    let began = Instant::now();
+    for _ in 0..TURNS {
+        client.write_all(&byte).unwrap();
+        server.read_exact(&mut byte).unwrap();
+        server.write_all(&byte).unwrap();
+        client.read_exact(&mut byte).unwrap();
+    }
+    Nanos::from(began.elapsed()).0 as f64 / f64::from(TURNS) / CALLS
+}

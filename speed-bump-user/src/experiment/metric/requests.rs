@@ -1,0 +1,100 @@
+//! Requests that are answered on a service's sockets as units of work.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Metric, Reading,
+    sockets::{self, Sockets, SocketsError},
+};
+use crate::{
+    process::{Process, ProcessError},
+    session::snapshot::Snapshot,
+    units::Pid,
+};
+
+/// How often it is looked for workers that were forked.
+const LOOKS: Duration = Duration::from_secs(1);
+
+/// See above.
+#[derive(Debug)]
+pub struct AnsweredRequests {
+    sockets: Sockets,
+    first: sockets::Reading,
+    roots: Vec<Pid>,
+    /// Whether descendants are of the service.
+    children: bool,
+    processes: BTreeSet<Pid>,
+    looked: Instant,
+}
+
+/// Why there are none.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestsError {
+    /// A process cannot be looked at.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The sockets cannot be watched.
+    #[error(transparent)]
+    Sockets(#[from] SocketsError),
+}
+
+impl AnsweredRequests {
+    /// Those of these processes, and of their descendants if those are of the service. `None`: they listen on no
+    /// socket.
+    ///
+    /// # Errors
+    /// Missing privilege, or a kernel that lacks something.
+    pub fn attach(roots: &[Pid], children: bool) -> Result<Option<Self>, RequestsError> {
+        let processes = processes(roots, children)?;
+        let Some(sockets) = Sockets::attach(&processes)? else { return Ok(None) };
+        let first = sockets.read();
+        let processes = processes.iter().map(Process::pid).collect();
+        Ok(Some(Self { sockets, first, roots: roots.to_vec(), children, processes, looked: Instant::now() }))
+    }
+
+    /// Takes up workers that were forked since the last look.
+    fn look(&mut self) -> Result<(), RequestsError> {
+        if !self.children || self.looked.elapsed() < LOOKS {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        let now = processes(&self.roots, true)?;
+        let pids: BTreeSet<Pid> = now.iter().map(Process::pid).collect();
+        if pids != self.processes {
+            self.sockets.set_processes(&now)?;
+            self.processes = pids;
+        }
+        Ok(())
+    }
+}
+
+impl Metric for AnsweredRequests {
+    fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
+        // A process that ended meanwhile ends the session too, if that was the service.
+        if let Err(error) = self.look() {
+            tracing::debug!("workers that were forked are not looked for: {error}");
+        }
+        let requests = self.sockets.read().since(&self.first);
+        let latency = requests.latency.0 as f64;
+        Ok(Reading {
+            units: requests.answered as f64,
+            latency: Some(latency),
+            // By Little's law; less than nothing where several were under way at once.
+            idle: Some(requests.over.0 as f64 - latency),
+        })
+    }
+}
+
+/// These processes, and their descendants.
+fn processes(roots: &[Pid], children: bool) -> Result<Vec<Process>, ProcessError> {
+    let mut all: Vec<Process> = roots.iter().map(|pid| Process::open(*pid)).collect::<Result<_, _>>()?;
+    if children {
+        let found: Vec<_> = all.iter().filter_map(|process| process.descendants().ok()).collect();
+        all.extend(found.into_iter().flat_map(|found| found.processes));
+    }
+    Ok(all)
+}

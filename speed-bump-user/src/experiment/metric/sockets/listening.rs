@@ -1,0 +1,228 @@
+//! What processes listen on.
+//!
+//! Their descriptors are asked themselves, each through a copy of it (`pidfd_getfd(2)`): the answer is the
+//! kernel's own, whatever network namespace it is of, and holds for MPTCP, too, whose listening sockets are in
+//! no list of /proc under the process's own inode.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt, io,
+    net::SocketAddr,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        linux::net::SocketAddrExt as _,
+        unix::{
+            ffi::OsStrExt as _,
+            net::{self, UnixListener},
+        },
+    },
+};
+
+use rustix::{
+    fs::{Dir, OFlags, readlinkat},
+    net::{
+        AddressFamily, SocketType, getsockname,
+        sockopt::{socket_acceptconn, socket_domain, socket_type},
+    },
+};
+use speed_bump_abi::UnixName;
+
+use super::SocketsError;
+use crate::{printable::printable, process::Process, sys::remote_descriptor::Descriptors};
+
+/// So many sockets of a process are looked at: those with the lowest numbers, which are usually the oldest. A
+/// service opens its listening sockets before it accepts.
+const SOCKETS: usize = 65_536;
+
+/// TCP ports and unix names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listening {
+    ports: BTreeSet<u16>,
+    names: HashSet<UnixName>,
+}
+
+impl Listening {
+    /// Of these processes together, now.
+    pub(super) fn of_all(processes: &[Process]) -> Result<Self, SocketsError> {
+        let mut all = Self::default();
+        for process in processes {
+            let pid = process.pid();
+            match all.look_at(process) {
+                // A worker that has ended listens on nothing.
+                Err(error) if process.is_alive() => return Err(SocketsError::Descriptors { pid, error }),
+                _ => {}
+            }
+        }
+        Ok(all)
+    }
+
+    /// TCP ports.
+    pub fn ports(&self) -> &BTreeSet<u16> {
+        &self.ports
+    }
+
+    /// Names of unix sockets.
+    pub(super) fn names(&self) -> &HashSet<UnixName> {
+        &self.names
+    }
+
+    /// Whether it is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty() && self.names.is_empty()
+    }
+
+    pub(super) fn extend(&mut self, other: Self) {
+        self.ports.extend(other.ports);
+        self.names.extend(other.names);
+    }
+
+    fn look_at(&mut self, process: &Process) -> io::Result<()> {
+        let Some(descriptors) = Descriptors::of(process.as_fd(), process.pid(), process.pid())? else {
+            return Ok(());
+        };
+        let folder = process.open_entry("fd", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut seen = 0;
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            // What is closed meanwhile is not listened on.
+            let is_socket = readlinkat(&folder, entry.file_name(), Vec::new())
+                .is_ok_and(|link| link.to_bytes().starts_with(b"socket:["));
+            if !is_socket {
+                continue;
+            }
+            seen += 1;
+            if seen > SOCKETS {
+                let pid = process.pid();
+                tracing::warn!(
+                    "process {pid} has more than {SOCKETS} sockets: the others were not looked at"
+                );
+                break;
+            }
+            match descriptors.take(number) {
+                Ok(socket) => self.add(socket),
+                Err(error) if error.raw_os_error() == Some(libc::EBADF) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what a socket is bound to, if it listens.
+    fn add(&mut self, socket: OwnedFd) {
+        let is_listening = socket_acceptconn(&socket) == Ok(true);
+        if !is_listening || socket_type(&socket) != Ok(SocketType::STREAM) {
+            return;
+        }
+        match socket_domain(&socket) {
+            Ok(AddressFamily::INET | AddressFamily::INET6) => {
+                let address = getsockname(&socket).and_then(SocketAddr::try_from);
+                self.ports.extend(address.map(|address| address.port()));
+            }
+            Ok(AddressFamily::UNIX) => {
+                // Not rustix's, which panics at a path of 108 bytes (1.1.6).
+                let address = UnixListener::from(socket).local_addr();
+                self.names.extend(address.ok().as_ref().and_then(unix_name));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The name as the kernel keeps it.
+fn unix_name(address: &net::SocketAddr) -> Option<UnixName> {
+    let (start, name): (usize, _) = match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => (0, path.as_os_str().as_bytes()),
+        (None, Some(name)) => (1, name),
+        (None, None) => return None,
+    };
+    let mut bytes = [0; UnixName::BYTES];
+    bytes.get_mut(start..start.checked_add(name.len())?)?.copy_from_slice(name);
+    Some(UnixName(bytes))
+}
+
+impl fmt::Display for Listening {
+    /// `TCP port 80, TCP port 443, /run/app.sock, @abstract`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ports = self.ports.iter().map(|port| format!("TCP port {port}"));
+        let mut names: Vec<String> = self.names.iter().map(shown).collect();
+        names.sort_unstable();
+        f.write_str(&ports.chain(names).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A name for people: an abstract one begins with `@`.
+fn shown(name: &UnixName) -> String {
+    let end = name.0.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let mut bytes = name.0.get(..end).unwrap_or_default().to_vec();
+    if let Some(first) = bytes.first_mut()
+        && *first == 0
+    {
+        *first = b'@';
+    }
+    printable(String::from_utf8_lossy(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rustix::net::{SocketAddrUnix, SocketFlags, bind, listen, socket_with};
+
+    use super::*;
+
+    fn of(socket: OwnedFd) -> Listening {
+        let mut listening = Listening::default();
+        listening.add(socket);
+        listening
+    }
+
+    #[test]
+    fn what_a_socket_listens_on_is_its_port_or_its_name() {
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        assert_eq!(of(tcp.into()).to_string(), format!("TCP port {port}"));
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a\nb");
+        let shown = of(UnixListener::bind(&path).unwrap().into()).to_string();
+        assert_eq!(shown, printable(path.display()));
+
+        let name = format!("speed-bump {}", std::process::id());
+        let address = net::SocketAddr::from_abstract_name(&name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let listening = of(listener.into());
+        assert_eq!(listening.to_string(), format!("@{name}"));
+        assert!(listening.names().iter().all(|it| it.0.starts_with(format!("\0{name}\0").as_bytes())));
+    }
+
+    #[test]
+    fn other_sockets_are_not_listened_on() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let (one, other) = net::UnixStream::pair().unwrap();
+        let packets =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let name = format!("speed-bump packets {}", std::process::id());
+        bind(&packets, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+        listen(&packets, 1).unwrap();
+        for socket in [client.into(), accepted.into(), one.into(), other.into(), packets] {
+            assert!(of(socket).is_empty());
+        }
+    }
+
+    #[test]
+    fn the_longest_path_fits() {
+        let folder = tempfile::tempdir().unwrap();
+        let longest = format!("{}/{}", folder.path().display(), "a".repeat(108));
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        // With no zero byte behind it.
+        bind(&socket, &SocketAddrUnix::new(&longest[..108]).unwrap()).unwrap();
+        listen(&socket, 1).unwrap();
+        assert_eq!(of(socket).to_string(), longest[..108]);
+    }
+}

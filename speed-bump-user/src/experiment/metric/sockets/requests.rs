@@ -1,0 +1,226 @@
+//! What was counted: until a time, and from one time to another.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use speed_bump_abi::{
+    self as abi, Latencies,
+    requests::{PORT_WORDS, maps, port_bit},
+};
+
+use super::{SocketsError, programs::Programs};
+use crate::{
+    engine::bpf::processors,
+    sys::{clock::now, mapped_words::MappedWords},
+    units::Nanos,
+};
+
+/// The maps that are memory of ours.
+#[derive(Debug)]
+pub(super) struct Counts {
+    requests: MappedWords,
+    ports: MappedWords,
+}
+
+impl Counts {
+    pub(super) fn of(programs: &mut Programs) -> Result<Self, SocketsError> {
+        let words = abi::Requests::WORDS * processors() as usize;
+        Ok(Self {
+            requests: programs.words(maps::REQUESTS, words)?,
+            ports: programs.words(maps::PORTS, PORT_WORDS as usize)?,
+        })
+    }
+
+    /// Adds ports that are listened on.
+    pub(super) fn set_ports(&self, ports: &BTreeSet<u16>) {
+        for (word, bit) in ports.iter().map(|port| port_bit(*port)) {
+            if let Some(bits) = self.ports.all().get(word as usize) {
+                bits.fetch_or(bit, Ordering::Release);
+            }
+        }
+    }
+
+    pub(super) fn read(&self) -> Reading {
+        Reading { at: now(), counts: sum(self.requests.all()) }
+    }
+}
+
+/// Adds up what was counted on all processors.
+fn sum(words: &[AtomicU64]) -> abi::Requests {
+    let mut sums = [0_u64; abi::Requests::WORDS];
+    for of_processor in words.chunks_exact(abi::Requests::WORDS) {
+        for (sum, word) in sums.iter_mut().zip(of_processor) {
+            *sum = sum.wrapping_add(word.load(Ordering::Relaxed));
+        }
+    }
+    abi::Requests::from_words(&sums)
+}
+
+/// What was counted since the programs were attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// When reading began (`CLOCK_MONOTONIC`): all answers whose send had returned by then are in.
+    pub at: Nanos,
+    counts: abi::Requests,
+}
+
+impl Reading {
+    /// Requests that were answered.
+    pub fn answered(&self) -> u64 {
+        self.counts.answered
+    }
+
+    /// Requests that are not answered yet. What was read while they changed may be one too many or too few,
+    /// and of a unix connection that was closed without an answer it stays in.
+    pub fn in_flight(&self) -> u64 {
+        let abi::Requests { received, answered, abandoned, .. } = self.counts;
+        received.saturating_sub(answered).saturating_sub(abandoned)
+    }
+
+    /// What came since an earlier reading of the same sockets.
+    pub fn since(&self, earlier: &Self) -> Requests {
+        let (now, then) = (&self.counts, &earlier.counts);
+        let mut latencies = now.latencies;
+        for (bucket, earlier) in latencies.buckets.iter_mut().zip(&then.latencies.buckets) {
+            *bucket = bucket.saturating_sub(*earlier);
+        }
+        Requests {
+            over: Nanos(self.at.0.saturating_sub(earlier.at.0)),
+            answered: now.answered.saturating_sub(then.answered),
+            latency: Nanos(now.latency_ns.saturating_sub(then.latency_ns)),
+            abandoned: now.abandoned.saturating_sub(then.abandoned),
+            abandoned_after: Nanos(now.abandoned_ns.saturating_sub(then.abandoned_ns)),
+            in_flight: self.in_flight(),
+            connections: now.connections.saturating_sub(then.connections),
+            more_receives: now.more_receives.saturating_sub(then.more_receives),
+            more_sends: now.more_sends.saturating_sub(then.more_sends),
+            no_room: now.no_room.saturating_sub(then.no_room),
+            latencies,
+        }
+    }
+}
+
+/// What was counted in a span of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requests {
+    /// The span.
+    pub over: Nanos,
+    /// Requests that were answered in it.
+    pub answered: u64,
+    /// The sum of their latencies, whenever they began.
+    pub latency: Nanos,
+    /// Requests whose TCP connection was gone before anything was sent.
+    pub abandoned: u64,
+    /// For how long those had waited, together.
+    pub abandoned_after: Nanos,
+    /// Requests without an answer at the end of it.
+    pub in_flight: u64,
+    /// Connections that were used for the first time.
+    pub connections: u64,
+    /// Receives while a request had no answer yet: the rest of a long one, or more requests (pipelining).
+    pub more_receives: u64,
+    /// Sends with no request waiting: the rest of an answer, or what nobody asked for (streaming).
+    pub more_sends: u64,
+    /// Receives and sends of connections that the kernel had no memory for: not counted.
+    pub no_room: u64,
+    /// The answered by latency.
+    latencies: Latencies,
+}
+
+impl Requests {
+    /// Requests answered in a second.
+    pub fn per_second(&self) -> f64 {
+        if self.over.0 == 0 { 0.0 } else { self.answered as f64 * 1e9 / self.over.0 as f64 }
+    }
+
+    /// The mean latency; `None` where nothing was answered.
+    pub fn mean(&self) -> Option<Nanos> {
+        self.latency.0.checked_div(self.answered).map(Nanos)
+    }
+
+    /// The latency that this share of the requests had at most, 0 to 1: within 3.1 % between 1 us and 133 s.
+    /// `None` where nothing was answered.
+    pub fn quantile(&self, share: f64) -> Option<Nanos> {
+        let total: u64 = self.latencies.buckets.iter().sum();
+        // The position of the request, counted from 1.
+        let wanted = ((total as f64 * share.clamp(0.0, 1.0)).ceil() as u64).clamp(1, total.max(1));
+        let mut before = 0;
+        let bucket = self.latencies.buckets.iter().position(|count| {
+            before += count;
+            before >= wanted
+        })?;
+        let (from, to) = Latencies::bounds_ns(bucket);
+        Some(Nanos(if to == u64::MAX { from } else { from + (to - from) / 2 }))
+    }
+
+    /// How many requests were in flight on average, by Little's law: their latencies over the time. Right
+    /// where they are short beside the span.
+    ///
+    /// Below 1, there was no request for at least the rest of the time: the service waits for who asks, so
+    /// that a delay changes its latency and not its throughput (an open loop).
+    pub fn mean_in_flight(&self) -> f64 {
+        let waited = self.latency.0.saturating_add(self.abandoned_after.0);
+        if self.over.0 == 0 { 0.0 } else { waited as f64 / self.over.0 as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// A reading after requests with these latencies in ns.
+    fn reading(at: u64, latencies_ns: &[u64]) -> Reading {
+        let mut counts = abi::Requests {
+            received: latencies_ns.len() as u64,
+            answered: latencies_ns.len() as u64,
+            latency_ns: latencies_ns.iter().sum(),
+            ..abi::Requests::default()
+        };
+        for ns in latencies_ns {
+            counts.latencies.buckets[Latencies::bucket(*ns)] += 1;
+        }
+        Reading { at: Nanos(at), counts }
+    }
+
+    #[test]
+    fn a_span_has_what_came_in_it() {
+        let early = reading(1_000_000_000, &[7_000; 3]);
+        let mut late = reading(3_000_000_000, &[&[7_000; 3][..], &[1_000_000; 100]].concat());
+        late.counts.received += 2;
+        late.counts.more_sends = 5;
+        let span = late.since(&early);
+        assert_eq!((span.over, span.answered, span.latency), (Nanos(2_000_000_000), 100, Nanos(100_000_000)));
+        assert_eq!((span.in_flight, span.more_sends, span.abandoned), (2, 5, 0));
+        assert_eq!((span.per_second(), span.mean()), (50.0, Some(Nanos(1_000_000))));
+        assert_eq!(span.mean_in_flight(), 0.05);
+        let nothing = late.since(&late);
+        assert_eq!((nothing.mean(), nothing.quantile(0.5), nothing.per_second()), (None, None, 0.0));
+    }
+
+    #[test]
+    fn quantiles_are_within_a_thirtieth() {
+        let latencies: Vec<u64> = (1..=1000).map(|ms| ms * 1_000_000).collect();
+        let span = reading(9, &latencies).since(&reading(1, &[]));
+        for (share, ms) in
+            [(0.0, 1.0), (0.001, 1.0), (0.5, 500.0), (0.99, 990.0), (1.0, 1000.0), (7.0, 1000.0)]
+        {
+            let found = span.quantile(share).unwrap().0 as f64 / 1e6;
+            assert!((found / ms - 1.0).abs() < 0.0323, "{share}: {found} for {ms}");
+        }
+        let long = reading(9, &[u64::MAX / 2]).since(&reading(1, &[]));
+        assert_eq!(long.quantile(0.5), Some(Nanos(133_143_986_176)));
+    }
+
+    #[test]
+    fn what_processors_count_adds_up() {
+        let words: Vec<AtomicU64> = (0..2 * abi::Requests::WORDS as u64).map(AtomicU64::new).collect();
+        let counts = sum(&words);
+        let of_each = abi::Requests::WORDS as u64;
+        assert_eq!((counts.connections, counts.answered), (of_each, of_each + 4));
+        assert_eq!(sum(&[]), abi::Requests::default());
+    }
+}
