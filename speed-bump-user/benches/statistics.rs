@@ -205,6 +205,7 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
             units: CENSUS_UNITS,
             slowdown: None,
         },
+        processors_busy: None,
         phases: Vec::new(),
         slices: Vec::new(),
         aborted: None,

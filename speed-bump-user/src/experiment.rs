@@ -6,6 +6,7 @@
 pub mod analysis;
 pub mod guard;
 pub mod live;
+pub mod machine;
 pub mod metric;
 pub mod plan;
 pub mod record;

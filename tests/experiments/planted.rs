@@ -58,11 +58,16 @@ impl Planted {
     #[track_caller]
     fn decided(&self, unit: &[&str], verdicts: &[(&str, &str)]) -> Found {
         let functions: Vec<&str> = verdicts.iter().map(|(name, _)| *name).collect();
-        let mut found = self.found(&functions, unit, &["--for", "25s"]);
+        self.decided_of(&functions, unit, verdicts)
+    }
+
+    #[track_caller]
+    fn decided_of(&self, functions: &[&str], unit: &[&str], verdicts: &[(&str, &str)]) -> Found {
+        let mut found = self.found(functions, unit, &["--for", "25s"]);
         for time in ["50s", "100s"] {
             if verdicts.iter().any(|(name, _)| found.factor(name)["verdict"] == "undecided") {
                 println!("undecided:\n{}", found.printed);
-                found = self.found(&functions, unit, &["--for", time]);
+                found = self.found(functions, unit, &["--for", time]);
             }
         }
         found.assert_verdicts(verdicts);
@@ -178,4 +183,16 @@ fn latency_tells_what_matters_below_the_capacity() {
     found.assert_sensitivity("work", 1.0);
     found.assert_sensitivity("log", 0.0);
     assert_eq!((&found.json["by"], &found.json["open_loop"]), (&"latency".into(), &true.into()));
+}
+
+/// Without any flag: the program's own functions, and requests on its sockets.
+#[test]
+fn nothing_has_to_be_said_of_a_server() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(service) = planted("http") else { return };
+    let found = service.decided_of(&[], &[], &[("render", "matters"), ("score", "does-not-matter")]);
+    found.assert_sensitivity("render", 1.0);
+    assert_eq!(found.json["unit"]["source"], "--sockets");
 }

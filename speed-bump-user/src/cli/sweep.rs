@@ -26,6 +26,7 @@ use crate::{
         analysis::findings::findings,
         guard::{Condition, Guards},
         live::{Counted, Live, counted, wait_until},
+        machine::ProcessorTime,
         plan::Plan,
         record::{By, Experiment, Measured, Rules, SCHEMA, Unit, Versions},
         report,
@@ -84,9 +85,12 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         per_function: arguments.per_function,
         longest_call: arguments.longest_call,
     };
+    let before = ProcessorTime::now();
     let mut subject = Live::new(&handle, &quit, unit.metric()?, counted.functions);
     let mut measured =
         run::run(&mut subject, &options, measured, &mut |measured, now| progress.show(measured, now));
+    measured.processors_busy =
+        ProcessorTime::now().zip(before).and_then(|(now, before)| now.busy_since(&before));
     handle.stop();
     drop(handle);
     progress.end();
@@ -185,6 +189,7 @@ fn begin(arguments: &SweepArgs, unit: &UnitOf, counted: &Counted) -> Result<Meas
         by: unit.by(),
         candidates: candidates.clone(),
         census: *census,
+        processors_busy: None,
         phases: Vec::new(),
         slices: Vec::new(),
         aborted: None,

@@ -9,8 +9,10 @@
 
 pub mod contrast;
 pub mod estimate;
+pub mod factor;
 pub mod findings;
 pub mod hinge;
+mod left;
 pub mod looks;
 pub mod sentence;
 pub mod validity;

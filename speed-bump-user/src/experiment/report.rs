@@ -2,7 +2,8 @@
 
 use super::{
     analysis::{
-        findings::{Factor, FactorKind, Findings},
+        factor::{Factor, FactorKind},
+        findings::Findings,
         verdict::Verdict,
     },
     record::{Measured, PhaseKind},

@@ -63,6 +63,7 @@ pub(crate) fn measured(functions: &[(&str, Function, u64)]) -> Measured {
         by: By::Throughput,
         candidates: functions.iter().map(candidate).collect(),
         census: Census { start_ns: Nanos(0), end_ns: Nanos(5_000_000_000), units, slowdown: None },
+        processors_busy: None,
         phases: Vec::new(),
         slices: Vec::new(),
         aborted: None,

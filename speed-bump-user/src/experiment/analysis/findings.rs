@@ -1,28 +1,24 @@
 //! What follows from a record: for each function what it is worth, how sure that is, and what is said of it.
 
-use std::path::PathBuf;
-
 use serde::Serialize;
 
 use super::{
-    contrast::{Contrast, contrasts},
+    contrast::contrasts,
     estimate::{Estimate, estimate},
+    factor::{Factor, FactorKind, of_candidate, of_rest},
     hinge::hinge,
+    left::{alike, left, together},
     sentence::sentence,
     validity::{Validity, controls, validity},
     verdict::{Trial, Verdict, seen, verdicts},
 };
 use crate::{
-    experiment::{
-        record::{By, Candidate, Measured, PhaseKind, Slice, Treatment},
-        screen::screened,
-    },
-    targets::TargetKind,
+    experiment::record::{By, Measured, PhaseKind, Slice, Treatment},
     units::Nanos,
 };
 
 /// The intervals that are told.
-const CONFIDENCE: f64 = 0.95;
+pub(super) const CONFIDENCE: f64 = 0.95;
 
 /// What follows from a record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,64 +35,10 @@ pub struct Findings {
     pub factors: Vec<Factor>,
 }
 
-/// What was found of a function, or of several together.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Factor {
-    /// Symbol, qualified name, `provider:name`, or what the group is.
-    pub name: String,
-    /// The file that it lies in; none of a group.
-    pub file: Option<PathBuf>,
-    /// The line of its definition, where known.
-    pub line: Option<u32>,
-    /// What it is.
-    pub kind: FactorKind,
-    /// Calls per unit.
-    pub calls_per_unit: f64,
-    /// Own time per unit.
-    pub own_ns_per_unit: Option<f64>,
-    /// The share of added time that shows up in the time per unit.
-    pub sensitivity: Option<f64>,
-    /// The lower end of its 95 % interval.
-    pub low: Option<f64>,
-    /// The upper end.
-    pub high: Option<f64>,
-    /// What making it free would gain, as a share of a unit's time.
-    pub worth: Option<f64>,
-    /// The lower end of its 95 % interval.
-    pub worth_low: Option<f64>,
-    /// The upper end.
-    pub worth_high: Option<f64>,
-    /// Delay per unit that stays hidden.
-    pub slack_ns: Option<f64>,
-    /// What is said of it.
-    pub verdict: Verdict,
-    /// Why, where that is not seen from the numbers.
-    pub reason: Option<String>,
-}
-
-/// What a factor is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FactorKind {
-    /// A Python function.
-    Python,
-    /// A native function.
-    Native,
-    /// A USDT probe.
-    Usdt,
-    /// Several functions.
-    Group,
-}
-
-impl From<TargetKind> for FactorKind {
-    fn from(kind: TargetKind) -> Self {
-        match kind {
-            TargetKind::Python => Self::Python,
-            TargetKind::Native => Self::Native,
-            TargetKind::Usdt => Self::Usdt,
-        }
-    }
-}
+/// The intervals of the looks are wider than those that are told.
+const LATE_LOOKS: f64 = 1.2;
+/// Nobody waits for so many minutes.
+const LONG: f64 = 180.0;
 
 /// A factor, and what it was tried by.
 struct Tried {
@@ -115,6 +57,7 @@ pub fn findings(measured: &Measured) -> Findings {
     let verdicts = verdicts(&trials, &measured.rules, blocks(measured));
     for (of, verdict) in tried.iter_mut().zip(verdicts) {
         of.fill(verdict, unit, alike);
+        of.say_how_long(measured);
     }
     let mut factors: Vec<Factor> = tried.into_iter().map(|of| of.factor).collect();
     let together = together(measured);
@@ -243,149 +186,43 @@ impl Tried {
     }
 }
 
-impl Factor {
-    fn set(&mut self, found: Estimate, unit: Option<f64>) {
-        let share = self.own_ns_per_unit.zip(unit).map(|(own, unit)| own / unit);
-        self.sensitivity = Some(found.sensitivity);
-        (self.low, self.high) = (Some(found.low), Some(found.high));
-        self.worth = share.map(|share| found.sensitivity * share);
-        self.worth_low = share.map(|share| found.low * share);
-        self.worth_high = share.map(|share| found.high * share);
-    }
-}
-
-fn of_candidate(measured: &Measured, candidate: &Candidate) -> Factor {
-    Factor {
-        name: candidate.name.clone(),
-        file: Some(candidate.file.clone()),
-        line: candidate.line,
-        kind: candidate.kind.into(),
-        calls_per_unit: measured.calls_per_unit(candidate),
-        own_ns_per_unit: measured.own_per_unit(candidate),
-        sensitivity: None,
-        low: None,
-        high: None,
-        worth: None,
-        worth_low: None,
-        worth_high: None,
-        slack_ns: None,
-        verdict: Verdict::Undecided,
-        reason: None,
-    }
-}
-
-/// The functions that slices of the rest delayed.
-fn of_rest(measured: &Measured) -> Factor {
-    let mut members: Vec<u32> = measured
-        .of_phase(PhaseKind::Confirm)
-        .filter(|slice| slice.treatment == Treatment::Rest)
-        .flat_map(|slice| slice.doses.iter().map(|(candidate, _)| *candidate))
-        .collect();
-    members.sort_unstable();
-    members.dedup();
-    let of = || members.iter().filter_map(|of| measured.candidates.get(*of as usize));
-    let own: Option<f64> = of().map(|candidate| measured.own_per_unit(candidate)).sum();
-    let calls = of().map(|candidate| measured.calls_per_unit(candidate)).sum();
-    Factor {
-        name: format!("everything else ({} functions)", members.len()),
-        file: None,
-        line: None,
-        kind: FactorKind::Group,
-        calls_per_unit: calls,
-        own_ns_per_unit: own,
-        sensitivity: None,
-        low: None,
-        high: None,
-        worth: None,
-        worth_low: None,
-        worth_high: None,
-        slack_ns: None,
-        verdict: Verdict::Undecided,
-        reason: None,
-    }
-}
-
-/// What all functions did together, where the titration ended with that.
-fn together(measured: &Measured) -> Vec<Contrast> {
-    let mut slices: Vec<_> = measured.of_phase(PhaseKind::Titrate).collect();
-    let Some(last) = slices.iter().rev().find(|slice| slice.treatment == Treatment::Several) else {
-        return Vec::new();
-    };
-    let doses = last.doses.clone();
-    slices.retain(|slice| slice.treatment == Treatment::Control || slice.doses == doses);
-    contrasts(slices.into_iter(), Treatment::Several, u32::MAX, measured.by)
-}
-
-/// The functions that were not looked at one by one: what all of them did together bounds what each does.
-fn left(
-    measured: &Measured,
-    unit: Option<f64>,
-    together: &[Contrast],
-    alike: Option<Estimate>,
-) -> Vec<Factor> {
-    let is_tried = |number: u32| {
-        let function = Treatment::Function { candidate: number };
-        measured.slices.iter().any(|slice| slice.phase == PhaseKind::Confirm && slice.treatment == function)
-    };
-    let bound = estimate(together, CONFIDENCE);
-    let all: f64 = together.iter().map(|of| of.delay).sum::<f64>() / together.len().max(1) as f64;
-    let in_rest: Vec<u32> = measured
-        .of_phase(PhaseKind::Confirm)
-        .filter(|slice| slice.treatment == Treatment::Rest)
-        .flat_map(|slice| slice.doses.iter().map(|(candidate, _)| *candidate))
-        .collect();
-    let factor = |(number, candidate): (u32, &Candidate)| {
-        let mut factor = of_candidate(measured, candidate);
-        let share = factor.own_ns_per_unit.zip(unit).map(|(own, unit)| own / unit);
-        if candidate.calls == 0 {
-            factor.verdict = Verdict::Dismissed;
-            factor.reason = Some("it was not called".to_owned());
-        } else if share.is_some_and(|share| share < measured.rules.worth) {
-            factor.verdict = Verdict::Dismissed;
-            factor.reason = Some("its own time is less than what would be worth it".to_owned());
-        } else if let Some(bound) = bound
-            && let delay = delay_in(measured, number)
-            && delay > 0.0
-        {
-            // The others can only have added to it.
-            let high = bound.high.max(0.0) * all / delay;
-            factor.high = Some(high);
-            factor.worth_high = share.map(|share| high * share);
-            if factor.worth_high.is_some_and(|worth| worth < measured.rules.worth)
-                || high < measured.rules.threshold
-            {
-                factor.verdict = Verdict::DoesNotMatter;
-                factor.slack_ns = Some(delay);
-            }
-        } else if let Some(alike) = alike {
-            factor.set(alike, unit);
-            factor.verdict = Verdict::Jointly;
-            factor.reason = Some("all functions together; it was not looked at one by one".to_owned());
-        } else if in_rest.contains(&number) {
-            factor.reason = Some("it was looked at with everything else".to_owned());
+impl Tried {
+    /// Says how long a decision would take, where there is none: an interval is half as wide after four times
+    /// the time.
+    fn say_how_long(&mut self, measured: &Measured) {
+        let factor = &mut self.factor;
+        let (Verdict::Undecided, None, Some(found)) =
+            (factor.verdict, &factor.reason, factor.sensitivity.zip(factor.low.zip(factor.high)))
+        else {
+            return;
+        };
+        let (sensitivity, (low, high)) = found;
+        let rules = &measured.rules;
+        // Half widths at which it would be shown to matter, not to show, or to be worth too little.
+        let to_matter = sensitivity / LATE_LOOKS;
+        let not_to_show = (rules.threshold - sensitivity.abs()) / LATE_LOOKS;
+        let not_to_be_worth =
+            self.trial.share.map_or(0.0, |share| (rules.worth / share - sensitivity) / LATE_LOOKS);
+        let wanted = to_matter.max(not_to_show).max(not_to_be_worth);
+        let took: f64 = measured
+            .phases
+            .iter()
+            .filter(|phase| phase.kind == PhaseKind::Confirm)
+            .map(|phase| phase.end_ns.0.saturating_sub(phase.start_ns.0) as f64)
+            .sum();
+        let half = (high - low) / 2.0;
+        if wanted > 0.0 && took > 0.0 {
+            let minutes = took * (half / wanted).powi(2) / 60e9;
+            factor.reason = Some(if minutes < LONG {
+                format!("a decision would take some {} in all (--for)", amount(minutes))
+            } else {
+                "this much noise leaves it open for hours: a quieter machine, or a steadier load".to_owned()
+            });
         }
-        factor
-    };
-    let numbered = (0..).zip(&measured.candidates);
-    numbered.filter(|(number, _)| !is_tried(*number)).map(factor).collect()
+    }
 }
 
-/// The sensitivity that all functions have, where the screen found that their delays show alike.
-fn alike(measured: &Measured) -> Option<Estimate> {
-    let slices = || measured.of_phase(PhaseKind::Screen);
-    screened(slices(), measured.candidates.len(), 0, measured.by).all_alike.then_some(())?;
-    // Slices of a block that delay the same functions in all, one half of them each, are one contrast.
-    let blocks = contrasts(slices(), Treatment::Several, u32::MAX, measured.by);
-    estimate(&blocks, CONFIDENCE)
-}
-
-/// The delay per unit of a function where all were delayed at once for the last time.
-fn delay_in(measured: &Measured, number: u32) -> f64 {
-    let last =
-        measured.of_phase(PhaseKind::Titrate).filter(|slice| slice.treatment == Treatment::Several).last();
-    let of = last.and_then(|slice| {
-        let of = slice.delivered.iter().find(|of| of.candidate == number)?;
-        Some(of.delivered_ns.0 as f64 / slice.units.max(0.5))
-    });
-    of.unwrap_or(0.0)
+/// `3 min`.
+fn amount(minutes: f64) -> String {
+    format!("{:.0} min", minutes.ceil().max(1.0))
 }

@@ -1,7 +1,7 @@
 //! The answer of an experiment, in a sentence or two.
 
 use super::{
-    findings::{Factor, FactorKind},
+    factor::{Factor, FactorKind},
     verdict::Verdict,
 };
 use crate::printable::printable;

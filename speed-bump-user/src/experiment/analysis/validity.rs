@@ -14,6 +14,8 @@ const PLACEBO_ERROR: f64 = 0.01;
 const MOST_DROPPED: f64 = 0.25;
 /// From how much on delivered differs from asked.
 const OFF: f64 = 0.1;
+/// From this share on programs wait for processors.
+const BUSY: f64 = 0.9;
 /// Beyond this share a drift is told.
 const DRIFT: f64 = 0.1;
 
@@ -112,6 +114,14 @@ pub fn validity(measured: &Measured) -> Validity {
     if let Some(recovery) = recovery {
         let text = format!("after the experiment a unit takes {:+.0} % time", recovery * 100.0);
         tell(recovery.abs() > DRIFT, text);
+    }
+    if let Some(busy) = measured.processors_busy {
+        let text = format!(
+            "the machine's processors were busy for {:.0} % of the time: what makes any program wait for one \
+             shows in the service too",
+            busy * 100.0
+        );
+        tell(busy > BUSY, text);
     }
     if let Some(slowdown) = measured.census.slowdown {
         let text = format!(

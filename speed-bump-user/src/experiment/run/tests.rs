@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::*;
 use crate::experiment::{
     analysis::{
-        findings::{Factor, FactorKind, Findings, findings},
+        factor::{Factor, FactorKind},
+        findings::{Findings, findings},
         verdict::Verdict,
     },
     record::By,

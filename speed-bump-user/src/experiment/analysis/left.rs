@@ -1,0 +1,98 @@
+//! The functions that were not looked at one by one.
+
+use super::{
+    contrast::{Contrast, contrasts},
+    estimate::{Estimate, estimate},
+    factor::{Factor, of_candidate},
+    findings::CONFIDENCE,
+    verdict::Verdict,
+};
+use crate::experiment::{
+    record::{Candidate, Measured, PhaseKind, Treatment},
+    screen::screened,
+};
+
+/// What all functions did together, where the titration ended with that.
+pub(super) fn together(measured: &Measured) -> Vec<Contrast> {
+    let mut slices: Vec<_> = measured.of_phase(PhaseKind::Titrate).collect();
+    let Some(last) = slices.iter().rev().find(|slice| slice.treatment == Treatment::Several) else {
+        return Vec::new();
+    };
+    let doses = last.doses.clone();
+    slices.retain(|slice| slice.treatment == Treatment::Control || slice.doses == doses);
+    contrasts(slices.into_iter(), Treatment::Several, u32::MAX, measured.by)
+}
+
+/// The functions that were not looked at one by one: what all of them did together bounds what each does.
+pub(super) fn left(
+    measured: &Measured,
+    unit: Option<f64>,
+    together: &[Contrast],
+    alike: Option<Estimate>,
+) -> Vec<Factor> {
+    let is_tried = |number: u32| {
+        let function = Treatment::Function { candidate: number };
+        measured.slices.iter().any(|slice| slice.phase == PhaseKind::Confirm && slice.treatment == function)
+    };
+    let bound = estimate(together, CONFIDENCE);
+    let all: f64 = together.iter().map(|of| of.delay).sum::<f64>() / together.len().max(1) as f64;
+    let in_rest: Vec<u32> = measured
+        .of_phase(PhaseKind::Confirm)
+        .filter(|slice| slice.treatment == Treatment::Rest)
+        .flat_map(|slice| slice.doses.iter().map(|(candidate, _)| *candidate))
+        .collect();
+    let factor = |(number, candidate): (u32, &Candidate)| {
+        let mut factor = of_candidate(measured, candidate);
+        let share = factor.own_ns_per_unit.zip(unit).map(|(own, unit)| own / unit);
+        if candidate.calls == 0 {
+            factor.verdict = Verdict::Dismissed;
+            factor.reason = Some("it was not called".to_owned());
+        } else if share.is_some_and(|share| share < measured.rules.worth) {
+            factor.verdict = Verdict::Dismissed;
+            factor.reason = Some("its own time is less than what would be worth it".to_owned());
+        } else if let Some(bound) = bound
+            && let delay = delay_in(measured, number)
+            && delay > 0.0
+        {
+            // The others can only have added to it.
+            let high = bound.high.max(0.0) * all / delay;
+            factor.high = Some(high);
+            factor.worth_high = share.map(|share| high * share);
+            if factor.worth_high.is_some_and(|worth| worth < measured.rules.worth)
+                || high < measured.rules.threshold
+            {
+                factor.verdict = Verdict::DoesNotMatter;
+                factor.slack_ns = Some(delay);
+            }
+        } else if let Some(alike) = alike {
+            factor.set(alike, unit);
+            factor.verdict = Verdict::Jointly;
+            factor.reason = Some("all functions together; it was not looked at one by one".to_owned());
+        } else if in_rest.contains(&number) {
+            factor.reason = Some("it was looked at with everything else".to_owned());
+        }
+        factor
+    };
+    let numbered = (0..).zip(&measured.candidates);
+    numbered.filter(|(number, _)| !is_tried(*number)).map(factor).collect()
+}
+
+/// The sensitivity that all functions have, where the screen found that their delays show alike.
+pub(super) fn alike(measured: &Measured) -> Option<Estimate> {
+    let slices = || measured.of_phase(PhaseKind::Screen);
+    screened(slices(), measured.candidates.len(), 0, measured.by).all_alike.then_some(())?;
+    // Slices of a block that delay the same functions in all, one half of them each, are one contrast.
+    let blocks = contrasts(slices(), Treatment::Several, u32::MAX, measured.by);
+    estimate(&blocks, CONFIDENCE)
+}
+
+/// The delay per unit of a function where all were delayed at once for the last time.
+fn delay_in(measured: &Measured, number: u32) -> f64 {
+    let last =
+        measured.of_phase(PhaseKind::Titrate).filter(|slice| slice.treatment == Treatment::Several).last();
+    let of = last.and_then(|slice| {
+        let of = slice.delivered.iter().find(|of| of.candidate == number)?;
+        Some(of.delivered_ns.0 as f64 / slice.units.max(0.5))
+    });
+    of.unwrap_or(0.0)
+}
