@@ -59,7 +59,7 @@ impl Sockets {
     /// unix stream socket.
     ///
     /// # Errors
-    /// Missing privilege, or a kernel that cannot run programs at its functions.
+    /// Missing privilege, or a kernel before Linux 6.3.
     pub fn attach(processes: &[Process]) -> Result<Option<Self>, SocketsError> {
         let listening = Listening::of_all(processes)?;
         if listening.is_empty() {
@@ -78,7 +78,8 @@ impl Sockets {
     }
 
     /// Has these processes be the service from now on, with what they listen on now: after a worker was
-    /// forked, say, or has ended. What was counted stays, and connections that were counted are counted on.
+    /// forked, say, or has ended. What was counted stays, and connections that were counted are counted on. One
+    /// that has ended is to be left out soon: its id may come to be another's.
     ///
     /// # Errors
     /// As [`Sockets::attach`]; the processes are as they were then.
