@@ -38,7 +38,8 @@ fn python() -> Result<&'static PythonBuild, String> {
         return Err(why.to_owned());
     }
     let is_usable = |python: &&PythonBuild| python.form != Form::Container && python.minor() >= (3, 8);
-    pythons::pythons().iter().find(is_usable).ok_or_else(|| "there is no Python".to_owned())
+    let found = pythons::pythons().iter().find(is_usable);
+    found.ok_or_else(|| "this machine has no Python 3.8 or newer".to_owned())
 }
 
 fn start(python: &PythonBuild, arguments: &[&str]) -> Service {

@@ -1,8 +1,8 @@
 //! Whether a socket is a connection that was accepted on one of the service's listening sockets.
 //!
-//! No kernel remembers that. But an accepted socket has the local port, or the name, of the one that listened;
-//! one that connects has a port of its own, and seldom a name. That also tells it of connections that were
-//! there before the programs were.
+//! No kernel remembers that. But an accepted socket has the local port, or the name, of the one that
+//! listened; one that connects has a port of its own, and seldom a name. That also tells it of connections
+//! that were there before the programs were.
 
 use core::ffi::c_void;
 

@@ -15,12 +15,13 @@
 //!   ([`Requests::more_receives`]), as is a request that comes in pieces.
 //! - Streaming, and messages that nobody asked for: only the first send is an answer
 //!   ([`Requests::more_sends`]). So is a short note that a request has come (`100 Continue`).
-//! - Many requests at once on one connection (HTTP/2, gRPC): every change from receiving to sending is a unit.
+//! - Many requests at once on one connection (HTTP/2, gRPC): every change from receiving to sending is a
+//!   unit.
 //! - TLS: each of the one or two round trips of a handshake is a unit. With kept connections that is little;
 //!   [`Requests::connections`] tells how many there were.
 //!
-//! Not seen: splice(2) from a socket; QUIC and all else over UDP; unix sockets of the kinds `SOCK_SEQPACKET` and
-//! `SOCK_DGRAM`. Linux 6.3 is the first that can do it.
+//! Not seen: splice(2) from a socket; QUIC and all else over UDP; unix sockets of the kinds `SOCK_SEQPACKET`
+//! and `SOCK_DGRAM`. Linux 6.3 is the first that can do it.
 
 mod error;
 mod listening;
@@ -78,8 +79,8 @@ impl Sockets {
     }
 
     /// Has these processes be the service from now on, with what they listen on now: after a worker was
-    /// forked, say, or has ended. What was counted stays, and connections that were counted are counted on. One
-    /// that has ended is to be left out soon: its id may come to be another's.
+    /// forked, say, or has ended. What was counted stays, and connections that were counted are counted on.
+    /// One that has ended is to be left out soon: its id may come to be another's.
     ///
     /// # Errors
     /// As [`Sockets::attach`]; the processes are as they were then.
