@@ -1,22 +1,28 @@
 //! What a system call on a socket takes longer while requests are counted: `cargo xtask bench sockets`.
 //!
 //! Programs that do nothing but receive and send single bytes, each with both ends of its connection: two of
-//! four system calls are those of the service. Rounds with and without the programs alternate, so that a
-//! drift of the machine falls on both; what counts is the median over the rounds.
+//! four system calls are those of the service. Rounds without programs, with empty ones at the same
+//! tracepoints and with ours alternate, so that a drift of the machine falls on all; what counts is the
+//! median over the rounds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
-    os::unix::net::{UnixListener, UnixStream},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::{UnixListener, UnixStream},
+    },
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Instant,
 };
 
+use aya_obj::generated::bpf_insn;
 use speed_bump_user::{
     experiment::metric::sockets::Sockets,
     process::Process,
+    sys::bpf::{self, ProgramKind},
     units::{Nanos, Pid},
 };
 
@@ -37,11 +43,13 @@ fn main() {
     let process = || Process::open(Pid::new(service.child.id().cast_signed()).unwrap()).unwrap();
     let (first, mut reads) = (process(), Vec::new());
     println!("{ROUNDS} rounds of {TURNS} turns; ns a system call, medians");
-    let mut rows =
-        [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]].map(|row| row.map(|of: Vec<[f64; 2]>| of));
+    let mut rows: [[Vec<[f64; 3]>; 2]; 2] = Default::default();
     let mut attaching = Vec::new();
     for round in 0..=ROUNDS {
         let bare = [service.run(), other.run()];
+        let links = attach_empty();
+        let empty = [service.run(), other.run()];
+        drop(links);
         let began = Instant::now();
         let sockets = Sockets::attach(std::slice::from_ref(&first)).unwrap().unwrap();
         attaching.push(Nanos::from(began.elapsed()).0);
@@ -53,23 +61,24 @@ fn main() {
         assert_eq!(requests.answered, 2 * u64::from(TURNS));
         // The first round warms up.
         if round > 0 {
-            for ((row, bare), counted) in rows.iter_mut().zip(bare).zip(counted) {
-                row[0].push([bare[0], counted[0]]);
-                row[1].push([bare[1], counted[1]]);
+            for (who, row) in rows.iter_mut().enumerate() {
+                for (kind, of) in row.iter_mut().enumerate() {
+                    of.push([bare, empty, counted].map(|round| round[who][kind]));
+                }
             }
         }
     }
-    println!("{:<32} {:>10} {:>10} {:>10} {:>8}", "", "without", "with", "more", "ratio");
-    for (who, row) in ["the service", "another process"].iter().zip(&mut rows) {
-        for (kind, pairs) in ["TCP", "unix"].iter().zip(row) {
-            let of = |value: &dyn Fn(&[f64; 2]) -> f64| median(pairs.iter().map(value).collect());
+    println!("{:<24} {:>10} {:>12} {:>12} {:>8}", "", "without", "empty, more", "ours, more", "ratio");
+    for (who, row) in ["the service", "another process"].iter().zip(&rows) {
+        for (kind, rounds) in ["TCP", "unix"].iter().zip(row) {
+            let of = |value: &dyn Fn(&[f64; 3]) -> f64| median(rounds.iter().map(value).collect());
             println!(
-                "{:<32} {:>10.0} {:>10.0} {:>10.0} {:>8.3}",
+                "{:<24} {:>10.0} {:>12.0} {:>12.0} {:>8.3}",
                 format!("{who}, {kind}"),
-                of(&|pair| pair[0]),
-                of(&|pair| pair[1]),
-                of(&|pair| pair[1] - pair[0]),
-                of(&|pair| pair[1] / pair[0]),
+                of(&|[bare, ..]| *bare),
+                of(&|[bare, empty, _]| empty - bare),
+                of(&|[bare, _, counted]| counted - bare),
+                of(&|[bare, _, counted]| counted / bare),
             );
         }
     }
@@ -81,6 +90,34 @@ fn main() {
         Nanos(reads[ROUNDS / 2])
     );
     drop((service, other.input.take()));
+}
+
+/// Attaches programs that do nothing (`r0 = 0; exit`) to the tracepoints of receives and sends.
+fn attach_empty() -> [OwnedFd; 2] {
+    let instructions = [0xb7, 0x95].map(|code| bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(0, 0),
+        off: 0,
+        imm: 0,
+    });
+    // BTF that a program must come with: one integer and an empty string (Documentation/bpf/btf.rst).
+    let (kind_int, bytes, bits) = (1 << 24, 4, 32);
+    let words = [24, 0, 16, 16, 1, 0, kind_int, bytes, bits];
+    let words = words.into_iter().flat_map(u32::to_le_bytes);
+    let btf: Vec<u8> = [0x9f, 0xeb, 1, 0].into_iter().chain(words).chain([0]).collect();
+    let btf = bpf::load_btf(&btf).unwrap();
+    [c"sock_recv_length", c"sock_send_length"].map(|tracepoint| {
+        let program = bpf::Program {
+            name: "empty",
+            instructions: &instructions,
+            license: c"GPL",
+            btf: btf.as_fd(),
+            function_info: (&[], 8),
+            kind: ProgramKind::RawTracepoint,
+        };
+        bpf::open_raw_tracepoint(bpf::load_program(&program).unwrap().as_fd(), tracepoint).unwrap()
+    })
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

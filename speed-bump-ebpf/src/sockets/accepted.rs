@@ -1,17 +1,17 @@
 //! Whether a socket is a connection that was accepted on one of the service's listening sockets.
 //!
-//! No kernel remembers that. But an accepted socket has the local port, or the name, of the one that listened;
-//! one that connects has a port of its own, and seldom a name. That also tells it of connections that were
-//! there before the programs were.
+//! No kernel remembers that. But an accepted socket has the local port, or the name, of the one that
+//! listened; one that connects has a port of its own, and seldom a name. That also tells it of connections
+//! that were there before the programs were.
 
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
-use speed_bump_abi::{UnixName, requests::port_bit};
+use speed_bump_abi::UnixName;
 
 use crate::{
     connection::Sock,
-    maps::{NAMES, PORTS},
+    maps::{NAMES, PORTS, has},
     task::field,
 };
 
@@ -57,8 +57,7 @@ pub fn is_accepted(sock: Sock) -> bool {
     if !INTERNET.contains(&family) {
         return false;
     }
-    let (word, bit) = port_bit(field::<u16>(sock, &SOCK_PORT_OFFSET).unwrap_or(0));
-    PORTS.get(word).is_some_and(|bits| *bits & bit != 0)
+    has(&PORTS, u32::from(field::<u16>(sock, &SOCK_PORT_OFFSET).unwrap_or(0)))
 }
 
 /// Whether a unix socket has a name that the service listens on. A function of its own in BPF too, for its

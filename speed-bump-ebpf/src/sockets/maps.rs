@@ -8,10 +8,7 @@ use aya_ebpf::{
 };
 use speed_bump_abi::{
     Requests, UnixName,
-    requests::{
-        PORT_WORDS,
-        maps::{NAMES_CAPACITY, PROCESSES_CAPACITY},
-    },
+    requests::{PORT_WORDS, PROCESS_WORDS, bit_of, maps::NAMES_CAPACITY},
 };
 
 use crate::connection::Connection;
@@ -20,7 +17,7 @@ use crate::connection::Connection;
 const MMAPABLE: u32 = aya_ebpf::bindings::BPF_F_MMAPABLE;
 
 #[map]
-pub static PROCESSES: HashMap<u32, u8> = HashMap::with_max_entries(PROCESSES_CAPACITY, 0);
+pub static PROCESSES: Array<u64> = Array::with_max_entries(PROCESS_WORDS, MMAPABLE);
 #[map]
 pub static PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, MMAPABLE);
 #[map]
@@ -36,4 +33,12 @@ pub static CONNECTIONS: SkStorage<Connection> = SkStorage::new();
 pub fn counts() -> Option<*mut Requests> {
     // SAFETY: the helper has no preconditions.
     REQUESTS.get_ptr_mut(unsafe { bpf_get_smp_processor_id() })
+}
+
+/// Whether a number's bit is set.
+#[inline(always)]
+pub fn has(bits: &Array<u64>, number: u32) -> bool {
+    let (word, bit) = bit_of(number);
+    // SAFETY: a live map value, which the loader may be changing.
+    bits.get_ptr(word).is_some_and(|bits| unsafe { bits.read_volatile() } & bit != 0)
 }

@@ -8,7 +8,7 @@ use speed_bump_abi::{Latencies, Requests};
 use crate::{
     connection::{Counted, Sock},
     count::add,
-    maps::{PROCESSES, counts},
+    maps::{PROCESSES, counts, has},
 };
 
 /// Counts something on this processor.
@@ -31,9 +31,7 @@ pub(crate) use counter;
 /// Whether it is the service that does this. All other processes go no further.
 #[inline(always)]
 pub fn is_of_service() -> bool {
-    let process = (bpf_get_current_pid_tgid() >> 32) as u32;
-    // SAFETY: presence is all that is asked.
-    unsafe { PROCESSES.get(process) }.is_some()
+    has(&PROCESSES, (bpf_get_current_pid_tgid() >> 32) as u32)
 }
 
 #[inline(always)]

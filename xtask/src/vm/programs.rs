@@ -61,7 +61,7 @@ impl Program {
 
 /// The main paths of the tool, each against the real kernel, in the time that there is: a session takes
 /// seconds here. What tests the tool's own code runs on the host.
-pub(super) const PROGRAMS: [Program; 22] = [
+pub(super) const PROGRAMS: [Program; 23] = [
     Program {
         area: "native",
         name: "native_functions",
@@ -160,6 +160,17 @@ pub(super) const PROGRAMS: [Program; 22] = [
         area: "processes",
         name: "session_children",
         tests: &["children_are_covered_however_they_start"],
+        engine: Engine::Bpf,
+    },
+    Program {
+        area: "metric",
+        name: "sockets",
+        tests: &[
+            "requests_are_counted_exactly_whatever_the_socket",
+            "pieces_of_requests_and_of_answers_are_told_apart",
+            "requests_without_an_answer_are_in_flight_until_the_connection_is_closed",
+            "workers_come_and_go",
+        ],
         engine: Engine::Bpf,
     },
     Program {

@@ -15,12 +15,13 @@
 //!   ([`Requests::more_receives`]), as is a request that comes in pieces.
 //! - Streaming, and messages that nobody asked for: only the first send is an answer
 //!   ([`Requests::more_sends`]). So is a short note that a request has come (`100 Continue`).
-//! - Many requests at once on one connection (HTTP/2, gRPC): every change from receiving to sending is a unit.
+//! - Many requests at once on one connection (HTTP/2, gRPC): every change from receiving to sending is a
+//!   unit.
 //! - TLS: each of the one or two round trips of a handshake is a unit. With kept connections that is little;
 //!   [`Requests::connections`] tells how many there were.
 //!
-//! Not seen: splice(2) from a socket; QUIC and all else over UDP; unix sockets of the kinds `SOCK_SEQPACKET` and
-//! `SOCK_DGRAM`. Linux 6.3 is the first that can do it.
+//! Not seen: splice(2) from a socket; QUIC and all else over UDP; unix sockets of the kinds `SOCK_SEQPACKET`
+//! and `SOCK_DGRAM`. Linux 6.3 is the first that can do it.
 
 mod error;
 mod listening;
@@ -33,7 +34,7 @@ use std::collections::BTreeSet;
 use aya::maps::{HashMap, MapData};
 use speed_bump_abi::{
     UnixName,
-    requests::maps::{self, NAMES_CAPACITY, PROCESSES_CAPACITY},
+    requests::maps::{self, NAMES_CAPACITY},
 };
 
 use crate::{kernel::namespace::Namespace, process::Process, units::Pid};
@@ -50,7 +51,6 @@ pub struct Sockets {
     counts: Counts,
     /// The same processes as in the map.
     processes: BTreeSet<Pid>,
-    process_map: HashMap<MapData, u32, u8>,
     name_map: HashMap<MapData, UnixName, u8>,
     listening: Listening,
 }
@@ -60,7 +60,7 @@ impl Sockets {
     /// unix stream socket.
     ///
     /// # Errors
-    /// Missing privilege, or a kernel that cannot run programs at its functions.
+    /// Missing privilege, or a kernel before Linux 6.3.
     pub fn attach(processes: &[Process]) -> Result<Option<Self>, SocketsError> {
         let listening = Listening::of_all(processes)?;
         if listening.is_empty() {
@@ -70,23 +70,17 @@ impl Sockets {
             return Err(SocketsError::OtherNamespace);
         }
         let mut programs = Programs::create()?;
-        let counts = Counts::of(&mut programs)?;
-        let process_map = programs.hash_map(maps::PROCESSES)?;
+        let counts = Counts::of(&programs)?;
         let name_map = programs.hash_map(maps::NAMES)?;
-        let mut sockets = Self {
-            programs,
-            counts,
-            processes: BTreeSet::new(),
-            process_map,
-            name_map,
-            listening: Listening::default(),
-        };
+        let mut sockets =
+            Self { programs, counts, processes: BTreeSet::new(), name_map, listening: Listening::default() };
         sockets.count_all(processes, listening)?;
         Ok(Some(sockets))
     }
 
     /// Has these processes be the service from now on, with what they listen on now: after a worker was
     /// forked, say, or has ended. What was counted stays, and connections that were counted are counted on.
+    /// One that has ended is to be left out soon: its id may come to be another's.
     ///
     /// # Errors
     /// As [`Sockets::attach`]; the processes are as they were then.
@@ -107,28 +101,21 @@ impl Sockets {
 
     fn count_all(&mut self, processes: &[Process], listening: Listening) -> Result<(), SocketsError> {
         let wanted: BTreeSet<Pid> = processes.iter().map(Process::pid).collect();
-        if wanted.len() > PROCESSES_CAPACITY as usize {
-            return Err(SocketsError::TooManyProcesses { count: wanted.len() });
-        }
         let mut all = self.listening.clone();
         all.extend(listening);
         if all.names().len() > NAMES_CAPACITY as usize {
             return Err(SocketsError::TooManyNames { count: all.names().len() });
         }
-        let map = |name| move |error| SocketsError::Map { name, error };
         for name in all.names().difference(self.listening.names()) {
-            self.name_map.insert(name, 1, 0).map_err(map(maps::NAMES))?;
+            let name_map = &mut self.name_map;
+            name_map.insert(name, 1, 0).map_err(|error| SocketsError::Map { name: maps::NAMES, error })?;
         }
-        self.counts.set_ports(all.ports());
+        all.ports().iter().for_each(|port| self.counts.add_port(*port));
         self.listening = all;
         // The processes come last: then all programs see them from the same time on.
         self.programs.attach()?;
-        for gone in self.processes.difference(&wanted) {
-            self.process_map.remove(&gone.get().unsigned_abs()).map_err(map(maps::PROCESSES))?;
-        }
-        for new in wanted.difference(&self.processes) {
-            self.process_map.insert(new.get().unsigned_abs(), 1, 0).map_err(map(maps::PROCESSES))?;
-        }
+        self.processes.difference(&wanted).for_each(|gone| self.counts.set_process(*gone, false));
+        wanted.difference(&self.processes).for_each(|new| self.counts.set_process(*new, true));
         self.processes = wanted;
         Ok(())
     }

@@ -31,12 +31,6 @@ pub enum SocketsError {
          gives the tool; run in the machine's own (docker: --pid=host)"
     )]
     OtherNamespace,
-    /// There are too many processes.
-    #[error("the service has {count} processes, and requests are counted of 4096 at most; name fewer")]
-    TooManyProcesses {
-        /// How many.
-        count: usize,
-    },
     /// There are too many unix sockets.
     #[error("the service listens on {count} unix sockets, and requests are counted on 256 at most")]
     TooManyNames {

@@ -1,8 +1,8 @@
 //! What processes listen on.
 //!
 //! Their descriptors are asked themselves, each through a copy of it (`pidfd_getfd(2)`): the answer is the
-//! kernel's own, whatever network namespace it is of, and holds for MPTCP, too, whose listening sockets are in
-//! no list of /proc under the process's own inode.
+//! kernel's own, whatever network namespace it is of, and holds for MPTCP, too, whose listening sockets are
+//! in no list of /proc under the process's own inode.
 
 use std::{
     collections::{BTreeSet, HashSet},

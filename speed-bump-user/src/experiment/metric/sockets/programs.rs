@@ -7,7 +7,7 @@ use aya::{
     maps::{HashMap, Map, MapData},
     programs::{BtfTracePoint, ProgramError},
 };
-use aya_obj::btf::BtfError;
+use aya_obj::btf::BtfKind;
 use speed_bump_abi::requests::maps;
 
 use super::{SocketsError, offsets::SocketOffsets};
@@ -76,10 +76,16 @@ impl Programs {
 
     /// Attaches the programs. That they are attached already is no error.
     pub(super) fn attach(&mut self) -> Result<(), SocketsError> {
-        for tracepoint in TRACEPOINTS {
-            self.attach_at(tracepoint)?;
+        // First of all: an older kernel would refuse a program for some other reason.
+        if let Some(tracepoint) = TRACEPOINTS.into_iter().find(|tracepoint| !self.has(tracepoint)) {
+            return Err(SocketsError::NoTracepoint { tracepoint });
         }
-        Ok(())
+        TRACEPOINTS.into_iter().try_for_each(|tracepoint| self.attach_at(tracepoint))
+    }
+
+    /// Whether the kernel has a tracepoint: it has a type for what runs there (include/trace/bpf_probe.h).
+    fn has(&self, tracepoint: &str) -> bool {
+        self.types.id_by_type_name_kind(&format!("btf_trace_{tracepoint}"), BtfKind::Typedef).is_ok()
     }
 
     fn attach_at(&mut self, tracepoint: &'static str) -> Result<(), SocketsError> {
@@ -88,9 +94,6 @@ impl Programs {
         let program = <&mut BtfTracePoint>::try_from(program).map_err(|_| lacks)?;
         match program.load(tracepoint, &self.types) {
             Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
-            Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) => {
-                return Err(SocketsError::NoTracepoint { tracepoint });
-            }
             Err(error) => return Err(SocketsError::Load { tracepoint, error }),
         }
         match program.attach() {

@@ -1,20 +1,17 @@
 //! What was counted: until a time, and from one time to another.
 
-use std::{
-    collections::BTreeSet,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use speed_bump_abi::{
     self as abi, Latencies,
-    requests::{PORT_WORDS, maps, port_bit},
+    requests::{PORT_WORDS, PROCESS_WORDS, bit_of, maps},
 };
 
 use super::{SocketsError, programs::Programs};
 use crate::{
     engine::bpf::processors,
     sys::{clock::now, mapped_words::MappedWords},
-    units::Nanos,
+    units::{Nanos, Pid},
 };
 
 /// The maps that are memory of ours.
@@ -22,22 +19,35 @@ use crate::{
 pub(super) struct Counts {
     requests: MappedWords,
     ports: MappedWords,
+    processes: MappedWords,
 }
 
 impl Counts {
-    pub(super) fn of(programs: &mut Programs) -> Result<Self, SocketsError> {
+    pub(super) fn of(programs: &Programs) -> Result<Self, SocketsError> {
         let words = abi::Requests::WORDS * processors() as usize;
         Ok(Self {
             requests: programs.words(maps::REQUESTS, words)?,
             ports: programs.words(maps::PORTS, PORT_WORDS as usize)?,
+            processes: programs.words(maps::PROCESSES, PROCESS_WORDS as usize)?,
         })
     }
 
-    /// Adds ports that are listened on.
-    pub(super) fn set_ports(&self, ports: &BTreeSet<u16>) {
-        for (word, bit) in ports.iter().map(|port| port_bit(*port)) {
-            if let Some(bits) = self.ports.all().get(word as usize) {
+    /// Adds a port that is listened on.
+    pub(super) fn add_port(&self, port: u16) {
+        let (word, bit) = bit_of(u32::from(port));
+        if let Some(bits) = self.ports.all().get(word as usize) {
+            bits.fetch_or(bit, Ordering::Release);
+        }
+    }
+
+    /// Has a process be one of the service, or none of it.
+    pub(super) fn set_process(&self, process: Pid, is_of_service: bool) {
+        let (word, bit) = bit_of(process.get().unsigned_abs());
+        if let Some(bits) = self.processes.all().get(word as usize) {
+            if is_of_service {
                 bits.fetch_or(bit, Ordering::Release);
+            } else {
+                bits.fetch_and(!bit, Ordering::Release);
             }
         }
     }
