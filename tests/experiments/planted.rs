@@ -53,8 +53,9 @@ impl Planted {
         tool::run(&all, Duration::from_secs(300)).unwrap()
     }
 
-    /// What sweeps of these functions find, with their verdicts. Where the machine is busy with something else,
-    /// a sweep may leave them undecided, and another one is made of twice the time. A wrong verdict is one.
+    /// What sweeps of these functions find, with their verdicts. Where the machine is busy with something
+    /// else, a sweep may leave them undecided, and another one is made of twice the time. A wrong verdict is
+    /// one.
     #[track_caller]
     fn decided(&self, unit: &[&str], verdicts: &[(&str, &str)]) -> Found {
         let functions: Vec<&str> = verdicts.iter().map(|(name, _)| *name).collect();
@@ -110,8 +111,8 @@ impl Found {
         }
     }
 
-    /// The truth is in the interval, or so near to it that it is in one of twice the width: of twenty intervals
-    /// of 95 % one misses it.
+    /// The truth is in the interval, or so near to it that it is in one of twice the width: of twenty
+    /// intervals of 95 % one misses it.
     #[track_caller]
     fn assert_sensitivity(&self, name: &str, truth: f64) {
         let number = |key: &str| self.factor(name)[key].as_f64().unwrap();

@@ -150,8 +150,8 @@ fn begin(arguments: &SweepArgs, unit: &UnitOf, counted: &Counted) -> Result<Meas
     let Counted { candidates, census, progress, .. } = counted;
     if census.units <= 0.0 {
         let text = format!(
-            "{}: no unit of work was done in {} s: is the service under load, and does `list -t PATTERN` show \
-             the function?",
+            "{}: no unit of work was done in {} s: is the service under load, and does `list -t PATTERN` \
+             show the function?",
             unit.source(),
             (census.end_ns.0 - census.start_ns.0) / 1_000_000_000
         );

@@ -1,5 +1,5 @@
-//! Guards: conditions under which an experiment is not worth what it costs. They are looked at again and again
-//! on a thread of their own; the first that is broken ends the experiment.
+//! Guards: conditions under which an experiment is not worth what it costs. They are looked at again and
+//! again on a thread of their own; the first that is broken ends the experiment.
 
 use std::{
     io,

@@ -27,7 +27,7 @@ pub struct Reading {
     /// The times that those took from their beginnings to their ends, in all, in ns; `None` where that is not
     /// measured.
     pub latency: Option<f64>,
-    /// For how long no unit was under way, in ns, less for how long more than one was; `None` where that is not
-    /// known.
+    /// For how long no unit was under way, in ns, less for how long more than one was; `None` where that is
+    /// not known.
     pub idle: Option<f64>,
 }

@@ -29,8 +29,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For so many functions that are worth a look, where a unit takes so many ns. `basic` is the basic dose, as
-    /// a share of a unit's time.
+    /// For so many functions that are worth a look, where a unit takes so many ns. `basic` is the basic dose,
+    /// as a share of a unit's time.
     pub fn of(
         total: Duration,
         functions: usize,

@@ -46,8 +46,8 @@ pub struct Measured {
     pub candidates: Vec<Candidate>,
     /// The stretch without delays in which calls were timed.
     pub census: Census,
-    /// The share of the time that the machine's processors were busy, from the census on; `None` where that is
-    /// not known.
+    /// The share of the time that the machine's processors were busy, from the census on; `None` where that
+    /// is not known.
     pub processors_busy: Option<f64>,
     /// In their order.
     pub phases: Vec<Phase>,

@@ -1,5 +1,5 @@
-//! What an experiment is done on: doses go in, counts come out. A live service ([`live`](super::live)), or one
-//! that is simulated.
+//! What an experiment is done on: doses go in, counts come out. A live service ([`live`](super::live)), or
+//! one that is simulated.
 
 use crate::{session::SessionError, units::Nanos};
 

@@ -66,9 +66,9 @@ pub struct SweepArgs {
     #[arg(long, value_name = "SOURCE", group = "unit")]
     pub metric: Option<String>,
 
-    /// A unit of work is a request that is answered on a socket that the processes listen on, TCP or unix: a send
-    /// after a receive on the same connection. This is what counts if no other unit is named. Latencies are
-    /// measured too, and compared where requests come when they like
+    /// A unit of work is a request that is answered on a socket that the processes listen on, TCP or unix: a
+    /// send after a receive on the same connection. This is what counts if no other unit is named. Latencies
+    /// are measured too, and compared where requests come when they like
     #[arg(long, group = "unit")]
     pub sockets: bool,
 
@@ -116,7 +116,8 @@ pub struct SweepArgs {
     #[arg(long)]
     pub per_function: bool,
 
-    /// Print what would be done, and how sure it would be, and do nothing but count and time calls for a while
+    /// Print what would be done, and how sure it would be, and do nothing but count and time calls for a
+    /// while
     #[arg(long)]
     pub plan: bool,
 

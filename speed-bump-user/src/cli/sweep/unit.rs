@@ -116,8 +116,9 @@ impl UnitOf {
                     )
                 })?;
                 Box::new(requests.ok_or_else(|| {
-                    let text = "what is a unit of work? It listens on no socket, where requests could be counted: say \
-                                --progress TARGET, --latency TARGET, or --metric SOURCE; `--help` shows examples";
+                    let text = "what is a unit of work? It listens on no socket, where requests could be \
+                                counted: say --progress TARGET, --latency TARGET, or --metric SOURCE; \
+                                `--help` shows examples";
                     Failure::new(USAGE, anyhow!(text))
                 })?)
             }

@@ -1,8 +1,8 @@
 //! Slack: how much delay per unit stays hidden before it shows.
 //!
-//! A function beside the critical path costs nothing until it outlasts what it runs beside: `time = s · max(0,
-//! delay − slack)`. The slack is fitted by least squares, with the interval of those that fit nearly as well
-//! (profile of the squares, by F).
+//! A function beside the critical path costs nothing until it outlasts what it runs beside: `time = s ·
+//! max(0, delay − slack)`. The slack is fitted by least squares, with the interval of those that fit nearly
+//! as well (profile of the squares, by F).
 
 use statrs::distribution::{ContinuousCDF as _, FisherSnedecor};
 

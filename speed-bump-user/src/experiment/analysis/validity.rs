@@ -96,7 +96,7 @@ pub fn validity(measured: &Measured) -> Validity {
         tell(
             off,
             format!(
-                "calls were delayed {:.0} % of what was asked for; the analysis goes by what they were delayed",
+                "calls were delayed {:.0} % of what was asked for; the analysis goes by what was delivered",
                 ratio * 100.0
             ),
         );
@@ -125,8 +125,8 @@ pub fn validity(measured: &Measured) -> Validity {
     }
     if let Some(slowdown) = measured.census.slowdown {
         let text = format!(
-            "timing calls in the census slowed units down by {:.1} %, so that own times are too long by as much \
-             at most",
+            "timing calls in the census slowed units down by {:.1} %, so that own times are too long by as \
+             much at most",
             slowdown * 100.0
         );
         tell(slowdown > 0.03, text);

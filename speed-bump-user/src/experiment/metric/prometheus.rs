@@ -57,7 +57,8 @@ impl Source {
         self.selector.sum(&page, "").ok_or_else(|| self.missing())
     }
 
-    /// A counter's units; or of a histogram or summary in seconds, how many there were, and how long they took.
+    /// A counter's units; or of a histogram or summary in seconds, how many there were, and how long they
+    /// took.
     fn reading(&self) -> io::Result<Reading> {
         let page = self.page()?;
         let of = |suffix| self.selector.sum(&page, suffix);

@@ -43,8 +43,8 @@ pub enum RequestsError {
 }
 
 impl AnsweredRequests {
-    /// Those of these processes, and of their descendants if those are of the service. `None`: they listen on no
-    /// socket.
+    /// Those of these processes, and of their descendants if those are of the service. `None`: they listen on
+    /// no socket.
     ///
     /// # Errors
     /// Missing privilege, or a kernel that lacks something.

@@ -19,8 +19,8 @@ const LEAST_BLOCKS: u32 = 2;
 const LARGEST: f64 = 1.0;
 
 impl Runner<'_> {
-    /// Chooses the functions to look at one by one; the others are returned behind them. `dose`, a share of a unit's
-    /// time for each function had slowed a unit down by `up`.
+    /// Chooses the functions to look at one by one; the others are returned behind them. `dose`, a share of a
+    /// unit's time for each function had slowed a unit down by `up`.
     pub(super) fn screen(
         &mut self,
         candidates: &[u32],
