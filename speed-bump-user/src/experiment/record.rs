@@ -266,12 +266,21 @@ impl Measured {
     }
 
     /// The candidates that are worth an experiment, by number, where a unit takes so many ns: those that are
-    /// called, and take as much time as matters.
+    /// called, take as much time as matters, and can be delayed little enough.
     pub fn worth_it(&self, unit: f64) -> impl Iterator<Item = (u32, &Candidate)> {
         let least = self.rules.worth * unit;
         (0..).zip(&self.candidates).filter(move |(_, candidate)| {
-            candidate.calls > 0 && self.own_per_unit(candidate).is_none_or(|own| own >= least)
+            candidate.calls > 0
+                && self.own_per_unit(candidate).is_none_or(|own| own >= least)
+                && !self.is_too_often(candidate, unit)
         })
+    }
+
+    /// Whether a candidate is called so often that the least delay of each call is more than a unit may be slowed
+    /// down by.
+    pub fn is_too_often(&self, candidate: &Candidate, unit: f64) -> bool {
+        let least = candidate.floor_ns.0 as f64 * self.calls_per_unit(candidate);
+        least > self.rules.max_slowdown * unit
     }
 
     /// Calls of a candidate per unit, as the census found them.

@@ -1,6 +1,8 @@
 //! What an experiment is done on: doses go in, counts come out. A live service ([`live`](super::live)), or
 //! one that is simulated.
 
+use std::io;
+
 use crate::{session::SessionError, units::Nanos};
 
 /// See above.
@@ -70,5 +72,11 @@ pub enum SubjectError {
     Session(#[from] SessionError),
     /// Counters could not be read.
     #[error("cannot read the counters: {0}")]
-    Counters(#[from] std::io::Error),
+    Counters(io::Error),
+}
+
+impl From<io::Error> for SubjectError {
+    fn from(error: io::Error) -> Self {
+        Self::Counters(error)
+    }
 }

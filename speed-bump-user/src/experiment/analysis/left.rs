@@ -64,6 +64,12 @@ pub(super) fn left(
                 factor.verdict = Verdict::DoesNotMatter;
                 factor.slack_ns = Some(delay);
             }
+        } else if unit.is_some_and(|unit| measured.is_too_often(candidate, unit)) {
+            factor.reason = Some(format!(
+                "it is called so often that the least delay of a call, {}, would slow units down too much; \
+                 --max-slowdown allows more",
+                candidate.floor_ns
+            ));
         } else if let Some(alike) = alike {
             factor.set(alike, unit);
             factor.verdict = Verdict::Jointly;

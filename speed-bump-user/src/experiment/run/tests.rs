@@ -146,6 +146,18 @@ fn units_are_not_slowed_down_by_more_than_allowed() {
 }
 
 #[test]
+fn what_cannot_be_delayed_little_enough_is_not() {
+    let functions =
+        [("a", function(1.0, 0.0), 300), ("often", Function { calls: 9_000.0, ..function(1.0, 0.0) }, 400)];
+    let (found, measured) = found(&functions, Noise::White(0.01), 5);
+    assert_eq!(of(&found, "a").verdict, Verdict::Matters);
+    let often = of(&found, "often");
+    assert_eq!(often.verdict, Verdict::Undecided);
+    assert!(often.reason.as_deref().unwrap().starts_with("it is called so often"), "{often:#?}");
+    assert!(measured.slices.iter().all(|slice| slice.doses.iter().all(|(candidate, _)| *candidate == 0)));
+}
+
+#[test]
 fn a_service_without_load_has_no_units() {
     let mut measured = testing::measured(&[("a", function(1.0, 0.0), 300)]);
     measured.unit.name = "call of handle".to_owned();
