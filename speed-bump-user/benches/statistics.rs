@@ -1,11 +1,10 @@
 //! Whether experiments are as sure as they say: many of them on simulated services, whose truth is known.
 //! `cargo xtask bench statistics`.
 //!
-//! - *Coverage*: how often the 95 % interval of a sensitivity holds the truth, by the number of blocks that
-//! it is of.
+//! - *Coverage*: how often the 95 % interval of a sensitivity holds the truth, by its number of blocks.
 //! - *Bias*: what a function that does nothing is found to do on average.
-//! - *False alarms*: sweeps in which any function that does nothing is said to matter, with all looks.
-//! - *Power*: how often a function that matters is said to, by what it is worth, noise and company.
+//! - *False alarms*: sweeps in which a function that does nothing is said to matter, with all looks.
+//! - *Power*: how often a function that matters is said to, by noise and company.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
