@@ -276,8 +276,8 @@ impl Measured {
         })
     }
 
-    /// Whether a candidate is called so often that the least delay of each call is more than a unit may be slowed
-    /// down by.
+    /// Whether a candidate is called so often that the least delay of each call is more than a unit may be
+    /// slowed down by.
     pub fn is_too_often(&self, candidate: &Candidate, unit: f64) -> bool {
         let least = candidate.floor_ns.0 as f64 * self.calls_per_unit(candidate);
         least > self.rules.max_slowdown * unit
