@@ -3,7 +3,7 @@
 use super::{Now, Runner, Stop};
 use crate::{
     experiment::{
-        record::{By, Delivered, Mark, Slice, Treatment},
+        record::{By, Delivered, Mark, PhaseKind, Slice, Treatment},
         subject::Sample,
     },
     units::Nanos,
@@ -37,10 +37,10 @@ impl Runner<'_> {
         let from = in_force + self.times.burn_in;
         let to = from + self.times.slice;
         let first = self.subject.sample()?;
-        let mut guarded = self.watch_until(from, &first, doses)?;
+        let mut guarded = self.watch_until(from, &first)?;
         let start = self.edge(guarded)?;
         if !guarded {
-            guarded = self.watch_until(to, &first, doses)?;
+            guarded = self.watch_until(to, &first)?;
         }
         let end = self.edge(guarded)?;
         if guarded {
@@ -94,8 +94,9 @@ impl Runner<'_> {
     }
 
     /// Waits until then; `true`: units got too slow since this sample, and it did not wait any longer.
-    fn watch_until(&mut self, time: Nanos, since: &Sample, doses: &[(u32, Nanos)]) -> Result<bool, Stop> {
-        // Looking costs the service a little, so it is done in all slices alike.
+    fn watch_until(&mut self, time: Nanos, since: &Sample) -> Result<bool, Stop> {
+        // All slices are handled alike, those without delays too: looking costs the service a little, and
+        // what ends at a slow moment looks slow.
         loop {
             let now = self.subject.now();
             if now >= time {
@@ -103,9 +104,18 @@ impl Runner<'_> {
             }
             self.subject.wait_until((now + LOOKS).min(time))?;
             let sample = self.subject.sample()?;
-            if !doses.is_empty() && self.is_too_slow(since, &sample) {
+            if self.is_guarded() && self.is_too_slow(since, &sample) {
                 return Ok(true);
             }
+        }
+    }
+
+    /// Whether this is a phase with delays: before and after it there is nothing to end, and before it it is
+    /// not known what is slow.
+    fn is_guarded(&self) -> bool {
+        match self.phase {
+            PhaseKind::Titrate | PhaseKind::Screen | PhaseKind::Confirm => true,
+            PhaseKind::Census | PhaseKind::Recover => false,
         }
     }
 
