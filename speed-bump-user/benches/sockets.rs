@@ -7,6 +7,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+#[path = "empty/program.rs"]
+mod empty_program;
+
 use std::{
     io::{BufRead as _, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
@@ -18,7 +21,6 @@ use std::{
     time::Instant,
 };
 
-use aya_obj::generated::bpf_insn;
 use speed_bump_user::{
     experiment::metric::sockets::Sockets,
     process::Process,
@@ -94,29 +96,9 @@ fn main() {
 
 /// Attaches programs that do nothing (`r0 = 0; exit`) to the tracepoints of receives and sends.
 fn attach_empty() -> [OwnedFd; 2] {
-    let instructions = [0xb7, 0x95].map(|code| bpf_insn {
-        code,
-        _bitfield_align_1: [],
-        _bitfield_1: bpf_insn::new_bitfield_1(0, 0),
-        off: 0,
-        imm: 0,
-    });
-    // BTF that a program must come with: one integer and an empty string (Documentation/bpf/btf.rst).
-    let (kind_int, bytes, bits) = (1 << 24, 4, 32);
-    let words = [24, 0, 16, 16, 1, 0, kind_int, bytes, bits];
-    let words = words.into_iter().flat_map(u32::to_le_bytes);
-    let btf: Vec<u8> = [0x9f, 0xeb, 1, 0].into_iter().chain(words).chain([0]).collect();
-    let btf = bpf::load_btf(&btf).unwrap();
     [c"sock_recv_length", c"sock_send_length"].map(|tracepoint| {
-        let program = bpf::Program {
-            name: "empty",
-            instructions: &instructions,
-            license: c"GPL",
-            btf: btf.as_fd(),
-            function_info: (&[], 8),
-            kind: ProgramKind::RawTracepoint,
-        };
-        bpf::open_raw_tracepoint(bpf::load_program(&program).unwrap().as_fd(), tracepoint).unwrap()
+        let (_btf, program) = empty_program::load(ProgramKind::RawTracepoint);
+        bpf::open_raw_tracepoint(program.as_fd(), tracepoint).unwrap()
     })
 }
 

@@ -5,9 +5,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+#[path = "empty/program.rs"]
+mod empty_program;
+
 use std::{fs::File, os::fd::AsFd as _, sync::Arc, time::Instant};
 
-use aya_obj::generated::bpf_insn;
 use speed_bump_abi::{FunctionEntry, Policy, SiteArguments};
 use speed_bump_user::{
     calibrate::{
@@ -69,7 +71,7 @@ fn main() {
         engine.set_site(site, arguments).unwrap();
     }
 
-    let (btf, empty) = empty_program();
+    let (btf, empty) = empty_program::load(ProgramKind::Uprobe(UprobeAttachType::Multi));
     let unprobed = costs_ns(&stubs);
     let mut baseline = vec![Vec::new(); stubs.len()];
     let mut ratios = vec![vec![Vec::new(); stubs.len()]; DOSES.len()];
@@ -117,33 +119,6 @@ fn main() {
         }
         println!();
     }
-}
-
-/// A program that does nothing: `r0 = 0; exit`.
-fn empty_program() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
-    let instruction = |code| {
-        let mut instruction =
-            bpf_insn { code, _bitfield_align_1: [], _bitfield_1: Default::default(), off: 0, imm: 0 };
-        instruction.set_dst_reg(0);
-        instruction
-    };
-    let instructions = [instruction(0xb7), instruction(0x95)];
-    // BTF that a program must come with: one integer and an empty string (Documentation/bpf/btf.rst).
-    let (kind_int, bytes, bits) = (1 << 24, 4, 32);
-    let words = [24, 0, 16, 16, 1, 0, kind_int, bytes, bits];
-    let words = words.into_iter().flat_map(u32::to_le_bytes);
-    let btf: Vec<u8> = [0x9f, 0xeb, 1, 0].into_iter().chain(words).chain([0]).collect();
-    let btf = bpf::load_btf(&btf).unwrap();
-    let program = bpf::Program {
-        name: "empty",
-        instructions: &instructions,
-        license: c"GPL",
-        btf: btf.as_fd(),
-        function_info: (&[], 8),
-        kind: ProgramKind::Uprobe(UprobeAttachType::Multi),
-    };
-    let program = bpf::load_program(&program).unwrap();
-    (btf, program)
 }
 
 /// What a call of each stub costs more than without a probe, in ns.

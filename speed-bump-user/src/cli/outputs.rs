@@ -3,6 +3,7 @@
 use std::{fs::File, io::Write as _, path::Path};
 
 use anyhow::{Context as _, anyhow};
+use serde::Serialize;
 
 use super::{
     args::SessionArgs,
@@ -63,9 +64,15 @@ impl Outputs {
         if let Some(Err(error)) = self.lines.as_mut().map(|lines| lines.write(report)) {
             tell(format_args!("speed-bump-ebpf: warning: {error}"));
         }
-        let Some(Err(error)) = self.json.as_ref().map(|json| json.write(report)) else { return Ok(()) };
-        let text = json::text(report).map_err(|error| Failure::new(SYSTEM, error))?;
-        tell_as_is(printable_json(&text).trim_end());
-        Err(Failure::new(SYSTEM, anyhow!("{error}; it stands above, on standard error")))
+        write_json(self.json.as_ref(), report)
     }
+}
+
+/// Writes a report as JSON, if that is asked for. To standard error if it cannot be written there, as nothing
+/// that was measured is to be lost.
+pub(super) fn write_json(json: Option<&JsonOutput>, report: &impl Serialize) -> Result<(), Failure> {
+    let Some(Err(error)) = json.map(|json| json.write(report)) else { return Ok(()) };
+    let text = json::text(report).map_err(|error| Failure::new(SYSTEM, error))?;
+    tell_as_is(printable_json(&text).trim_end());
+    Err(Failure::new(SYSTEM, anyhow!("{error}; it stands above, on standard error")))
 }

@@ -15,9 +15,10 @@ use super::{
     args::SweepArgs,
     environment::Environment,
     exit::{Failure, GUARDED, SYSTEM, USAGE},
+    outputs::write_json,
     request,
     signals::StopSignals,
-    terminal::{Lines, tell, tell_as_is},
+    terminal::{Lines, tell},
     words::tell_notices,
 };
 use crate::{
@@ -35,9 +36,8 @@ use crate::{
     },
     policy::{Dose, Selection},
     prepare::{Prepared, Purpose, Request, notice::Notice},
-    printable::printable_json,
     session::{handle::Handle, quit::Quit},
-    stats::json::{self, JsonOutput},
+    stats::json::JsonOutput,
     sys::clock::now,
     targets::{TargetIndex, source::TargetSource},
     units::Nanos,
@@ -103,7 +103,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     if !matches!(json, Some(JsonOutput::Stdout)) {
         Lines::from_iter(report::render(&experiment.measured, &experiment.findings).lines()).print();
     }
-    write(json.as_ref(), &experiment)?;
+    write_json(json.as_ref(), &experiment)?;
     broken().map_or(Ok(ExitCode::SUCCESS), |why| Err(guarded(why)))
 }
 
@@ -113,8 +113,7 @@ fn guarded(why: &str) -> Failure {
 
 /// What would be done with the functions that are worth an experiment.
 fn plan(arguments: &SweepArgs, measured: &Measured) -> Lines {
-    let census = measured.census;
-    let unit = census.end_ns.0.saturating_sub(census.start_ns.0) as f64 / census.units.max(0.5);
+    let unit = measured.census.time_per_unit();
     let functions = measured.worth_it(unit).count();
     let total = arguments.time.saturating_sub(census_time(arguments));
     let basic = BASIC * arguments.max_slowdown;
@@ -194,14 +193,6 @@ fn begin(arguments: &SweepArgs, unit: &UnitOf, counted: &Counted) -> Result<Meas
         slices: Vec::new(),
         aborted: None,
     })
-}
-
-/// Writes the JSON; to standard error where it cannot be written, as nothing that was measured is to be lost.
-fn write(json: Option<&JsonOutput>, experiment: &Experiment) -> Result<(), Failure> {
-    let Some(Err(error)) = json.map(|json| json.write(experiment)) else { return Ok(()) };
-    let text = json::text(experiment).map_err(|error| Failure::new(SYSTEM, error))?;
-    tell_as_is(printable_json(&text).trim_end());
-    Err(Failure::new(SYSTEM, anyhow!("{error}; it stands above, on standard error")))
 }
 
 fn request(arguments: &SweepArgs, unit: &UnitOf, environment: &Environment) -> Result<Request, Failure> {

@@ -234,6 +234,13 @@ pub enum Mark {
     Guarded,
 }
 
+impl Census {
+    /// Time per unit of work, in ns. Where none was done, it took twice the census at least.
+    pub fn time_per_unit(&self) -> f64 {
+        self.end_ns.0.saturating_sub(self.start_ns.0) as f64 / self.units.max(0.5)
+    }
+}
+
 impl Slice {
     /// How long it took, in ns.
     pub fn span(&self) -> f64 {
@@ -281,6 +288,25 @@ impl Measured {
     pub fn is_too_often(&self, candidate: &Candidate, unit: f64) -> bool {
         let least = candidate.floor_ns.0 as f64 * self.calls_per_unit(candidate);
         least > self.rules.max_slowdown * unit
+    }
+
+    /// What the last phase looked at one by one, and the rest if there was one, in their order.
+    pub fn treated(&self) -> Vec<Treatment> {
+        let treatments = self.of_phase(PhaseKind::Confirm).map(|slice| slice.treatment);
+        let mut treated: Vec<Treatment> =
+            treatments.filter(|of| matches!(of, Treatment::Function { .. } | Treatment::Rest)).collect();
+        treated.sort_unstable();
+        treated.dedup();
+        treated
+    }
+
+    /// The candidates of the rest, in their order.
+    pub fn rest(&self) -> Vec<u32> {
+        let slices = self.of_phase(PhaseKind::Confirm).filter(|slice| slice.treatment == Treatment::Rest);
+        let mut rest: Vec<u32> = slices.flat_map(|slice| slice.doses.iter().map(|(of, _)| *of)).collect();
+        rest.sort_unstable();
+        rest.dedup();
+        rest
     }
 
     /// Calls of a candidate per unit, as the census found them.

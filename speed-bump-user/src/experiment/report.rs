@@ -8,7 +8,11 @@ use super::{
     },
     record::{Measured, PhaseKind},
 };
-use crate::{elf::demangle::for_people, stats::table::aligned, units::Nanos};
+use crate::{
+    elf::demangle::for_people,
+    stats::table::{aligned, place},
+    units::Nanos,
+};
 
 /// Functions that are shown in the table.
 pub const SHOWN: usize = 30;
@@ -63,11 +67,9 @@ fn name(factor: &Factor) -> String {
         FactorKind::Native => for_people(&factor.name).unwrap_or_else(|| factor.name.clone()),
         FactorKind::Python | FactorKind::Usdt | FactorKind::Group => factor.name.clone(),
     };
-    let Some(file) = &factor.file else { return name };
-    let file = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    match factor.line {
-        Some(line) => format!("{name} ({file}:{line})"),
-        None => format!("{name} ({file})"),
+    match &factor.file {
+        Some(file) => format!("{name} ({})", place(file, factor.line)),
+        None => name,
     }
 }
 

@@ -58,8 +58,7 @@ pub fn run(
     watch: &mut dyn FnMut(&Measured, Now),
 ) -> Measured {
     let random = Pcg64Mcg::seed_from_u64(measured.seed);
-    let unit = (measured.census.end_ns.0.saturating_sub(measured.census.start_ns.0)) as f64
-        / measured.census.units.max(0.5);
+    let unit = measured.census.time_per_unit();
     let times = Times::of(options.total, measured.candidates.len(), unit, options.slice);
     let begun = subject.now();
     let mut runner = Runner {
@@ -156,8 +155,7 @@ impl Runner<'_> {
         self.noise = self.noise(PhaseKind::Census).max(LEAST_NOISE);
         let in_slice = units / f64::from(slices);
         let census = &mut self.measured.census;
-        let timed = census.end_ns.0.saturating_sub(census.start_ns.0) as f64 / census.units.max(0.5);
-        census.slowdown = Some(timed / self.unit - 1.0);
+        census.slowdown = Some(census.time_per_unit() / self.unit - 1.0);
         self.end_phase(&format!(
             "a unit takes {}; {in_slice:.0} in a slice, which vary by {:.1} %",
             Nanos(self.unit as u64),

@@ -1,6 +1,6 @@
 //! The report as a table for people.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::Path};
 
 use super::{
     inexact::Inexact,
@@ -185,12 +185,17 @@ pub(crate) fn aligned(mut rows: Vec<Vec<String>>) -> String {
     text
 }
 
-fn function_row(indent: &str, function: &FunctionReport, timed: bool) -> Vec<String> {
-    let file = function.file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    let place = match function.line {
+/// Where a function is: `app.py:12`.
+pub(crate) fn place(file: &Path, line: Option<u32>) -> String {
+    let file = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    match line {
         Some(line) => format!("{file}:{line}"),
         None => file.into_owned(),
-    };
+    }
+}
+
+fn function_row(indent: &str, function: &FunctionReport, timed: bool) -> Vec<String> {
+    let place = place(&function.file, function.line);
     let mut row = vec![
         format!("{indent}{} ({place})", name_of(function)),
         function.calls.to_string(),

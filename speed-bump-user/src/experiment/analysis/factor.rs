@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{estimate::Estimate, verdict::Verdict};
 use crate::{
-    experiment::record::{Candidate, Measured, PhaseKind, Treatment},
+    experiment::record::{Candidate, Measured},
     targets::TargetKind,
 };
 
@@ -70,65 +70,59 @@ impl From<TargetKind> for FactorKind {
 }
 
 impl Factor {
+    /// A candidate, of which nothing is found yet.
+    pub(super) fn of_candidate(measured: &Measured, candidate: &Candidate) -> Self {
+        Self {
+            name: candidate.name.clone(),
+            file: Some(candidate.file.clone()),
+            line: candidate.line,
+            kind: candidate.kind.into(),
+            calls_per_unit: measured.calls_per_unit(candidate),
+            own_ns_per_unit: measured.own_per_unit(candidate),
+            sensitivity: None,
+            low: None,
+            high: None,
+            worth: None,
+            worth_low: None,
+            worth_high: None,
+            slack_ns: None,
+            verdict: Verdict::Undecided,
+            reason: None,
+        }
+    }
+
+    /// The functions that slices of the rest delayed, of which nothing is found yet. `None` without any.
+    pub(super) fn of_rest(measured: &Measured) -> Option<Self> {
+        let members: Vec<Self> = measured
+            .rest()
+            .into_iter()
+            .filter_map(|of| measured.candidates.get(of as usize))
+            .map(|candidate| Self::of_candidate(measured, candidate))
+            .collect();
+        let (count, first) = (members.len(), members.first()?.clone());
+        Some(Self {
+            name: format!("everything else ({count} functions)"),
+            file: None,
+            line: None,
+            kind: FactorKind::Group,
+            calls_per_unit: members.iter().map(|of| of.calls_per_unit).sum(),
+            own_ns_per_unit: members.iter().map(|of| of.own_ns_per_unit).sum(),
+            ..first
+        })
+    }
+
+    /// Its own time as a share of a unit's, which takes so many ns.
+    pub(super) fn share(&self, unit: Option<f64>) -> Option<f64> {
+        self.own_ns_per_unit.zip(unit).map(|(own, unit)| own / unit)
+    }
+
     /// What a trial, or several together, found.
     pub(super) fn set(&mut self, found: Estimate, unit: Option<f64>) {
-        let share = self.own_ns_per_unit.zip(unit).map(|(own, unit)| own / unit);
+        let share = self.share(unit);
         self.sensitivity = Some(found.sensitivity);
         (self.low, self.high) = (Some(found.low), Some(found.high));
         self.worth = share.map(|share| found.sensitivity * share);
         self.worth_low = share.map(|share| found.low * share);
         self.worth_high = share.map(|share| found.high * share);
-    }
-}
-
-/// A candidate, of which nothing is found yet.
-pub(super) fn of_candidate(measured: &Measured, candidate: &Candidate) -> Factor {
-    Factor {
-        name: candidate.name.clone(),
-        file: Some(candidate.file.clone()),
-        line: candidate.line,
-        kind: candidate.kind.into(),
-        calls_per_unit: measured.calls_per_unit(candidate),
-        own_ns_per_unit: measured.own_per_unit(candidate),
-        sensitivity: None,
-        low: None,
-        high: None,
-        worth: None,
-        worth_low: None,
-        worth_high: None,
-        slack_ns: None,
-        verdict: Verdict::Undecided,
-        reason: None,
-    }
-}
-
-/// The functions that slices of the rest delayed.
-pub(super) fn of_rest(measured: &Measured) -> Factor {
-    let mut members: Vec<u32> = measured
-        .of_phase(PhaseKind::Confirm)
-        .filter(|slice| slice.treatment == Treatment::Rest)
-        .flat_map(|slice| slice.doses.iter().map(|(candidate, _)| *candidate))
-        .collect();
-    members.sort_unstable();
-    members.dedup();
-    let of = || members.iter().filter_map(|of| measured.candidates.get(*of as usize));
-    let own: Option<f64> = of().map(|candidate| measured.own_per_unit(candidate)).sum();
-    let calls = of().map(|candidate| measured.calls_per_unit(candidate)).sum();
-    Factor {
-        name: format!("everything else ({} functions)", members.len()),
-        file: None,
-        line: None,
-        kind: FactorKind::Group,
-        calls_per_unit: calls,
-        own_ns_per_unit: own,
-        sensitivity: None,
-        low: None,
-        high: None,
-        worth: None,
-        worth_low: None,
-        worth_high: None,
-        slack_ns: None,
-        verdict: Verdict::Undecided,
-        reason: None,
     }
 }

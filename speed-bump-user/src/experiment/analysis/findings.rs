@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{
     contrast::contrasts,
     estimate::{Estimate, estimate},
-    factor::{Factor, FactorKind, of_candidate, of_rest},
+    factor::{Factor, FactorKind},
     hinge::hinge,
     left::{alike, left, together},
     sentence::sentence,
@@ -130,28 +130,21 @@ fn blocks(measured: &Measured) -> u32 {
 
 /// What was looked at one by one, with the group of all else.
 fn tried(measured: &Measured, unit: Option<f64>) -> Vec<Tried> {
-    let mut treatments: Vec<Treatment> = measured
-        .of_phase(PhaseKind::Confirm)
-        .map(|slice| slice.treatment)
-        .filter(|of| matches!(of, Treatment::Function { .. } | Treatment::Rest))
-        .collect();
-    treatments.sort_unstable();
-    treatments.dedup();
     let factor = |treatment: Treatment| match treatment {
         Treatment::Function { candidate } => {
             let candidate = measured.candidates.get(candidate as usize)?;
-            Some(of_candidate(measured, candidate))
+            Some(Factor::of_candidate(measured, candidate))
         }
-        Treatment::Rest => Some(of_rest(measured)),
+        Treatment::Rest => Factor::of_rest(measured),
         Treatment::Control | Treatment::Placebo | Treatment::Several => None,
     };
     let tried = |treatment: Treatment| {
         let factor = factor(treatment)?;
         let contrasts = contrasts(measured.of_phase(PhaseKind::Confirm), treatment, u32::MAX, measured.by);
-        let share = factor.own_ns_per_unit.zip(unit).map(|(own, unit)| own / unit);
+        let share = factor.share(unit);
         Some(Tried { factor, trial: Trial { contrasts, share } })
     };
-    treatments.into_iter().filter_map(tried).collect()
+    measured.treated().into_iter().filter_map(tried).collect()
 }
 
 impl Tried {
@@ -184,9 +177,7 @@ impl Tried {
             })
         };
     }
-}
 
-impl Tried {
     /// Says how long a decision would take, where there is none: an interval is half as wide after four times
     /// the time.
     fn say_how_long(&mut self, measured: &Measured) {

@@ -3,7 +3,7 @@
 use super::{
     contrast::{Contrast, contrasts},
     estimate::{Estimate, estimate},
-    factor::{Factor, of_candidate},
+    factor::Factor,
     findings::CONFIDENCE,
     verdict::Verdict,
 };
@@ -30,20 +30,14 @@ pub(super) fn left(
     together: &[Contrast],
     alike: Option<Estimate>,
 ) -> Vec<Factor> {
-    let is_tried = |number: u32| {
-        let function = Treatment::Function { candidate: number };
-        measured.slices.iter().any(|slice| slice.phase == PhaseKind::Confirm && slice.treatment == function)
-    };
+    let treated = measured.treated();
+    let is_tried = |number: u32| treated.contains(&Treatment::Function { candidate: number });
     let bound = estimate(together, CONFIDENCE);
     let all: f64 = together.iter().map(|of| of.delay).sum::<f64>() / together.len().max(1) as f64;
-    let in_rest: Vec<u32> = measured
-        .of_phase(PhaseKind::Confirm)
-        .filter(|slice| slice.treatment == Treatment::Rest)
-        .flat_map(|slice| slice.doses.iter().map(|(candidate, _)| *candidate))
-        .collect();
+    let in_rest = measured.rest();
     let factor = |(number, candidate): (u32, &Candidate)| {
-        let mut factor = of_candidate(measured, candidate);
-        let share = factor.own_ns_per_unit.zip(unit).map(|(own, unit)| own / unit);
+        let mut factor = Factor::of_candidate(measured, candidate);
+        let share = factor.share(unit);
         if candidate.calls == 0 {
             factor.verdict = Verdict::Dismissed;
             factor.reason = Some("it was not called".to_owned());

@@ -73,13 +73,7 @@ impl Runner<'_> {
     /// Doubles the doses of functions where so little shows that twice as much is within what is allowed.
     fn enlarge(&self, scales: &mut HashMap<Treatment, f64>) {
         let slices = || self.measured.of_phase(PhaseKind::Confirm);
-        let mut treatments: Vec<Treatment> = slices().map(|slice| slice.treatment).collect();
-        treatments.sort_unstable();
-        treatments.dedup();
-        for treatment in treatments {
-            if !matches!(treatment, Treatment::Function { .. } | Treatment::Rest) {
-                continue;
-            }
+        for treatment in self.measured.treated() {
             let of = contrasts(slices(), treatment, u32::MAX, self.measured.by);
             let Some(found) = estimate(&of, 0.9) else { continue };
             let longest = of.iter().map(|of| of.delay).fold(0.0, f64::max);
