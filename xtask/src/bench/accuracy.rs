@@ -120,6 +120,7 @@ fn measure(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) ->
 
 /// The medians of a slice with the tool attached.
 fn attached(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) -> Result<Vec<f64>> {
+    let is_delayed = delay > 0;
     let delay = format!("{delay}ns");
     let ours = ["--strict", "--engine", &options.engine, "--delay", &delay];
     let flags: Vec<&str> = ours.into_iter().chain(subject.flags.iter().copied()).collect();
@@ -129,7 +130,7 @@ fn attached(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) -
     let ended = attached.stop()?;
     let targets = ended.report["targets"].as_array().context("the report has no targets")?;
     for (target, function) in targets.iter().zip(subject.functions) {
-        let seen = if delay == "0" { &target["calls"] } else { &target["delayed"] };
+        let seen = if is_delayed { &target["delayed"] } else { &target["calls"] };
         if seen.as_u64() == Some(0) {
             bail!("{}: the tool saw no call of {}", subject.name, function.name);
         }
