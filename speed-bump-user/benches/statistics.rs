@@ -198,13 +198,14 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
         unit: Unit::default(),
         by: By::Throughput,
         candidates: functions.iter().enumerate().map(candidate).collect(),
+        groups: Vec::new(),
         census: Census {
             start_ns: Nanos(0),
             end_ns: Nanos((CENSUS_UNITS * UNIT) as u64),
             units: CENSUS_UNITS,
             slowdown: None,
         },
-        processors_busy: None,
+        around: None,
         phases: Vec::new(),
         slices: Vec::new(),
         aborted: None,
@@ -215,6 +216,8 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
         total: Duration::from_secs(120),
         slice: None,
         per_function: false,
+        group: None,
+        doses: Vec::new(),
         longest_call: Nanos(10_000_000),
     };
     run::run(&mut service, &options, measured, &mut |_, _| {})

@@ -4,6 +4,7 @@
 //! as a [`record`]. What follows from a record is worked out by [`analysis`] alone.
 
 pub mod analysis;
+pub mod groups;
 pub mod guard;
 pub mod live;
 pub mod machine;

@@ -27,7 +27,7 @@ use crate::{
         analysis::findings::findings,
         guard::{Condition, Guards},
         live::{Counted, Live, counted, wait_until},
-        machine::ProcessorTime,
+        machine::Surroundings,
         plan::Plan,
         record::{By, Experiment, Measured, Rules, SCHEMA, Unit, Versions},
         report,
@@ -83,14 +83,15 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         total: arguments.time.saturating_sub(census_time(arguments)),
         slice: arguments.slice,
         per_function: arguments.per_function,
+        group: arguments.group,
+        doses: arguments.doses.clone(),
         longest_call: arguments.longest_call,
     };
-    let before = ProcessorTime::now();
+    let before = Surroundings::now(&arguments.pids, !arguments.no_children);
     let mut subject = Live::new(&handle, &quit, unit.metric()?, counted.functions);
     let mut measured =
         run::run(&mut subject, &options, measured, &mut |measured, now| progress.show(measured, now));
-    measured.processors_busy =
-        ProcessorTime::now().zip(before).and_then(|(now, before)| now.busy_since(&before));
+    measured.around = Some(before.until_now(!arguments.no_children));
     handle.stop();
     drop(handle);
     progress.end();
@@ -187,8 +188,9 @@ fn begin(arguments: &SweepArgs, unit: &UnitOf, counted: &Counted) -> Result<Meas
         unit: Unit { name, source: unit.source() },
         by: unit.by(),
         candidates: candidates.clone(),
+        groups: Vec::new(),
         census: *census,
-        processors_busy: None,
+        around: None,
         phases: Vec::new(),
         slices: Vec::new(),
         aborted: None,

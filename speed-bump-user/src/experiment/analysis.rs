@@ -14,6 +14,8 @@ pub mod findings;
 pub mod hinge;
 mod left;
 pub mod looks;
+mod screen_bound;
 pub mod sentence;
+pub mod shared;
 pub mod validity;
 pub mod verdict;

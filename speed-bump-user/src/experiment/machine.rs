@@ -1,6 +1,11 @@
-//! How busy the machine is while an experiment goes on.
+//! What goes on around an experiment: how busy the machine is, which threads there are, and its clocks.
 
-use std::fs;
+use std::{collections::BTreeSet, fs};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::record::Around;
+use crate::{process::Process, units::Pid};
 
 /// Time that the machine's processors have spent since it booted, in ticks, from /proc/stat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +36,67 @@ impl ProcessorTime {
     }
 }
 
+/// What there is around an experiment at a moment.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    roots: Vec<Pid>,
+    processes: BTreeSet<Pid>,
+    threads: BTreeSet<Pid>,
+    busy: Option<ProcessorTime>,
+    /// The time of day less the time since boot without suspension, in ns.
+    offset: i128,
+    /// For how long the machine was suspended since it booted, in ns.
+    suspended: i128,
+}
+
+impl Surroundings {
+    /// Of these processes and their descendants, now. What cannot be read is missing.
+    pub fn now(roots: &[Pid], children: bool) -> Self {
+        let mut processes = BTreeSet::from_iter(roots.iter().copied());
+        if children {
+            let opened = roots.iter().filter_map(|root| Process::open(*root).ok());
+            let below = opened.filter_map(|root| root.descendants().ok()).flat_map(|of| of.processes);
+            processes.extend(below.map(|process| process.pid()));
+        }
+        let threads = processes.iter().flat_map(|of| threads(*of)).collect();
+        let monotonic = ns(ClockId::Monotonic);
+        Self {
+            roots: roots.to_vec(),
+            processes,
+            threads,
+            busy: ProcessorTime::now(),
+            offset: ns(ClockId::Realtime) - monotonic,
+            suspended: ns(ClockId::Boottime) - monotonic,
+        }
+    }
+
+    /// What changed until now.
+    pub fn until_now(&self, children: bool) -> Around {
+        let now = Self::now(&self.roots, children);
+        let count = |one: &BTreeSet<Pid>, other: &BTreeSet<Pid>| one.difference(other).count();
+        let ns = |difference: i128| i64::try_from(difference).unwrap_or(i64::MAX);
+        Around {
+            processors_busy: now.busy.zip(self.busy).and_then(|(now, before)| now.busy_since(&before)),
+            processes_came: count(&now.processes, &self.processes),
+            processes_went: count(&self.processes, &now.processes),
+            threads_came: count(&now.threads, &self.threads),
+            threads_went: count(&self.threads, &now.threads),
+            clock_step_ns: ns(now.offset - self.offset),
+            suspended_ns: ns(now.suspended - self.suspended),
+        }
+    }
+}
+
+fn threads(process: Pid) -> Vec<Pid> {
+    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn ns(clock: ClockId) -> i128 {
+    let time = clock_gettime(clock);
+    i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -47,6 +113,21 @@ mod tests {
         for text in ["", "cpu  1 2 3", "intr 1", "cpu  a b c d e f g h"] {
             assert_eq!(ProcessorTime::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn threads_that_come_are_counted() {
+        let own = std::process::id().to_string().parse().unwrap();
+        let before = Surroundings::now(&[own], false);
+        let (end, until) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || until.recv().is_err());
+        let around = before.until_now(false);
+        drop(end);
+        assert!(thread.join().unwrap());
+        // Other tests have threads of their own.
+        assert!(around.threads_came >= 1, "{around:?}");
+        assert_eq!((around.processes_came, around.processes_went), (0, 0));
+        assert!(around.suspended_ns.abs() < 1_000_000, "{around:?}");
     }
 
     #[test]

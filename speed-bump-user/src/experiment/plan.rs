@@ -6,7 +6,7 @@ use statrs::distribution::ContinuousCDF as _;
 
 use super::{
     analysis::estimate::{LEAST_BLOCKS, student},
-    schedule::{LEVELS, MOST_SURVIVORS, SCREEN_BLOCK, Times, controls},
+    schedule::{LEVELS, MOST_SURVIVORS, SCREEN_BLOCK, Times, confirm_block_slices, controls},
 };
 use crate::units::Nanos;
 
@@ -44,7 +44,7 @@ impl Plan {
         let (looked_at, rest) = if is_screened { (functions.min(MOST_SURVIVORS), 1) } else { (functions, 0) };
         // With a placebo.
         let treated = looked_at + rest + 1;
-        let block = u32::try_from(treated + controls(treated)).unwrap_or(u32::MAX);
+        let block = confirm_block_slices(looked_at + rest);
         let blocks = (times.slices_in(times.confirm) / block.max(1)).max(LEAST_BLOCKS as u32);
         let screen_blocks = times.slices_in(times.screen) / SCREEN_BLOCK as u32;
         let dose = basic * LEVELS.iter().sum::<f64>() / LEVELS.len() as f64;

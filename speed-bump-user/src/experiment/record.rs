@@ -44,11 +44,14 @@ pub struct Measured {
     pub by: By,
     /// The functions, by the numbers that slices have for them.
     pub candidates: Vec<Candidate>,
+    /// Functions that are delayed together, by the numbers that slices have for those.
+    #[serde(default)]
+    pub groups: Vec<Group>,
     /// The stretch without delays in which calls were timed.
     pub census: Census,
-    /// The share of the time that the machine's processors were busy, from the census on; `None` where that
-    /// is not known.
-    pub processors_busy: Option<f64>,
+    /// What changed around it, from the first slice to the last; `None` where that is not known.
+    #[serde(default)]
+    pub around: Option<Around>,
     /// In their order.
     pub phases: Vec<Phase>,
     /// In their order.
@@ -121,6 +124,17 @@ pub struct Candidate {
     pub floor_ns: Nanos,
 }
 
+/// Functions that are delayed together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// What they have in common: a file, a folder, a class; or their names.
+    pub name: String,
+    /// Their numbers.
+    pub members: Vec<u32>,
+    /// Whether they were put together because each of them alone stayed hidden.
+    pub shares_slack: bool,
+}
+
 /// The stretch in which calls were timed. Nothing was delayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Census {
@@ -132,6 +146,25 @@ pub struct Census {
     pub units: f64,
     /// By what share units took longer than without the timing; `None` where that was not measured.
     pub slowdown: Option<f64>,
+}
+
+/// What changed around an experiment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Around {
+    /// The share of the time that the machine's processors were busy; `None` where that is not known.
+    pub processors_busy: Option<f64>,
+    /// Processes of the service that were not there in the beginning.
+    pub processes_came: usize,
+    /// Processes of the service that were not there in the end.
+    pub processes_went: usize,
+    /// Their threads, likewise.
+    pub threads_came: usize,
+    /// See there.
+    pub threads_went: usize,
+    /// By how much the time of day was set, in ns, with what corrections of its rate came to.
+    pub clock_step_ns: i64,
+    /// For how long the machine was suspended.
+    pub suspended_ns: i64,
 }
 
 /// A part of an experiment.
@@ -175,6 +208,11 @@ pub enum Treatment {
     Function {
         /// Its number.
         candidate: u32,
+    },
+    /// Delays of the functions of a group.
+    Group {
+        /// Its number.
+        group: u32,
     },
     /// Delays of all that is not looked at one by one.
     Rest,
@@ -232,6 +270,8 @@ pub enum Mark {
     Late,
     /// A guard ended it before there was anything to measure.
     Guarded,
+    /// It is of a census in which the service was still changing, without any delay.
+    Unsettled,
 }
 
 impl Census {
@@ -276,11 +316,19 @@ impl Measured {
     /// called, take as much time as matters, and can be delayed little enough.
     pub fn worth_it(&self, unit: f64) -> impl Iterator<Item = (u32, &Candidate)> {
         let least = self.rules.worth * unit;
-        (0..).zip(&self.candidates).filter(move |(_, candidate)| {
-            candidate.calls > 0
-                && self.own_per_unit(candidate).is_none_or(|own| own >= least)
-                && !self.is_too_often(candidate, unit)
-        })
+        self.can_be_delayed(unit)
+            .filter(move |(_, candidate)| self.own_per_unit(candidate).is_none_or(|own| own >= least))
+    }
+
+    /// The candidates that are called, and can be delayed little enough.
+    pub fn can_be_delayed(&self, unit: f64) -> impl Iterator<Item = (u32, &Candidate)> {
+        let numbered = (0..).zip(&self.candidates);
+        numbered.filter(move |(_, candidate)| candidate.calls > 0 && !self.is_too_often(candidate, unit))
+    }
+
+    /// Own time of the candidate of this number per unit, in ns.
+    pub fn own_of(&self, candidate: u32) -> Option<f64> {
+        self.candidates.get(candidate as usize).and_then(|of| self.own_per_unit(of))
     }
 
     /// Whether a candidate is called so often that the least delay of each call is more than a unit may be
@@ -293,11 +341,26 @@ impl Measured {
     /// What the last phase looked at one by one, and the rest if there was one, in their order.
     pub fn treated(&self) -> Vec<Treatment> {
         let treatments = self.of_phase(PhaseKind::Confirm).map(|slice| slice.treatment);
-        let mut treated: Vec<Treatment> =
-            treatments.filter(|of| matches!(of, Treatment::Function { .. } | Treatment::Rest)).collect();
+        let is_tried = |of: &Treatment| match of {
+            Treatment::Function { .. } | Treatment::Group { .. } | Treatment::Rest => true,
+            Treatment::Control | Treatment::Placebo | Treatment::Several => false,
+        };
+        let mut treated: Vec<Treatment> = treatments.filter(is_tried).collect();
         treated.sort_unstable();
         treated.dedup();
         treated
+    }
+
+    /// The candidates that a treatment delays.
+    pub fn members(&self, treatment: Treatment) -> Vec<u32> {
+        match treatment {
+            Treatment::Function { candidate } => vec![candidate],
+            Treatment::Group { group } => {
+                self.groups.get(group as usize).map(|of| of.members.clone()).unwrap_or_default()
+            }
+            Treatment::Rest => self.rest(),
+            Treatment::Control | Treatment::Placebo | Treatment::Several => Vec::new(),
+        }
     }
 
     /// The candidates of the rest, in their order.

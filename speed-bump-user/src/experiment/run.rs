@@ -11,7 +11,8 @@ use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::{
-    record::{By, Measured, Phase, PhaseKind, Treatment},
+    groups::{GroupBy, groups},
+    record::{By, Mark, Measured, Phase, PhaseKind, Slice, Treatment},
     schedule::{MOST_SURVIVORS, Times},
     subject::{Subject, SubjectError},
 };
@@ -20,6 +21,12 @@ use titration::Titrated;
 
 /// Slices without delays before the first delay, at least.
 const CENSUS_SLICES: u32 = 8;
+/// So often it is looked at whether the service has settled.
+const CENSUS_ROUNDS: u32 = 3;
+/// A service has not settled while units take so much more or less time in the second half of a census.
+const UNSETTLED: f64 = 0.05;
+/// And that by so many standard errors.
+const UNSETTLED_ERRORS: f64 = 4.0;
 /// Slices differ by this at least: few of them may be alike by chance.
 const LEAST_NOISE: f64 = 0.005;
 /// Slices without delays at the end.
@@ -34,6 +41,10 @@ pub struct Options {
     pub slice: Option<Duration>,
     /// Whether all functions are looked at one by one, without a screen.
     pub per_function: bool,
+    /// Whether functions are looked at together, by where they are defined.
+    pub group: Option<GroupBy>,
+    /// The doses of the last phase, as shares of a unit's time; by itself where there are none.
+    pub doses: Vec<f64>,
     /// The longest delay of a call.
     pub longest_call: Nanos,
 }
@@ -118,67 +129,121 @@ struct Runner<'a> {
 impl Runner<'_> {
     fn all_phases(&mut self) -> Result<(), Stop> {
         self.census()?;
-        let candidates = self.candidates();
-        self.times =
-            Times::of(self.options.total, self.screened_of(&candidates), self.unit, self.options.slice);
-        if candidates.is_empty() {
+        let arms = self.arms();
+        self.times = Times::of(self.options.total, self.screened_of(&arms), self.unit, self.options.slice);
+        if arms.is_empty() {
             return Ok(());
         }
-        let titrated = self.titrate(&candidates)?;
+        let titrated = self.titrate(&arms)?;
         if let Titrated::Reacts { share, up } = titrated {
-            let (survivors, rest) = if self.screened_of(&candidates) > MOST_SURVIVORS {
-                self.screen(&candidates, share, up)?
+            let (survivors, rest) = if self.screened_of(&arms) > MOST_SURVIVORS {
+                self.screen(&arms, share, up)?
             } else {
-                (candidates, Vec::new())
+                (arms, Vec::new())
             };
-            self.confirm(&survivors, &rest, share, up)?;
+            self.confirm(survivors, &rest, share, up)?;
         }
         self.recover()
     }
 
-    /// What a unit takes without delays, and how that varies.
+    /// What a unit takes without delays, and how that varies. While a service still changes by itself, it is
+    /// looked at again.
     fn census(&mut self) -> Result<(), Stop> {
         self.begin_phase(PhaseKind::Census, self.times.census);
         let slices = self.times.slices_in(self.times.census).max(CENSUS_SLICES);
-        let mut units = 0.0;
-        for block in 0..slices {
-            let slice = self.slice(block, Treatment::Control, &[])?;
-            units += slice.units;
+        let mut block = 0;
+        let mut change = None;
+        for round in 0..CENSUS_ROUNDS {
+            let first = self.measured.slices.len();
+            for _ in 0..slices {
+                self.slice(block, Treatment::Control, &[])?;
+                block += 1;
+            }
+            self.learn_unit(PhaseKind::Census);
+            self.noise = self.noise(PhaseKind::Census).max(LEAST_NOISE);
+            change = self.change_since(first);
+            if change.is_none() || round + 1 == CENSUS_ROUNDS {
+                break;
+            }
+            let unsettled = self.measured.slices.iter_mut().skip(first);
+            unsettled.for_each(|slice| slice.marks.push(Mark::Unsettled));
         }
+        let units: f64 = self.measured.of_phase(PhaseKind::Census).map(|slice| slice.units).sum();
         if units == 0.0 {
             return Err(Stop::Metric(format!(
-                "no {} was done in the {} slices of the census: is the service under load?",
-                self.measured.unit.name, slices
+                "no {} was done in the {slices} slices of the census: is the service under load?",
+                self.measured.unit.name
             )));
         }
-        self.learn_unit(PhaseKind::Census);
-        self.noise = self.noise(PhaseKind::Census).max(LEAST_NOISE);
         let in_slice = units / f64::from(slices);
         let census = &mut self.measured.census;
         census.slowdown = Some(census.time_per_unit() / self.unit - 1.0);
+        let rounds = block / slices;
+        let settled = match change {
+            Some(change) => format!(
+                "; it had not settled after {rounds} rounds: {:+.0} % time in the second half of the last one",
+                change * 100.0
+            ),
+            None if rounds > 1 => format!("; it had settled in round {rounds}"),
+            None => String::new(),
+        };
         self.end_phase(&format!(
-            "a unit takes {}; {in_slice:.0} in a slice, which vary by {:.1} %",
+            "a unit takes {}; {in_slice:.0} in a slice, which vary by {:.1} %{settled}",
             Nanos(self.unit as u64),
             self.noise * 100.0
         ));
         Ok(())
     }
 
-    /// The candidates that are worth an experiment, the one with the most time of its own first.
-    fn candidates(&self) -> Vec<u32> {
-        let measured = &self.measured;
-        let own = |number: &u32| {
-            let of = measured.candidates.get(*number as usize);
-            of.and_then(|of| measured.own_per_unit(of)).unwrap_or(0.0)
+    /// By what share units took longer in the second half of the slices from this one on, where that is more
+    /// than noise makes of it.
+    fn change_since(&self, first: usize) -> Option<f64> {
+        let of = self.measured.slices.get(first..)?;
+        let (one, other) = of.split_at(of.len() / 2);
+        let half = |slices: &[Slice]| {
+            let times: Vec<f64> = slices.iter().map(|slice| slice.time_per_unit(self.measured.by)).collect();
+            let mean = times.iter().sum::<f64>() / times.len() as f64;
+            let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
+            (mean, squares / (times.len() as f64 - 1.0).max(1.0) / times.len() as f64)
         };
-        let mut candidates: Vec<u32> = measured.worth_it(self.unit).map(|(number, _)| number).collect();
-        candidates.sort_by(|a, b| own(b).total_cmp(&own(a)));
-        candidates
+        let ((before, error_before), (after, error_after)) = (half(one), half(other));
+        let error = (error_before + error_after).sqrt();
+        let change = after / before - 1.0;
+        (change.abs() > UNSETTLED && (after - before).abs() > UNSETTLED_ERRORS * error).then_some(change)
     }
 
-    /// How many functions a screen would be of.
-    fn screened_of(&self, candidates: &[u32]) -> usize {
-        if self.options.per_function { 0 } else { candidates.len() }
+    /// The functions, or groups of them, that are worth an experiment, the one with the most time of its own
+    /// first.
+    fn arms(&mut self) -> Vec<Treatment> {
+        let measured = &mut self.measured;
+        let mut arms: Vec<Treatment> = match self.options.group {
+            None => {
+                let worth_it = measured.worth_it(self.unit);
+                worth_it.map(|(candidate, _)| Treatment::Function { candidate }).collect()
+            }
+            Some(by) => {
+                measured.groups = groups(measured.can_be_delayed(self.unit), by);
+                let least = measured.rules.worth * self.unit;
+                let numbered = (0..).zip(&measured.groups);
+                let is_worth_it = |members: &[u32]| {
+                    members.iter().any(|of| measured.own_of(*of).is_none())
+                        || members.iter().filter_map(|of| measured.own_of(*of)).sum::<f64>() >= least
+                };
+                let worth_it = numbered.filter(|(_, group)| is_worth_it(&group.members));
+                worth_it.map(|(group, _)| Treatment::Group { group }).collect()
+            }
+        };
+        let measured = &self.measured;
+        let own = |arm: &Treatment| -> f64 {
+            measured.members(*arm).iter().filter_map(|of| measured.own_of(*of)).sum()
+        };
+        arms.sort_by(|a, b| own(b).total_cmp(&own(a)));
+        arms
+    }
+
+    /// How many functions or groups a screen would be of.
+    fn screened_of(&self, arms: &[Treatment]) -> usize {
+        if self.options.per_function { 0 } else { arms.len() }
     }
 
     /// Whether the service is as before.

@@ -86,18 +86,20 @@ impl Times {
     }
 }
 
-/// The slices of a block of the last phase: each function once, the rest if there is one, a placebo, and
-/// controls: the square root of the number of those, which is best when all are compared with them.
-pub fn confirm_block(functions: &[u32], rest: bool, random: &mut Pcg64Mcg) -> Vec<Treatment> {
-    let mut block: Vec<Treatment> =
-        functions.iter().map(|candidate| Treatment::Function { candidate: *candidate }).collect();
-    if rest {
-        block.push(Treatment::Rest);
-    }
+/// The slices of a block of the last phase: each treatment once, a placebo, and controls: the square root of
+/// the number of those, which is best when all are compared with them.
+pub fn confirm_block(treatments: &[Treatment], random: &mut Pcg64Mcg) -> Vec<Treatment> {
+    let mut block = treatments.to_vec();
     block.push(Treatment::Placebo);
     block.extend(std::iter::repeat_n(Treatment::Control, controls(block.len())));
     block.shuffle(random);
     block
+}
+
+/// How many slices such a block has.
+pub fn confirm_block_slices(treatments: usize) -> u32 {
+    let treated = treatments + 1;
+    u32::try_from(treated + controls(treated)).unwrap_or(u32::MAX)
 }
 
 /// Slices without delays in a block of so many others.
@@ -140,10 +142,12 @@ mod tests {
 
     #[test]
     fn a_block_holds_each_treatment_once_and_some_controls() {
-        let mut block = confirm_block(&[4, 7, 9], true, &mut random());
-        assert_eq!(block, confirm_block(&[4, 7, 9], true, &mut random()), "the same from the same seed");
-        block.sort_unstable();
         let function = |candidate| Treatment::Function { candidate };
+        let all = [function(4), function(7), function(9), Treatment::Rest];
+        let mut block = confirm_block(&all, &mut random());
+        assert_eq!(block, confirm_block(&all, &mut random()), "the same from the same seed");
+        assert_eq!(block.len(), confirm_block_slices(all.len()) as usize);
+        block.sort_unstable();
         let [control, placebo] = [Treatment::Control, Treatment::Placebo];
         assert_eq!(
             block,

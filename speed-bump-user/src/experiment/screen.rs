@@ -108,21 +108,25 @@ fn all_alike(rows: &[Row]) -> bool {
     slope > ALL_SHOW && left < (1.0 - EXPLAINED) * all
 }
 
-fn centre(values: &mut [f64]) {
+/// Takes the mean out of values.
+pub(super) fn centre(values: &mut [f64]) {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     values.iter_mut().for_each(|value| *value -= mean);
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+/// The sum of products.
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-fn unit(column: &[f64]) -> Vec<f64> {
+/// A column of length one.
+pub(super) fn unit(column: &[f64]) -> Vec<f64> {
     let norm = dot(column, column).sqrt();
     column.iter().map(|value| value / norm).collect()
 }
 
-fn take_out(values: &mut [f64], direction: &[f64]) {
+/// Takes out of values what goes along a direction, a column of length one.
+pub(super) fn take_out(values: &mut [f64], direction: &[f64]) {
     let along = dot(values, direction);
     values.iter_mut().zip(direction).for_each(|(value, direction)| *value -= along * direction);
 }

@@ -51,6 +51,8 @@ pub struct Simulated {
     units: f64,
     counts: Vec<[f64; 3]>,
     doses: Vec<f64>,
+    /// Delay per unit of all functions together that stays hidden, in ns.
+    shared_slack: f64,
     state: f64,
 }
 
@@ -67,8 +69,14 @@ impl Simulated {
             normal: Normal::standard(),
             now: 1e9,
             units: 0.0,
+            shared_slack: 0.0,
             state: 0.0,
         }
+    }
+
+    /// Has so many ns of the delays of a unit stay hidden, whichever functions they are of.
+    pub fn share_slack(&mut self, ns: f64) {
+        self.shared_slack = ns;
     }
 
     fn draw(&mut self) -> f64 {
@@ -135,9 +143,11 @@ impl Subject for Simulated {
             let step = STEP.min(time.0 as f64 - self.now);
             let (longer, more) = self.factors(step);
             let mut unit = self.unit * longer.max(0.05);
-            for (function, dose) in self.functions.iter().zip(&self.doses) {
-                unit += function.sensitivity * (dose * function.calls * more - function.slack).max(0.0);
-            }
+            let shows = |(function, dose): (&Function, &f64)| {
+                function.sensitivity * (dose * function.calls * more - function.slack).max(0.0)
+            };
+            let all: f64 = self.functions.iter().zip(&self.doses).map(shows).sum();
+            unit += (all - self.shared_slack).max(0.0);
             let units = step / unit;
             self.units += units;
             for ((function, dose), counts) in self.functions.iter().zip(&self.doses).zip(&mut self.counts) {

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{TargetArgs, WayArgs, delay, span};
 use crate::{
-    experiment::guard::Condition,
+    experiment::{groups::GroupBy, guard::Condition},
     units::{Nanos, Pid},
 };
 
@@ -115,6 +115,16 @@ pub struct SweepArgs {
     /// Look at all functions one by one, without a screen of many at once
     #[arg(long)]
     pub per_function: bool,
+
+    /// Look at functions together: by class, by file, or by folder. Each is delayed by its part of the
+    /// group's own time
+    #[arg(long, value_name = "BY")]
+    pub group: Option<GroupBy>,
+
+    /// Added time per unit in the last phase, as shares of a unit's time, in turn [default: half, once and
+    /// twice 45 % of --max-slowdown, and more where little shows]
+    #[arg(long, value_name = "PERCENT,...", value_parser = percent, value_delimiter = ',')]
+    pub doses: Vec<f64>,
 
     /// Print what would be done, and how sure it would be, and do nothing but count and time calls for a
     /// while

@@ -91,17 +91,19 @@ impl Factor {
         }
     }
 
-    /// The functions that slices of the rest delayed, of which nothing is found yet. `None` without any.
-    pub(super) fn of_rest(measured: &Measured) -> Option<Self> {
-        let members: Vec<Self> = measured
-            .rest()
-            .into_iter()
-            .filter_map(|of| measured.candidates.get(of as usize))
+    /// Several functions together, of which nothing is found yet. `None` without any.
+    pub(super) fn of_several(measured: &Measured, name: &str, members: &[u32]) -> Option<Self> {
+        let members: Vec<Self> = members
+            .iter()
+            .filter_map(|of| measured.candidates.get(*of as usize))
             .map(|candidate| Self::of_candidate(measured, candidate))
             .collect();
-        let (count, first) = (members.len(), members.first()?.clone());
+        let first = members.first()?.clone();
         Some(Self {
-            name: format!("everything else ({count} functions)"),
+            name: match members.len() {
+                1 => format!("{name} (1 function)"),
+                count => format!("{name} ({count} functions)"),
+            },
             file: None,
             line: None,
             kind: FactorKind::Group,

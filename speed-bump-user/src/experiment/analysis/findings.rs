@@ -6,9 +6,10 @@ use super::{
     contrast::contrasts,
     estimate::{Estimate, estimate},
     factor::{Factor, FactorKind},
-    hinge::hinge,
+    hinge::{Hinge, hinge},
     left::{alike, left, together},
     sentence::sentence,
+    shared::smallest,
     validity::{Validity, controls, validity},
     verdict::{Trial, Verdict, seen, verdicts},
 };
@@ -42,6 +43,7 @@ const LONG: f64 = 180.0;
 
 /// A factor, and what it was tried by.
 struct Tried {
+    treatment: Treatment,
     factor: Factor,
     trial: Trial,
 }
@@ -59,11 +61,13 @@ pub fn findings(measured: &Measured) -> Findings {
         of.fill(verdict, unit, alike);
         of.say_how_long(measured);
     }
+    join(measured, &mut tried);
+    let bends = tried.iter().any(|of| of.bend().is_some());
     let mut factors: Vec<Factor> = tried.into_iter().map(|of| of.factor).collect();
     let together = together(measured);
     factors.extend(left(measured, unit, &together, alike));
-    let matters = factors.iter().any(|of| of.verdict == Verdict::Matters);
-    let open_loop = open_loop(measured, matters);
+    let reacts = bends || factors.iter().any(|of| matches!(of.verdict, Verdict::Matters | Verdict::Jointly));
+    let open_loop = open_loop(measured, reacts);
     let withheld = if !validity.holds {
         Some("the experiment's own checks failed, so that no verdict stands")
     } else if open_loop.is_none() && factors.iter().any(|of| of.verdict == Verdict::DoesNotMatter) {
@@ -98,12 +102,12 @@ pub fn findings(measured: &Measured) -> Findings {
 const SATURATED: f64 = 0.05;
 
 /// Whether arrivals set the throughput. They do not where a delay changes it, nor where there is always work.
-fn open_loop(measured: &Measured, matters: bool) -> Option<bool> {
+fn open_loop(measured: &Measured, reacts: bool) -> Option<bool> {
     if measured.by == By::Latency {
         return Some(true);
     }
     let is_saturated = idle(measured).is_some_and(|share| share < SATURATED);
-    (measured.rules.closed_loop || matters || is_saturated).then_some(false)
+    (measured.rules.closed_loop || reacts || is_saturated).then_some(false)
 }
 
 /// For which share of the time without delays no unit was under way.
@@ -115,12 +119,46 @@ pub fn idle(measured: &Measured) -> Option<f64> {
     idle.filter(|idle| span > 0.0 && *idle >= 0.0).map(|idle| idle / span)
 }
 
+/// Of functions that share slack, none matters alone.
+fn join(measured: &Measured, tried: &mut [Tried]) {
+    for number in smallest(measured) {
+        let treatment = Treatment::Group { group: number };
+        let Some(group) = tried.iter_mut().find(|of| of.treatment == treatment) else { continue };
+        let matters = group.factor.verdict == Verdict::Matters;
+        let reason = match group.factor.slack_ns.filter(|_| !matters) {
+            Some(slack) => Some(format!(
+                "they share slack: together they are hidden up to {} a unit",
+                Nanos(slack.max(0.0) as u64)
+            )),
+            None => matters.then(|| "none of them matters alone; together they do".to_owned()),
+        };
+        let Some(reason) = reason else { continue };
+        group.factor.reason = Some(reason.clone());
+        if matters {
+            group.factor.verdict = Verdict::Jointly;
+            let members = measured.members(treatment);
+            let is_member = |of: &Tried| matches!(of.treatment, Treatment::Function { candidate } if members.contains(&candidate));
+            for of in tried.iter_mut().filter(|of| is_member(of)) {
+                of.factor.verdict = Verdict::Jointly;
+                of.factor.reason = Some(reason.clone());
+            }
+        }
+    }
+}
+
 /// Whether there is a verdict about everything that was looked at one by one.
 pub fn is_decided(measured: &Measured) -> bool {
+    let verdicts = verdicts_of(measured);
+    !verdicts.is_empty() && verdicts.iter().all(|(_, verdict)| *verdict != Verdict::Undecided)
+}
+
+/// The verdicts so far about what was looked at one by one.
+pub(super) fn verdicts_of(measured: &Measured) -> Vec<(Treatment, Verdict)> {
     let unit = controls(measured.of_phase(PhaseKind::Confirm), measured.by);
-    let trials: Vec<Trial> = tried(measured, unit).into_iter().map(|of| of.trial).collect();
+    let tried = tried(measured, unit);
+    let trials: Vec<Trial> = tried.iter().map(|of| of.trial.clone()).collect();
     let verdicts = verdicts(&trials, &measured.rules, blocks(measured));
-    !verdicts.is_empty() && verdicts.iter().all(|verdict| *verdict != Verdict::Undecided)
+    tried.iter().map(|of| of.treatment).zip(verdicts).collect()
 }
 
 /// Blocks of the last phase that are done, or begun.
@@ -135,24 +173,33 @@ fn tried(measured: &Measured, unit: Option<f64>) -> Vec<Tried> {
             let candidate = measured.candidates.get(candidate as usize)?;
             Some(Factor::of_candidate(measured, candidate))
         }
-        Treatment::Rest => Factor::of_rest(measured),
+        Treatment::Group { group } => {
+            let group = measured.groups.get(group as usize)?;
+            Factor::of_several(measured, &group.name, &group.members)
+        }
+        Treatment::Rest => Factor::of_several(measured, "everything else", &measured.rest()),
         Treatment::Control | Treatment::Placebo | Treatment::Several => None,
     };
     let tried = |treatment: Treatment| {
         let factor = factor(treatment)?;
         let contrasts = contrasts(measured.of_phase(PhaseKind::Confirm), treatment, u32::MAX, measured.by);
         let share = factor.share(unit);
-        Some(Tried { factor, trial: Trial { contrasts, share } })
+        Some(Tried { treatment, factor, trial: Trial { contrasts, share } })
     };
     measured.treated().into_iter().filter_map(tried).collect()
 }
 
 impl Tried {
+    /// From which delay on it shows, where there is such a point.
+    fn bend(&self) -> Option<Hinge> {
+        hinge(&self.trial.contrasts).filter(|bend| bend.low > 0.0)
+    }
+
     /// `alike` is the sensitivity of all functions, where it is one: more slices know of it than of one.
     fn fill(&mut self, verdict: Verdict, unit: Option<f64>, alike: Option<Estimate>) {
+        self.factor.verdict = verdict;
+        let bend = self.bend();
         let factor = &mut self.factor;
-        factor.verdict = verdict;
-        let bend = hinge(&self.trial.contrasts).filter(|bend| bend.low > 0.0);
         let seen = seen(&self.trial, u32::MAX);
         if let Some(found) = estimate(&seen, CONFIDENCE) {
             let is_alike = |all: &Estimate| found.low <= all.sensitivity && all.sensitivity <= found.high;

@@ -37,10 +37,11 @@ pub fn hinge(contrasts: &[Contrast]) -> Option<Hinge> {
     }
     let (line, _) = fit(contrasts, 0.0);
     let places = || (0..PLACES).map(|place| most * place as f64 / PLACES as f64);
-    let (slack, squares, beyond) = places()
-        .map(|slack| (slack, fit(contrasts, slack)))
-        .map(|(slack, (squares, beyond))| (slack, squares, beyond))
-        .min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let fits = || places().map(|slack| (slack, fit(contrasts, slack)));
+    let best = |of: &mut dyn Iterator<Item = (f64, (f64, f64))>| {
+        of.map(|(slack, (squares, beyond))| (slack, squares, beyond)).min_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let (slack, squares, beyond) = best(&mut fits())?;
     let freedom = (contrasts.len() - 2) as f64;
     let fisher = FisherSnedecor::new(1.0, freedom).ok()?;
     let believed = line > squares * (1.0 + fisher.inverse_cdf(1.0 - ERROR) / freedom);
@@ -48,6 +49,13 @@ pub fn hinge(contrasts: &[Contrast]) -> Option<Hinge> {
         return None;
     }
     let bound = squares * (1.0 + fisher.inverse_cdf(0.95) / freedom);
+    // Few doses beyond the bend fit a steep line behind a late bend as well as they fit a plain one. Delay
+    // that shows more than once is rare.
+    let plain = best(&mut fits().filter(|(_, (_, beyond))| *beyond <= 1.0));
+    let (slack, beyond) = match plain {
+        Some((slack, squares, beyond)) if squares <= bound && beyond > 0.0 => (slack, beyond),
+        Some(_) | None => (slack, beyond),
+    };
     let within = || places().filter(|slack| fit(contrasts, *slack).0 <= bound);
     let low = within().fold(f64::INFINITY, f64::min);
     let high = within().fold(0.0, f64::max);

@@ -5,6 +5,7 @@ use super::{
     estimate::{Estimate, estimate},
     factor::Factor,
     findings::CONFIDENCE,
+    screen_bound::OfScreen,
     verdict::Verdict,
 };
 use crate::experiment::{
@@ -31,10 +32,18 @@ pub(super) fn left(
     alike: Option<Estimate>,
 ) -> Vec<Factor> {
     let treated = measured.treated();
-    let is_tried = |number: u32| treated.contains(&Treatment::Function { candidate: number });
+    let is_tried = |number: u32| {
+        let has_it = |of: &Treatment| match of {
+            Treatment::Function { candidate } => *candidate == number,
+            Treatment::Group { .. } => measured.members(*of).contains(&number),
+            Treatment::Rest | Treatment::Control | Treatment::Placebo | Treatment::Several => false,
+        };
+        treated.iter().any(has_it)
+    };
     let bound = estimate(together, CONFIDENCE);
     let all: f64 = together.iter().map(|of| of.delay).sum::<f64>() / together.len().max(1) as f64;
     let in_rest = measured.rest();
+    let of_screen = OfScreen::new(measured);
     let factor = |(number, candidate): (u32, &Candidate)| {
         let mut factor = Factor::of_candidate(measured, candidate);
         let share = factor.share(unit);
@@ -64,6 +73,18 @@ pub(super) fn left(
                  --max-slowdown allows more",
                 candidate.floor_ns
             ));
+        } else if alike.is_none()
+            && let Some(found) = of_screen.sensitivity(number, CONFIDENCE)
+        {
+            factor.set(found, unit);
+            let bound = of_screen.bound(number);
+            let is_worth_little = bound.is_some_and(|bound| {
+                share.is_some_and(|share| bound.high * share < measured.rules.worth)
+                    || bound.high.abs().max(bound.low.abs()) < measured.rules.threshold
+            });
+            factor.verdict = if is_worth_little { Verdict::DoesNotMatter } else { Verdict::Undecided };
+            factor.reason = (!is_worth_little)
+                .then(|| "it was looked at among others only: -t with its name looks at it alone".to_owned());
         } else if let Some(alike) = alike {
             factor.set(alike, unit);
             factor.verdict = Verdict::Jointly;

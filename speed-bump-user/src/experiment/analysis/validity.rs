@@ -6,7 +6,10 @@ use super::{
     contrast::contrasts,
     estimate::{LEAST_BLOCKS, chance},
 };
-use crate::experiment::record::{By, Mark, Measured, PhaseKind, Slice, Treatment};
+use crate::{
+    experiment::record::{Around, By, Mark, Measured, PhaseKind, Slice, Treatment},
+    units::Nanos,
+};
 
 /// The placebo shows an effect with this probability where all is well.
 const PLACEBO_ERROR: f64 = 0.01;
@@ -16,6 +19,8 @@ const MOST_DROPPED: f64 = 0.25;
 const OFF: f64 = 0.1;
 /// From this share on programs wait for processors.
 const BUSY: f64 = 0.9;
+/// Clocks differ by less than this, in ns, unless one was set.
+const CLOCK_STEP: i64 = 100_000_000;
 /// Beyond this share a drift is told.
 const DRIFT: f64 = 0.1;
 
@@ -79,7 +84,8 @@ pub fn validity(measured: &Measured) -> Validity {
         );
     }
     let dropped = dropped(measured);
-    let lost: usize = dropped.iter().map(|of| of.slices).sum();
+    // Those of a census that was taken again cost nothing but time.
+    let lost: usize = dropped.iter().filter(|of| of.reason != Mark::Unsettled).map(|of| of.slices).sum();
     let of_all = lost as f64 / measured.slices.len().max(1) as f64;
     fatal(
         of_all > MOST_DROPPED,
@@ -115,13 +121,8 @@ pub fn validity(measured: &Measured) -> Validity {
         let text = format!("after the experiment a unit takes {:+.0} % time", recovery * 100.0);
         tell(recovery.abs() > DRIFT, text);
     }
-    if let Some(busy) = measured.processors_busy {
-        let text = format!(
-            "the machine's processors were busy for {:.0} % of the time: what makes any program wait for one \
-             shows in the service too",
-            busy * 100.0
-        );
-        tell(busy > BUSY, text);
+    if let Some(around) = &measured.around {
+        around_problems(around).into_iter().for_each(|text| tell(true, text));
     }
     if let Some(slowdown) = measured.census.slowdown {
         let text = format!(
@@ -144,6 +145,45 @@ pub fn validity(measured: &Measured) -> Validity {
         drift,
         recovery,
     }
+}
+
+/// What changed around the experiment, as far as it can fool it.
+fn around_problems(around: &Around) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Some(busy) = around.processors_busy.filter(|busy| *busy > BUSY) {
+        problems.push(format!(
+            "the machine's processors were busy for {:.0} % of the time: what makes any program wait for one \
+             shows in the service too",
+            busy * 100.0
+        ));
+    }
+    let Around { processes_came, processes_went, threads_came, threads_went, .. } = *around;
+    if processes_came + processes_went > 0 {
+        problems.push(format!(
+            "processes of the service changed: {processes_came} came and {processes_went} went, from the \
+             beginning to the end"
+        ));
+    }
+    if threads_came + threads_went > 0 {
+        problems.push(format!(
+            "threads of the service changed: {threads_came} came and {threads_went} went, from the beginning \
+             to the end"
+        ));
+    }
+    if around.suspended_ns > CLOCK_STEP {
+        problems.push(format!(
+            "the machine was suspended for {} meanwhile",
+            Nanos(around.suspended_ns.unsigned_abs())
+        ));
+    }
+    if around.clock_step_ns.abs() > CLOCK_STEP {
+        problems.push(format!(
+            "the time of day was set by {} meanwhile; the experiment goes by another clock, but the service, or \
+             what it exports, may not",
+            Nanos(around.clock_step_ns.unsigned_abs())
+        ));
+    }
+    problems
 }
 
 /// The placebo's share of a unit's time, and how probable as much is.

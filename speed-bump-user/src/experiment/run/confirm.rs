@@ -1,4 +1,4 @@
-//! Few functions, one at a time, in fresh slices: what verdicts come from.
+//! Few functions or groups, one at a time, in fresh slices: what verdicts come from.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,10 @@ use crate::experiment::{
         estimate::{LEAST_BLOCKS, estimate},
         findings::is_decided,
         looks,
+        shared::hidden_together,
     },
-    record::{PhaseKind, Treatment},
-    schedule::{LEVELS, confirm_block},
+    record::{Group, PhaseKind, Treatment},
+    schedule::{LEVELS, confirm_block, confirm_block_slices},
 };
 
 /// The basic dose of a function, as a share of a unit's time: twice that is within what a unit may be slowed
@@ -22,56 +23,98 @@ const LOOKS_AT_DOSES: u32 = 4;
 /// Larger doses than this many times the basic one say nothing more.
 const LARGEST: f64 = 64.0;
 
+/// What is looked at, and by how much.
+struct Arms {
+    /// In the blocks to come.
+    treatments: Vec<Treatment>,
+    /// Everything else.
+    rest: Vec<Treatment>,
+    /// Factors of the doses; 1 where there is none.
+    scales: HashMap<Treatment, f64>,
+    /// The basic dose.
+    basic: f64,
+    /// The basic dose of each of several that are delayed together.
+    basic_of_each: f64,
+}
+
 impl Runner<'_> {
-    /// See above. `share` of a unit's time for each candidate had slowed a unit down by `up`.
+    /// See above. `share` of a unit's time for each of all functions had slowed a unit down by `up`.
     pub(super) fn confirm(
         &mut self,
-        survivors: &[u32],
-        rest: &[u32],
+        survivors: Vec<Treatment>,
+        rest: &[Treatment],
         share: f64,
         up: f64,
     ) -> Result<(), Stop> {
         let time = self.time_left();
         self.begin_phase(PhaseKind::Confirm, time);
-        let in_block = confirm_block(survivors, !rest.is_empty(), &mut self.random).len();
+        let mut treatments = survivors;
+        treatments.extend((!rest.is_empty()).then_some(Treatment::Rest));
         let slices = self.times.slices_in(time);
-        let planned = (slices / u32::try_from(in_block).unwrap_or(u32::MAX).max(1)).max(LEAST_BLOCKS as u32);
+        let planned = (slices / confirm_block_slices(treatments.len())).max(LEAST_BLOCKS as u32);
         self.measured.rules.planned_blocks = planned;
         let basic = BASIC * self.measured.rules.max_slowdown;
-        let basic_of_rest = share * basic / up;
-        let mut scales: HashMap<Treatment, f64> = HashMap::new();
+        let mut arms = Arms {
+            treatments,
+            rest: rest.to_vec(),
+            scales: HashMap::new(),
+            basic,
+            basic_of_each: share * basic / up,
+        };
         for block in 0..planned {
-            for (place, treatment) in
-                confirm_block(survivors, !rest.is_empty(), &mut self.random).into_iter().enumerate()
-            {
-                let scale = scales.get(&treatment).copied().unwrap_or(1.0);
-                let level = LEVELS[(block as usize + place) % LEVELS.len()];
-                let doses = match treatment {
-                    Treatment::Function { candidate } => self.doses(&[candidate], basic * level * scale),
-                    Treatment::Rest => self.doses(rest, basic_of_rest * level * scale),
-                    Treatment::Control | Treatment::Placebo | Treatment::Several => Vec::new(),
-                };
-                let slice = self.slice(block, treatment, &doses)?;
-                if !doses.is_empty() && self.was_too_slow(&slice) {
-                    scales.insert(treatment, scale / 2.0);
-                }
-            }
+            self.block(block, &mut arms)?;
             let done = block + 1;
             if done % LOOKS_AT_DOSES == 0 {
                 self.learn_unit(PhaseKind::Confirm);
-                self.enlarge(&mut scales);
+                self.enlarge(&mut arms.scales);
             }
-            if looks::done(done, planned) > looks::done(block, planned) && is_decided(&self.measured) {
-                self.end_phase(&format!("all is decided after {done} of {planned} blocks"));
-                return Ok(());
+            if looks::done(done, planned) > looks::done(block, planned) {
+                let joined = self.join(&mut arms, share, up);
+                if !joined && is_decided(&self.measured) {
+                    self.end_phase(&format!("all is decided after {done} of {planned} blocks"));
+                    return Ok(());
+                }
             }
         }
         self.end_phase(&format!("{planned} blocks"));
         Ok(())
     }
 
-    /// Doubles the doses of functions where so little shows that twice as much is within what is allowed.
+    /// A slice for each treatment, with controls, in random order.
+    fn block(&mut self, block: u32, arms: &mut Arms) -> Result<(), Stop> {
+        let order = confirm_block(&arms.treatments, &mut self.random);
+        for (place, treatment) in order.into_iter().enumerate() {
+            let scale = arms.scales.get(&treatment).copied().unwrap_or(1.0);
+            // Levels take turns, also for one and the same treatment.
+            let turn = block as usize + place;
+            let own = &self.options.doses;
+            let (level, basic) = match own.get(turn % own.len().max(1)) {
+                Some(dose) => (dose / arms.basic, arms.basic),
+                None => (LEVELS[turn % LEVELS.len()], arms.basic),
+            };
+            let doses = match treatment {
+                Treatment::Function { .. } => self.doses(&[treatment], basic * level * scale),
+                Treatment::Group { group } if self.is_joined(group) => {
+                    let each: Vec<Treatment> = self.functions_of(treatment);
+                    self.doses(&each, arms.basic_of_each * level * scale)
+                }
+                Treatment::Group { .. } => self.doses(&[treatment], basic * level * scale),
+                Treatment::Rest => self.doses(&arms.rest, arms.basic_of_each * level * scale),
+                Treatment::Control | Treatment::Placebo | Treatment::Several => Vec::new(),
+            };
+            let slice = self.slice(block, treatment, &doses)?;
+            if !doses.is_empty() && self.was_too_slow(&slice) {
+                arms.scales.insert(treatment, scale / 2.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Doubles the doses where so little shows that twice as much is within what is allowed.
     fn enlarge(&self, scales: &mut HashMap<Treatment, f64>) {
+        if !self.options.doses.is_empty() {
+            return;
+        }
         let slices = || self.measured.of_phase(PhaseKind::Confirm);
         for treatment in self.measured.treated() {
             let of = contrasts(slices(), treatment, u32::MAX, self.measured.by);
@@ -84,5 +127,45 @@ impl Runner<'_> {
                 *scale *= 2.0;
             }
         }
+    }
+
+    /// Where each of some functions stays hidden, and all together showed more than the others explain, they
+    /// are looked at together from now on, in the place of each alone; and where they matter together, the
+    /// halves of them.
+    fn join(&mut self, arms: &mut Arms, share: f64, up: f64) -> bool {
+        let parts = hidden_together(&self.measured, share, up);
+        for members in &parts {
+            let names: Vec<&str> = members
+                .iter()
+                .filter_map(|of| self.measured.candidates.get(*of as usize))
+                .map(|candidate| candidate.name.as_str())
+                .collect();
+            let group = Group { name: names.join(" + "), members: members.clone(), shares_slack: true };
+            let number = u32::try_from(self.measured.groups.len()).unwrap_or(u32::MAX);
+            self.measured.groups.push(group);
+            arms.treatments.push(Treatment::Group { group: number });
+        }
+        if !parts.is_empty() {
+            let within = |of: &Treatment| match of {
+                Treatment::Function { candidate } => parts.iter().any(|part| part.contains(candidate)),
+                Treatment::Group { group } => {
+                    let of = self.measured.members(*of);
+                    let is_part = |part: &&Vec<u32>| part.len() < of.len() && of.contains(&part[0]);
+                    self.is_joined(*group) && parts.iter().any(|part| is_part(&part))
+                }
+                Treatment::Rest | Treatment::Control | Treatment::Placebo | Treatment::Several => false,
+            };
+            arms.treatments.retain(|of| !within(of));
+        }
+        !parts.is_empty()
+    }
+
+    fn is_joined(&self, group: u32) -> bool {
+        self.measured.groups.get(group as usize).is_some_and(|of| of.shares_slack)
+    }
+
+    fn functions_of(&self, treatment: Treatment) -> Vec<Treatment> {
+        let members = self.measured.members(treatment);
+        members.into_iter().map(|candidate| Treatment::Function { candidate }).collect()
     }
 }

@@ -19,14 +19,14 @@ const LEAST_BLOCKS: u32 = 2;
 const LARGEST: f64 = 1.0;
 
 impl Runner<'_> {
-    /// Chooses the functions to look at one by one; the others are returned behind them. `dose`, a share of a
-    /// unit's time for each function had slowed a unit down by `up`.
+    /// Chooses the functions or groups to look at one by one; the others are returned behind them. `dose`, a
+    /// share of a unit's time for each had slowed a unit down by `up`.
     pub(super) fn screen(
         &mut self,
-        candidates: &[u32],
+        arms: &[Treatment],
         dose: f64,
         up: f64,
-    ) -> Result<(Vec<u32>, Vec<u32>), Stop> {
+    ) -> Result<(Vec<Treatment>, Vec<Treatment>), Stop> {
         let share = self.times.screen.0 as f64 / (self.times.screen.0 + self.times.confirm.0).max(1) as f64;
         let time = Nanos((self.time_left().0 as f64 * share) as u64);
         self.begin_phase(PhaseKind::Screen, time);
@@ -36,10 +36,10 @@ impl Runner<'_> {
         let mut found = screened(std::iter::empty(), 0, 0, self.measured.by);
         for block in 0..blocks {
             let mut guarded = 0;
-            for subset in screen_block(candidates.len(), &mut self.random) {
-                let numbers: Vec<u32> = subset.iter().filter_map(|of| candidates.get(*of).copied()).collect();
-                let treatment = if numbers.is_empty() { Treatment::Control } else { Treatment::Several };
-                let doses = self.doses(&numbers, dose);
+            for subset in screen_block(arms.len(), &mut self.random) {
+                let subset: Vec<Treatment> = subset.iter().filter_map(|of| arms.get(*of).copied()).collect();
+                let treatment = if subset.is_empty() { Treatment::Control } else { Treatment::Several };
+                let doses = self.doses(&subset, dose);
                 let slice = self.slice(block, treatment, &doses)?;
                 guarded += usize::from(!doses.is_empty() && self.was_too_slow(&slice));
             }
@@ -54,15 +54,17 @@ impl Runner<'_> {
         }
         self.learn_unit(PhaseKind::Screen);
         // What slices point to, and then what takes the most time: that is what people ask about.
-        let mut survivors: Vec<u32> = Vec::new();
+        let mut survivors: Vec<Treatment> = Vec::new();
         if !found.all_alike {
-            survivors.extend(found.found.iter().map(|(candidate, _)| *candidate));
+            let arm_of =
+                |candidate: &u32| arms.iter().find(|arm| self.measured.members(**arm).contains(candidate));
+            survivors.extend(found.found.iter().filter_map(|(candidate, _)| arm_of(candidate)));
         }
-        let by_own = candidates.iter().filter(|of| !survivors.contains(of)).copied();
-        let by_own: Vec<u32> = by_own.take(MOST_SURVIVORS - survivors.len().min(MOST_SURVIVORS)).collect();
+        let by_own = arms.iter().filter(|of| !survivors.contains(of)).copied();
+        let by_own: Vec<Treatment> = by_own.take(MOST_SURVIVORS.saturating_sub(survivors.len())).collect();
         let (pointed_to, more) = (survivors.len(), by_own.len());
         survivors.extend(by_own);
-        let rest = candidates.iter().filter(|of| !survivors.contains(of)).copied().collect();
+        let rest = arms.iter().filter(|of| !survivors.contains(of)).copied().collect();
         self.end_phase(&if found.all_alike {
             "all delays show alike, as on one saturated thread: what functions are worth is what they take"
                 .to_owned()

@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::*;
 use crate::experiment::{
     analysis::{
+        contrast::contrasts,
         factor::{Factor, FactorKind},
         findings::{Findings, findings},
+        hinge::hinge,
         verdict::Verdict,
     },
     record::By,
@@ -25,17 +27,31 @@ fn function(sensitivity: f64, slack: f64) -> Function {
 
 /// What an experiment of two minutes finds in a service whose units take 1 ms.
 fn found(functions: &[(&str, Function, u64)], noise: Noise, seed: u64) -> (Findings, Measured) {
+    found_with(functions, noise, seed, &options())
+}
+
+fn options() -> Options {
+    Options {
+        total: Duration::from_secs(120),
+        slice: None,
+        per_function: false,
+        group: None,
+        doses: Vec::new(),
+        longest_call: Nanos(10_000_000),
+    }
+}
+
+fn found_with(
+    functions: &[(&str, Function, u64)],
+    noise: Noise,
+    seed: u64,
+    options: &Options,
+) -> (Findings, Measured) {
     let mut measured = testing::measured(functions);
     measured.seed = seed;
     let of = functions.iter().map(|(_, function, _)| *function).collect();
     let mut service = Simulated::new(MS, of, noise, seed);
-    let options = Options {
-        total: Duration::from_secs(120),
-        slice: None,
-        per_function: false,
-        longest_call: Nanos(10_000_000),
-    };
-    let measured = run(&mut service, &options, measured, &mut |_, _| {});
+    let measured = run(&mut service, options, measured, &mut |_, _| {});
     (findings(&measured), measured)
 }
 
@@ -162,13 +178,120 @@ fn a_service_without_load_has_no_units() {
     let mut measured = testing::measured(&[("a", function(1.0, 0.0), 300)]);
     measured.unit.name = "call of handle".to_owned();
     let mut service = Simulated::new(1e18, vec![function(1.0, 0.0)], Noise::White(0.0), 1);
-    let options = Options {
-        total: Duration::from_secs(60),
-        slice: None,
-        per_function: false,
-        longest_call: Nanos(10_000_000),
-    };
+    let options = Options { total: Duration::from_secs(60), ..options() };
     let measured = run(&mut service, &options, measured, &mut |_, _| {});
     // Parts of a unit are done, as simulated ones are not whole.
     assert!(measured.slices.iter().all(|slice| slice.units < 1.0));
+}
+
+#[test]
+fn functions_that_were_looked_at_among_others_are_shown_not_to_matter() {
+    let names: Vec<String> = (0..31).map(|number| format!("f{number}")).collect();
+    let functions: Vec<_> = (0..)
+        .zip(&names)
+        .map(|(number, name)| {
+            let matters = number == 3 || number == 20;
+            (name.as_str(), function(if matters { 1.0 } else { 0.0 }, 0.0), 20)
+        })
+        .collect();
+    let (found, measured) = found(&functions, Noise::White(0.02), 4);
+    for factor in found.factors.iter().filter(|factor| factor.kind != FactorKind::Group) {
+        let matters = ["f3", "f20"].contains(&factor.name.as_str());
+        let expected = if matters { Verdict::Matters } else { Verdict::DoesNotMatter };
+        assert_eq!(factor.verdict, expected, "{factor:#?}\n{:#?}", measured.phases);
+    }
+}
+
+#[test]
+fn functions_of_a_class_are_looked_at_together() {
+    let functions = [
+        ("Parser.read", function(0.0, 0.0), 100),
+        ("Parser.check", function(0.0, 0.0), 5),
+        ("Page.render", function(1.0, 0.0), 60),
+        ("Page.head", function(1.0, 0.0), 20),
+    ];
+    let options = Options { group: Some(GroupBy::Class), ..options() };
+    let (found, measured) = found_with(&functions, Noise::White(0.01), 2, &options);
+    let verdicts: Vec<_> = found.factors.iter().map(|of| (of.name.as_str(), of.verdict)).collect();
+    let expected = [
+        ("Page (/srv/app.py) (2 functions)", Verdict::Matters),
+        ("Parser (/srv/app.py) (2 functions)", Verdict::DoesNotMatter),
+    ];
+    assert_eq!(verdicts, expected);
+    assert!(holds(&found.factors[0], 1.0), "{found:#?}");
+    // Each has its part of the time, and of the delays.
+    let slice =
+        measured.of_phase(PhaseKind::Confirm).find(|of| of.treatment == Treatment::Group { group: 0 });
+    let doses: Vec<u64> = slice.unwrap().doses.iter().map(|(_, dose)| dose.0).collect();
+    let ratio = doses[0] as f64 / doses[1] as f64;
+    assert!((2.9..3.1).contains(&ratio), "{doses:?}");
+}
+
+#[test]
+fn doses_are_those_that_are_asked_for() {
+    let functions = [("a", function(1.0, 0.0), 300), ("b", function(0.0, 0.0), 300)];
+    let options = Options { doses: vec![0.03, 0.06], ..options() };
+    let (found, measured) = found_with(&functions, Noise::White(0.01), 2, &options);
+    assert_eq!(of(&found, "a").verdict, Verdict::Matters);
+    let doses = measured.of_phase(PhaseKind::Confirm).flat_map(|slice| &slice.doses);
+    let mut doses: Vec<u64> = doses.map(|(_, dose)| dose.0 / 1_000).collect();
+    doses.sort_unstable();
+    doses.dedup();
+    // Of a unit of about a millisecond, over five calls.
+    assert!(doses.iter().all(|us| (5..=7).contains(us) || (11..=13).contains(us)), "{doses:?}");
+}
+
+#[test]
+fn functions_that_share_slack_are_looked_at_together() {
+    for seed in 0..3 {
+        let mut measured =
+            testing::measured(&[("a", function(0.0, 0.0), 100), ("b", function(0.0, 0.0), 90)]);
+        measured.seed = seed;
+        let both = vec![function(1.0, 0.0); 2];
+        let mut service = Simulated::new(MS, both, Noise::White(0.01), seed);
+        service.share_slack(0.5 * MS);
+        // Calls may not be delayed by as much as would show.
+        let options = Options { longest_call: Nanos(80_000), ..options() };
+        let measured = run(&mut service, &options, measured, &mut |_, _| {});
+        let found = findings(&measured);
+        let joined = &measured.groups[0];
+        assert_eq!((joined.name.as_str(), joined.shares_slack), ("a + b", true));
+        let group = of_group(&found);
+        let reason = group.reason.as_deref().unwrap();
+        assert!(reason.starts_with("they share slack: together they are hidden up to"), "{group:#?}");
+        let slices = measured.of_phase(PhaseKind::Confirm);
+        let blocks = contrasts(slices, Treatment::Group { group: 0 }, u32::MAX, By::Throughput);
+        let bend = hinge(&blocks).unwrap();
+        assert!(bend.low <= 0.5 * MS && 0.5 * MS <= bend.high, "{bend:?} {blocks:#?}");
+        assert_eq!(of(&found, "a").verdict, Verdict::DoesNotMatter);
+    }
+}
+
+#[test]
+fn what_matters_only_together_is_said_to() {
+    for seed in 0..3 {
+        let functions: Vec<_> =
+            ["a", "b", "c", "d", "e", "f"].map(|name| (name, function(0.09, 0.0), 110)).into();
+        // None of them shows a tenth of its delay, all together half of it.
+        let (found, measured) = found(&functions, Noise::White(0.01), seed);
+        let of: Vec<_> = found.factors.iter().map(|of| (of.name.as_str(), of.verdict)).collect();
+        assert!(measured.groups.iter().all(|group| group.shares_slack), "{of:?}");
+        assert!(of.iter().all(|(_, verdict)| *verdict != Verdict::Undecided), "{of:?}");
+    }
+}
+
+#[test]
+fn a_service_that_warms_up_is_waited_for() {
+    let functions = [("a", function(1.0, 0.0), 300), ("b", function(0.0, 0.0), 200)];
+    let (found, measured) = found(&functions, Noise::WarmUp(0.01), 5);
+    let census = &measured.phases[0];
+    assert!(census.outcome.contains("; it had settled in round "), "{census:?}");
+    let unsettled = measured.slices.iter().filter(|slice| slice.marks.contains(&Mark::Unsettled));
+    assert!(unsettled.count() > 8);
+    assert!(found.validity.holds, "{:?}", found.validity);
+    assert_eq!(of(&found, "a").verdict, Verdict::Matters);
+}
+
+fn of_group(found: &Findings) -> &Factor {
+    found.factors.iter().find(|factor| factor.kind == FactorKind::Group).unwrap()
 }

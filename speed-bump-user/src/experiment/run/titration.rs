@@ -50,12 +50,12 @@ fn more(by: By, with: &[Slice], without: &[Slice]) -> f64 {
 
 impl Runner<'_> {
     /// See above.
-    pub(super) fn titrate(&mut self, candidates: &[u32]) -> Result<Titrated, Stop> {
+    pub(super) fn titrate(&mut self, arms: &[Treatment]) -> Result<Titrated, Stop> {
         self.begin_phase(PhaseKind::Titrate, self.times.titrate);
-        let mut share = FIRST / candidates.len() as f64;
+        let mut share = FIRST / arms.len() as f64;
         let mut block = 0;
         loop {
-            let doses = self.doses(candidates, share);
+            let doses = self.doses(arms, share);
             let at_last = share >= LAST || doses.iter().all(|(_, dose)| *dose == self.options.longest_call);
             let (mut with, mut without, mut guarded) = (Vec::new(), Vec::new(), false);
             let pairs = if at_last { BOUNDING } else { PAIRS };
@@ -108,16 +108,27 @@ impl Runner<'_> {
         }
     }
 
-    /// Doses that make each of these functions slower by this share of a unit's time.
-    pub(super) fn doses(&self, candidates: &[u32], share: f64) -> Vec<(u32, Nanos)> {
-        let dose = |number: &u32| {
+    /// Doses that make each of these functions slower by this share of a unit's time, and each of these
+    /// groups as a whole.
+    pub(super) fn doses(&self, arms: &[Treatment], share: f64) -> Vec<(u32, Nanos)> {
+        arms.iter().flat_map(|arm| self.doses_of(&self.measured.members(*arm), share)).collect()
+    }
+
+    /// Doses that make these functions together slower by this share of a unit's time, each by what it takes
+    /// itself of their time.
+    fn doses_of(&self, members: &[u32], share: f64) -> Vec<(u32, Nanos)> {
+        let own: Option<Vec<f64>> = members.iter().map(|of| self.measured.own_of(*of)).collect();
+        let sum: f64 = own.iter().flatten().sum();
+        let parts = match own {
+            Some(own) if sum > 0.0 => own.into_iter().map(|own| own / sum).collect(),
+            Some(_) | None => vec![1.0 / members.len() as f64; members.len()],
+        };
+        let dose = |(number, part): (&u32, f64)| {
             let candidate = self.measured.candidates.get(*number as usize)?;
             let calls = self.measured.calls_per_unit(candidate);
-            Some((
-                *number,
-                call_dose(share * self.unit, calls, candidate.floor_ns, self.options.longest_call),
-            ))
+            let delay = part * share * self.unit;
+            Some((*number, call_dose(delay, calls, candidate.floor_ns, self.options.longest_call)))
         };
-        candidates.iter().filter_map(dose).filter(|(_, dose)| dose.0 > 0).collect()
+        members.iter().zip(parts).filter_map(dose).filter(|(_, dose)| dose.0 > 0).collect()
     }
 }

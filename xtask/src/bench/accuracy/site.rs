@@ -46,10 +46,12 @@ fn parse(listing: &str, targets: usize) -> Option<Vec<Site>> {
 }
 
 fn stub(text: &str) -> Option<Site> {
-    let (_, floor) =
-        text.split_once("Python calls through the helper")?.1.split_once("the smallest delay is about ")?;
-    let floor_ns = nanos(floor.split_ascii_whitespace().next()?)? as f64;
-    Some(Site { kind: "stub".to_owned(), place: String::new(), floor_ns })
+    let of_helper = text.split_once("Python calls through the helper")?.1;
+    let floor = match of_helper.split_once(", which is the smallest delay") {
+        Some((before, _)) => before.rsplit_once("costs about ")?.1,
+        None => of_helper.split_once("the smallest delay is about ")?.1.split_ascii_whitespace().next()?,
+    };
+    Some(Site { kind: "helper".to_owned(), place: String::new(), floor_ns: nanos(floor)? as f64 })
 }
 
 fn last_site(text: &str) -> Option<Site> {
@@ -92,6 +94,10 @@ mod tests {
                       loaded: a call \
             of a matching function costs about 908ns, the smallest delay is about 981ns (measured here)\n\
             \nline 1: py:*:f\n  f, entry helper\n";
-        assert_eq!(parse(helper, 1), Some(vec![site("stub", "", 981.0)]));
+        assert_eq!(parse(helper, 1), Some(vec![site("helper", "", 981.0)]));
+        let helper = "process 9 (python3): engine helper\n  Python calls through the helper, if it can be \
+            loaded, which delays by itself: a call of a matching function costs about 40ns, which is the \
+            smallest delay, and up to 400ns after a sleep\n\nline 1: py:*:f\n  f, entry helper\n";
+        assert_eq!(parse(helper, 1), Some(vec![site("helper", "", 40.0)]));
     }
 }

@@ -1,0 +1,66 @@
+//! Functions that share slack: each alone stays hidden, and together they show.
+
+use super::{
+    contrast::contrasts,
+    estimate::{LEAST_BLOCKS, chance, estimate},
+    findings::{CONFIDENCE, verdicts_of},
+    looks::ERROR,
+    verdict::Verdict,
+};
+use crate::experiment::record::{Measured, PhaseKind, Treatment};
+
+/// What single functions explain less than this part of is not explained.
+const EXPLAINED: f64 = 0.5;
+
+/// The functions to look at together next, by group; none where there is nothing to find out. `share` of a
+/// unit's time for each of all functions had slowed a unit down by `up`.
+pub fn hidden_together(measured: &Measured, share: f64, up: f64) -> Vec<Vec<u32>> {
+    let joined: Vec<u32> = smallest(measured).collect();
+    if joined.is_empty() {
+        return first(measured, share, up).into_iter().collect();
+    }
+    joined.into_iter().flat_map(|group| halves(measured, group)).collect()
+}
+
+/// The groups of functions that share slack, without those of which a part was looked at.
+pub(super) fn smallest(measured: &Measured) -> impl Iterator<Item = u32> {
+    let joined = || (0..).zip(&measured.groups).filter(|(_, group)| group.shares_slack);
+    let has_part = move |members: &[u32]| {
+        joined().any(|(_, other)| {
+            other.members.len() < members.len() && other.members.iter().all(|of| members.contains(of))
+        })
+    };
+    joined().filter(move |(_, group)| !has_part(&group.members)).map(|(number, _)| number)
+}
+
+/// All functions that do not matter, each of them alone, where the others explain too little of what all did.
+fn first(measured: &Measured, share: f64, up: f64) -> Option<Vec<u32>> {
+    let (mut hidden, mut explained) = (Vec::new(), 0.0);
+    for (treatment, verdict) in verdicts_of(measured) {
+        match (treatment, verdict) {
+            (Treatment::Function { candidate }, Verdict::DoesNotMatter) => hidden.push(candidate),
+            (of, _) => {
+                let of = contrasts(measured.of_phase(PhaseKind::Confirm), of, u32::MAX, measured.by);
+                // Nothing is known of it yet: it may explain all.
+                let found = estimate(&of, CONFIDENCE)?;
+                explained += found.high.max(0.0) * share;
+            }
+        }
+    }
+    (hidden.len() >= 2 && explained < EXPLAINED * up).then_some(hidden)
+}
+
+/// The halves of a group that matters, where they are two functions or more.
+fn halves(measured: &Measured, group: u32) -> Vec<Vec<u32>> {
+    let treatment = Treatment::Group { group };
+    let members = measured.members(treatment);
+    let of = contrasts(measured.of_phase(PhaseKind::Confirm), treatment, u32::MAX, measured.by);
+    let shows = of.len() >= LEAST_BLOCKS
+        && of.iter().map(|of| of.time).sum::<f64>() > 0.0
+        && chance(&of).is_some_and(|chance| chance < ERROR);
+    if !shows || members.len() < 4 {
+        return Vec::new();
+    }
+    let (one, other) = members.split_at(members.len() / 2);
+    vec![one.to_vec(), other.to_vec()]
+}
