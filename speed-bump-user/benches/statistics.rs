@@ -196,6 +196,7 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
         command: Vec::new(),
         rules: Rules { worth: 0.01, threshold: 0.1, max_slowdown: 0.2, closed_loop: true, planned_blocks: 0 },
         unit: Unit::default(),
+        metrics: Vec::new(),
         by: By::Throughput,
         candidates: functions.iter().enumerate().map(candidate).collect(),
         census: Census {
@@ -208,6 +209,7 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
         phases: Vec::new(),
         slices: Vec::new(),
         aborted: None,
+        guard: None,
     };
     let of = functions.iter().map(|(function, _)| *function).collect();
     let mut service = Simulated::new(UNIT, of, noise, seed.wrapping_mul(7_919));
@@ -216,6 +218,8 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
         slice: None,
         per_function: false,
         longest_call: Nanos(10_000_000),
+        bounds: Vec::new(),
+        runs: false,
     };
     run::run(&mut service, &options, measured, &mut |_, _| {})
 }

@@ -1,8 +1,10 @@
 //! The experiment itself, phase by phase, on a [`Subject`]. However it ends, no delay is left.
 
 pub(crate) mod confirm;
+mod runs;
 mod screening;
 mod slices;
+mod steps;
 mod titration;
 
 use std::time::Duration;
@@ -11,15 +13,19 @@ use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::{
-    record::{By, Measured, Phase, PhaseKind, Treatment},
+    guard::{Bound, Window},
+    record::{By, Census, Measured, Phase, PhaseKind, Treatment},
     schedule::{MOST_SURVIVORS, Times},
     subject::{Subject, SubjectError},
 };
 use crate::units::Nanos;
+use steps::Steps;
 use titration::Titrated;
 
 /// Slices without delays before the first delay, at least.
 const CENSUS_SLICES: u32 = 8;
+/// And where each is a run of a benchmark.
+const CENSUS_RUNS: u32 = 4;
 /// Slices differ by this at least: few of them may be alike by chance.
 const LEAST_NOISE: f64 = 0.005;
 /// Slices without delays at the end.
@@ -36,6 +42,10 @@ pub struct Options {
     pub per_function: bool,
     /// The longest delay of a call.
     pub longest_call: Nanos,
+    /// What the unit's metric has to stay within: beyond it, everything ends.
+    pub bounds: Vec<Bound>,
+    /// Whether a slice is a run of a benchmark.
+    pub runs: bool,
 }
 
 /// What an experiment is doing.
@@ -59,7 +69,10 @@ pub fn run(
 ) -> Measured {
     let random = Pcg64Mcg::seed_from_u64(measured.seed);
     let unit = measured.census.time_per_unit();
-    let times = Times::of(options.total, measured.candidates.len(), unit, options.slice);
+    let Census { start_ns, end_ns, .. } = measured.census;
+    // A census is of one run.
+    let first = if options.runs { end_ns.0.saturating_sub(start_ns.0) as f64 } else { unit };
+    let times = times(options, measured.candidates.len(), first);
     let begun = subject.now();
     let mut runner = Runner {
         subject,
@@ -71,6 +84,7 @@ pub fn run(
         pace: unit,
         latency: None,
         noise: 0.0,
+        window: Window::default(),
         watch,
         phase: PhaseKind::Census,
         ends: begun,
@@ -78,6 +92,9 @@ pub fn run(
     };
     if let Err(stop) = runner.all_phases() {
         runner.measured.aborted = Some(stop.to_string());
+        if let Stop::Guard(why) = stop {
+            runner.measured.guard = Some(why);
+        }
         runner.end_phase("stopped");
     }
     // Whatever happened: links that are gone delay nothing anyway.
@@ -92,6 +109,17 @@ enum Stop {
     Subject(#[from] SubjectError),
     #[error("{0}")]
     Metric(String),
+    #[error("a guard ended it: {0}")]
+    Guard(String),
+}
+
+/// How the time is divided among so many functions, where a unit, or a run, takes so many ns.
+pub fn times(options: &Options, functions: usize, unit: f64) -> Times {
+    if options.runs {
+        Times::of_runs(options.total, functions, unit)
+    } else {
+        Times::of(options.total, functions, unit, options.slice)
+    }
 }
 
 /// An experiment under way.
@@ -109,6 +137,8 @@ struct Runner<'a> {
     latency: Option<f64>,
     /// By what share slices without delays differ from each other.
     noise: f64,
+    /// What the unit's metric said lately.
+    window: Window,
     watch: &'a mut dyn FnMut(&Measured, Now),
     phase: PhaseKind,
     ends: Nanos,
@@ -119,8 +149,8 @@ impl Runner<'_> {
     fn all_phases(&mut self) -> Result<(), Stop> {
         self.census()?;
         let candidates = self.candidates();
-        self.times =
-            Times::of(self.options.total, self.screened_of(&candidates), self.unit, self.options.slice);
+        let run = if self.options.runs { self.pace_of_runs() } else { self.unit };
+        self.times = times(self.options, self.screened_of(&candidates), run);
         if candidates.is_empty() {
             return Ok(());
         }
@@ -139,18 +169,15 @@ impl Runner<'_> {
     /// What a unit takes without delays, and how that varies.
     fn census(&mut self) -> Result<(), Stop> {
         self.begin_phase(PhaseKind::Census, self.times.census);
-        let slices = self.times.slices_in(self.times.census).max(CENSUS_SLICES);
+        let least = if self.options.runs { CENSUS_RUNS } else { CENSUS_SLICES };
+        let slices = self.times.slices_in(self.times.census).max(least);
+        let mut steps = Steps::default();
         let mut units = 0.0;
         for block in 0..slices {
-            let slice = self.slice(block, Treatment::Control, &[])?;
+            let slice = self.control_of_census(block, &mut steps)?;
             units += slice.units;
         }
-        if units == 0.0 {
-            return Err(Stop::Metric(format!(
-                "no {} was done in the {} slices of the census: is the service under load?",
-                self.measured.unit.name, slices
-            )));
-        }
+        self.check_steps(&steps, slices)?;
         self.learn_unit(PhaseKind::Census);
         self.noise = self.noise(PhaseKind::Census).max(LEAST_NOISE);
         let in_slice = units / f64::from(slices);

@@ -1,6 +1,6 @@
 //! Records for tests.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use super::{
     record::{
@@ -26,7 +26,9 @@ pub(crate) fn slice(phase: PhaseKind, block: u32, treatment: Treatment, units: f
         delivered: if is_delayed { vec![delivered] } else { Vec::new() },
         units,
         latency_ns: None,
+        quantiles: None,
         idle_ns: None,
+        metrics: BTreeMap::new(),
         guarded: false,
         marks: Vec::new(),
     }
@@ -60,6 +62,7 @@ pub(crate) fn measured(functions: &[(&str, Function, u64)]) -> Measured {
             planned_blocks: 0,
         },
         unit: Unit { name: "request".to_owned(), source: "--progress */app.py:handle".to_owned() },
+        metrics: Vec::new(),
         by: By::Throughput,
         candidates: functions.iter().map(candidate).collect(),
         census: Census { start_ns: Nanos(0), end_ns: Nanos(5_000_000_000), units, slowdown: None },
@@ -67,5 +70,6 @@ pub(crate) fn measured(functions: &[(&str, Function, u64)]) -> Measured {
         phases: Vec::new(),
         slices: Vec::new(),
         aborted: None,
+        guard: None,
     }
 }

@@ -6,6 +6,7 @@ use super::{
     contrast::contrasts,
     estimate::{Estimate, estimate},
     factor::{Factor, FactorKind},
+    further::{Further, further},
     hinge::hinge,
     left::{alike, left, together},
     sentence::sentence,
@@ -33,6 +34,9 @@ pub struct Findings {
     pub verdict: String,
     /// By worth, the most first.
     pub factors: Vec<Factor>,
+    /// What was measured besides, and how it moved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<Further>,
 }
 
 /// The intervals of the looks are wider than those that are told.
@@ -91,7 +95,8 @@ pub fn findings(measured: &Measured) -> Findings {
             .then_with(|| (&a.name, &a.file, a.line).cmp(&(&b.name, &b.file, b.line)))
     });
     let verdict = sentence(&factors, withheld, measured.aborted.as_deref());
-    Findings { time_per_unit_ns: unit, open_loop, validity, verdict, factors }
+    let further = further(measured, unit, &factors);
+    Findings { time_per_unit_ns: unit, open_loop, validity, verdict, factors, further }
 }
 
 /// Without a unit under way for less than this share of the time, a service does all that it can.
@@ -99,7 +104,7 @@ const SATURATED: f64 = 0.05;
 
 /// Whether arrivals set the throughput. They do not where a delay changes it, nor where there is always work.
 fn open_loop(measured: &Measured, matters: bool) -> Option<bool> {
-    if measured.by == By::Latency {
+    if measured.by == By::Latency && !measured.rules.closed_loop {
         return Some(true);
     }
     let is_saturated = idle(measured).is_some_and(|share| share < SATURATED);

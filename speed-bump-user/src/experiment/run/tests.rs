@@ -34,6 +34,8 @@ fn found(functions: &[(&str, Function, u64)], noise: Noise, seed: u64) -> (Findi
         slice: None,
         per_function: false,
         longest_call: Nanos(10_000_000),
+        bounds: Vec::new(),
+        runs: false,
     };
     let measured = run(&mut service, &options, measured, &mut |_, _| {});
     (findings(&measured), measured)
@@ -167,6 +169,8 @@ fn a_service_without_load_has_no_units() {
         slice: None,
         per_function: false,
         longest_call: Nanos(10_000_000),
+        bounds: Vec::new(),
+        runs: false,
     };
     let measured = run(&mut service, &options, measured, &mut |_, _| {});
     // Parts of a unit are done, as simulated ones are not whole.
