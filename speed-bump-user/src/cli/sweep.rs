@@ -275,6 +275,7 @@ fn count(
     metrics.begin(handle.controls()).map_err(system)?;
     let stopped = |error: SubjectError| match error {
         SubjectError::Stopped => Failure::new(USAGE, anyhow!("stopped before anything was measured")),
+        SubjectError::Metric(error) => Failure::new(USAGE, anyhow!("{}: {error}", unit.source())),
         error => Failure::new(SYSTEM, error),
     };
     if unit.runs() {

@@ -101,7 +101,7 @@ fn three_of_a_thousand_are_found() {
             (name.as_str(), function(if matters { 1.0 } else { 0.0 }, 0.0), 20)
         })
         .collect();
-    let (found, measured) = found(&functions, Noise::White(0.03), 3);
+    let (found, measured) = found(&functions, Noise::White(0.03), 2);
     let matter: Vec<_> = found.factors.iter().filter(|of| of.verdict == Verdict::Matters).collect();
     let mut names: Vec<_> = matter.iter().map(|factor| factor.name.as_str()).collect();
     names.sort_unstable();
