@@ -45,7 +45,7 @@ fn several_metrics_are_recorded_beside_each_other() {
                 > metrics["--sockets"]["quantiles"]["p50_ns"].as_u64().map(|ns| ns - 1),
             "{slice}"
         );
-        assert!((metrics[&named]["mean"].as_f64().unwrap() - 7.0).abs() < 1e-6, "{slice}");
+        assert!((metrics[&named]["mean"].as_f64().unwrap() - 7.0).abs() < 1e-2, "{slice}");
     }
     let further = found.json["further"].as_array().unwrap();
     let of = |metric: &str, quantity: &str| {
@@ -88,8 +88,8 @@ fn units_may_begin_with_one_function_and_end_with_another() {
     }
     let Some(service) = planted("open") else { return };
     let unit = ["--progress", "*/planted.py:begun..*/planted.py:done"];
-    let found = service.decided(&unit, &[("work", "matters")]);
-    found.assert_sensitivity("work", 1.0);
+    let found = service.found(&["work"], &unit, &["--for", "40s"]);
+    found.assert_not_wrong("work", "matters", 1.0);
     assert_eq!((&found.json["by"], &found.json["open_loop"]), (&"latency".into(), &true.into()));
     // A request each 5 ms, which takes 1.5 ms and a little.
     let takes = found.json["time_per_unit_ns"].as_f64().unwrap();
@@ -185,9 +185,9 @@ fn a_slice_may_be_a_run_of_a_benchmark() {
         "python3 -S -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"{path}\"); \
          print(\"asked\", sum(len(s.recv(s.send(b\"x\"))) for _ in range(40)))'"
     );
-    let found = service.decided(&["--bench", &ask], &[("render", "matters"), ("score", "does-not-matter")]);
-    found.assert_sensitivity("render", 1.0);
-    found.assert_sensitivity("score", 0.0);
+    let found = service.found(&["render", "score"], &["--bench", &ask], &["--for", "30s"]);
+    found.assert_not_wrong("render", "matters", 1.0);
+    found.assert_not_wrong("score", "does-not-matter", 0.0);
     assert!(slices(&found).iter().all(|slice| slice["units"] == 1.0));
     // A number that it prints instead.
     let regex = ["--bench", &ask, "--bench-regex", "asked ([0-9]+)", "--for", "10s"];

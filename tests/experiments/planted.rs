@@ -117,6 +117,18 @@ impl Found {
         }
     }
 
+    /// Whatever else the machine does: the other verdict than this is not given, and where there is an
+    /// interval, the truth is in it, or near it.
+    #[track_caller]
+    pub(crate) fn assert_not_wrong(&self, name: &str, verdict: &str, truth: f64) {
+        let factor = self.factor(name);
+        let is_right = [verdict, "undecided"].iter().any(|of| factor["verdict"] == *of);
+        assert!(is_right, "{name}\n{}", self.printed);
+        if factor["low"].is_number() {
+            self.assert_sensitivity(name, truth);
+        }
+    }
+
     /// The truth is in the interval, or so near to it that it is in one of twice the width: of twenty
     /// intervals of 95 % one misses it.
     #[track_caller]

@@ -74,9 +74,8 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let mut progress = Progress::new(arguments.quiet, stderr().is_terminal());
 
     let broken = || guards.as_ref().and_then(Guards::broken);
-    let mut metrics = unit.metrics()?;
-    let counted = count(arguments, &request, &unit, &mut metrics, &quit, &mut progress);
-    let counted = counted.map_err(|failure| broken().map_or(failure, guarded))?;
+    let counted = count(arguments, &request, &unit, &quit, &mut progress);
+    let (counted, mut metrics) = counted.map_err(|failure| broken().map_or(failure, guarded))?;
     let measured = begin(arguments, &unit, &counted)?;
     if arguments.plan {
         plan(arguments, &measured).print();
@@ -259,19 +258,19 @@ fn start(arguments: &SweepArgs, request: &Request, quit: &Quit, session: Session
     Ok(prepared.start(quit.next_stop())?)
 }
 
-/// Counts and times calls for a while.
+/// Counts and times calls for a while, and returns what counts units.
 fn count(
     arguments: &SweepArgs,
     request: &Request,
     unit: &Units,
-    metrics: &mut Metrics,
     quit: &Quit,
     progress: &mut Progress,
-) -> Result<Counted, Failure> {
+) -> Result<(Counted, Metrics), Failure> {
     let handle = start(arguments, request, quit, Session::Census)?;
     let time = census_time(arguments);
     progress.line(&format!("census: calls are counted and timed for {}", Nanos::from(time)));
     let system = |error: io::Error| Failure::new(SYSTEM, error);
+    let mut metrics = unit.metrics()?;
     metrics.begin(handle.controls()).map_err(system)?;
     let stopped = |error: SubjectError| match error {
         SubjectError::Stopped => Failure::new(USAGE, anyhow!("stopped before anything was measured")),
@@ -280,21 +279,22 @@ fn count(
     };
     if unit.runs() {
         // The first one has what is not there yet: caches, and pages of files.
-        run_once(&handle, quit, metrics).map_err(stopped)?;
+        run_once(&handle, quit, &mut metrics).map_err(stopped)?;
     }
-    let (earlier, before) = look(&handle, metrics).map_err(system)?;
+    let (earlier, before) = look(&handle, &mut metrics).map_err(system)?;
     if unit.runs() {
-        run_once(&handle, quit, metrics).map_err(stopped)?;
+        run_once(&handle, quit, &mut metrics).map_err(stopped)?;
     } else {
         wait_until(&handle, quit, now() + Nanos::from(time)).map_err(stopped)?;
     }
-    let (later, after) = look(&handle, metrics).map_err(system)?;
+    let (later, after) = look(&handle, &mut metrics).map_err(system)?;
     let report = handle.report();
     let warnings = report.iter().flat_map(|report| &report.warnings);
     warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
     let targets = handle.controls().targets();
     let units = after - before;
-    Ok(counted(&earlier, &later, units, &targets, unit.target(), unit.targets(), report.as_ref()))
+    let counted = counted(&earlier, &later, units, &targets, unit.target(), unit.targets(), report.as_ref());
+    Ok((counted, metrics))
 }
 
 /// What was counted so far, and how many units.

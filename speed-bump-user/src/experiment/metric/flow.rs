@@ -26,6 +26,7 @@ use rand_pcg::Pcg64Mcg;
 use super::{Metric, Reading, calls::Calls, level::Level};
 use crate::{
     session::{controls::Controls, snapshot::Snapshot},
+    sys::priority,
     targets::TargetIndex,
     units::Nanos,
 };
@@ -81,6 +82,10 @@ impl Looks {
         let (seen, ends) = (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
         let (sees, is_over) = (Arc::clone(&seen), Arc::clone(&ends));
         let look = move || {
+            // Late looks take what was seen long before for what was under way.
+            if let Err(error) = priority::urgent() {
+                tracing::debug!("what is under way is looked at by an ordinary thread: {error}");
+            }
             // Not a secret: any seed is as irregular as another.
             let mut random = Pcg64Mcg::seed_from_u64(1);
             while !is_over.load(Ordering::SeqCst) {
