@@ -196,6 +196,7 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
         command: Vec::new(),
         rules: Rules { worth: 0.01, threshold: 0.1, max_slowdown: 0.2, closed_loop: true, planned_blocks: 0 },
         unit: Unit::default(),
+        metrics: Vec::new(),
         by: By::Throughput,
         candidates: functions.iter().enumerate().map(candidate).collect(),
         groups: Vec::new(),
@@ -209,6 +210,7 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
         phases: Vec::new(),
         slices: Vec::new(),
         aborted: None,
+        guard: None,
     };
     let of = functions.iter().map(|(function, _)| *function).collect();
     let mut service = Simulated::new(UNIT, of, noise, seed.wrapping_mul(7_919));
@@ -219,6 +221,8 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
         group: None,
         doses: Vec::new(),
         longest_call: Nanos(10_000_000),
+        bounds: Vec::new(),
+        runs: false,
     };
     run::run(&mut service, &options, measured, &mut |_, _| {})
 }

@@ -15,6 +15,7 @@ pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod screen;
+mod shell;
 pub mod simulated;
 pub mod subject;
 #[cfg(test)]

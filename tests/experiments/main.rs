@@ -1,4 +1,5 @@
 //! Experiments on running services: what `sweep` says of them, and that it leaves them as they were.
 
+mod metrics;
 mod planted;
 mod sweep;

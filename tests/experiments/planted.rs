@@ -31,13 +31,19 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// Starts one; `None` where this machine has no Python for it, which is told as a skip.
 #[track_caller]
 pub(crate) fn planted(kind: &str) -> Option<Planted> {
+    planted_with(kind, &[])
+}
+
+/// The same with more arguments.
+#[track_caller]
+pub(crate) fn planted_with(kind: &str, more: &[&str]) -> Option<Planted> {
     let Some(python) = pythons().last() else {
         skip!("this machine has no Python 3.8 or newer");
         return None;
     };
     let script = places::fixtures().join("planted.py");
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let service = Service::start(python.command(&script).arg(kind)).unwrap();
+    let service = Service::start(python.command(&script).arg(kind).args(more)).unwrap();
     Some(Planted { service, _alone: alone })
 }
 
@@ -57,7 +63,7 @@ impl Planted {
     /// else, a sweep may leave them undecided, and another one is made of twice the time. A wrong verdict is
     /// one.
     #[track_caller]
-    fn decided(&self, unit: &[&str], verdicts: &[(&str, &str)]) -> Found {
+    pub(crate) fn decided(&self, unit: &[&str], verdicts: &[(&str, &str)]) -> Found {
         let functions: Vec<&str> = verdicts.iter().map(|(name, _)| *name).collect();
         self.decided_of(&functions, unit, verdicts)
     }
@@ -77,7 +83,7 @@ impl Planted {
 
     /// What a sweep of these functions finds. The report is the same when it is made again.
     #[track_caller]
-    fn found(&self, functions: &[&str], unit: &[&str], more: &[&str]) -> Found {
+    pub(crate) fn found(&self, functions: &[&str], unit: &[&str], more: &[&str]) -> Found {
         let folder = tempfile::tempdir().unwrap();
         let json = folder.path().join("out.json");
         let targets: Vec<String> = functions.iter().map(|name| format!("*/planted.py:{name}")).collect();
@@ -92,9 +98,9 @@ impl Planted {
     }
 }
 
-struct Found {
-    json: Value,
-    printed: String,
+pub(crate) struct Found {
+    pub(crate) json: Value,
+    pub(crate) printed: String,
 }
 
 impl Found {
@@ -111,10 +117,22 @@ impl Found {
         }
     }
 
+    /// Whatever else the machine does: the other verdict than this is not given, and where there is an
+    /// interval, the truth is in it, or near it.
+    #[track_caller]
+    pub(crate) fn assert_not_wrong(&self, name: &str, verdict: &str, truth: f64) {
+        let factor = self.factor(name);
+        let is_right = [verdict, "undecided"].iter().any(|of| factor["verdict"] == *of);
+        assert!(is_right, "{name}\n{}", self.printed);
+        if factor["low"].is_number() {
+            self.assert_sensitivity(name, truth);
+        }
+    }
+
     /// The truth is in the interval, or so near to it that it is in one of twice the width: of twenty
     /// intervals of 95 % one misses it.
     #[track_caller]
-    fn assert_sensitivity(&self, name: &str, truth: f64) {
+    pub(crate) fn assert_sensitivity(&self, name: &str, truth: f64) {
         let number = |key: &str| self.factor(name)[key].as_f64().unwrap();
         let (low, high) = (number("low"), number("high"));
         let more = (high - low) / 2.0;

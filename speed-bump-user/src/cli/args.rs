@@ -11,6 +11,7 @@ use crate::{
 };
 
 pub mod sweep;
+pub mod units;
 
 pub use sweep::{ReportArgs, SweepArgs};
 

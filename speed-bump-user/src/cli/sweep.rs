@@ -4,7 +4,7 @@ mod progress;
 mod unit;
 
 use std::{
-    io::{IsTerminal as _, stderr},
+    io::{self, IsTerminal as _, stderr},
     process::ExitCode,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -28,22 +28,23 @@ use crate::{
         guard::{Condition, Guards},
         live::{Counted, Live, counted, wait_until},
         machine::Surroundings,
+        metric::Metrics,
         plan::Plan,
-        record::{By, Experiment, Measured, Rules, SCHEMA, Unit, Versions},
+        record::{Experiment, Measured, Rules, SCHEMA, Unit, Versions},
         report,
         run::{self, Options, confirm::BASIC},
         subject::SubjectError,
     },
     policy::{Dose, Selection},
     prepare::{Prepared, Purpose, Request, notice::Notice},
-    session::{handle::Handle, quit::Quit},
+    session::{handle::Handle, quit::Quit, snapshot::Snapshot},
     stats::json::JsonOutput,
     sys::clock::now,
     targets::{TargetIndex, source::TargetSource},
     units::Nanos,
 };
 use progress::Progress;
-use unit::UnitOf;
+use unit::Units;
 
 /// Where no targets are named: the Python functions of the program itself, without those of libraries.
 const OWN_FUNCTIONS: [&str; 4] = ["py:*:*", "!py:*/lib/python3*/*:*", "!py:<*:*", "!py:*/site-packages/*:*"];
@@ -51,6 +52,8 @@ const OWN_FUNCTIONS: [&str; 4] = ["py:*:*", "!py:*/lib/python3*/*:*", "!py:<*:*"
 const CENSUS: f64 = 0.06;
 /// And for so long at least.
 const LEAST_CENSUS: Duration = Duration::from_secs(2);
+/// So often it is looked whether a run of a benchmark has ended.
+const RUN_ENDS: Nanos = Nanos(10_000_000);
 /// No dose at all.
 const NOTHING: Dose = Dose { delay: Nanos(0), frequency: 1 };
 
@@ -59,7 +62,8 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let json = arguments.json.clone().map(JsonOutput::at).transpose();
     let json = json.map_err(|error| Failure::new(USAGE, error))?;
-    let unit = UnitOf::of(arguments)?;
+    let unit = Units::of(arguments)?;
+    let bounds = unit.bounds(&arguments.guards)?;
     let request = request(arguments, &unit, &environment)?;
     let quit = Quit::default();
     let asks = quit.clone();
@@ -71,14 +75,15 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
 
     let broken = || guards.as_ref().and_then(Guards::broken);
     let counted = count(arguments, &request, &unit, &quit, &mut progress);
-    let counted = counted.map_err(|failure| broken().map_or(failure, guarded))?;
+    let (counted, mut metrics) = counted.map_err(|failure| broken().map_or(failure, guarded))?;
     let measured = begin(arguments, &unit, &counted)?;
     if arguments.plan {
         plan(arguments, &measured).print();
         return Ok(ExitCode::SUCCESS);
     }
-    // Where calls are compared by how long they take, they are timed all along.
-    let handle = start(arguments, &request, &quit, Session::Experiment { times: unit.by() == By::Latency })?;
+    // Where it counts how long calls take, they are timed all along.
+    let handle = start(arguments, &request, &quit, Session::Experiment { times: unit.times() })?;
+    metrics.begin(handle.controls()).map_err(|error| Failure::new(SYSTEM, error))?;
     let options = Options {
         total: arguments.time.saturating_sub(census_time(arguments)),
         slice: arguments.slice,
@@ -86,9 +91,11 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         group: arguments.group,
         doses: arguments.doses.clone(),
         longest_call: arguments.longest_call,
+        bounds,
+        runs: unit.runs(),
     };
     let before = Surroundings::now(&arguments.pids, !arguments.no_children);
-    let mut subject = Live::new(&handle, &quit, unit.metric()?, counted.functions);
+    let mut subject = Live::new(&handle, &quit, metrics, counted.functions);
     let mut measured =
         run::run(&mut subject, &options, measured, &mut |measured, now| progress.show(measured, now));
     measured.around = Some(before.until_now(!arguments.no_children));
@@ -97,6 +104,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     progress.end();
     if let Some(why) = broken() {
         measured.aborted = Some(format!("a guard ended it: {why}"));
+        measured.guard = Some(why.to_owned());
     }
 
     let findings = findings(&measured);
@@ -105,7 +113,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         Lines::from_iter(report::render(&experiment.measured, &experiment.findings).lines()).print();
     }
     write_json(json.as_ref(), &experiment)?;
-    broken().map_or(Ok(ExitCode::SUCCESS), |why| Err(guarded(why)))
+    experiment.measured.guard.as_deref().map_or(Ok(ExitCode::SUCCESS), |why| Err(guarded(why)))
 }
 
 fn guarded(why: &str) -> Failure {
@@ -146,7 +154,7 @@ fn watch(conditions: &[Condition], quit: &Quit) -> Result<Option<Guards>, Failur
 }
 
 /// The record, before its first slice.
-fn begin(arguments: &SweepArgs, unit: &UnitOf, counted: &Counted) -> Result<Measured, Failure> {
+fn begin(arguments: &SweepArgs, unit: &Units, counted: &Counted) -> Result<Measured, Failure> {
     let Counted { candidates, census, progress, .. } = counted;
     if census.units <= 0.0 {
         let text = format!(
@@ -182,10 +190,12 @@ fn begin(arguments: &SweepArgs, unit: &UnitOf, counted: &Counted) -> Result<Meas
             worth: arguments.worth,
             threshold: arguments.threshold,
             max_slowdown: arguments.max_slowdown,
-            closed_loop: arguments.closed_loop,
+            // A benchmark waits for what it has asked for.
+            closed_loop: arguments.closed_loop || unit.runs(),
             planned_blocks: 0,
         },
         unit: Unit { name, source: unit.source() },
+        metrics: unit.further(),
         by: unit.by(),
         candidates: candidates.clone(),
         groups: Vec::new(),
@@ -194,10 +204,11 @@ fn begin(arguments: &SweepArgs, unit: &UnitOf, counted: &Counted) -> Result<Meas
         phases: Vec::new(),
         slices: Vec::new(),
         aborted: None,
+        guard: None,
     })
 }
 
-fn request(arguments: &SweepArgs, unit: &UnitOf, environment: &Environment) -> Result<Request, Failure> {
+fn request(arguments: &SweepArgs, unit: &Units, environment: &Environment) -> Result<Request, Failure> {
     let is_named = !arguments.which.lines.is_empty()
         || arguments.which.targets.is_some()
         || environment.targets.is_some();
@@ -249,35 +260,60 @@ fn start(arguments: &SweepArgs, request: &Request, quit: &Quit, session: Session
     Ok(prepared.start(quit.next_stop())?)
 }
 
-/// Counts and times calls for a while.
+/// Counts and times calls for a while, and returns what counts units.
 fn count(
     arguments: &SweepArgs,
     request: &Request,
-    unit: &UnitOf,
+    unit: &Units,
     quit: &Quit,
     progress: &mut Progress,
-) -> Result<Counted, Failure> {
+) -> Result<(Counted, Metrics), Failure> {
     let handle = start(arguments, request, quit, Session::Census)?;
     let time = census_time(arguments);
     progress.line(&format!("census: calls are counted and timed for {}", Nanos::from(time)));
-    let mut metric = unit.metric()?;
-    let mut look = || {
-        let snapshot = handle.snapshot()?;
-        let units = metric.read(&snapshot)?.units;
-        Ok((snapshot, units))
-    };
-    let system = |error: std::io::Error| Failure::new(SYSTEM, error);
-    let (earlier, before) = look().map_err(system)?;
-    wait_until(&handle, quit, now() + Nanos::from(time)).map_err(|error| match error {
+    let system = |error: io::Error| Failure::new(SYSTEM, error);
+    let mut metrics = unit.metrics()?;
+    metrics.begin(handle.controls()).map_err(system)?;
+    let stopped = |error: SubjectError| match error {
         SubjectError::Stopped => Failure::new(USAGE, anyhow!("stopped before anything was measured")),
+        SubjectError::Metric(error) => Failure::new(USAGE, anyhow!("{}: {error}", unit.source())),
         error => Failure::new(SYSTEM, error),
-    })?;
-    let (later, after) = look().map_err(system)?;
+    };
+    if unit.runs() {
+        // The first one has what is not there yet: caches, and pages of files.
+        run_once(&handle, quit, &mut metrics).map_err(stopped)?;
+    }
+    let (earlier, before) = look(&handle, &mut metrics).map_err(system)?;
+    if unit.runs() {
+        run_once(&handle, quit, &mut metrics).map_err(stopped)?;
+    } else {
+        wait_until(&handle, quit, now() + Nanos::from(time)).map_err(stopped)?;
+    }
+    let (later, after) = look(&handle, &mut metrics).map_err(system)?;
     let report = handle.report();
     let warnings = report.iter().flat_map(|report| &report.warnings);
     warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
     let targets = handle.controls().targets();
-    Ok(counted(&earlier, &later, after - before, &targets, unit.target(), report.as_ref()))
+    let units = after - before;
+    let counted = counted(&earlier, &later, units, &targets, unit.target(), unit.targets(), report.as_ref());
+    Ok((counted, metrics))
+}
+
+/// What was counted so far, and how many units.
+fn look(handle: &Handle, metrics: &mut Metrics) -> io::Result<(Snapshot, f64)> {
+    let snapshot = handle.snapshot()?;
+    let units = metrics.unit.read(&snapshot)?.units;
+    Ok((snapshot, units))
+}
+
+/// A run of the benchmark.
+fn run_once(handle: &Handle, quit: &Quit, metrics: &mut Metrics) -> Result<(), SubjectError> {
+    let Some(bench) = metrics.unit.bench() else { return Ok(()) };
+    bench.begin().map_err(SubjectError::Metric)?;
+    while bench.finished().map_err(SubjectError::Metric)?.is_none() {
+        wait_until(handle, quit, now() + RUN_ENDS)?;
+    }
+    Ok(())
 }
 
 fn census_time(arguments: &SweepArgs) -> Duration {

@@ -11,6 +11,7 @@ pub mod contrast;
 pub mod estimate;
 pub mod factor;
 pub mod findings;
+pub mod further;
 pub mod hinge;
 mod left;
 pub mod looks;

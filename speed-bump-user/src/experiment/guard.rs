@@ -1,6 +1,8 @@
 //! Guards: conditions under which an experiment is not worth what it costs. They are looked at again and
 //! again on a thread of their own; the first that is broken ends the experiment.
 
+mod bound;
+
 use std::{
     io,
     process::{Child, Command, Stdio},
@@ -14,6 +16,7 @@ use std::{
 };
 
 use super::metric::prometheus::{Source, SourceError, agent};
+pub use bound::{Bound, Window};
 
 /// How often guards are looked at.
 const LOOKS: Duration = Duration::from_millis(100);
@@ -38,6 +41,8 @@ pub enum Condition {
         /// The bound.
         bound: f64,
     },
+    /// A bound on what the unit's own metric says: `p99<50ms`. The experiment itself looks at it.
+    Own(Bound),
 }
 
 /// Why a text is no condition.
@@ -45,8 +50,8 @@ pub enum Condition {
 pub enum ConditionError {
     /// Of no known form.
     #[error(
-        "`{0}` is not a guard: write http://HOST/PATH, command:CMD, or prometheus:URL#name with < or > and a \
-         number behind it"
+        "`{0}` is not a guard: write http://HOST/PATH, command:CMD, prometheus:URL#name with < or > and a \
+         number behind it, or a bound on what is counted: rate>100, latency<20ms, p50<10ms, p99<50ms"
     )]
     Unknown(String),
     /// Its source is none.
@@ -65,7 +70,9 @@ impl FromStr for Condition {
         if let Some(command) = text.strip_prefix("command:").filter(|command| !command.trim().is_empty()) {
             return Ok(Self::Command(command.to_owned()));
         }
-        let value = text.strip_prefix("prometheus:").ok_or_else(unknown)?;
+        let Some(value) = text.strip_prefix("prometheus:") else {
+            return text.parse().map(Self::Own).map_err(|()| unknown());
+        };
         let at = value.rfind(['<', '>']).ok_or_else(unknown)?;
         let (source, bound) =
             (value.get(..at).ok_or_else(unknown)?, value.get(at + 1..).ok_or_else(unknown)?);
@@ -78,7 +85,7 @@ impl FromStr for Condition {
 }
 
 impl Condition {
-    /// Why it is broken now, if it is.
+    /// Why it is broken now, if it is. Of the unit's own metric nothing is known here.
     pub fn broken(&self) -> Option<String> {
         match self {
             Self::Page(url) => {
@@ -86,6 +93,7 @@ impl Condition {
                 Some(format!("{url}: {error}"))
             }
             Self::Command(command) => run(command).err(),
+            Self::Own(_) => None,
             Self::Value { source, below, bound } => {
                 let value = match source.value() {
                     Ok(value) => value,
@@ -205,9 +213,15 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused() {
-        for text in
-            ["", "true", "command:", "command: ", "prometheus:http://a/b#c", "prometheus:http://a/b#c<x"]
-        {
+        for text in [
+            "",
+            "true",
+            "command:",
+            "prometheus:http://a/b#c",
+            "prometheus:http://a/b#c<x",
+            "p99<5",
+            "p9<5ms",
+        ] {
             assert!(matches!(text.parse::<Condition>(), Err(ConditionError::Unknown(_))), "{text}");
         }
         assert!(matches!("prometheus:a<3".parse::<Condition>(), Err(ConditionError::Source(_))));

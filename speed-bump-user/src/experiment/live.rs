@@ -1,11 +1,11 @@
 //! A running service as the subject of an experiment: its session has the doses and the counters.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, io, time::Duration};
 
 use super::{
-    metric::{Metric, Reading},
+    metric::{Metrics, Reading, bench::Bench},
     record::{Candidate, Census},
-    subject::{Counts, Sample, Subject, SubjectError},
+    subject::{Counts, Run, Sample, Subject, SubjectError},
 };
 use crate::{
     policy::{Dose, Selection},
@@ -25,21 +25,28 @@ const PIECE: Duration = Duration::from_millis(50);
 pub struct Live<'a> {
     handle: &'a Handle,
     quit: &'a Quit,
-    metric: Box<dyn Metric>,
+    metrics: Metrics,
     /// By candidate.
     functions: Vec<SelectedFunction>,
     doses: BTreeMap<u32, Nanos>,
 }
 
 impl<'a> Live<'a> {
-    /// A session whose functions have no delay. `metric` counts the units.
+    /// A session whose functions have no delay, and what counts the units.
     pub fn new(
         handle: &'a Handle,
         quit: &'a Quit,
-        metric: Box<dyn Metric>,
+        metrics: Metrics,
         functions: Vec<SelectedFunction>,
     ) -> Self {
-        Self { handle, quit, metric, functions, doses: BTreeMap::new() }
+        Self { handle, quit, metrics, functions, doses: BTreeMap::new() }
+    }
+}
+
+impl Live<'_> {
+    fn bench(&mut self) -> Result<&mut Bench, SubjectError> {
+        let none = || SubjectError::Metric(io::Error::other("there is no benchmark"));
+        self.metrics.unit.bench().ok_or_else(none)
     }
 }
 
@@ -73,8 +80,30 @@ impl Subject for Live<'_> {
             }
         };
         let counts = self.functions.iter().map(counts).collect();
-        let Reading { units, latency, idle } = self.metric.read(&snapshot)?;
-        Ok(Sample { at: snapshot.at, units, latency, idle, counts })
+        let reading = self.metrics.unit.read(&snapshot).map_err(SubjectError::Metric)?;
+        let Reading { units, latency, idle, latencies, level: _ } = reading;
+        Ok(Sample { at: snapshot.at, units, latency, idle, latencies, counts })
+    }
+
+    fn further(&mut self) -> Result<Vec<(Nanos, Reading)>, SubjectError> {
+        let mut readings = Vec::new();
+        if self.metrics.further.is_empty() {
+            return Ok(readings);
+        }
+        let snapshot = self.handle.snapshot()?;
+        for metric in &mut self.metrics.further {
+            let reading = metric.read(&snapshot).map_err(SubjectError::Metric)?;
+            readings.push((now(), reading));
+        }
+        Ok(readings)
+    }
+
+    fn begin_run(&mut self) -> Result<(), SubjectError> {
+        self.bench()?.begin().map_err(SubjectError::Metric)
+    }
+
+    fn finished_run(&mut self) -> Result<Option<Run>, SubjectError> {
+        self.bench()?.finished().map_err(SubjectError::Metric)
     }
 
     fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError> {
@@ -122,13 +151,15 @@ pub struct Counted {
 }
 
 /// What was counted between two snapshots of a session in which calls are timed, while so many units were
-/// done. Floors are of its report. Calls of `progress` are the units, if that is a target.
+/// done. Floors are of its report. Calls of `progress` are the units, if that is a target; the first so many
+/// targets are counted for metrics, and no candidates.
 pub fn counted(
     earlier: &Snapshot,
     later: &Snapshot,
     units: f64,
     targets: &Targets,
     progress: Option<TargetIndex>,
+    for_metrics: u32,
     report: Option<&SessionReport>,
 ) -> Counted {
     let between = later.since(earlier);
@@ -141,8 +172,9 @@ pub fn counted(
     let mut most: Option<(u64, &SelectedFunction)> = None;
     for (id, function) in between.known.iter() {
         let stats = between.of_id(id);
-        if Some(function.target) == progress {
-            if stats.calls > most.map_or(0, |(calls, _)| calls) {
+        if function.target.0 < for_metrics {
+            let is_unit = Some(function.target) == progress;
+            if is_unit && stats.calls > most.map_or(0, |(calls, _)| calls) {
                 most = Some((stats.calls, function));
             }
             continue;

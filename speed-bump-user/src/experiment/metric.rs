@@ -1,26 +1,46 @@
 //! What counts the work of a service: units that were done, how long they took, and whether there was any.
 
+pub mod bench;
 pub mod calls;
+pub mod command;
 mod exposition;
+pub mod flow;
+pub mod latencies;
+pub mod level;
 pub mod prometheus;
 pub mod requests;
 pub mod sockets;
 
 use std::{fmt, io};
 
-use crate::session::snapshot::Snapshot;
+use crate::session::{controls::Controls, snapshot::Snapshot};
+use bench::Bench;
+use latencies::LatencyCounts;
 
-/// See above. All numbers grow from reading to reading.
+/// See above.
 pub trait Metric: fmt::Debug {
     /// What was counted so far. `snapshot` was just taken of the session.
     ///
     /// # Errors
     /// The source does not answer.
     fn read(&mut self, snapshot: &Snapshot) -> io::Result<Reading>;
+
+    /// Another session begins, whose counters begin at zero.
+    ///
+    /// # Errors
+    /// It cannot be followed.
+    fn begin(&mut self, _session: &Controls) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The benchmark, where units are of one that runs once a slice.
+    fn bench(&mut self) -> Option<&mut Bench> {
+        None
+    }
 }
 
-/// What was counted so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What was counted so far. All numbers but the level's grow from reading to reading.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// Units of work that were done.
     pub units: f64,
@@ -30,4 +50,28 @@ pub struct Reading {
     /// For how long no unit was under way, in ns, less for how long more than one was; `None` where that is
     /// not known.
     pub idle: Option<f64>,
+    /// How many units had which latency; `None` where that is not known.
+    pub latencies: Option<LatencyCounts>,
+    /// Of a gauge, which counts no units: the integral of its value over the time, in ns.
+    pub level: Option<f64>,
+}
+
+/// All metrics of an experiment.
+#[derive(Debug)]
+pub struct Metrics {
+    /// What verdicts go by.
+    pub unit: Box<dyn Metric>,
+    /// What is recorded beside it.
+    pub further: Vec<Box<dyn Metric>>,
+}
+
+impl Metrics {
+    /// Another session begins, whose counters begin at zero.
+    ///
+    /// # Errors
+    /// It cannot be followed.
+    pub fn begin(&mut self, session: &Controls) -> io::Result<()> {
+        self.unit.begin(session)?;
+        self.further.iter_mut().try_for_each(|metric| metric.begin(session))
+    }
 }

@@ -1,11 +1,14 @@
 //! What an experiment measured, as its JSON has it. Every number that is ever printed comes from here.
 
-use std::path::PathBuf;
+mod metrics;
+
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::analysis::findings::Findings;
 use crate::{targets::TargetKind, units::Nanos};
+pub use metrics::{MetricReading, Quantiles, Quantity};
 
 /// The name of this format. What readers would notice changes the number.
 pub const SCHEMA: &str = "speed-bump/experiment/1";
@@ -40,6 +43,9 @@ pub struct Measured {
     pub rules: Rules,
     /// What a unit of work is.
     pub unit: Unit,
+    /// What was recorded besides, as the command line has it: the names that slices have for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<String>,
     /// What is compared.
     pub by: By,
     /// The functions, by the numbers that slices have for them.
@@ -58,6 +64,9 @@ pub struct Measured {
     pub slices: Vec<Slice>,
     /// Why it ended before everything was decided, or the time was up.
     pub aborted: Option<String>,
+    /// The guard that ended it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<String>,
 }
 
 /// Versions of what ran an experiment.
@@ -241,8 +250,14 @@ pub struct Slice {
     pub units: f64,
     /// The times from their beginnings to their ends, in all, in ns; `None` where that is not measured.
     pub latency_ns: Option<f64>,
+    /// How those times spread; `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantiles: Option<Quantiles>,
     /// For how long no unit was under way, in ns; `None` where that is not known.
     pub idle_ns: Option<f64>,
+    /// What further metrics did, by name. One that was set back meanwhile is not here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, MetricReading>,
     /// Whether a guard set all delays to zero, which ended it early.
     pub guarded: bool,
     /// Why it does not count: rules that know nothing of how long units took.

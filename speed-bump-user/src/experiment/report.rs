@@ -1,5 +1,7 @@
 //! What an experiment found, as a table for people. Everything in it is of the record's JSON.
 
+mod further;
+
 use super::{
     analysis::{
         factor::{Factor, FactorKind},
@@ -21,6 +23,7 @@ pub const SHOWN: usize = 30;
 pub fn render(measured: &Measured, findings: &Findings) -> String {
     let mut text = format!("{}\n\n", findings.verdict);
     text += &table(findings, SHOWN);
+    text += &further::table(&findings.further);
     text += &format!("\n{}", notes(measured, findings));
     text
 }

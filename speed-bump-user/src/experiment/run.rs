@@ -1,8 +1,10 @@
 //! The experiment itself, phase by phase, on a [`Subject`]. However it ends, no delay is left.
 
 pub(crate) mod confirm;
+mod runs;
 mod screening;
 mod slices;
+mod steps;
 mod titration;
 
 use std::time::Duration;
@@ -12,11 +14,13 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{
     groups::{GroupBy, groups},
-    record::{By, Mark, Measured, Phase, PhaseKind, Slice, Treatment},
+    guard::{Bound, Window},
+    record::{By, Census, Mark, Measured, Phase, PhaseKind, Slice, Treatment},
     schedule::{MOST_SURVIVORS, Times},
     subject::{Subject, SubjectError},
 };
 use crate::units::Nanos;
+use steps::Steps;
 use titration::Titrated;
 
 /// Slices without delays before the first delay, at least.
@@ -27,6 +31,8 @@ const CENSUS_ROUNDS: u32 = 3;
 const UNSETTLED: f64 = 0.05;
 /// And that by so many standard errors.
 const UNSETTLED_ERRORS: f64 = 4.0;
+/// And where each is a run of a benchmark.
+const CENSUS_RUNS: u32 = 4;
 /// Slices differ by this at least: few of them may be alike by chance.
 const LEAST_NOISE: f64 = 0.005;
 /// Slices without delays at the end.
@@ -47,6 +53,10 @@ pub struct Options {
     pub doses: Vec<f64>,
     /// The longest delay of a call.
     pub longest_call: Nanos,
+    /// What the unit's metric has to stay within: beyond it, everything ends.
+    pub bounds: Vec<Bound>,
+    /// Whether a slice is a run of a benchmark.
+    pub runs: bool,
 }
 
 /// What an experiment is doing.
@@ -70,7 +80,10 @@ pub fn run(
 ) -> Measured {
     let random = Pcg64Mcg::seed_from_u64(measured.seed);
     let unit = measured.census.time_per_unit();
-    let times = Times::of(options.total, measured.candidates.len(), unit, options.slice);
+    let Census { start_ns, end_ns, .. } = measured.census;
+    // A census is of one run.
+    let first = if options.runs { end_ns.0.saturating_sub(start_ns.0) as f64 } else { unit };
+    let times = times(options, measured.candidates.len(), first);
     let begun = subject.now();
     let mut runner = Runner {
         subject,
@@ -82,6 +95,7 @@ pub fn run(
         pace: unit,
         latency: None,
         noise: 0.0,
+        window: Window::default(),
         watch,
         phase: PhaseKind::Census,
         ends: begun,
@@ -89,6 +103,9 @@ pub fn run(
     };
     if let Err(stop) = runner.all_phases() {
         runner.measured.aborted = Some(stop.to_string());
+        if let Stop::Guard(why) = stop {
+            runner.measured.guard = Some(why);
+        }
         runner.end_phase("stopped");
     }
     // Whatever happened: links that are gone delay nothing anyway.
@@ -103,6 +120,17 @@ enum Stop {
     Subject(#[from] SubjectError),
     #[error("{0}")]
     Metric(String),
+    #[error("a guard ended it: {0}")]
+    Guard(String),
+}
+
+/// How the time is divided among so many functions, where a unit, or a run, takes so many ns.
+pub fn times(options: &Options, functions: usize, unit: f64) -> Times {
+    if options.runs {
+        Times::of_runs(options.total, functions, unit)
+    } else {
+        Times::of(options.total, functions, unit, options.slice)
+    }
 }
 
 /// An experiment under way.
@@ -120,6 +148,8 @@ struct Runner<'a> {
     latency: Option<f64>,
     /// By what share slices without delays differ from each other.
     noise: f64,
+    /// What the unit's metric said lately.
+    window: Window,
     watch: &'a mut dyn FnMut(&Measured, Now),
     phase: PhaseKind,
     ends: Nanos,
@@ -130,7 +160,8 @@ impl Runner<'_> {
     fn all_phases(&mut self) -> Result<(), Stop> {
         self.census()?;
         let arms = self.arms();
-        self.times = Times::of(self.options.total, self.screened_of(&arms), self.unit, self.options.slice);
+        let run = if self.options.runs { self.pace_of_runs() } else { self.unit };
+        self.times = times(self.options, self.screened_of(&arms), run);
         if arms.is_empty() {
             return Ok(());
         }
@@ -150,38 +181,40 @@ impl Runner<'_> {
     /// looked at again.
     fn census(&mut self) -> Result<(), Stop> {
         self.begin_phase(PhaseKind::Census, self.times.census);
-        let slices = self.times.slices_in(self.times.census).max(CENSUS_SLICES);
+        let least = if self.options.runs { CENSUS_RUNS } else { CENSUS_SLICES };
+        let slices = self.times.slices_in(self.times.census).max(least);
+        // Runs of a benchmark are long, and each begins anew.
+        let rounds = if self.options.runs { 1 } else { CENSUS_ROUNDS };
         let mut block = 0;
         let mut change = None;
-        for round in 0..CENSUS_ROUNDS {
+        for round in 1..=rounds {
             let first = self.measured.slices.len();
+            let mut steps = Steps::default();
             for _ in 0..slices {
-                self.slice(block, Treatment::Control, &[])?;
+                self.control_of_census(block, &mut steps)?;
                 block += 1;
+            }
+            if round == 1 {
+                self.check_steps(&steps, slices)?;
             }
             self.learn_unit(PhaseKind::Census);
             self.noise = self.noise(PhaseKind::Census).max(LEAST_NOISE);
             change = self.change_since(first);
-            if change.is_none() || round + 1 == CENSUS_ROUNDS {
+            if change.is_none() || round == rounds {
                 break;
             }
             let unsettled = self.measured.slices.iter_mut().skip(first);
             unsettled.for_each(|slice| slice.marks.push(Mark::Unsettled));
         }
         let units: f64 = self.measured.of_phase(PhaseKind::Census).map(|slice| slice.units).sum();
-        if units == 0.0 {
-            return Err(Stop::Metric(format!(
-                "no {} was done in the {slices} slices of the census: is the service under load?",
-                self.measured.unit.name
-            )));
-        }
         let in_slice = units / f64::from(slices);
         let census = &mut self.measured.census;
         census.slowdown = Some(census.time_per_unit() / self.unit - 1.0);
         let rounds = block / slices;
         let settled = match change {
             Some(change) => format!(
-                "; it had not settled after {rounds} rounds: {:+.0} % time in the second half of the last one",
+                "; it had not settled after {rounds} rounds: {:+.0} % time in the second half of the last \
+                 one",
                 change * 100.0
             ),
             None if rounds > 1 => format!("; it had settled in round {rounds}"),

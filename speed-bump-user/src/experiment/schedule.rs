@@ -75,6 +75,12 @@ impl Times {
         }
     }
 
+    /// The same where a slice is a run of a benchmark, which takes so many ns. It begins with its doses.
+    pub fn of_runs(total: Duration, functions: usize, run: f64) -> Self {
+        let times = Self::of(total, functions, run, None);
+        Self { slice: Nanos(run as u64), burn_in: Nanos(0), ..times }
+    }
+
     /// A slice with what is dropped before it.
     pub fn whole_slice(&self) -> Nanos {
         self.slice + self.burn_in

@@ -134,6 +134,7 @@ impl Subject for Simulated {
             units: self.units,
             latency: None,
             idle: None,
+            latencies: None,
             counts: self.counts.iter().map(counts).collect(),
         })
     }

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use super::metric::{Reading, latencies::LatencyCounts};
 use crate::{session::SessionError, units::Nanos};
 
 /// See above.
@@ -20,6 +21,30 @@ pub trait Subject {
     /// # Errors
     /// It is not known.
     fn sample(&mut self) -> Result<Sample, SubjectError>;
+
+    /// What further metrics have counted so far, and when each was read.
+    ///
+    /// # Errors
+    /// It is not known.
+    fn further(&mut self) -> Result<Vec<(Nanos, Reading)>, SubjectError> {
+        Ok(Vec::new())
+    }
+
+    /// Begins a run of the benchmark that slices are runs of.
+    ///
+    /// # Errors
+    /// It cannot be begun, or there is none.
+    fn begin_run(&mut self) -> Result<(), SubjectError> {
+        Err(SubjectError::Metric(io::Error::other("there is no benchmark")))
+    }
+
+    /// The run that was begun, if it has ended.
+    ///
+    /// # Errors
+    /// It failed.
+    fn finished_run(&mut self) -> Result<Option<Run>, SubjectError> {
+        Ok(None)
+    }
 
     /// Waits until this time.
     ///
@@ -43,8 +68,23 @@ pub struct Sample {
     pub latency: Option<f64>,
     /// For how long no unit was under way, in ns; `None` where that is not known.
     pub idle: Option<f64>,
+    /// How many units had which latency; `None` where that is not known.
+    pub latencies: Option<LatencyCounts>,
     /// By candidate.
     pub counts: Vec<Counts>,
+}
+
+/// A run of a benchmark.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Run {
+    /// When it began.
+    pub start: Nanos,
+    /// When it ended.
+    pub end: Nanos,
+    /// Units of work that it did.
+    pub units: f64,
+    /// What those took by its own account, in all, in ns; `None` where what it took itself counts.
+    pub latency: Option<f64>,
 }
 
 /// What was counted of one candidate.
@@ -70,6 +110,9 @@ pub enum SubjectError {
     /// Doses could not be set, or counters not be read.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// A metric could not be read.
+    #[error("a metric cannot be read: {0}")]
+    Metric(io::Error),
     /// Counters could not be read.
     #[error("cannot read the counters: {0}")]
     Counters(io::Error),

@@ -1,6 +1,6 @@
 //! Records for tests.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use super::{
     record::{
@@ -26,7 +26,9 @@ pub(crate) fn slice(phase: PhaseKind, block: u32, treatment: Treatment, units: f
         delivered: if is_delayed { vec![delivered] } else { Vec::new() },
         units,
         latency_ns: None,
+        quantiles: None,
         idle_ns: None,
+        metrics: BTreeMap::new(),
         guarded: false,
         marks: Vec::new(),
     }
@@ -60,6 +62,7 @@ pub(crate) fn measured(functions: &[(&str, Function, u64)]) -> Measured {
             planned_blocks: 0,
         },
         unit: Unit { name: "request".to_owned(), source: "--progress */app.py:handle".to_owned() },
+        metrics: Vec::new(),
         by: By::Throughput,
         candidates: functions.iter().map(candidate).collect(),
         groups: Vec::new(),
@@ -68,5 +71,6 @@ pub(crate) fn measured(functions: &[(&str, Function, u64)]) -> Measured {
         phases: Vec::new(),
         slices: Vec::new(),
         aborted: None,
+        guard: None,
     }
 }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{TargetArgs, WayArgs, delay, span};
+use super::{TargetArgs, WayArgs, delay, span, units::UnitArgs};
 use crate::{
     experiment::{groups::GroupBy, guard::Condition},
     units::{Nanos, Pid},
@@ -20,6 +20,13 @@ Examples:
 
   # The same for all functions of the program itself, without those of libraries
   sudo speed-bump-ebpf sweep --pid 4711 --progress '*/app.py:handle'
+
+  # The same, where a request begins with one function and ends with another
+  sudo speed-bump-ebpf sweep --pid 4711 --progress '*/app.py:accept..*/app.py:answer'
+
+  # What a benchmark takes, and how many errors there are meanwhile
+  sudo speed-bump-ebpf sweep --pid 4711 --bench './bench.sh' --bench-regex 'requests/sec: ([0-9.]+)' \\
+      --metric prometheus:http://localhost:8000/metrics#errors_total
 
   # Keep what was measured, and look at it again
   sudo speed-bump-ebpf sweep --pid 4711 -t '*/app.py:*' --progress '*/app.py:handle' --json out.json
@@ -50,31 +57,14 @@ pub struct SweepArgs {
     #[command(flatten)]
     pub which: TargetArgs,
 
-    /// What a unit of work is: a call of this function, symbol or USDT probe, written as a target. It is
-    /// counted and never delayed. What is compared is the throughput
-    #[arg(long, value_name = "TARGET", group = "unit")]
-    pub progress: Option<String>,
-
-    /// The same, of a function whose calls can be timed; what is compared is how long they take. For services
-    /// that get their requests when their clients like: delays do not change how many there are
-    #[arg(long, value_name = "TARGET", group = "unit")]
-    pub latency: Option<String>,
-
-    /// A unit of work is what the service itself counts: `prometheus:URL#name` or
-    /// `prometheus:URL#name{label="value"}`, of a counter, or of a histogram of seconds. Of several that are
-    /// selected, the sum
-    #[arg(long, value_name = "SOURCE", group = "unit")]
-    pub metric: Option<String>,
-
-    /// A unit of work is a request that is answered on a socket that the processes listen on, TCP or unix: a
-    /// send after a receive on the same connection. This is what counts if no other unit is named. Latencies
-    /// are measured too, and compared where requests come when they like
-    #[arg(long, group = "unit")]
-    pub sockets: bool,
+    /// What is counted
+    #[command(flatten)]
+    pub units: UnitArgs,
 
     /// End the experiment, with all delays, when this does not hold: `http://HOST/PATH` answers with success,
-    /// `command:CMD` succeeds, or `prometheus:URL#name<5` stays within its bound. Looked at each 100 ms;
-    /// repeat for several
+    /// `command:CMD` succeeds, `prometheus:URL#name<5` stays within its bound, or what the unit's metric says
+    /// does: `rate>100`, `latency<20ms`, `p50<10ms`, `p99<50ms`, of the last second or 100 units. Looked at
+    /// each 100 ms; repeat for several
     #[arg(long = "guard", value_name = "CONDITION")]
     pub guards: Vec<Condition>,
 

@@ -22,6 +22,16 @@ pub fn contrasts<'a>(
     until: u32,
     by: By,
 ) -> Vec<Contrast> {
+    contrasts_of(slices, treatment, until, |slice| Some(slice.time_per_unit(by)))
+}
+
+/// The same of any number of a slice, in place of the time per unit. Slices without it are left out.
+pub fn contrasts_of<'a>(
+    slices: impl Iterator<Item = &'a Slice>,
+    treatment: Treatment,
+    until: u32,
+    value: impl Fn(&Slice) -> Option<f64>,
+) -> Vec<Contrast> {
     let mut blocks: BTreeMap<u32, [Means; 2]> = BTreeMap::new();
     for slice in slices.filter(|slice| slice.block < until) {
         let side = match slice.treatment {
@@ -29,7 +39,9 @@ pub fn contrasts<'a>(
             of if of == treatment => 1,
             _ => continue,
         };
-        blocks.entry(slice.block).or_default()[side].add(slice, by);
+        if let Some(value) = value(slice) {
+            blocks.entry(slice.block).or_default()[side].add(slice, value);
+        }
     }
     let of_block = |(block, [control, treated]): (u32, [Means; 2])| {
         let ((time_without, delay_without), (time_with, delay_with)) = (control.mean()?, treated.mean()?);
@@ -47,9 +59,9 @@ struct Means {
 }
 
 impl Means {
-    fn add(&mut self, slice: &Slice, by: By) {
+    fn add(&mut self, slice: &Slice, value: f64) {
         self.slices += 1.0;
-        self.time += slice.time_per_unit(by);
+        self.time += value;
         self.delay += slice.delay_per_unit();
     }
 

@@ -59,6 +59,17 @@ pub enum FactorKind {
     Group,
 }
 
+/// What so many functions together are called.
+pub(super) fn name_of_several(name: &str, count: usize) -> String {
+    match count {
+        1 => format!("{name} (1 function)"),
+        count => format!("{name} ({count} functions)"),
+    }
+}
+
+/// What everything that was not looked at one by one is called.
+pub(super) const REST: &str = "everything else";
+
 impl From<TargetKind> for FactorKind {
     fn from(kind: TargetKind) -> Self {
         match kind {
@@ -100,10 +111,7 @@ impl Factor {
             .collect();
         let first = members.first()?.clone();
         Some(Self {
-            name: match members.len() {
-                1 => format!("{name} (1 function)"),
-                count => format!("{name} ({count} functions)"),
-            },
+            name: name_of_several(name, members.len()),
             file: None,
             line: None,
             kind: FactorKind::Group,

@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::{
     contrast::contrasts,
     estimate::{Estimate, estimate},
-    factor::{Factor, FactorKind},
+    factor::{Factor, FactorKind, REST},
+    further::{Further, further},
     hinge::{Hinge, hinge},
     left::{alike, left, together},
     sentence::sentence,
@@ -34,6 +35,9 @@ pub struct Findings {
     pub verdict: String,
     /// By worth, the most first.
     pub factors: Vec<Factor>,
+    /// What was measured besides, and how it moved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<Further>,
 }
 
 /// The intervals of the looks are wider than those that are told.
@@ -95,7 +99,8 @@ pub fn findings(measured: &Measured) -> Findings {
             .then_with(|| (&a.name, &a.file, a.line).cmp(&(&b.name, &b.file, b.line)))
     });
     let verdict = sentence(&factors, withheld, measured.aborted.as_deref());
-    Findings { time_per_unit_ns: unit, open_loop, validity, verdict, factors }
+    let further = further(measured, unit, &factors);
+    Findings { time_per_unit_ns: unit, open_loop, validity, verdict, factors, further }
 }
 
 /// Without a unit under way for less than this share of the time, a service does all that it can.
@@ -103,7 +108,7 @@ const SATURATED: f64 = 0.05;
 
 /// Whether arrivals set the throughput. They do not where a delay changes it, nor where there is always work.
 fn open_loop(measured: &Measured, reacts: bool) -> Option<bool> {
-    if measured.by == By::Latency {
+    if measured.by == By::Latency && !measured.rules.closed_loop {
         return Some(true);
     }
     let is_saturated = idle(measured).is_some_and(|share| share < SATURATED);
@@ -137,7 +142,11 @@ fn join(measured: &Measured, tried: &mut [Tried]) {
         if matters {
             group.factor.verdict = Verdict::Jointly;
             let members = measured.members(treatment);
-            let is_member = |of: &Tried| matches!(of.treatment, Treatment::Function { candidate } if members.contains(&candidate));
+            let is_member = |of: &Tried| {
+                let alone = measured.members(of.treatment);
+                matches!(of.treatment, Treatment::Function { .. })
+                    && alone.iter().all(|of| members.contains(of))
+            };
             for of in tried.iter_mut().filter(|of| is_member(of)) {
                 of.factor.verdict = Verdict::Jointly;
                 of.factor.reason = Some(reason.clone());
@@ -177,7 +186,7 @@ fn tried(measured: &Measured, unit: Option<f64>) -> Vec<Tried> {
             let group = measured.groups.get(group as usize)?;
             Factor::of_several(measured, &group.name, &group.members)
         }
-        Treatment::Rest => Factor::of_several(measured, "everything else", &measured.rest()),
+        Treatment::Rest => Factor::of_several(measured, REST, &measured.rest()),
         Treatment::Control | Treatment::Placebo | Treatment::Several => None,
     };
     let tried = |treatment: Treatment| {

@@ -115,7 +115,8 @@ impl<'a> OfScreen<'a> {
         dose.map_or(0.0, |(_, dose)| dose.0 as f64 * calls)
     }
 
-    /// What a function was planned to be delayed, by slice, without what blocks differ in and what stands out.
+    /// What a function was planned to be delayed, by slice, without what blocks differ in and what stands
+    /// out.
     fn column(&self, candidate: u32) -> Vec<f64> {
         let mut column: Vec<f64> = self.slices.iter().map(|slice| self.planned(slice, candidate)).collect();
         self.within_blocks(&mut column);

@@ -2,8 +2,8 @@
 
 use std::{io, time::Duration};
 
-use super::{Metric, Reading, exposition::Selector};
-use crate::session::snapshot::Snapshot;
+use super::{Metric, Reading, exposition::Selector, level::Level};
+use crate::{session::snapshot::Snapshot, sys::clock::now};
 
 /// Longer than this no page is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -63,10 +63,10 @@ impl Source {
         let page = self.page()?;
         let of = |suffix| self.selector.sum(&page, suffix);
         if let Some(units) = of("") {
-            return Ok(Reading { units, latency: None, idle: None });
+            return Ok(Reading { units, ..Reading::default() });
         }
         let units = of("_count").ok_or_else(|| self.missing())?;
-        Ok(Reading { units, latency: of("_sum").map(|seconds| seconds * 1e9), idle: None })
+        Ok(Reading { units, latency: of("_sum").map(|seconds| seconds * 1e9), ..Reading::default() })
     }
 
     fn page(&self) -> io::Result<String> {
@@ -88,6 +88,29 @@ pub(crate) fn agent() -> ureq::Agent {
 impl Metric for Source {
     fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
         self.reading()
+    }
+}
+
+/// A value that goes up and down. Between two readings it is taken to change evenly.
+#[derive(Clone, Debug)]
+pub struct Gauge {
+    source: Source,
+    level: Level,
+}
+
+impl Gauge {
+    /// What a page has there.
+    pub fn new(source: Source) -> Self {
+        Self { source, level: Level::default() }
+    }
+}
+
+impl Metric for Gauge {
+    fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
+        let value = self.source.value()?;
+        let at = now();
+        self.level.look(at, value);
+        Ok(Reading { level: Some(self.level.until(at)), ..Reading::default() })
     }
 }
 
@@ -132,7 +155,7 @@ mod tests {
     fn a_histogram_has_units_and_latencies() {
         let url = serve("200 OK", "t_seconds_bucket{le=\"1\"} 8\nt_seconds_sum 0.5\nt_seconds_count 8\n", 1);
         let reading = Source::parse(&format!("{url}#t_seconds")).unwrap().reading().unwrap();
-        assert_eq!(reading, Reading { units: 8.0, latency: Some(5e8), idle: None });
+        assert_eq!(reading, Reading { units: 8.0, latency: Some(5e8), ..Reading::default() });
     }
 
     #[test]

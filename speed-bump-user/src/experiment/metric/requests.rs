@@ -85,6 +85,8 @@ impl Metric for AnsweredRequests {
             latency: Some(latency),
             // By Little's law; less than nothing where several were under way at once.
             idle: Some(requests.over.0 as f64 - latency),
+            latencies: Some(requests.latencies()),
+            level: None,
         })
     }
 }

@@ -1,16 +1,19 @@
 //! One slice: doses, what settles, what is measured, and the guard that looks on.
 
+use std::collections::BTreeMap;
+
 use super::{Now, Runner, Stop};
 use crate::{
     experiment::{
-        record::{By, Delivered, Mark, PhaseKind, Slice, Treatment},
+        metric::Reading,
+        record::{By, Delivered, Mark, MetricReading, PhaseKind, Slice, Treatment},
         subject::Sample,
     },
     units::Nanos,
 };
 
 /// How often the guard looks.
-const LOOKS: Nanos = Nanos(100_000_000);
+pub(super) const LOOKS: Nanos = Nanos(100_000_000);
 /// A slow-down is believed from this many times on by which slices without delays differ.
 const BELIEVED: f64 = 2.0;
 /// Fewer latencies than this say nothing.
@@ -33,18 +36,30 @@ impl Runner<'_> {
         treatment: Treatment,
         doses: &[(u32, Nanos)],
     ) -> Result<Slice, Stop> {
+        if self.options.runs {
+            return self.run_of_benchmark(block, treatment, doses);
+        }
         let in_force = self.subject.set(doses)?;
         let from = in_force + self.times.burn_in;
         let to = from + self.times.slice;
-        let first = self.subject.sample()?;
+        let first = self.look()?;
         let mut guarded = self.watch_until(from, &first)?;
         let start = self.edge(guarded)?;
+        let before = self.subject.further()?;
         if !guarded {
             guarded = self.watch_until(to, &first)?;
         }
         let end = self.edge(guarded)?;
         if guarded {
             self.subject.set(&[])?;
+        }
+        let after = self.subject.further()?;
+        if end.units < start.units {
+            return Err(Stop::Metric(format!(
+                "{} jumped back, from {} to {}: a counter that begins anew, as of a worker that was \
+                 replaced, is no measure of work",
+                self.measured.unit.source, start.units, end.units
+            )));
         }
         let allowed = self.times.slice.0 / LATE
             + if self.pace < LONG_UNIT { 0 } else { (self.pace * EDGE_UNITS) as u64 };
@@ -67,20 +82,54 @@ impl Runner<'_> {
             delivered: delivered(doses, &start, &end),
             units: end.units - start.units,
             latency_ns: end.latency.zip(start.latency).map(|(end, start)| end - start),
+            quantiles: end
+                .latencies
+                .zip(start.latencies)
+                .and_then(|(end, start)| end.since(&start).quantiles()),
             idle_ns: end.idle.zip(start.idle).map(|(end, start)| end - start),
+            metrics: self.further(&before, &after),
             guarded,
             marks,
         };
+        Ok(self.keep(slice))
+    }
+
+    /// Keeps a slice, and shows it.
+    pub(super) fn keep(&mut self, slice: Slice) -> Slice {
         self.measured.slices.push(slice.clone());
         let slowdown = self.slowdown(&slice);
         (self.watch)(&self.measured, Now { phase: self.phase, ends: self.ends, slowdown });
-        Ok(slice)
+        slice
+    }
+
+    /// A sample. Beyond a bound, delays end.
+    pub(super) fn look(&mut self) -> Result<Sample, Stop> {
+        let sample = self.subject.sample()?;
+        if self.options.bounds.is_empty() {
+            return Ok(sample);
+        }
+        self.window.add(&sample);
+        if let Some(why) = self.window.broken(&self.options.bounds) {
+            self.subject.set(&[])?;
+            return Err(Stop::Guard(why));
+        }
+        Ok(sample)
+    }
+
+    /// What further metrics did between two readings, by their names.
+    pub(super) fn further(
+        &self,
+        before: &[(Nanos, Reading)],
+        after: &[(Nanos, Reading)],
+    ) -> BTreeMap<String, MetricReading> {
+        let of = |(name, (before, after)): (&String, _)| Some((name.clone(), between(before, after)?));
+        self.measured.metrics.iter().zip(before.iter().zip(after)).filter_map(of).collect()
     }
 
     /// A sample for the edge of a slice: where units take long, right after one was done, so that no part of
     /// one is lost. `at_once`: now.
     fn edge(&mut self, at_once: bool) -> Result<Sample, Stop> {
-        let mut sample = self.subject.sample()?;
+        let mut sample = self.look()?;
         if at_once || self.pace < LONG_UNIT {
             return Ok(sample);
         }
@@ -88,7 +137,7 @@ impl Runner<'_> {
         let until = sample.at + Nanos((self.pace * EDGE_UNITS) as u64);
         while sample.units == before && sample.at < until {
             self.subject.wait_until(sample.at + piece)?;
-            sample = self.subject.sample()?;
+            sample = self.look()?;
         }
         Ok(sample)
     }
@@ -103,7 +152,7 @@ impl Runner<'_> {
                 return Ok(false);
             }
             self.subject.wait_until((now + LOOKS).min(time))?;
-            let sample = self.subject.sample()?;
+            let sample = self.look()?;
             if self.is_guarded() && self.is_too_slow(since, &sample) {
                 return Ok(true);
             }
@@ -149,8 +198,24 @@ impl Runner<'_> {
     }
 }
 
+/// What a metric did between two readings; `None` where it was set back.
+fn between(before: &(Nanos, Reading), after: &(Nanos, Reading)) -> Option<MetricReading> {
+    let ((then, before), (now, after)) = (before, after);
+    let span = now.0.saturating_sub(then.0);
+    if let (Some(after), Some(before)) = (after.level, before.level) {
+        return (span > 0).then(|| MetricReading::Gauge { mean: (after - before) / span as f64 });
+    }
+    let quantiles = after.latencies.as_ref().zip(before.latencies.as_ref());
+    (after.units >= before.units).then(|| MetricReading::Counter {
+        span_ns: Nanos(span),
+        units: after.units - before.units,
+        latency_ns: after.latency.zip(before.latency).map(|(after, before)| after - before),
+        quantiles: quantiles.and_then(|(after, before)| after.since(before).quantiles()),
+    })
+}
+
 /// What the candidates with doses were called and delayed between two samples.
-fn delivered(doses: &[(u32, Nanos)], start: &Sample, end: &Sample) -> Vec<Delivered> {
+pub(super) fn delivered(doses: &[(u32, Nanos)], start: &Sample, end: &Sample) -> Vec<Delivered> {
     let of = |(candidate, _): &(u32, Nanos)| {
         let at = |sample: &Sample| sample.counts.get(*candidate as usize).copied().unwrap_or_default();
         let (before, after) = (at(start), at(end));

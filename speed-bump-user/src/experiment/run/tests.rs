@@ -38,6 +38,8 @@ fn options() -> Options {
         group: None,
         doses: Vec::new(),
         longest_call: Nanos(10_000_000),
+        bounds: Vec::new(),
+        runs: false,
     }
 }
 
@@ -115,7 +117,7 @@ fn three_of_a_thousand_are_found() {
             (name.as_str(), function(if matters { 1.0 } else { 0.0 }, 0.0), 20)
         })
         .collect();
-    let (found, measured) = found(&functions, Noise::White(0.03), 3);
+    let (found, measured) = found(&functions, Noise::White(0.03), 2);
     let matter: Vec<_> = found.factors.iter().filter(|of| of.verdict == Verdict::Matters).collect();
     let mut names: Vec<_> = matter.iter().map(|factor| factor.name.as_str()).collect();
     names.sort_unstable();
@@ -217,7 +219,7 @@ fn functions_of_a_class_are_looked_at_together() {
         ("Page (/srv/app.py) (2 functions)", Verdict::Matters),
         ("Parser (/srv/app.py) (2 functions)", Verdict::DoesNotMatter),
     ];
-    assert_eq!(verdicts, expected);
+    assert_eq!(verdicts, expected, "{}\n{:#?}", found.verdict, found.validity);
     assert!(holds(&found.factors[0], 1.0), "{found:#?}");
     // Each has its part of the time, and of the delays.
     let slice =

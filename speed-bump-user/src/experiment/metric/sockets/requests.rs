@@ -10,6 +10,7 @@ use speed_bump_abi::{
 use super::{SocketsError, programs::Programs};
 use crate::{
     engine::bpf::processors,
+    experiment::metric::latencies::{LatencyCounts, between, quantile},
     sys::{clock::now, mapped_words::MappedWords},
     units::{Nanos, Pid},
 };
@@ -92,10 +93,7 @@ impl Reading {
     /// What came since an earlier reading of the same sockets.
     pub fn since(&self, earlier: &Self) -> Requests {
         let (now, then) = (&self.counts, &earlier.counts);
-        let mut latencies = now.latencies;
-        for (bucket, earlier) in latencies.buckets.iter_mut().zip(&then.latencies.buckets) {
-            *bucket = bucket.saturating_sub(*earlier);
-        }
+        let latencies = between(&then.latencies, &now.latencies);
         Requests {
             over: Nanos(self.at.0.saturating_sub(earlier.at.0)),
             answered: now.answered.saturating_sub(then.answered),
@@ -153,16 +151,12 @@ impl Requests {
     /// The latency that this share of the requests had at most, 0 to 1: within 3.1 % between 1 us and 133 s.
     /// `None` where nothing was answered.
     pub fn quantile(&self, share: f64) -> Option<Nanos> {
-        let total: u64 = self.latencies.buckets.iter().sum();
-        // The position of the request, counted from 1.
-        let wanted = ((total as f64 * share.clamp(0.0, 1.0)).ceil() as u64).clamp(1, total.max(1));
-        let mut before = 0;
-        let bucket = self.latencies.buckets.iter().position(|count| {
-            before += count;
-            before >= wanted
-        })?;
-        let (from, to) = Latencies::bounds_ns(bucket);
-        Some(Nanos(if to == u64::MAX { from } else { from + (to - from) / 2 }))
+        quantile(&self.latencies, share)
+    }
+
+    /// The answered by latency.
+    pub fn latencies(&self) -> LatencyCounts {
+        LatencyCounts::new(&self.latencies)
     }
 
     /// How many requests were in flight on average, by Little's law: their latencies over the time. Right

@@ -1,0 +1,277 @@
+//! A finite benchmark that is run once a slice.
+
+use std::{
+    io,
+    process::Stdio,
+    sync::{Arc, OnceLock},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use regex_automata::meta::Regex;
+
+use super::{Metric, Reading};
+use crate::{
+    experiment::{
+        shell::{ShellCommand, last_of, wait_for},
+        subject,
+    },
+    session::snapshot::Snapshot,
+    sys::clock::now,
+    units::Nanos,
+};
+
+/// A run may take so many times what the first one took.
+const MOST: u32 = 10;
+/// And this at least.
+const LEAST_PATIENCE: Duration = Duration::from_secs(10);
+/// So much the first one may take.
+const FIRST_PATIENCE: Duration = Duration::from_secs(600);
+/// Lines of what a run that fails has said.
+const LINES_TOLD: usize = 5;
+
+/// What the number is that a run prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Captured {
+    /// Work in a second.
+    PerSecond,
+    /// The run's time, in so many ns.
+    Time(Nanos),
+}
+
+/// Where a run prints what it has found.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    regex: Regex,
+    text: String,
+    captured: Captured,
+}
+
+/// Why a text is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// No regular expression.
+    #[error("`{0}` is not a regular expression: {1}")]
+    Regex(String, String),
+    /// Not one group.
+    #[error("`{0}` has to have one group, around the number: 'requests/sec: ([0-9.]+)'")]
+    Groups(String),
+}
+
+impl Pattern {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// It is no regular expression with one group.
+    pub fn parse(text: &str, captured: Captured) -> Result<Self, PatternError> {
+        let regex = Regex::new(text).map_err(|error| {
+            let why = error.syntax_error().map_or_else(|| error.to_string(), |error| error.to_string());
+            // The library draws the place over several lines.
+            let why = why.lines().last().unwrap_or_default().trim().to_owned();
+            PatternError::Regex(text.to_owned(), why.trim_start_matches("error: ").to_owned())
+        })?;
+        if regex.captures_len() != 2 {
+            return Err(PatternError::Groups(text.to_owned()));
+        }
+        Ok(Self { regex, text: text.to_owned(), captured })
+    }
+
+    /// Whether the number is the run's time.
+    pub fn is_time(&self) -> bool {
+        matches!(self.captured, Captured::Time(_))
+    }
+
+    /// The last number that it finds.
+    fn number(&self, output: &str) -> Option<f64> {
+        let found = self.regex.captures_iter(output).last()?;
+        let number = output.get(found.get_group(1)?.range())?;
+        number.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0)
+    }
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Bench {
+    command: String,
+    pattern: Option<Pattern>,
+    running: Option<Running>,
+    patience: Duration,
+    done: Reading,
+}
+
+#[derive(Debug)]
+struct Running {
+    shell: ShellCommand,
+    start: Nanos,
+    ended: Arc<OnceLock<Nanos>>,
+    output: JoinHandle<Vec<u8>>,
+    errors: JoinHandle<Vec<u8>>,
+}
+
+impl Bench {
+    /// A run of this command is a unit, or does the work that it prints.
+    pub fn new(command: &str, pattern: Option<Pattern>) -> Self {
+        Self {
+            command: command.to_owned(),
+            pattern,
+            running: None,
+            patience: FIRST_PATIENCE,
+            done: Reading::default(),
+        }
+    }
+
+    /// Begins a run. One that has not ended is ended.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn begin(&mut self) -> io::Result<()> {
+        self.running = None;
+        let mut shell = ShellCommand::start(&self.command, Stdio::piped(), Stdio::piped())?;
+        let start = now();
+        let none = || io::Error::other("it has no output");
+        let (output, errors) = (shell.take_output().ok_or_else(none)?, shell.take_errors().ok_or_else(none)?);
+        let ended = Arc::new(OnceLock::new());
+        let (tells, pid) = (Arc::clone(&ended), shell.pid().ok_or_else(none)?);
+        let thread = |name: &str| thread::Builder::new().name(name.to_owned());
+        thread("run").spawn(move || {
+            wait_for(pid);
+            let _ = tells.set(now());
+        })?;
+        let output = thread("output").spawn(move || last_of(output))?;
+        let errors = thread("errors").spawn(move || last_of(errors))?;
+        self.running = Some(Running { shell, start, ended, output, errors });
+        Ok(())
+    }
+
+    /// The run that was begun, if it has ended.
+    ///
+    /// # Errors
+    /// It failed, takes too long, or did not print its number.
+    pub fn finished(&mut self) -> io::Result<Option<subject::Run>> {
+        let Some(running) = &self.running else { return Err(io::Error::other("no run was begun")) };
+        let Some(end) = running.ended.get().copied() else {
+            let took = Duration::from_nanos(now().0.saturating_sub(running.start.0));
+            if took <= self.patience {
+                return Ok(None);
+            }
+            self.running = None;
+            let patience = Nanos::from(self.patience);
+            return Err(io::Error::other(format!(
+                "`{}` was ended after {patience}, as it takes much longer than it did",
+                self.command
+            )));
+        };
+        let Some(Running { mut shell, start, output, errors, .. }) = self.running.take() else {
+            return Ok(None);
+        };
+        // What it has left behind holds its pipes open.
+        let status = shell.end()?;
+        let text = |from: JoinHandle<Vec<u8>>| {
+            String::from_utf8_lossy(&from.join().unwrap_or_default()).into_owned()
+        };
+        let (output, errors) = (text(output), text(errors));
+        if !status.success() {
+            let said = last_lines(if errors.trim().is_empty() { &output } else { &errors });
+            return Err(io::Error::other(format!("`{}` failed ({status}): {said}", self.command)));
+        }
+        let took = end.0.saturating_sub(start.0).max(1) as f64;
+        let usual = Duration::from_nanos(end.0.saturating_sub(start.0)).saturating_mul(MOST);
+        self.patience = self.patience.min(usual.max(LEAST_PATIENCE));
+        let (units, latency) = match &self.pattern {
+            None => (1.0, None),
+            Some(pattern) => {
+                let number = pattern.number(&output).ok_or_else(|| {
+                    io::Error::other(format!(
+                        "`{}` printed nothing in which `{}` finds a number above zero; it ended with: {}",
+                        self.command,
+                        pattern.text,
+                        last_lines(&output)
+                    ))
+                })?;
+                match pattern.captured {
+                    Captured::PerSecond => (number * took / 1e9, None),
+                    Captured::Time(unit) => (1.0, Some(number * unit.0 as f64)),
+                }
+            }
+        };
+        self.done.units += units;
+        self.done.latency = latency.map(|latency| self.done.latency.unwrap_or_default() + latency);
+        Ok(Some(subject::Run { start, end, units, latency }))
+    }
+}
+
+impl Metric for Bench {
+    fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
+        Ok(self.done.clone())
+    }
+
+    fn bench(&mut self) -> Option<&mut Bench> {
+        Some(self)
+    }
+}
+
+/// The last lines of a text, in one.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() {
+        return "it said nothing".to_owned();
+    }
+    lines.get(lines.len().saturating_sub(LINES_TOLD)..).unwrap_or_default().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Waits for the end of a run.
+    fn run(bench: &mut Bench) -> io::Result<subject::Run> {
+        bench.begin()?;
+        loop {
+            if let Some(run) = bench.finished()? {
+                return Ok(run);
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    #[test]
+    fn a_run_is_a_unit_or_prints_what_it_did() {
+        let found = run(&mut Bench::new("true", None)).unwrap();
+        assert!(found.units == 1.0 && found.latency.is_none() && found.end > found.start, "{found:?}");
+        let pattern = |captured| Pattern::parse("([0-9.]+) of it", captured).ok();
+        let mut bench = Bench::new("echo 1 of it, 250 of it", pattern(Captured::PerSecond));
+        let found = run(&mut bench).unwrap();
+        let seconds = (found.end.0 - found.start.0) as f64 / 1e9;
+        assert!((found.units / seconds / 250.0 - 1.0).abs() < 1e-9, "{found:?}");
+        let mut bench = Bench::new("echo 2.5 of it", pattern(Captured::Time(Nanos(1_000_000))));
+        assert_eq!(run(&mut bench).unwrap().latency, Some(2.5e6));
+    }
+
+    #[test]
+    fn a_run_that_fails_is_told_of_with_what_it_said() {
+        let error = |command, pattern| run(&mut Bench::new(command, pattern)).unwrap_err().to_string();
+        let failed = error("echo no luck >&2; exit 4", None);
+        assert_eq!(failed, "`echo no luck >&2; exit 4` failed (exit status: 4): no luck");
+        let pattern = Pattern::parse("([0-9]+) of it", Captured::PerSecond).ok();
+        let without = error("echo none of it", pattern);
+        assert!(without.ends_with("it ended with: none of it"), "{without}");
+    }
+
+    #[test]
+    fn a_run_that_takes_too_long_is_ended() {
+        let mut bench = Bench::new("sleep 1000", None);
+        bench.patience = Duration::ZERO;
+        let error = run(&mut bench).unwrap_err().to_string();
+        assert!(error.starts_with("`sleep 1000` was ended after 0ns"), "{error}");
+    }
+
+    #[test]
+    fn a_pattern_has_one_group() {
+        let error = |text| Pattern::parse(text, Captured::PerSecond).unwrap_err();
+        assert!(matches!(error("a"), PatternError::Groups(_)));
+        assert!(matches!(error("(a)(b)"), PatternError::Groups(_)));
+        assert!(matches!(error("(a"), PatternError::Regex(..)));
+    }
+}

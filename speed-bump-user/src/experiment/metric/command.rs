@@ -1,0 +1,199 @@
+//! A command that prints numbers, a line each: the present value of a counter, or of a gauge.
+
+use std::{
+    io::{self, BufRead, BufReader, Read as _},
+    process::Stdio,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use super::{Metric, Reading, level::Level};
+use crate::{experiment::shell::ShellCommand, session::snapshot::Snapshot, sys::clock::now};
+
+/// No number is longer.
+const LONGEST_LINE: usize = 128;
+/// So long its first number is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a command prints.
+#[derive(Debug)]
+pub struct Numbers {
+    command: String,
+    is_gauge: bool,
+    shell: ShellCommand,
+    read: Arc<(Mutex<Printed>, Condvar)>,
+}
+
+#[derive(Debug, Default)]
+struct Printed {
+    value: Option<f64>,
+    level: Level,
+    ended: Option<Ended>,
+}
+
+/// Why no more numbers come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Ended {
+    /// It closed its output.
+    Closed,
+    /// A line is no number.
+    NoNumber(String),
+    /// A line does not end.
+    TooLong,
+}
+
+impl Numbers {
+    /// Runs a command, and waits for its first number.
+    ///
+    /// # Errors
+    /// It cannot be run, or prints no number.
+    pub fn start(command: &str, is_gauge: bool) -> io::Result<Self> {
+        let mut shell = ShellCommand::start(command, Stdio::piped(), Stdio::inherit())?;
+        let output = shell.take_output().ok_or_else(|| io::Error::other("it has no output"))?;
+        let read = Arc::new((Mutex::new(Printed::default()), Condvar::new()));
+        let prints = Arc::clone(&read);
+        // It ends with the command, whose end closes the pipe.
+        thread::Builder::new().name("command".to_owned()).spawn(move || {
+            let mut output = BufReader::new(output);
+            loop {
+                let line = line(&mut output);
+                let (printed, changed) = &*prints;
+                let mut printed = lock(printed);
+                match line {
+                    Ok(Some(value)) => {
+                        printed.value = Some(value);
+                        printed.level.step(now(), value);
+                    }
+                    Ok(None) => {}
+                    Err(why) => printed.ended = Some(why),
+                }
+                let is_over = printed.ended.is_some();
+                changed.notify_all();
+                if is_over {
+                    return;
+                }
+            }
+        })?;
+        let mut numbers = Self { command: command.to_owned(), is_gauge, shell, read };
+        let printed = {
+            let (printed, changed) = &*numbers.read;
+            let is_waited_for = |of: &mut Printed| of.value.is_none() && of.ended.is_none();
+            let waited = changed.wait_timeout_while(lock(printed), PATIENCE, is_waited_for);
+            let (printed, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            (printed.value, printed.ended.clone())
+        };
+        match printed {
+            (_, Some(why)) => Err(numbers.error(&why)),
+            (None, None) => Err(io::Error::other(format!(
+                "`{command}` printed nothing in {} s: it has to print a number a line, and each at once \
+                 (python3 -u, stdbuf -oL, grep --line-buffered)",
+                PATIENCE.as_secs()
+            ))),
+            (Some(_), None) => Ok(numbers),
+        }
+    }
+
+    fn error(&mut self, why: &Ended) -> io::Error {
+        let command = &self.command;
+        io::Error::other(match why {
+            Ended::NoNumber(text) => format!("`{command}` printed `{text}`, which is not a number"),
+            Ended::TooLong => {
+                format!("`{command}` printed a line of more than {LONGEST_LINE} bytes, which is not a number")
+            }
+            Ended::Closed => {
+                let how =
+                    self.shell.end().map_or_else(|error| error.to_string(), |status| status.to_string());
+                format!(
+                    "`{command}` ended ({how}): it has to print the present value again and again, as `while \
+                     sleep 0.01; do …; done` does"
+                )
+            }
+        })
+    }
+}
+
+impl Metric for Numbers {
+    fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
+        let (value, level, ended) = {
+            let printed = lock(&self.read.0);
+            (printed.value, printed.level, printed.ended.clone())
+        };
+        if let Some(why) = ended {
+            return Err(self.error(&why));
+        }
+        Ok(if self.is_gauge {
+            Reading { level: Some(level.until(now())), ..Reading::default() }
+        } else {
+            Reading { units: value.unwrap_or_default(), ..Reading::default() }
+        })
+    }
+}
+
+fn lock(printed: &Mutex<Printed>) -> MutexGuard<'_, Printed> {
+    // Numbers alone: they are as good as they were.
+    printed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The next number; `None` of an empty line.
+fn line(from: &mut impl BufRead) -> Result<Option<f64>, Ended> {
+    let mut line = Vec::new();
+    let read = from.take(LONGEST_LINE as u64 + 1).read_until(b'\n', &mut line);
+    if read.is_err() || line.is_empty() {
+        return Err(Ended::Closed);
+    }
+    if line.len() > LONGEST_LINE {
+        return Err(Ended::TooLong);
+    }
+    let text = String::from_utf8_lossy(&line);
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    number.map(Some).ok_or_else(|| Ended::NoNumber(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lines(text: &[u8]) -> (Vec<f64>, Ended) {
+        let (mut from, mut numbers) = (BufReader::new(text), Vec::new());
+        loop {
+            match line(&mut from) {
+                Ok(number) => numbers.extend(number),
+                Err(why) => return (numbers, why),
+            }
+        }
+    }
+
+    #[test]
+    fn each_line_is_a_number() {
+        assert_eq!(lines(b"1\n 2.5 \r\n\n-3e2\n4"), (vec![1.0, 2.5, -300.0, 4.0], Ended::Closed));
+        assert_eq!(lines(b"1\ntwo\n3\n"), (vec![1.0], Ended::NoNumber("two".to_owned())));
+        assert_eq!(lines(b"inf\n"), (vec![], Ended::NoNumber("inf".to_owned())));
+        assert_eq!(lines(&[b'1'; 10_000]), (vec![], Ended::TooLong));
+    }
+
+    #[test]
+    fn a_command_that_prints_no_number_is_told_of() {
+        let error = |command| Numbers::start(command, false).unwrap_err().to_string();
+        assert_eq!(error("echo of course"), "`echo of course` printed `of course`, which is not a number");
+        let ended = error("exit 3");
+        assert!(ended.starts_with("`exit 3` ended (exit status: 3): it has to print"), "{ended}");
+    }
+
+    proptest! {
+        /// A command may print anything.
+        #[test]
+        fn anything_is_read(text in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let (numbers, _) = lines(&text);
+            prop_assert!(numbers.iter().all(|number| number.is_finite()));
+        }
+    }
+}

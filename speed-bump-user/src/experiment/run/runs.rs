@@ -1,0 +1,64 @@
+//! A slice that is a run of a benchmark.
+
+use super::{
+    Runner, Stop,
+    slices::{LOOKS, delivered},
+};
+use crate::{
+    experiment::record::{PhaseKind, Slice, Treatment},
+    units::Nanos,
+};
+
+/// So often it is looked whether the run has ended.
+const ENDS: Nanos = Nanos(10_000_000);
+
+impl Runner<'_> {
+    /// Runs the benchmark with these doses. It goes on where it gets slower than a service may: half a run
+    /// says nothing, and nobody waits for it.
+    pub(super) fn run_of_benchmark(
+        &mut self,
+        block: u32,
+        treatment: Treatment,
+        doses: &[(u32, Nanos)],
+    ) -> Result<Slice, Stop> {
+        self.subject.set(doses)?;
+        let (start, before) = (self.look()?, self.subject.further()?);
+        self.subject.begin_run()?;
+        let mut looked = start.at;
+        let run = loop {
+            let now = self.subject.now();
+            self.subject.wait_until(now + ENDS)?;
+            if let Some(run) = self.subject.finished_run()? {
+                break run;
+            }
+            if now.0.saturating_sub(looked.0) >= LOOKS.0 {
+                looked = now;
+                self.look()?;
+            }
+        };
+        let (end, after) = (self.subject.sample()?, self.subject.further()?);
+        let slice = Slice {
+            phase: self.phase,
+            block,
+            treatment,
+            start_ns: run.start,
+            end_ns: run.end,
+            doses: doses.to_vec(),
+            delivered: delivered(doses, &start, &end),
+            units: run.units,
+            latency_ns: run.latency,
+            quantiles: None,
+            idle_ns: None,
+            metrics: self.further(&before, &after),
+            guarded: false,
+            marks: Vec::new(),
+        };
+        Ok(self.keep(slice))
+    }
+
+    /// What a run without delays takes, in ns.
+    pub(super) fn pace_of_runs(&self) -> f64 {
+        let spans: Vec<f64> = self.measured.of_phase(PhaseKind::Census).map(Slice::span).collect();
+        spans.iter().sum::<f64>() / spans.len().max(1) as f64
+    }
+}

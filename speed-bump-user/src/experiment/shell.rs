@@ -1,0 +1,140 @@
+//! A command of the user's, which runs beside an experiment: in a process group of its own, so that it ends
+//! with all that it has started.
+
+use std::{
+    io::{self, Read},
+    os::unix::process::CommandExt as _,
+    process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+/// It may tidy up for so long before it is killed.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How often it is looked whether it has ended.
+const WAITS: Duration = Duration::from_millis(5);
+/// Of a stream's end so much is kept: what benchmarks say, they say last.
+const KEPT: usize = 64 << 10;
+
+/// See above. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct ShellCommand {
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+impl ShellCommand {
+    /// Runs it in `/bin/sh`. It reads nothing.
+    pub(super) fn start(command: &str, output: Stdio, errors: Stdio) -> io::Result<Self> {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", command]).stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+        Ok(Self { child: shell.spawn()?, status: None })
+    }
+
+    pub(super) fn take_output(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    pub(super) fn take_errors(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
+    }
+
+    pub(super) fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
+    /// Ends what is left of it, and returns how the command itself ended.
+    pub(super) fn end(&mut self) -> io::Result<ExitStatus> {
+        if let Some(status) = self.status {
+            return Ok(status);
+        }
+        let Some(pid) = self.pid() else { return self.child.wait() };
+        let began = Instant::now();
+        if !has_ended(pid) {
+            // It may end meanwhile; until its status is taken, the id is its own.
+            let _ = kill_process_group(pid, Signal::TERM);
+        }
+        while !has_ended(pid) && began.elapsed() < PATIENCE {
+            thread::sleep(WAITS);
+        }
+        let _ = kill_process_group(pid, Signal::KILL);
+        let status = self.child.wait()?;
+        self.status = Some(status);
+        Ok(status)
+    }
+}
+
+impl Drop for ShellCommand {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::warn!("a command cannot be ended: {error}");
+        }
+    }
+}
+
+/// Whether a child has ended; its status stays to be taken.
+fn has_ended(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+/// Waits until a child has ended; its status stays to be taken.
+pub(super) fn wait_for(pid: Pid) {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
+}
+
+/// Reads to the end, and keeps the last of it.
+pub(super) fn last_of(mut stream: impl Read) -> Vec<u8> {
+    let (mut kept, mut piece) = (Vec::new(), [0; 4_096]);
+    loop {
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => kept.extend_from_slice(piece.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+        if kept.len() > 2 * KEPT {
+            kept.drain(..kept.len() - KEPT);
+        }
+    }
+    kept.drain(..kept.len().saturating_sub(KEPT));
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::io::BufRead as _;
+
+    use super::*;
+
+    #[test]
+    fn what_a_command_has_started_ends_with_it() {
+        let mut shell =
+            ShellCommand::start("sleep 1000 & echo $!; wait", Stdio::piped(), Stdio::null()).unwrap();
+        let mut line = String::new();
+        io::BufReader::new(shell.take_output().unwrap()).read_line(&mut line).unwrap();
+        let pid = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
+        drop(shell);
+        // An orphan's end is taken by whoever adopts it, some time.
+        let began = Instant::now();
+        let is_there = || std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        while is_there().is_ok_and(|stat| !stat.contains(") Z ")) {
+            assert!(began.elapsed() < Duration::from_secs(60), "it is still there");
+            thread::sleep(WAITS);
+        }
+    }
+
+    #[test]
+    fn the_last_is_kept() {
+        let mut text = vec![b'a'; 5 * KEPT];
+        text.extend(b"the end");
+        let kept = last_of(text.as_slice());
+        assert!(kept.ends_with(b"the end") && kept.len() == KEPT);
+        assert_eq!(last_of(&b"short"[..]), b"short");
+    }
+}
