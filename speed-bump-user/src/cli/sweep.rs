@@ -1,6 +1,8 @@
 //! `sweep`: an experiment on a running service, and its report.
 
+mod find;
 mod progress;
+mod sampled;
 mod unit;
 
 use std::{
@@ -43,10 +45,9 @@ use crate::{
     units::Nanos,
 };
 use progress::Progress;
+use sampled::Found;
 use unit::UnitOf;
 
-/// Where no targets are named: the Python functions of the program itself, without those of libraries.
-const OWN_FUNCTIONS: [&str; 4] = ["py:*:*", "!py:*/lib/python3*/*:*", "!py:<*:*", "!py:*/site-packages/*:*"];
 /// Of all the time, calls are timed for this part.
 const CENSUS: f64 = 0.06;
 /// And for so long at least.
@@ -60,7 +61,6 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let json = arguments.json.clone().map(JsonOutput::at).transpose();
     let json = json.map_err(|error| Failure::new(USAGE, error))?;
     let unit = UnitOf::of(arguments)?;
-    let request = request(arguments, &unit, &environment)?;
     let quit = Quit::default();
     let asks = quit.clone();
     let _signals = StopSignals::on_each(move || asks.ask())
@@ -70,9 +70,22 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let mut progress = Progress::new(arguments.quiet, stderr().is_terminal());
 
     let broken = || guards.as_ref().and_then(Guards::broken);
+    let or_guarded = |failure| broken().map_or(failure, guarded);
+    let (unit, targets, found) = match named(arguments, &environment)? {
+        Some(targets) => (unit, targets, None),
+        None => {
+            let found = find::find(arguments, unit, &quit, &progress).map_err(or_guarded)?;
+            (found.unit, found.targets, Some(found.found))
+        }
+    };
+    let request = request(arguments, unit.before(targets));
     let counted = count(arguments, &request, &unit, &quit, &mut progress);
-    let counted = counted.map_err(|failure| broken().map_or(failure, guarded))?;
-    let measured = begin(arguments, &unit, &counted)?;
+    let mut counted = counted.map_err(or_guarded)?;
+    if let Some(found) = &found {
+        found.complete(&mut counted);
+    }
+    let mut measured = begin(arguments, &unit, &counted)?;
+    measured.sampling = found.as_ref().map(Found::record);
     if arguments.plan {
         plan(arguments, &measured).print();
         return Ok(ExitCode::SUCCESS);
@@ -188,6 +201,7 @@ fn begin(arguments: &SweepArgs, unit: &UnitOf, counted: &Counted) -> Result<Meas
         by: unit.by(),
         candidates: candidates.clone(),
         census: *census,
+        sampling: None,
         processors_busy: None,
         phases: Vec::new(),
         slices: Vec::new(),
@@ -195,26 +209,28 @@ fn begin(arguments: &SweepArgs, unit: &UnitOf, counted: &Counted) -> Result<Meas
     })
 }
 
-fn request(arguments: &SweepArgs, unit: &UnitOf, environment: &Environment) -> Result<Request, Failure> {
+/// The targets that are named, if any are.
+fn named(arguments: &SweepArgs, environment: &Environment) -> Result<Option<TargetSource>, Failure> {
     let is_named = !arguments.which.lines.is_empty()
         || arguments.which.targets.is_some()
         || environment.targets.is_some();
-    let others = if is_named {
-        request::targets(&arguments.which, environment)?
-    } else {
-        TargetSource::lines("the usual targets", &OWN_FUNCTIONS)
-    };
-    let others = others.kept();
-    let others = others.map_err(|error| Failure::new(USAGE, error))?;
-    Ok(Request {
+    if !is_named {
+        return Ok(None);
+    }
+    let targets = request::targets(&arguments.which, environment)?.kept();
+    Ok(Some(targets.map_err(|error| Failure::new(USAGE, error))?))
+}
+
+fn request(arguments: &SweepArgs, targets: TargetSource) -> Request {
+    Request {
         engine: arguments.way.engine,
         entry: arguments.way.entry,
         inject: !arguments.way.no_inject,
         inject_timeout: arguments.way.inject_timeout,
         accept_upstream_module: arguments.way.accept_upstream_module,
         children: !arguments.no_children,
-        ..Request::new(unit.before(others))
-    })
+        ..Request::new(targets)
+    }
 }
 
 /// What a session is for.

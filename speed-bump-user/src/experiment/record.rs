@@ -1,6 +1,6 @@
 //! What an experiment measured, as its JSON has it. Every number that is ever printed comes from here.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,9 @@ pub struct Measured {
     pub candidates: Vec<Candidate>,
     /// The stretch without delays in which calls were timed.
     pub census: Census,
+    /// The sampling that chose the functions; `None` where they were named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
     /// The share of the time that the machine's processors were busy, from the census on; `None` where that
     /// is not known.
     pub processors_busy: Option<f64>,
@@ -119,6 +122,58 @@ pub struct Candidate {
     pub own_ns: Option<Nanos>,
     /// The least delay that a call can get.
     pub floor_ns: Nanos,
+    /// What sampling saw of it; `None` where functions were named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<Sampled>,
+}
+
+/// What sampling saw of a function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// Samples in which it was the innermost function.
+    pub own: u64,
+    /// Those of them in which its thread had a processor.
+    pub running: u64,
+    /// Threads that it was seen in; 64 at most.
+    pub threads: usize,
+    /// Processes that those are of.
+    pub processes: usize,
+    /// Why it is not in the experiment all the same.
+    pub left_out: Option<String>,
+}
+
+/// The sampling that chose the functions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sampling {
+    /// How often stacks were looked at.
+    pub ticks: u64,
+    /// In a second.
+    pub rate: f64,
+    /// Threads that were seen.
+    pub threads: usize,
+    /// Stacks of Python functions that were read.
+    pub samples: u64,
+    /// Those that made no sense: they were changed meanwhile.
+    pub dropped: u64,
+    /// Ticks of the processors' clock that show native functions, 100 a second for each processor that is
+    /// busy; `None` where there is no such clock.
+    pub clock_samples: Option<u64>,
+    /// Those of them that are no candidate's, by what was executed.
+    pub elsewhere: BTreeMap<String, u64>,
+    /// Functions that were seen, and take too little time to be worth an experiment.
+    pub dismissed: usize,
+    /// What those took, as a share of all samples.
+    pub dismissed_share: f64,
+    /// What the sampling itself took of one processor, as a share.
+    pub cost: f64,
+    /// Time per unit meanwhile, in ns; `None` where that is not known.
+    pub time_per_unit_ns: Option<f64>,
+    /// By what share units took longer than without it.
+    pub slowdown: Option<f64>,
+    /// The unit, where sampling chose that too.
+    pub unit: Option<String>,
+    /// What could not be seen, and why.
+    pub remarks: Vec<String>,
 }
 
 /// The stretch in which calls were timed. Nothing was delayed.
@@ -266,6 +321,13 @@ impl Slice {
     }
 }
 
+impl Candidate {
+    /// Why it is not in the experiment, where that was decided before it began.
+    pub fn left_out(&self) -> Option<&str> {
+        self.sampled.as_ref()?.left_out.as_deref()
+    }
+}
+
 impl Measured {
     /// Slices of a phase that count.
     pub fn of_phase(&self, phase: PhaseKind) -> impl Iterator<Item = &Slice> {
@@ -278,6 +340,7 @@ impl Measured {
         let least = self.rules.worth * unit;
         (0..).zip(&self.candidates).filter(move |(_, candidate)| {
             candidate.calls > 0
+                && candidate.left_out().is_none()
                 && self.own_per_unit(candidate).is_none_or(|own| own >= least)
                 && !self.is_too_often(candidate, unit)
         })

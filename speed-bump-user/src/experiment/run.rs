@@ -156,6 +156,9 @@ impl Runner<'_> {
         let in_slice = units / f64::from(slices);
         let census = &mut self.measured.census;
         census.slowdown = Some(census.time_per_unit() / self.unit - 1.0);
+        if let Some(sampling) = &mut self.measured.sampling {
+            sampling.slowdown = sampling.time_per_unit_ns.map(|time| time / self.pace - 1.0);
+        }
         self.end_phase(&format!(
             "a unit takes {}; {in_slice:.0} in a slice, which vary by {:.1} %",
             Nanos(self.unit as u64),

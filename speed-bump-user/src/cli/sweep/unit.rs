@@ -82,15 +82,21 @@ impl UnitOf {
         matches!(self, Self::Calls { .. }).then_some(FIRST)
     }
 
+    /// Its own target, if it has one.
+    pub(in crate::cli) fn own(&self) -> Option<TargetSource> {
+        match self {
+            Self::Calls { target, by: By::Throughput } => Some(TargetSource::lines("--progress", &[target])),
+            Self::Calls { target, by: By::Latency } => Some(TargetSource::lines("--latency", &[target])),
+            Self::Exported(..) | Self::Requests { .. } => None,
+        }
+    }
+
     /// These targets, behind its own.
     pub(in crate::cli) fn before(&self, others: TargetSource) -> TargetSource {
-        let (name, target) = match self {
-            Self::Calls { target, by: By::Throughput } => ("--progress", target),
-            Self::Calls { target, by: By::Latency } => ("--latency", target),
-            Self::Exported(..) | Self::Requests { .. } => return others,
-        };
-        let first = Box::new(TargetSource::lines(name, &[target]));
-        TargetSource::Before { first, others: Box::new(others) }
+        match self.own() {
+            Some(first) => TargetSource::Before { first: Box::new(first), others: Box::new(others) },
+            None => others,
+        }
     }
 
     /// What one is called, where it is no call.
