@@ -48,8 +48,8 @@ const PROCESSES: usize = 1_024;
 #[error("none of the processes can be looked into: {0}")]
 pub struct SamplingError(String);
 
-/// Samples processes for a while, with their descendants if `children` says so. `go_on` is asked at each look;
-/// where it says no, that is all.
+/// Samples processes for a while, with their descendants if `children` says so. `go_on` is asked at each
+/// look; where it says no, that is all.
 ///
 /// # Errors
 /// None of the processes can be looked into.
@@ -79,15 +79,14 @@ pub fn sample(
     let (begun, cost_before) = (now(), own_time());
     let end = begun + Nanos::from(time);
     let mut pace = Pace { interval, looked_again: begun, cost: cost_before };
-    let (mut last, mut next) = (begun, begun + interval);
+    let mut next = begun + interval;
     while next <= end && go_on() {
         std::thread::sleep(Duration::from_nanos(next.0.saturating_sub(now().0)));
         let at = now();
-        sampler.look(Nanos(at.0 - last.0));
+        sampler.look();
         if let Some(clocks) = &mut clocks {
             clocks.read(|sample| sampler.add(sample));
         }
-        last = at;
         if at.0 - pace.looked_again.0 >= LOOK_AGAIN.0 {
             pace.adapt(at);
             sampler.look_again();
@@ -118,8 +117,8 @@ impl Pace {
     }
 }
 
-/// The interval with which looks that took such a share of a processor take no more than they may. Never shorter
-/// than before: what has cost too much once will again.
+/// The interval with which looks that took such a share of a processor take no more than they may. Never
+/// shorter than before: what has cost too much once will again.
 fn paced(interval: Nanos, share: f64) -> Nanos {
     if share <= MOST_COST {
         return interval;
@@ -217,10 +216,10 @@ impl Sampler {
     }
 
     /// Looks at all stacks.
-    fn look(&mut self, since: Nanos) {
+    fn look(&mut self) {
         self.ticks += 1;
         for stacks in self.followed.values_mut().filter_map(|of| of.stacks.as_mut()) {
-            stacks.look(since);
+            stacks.look();
         }
     }
 
@@ -265,7 +264,7 @@ fn take(profile: &mut Profile, stacks: Stacks) {
     for (thread, seen) in threads {
         let of: &mut ThreadSeen = profile.threads.entry(thread).or_default();
         of.ticks += seen.ticks;
-        of.running += seen.running;
+        of.running = of.running + seen.running;
     }
     for function in functions {
         let is_same = |of: &&mut profile::FunctionSeen| {
@@ -274,9 +273,9 @@ fn take(profile: &mut Profile, stacks: Stacks) {
         match profile.functions.iter_mut().find(is_same) {
             Some(known) => {
                 known.own += function.own;
-                known.running += function.running;
+                known.running = known.running + function.running;
                 known.anywhere += function.anywhere;
-                known.anywhere_running += function.anywhere_running;
+                known.anywhere_running = known.anywhere_running + function.anywhere_running;
                 known.depth = known.depth.min(function.depth);
                 known.threads.extend(function.threads);
             }

@@ -86,14 +86,16 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     }
     let mut measured = begin(arguments, &unit, &counted)?;
     measured.sampling = found.as_ref().map(Found::record);
+    let spent = census_time(arguments) + found.as_ref().map(Found::span).unwrap_or_default();
+    let total = arguments.time.saturating_sub(spent);
     if arguments.plan {
-        plan(arguments, &measured).print();
+        plan(arguments, &measured, total).print();
         return Ok(ExitCode::SUCCESS);
     }
     // Where calls are compared by how long they take, they are timed all along.
     let handle = start(arguments, &request, &quit, Session::Experiment { times: unit.by() == By::Latency })?;
     let options = Options {
-        total: arguments.time.saturating_sub(census_time(arguments)),
+        total,
         slice: arguments.slice,
         per_function: arguments.per_function,
         longest_call: arguments.longest_call,
@@ -125,10 +127,9 @@ fn guarded(why: &str) -> Failure {
 }
 
 /// What would be done with the functions that are worth an experiment.
-fn plan(arguments: &SweepArgs, measured: &Measured) -> Lines {
+fn plan(arguments: &SweepArgs, measured: &Measured, total: Duration) -> Lines {
     let unit = measured.census.time_per_unit();
     let functions = measured.worth_it(unit).count();
-    let total = arguments.time.saturating_sub(census_time(arguments));
     let basic = BASIC * arguments.max_slowdown;
     let plan = Plan::of(total, functions, arguments.per_function, unit, arguments.slice, basic);
     let mut lines = Lines::from(format!(

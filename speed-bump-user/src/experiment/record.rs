@@ -132,8 +132,8 @@ pub struct Candidate {
 pub struct Sampled {
     /// Samples in which it was the innermost function.
     pub own: u64,
-    /// Those of them in which its thread had a processor.
-    pub running: u64,
+    /// For how long its threads had a processor then.
+    pub running_ns: Nanos,
     /// Threads that it was seen in; 64 at most.
     pub threads: usize,
     /// Processes that those are of.

@@ -161,9 +161,10 @@ impl Codes {
     }
 }
 
-/// Bytes of a character, and whether all are ASCII, by the `state` of a `str` (Include/cpython/unicodeobject.h):
-/// after what says whether it is interned, which takes 2 bits, or 8 in free-threaded builds since 3.14, come 3
-/// bits for the bytes of a character, one for whether characters follow at once, and one for ASCII.
+/// Bytes of a character, and whether all are ASCII, by the `state` of a `str`
+/// (Include/cpython/unicodeobject.h): after what says whether it is interned, which takes 2 bits, or 8 in
+/// free-threaded builds since 3.14, come 3 bits for the bytes of a character, one for whether characters follow
+/// at once, and one for ASCII.
 fn form(state: u64) -> Option<(usize, bool)> {
     [2, 8].into_iter().find_map(|shift| {
         let bits = state >> shift;

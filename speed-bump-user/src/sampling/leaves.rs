@@ -10,7 +10,7 @@ use crate::{
     elf::{ElfFile, Functions},
     process::{Mappings, OpenFile, Process, mapped_file::FileIdentity},
     sys::clock_samples::ClockSample,
-    units::{FileOffset, Pid},
+    units::{FileOffset, Nanos, Pid},
 };
 
 /// Places in files that are told apart.
@@ -122,17 +122,18 @@ impl Leaves {
                     name: symbol.to_owned(),
                     line: None,
                     own: 0,
-                    running: 0,
+                    running: Nanos(0),
                     anywhere: 0,
-                    anywhere_running: 0,
+                    anywhere_running: Nanos(0),
                     is_qualified: true,
                     depth: u32::MAX,
                     threads: BTreeMap::new(),
                 });
                 for (thread, samples) in threads {
-                    seen.add(*thread, *samples, *samples);
+                    let time = Nanos(samples * 1_000_000_000 / rate.max(1));
+                    seen.add(*thread, *samples, time);
                     seen.anywhere += samples;
-                    seen.anywhere_running += samples;
+                    seen.anywhere_running = seen.anywhere_running + time;
                 }
             }
             functions.extend(of_file.into_values());

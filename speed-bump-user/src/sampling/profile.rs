@@ -44,8 +44,8 @@ pub struct ThreadOf {
 pub struct ThreadSeen {
     /// Times that its stack was looked at; 0 where it has none of Python.
     pub ticks: u64,
-    /// Those of them that it had run for since the one before.
-    pub running: u64,
+    /// For how long it had a processor meanwhile.
+    pub running: Nanos,
     /// Ticks of a processor's clock while it had that processor.
     pub clock: u64,
 }
@@ -62,12 +62,12 @@ pub struct FunctionSeen {
     /// Samples in which it was the innermost function: looks at stacks, or ticks of the processors' clock for
     /// a native function.
     pub own: u64,
-    /// Those of them in which the thread had run since the look before.
-    pub running: u64,
+    /// For how long their threads had run since the looks before them.
+    pub running: Nanos,
     /// Samples in which it was anywhere on the stack; for a native function, the same as `own`.
     pub anywhere: u64,
-    /// Those of them in which the thread had run since the look before.
-    pub anywhere_running: u64,
+    /// For how long the threads had run since the looks before.
+    pub anywhere_running: Nanos,
     /// Whether the name is qualified, as those of Python before 3.11 are not.
     pub is_qualified: bool,
     /// How many functions called each other down to it, at least: 0 is the outermost.
@@ -102,17 +102,17 @@ impl Profile {
         if all > 0.0 { function.own as f64 / all } else { 0.0 }
     }
 
-    /// The same, without the time that its threads did not run.
+    /// What it took of processors: 1 is one of them all the time.
     pub fn running_share(&self, function: &FunctionSeen) -> f64 {
-        self.share(function) * function.running as f64 / function.own.max(1) as f64
+        function.running.0 as f64 / self.span.0.max(1) as f64
     }
 }
 
 impl FunctionSeen {
     /// A sample in which it was the innermost.
-    pub(super) fn add(&mut self, thread: ThreadOf, samples: u64, running: u64) {
+    pub(super) fn add(&mut self, thread: ThreadOf, samples: u64, running: Nanos) {
         self.own += samples;
-        self.running += running;
+        self.running = self.running + running;
         if self.threads.len() < THREADS_TOLD || self.threads.contains_key(&thread) {
             *self.threads.entry(thread).or_default() += samples;
         }

@@ -34,9 +34,9 @@ const SCHEDSTAT: usize = 96;
 /// What was counted of a function.
 #[derive(Debug, Default)]
 struct Tally {
-    own: BTreeMap<ThreadOf, (u64, u64)>,
+    own: BTreeMap<ThreadOf, (u64, Nanos)>,
     anywhere: u64,
-    anywhere_running: u64,
+    anywhere_running: Nanos,
     depth: u32,
 }
 
@@ -159,8 +159,8 @@ impl Stacks {
         }
     }
 
-    /// Looks at all stacks. `since` is how long ago that was done before.
-    pub(super) fn look(&mut self, since: Nanos) {
+    /// Looks at all stacks.
+    pub(super) fn look(&mut self) {
         self.memory.forget();
         let Ok(threads) = walk::threads(&mut self.memory, &self.layout, self.runtime) else {
             self.dropped += 1;
@@ -170,18 +170,18 @@ impl Stacks {
         for state in threads {
             let Some(thread) = self.thread(state) else { continue };
             // One with a state in several interpreters executes code in one of them.
-            if !done.contains(&thread) && self.look_at(thread, state.address, since) {
+            if !done.contains(&thread) && self.look_at(thread, state.address) {
                 done.push(thread);
             }
         }
     }
 
     /// Whether it executes Python code.
-    fn look_at(&mut self, thread: Pid, state: u64, since: Nanos) -> bool {
+    fn look_at(&mut self, thread: Pid, state: u64) -> bool {
         let Some(now) = self.threads.get_mut(&thread) else { return false };
         let ran = now.times.as_ref().and_then(times);
-        let is_running =
-            ran.zip(now.ran).is_some_and(|(ran, before)| ran.0.0.saturating_sub(before.0.0) > since.0 / 2);
+        let both = ran.zip(now.ran);
+        let running = both.map_or(Nanos(0), |(ran, before)| Nanos(ran.0.0.saturating_sub(before.0.0)));
         let is_same = ran.is_some() && ran == now.ran;
         now.ran = ran;
         let known = now.stack.as_ref().filter(|(of, _)| is_same && *of == state);
@@ -206,7 +206,7 @@ impl Stacks {
         }
         self.samples += 1;
         now.seen.ticks += 1;
-        now.seen.running += u64::from(is_running);
+        now.seen.running = now.seen.running + running;
         let of = ThreadOf { process: self.pid, thread };
         self.tallies.resize_with(self.codes.all().len(), || Tally { depth: u32::MAX, ..Tally::default() });
         let mut counted: Vec<u32> = Vec::with_capacity(stack.len());
@@ -215,14 +215,14 @@ impl Stacks {
             if place == 0 {
                 let own = tally.own.entry(of).or_default();
                 own.0 += 1;
-                own.1 += u64::from(is_running);
+                own.1 = own.1 + running;
             }
             tally.depth = tally.depth.min((stack.len() - 1 - place) as u32);
             // One that calls itself is there once.
             if !counted.contains(function) {
                 counted.push(*function);
                 tally.anywhere += 1;
-                tally.anywhere_running += u64::from(is_running);
+                tally.anywhere_running = tally.anywhere_running + running;
             }
         }
         true
@@ -262,7 +262,7 @@ impl Stacks {
                 name: function.name.clone(),
                 line: Some(function.line),
                 own: 0,
-                running: 0,
+                running: Nanos(0),
                 anywhere: tally.anywhere,
                 anywhere_running: tally.anywhere_running,
                 is_qualified: self.layout.code.is_qualified(),

@@ -37,7 +37,7 @@ loop(Work())
 /// Every version here has its stacks where the layouts say.
 #[test]
 fn functions_of_every_python_are_seen_with_their_shares() {
-    for python in pythons::all() {
+    for python in pythons::from(3, 8) {
         let running = python.start(&[], PROGRAM);
         let profile = sample(&[running.pid()], false, Duration::from_millis(1_500), || true).unwrap();
         let name = |short: &str| match python.minor() {
@@ -59,7 +59,7 @@ fn functions_of_every_python_are_seen_with_their_shares() {
         assert!(caller.own < often.own, "{}", all());
         assert!(caller.depth < often.depth, "{}", all());
         let waits = of(if python.minor() <= 10 { "wait" } else { "Condition.wait" }).unwrap();
-        assert!(waits.running * 4 < waits.own, "{}", all());
+        assert!(waits.running.0 * 4 < often.running.0, "{}", all());
         assert_ne!(waits.threads.keys().next(), often.threads.keys().next(), "{}", all());
     }
 }

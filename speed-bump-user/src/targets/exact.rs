@@ -5,8 +5,8 @@ use std::path::Path;
 use super::TargetKind;
 
 /// A line of a targets file that selects the function of this name in this file, and of another file or name
-/// only one that differs in nothing but characters that no line can have: white space, `:` and `#`, which match
-/// any character.
+/// only one that differs in nothing but characters that no line can have: white space, `:` and `#`, which
+/// match any character.
 pub fn line(kind: TargetKind, file: &Path, name: &str) -> String {
     format!("{}:{}:{}", kind.prefix(), escaped(&file.to_string_lossy()), escaped(name))
 }

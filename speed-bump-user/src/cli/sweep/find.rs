@@ -65,8 +65,8 @@ pub(super) fn find(
         let (_session, counted) = count(arguments, native, quit, BRIEF)?;
         found.leave_out(&counted, arguments.max_slowdown);
         if found.is_empty() {
-            let text = "the functions that take time are called so often that even to count their calls would \
-                        slow the service down too much: name some with --target PATTERN";
+            let text = "the functions that take time are called so often that even to count their calls \
+                        would slow the service down too much: name some with --target PATTERN";
             return Err(Failure::new(USAGE, anyhow!(text)));
         }
     }

@@ -36,7 +36,7 @@ const PART: f64 = 0.05;
 const LEAST: Duration = Duration::from_secs(3);
 /// Functions that are taken up.
 const MOST: usize = 60;
-/// A function may take more than it was seen to, by chance: this share of what is worth an experiment will do.
+/// A function may take more than it was seen to, by chance: this share of what is worth an experiment does.
 const MARGIN: f64 = 0.5;
 /// For so long native functions are counted before they are timed.
 pub(super) const BRIEF: Duration = Duration::from_millis(300);
@@ -44,10 +44,14 @@ pub(super) const BRIEF: Duration = Duration::from_millis(300);
 const TRAP: Nanos = Nanos(700);
 /// The share of the time that the traps of all native functions may take in the census.
 const MOST_TRAPS: f64 = 0.1;
+/// From this share of the processor time on it is told what is no function's.
+const TOLD: f64 = 0.05;
 /// Calls in a second that a unit of work must have.
 const LEAST_RATE: f64 = 5.0;
 /// How long calls of functions that may be the unit are counted.
 pub(super) const COUNTED: Duration = Duration::from_secs(2);
+/// The part of the time that threads run in a unit of work, at least.
+const OF_UNIT: u64 = 1_000;
 /// How many of those there may be.
 const MOST_UNITS: usize = 16;
 
@@ -102,7 +106,8 @@ impl Found {
     fn line(&self, worth: f64) -> String {
         let profile = &self.profile;
         format!(
-            "sample: {} looks at {} threads: {} functions may take {:.1} % or more of the time, {} others less",
+            "sample: {} looks at {} threads: {} functions may take {:.1} % or more of the time, {} others \
+             less",
             profile.ticks,
             profile.threads.len(),
             self.chosen.len(),
@@ -162,8 +167,8 @@ impl Found {
             }
             let rate = candidate.calls as f64 * 1e9 / span;
             let why = format!(
-                "it is called {rate:.0} times a second, so that to count its calls alone would take {:.0} % of \
-                 a processor; say --target {} to have it all the same",
+                "it is called {rate:.0} times a second, so that to count its calls alone would take {:.0} % \
+                 of a processor; say --target {} to have it all the same",
                 share * 100.0,
                 exact::line(TargetKind::Native, &function.file, &function.name)
             );
@@ -184,12 +189,12 @@ impl Found {
 
     /// Functions whose calls may be units of work, the outermost first.
     pub(super) fn outermost(&self) -> Vec<FunctionSeen> {
-        let least = self.profile.ticks / 100;
+        let least = self.profile.span.0 / OF_UNIT;
         let mut functions: Vec<FunctionSeen> = self
             .profile
             .functions
             .iter()
-            .filter(|of| of.line.is_some() && of.depth > 0 && of.anywhere_running > least)
+            .filter(|of| of.line.is_some() && of.depth > 0 && of.anywhere_running.0 > least)
             .cloned()
             .collect();
         functions.sort_by(|a, b| a.depth.cmp(&b.depth).then(b.anywhere_running.cmp(&a.anywhere_running)));
@@ -209,8 +214,8 @@ impl Found {
             (rate >= LEAST_RATE).then_some((most, rate))
         })?;
         self.unit = Some(format!(
-            "the unit of work was chosen: a call of {}{}, the outermost function that is called again and again \
-             ({rate:.0} times a second); --progress chooses another",
+            "the unit of work was chosen: a call of {}{}, the outermost function that is called again and \
+             again ({rate:.0} times a second); --progress chooses another",
             candidate.name,
             place(candidate)
         ));
@@ -257,9 +262,29 @@ impl Found {
         }
     }
 
+    /// The time that sampling took.
+    pub(super) fn span(&self) -> Duration {
+        Duration::from_nanos(self.profile.span.0)
+    }
+
+    /// What cannot be named, or is nobody's to change.
+    fn elsewhere(&self) -> Option<String> {
+        let clock = self.profile.clock.as_ref()?;
+        let share = |samples: u64| samples as f64 / clock.samples.max(1) as f64;
+        let told: Vec<String> = clock
+            .elsewhere
+            .iter()
+            .filter(|(_, samples)| share(**samples) >= TOLD)
+            .map(|(what, samples)| format!("{:.0} % in {what}", share(*samples) * 100.0))
+            .collect();
+        let text = || format!("of the processor time that was sampled, {}", told.join(", "));
+        (!told.is_empty()).then(text)
+    }
+
     /// What the record has of it.
     pub(super) fn record(&self) -> Sampling {
         let profile = &self.profile;
+        let remarks = profile.remarks.iter().cloned().chain(self.elsewhere());
         let all: f64 = profile.functions.iter().map(|of| profile.share(of)).sum();
         let dismissed: f64 = self.dismissed().map(|of| profile.share(of)).sum();
         Sampling {
@@ -276,7 +301,7 @@ impl Found {
             time_per_unit_ns: self.time_per_unit,
             slowdown: None,
             unit: self.unit.clone(),
-            remarks: profile.remarks.clone(),
+            remarks: remarks.collect(),
         }
     }
 }
@@ -321,7 +346,7 @@ fn is_of(candidate: &Candidate, seen: &FunctionSeen) -> bool {
 fn sampled(seen: &FunctionSeen, left_out: Option<String>) -> Sampled {
     Sampled {
         own: seen.own,
-        running: seen.running,
+        running_ns: seen.running,
         threads: seen.threads.len(),
         processes: seen.processes(),
         left_out,
