@@ -182,13 +182,16 @@ mod tests {
 
     #[test]
     fn forms_of_texts_are_told() {
-        // interned, 1 byte each, compact, ASCII.
-        assert_eq!(form(0b1_1_001_01), Some((1, true)));
-        assert_eq!(form(0b0_1_010_00), Some((2, false)));
-        assert_eq!(form(0b0_1_100_10), Some((4, false)));
-        assert_eq!(form(0b1_1_001 << 8 | 3), Some((1, true)));
-        assert_eq!(form(0b0_0_001_01), None, "its characters are elsewhere");
-        assert_eq!(form(0b1_1_010_01), None, "no ASCII has two bytes");
+        let state = |bytes: u64, follows: u64, ascii: u64| bytes | follows << 3 | ascii << 4;
+        for (shift, interned) in [(2, 0), (2, 3), (8, 0), (8, 3)] {
+            let form = |bytes, follows, ascii| form(state(bytes, follows, ascii) << shift | interned);
+            assert_eq!(form(1, 1, 1), Some((1, true)));
+            assert_eq!(form(1, 1, 0), Some((1, false)));
+            assert_eq!(form(2, 1, 0), Some((2, false)));
+            assert_eq!(form(4, 1, 0), Some((4, false)));
+            assert_eq!(form(1, 0, 1), None, "its characters are elsewhere");
+            assert_eq!(form(2, 1, 1), None, "no ASCII has two bytes");
+        }
         assert_eq!(form(0), None);
     }
 }

@@ -20,6 +20,9 @@ const FILES: usize = 256;
 /// How many times the mappings of a process are read again in a second, as code was loaded since.
 const LOOKS: u32 = 4;
 
+/// Ticks by thread.
+type ByThread = BTreeMap<ThreadOf, u64>;
+
 /// A file that something was seen in.
 #[derive(Debug)]
 struct SeenFile {
@@ -33,7 +36,7 @@ struct SeenFile {
 #[derive(Debug, Default)]
 pub(super) struct Leaves {
     files: HashMap<FileIdentity, SeenFile>,
-    places: HashMap<(FileIdentity, FileOffset), BTreeMap<ThreadOf, u64>>,
+    places: HashMap<(FileIdentity, FileOffset), ByThread>,
     elsewhere: BTreeMap<String, u64>,
     samples: u64,
     mappings: HashMap<Pid, (Mappings, u32)>,
@@ -91,7 +94,7 @@ impl Leaves {
 
     /// What was seen: functions, and the rest.
     pub(super) fn seen(mut self, rate: u64) -> (Vec<FunctionSeen>, ClockSeen) {
-        let mut by_file: HashMap<FileIdentity, Vec<(FileOffset, BTreeMap<ThreadOf, u64>)>> = HashMap::new();
+        let mut by_file: HashMap<FileIdentity, Vec<(FileOffset, ByThread)>> = HashMap::new();
         for ((identity, offset), threads) in std::mem::take(&mut self.places) {
             by_file.entry(identity).or_default().push((offset, threads));
         }
@@ -102,10 +105,16 @@ impl Leaves {
             let name = || file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if let Some(what) = file.no_candidates() {
                 *self.elsewhere.entry(what).or_default() += samples();
-                continue;
+                if file.is_interpreter {
+                    continue;
+                }
             }
+            let is_everybodys = is_everybodys(&file.path);
             let Some((elf, symbols)) = file.symbols() else {
-                *self.elsewhere.entry(format!("{}, which cannot be read", name())).or_default() += samples();
+                if !is_everybodys {
+                    let what = format!("{}, which cannot be read", name());
+                    *self.elsewhere.entry(what).or_default() += samples();
+                }
                 continue;
             };
             let mut of_file: BTreeMap<String, FunctionSeen> = BTreeMap::new();
@@ -113,8 +122,10 @@ impl Leaves {
                 let address = elf.segments().code_address_of(*offset);
                 let symbol = address.and_then(|address| symbols.containing(address));
                 let Some(symbol) = symbol.map(|symbol| symbol.names.canonical().as_str()) else {
-                    let what = format!("code of {} without a symbol", name());
-                    *self.elsewhere.entry(what).or_default() += threads.values().sum::<u64>();
+                    if !is_everybodys {
+                        let what = format!("code of {} without a symbol", name());
+                        *self.elsewhere.entry(what).or_default() += threads.values().sum::<u64>();
+                    }
                     continue;
                 };
                 let seen = of_file.entry(symbol.to_owned()).or_insert_with(|| FunctionSeen {
@@ -126,6 +137,7 @@ impl Leaves {
                     anywhere: 0,
                     anywhere_running: Nanos(0),
                     is_qualified: true,
+                    is_everybodys,
                     depth: u32::MAX,
                     threads: BTreeMap::new(),
                 });

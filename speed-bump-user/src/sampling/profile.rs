@@ -70,6 +70,9 @@ pub struct FunctionSeen {
     pub anywhere_running: Nanos,
     /// Whether the name is qualified, as those of Python before 3.11 are not.
     pub is_qualified: bool,
+    /// Whether it is the C library's, or an allocator's: a delay there answers nothing that a user could act on.
+    /// Its samples are in [`ClockSeen::elsewhere`] too.
+    pub is_everybodys: bool,
     /// How many functions called each other down to it, at least: 0 is the outermost.
     pub depth: u32,
     /// Own samples by thread; of 64 threads at most.

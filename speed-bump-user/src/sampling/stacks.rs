@@ -266,6 +266,7 @@ impl Stacks {
                 anywhere: tally.anywhere,
                 anywhere_running: tally.anywhere_running,
                 is_qualified: self.layout.code.is_qualified(),
+                is_everybodys: false,
                 depth: tally.depth,
                 threads: BTreeMap::new(),
             };

@@ -133,7 +133,10 @@ impl Found {
     }
 
     fn dismissed(&self) -> impl Iterator<Item = &FunctionSeen> {
-        let is_seen = |of: &&FunctionSeen| of.own > 0 && !self.chosen.contains(of);
+        let is_left_out = move |of: &FunctionSeen| self.left_out.iter().any(|(left, ..)| left == of);
+        let is_seen = move |of: &&FunctionSeen| {
+            of.own > 0 && !of.is_everybodys && !self.chosen.contains(of) && !is_left_out(of)
+        };
         self.profile.functions.iter().filter(is_seen)
     }
 
@@ -286,7 +289,7 @@ impl Found {
         let profile = &self.profile;
         let remarks = profile.remarks.iter().cloned().chain(self.elsewhere());
         let all: f64 = profile.functions.iter().map(|of| profile.share(of)).sum();
-        let dismissed: f64 = self.dismissed().map(|of| profile.share(of)).sum();
+        let dismissed: f64 = self.dismissed().map(|of| profile.share(of)).fold(0.0, std::ops::Add::add);
         Sampling {
             ticks: profile.ticks,
             rate: profile.rate(),
@@ -306,10 +309,20 @@ impl Found {
     }
 }
 
-/// The functions that may be worth an experiment: those that run, then those that wait.
+/// The functions that may be worth an experiment: those that run, then those that wait. Those of the C library
+/// only where there are no others.
 fn chosen(profile: &Profile, worth: f64) -> Vec<FunctionSeen> {
-    let is_worth_it =
-        |of: &&FunctionSeen| of.own > 0 && of.name != "<module>" && profile.share(of) >= worth * MARGIN;
+    let own = chosen_of(profile, worth, false);
+    if own.is_empty() { chosen_of(profile, worth, true) } else { own }
+}
+
+fn chosen_of(profile: &Profile, worth: f64, everybodys: bool) -> Vec<FunctionSeen> {
+    let is_worth_it = |of: &&FunctionSeen| {
+        of.own > 0
+            && of.is_everybodys == everybodys
+            && of.name != "<module>"
+            && profile.share(of) >= worth * MARGIN
+    };
     let mut chosen: Vec<FunctionSeen> = profile.functions.iter().filter(is_worth_it).cloned().collect();
     let order = |of: &FunctionSeen| (profile.running_share(of), profile.share(of));
     chosen.sort_by(|a, b| {
