@@ -186,6 +186,7 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
         calls: (function.calls * CENSUS_UNITS) as u64,
         own_ns: Some(Nanos((own * CENSUS_UNITS) as u64)),
         floor_ns: Nanos(40),
+        sampled: None,
     };
     let measured = Measured {
         schema: SCHEMA.to_owned(),
@@ -206,6 +207,7 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
             units: CENSUS_UNITS,
             slowdown: None,
         },
+        sampling: None,
         around: None,
         phases: Vec::new(),
         slices: Vec::new(),

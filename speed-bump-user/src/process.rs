@@ -57,7 +57,7 @@ use crate::{
 use access::AccessMode;
 use directory::ProcDirectory;
 use stat::Stat;
-use status::Status;
+pub(crate) use status::Status;
 
 /// A running process that can be looked into: 64-bit, of this machine's architecture, with a user-space
 /// memory of its own, and not us.

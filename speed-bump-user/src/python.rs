@@ -16,4 +16,4 @@ pub mod trampoline;
 pub mod version;
 
 #[cfg(test)]
-mod pythons;
+pub(crate) mod pythons;

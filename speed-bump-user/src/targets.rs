@@ -11,6 +11,7 @@ mod cases;
 mod changed;
 mod dotted;
 mod error;
+pub mod exact;
 mod file;
 mod line;
 mod main_module;

@@ -214,4 +214,20 @@ fn nothing_has_to_be_said_of_a_server() {
     let found = service.decided_of(&[], &[], &[("render", "matters"), ("score", "does-not-matter")]);
     found.assert_sensitivity("render", 1.0);
     assert_eq!(found.json["unit"]["source"], "--sockets");
+    let sampling = &found.json["sampling"];
+    assert!(sampling["ticks"].as_u64().unwrap() > 20, "{sampling}");
+    let seen = |name: &str| found.json["candidates"].as_array().unwrap().iter().find(|of| of["name"] == name);
+    assert!(seen("render").unwrap()["sampled"]["own"].as_u64().unwrap() > 0, "{}", found.printed);
+}
+
+/// Nor of a loop that has no sockets: its unit is the function that it calls again and again.
+#[test]
+fn a_loop_without_sockets_has_a_unit_too() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(service) = planted("training") else { return };
+    let found = service.decided_of(&[], &["--closed-loop"], &[("backward", "matters")]);
+    assert_eq!(found.json["unit"]["name"], "call of step (planted.py)", "{}", found.printed);
+    assert!(found.printed.contains("--progress chooses another"), "{}", found.printed);
 }

@@ -1,6 +1,8 @@
 //! `sweep`: an experiment on a running service, and its report.
 
+mod find;
 mod progress;
+mod sampled;
 mod unit;
 
 use std::{
@@ -44,10 +46,9 @@ use crate::{
     units::Nanos,
 };
 use progress::Progress;
+use sampled::Found;
 use unit::Units;
 
-/// Where no targets are named: the Python functions of the program itself, without those of libraries.
-const OWN_FUNCTIONS: [&str; 4] = ["py:*:*", "!py:*/lib/python3*/*:*", "!py:<*:*", "!py:*/site-packages/*:*"];
 /// Of all the time, calls are timed for this part.
 const CENSUS: f64 = 0.06;
 /// And for so long at least.
@@ -64,7 +65,6 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let json = json.map_err(|error| Failure::new(USAGE, error))?;
     let unit = Units::of(arguments)?;
     let bounds = unit.bounds(&arguments.guards)?;
-    let request = request(arguments, &unit, &environment)?;
     let quit = Quit::default();
     let asks = quit.clone();
     let _signals = StopSignals::on_each(move || asks.ask())
@@ -74,18 +74,33 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let mut progress = Progress::new(arguments.quiet, stderr().is_terminal());
 
     let broken = || guards.as_ref().and_then(Guards::broken);
+    let or_guarded = |failure| broken().map_or(failure, guarded);
+    let (unit, targets, found) = match named(arguments, &environment)? {
+        Some(targets) => (unit, targets, None),
+        None => {
+            let found = find::find(arguments, unit, &quit, &progress).map_err(or_guarded)?;
+            (found.unit, found.targets, Some(found.found))
+        }
+    };
+    let request = request(arguments, unit.before(targets));
     let counted = count(arguments, &request, &unit, &quit, &mut progress);
-    let (counted, mut metrics) = counted.map_err(|failure| broken().map_or(failure, guarded))?;
-    let measured = begin(arguments, &unit, &counted)?;
+    let (mut counted, mut metrics) = counted.map_err(or_guarded)?;
+    if let Some(found) = &found {
+        found.complete(&mut counted);
+    }
+    let mut measured = begin(arguments, &unit, &counted)?;
+    measured.sampling = found.as_ref().map(Found::record);
+    let spent = census_time(arguments) + found.as_ref().map(Found::span).unwrap_or_default();
+    let total = arguments.time.saturating_sub(spent);
     if arguments.plan {
-        plan(arguments, &measured).print();
+        plan(arguments, &measured, total).print();
         return Ok(ExitCode::SUCCESS);
     }
     // Where it counts how long calls take, they are timed all along.
     let handle = start(arguments, &request, &quit, Session::Experiment { times: unit.times() })?;
     metrics.begin(handle.controls()).map_err(|error| Failure::new(SYSTEM, error))?;
     let options = Options {
-        total: arguments.time.saturating_sub(census_time(arguments)),
+        total,
         slice: arguments.slice,
         per_function: arguments.per_function,
         group: arguments.group,
@@ -121,10 +136,9 @@ fn guarded(why: &str) -> Failure {
 }
 
 /// What would be done with the functions that are worth an experiment.
-fn plan(arguments: &SweepArgs, measured: &Measured) -> Lines {
+fn plan(arguments: &SweepArgs, measured: &Measured, total: Duration) -> Lines {
     let unit = measured.census.time_per_unit();
     let functions = measured.worth_it(unit).count();
-    let total = arguments.time.saturating_sub(census_time(arguments));
     let basic = BASIC * arguments.max_slowdown;
     let plan = Plan::of(total, functions, arguments.per_function, unit, arguments.slice, basic);
     let mut lines = Lines::from(format!(
@@ -200,6 +214,7 @@ fn begin(arguments: &SweepArgs, unit: &Units, counted: &Counted) -> Result<Measu
         candidates: candidates.clone(),
         groups: Vec::new(),
         census: *census,
+        sampling: None,
         around: None,
         phases: Vec::new(),
         slices: Vec::new(),
@@ -208,26 +223,28 @@ fn begin(arguments: &SweepArgs, unit: &Units, counted: &Counted) -> Result<Measu
     })
 }
 
-fn request(arguments: &SweepArgs, unit: &Units, environment: &Environment) -> Result<Request, Failure> {
+/// The targets that are named, if any are.
+fn named(arguments: &SweepArgs, environment: &Environment) -> Result<Option<TargetSource>, Failure> {
     let is_named = !arguments.which.lines.is_empty()
         || arguments.which.targets.is_some()
         || environment.targets.is_some();
-    let others = if is_named {
-        request::targets(&arguments.which, environment)?
-    } else {
-        TargetSource::lines("the usual targets", &OWN_FUNCTIONS)
-    };
-    let others = others.kept();
-    let others = others.map_err(|error| Failure::new(USAGE, error))?;
-    Ok(Request {
+    if !is_named {
+        return Ok(None);
+    }
+    let targets = request::targets(&arguments.which, environment)?.kept();
+    Ok(Some(targets.map_err(|error| Failure::new(USAGE, error))?))
+}
+
+fn request(arguments: &SweepArgs, targets: TargetSource) -> Request {
+    Request {
         engine: arguments.way.engine,
         entry: arguments.way.entry,
         inject: !arguments.way.no_inject,
         inject_timeout: arguments.way.inject_timeout,
         accept_upstream_module: arguments.way.accept_upstream_module,
         children: !arguments.no_children,
-        ..Request::new(unit.before(others))
-    })
+        ..Request::new(targets)
+    }
 }
 
 /// What a session is for.

@@ -60,6 +60,7 @@ mod tests {
             calls: 1,
             own_ns: None,
             floor_ns: Nanos(40),
+            sampled: None,
         };
         let candidates = [
             of("/a/b/one.py", "Handler.reply"),

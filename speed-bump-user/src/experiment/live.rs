@@ -187,6 +187,7 @@ pub fn counted(
             calls: stats.calls,
             own_ns: between.times_of(id).map(|times| Nanos(times.own_ns)),
             floor_ns: floor(function.target),
+            sampled: None,
         });
         functions.push(function.clone());
     }

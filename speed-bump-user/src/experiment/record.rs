@@ -1,6 +1,8 @@
 //! What an experiment measured, as its JSON has it. Every number that is ever printed comes from here.
 
+mod around;
 mod metrics;
+mod sampling;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -8,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::analysis::findings::Findings;
 use crate::{targets::TargetKind, units::Nanos};
+pub use around::Around;
 pub use metrics::{MetricReading, Quantiles, Quantity};
+pub use sampling::{Sampled, Sampling};
 
 /// The name of this format. What readers would notice changes the number.
 pub const SCHEMA: &str = "speed-bump/experiment/1";
@@ -55,6 +59,9 @@ pub struct Measured {
     pub groups: Vec<Group>,
     /// The stretch without delays in which calls were timed.
     pub census: Census,
+    /// The sampling that chose the functions; `None` where they were named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
     /// What changed around it, from the first slice to the last; `None` where that is not known.
     #[serde(default)]
     pub around: Option<Around>,
@@ -131,6 +138,9 @@ pub struct Candidate {
     pub own_ns: Option<Nanos>,
     /// The least delay that a call can get.
     pub floor_ns: Nanos,
+    /// What sampling saw of it; `None` where functions were named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<Sampled>,
 }
 
 /// Functions that are delayed together.
@@ -155,25 +165,6 @@ pub struct Census {
     pub units: f64,
     /// By what share units took longer than without the timing; `None` where that was not measured.
     pub slowdown: Option<f64>,
-}
-
-/// What changed around an experiment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Around {
-    /// The share of the time that the machine's processors were busy; `None` where that is not known.
-    pub processors_busy: Option<f64>,
-    /// Processes of the service that were not there in the beginning.
-    pub processes_came: usize,
-    /// Processes of the service that were not there in the end.
-    pub processes_went: usize,
-    /// Their threads, likewise.
-    pub threads_came: usize,
-    /// See there.
-    pub threads_went: usize,
-    /// By how much the time of day was set, in ns, with what corrections of its rate came to.
-    pub clock_step_ns: i64,
-    /// For how long the machine was suspended.
-    pub suspended_ns: i64,
 }
 
 /// A part of an experiment.
@@ -321,6 +312,13 @@ impl Slice {
     }
 }
 
+impl Candidate {
+    /// Why it is not in the experiment, where that was decided before it began.
+    pub fn left_out(&self) -> Option<&str> {
+        self.sampled.as_ref()?.left_out.as_deref()
+    }
+}
+
 impl Measured {
     /// Slices of a phase that count.
     pub fn of_phase(&self, phase: PhaseKind) -> impl Iterator<Item = &Slice> {
@@ -338,7 +336,9 @@ impl Measured {
     /// The candidates that are called, and can be delayed little enough.
     pub fn can_be_delayed(&self, unit: f64) -> impl Iterator<Item = (u32, &Candidate)> {
         let numbered = (0..).zip(&self.candidates);
-        numbered.filter(move |(_, candidate)| candidate.calls > 0 && !self.is_too_often(candidate, unit))
+        numbered.filter(move |(_, candidate)| {
+            candidate.calls > 0 && candidate.left_out().is_none() && !self.is_too_often(candidate, unit)
+        })
     }
 
     /// Own time of the candidate of this number per unit, in ns.

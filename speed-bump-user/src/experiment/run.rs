@@ -210,6 +210,9 @@ impl Runner<'_> {
         let in_slice = units / f64::from(slices);
         let census = &mut self.measured.census;
         census.slowdown = Some(census.time_per_unit() / self.unit - 1.0);
+        if let Some(sampling) = &mut self.measured.sampling {
+            sampling.slowdown = sampling.time_per_unit_ns.map(|time| time / self.pace - 1.0);
+        }
         let rounds = block / slices;
         let settled = match change {
             Some(change) => format!(

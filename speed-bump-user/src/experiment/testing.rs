@@ -46,6 +46,7 @@ pub(crate) fn measured(functions: &[(&str, Function, u64)]) -> Measured {
         calls: (function.calls * units) as u64,
         own_ns: Some(Nanos(own_us * 1_000 * units as u64)),
         floor_ns: Nanos(40),
+        sampled: None,
     };
     Measured {
         schema: SCHEMA.to_owned(),
@@ -67,6 +68,7 @@ pub(crate) fn measured(functions: &[(&str, Function, u64)]) -> Measured {
         candidates: functions.iter().map(candidate).collect(),
         groups: Vec::new(),
         census: Census { start_ns: Nanos(0), end_ns: Nanos(5_000_000_000), units, slowdown: None },
+        sampling: None,
         around: None,
         phases: Vec::new(),
         slices: Vec::new(),

@@ -26,6 +26,8 @@ pub struct Interpreter {
     pub version_source: VersionSource,
     /// The evaluator of Python code; absent before 3.6, which had another.
     pub evaluator: Option<Evaluator>,
+    /// `_PyRuntime`, from which all threads and frames can be reached; absent before 3.7.
+    pub runtime: Option<VirtualAddress>,
     /// The file holds the USDT probe `python:function__entry`.
     pub has_function_entry: bool,
     /// Built without the global interpreter lock (`--disable-gil`, 3.13+).
@@ -116,6 +118,7 @@ pub fn identify(file: &File, path: &Path) -> Result<Option<Interpreter>, Interpr
         version,
         version_source,
         evaluator,
+        runtime: runtime.map(|symbol| symbol.address),
         has_function_entry: image.has_probe("python", "function__entry"),
         is_free_threaded: debug.is_some_and(|debug| debug.free_threaded),
         has_jit,

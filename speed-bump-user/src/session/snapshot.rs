@@ -24,6 +24,17 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Of no session: there is nothing in it.
+    pub fn empty(at: Nanos) -> Self {
+        Self {
+            at,
+            known: Arc::default(),
+            counts: Vec::new(),
+            histograms: BTreeMap::new(),
+            times: BTreeMap::new(),
+        }
+    }
+
     /// The functions that are known, and what was counted of each, by number.
     pub fn functions(&self) -> impl Iterator<Item = (&SelectedFunction, &FunctionStats)> {
         self.known.iter().map(|(_, function)| function).zip(&self.counts)

@@ -18,7 +18,7 @@ Examples:
   # The same, where a unit is a call of `handle`
   sudo speed-bump-ebpf sweep --pid 4711 --targets targets.txt --progress '*/app.py:handle'
 
-  # The same for all functions of the program itself, without those of libraries
+  # The same for the functions that take time, whichever they are
   sudo speed-bump-ebpf sweep --pid 4711 --progress '*/app.py:handle'
 
   # The same, where a request begins with one function and ends with another

@@ -31,6 +31,8 @@ pub(in crate::cli) struct Units {
     further: Vec<Unit>,
     /// Targets whose calls are counted for them: the first ones.
     targets: Vec<String>,
+    /// Whether somebody named what the unit is.
+    is_named: bool,
 }
 
 /// A metric.
@@ -79,7 +81,8 @@ impl Units {
             }
             all.push(unit);
         }
-        if all.is_empty() {
+        let is_named = !all.is_empty();
+        if !is_named {
             all.push(Unit::of(&Named::Sockets, arguments, &mut targets)?);
         }
         let unit = all.remove(0);
@@ -90,7 +93,7 @@ impl Units {
                 unit.source
             )));
         }
-        Ok(Self { unit, further: all, targets })
+        Ok(Self { unit, further: all, targets, is_named })
     }
 
     /// What verdicts go by, as the command line has it.
@@ -139,13 +142,43 @@ impl Units {
         u32::try_from(self.targets.len()).unwrap_or(u32::MAX)
     }
 
+    /// Its own targets, if it has any.
+    pub(in crate::cli) fn own(&self) -> Option<TargetSource> {
+        let is_any = !self.targets.is_empty();
+        is_any.then(|| TargetSource::lines("--progress and --latency", &self.targets))
+    }
+
+    /// Whether the unit has yet to be found: none is named, and the processes listen on nothing.
+    pub(in crate::cli) fn is_open(&self) -> bool {
+        let UnitOf::Requests { pids, children } = &self.unit.of else { return false };
+        // What is wrong with them is told where they are needed.
+        !self.is_named && AnsweredRequests::attach(pids, *children).is_ok_and(|requests| requests.is_none())
+    }
+
+    /// The same, where units are calls of this target.
+    pub(in crate::cli) fn of_calls(self, target: String) -> Self {
+        let source = format!("--progress {target}");
+        let of = UnitOf::Calls { target: TargetIndex(0), by: By::Throughput };
+        Self { unit: Unit { source, of }, targets: vec![target], ..self }
+    }
+
+    /// What counts units before there is a session with more than its own targets; `None` where that would
+    /// start something twice.
+    pub(in crate::cli) fn early_metric(&self) -> Result<Option<Box<dyn Metric>>, Failure> {
+        match self.unit.of {
+            UnitOf::Calls { .. } | UnitOf::Exported(..) | UnitOf::Requests { .. } => {
+                self.unit.metric().map(Some)
+            }
+            UnitOf::Flow { .. } | UnitOf::Printed(..) | UnitOf::Runs(..) => Ok(None),
+        }
+    }
+
     /// These targets, behind its own.
     pub(in crate::cli) fn before(&self, others: TargetSource) -> TargetSource {
-        if self.targets.is_empty() {
-            return others;
+        match self.own() {
+            Some(first) => TargetSource::Before { first: Box::new(first), others: Box::new(others) },
+            None => others,
         }
-        let first = Box::new(TargetSource::lines("--progress and --latency", &self.targets));
-        TargetSource::Before { first, others: Box::new(others) }
     }
 
     /// What one is called, where it is no call.

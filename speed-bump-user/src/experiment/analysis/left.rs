@@ -53,6 +53,8 @@ pub(super) fn left(
         } else if share.is_some_and(|share| share < measured.rules.worth) {
             factor.verdict = Verdict::Dismissed;
             factor.reason = Some("its own time is less than what would be worth it".to_owned());
+        } else if let Some(why) = candidate.left_out() {
+            factor.reason = Some(why.to_owned());
         } else if let Some(bound) = bound
             && let delay = delay_in(measured, number)
             && delay > 0.0

@@ -137,6 +137,16 @@ pub fn validity(measured: &Measured) -> Validity {
         );
         tell(slowdown > 0.03, text);
     }
+    if let Some(sampling) = &measured.sampling {
+        if let Some(slowdown) = sampling.slowdown {
+            let text = format!("sampling slowed units down by {:.1} %", slowdown * 100.0);
+            tell(slowdown > 0.03, text);
+        }
+        if let Some(unit) = &sampling.unit {
+            tell(true, unit.clone());
+        }
+        sampling.remarks.iter().for_each(|remark| tell(true, remark.clone()));
+    }
     if let Some(why) = &measured.aborted {
         tell(true, format!("the experiment ended early: {why}"));
     }

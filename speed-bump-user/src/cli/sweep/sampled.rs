@@ -1,0 +1,385 @@
+//! Functions that nobody named: those that take time, by sampling.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::anyhow;
+
+use super::{
+    super::{
+        args::SweepArgs,
+        exit::{Failure, SYSTEM, USAGE},
+    },
+    progress::Progress,
+};
+use crate::{
+    experiment::{
+        live::Counted,
+        metric::Metric,
+        record::{Candidate, Sampled, Sampling},
+    },
+    probe::plan::SelectedFunction,
+    sampling::{
+        self,
+        profile::{FunctionSeen, Profile},
+    },
+    session::{handle::Handle, quit::Quit, snapshot::Snapshot},
+    sys::clock::now,
+    targets::{TargetKind, exact, source::TargetSource},
+    units::Nanos,
+};
+
+/// Of all the time, stacks are sampled for this part.
+const PART: f64 = 0.05;
+/// And for so long at least.
+const LEAST: Duration = Duration::from_secs(3);
+/// Functions that are taken up.
+const MOST: usize = 60;
+/// A function may take more than it was seen to, by chance: this share of what is worth an experiment does.
+const MARGIN: f64 = 0.5;
+/// For so long native functions are counted before they are timed.
+pub(super) const BRIEF: Duration = Duration::from_millis(300);
+/// What a trap costs where that is not known.
+const TRAP: Nanos = Nanos(700);
+/// The share of the time that the traps of all native functions may take in the census.
+const MOST_TRAPS: f64 = 0.1;
+/// From this share of the processor time on it is told what is no function's.
+const TOLD: f64 = 0.05;
+/// Calls in a second that a unit of work must have.
+const LEAST_RATE: f64 = 5.0;
+/// How long calls of functions that may be the unit are counted.
+pub(super) const COUNTED: Duration = Duration::from_secs(2);
+/// The part of the time that threads run in a unit of work, at least.
+const OF_UNIT: u64 = 1_000;
+/// How many of those there may be.
+const MOST_UNITS: usize = 16;
+
+/// What sampling found.
+pub(super) struct Found {
+    profile: Profile,
+    /// Those that are taken up, in their order.
+    chosen: Vec<FunctionSeen>,
+    /// Native functions that are left out, with their calls in a second, and why.
+    left_out: Vec<(FunctionSeen, f64, Nanos, String)>,
+    /// Time per unit meanwhile.
+    time_per_unit: Option<f64>,
+    /// The unit, where that was chosen too.
+    unit: Option<String>,
+}
+
+impl Found {
+    /// Samples the processes. `metric` counts units, and `look` asks it.
+    pub(super) fn of(
+        arguments: &SweepArgs,
+        quit: &Quit,
+        progress: &Progress,
+        units: &mut dyn FnMut() -> Option<f64>,
+    ) -> Result<Self, Failure> {
+        let time = arguments.time.mul_f64(PART).max(LEAST);
+        progress.line(&format!("sample: it is looked at what runs, for {}", Nanos::from(time)));
+        let (before, begun) = (units(), now());
+        let go_on = || !quit.is_asked();
+        let profile = sampling::sample(&arguments.pids, !arguments.no_children, time, go_on);
+        let profile = profile.map_err(|error| Failure::new(SYSTEM, anyhow!(error)))?;
+        let (after, ended) = (units(), now());
+        if quit.is_asked() {
+            return Err(Failure::new(USAGE, anyhow!("stopped before anything was measured")));
+        }
+        let done = after.zip(before).map(|(after, before)| after - before).filter(|done| *done > 0.0);
+        let chosen = chosen(&profile, arguments.worth);
+        let found = Self {
+            time_per_unit: done.map(|done| (ended.0 - begun.0) as f64 / done),
+            left_out: Vec::new(),
+            unit: None,
+            profile,
+            chosen,
+        };
+        progress.line(&found.line(arguments.worth));
+        if found.chosen.is_empty() {
+            return Err(Failure::new(USAGE, anyhow!(found.nothing())));
+        }
+        Ok(found)
+    }
+
+    /// `sample: 300 looks at 12 threads: 31 functions may take 1 % or more, 412 others less`.
+    fn line(&self, worth: f64) -> String {
+        let profile = &self.profile;
+        format!(
+            "sample: {} looks at {} threads: {} functions may take {:.1} % or more of the time, {} others \
+             less",
+            profile.ticks,
+            profile.threads.len(),
+            self.chosen.len(),
+            worth * 100.0,
+            self.dismissed().count()
+        )
+    }
+
+    fn nothing(&self) -> String {
+        let mut text = "sampling saw no function that could be slowed down: is the service under load? Name \
+                        functions with --target PATTERN"
+            .to_owned();
+        for why in &self.profile.remarks {
+            text += "; ";
+            text += why;
+        }
+        if let Some(clock) = &self.profile.clock {
+            for (what, samples) in &clock.elsewhere {
+                text += &format!("; {samples} of {} samples were in {what}", clock.samples);
+            }
+        }
+        text
+    }
+
+    fn dismissed(&self) -> impl Iterator<Item = &FunctionSeen> {
+        let is_left_out = move |of: &FunctionSeen| self.left_out.iter().any(|(left, ..)| left == of);
+        let is_seen = move |of: &&FunctionSeen| {
+            of.own > 0 && !of.is_everybodys && !self.chosen.contains(of) && !is_left_out(of)
+        };
+        self.profile.functions.iter().filter(is_seen)
+    }
+
+    /// Those of the chosen that are native.
+    pub(super) fn native(&self) -> Option<TargetSource> {
+        let native = self.chosen.iter().filter(|of| of.line.is_none());
+        let lines: Vec<String> = native.flat_map(lines).collect();
+        (!lines.is_empty()).then(|| TargetSource::lines("the native functions that were sampled", &lines))
+    }
+
+    /// Leaves out native functions that are called so often that to count each call would slow the service
+    /// down, by what a session of them counted. `most` is the share of the time that one may take.
+    pub(super) fn leave_out(&mut self, counted: &Counted, most: f64) {
+        let span = Nanos(counted.census.end_ns.0 - counted.census.start_ns.0).0.max(1) as f64;
+        let mut left = MOST_TRAPS;
+        let chosen = std::mem::take(&mut self.chosen);
+        for function in chosen {
+            let is_it = |of: &&Candidate| of.file == function.file && of.name == function.name;
+            let found = counted.candidates.iter().filter(|_| function.line.is_none()).find(is_it);
+            let Some(candidate) = found else {
+                // Python functions, and those that cannot be probed, which the session tells of.
+                self.chosen.push(function);
+                continue;
+            };
+            let trap = if candidate.floor_ns.0 == 0 { TRAP } else { candidate.floor_ns };
+            let share = candidate.calls as f64 * trap.0 as f64 / span;
+            if share <= left && share <= most {
+                left -= share;
+                self.chosen.push(function);
+                continue;
+            }
+            let rate = candidate.calls as f64 * 1e9 / span;
+            let why = format!(
+                "it is called {rate:.0} times a second, so that to count its calls alone would take {:.0} % \
+                 of a processor; say --target {} to have it all the same",
+                share * 100.0,
+                exact::line(TargetKind::Native, &function.file, &function.name)
+            );
+            self.left_out.push((function, rate, trap, why));
+        }
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.chosen.is_empty()
+    }
+
+    /// Targets that select the chosen functions.
+    pub(super) fn targets(&self) -> TargetSource {
+        let lines: Vec<String> = self.chosen.iter().flat_map(lines).collect();
+        TargetSource::lines("the functions that were sampled", &lines)
+    }
+
+    /// Functions whose calls may be units of work, the outermost first.
+    pub(super) fn outermost(&self) -> Vec<FunctionSeen> {
+        let least = self.profile.span.0 / OF_UNIT;
+        let mut functions: Vec<FunctionSeen> = self
+            .profile
+            .functions
+            .iter()
+            .filter(|of| of.line.is_some() && of.depth > 0 && of.anywhere_running.0 > least)
+            .cloned()
+            .collect();
+        functions.sort_by(|a, b| a.depth.cmp(&b.depth).then(b.anywhere_running.cmp(&a.anywhere_running)));
+        functions.truncate(MOST_UNITS);
+        functions
+    }
+
+    /// Takes the first of them that is called again and again as the unit of work, by what a session of them
+    /// counted.
+    pub(super) fn choose_unit(&mut self, outermost: &[FunctionSeen], counted: &Counted) -> Option<String> {
+        let span = (counted.census.end_ns.0 - counted.census.start_ns.0) as f64 / 1e9;
+        let rate = |candidate: &&Candidate| candidate.calls as f64 / span;
+        let (candidate, rate) = outermost.iter().find_map(|function| {
+            let found = counted.candidates.iter().filter(|of| is_of(of, function));
+            let most = found.max_by_key(|of| of.calls)?;
+            let rate = rate(&most);
+            (rate >= LEAST_RATE).then_some((most, rate))
+        })?;
+        self.unit = Some(format!(
+            "the unit of work was chosen: a call of {}{}, the outermost function that is called again and \
+             again ({rate:.0} times a second); --progress chooses another",
+            candidate.name,
+            place(candidate)
+        ));
+        Some(exact::line(TargetKind::Python, &candidate.file, &candidate.name))
+    }
+
+    /// What was chosen as the unit.
+    pub(super) fn unit(&self) -> Option<&str> {
+        self.unit.as_deref()
+    }
+
+    /// Adds what sampling saw to what was counted: own times of functions that could not be timed, and the
+    /// functions that were left out.
+    pub(super) fn complete(&self, counted: &mut Counted) {
+        let span = counted.census.end_ns.0.saturating_sub(counted.census.start_ns.0) as f64;
+        for candidate in &mut counted.candidates {
+            let Some(seen) = self.chosen.iter().find(|of| is_of(candidate, of)) else { continue };
+            if candidate.own_ns.is_none() {
+                candidate.own_ns = Some(Nanos((self.profile.share(seen) * span) as u64));
+            }
+            candidate.sampled = Some(sampled(seen, None));
+        }
+        for (seen, rate, trap, why) in &self.left_out {
+            // It has no place in the session, and is never given a delay.
+            let index = counted.progress.as_ref().or(counted.functions.first()).map(|of| of.target);
+            let Some(target) = index else { continue };
+            counted.functions.push(SelectedFunction {
+                target,
+                name: seen.name.clone(),
+                file: seen.file.clone(),
+                line: None,
+            });
+            counted.candidates.push(Candidate {
+                name: seen.name.clone(),
+                file: seen.file.clone(),
+                line: None,
+                kind: TargetKind::Native,
+                calls: (rate * span / 1e9) as u64,
+                own_ns: Some(Nanos((self.profile.share(seen) * span) as u64)),
+                floor_ns: *trap,
+                sampled: Some(sampled(seen, Some(why.clone()))),
+            });
+        }
+    }
+
+    /// The time that sampling took.
+    pub(super) fn span(&self) -> Duration {
+        Duration::from_nanos(self.profile.span.0)
+    }
+
+    /// What cannot be named, or is nobody's to change.
+    fn elsewhere(&self) -> Option<String> {
+        let clock = self.profile.clock.as_ref()?;
+        let share = |samples: u64| samples as f64 / clock.samples.max(1) as f64;
+        let told: Vec<String> = clock
+            .elsewhere
+            .iter()
+            .filter(|(_, samples)| share(**samples) >= TOLD)
+            .map(|(what, samples)| format!("{:.0} % in {what}", share(*samples) * 100.0))
+            .collect();
+        let text = || format!("of the processor time that was sampled, {}", told.join(", "));
+        (!told.is_empty()).then(text)
+    }
+
+    /// What the record has of it.
+    pub(super) fn record(&self) -> Sampling {
+        let profile = &self.profile;
+        let remarks = profile.remarks.iter().cloned().chain(self.elsewhere());
+        let all: f64 = profile.functions.iter().map(|of| profile.share(of)).sum();
+        let dismissed: f64 = self.dismissed().map(|of| profile.share(of)).fold(0.0, std::ops::Add::add);
+        Sampling {
+            ticks: profile.ticks,
+            rate: profile.rate(),
+            threads: profile.threads.len(),
+            samples: profile.samples,
+            dropped: profile.dropped,
+            clock_samples: profile.clock.as_ref().map(|clock| clock.samples),
+            elsewhere: profile.clock.as_ref().map(|clock| clock.elsewhere.clone()).unwrap_or_default(),
+            dismissed: self.dismissed().count(),
+            dismissed_share: if all > 0.0 { dismissed / all } else { 0.0 },
+            cost: profile.own_cost.0 as f64 / profile.span.0.max(1) as f64,
+            time_per_unit_ns: self.time_per_unit,
+            slowdown: None,
+            unit: self.unit.clone(),
+            remarks: remarks.collect(),
+        }
+    }
+}
+
+/// The functions that may be worth an experiment: those that run, then those that wait. Those of the C
+/// library only where there are no others.
+fn chosen(profile: &Profile, worth: f64) -> Vec<FunctionSeen> {
+    let own = chosen_of(profile, worth, false);
+    if own.is_empty() { chosen_of(profile, worth, true) } else { own }
+}
+
+fn chosen_of(profile: &Profile, worth: f64, everybodys: bool) -> Vec<FunctionSeen> {
+    let is_worth_it = |of: &&FunctionSeen| {
+        of.own > 0
+            && of.is_everybodys == everybodys
+            && of.name != "<module>"
+            && profile.share(of) >= worth * MARGIN
+    };
+    let mut chosen: Vec<FunctionSeen> = profile.functions.iter().filter(is_worth_it).cloned().collect();
+    let order = |of: &FunctionSeen| (profile.running_share(of), profile.share(of));
+    chosen.sort_by(|a, b| {
+        let ((a_running, a_all), (b_running, b_all)) = (order(a), order(b));
+        b_running.total_cmp(&a_running).then(b_all.total_cmp(&a_all))
+    });
+    chosen.truncate(MOST);
+    chosen
+}
+
+/// Lines of a targets file that select a function.
+pub(super) fn lines(function: &FunctionSeen) -> Vec<String> {
+    let kind = if function.line.is_some() { TargetKind::Python } else { TargetKind::Native };
+    let mut lines = vec![exact::line(kind, &function.file, &function.name)];
+    if !function.is_qualified {
+        lines.push(exact::inner_line(kind, &function.file, &function.name));
+    }
+    lines
+}
+
+/// Whether a candidate is the function that was seen.
+fn is_of(candidate: &Candidate, seen: &FunctionSeen) -> bool {
+    let name = || {
+        let last = candidate.name.rsplit('.').next();
+        candidate.name == seen.name || (!seen.is_qualified && last == Some(&seen.name))
+    };
+    let is_same_line = match (candidate.line, seen.line) {
+        (Some(candidate), Some(seen)) => candidate == seen,
+        _ => true,
+    };
+    candidate.file == seen.file && is_same_line && name()
+}
+
+fn sampled(seen: &FunctionSeen, left_out: Option<String>) -> Sampled {
+    Sampled {
+        own: seen.own,
+        running_ns: seen.running,
+        threads: seen.threads.len(),
+        processes: seen.processes(),
+        left_out,
+    }
+}
+
+/// ` (train.py:12)`
+fn place(candidate: &Candidate) -> String {
+    let file = candidate.file.file_name().map(PathBuf::from).unwrap_or_default();
+    let line = candidate.line.map(|line| format!(":{line}")).unwrap_or_default();
+    format!(" ({}{line})", file.display())
+}
+
+/// Counts units without a session, or in one that counts their calls alone.
+pub(super) fn units<'a>(
+    metric: &'a mut dyn Metric,
+    handle: Option<&'a Handle>,
+) -> impl FnMut() -> Option<f64> + 'a {
+    move || {
+        let snapshot = match handle {
+            Some(handle) => handle.snapshot().ok()?,
+            None => Snapshot::empty(now()),
+        };
+        metric.read(&snapshot).ok().map(|reading| reading.units)
+    }
+}

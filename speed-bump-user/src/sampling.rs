@@ -1,0 +1,288 @@
+//! Looks at what processes execute, many times a second, and without stopping them: which functions take
+//! time?
+//!
+//! Python stacks are read out of the memory of the processes, at equal distances in time, whether a thread
+//! runs or waits. Native functions are seen by the clocks of the processors, which tell where the thread is
+//! that has one. It costs the processes nothing but the time that the sampling itself takes of a processor,
+//! which is bounded.
+
+mod code;
+mod layout;
+mod leaves;
+mod memory;
+pub mod profile;
+mod stacks;
+mod walk;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use self::{
+    leaves::Leaves,
+    profile::{Profile, ThreadSeen},
+    stacks::{NoStacks, Stacks},
+};
+use crate::{
+    process::{Process, mapped_file::FileIdentity},
+    sys::{clock::now, clock_samples::ProcessorClocks},
+    units::{Nanos, Pid},
+};
+
+/// Looks in a second, and ticks of each processor's clock.
+const RATE: u64 = 100;
+/// The longest time between two looks.
+const SLOWEST: Nanos = Nanos(200_000_000);
+/// The sampling takes no more of a processor than this.
+const MOST_COST: f64 = 0.015;
+/// How often it is looked for new processes and threads, and what the looks cost.
+const LOOK_AGAIN: Nanos = Nanos(1_000_000_000);
+/// Processes that are looked at.
+const PROCESSES: usize = 1_024;
+
+/// Nothing can be sampled.
+#[derive(Debug, thiserror::Error)]
+#[error("none of the processes can be looked into: {0}")]
+pub struct SamplingError(String);
+
+/// Samples processes for a while, with their descendants if `children` says so. `go_on` is asked at each
+/// look; where it says no, that is all.
+///
+/// # Errors
+/// None of the processes can be looked into.
+pub fn sample(
+    pids: &[Pid],
+    children: bool,
+    time: Duration,
+    mut go_on: impl FnMut() -> bool,
+) -> Result<Profile, SamplingError> {
+    let mut sampler = Sampler { pids: pids.to_vec(), children, ..Sampler::default() };
+    sampler.look_again();
+    if sampler.followed.is_empty() {
+        let why: Vec<String> = sampler.remarks.into_iter().collect();
+        return Err(SamplingError(why.join("; ")));
+    }
+    let mut clocks = match ProcessorClocks::start(RATE) {
+        Ok(clocks) => Some(clocks),
+        Err(error) => {
+            sampler.remarks.insert(format!(
+                "native functions cannot be seen: the kernel refuses the clock of its processors ({error}); \
+                 that wants CAP_PERFMON, and no seccomp filter"
+            ));
+            None
+        }
+    };
+    let interval = Nanos(1_000_000_000 / RATE);
+    let (begun, cost_before) = (now(), own_time());
+    let end = begun + Nanos::from(time);
+    let mut pace = Pace { interval, looked_again: begun, cost: cost_before };
+    let mut next = begun + interval;
+    while next <= end && go_on() {
+        std::thread::sleep(Duration::from_nanos(next.0.saturating_sub(now().0)));
+        let at = now();
+        sampler.look();
+        if let Some(clocks) = &mut clocks {
+            clocks.read(|sample| sampler.add(sample));
+        }
+        if at.0 - pace.looked_again.0 >= LOOK_AGAIN.0 {
+            pace.adapt(at);
+            sampler.look_again();
+        }
+        // Looks that were missed are not made up for.
+        next = Nanos((next.0 + pace.interval.0).max(now().0));
+    }
+    let span = Nanos(now().0 - begun.0);
+    let own_cost = Nanos(own_time().0 - cost_before.0);
+    let clock = clocks.map(|_| RATE);
+    Ok(Profile { span, own_cost, ..sampler.seen(clock) })
+}
+
+/// How often is looked.
+struct Pace {
+    interval: Nanos,
+    looked_again: Nanos,
+    cost: Nanos,
+}
+
+impl Pace {
+    /// Looks less often where that costs too much.
+    fn adapt(&mut self, at: Nanos) {
+        let cost = own_time();
+        let share = (cost.0 - self.cost.0) as f64 / (at.0 - self.looked_again.0) as f64;
+        self.interval = paced(self.interval, share);
+        (self.looked_again, self.cost) = (at, cost);
+    }
+}
+
+/// The interval with which looks that took such a share of a processor take no more than they may. Never
+/// shorter than before: what has cost too much once will again.
+fn paced(interval: Nanos, share: f64) -> Nanos {
+    if share <= MOST_COST {
+        return interval;
+    }
+    let longer = interval.0 as f64 * share / MOST_COST;
+    Nanos((longer as u64).min(SLOWEST.0)).max(interval)
+}
+
+/// Processor time that this thread has taken.
+fn own_time() -> Nanos {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
+/// A process that is looked at.
+#[derive(Debug)]
+struct Followed {
+    process: Process,
+    stacks: Option<Stacks>,
+    interpreter: Option<FileIdentity>,
+}
+
+/// See [`sample`].
+#[derive(Debug, Default)]
+struct Sampler {
+    pids: Vec<Pid>,
+    children: bool,
+    followed: BTreeMap<Pid, Followed>,
+    leaves: Leaves,
+    /// Of processes that have ended, too.
+    seen: Profile,
+    ticks: u64,
+    clock_of: BTreeMap<profile::ThreadOf, u64>,
+    remarks: BTreeSet<String>,
+}
+
+impl Sampler {
+    /// Finds new processes and threads, and leaves those that have ended.
+    fn look_again(&mut self) {
+        let ended: Vec<Pid> =
+            self.followed.iter().filter(|(_, of)| !of.process.is_alive()).map(|(pid, _)| *pid).collect();
+        for pid in ended {
+            if let Some(stacks) = self.followed.remove(&pid).and_then(|of| of.stacks) {
+                take(&mut self.seen, stacks);
+            }
+        }
+        let mut new = Vec::new();
+        for pid in self.pids.clone() {
+            let Some(process) = self.open(pid) else { continue };
+            if self.children {
+                new.extend(process.descendants().map(|found| found.processes).unwrap_or_default());
+            }
+            new.push(process);
+        }
+        for process in new {
+            if self.followed.len() == PROCESSES {
+                self.remarks.insert(format!("only {PROCESSES} processes are looked at"));
+                break;
+            }
+            if !self.followed.contains_key(&process.pid()) {
+                self.follow(process);
+            }
+        }
+        for of in self.followed.values_mut() {
+            if let Some(stacks) = &mut of.stacks {
+                stacks.look_again(&of.process);
+            }
+        }
+        self.leaves.look_again();
+    }
+
+    fn open(&mut self, pid: Pid) -> Option<Process> {
+        match Process::open(pid) {
+            Ok(process) => Some(process),
+            Err(error) => {
+                if !self.followed.contains_key(&pid) && self.ticks == 0 {
+                    self.remarks.insert(error.to_string());
+                }
+                None
+            }
+        }
+    }
+
+    fn follow(&mut self, process: Process) {
+        let stacks = match Stacks::of(&process) {
+            Ok(stacks) => Some(stacks),
+            Err(NoStacks::NoPython) => None,
+            Err(why) => {
+                self.remarks.insert(format!("process {}: {why}", process.pid()));
+                None
+            }
+        };
+        let interpreter = stacks.as_ref().map(|stacks| stacks.interpreter);
+        self.followed.insert(process.pid(), Followed { process, stacks, interpreter });
+    }
+
+    /// Looks at all stacks.
+    fn look(&mut self) {
+        self.ticks += 1;
+        for stacks in self.followed.values_mut().filter_map(|of| of.stacks.as_mut()) {
+            stacks.look();
+        }
+    }
+
+    /// A tick of a processor's clock.
+    fn add(&mut self, sample: crate::sys::clock_samples::ClockSample) {
+        let Some(of) = self.followed.get(&sample.process) else { return };
+        let thread = profile::ThreadOf { process: sample.process, thread: sample.thread };
+        *self.clock_of.entry(thread).or_default() += 1;
+        self.leaves.add(&of.process, of.interpreter, sample);
+    }
+
+    /// Everything.
+    fn seen(mut self, clock: Option<u64>) -> Profile {
+        for of in std::mem::take(&mut self.followed).into_values() {
+            if let Some(stacks) = of.stacks {
+                take(&mut self.seen, stacks);
+            }
+        }
+        let mut profile = self.seen;
+        profile.ticks = self.ticks;
+        for (thread, ticks) in self.clock_of {
+            profile.threads.entry(thread).or_default().clock += ticks;
+        }
+        if let Some(rate) = clock {
+            let (functions, seen) = self.leaves.seen(rate);
+            profile.functions.extend(functions);
+            profile.clock = Some(seen);
+        }
+        profile.remarks = self.remarks.into_iter().collect();
+        profile.functions.sort_by(|a, b| {
+            b.own.cmp(&a.own).then_with(|| (&a.file, &a.name, a.line).cmp(&(&b.file, &b.name, b.line)))
+        });
+        profile
+    }
+}
+
+/// Takes what was seen of a process; functions that were seen in others are the same.
+fn take(profile: &mut Profile, stacks: Stacks) {
+    profile.samples += stacks.samples;
+    profile.dropped += stacks.dropped;
+    let (threads, functions) = stacks.seen();
+    for (thread, seen) in threads {
+        let of: &mut ThreadSeen = profile.threads.entry(thread).or_default();
+        of.ticks += seen.ticks;
+        of.running = of.running + seen.running;
+    }
+    for function in functions {
+        let is_same = |of: &&mut profile::FunctionSeen| {
+            of.line == function.line && of.name == function.name && of.file == function.file
+        };
+        match profile.functions.iter_mut().find(is_same) {
+            Some(known) => {
+                known.own += function.own;
+                known.running = known.running + function.running;
+                known.anywhere += function.anywhere;
+                known.anywhere_running = known.anywhere_running + function.anywhere_running;
+                known.depth = known.depth.min(function.depth);
+                known.threads.extend(function.threads);
+            }
+            None => profile.functions.push(function),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

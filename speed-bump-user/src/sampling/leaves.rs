@@ -1,0 +1,214 @@
+//! Native functions, by where in their files processes are when the clocks of the processors tick.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::{Path, PathBuf},
+};
+
+use super::profile::{ClockSeen, FunctionSeen, ThreadOf};
+use crate::{
+    elf::{ElfFile, Functions},
+    process::{Mappings, OpenFile, Process, mapped_file::FileIdentity},
+    sys::clock_samples::ClockSample,
+    units::{FileOffset, Nanos, Pid},
+};
+
+/// Places in files that are told apart.
+const PLACES: usize = 1 << 17;
+/// Files that are held open, and looked into.
+const FILES: usize = 256;
+/// How many times the mappings of a process are read again in a second, as code was loaded since.
+const LOOKS: u32 = 4;
+
+/// Ticks by thread.
+type ByThread = BTreeMap<ThreadOf, u64>;
+
+/// A file that something was seen in.
+#[derive(Debug)]
+struct SeenFile {
+    path: PathBuf,
+    /// `None` where it cannot be opened.
+    open: Option<OpenFile>,
+    is_interpreter: bool,
+}
+
+/// What was seen of native code.
+#[derive(Debug, Default)]
+pub(super) struct Leaves {
+    files: HashMap<FileIdentity, SeenFile>,
+    places: HashMap<(FileIdentity, FileOffset), ByThread>,
+    elsewhere: BTreeMap<String, u64>,
+    samples: u64,
+    mappings: HashMap<Pid, (Mappings, u32)>,
+}
+
+impl Leaves {
+    /// Mappings are looked at anew from here on.
+    pub(super) fn look_again(&mut self) {
+        self.mappings.clear();
+    }
+
+    /// Adds a tick for a process whose interpreter, if it has one, is in this file.
+    pub(super) fn add(&mut self, process: &Process, interpreter: Option<FileIdentity>, sample: ClockSample) {
+        self.samples += 1;
+        let pid = process.pid();
+        let (mappings, looks) =
+            self.mappings.entry(pid).or_insert_with(|| (process.mappings().unwrap_or_default(), LOOKS));
+        let mut found = mappings.file_at(sample.place);
+        let is_anonymous = mappings.anonymous.iter().any(|of| of.contains(sample.place));
+        if found.is_none() && !is_anonymous && *looks > 0 {
+            *looks -= 1;
+            *mappings = process.mappings().unwrap_or_default();
+            found = mappings.file_at(sample.place);
+        }
+        let Some((mapped, offset)) = found else {
+            let anonymous = mappings.anonymous.iter().find(|of| of.contains(sample.place));
+            let what = match anonymous {
+                Some(of) if of.is_the_kernels() => "the kernel's pages (vdso)",
+                Some(_) => "code that was made at run time",
+                None => "code that is not mapped any more",
+            };
+            *self.elsewhere.entry(what.to_owned()).or_default() += 1;
+            return;
+        };
+        if !self.files.contains_key(&mapped.identity) {
+            if self.files.len() == FILES {
+                *self.elsewhere.entry("other files".to_owned()).or_default() += 1;
+                return;
+            }
+            let file = SeenFile {
+                path: mapped.path_in_process.clone(),
+                open: mapped.open(process).ok(),
+                is_interpreter: Some(mapped.identity) == interpreter,
+            };
+            self.files.insert(mapped.identity, file);
+        }
+        let of = ThreadOf { process: pid, thread: sample.thread };
+        let place = (mapped.identity, offset);
+        if self.places.len() == PLACES && !self.places.contains_key(&place) {
+            *self.elsewhere.entry("other places".to_owned()).or_default() += 1;
+            return;
+        }
+        *self.places.entry(place).or_default().entry(of).or_default() += 1;
+    }
+
+    /// What was seen: functions, and the rest.
+    pub(super) fn seen(mut self, rate: u64) -> (Vec<FunctionSeen>, ClockSeen) {
+        let mut by_file: HashMap<FileIdentity, Vec<(FileOffset, ByThread)>> = HashMap::new();
+        for ((identity, offset), threads) in std::mem::take(&mut self.places) {
+            by_file.entry(identity).or_default().push((offset, threads));
+        }
+        let mut functions = Vec::new();
+        for (identity, places) in by_file {
+            let Some(file) = self.files.get(&identity) else { continue };
+            let samples = || places.iter().flat_map(|(_, threads)| threads.values()).sum::<u64>();
+            let name = || file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if let Some(what) = file.no_candidates() {
+                *self.elsewhere.entry(what).or_default() += samples();
+                if file.is_interpreter {
+                    continue;
+                }
+            }
+            let is_everybodys = is_everybodys(&file.path);
+            let Some((elf, symbols)) = file.symbols() else {
+                if !is_everybodys {
+                    let what = format!("{}, which cannot be read", name());
+                    *self.elsewhere.entry(what).or_default() += samples();
+                }
+                continue;
+            };
+            let mut of_file: BTreeMap<String, FunctionSeen> = BTreeMap::new();
+            for (offset, threads) in &places {
+                let address = elf.segments().code_address_of(*offset);
+                let symbol = address.and_then(|address| symbols.containing(address));
+                let Some(symbol) = symbol.map(|symbol| symbol.names.canonical().as_str()) else {
+                    if !is_everybodys {
+                        let what = format!("code of {} without a symbol", name());
+                        *self.elsewhere.entry(what).or_default() += threads.values().sum::<u64>();
+                    }
+                    continue;
+                };
+                let seen = of_file.entry(symbol.to_owned()).or_insert_with(|| FunctionSeen {
+                    file: file.path.clone(),
+                    name: symbol.to_owned(),
+                    line: None,
+                    own: 0,
+                    running: Nanos(0),
+                    anywhere: 0,
+                    anywhere_running: Nanos(0),
+                    is_qualified: true,
+                    is_everybodys,
+                    depth: u32::MAX,
+                    threads: BTreeMap::new(),
+                });
+                for (thread, samples) in threads {
+                    let time = Nanos(samples * 1_000_000_000 / rate.max(1));
+                    seen.add(*thread, *samples, time);
+                    seen.anywhere += samples;
+                    seen.anywhere_running = seen.anywhere_running + time;
+                }
+            }
+            functions.extend(of_file.into_values());
+        }
+        let clock = ClockSeen { rate, samples: self.samples, elsewhere: self.elsewhere };
+        (functions, clock)
+    }
+}
+
+impl SeenFile {
+    /// What a file is called whose functions are nobody's to change: the interpreter's are seen by the Python
+    /// functions that it executes, and in the C library's and in allocators a delay answers nothing.
+    fn no_candidates(&self) -> Option<String> {
+        if self.is_interpreter {
+            return Some("the Python interpreter".to_owned());
+        }
+        is_everybodys(&self.path).then(|| "the C library and allocators".to_owned())
+    }
+
+    fn symbols(&self) -> Option<(ElfFile, Functions)> {
+        let file = self.open.as_ref()?.file().try_clone().ok()?;
+        let elf = ElfFile::from_file(file, &self.path).ok()?;
+        let functions = elf.functions().ok()?;
+        Some((elf, functions))
+    }
+}
+
+/// Whether a file is the C library's, or one of an allocator.
+fn is_everybodys(path: &Path) -> bool {
+    const NAMES: [&str; 10] = [
+        "libc.so",
+        "libc-2",
+        "ld-",
+        "ld.so",
+        "libpthread",
+        "libjemalloc",
+        "libtcmalloc",
+        "libmimalloc",
+        "libdl.so",
+        "librt.so",
+    ];
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    NAMES.iter().any(|start| name.starts_with(start)) && name.contains(".so")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_of_everybody_are_known_by_name() {
+        for (path, is) in [
+            ("/lib/x86_64-linux-gnu/libc.so.6", true),
+            ("/lib/libc-2.31.so", true),
+            ("/lib64/ld-linux-x86-64.so.2", true),
+            ("/lib/ld-musl-x86_64.so.1", true),
+            ("/usr/lib/libjemalloc.so.2", true),
+            ("/usr/lib/libm.so.6", false),
+            ("/usr/lib/libcrypto.so.3", false),
+            ("/usr/bin/ld-tool", false),
+            ("/", false),
+        ] {
+            assert_eq!(is_everybodys(Path::new(path)), is, "{path}");
+        }
+    }
+}

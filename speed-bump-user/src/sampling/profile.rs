@@ -1,0 +1,130 @@
+//! What sampling found.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use crate::units::{Nanos, Pid};
+
+/// Threads of a function that are told.
+pub(super) const THREADS_TOLD: usize = 64;
+
+/// What was seen of processes in a stretch of time.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// How long it took.
+    pub span: Nanos,
+    /// How often stacks were looked at.
+    pub ticks: u64,
+    /// What was seen of each thread.
+    pub threads: BTreeMap<ThreadOf, ThreadSeen>,
+    /// By their own samples, the most first.
+    pub functions: Vec<FunctionSeen>,
+    /// Python stacks that were read.
+    pub samples: u64,
+    /// Those that made no sense, as they were changed while they were read.
+    pub dropped: u64,
+    /// Ticks of the processors' clock for these processes; `None` where there is no such clock.
+    pub clock: Option<ClockSeen>,
+    /// Processor time that the sampling itself took.
+    pub own_cost: Nanos,
+    /// What could not be seen, and why.
+    pub remarks: Vec<String>,
+}
+
+/// A thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadOf {
+    /// Its process.
+    pub process: Pid,
+    /// Its own number.
+    pub thread: Pid,
+}
+
+/// How often a thread was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadSeen {
+    /// Times that its stack was looked at; 0 where it has none of Python.
+    pub ticks: u64,
+    /// For how long it had a processor meanwhile.
+    pub running: Nanos,
+    /// Ticks of a processor's clock while it had that processor.
+    pub clock: u64,
+}
+
+/// A function that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionSeen {
+    /// The file: as a Python program calls it, or the one that the process maps.
+    pub file: PathBuf,
+    /// Its qualified name; that without its class before 3.11; or its symbol.
+    pub name: String,
+    /// The line of its definition; `None` of native functions.
+    pub line: Option<u32>,
+    /// Samples in which it was the innermost function: looks at stacks, or ticks of the processors' clock for
+    /// a native function.
+    pub own: u64,
+    /// For how long their threads had run since the looks before them.
+    pub running: Nanos,
+    /// Samples in which it was anywhere on the stack; for a native function, the same as `own`.
+    pub anywhere: u64,
+    /// For how long the threads had run since the looks before.
+    pub anywhere_running: Nanos,
+    /// Whether the name is qualified, as those of Python before 3.11 are not.
+    pub is_qualified: bool,
+    /// Whether it is the C library's, or an allocator's: a delay there answers nothing that a user could act
+    /// on. Its samples are in [`ClockSeen::elsewhere`] too.
+    pub is_everybodys: bool,
+    /// How many functions called each other down to it, at least: 0 is the outermost.
+    pub depth: u32,
+    /// Own samples by thread; of 64 threads at most.
+    pub threads: BTreeMap<ThreadOf, u64>,
+}
+
+/// Ticks of the processors' clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClockSeen {
+    /// Ticks of a processor in a second.
+    pub rate: u64,
+    /// Ticks for these processes.
+    pub samples: u64,
+    /// Those that are no function's: by what it was that the processes executed.
+    pub elsewhere: BTreeMap<String, u64>,
+}
+
+impl Profile {
+    /// Looks at stacks in a second.
+    pub fn rate(&self) -> f64 {
+        if self.span.0 == 0 { 0.0 } else { self.ticks as f64 * 1e9 / self.span.0 as f64 }
+    }
+
+    /// What a function took of the time, all threads taken together: 1 is one thread all the time.
+    pub fn share(&self, function: &FunctionSeen) -> f64 {
+        let all = match function.line {
+            Some(_) => self.ticks as f64,
+            None => self.clock.as_ref().map_or(0.0, |clock| clock.rate as f64) * self.span.0 as f64 / 1e9,
+        };
+        if all > 0.0 { function.own as f64 / all } else { 0.0 }
+    }
+
+    /// What it took of processors: 1 is one of them all the time.
+    pub fn running_share(&self, function: &FunctionSeen) -> f64 {
+        function.running.0 as f64 / self.span.0.max(1) as f64
+    }
+}
+
+impl FunctionSeen {
+    /// A sample in which it was the innermost.
+    pub(super) fn add(&mut self, thread: ThreadOf, samples: u64, running: Nanos) {
+        self.own += samples;
+        self.running = self.running + running;
+        if self.threads.len() < THREADS_TOLD || self.threads.contains_key(&thread) {
+            *self.threads.entry(thread).or_default() += samples;
+        }
+    }
+
+    /// Processes that it was seen in.
+    pub fn processes(&self) -> usize {
+        let mut processes: Vec<Pid> = self.threads.keys().map(|of| of.process).collect();
+        processes.dedup();
+        processes.len()
+    }
+}

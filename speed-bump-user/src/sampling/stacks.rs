@@ -1,0 +1,297 @@
+//! The Python stacks of one process.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::File,
+    os::unix::fs::FileExt as _,
+    path::PathBuf,
+    rc::Rc,
+};
+
+use rustix::fs::OFlags;
+
+use super::{
+    code::Codes,
+    layout::{DEBUG_WORDS, Layout, ThreadIdAt},
+    memory::{Moment, OfProcess, Source as _},
+    profile::{FunctionSeen, ThreadOf, ThreadSeen},
+    walk::{self, THREADS, ThreadState},
+};
+use crate::{
+    process::{Process, mapped_file::FileIdentity},
+    python::{interpreter, version::PythonVersion},
+    units::{Nanos, Pid},
+};
+
+/// Bytes at the start of a thread's description that are searched for its number.
+const DESCRIPTION: usize = 1_024;
+/// Where it is in glibc's `struct pthread`: nptl/descr.h, on x86-64 and on aarch64. Other libraries have it
+/// elsewhere.
+const GLIBC: usize = if cfg!(target_arch = "x86_64") { 720 } else { 208 };
+/// Bytes of /proc/PID/task/TID/schedstat.
+const SCHEDSTAT: usize = 96;
+
+/// What was counted of a function.
+#[derive(Debug, Default)]
+struct Tally {
+    own: BTreeMap<ThreadOf, (u64, Nanos)>,
+    anywhere: u64,
+    anywhere_running: Nanos,
+    depth: u32,
+}
+
+/// A thread between two looks.
+#[derive(Debug)]
+struct ThreadNow {
+    /// Its `schedstat`.
+    times: Option<File>,
+    /// Time that it ran, and how often it began to.
+    ran: Option<(Nanos, u64)>,
+    /// Its stack when it was last looked at; it is the same while it does not run.
+    stack: Option<(u64, Rc<[u32]>)>,
+    seen: ThreadSeen,
+}
+
+/// The stacks of a process with a CPython.
+#[derive(Debug)]
+pub(super) struct Stacks {
+    pid: Pid,
+    layout: Layout,
+    runtime: u64,
+    /// The file that the interpreter is in.
+    pub(super) interpreter: FileIdentity,
+    memory: Moment<OfProcess>,
+    codes: Codes,
+    /// By the number of the function.
+    tallies: Vec<Tally>,
+    /// Threads by the number that their own namespace has for them.
+    numbers: HashMap<u64, Pid>,
+    /// Where the C library keeps that number in its description of a thread.
+    number_at: Option<usize>,
+    threads: HashMap<Pid, ThreadNow>,
+    pub(super) samples: u64,
+    pub(super) dropped: u64,
+}
+
+/// Why there are none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoStacks {
+    /// It runs no CPython.
+    #[error("it runs no CPython")]
+    NoPython,
+    /// One that is not known.
+    #[error("where CPython {0} keeps its stacks is not known")]
+    UnknownVersion(PythonVersion),
+    /// The interpreter was stripped of `_PyRuntime`.
+    #[error("its CPython {0} does not tell where its stacks are (no symbol _PyRuntime)")]
+    NoRuntime(PythonVersion),
+    /// It cannot be looked into.
+    #[error("it cannot be looked into: {0}")]
+    Process(String),
+}
+
+impl Stacks {
+    /// Finds the interpreter of a process.
+    pub(super) fn of(process: &Process) -> Result<Self, NoStacks> {
+        let mappings = process.mappings().map_err(|error| NoStacks::Process(error.to_string()))?;
+        for mapped in &mappings.files {
+            let Ok(open) = mapped.open(process) else { continue };
+            let Ok(Some(found)) = interpreter::identify(open.file(), &mapped.path_in_process) else {
+                continue;
+            };
+            let runtime = found.runtime.ok_or(NoStacks::NoRuntime(found.version))?;
+            let bias = found
+                .evaluator
+                .and_then(|evaluator| mapped.load_bias(evaluator.offset, evaluator.address))
+                .ok_or(NoStacks::NoRuntime(found.version))?;
+            let runtime = runtime.0.wrapping_add(bias);
+            let mut source = OfProcess(process.pid());
+            let described = || {
+                let mut bytes = vec![0; DEBUG_WORDS * 8];
+                let read = source.read(runtime, &mut bytes);
+                let words = bytes.get(..read)?.chunks_exact(8);
+                let words: Vec<u64> =
+                    words.filter_map(|word| word.try_into().ok().map(u64::from_ne_bytes)).collect();
+                Layout::described(&words)
+            };
+            let layout = Layout::of(found.version)
+                .or_else(described)
+                .ok_or(NoStacks::UnknownVersion(found.version))?;
+            let mut stacks = Self {
+                pid: process.pid(),
+                layout,
+                runtime,
+                interpreter: mapped.identity,
+                memory: Moment::of(OfProcess(process.pid())),
+                codes: Codes::new(layout),
+                tallies: Vec::new(),
+                numbers: HashMap::new(),
+                number_at: None,
+                threads: HashMap::new(),
+                samples: 0,
+                dropped: 0,
+            };
+            stacks.look_again(process);
+            return Ok(stacks);
+        }
+        Err(NoStacks::NoPython)
+    }
+
+    /// Finds out which threads there are now.
+    pub(super) fn look_again(&mut self, process: &Process) {
+        let threads = process.thread_ids().unwrap_or_default();
+        let is_inside = process.namespace_pid().is_ok_and(|pid| pid != process.pid());
+        self.numbers = threads
+            .iter()
+            .take(THREADS)
+            .map(|thread| {
+                let inside = is_inside.then(|| inner_number(process, *thread)).flatten();
+                (u64::from(inside.unwrap_or(*thread).get().unsigned_abs()), *thread)
+            })
+            .collect();
+        for thread in threads.into_iter().take(THREADS) {
+            self.threads.entry(thread).or_insert_with(|| ThreadNow {
+                times: process.open_entry(&format!("task/{thread}/schedstat"), OFlags::RDONLY).ok(),
+                ran: None,
+                stack: None,
+                seen: ThreadSeen::default(),
+            });
+        }
+    }
+
+    /// Looks at all stacks.
+    pub(super) fn look(&mut self) {
+        self.memory.forget();
+        let Ok(threads) = walk::threads(&mut self.memory, &self.layout, self.runtime) else {
+            self.dropped += 1;
+            return;
+        };
+        let mut done: Vec<Pid> = Vec::new();
+        for state in threads {
+            let Some(thread) = self.thread(state) else { continue };
+            // One with a state in several interpreters executes code in one of them.
+            if !done.contains(&thread) && self.look_at(thread, state.address) {
+                done.push(thread);
+            }
+        }
+    }
+
+    /// Whether it executes Python code.
+    fn look_at(&mut self, thread: Pid, state: u64) -> bool {
+        let Some(now) = self.threads.get_mut(&thread) else { return false };
+        let ran = now.times.as_ref().and_then(times);
+        let both = ran.zip(now.ran);
+        let running = both.map_or(Nanos(0), |(ran, before)| Nanos(ran.0.0.saturating_sub(before.0.0)));
+        let is_same = ran.is_some() && ran == now.ran;
+        now.ran = ran;
+        let known = now.stack.as_ref().filter(|(of, _)| is_same && *of == state);
+        let stack = match known {
+            Some((_, stack)) => Rc::clone(stack),
+            None => {
+                let codes = walk::stack(&mut self.memory, &self.layout, state);
+                let functions = codes.and_then(|codes| self.codes.functions(self.memory.source(), &codes));
+                match functions {
+                    Ok(functions) => Rc::from(functions),
+                    Err(walk::Torn) => {
+                        now.stack = None;
+                        self.dropped += 1;
+                        return true;
+                    }
+                }
+            }
+        };
+        now.stack = Some((state, Rc::clone(&stack)));
+        if stack.is_empty() {
+            return false;
+        }
+        self.samples += 1;
+        now.seen.ticks += 1;
+        now.seen.running = now.seen.running + running;
+        let of = ThreadOf { process: self.pid, thread };
+        self.tallies.resize_with(self.codes.all().len(), || Tally { depth: u32::MAX, ..Tally::default() });
+        let mut counted: Vec<u32> = Vec::with_capacity(stack.len());
+        for (place, function) in stack.iter().enumerate() {
+            let Some(tally) = self.tallies.get_mut(*function as usize) else { continue };
+            if place == 0 {
+                let own = tally.own.entry(of).or_default();
+                own.0 += 1;
+                own.1 = own.1 + running;
+            }
+            tally.depth = tally.depth.min((stack.len() - 1 - place) as u32);
+            // One that calls itself is there once.
+            if !counted.contains(function) {
+                counted.push(*function);
+                tally.anywhere += 1;
+                tally.anywhere_running = tally.anywhere_running + running;
+            }
+        }
+        true
+    }
+
+    /// The thread of a state, as we number it.
+    fn thread(&mut self, state: ThreadState) -> Option<Pid> {
+        match self.layout.thread.id {
+            ThreadIdAt::Native(_) => self.numbers.get(&state.id).copied(),
+            ThreadIdAt::Library(_) => {
+                let mut bytes = [0; DESCRIPTION];
+                // It may end with its mapping.
+                let read = self.memory.source().read(state.id, &mut bytes);
+                let number = |at: usize| {
+                    let bytes = bytes.get(..read)?.get(at..at + 4)?.try_into().ok()?;
+                    Some(u64::from(u32::from_ne_bytes(bytes)))
+                };
+                let known = |at: usize| self.numbers.get(&number(at)?).copied();
+                if let Some(at) = self.number_at {
+                    return known(at);
+                }
+                let mut places = [GLIBC].into_iter().chain((0..DESCRIPTION).step_by(4));
+                let at = places.find(|at| known(*at).is_some())?;
+                self.number_at = Some(at);
+                known(at)
+            }
+        }
+    }
+
+    /// What was seen, of threads and of functions.
+    pub(super) fn seen(self) -> (Vec<(ThreadOf, ThreadSeen)>, Vec<FunctionSeen>) {
+        let of = |thread: Pid| ThreadOf { process: self.pid, thread };
+        let threads = self.threads.iter().map(|(thread, now)| (of(*thread), now.seen)).collect();
+        let functions = self.codes.all().iter().zip(&self.tallies).map(|(function, tally)| {
+            let mut seen = FunctionSeen {
+                file: PathBuf::from(&function.file),
+                name: function.name.clone(),
+                line: Some(function.line),
+                own: 0,
+                running: Nanos(0),
+                anywhere: tally.anywhere,
+                anywhere_running: tally.anywhere_running,
+                is_qualified: self.layout.code.is_qualified(),
+                is_everybodys: false,
+                depth: tally.depth,
+                threads: BTreeMap::new(),
+            };
+            tally.own.iter().for_each(|(thread, (samples, running))| seen.add(*thread, *samples, *running));
+            seen
+        });
+        (threads, functions.collect())
+    }
+}
+
+/// The number that a thread's own PID namespace has for it.
+fn inner_number(process: &Process, thread: Pid) -> Option<Pid> {
+    use std::io::Read as _;
+    let file = process.open_entry(&format!("task/{thread}/status"), OFlags::RDONLY).ok()?;
+    let mut text = Vec::new();
+    file.take(16 << 10).read_to_end(&mut text).ok()?;
+    crate::process::Status::parse(&text).ok()?.namespace_pids.last().copied()
+}
+
+/// Time that a thread ran, and how often it began to (Documentation/scheduler/sched-stats.rst).
+fn times(file: &File) -> Option<(Nanos, u64)> {
+    let mut text = [0; SCHEDSTAT];
+    let read = file.read_at(&mut text, 0).ok()?;
+    let mut numbers = str::from_utf8(text.get(..read)?).ok()?.split_ascii_whitespace().map(str::parse::<u64>);
+    let (ran, _, began) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+    // A kernel without CONFIG_SCHED_INFO says only zeros.
+    (began > 0).then_some((Nanos(ran), began))
+}

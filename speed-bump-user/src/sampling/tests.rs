@@ -1,0 +1,82 @@
+//! Sampling of real processes.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use super::*;
+use crate::python::pythons;
+
+const PROGRAM: &str = "
+import threading, time
+
+class Work:
+    def often(self):
+        end = time.perf_counter() + 0.03
+        while time.perf_counter() < end:
+            pass
+
+    def seldom(self):
+        end = time.perf_counter() + 0.01
+        while time.perf_counter() < end:
+            pass
+
+def idle():
+    threading.Event().wait()
+
+def loop(work):
+    while True:
+        work.often()
+        work.seldom()
+
+threading.Thread(target=idle, daemon=True).start()
+print('ready', flush=True)
+loop(Work())
+";
+
+/// Every version here has its stacks where the layouts say.
+#[test]
+fn functions_of_every_python_are_seen_with_their_shares() {
+    for python in pythons::from(3, 8) {
+        let running = python.start(&[], PROGRAM);
+        let profile = sample(&[running.pid()], false, Duration::from_millis(1_500), || true).unwrap();
+        let name = |short: &str| match python.minor() {
+            ..=10 => short.to_owned(),
+            _ => format!("Work.{short}"),
+        };
+        let of = |wanted: &str| profile.functions.iter().find(|of| of.name == wanted && of.line.is_some());
+        let all = || format!("{python}: {profile:#?}");
+        let (often, seldom) = (of(&name("often")), of(&name("seldom")));
+        let (Some(often), Some(seldom)) = (often, seldom) else { unreachable!("{}", all()) };
+        assert_eq!((often.file.to_str(), often.line), (Some("<string>"), Some(5)), "{}", all());
+        // 3 to 1, with room for a busy machine.
+        let of_both = often.own as f64 / (often.own + seldom.own) as f64;
+        assert!((0.5..0.95).contains(&of_both), "{of_both}: {}", all());
+        assert!(profile.samples > 0 && profile.dropped * 4 < profile.samples, "{}", all());
+        // What calls them is on every stack that they are on, and waits are seen too.
+        let caller = of("loop").unwrap();
+        assert!(caller.anywhere >= often.own + seldom.own, "{}", all());
+        assert!(caller.own < often.own, "{}", all());
+        assert!(caller.depth < often.depth, "{}", all());
+        let waits = of(if python.minor() <= 10 { "wait" } else { "Condition.wait" }).unwrap();
+        assert!(waits.running.0 * 4 < often.running.0, "{}", all());
+        assert_ne!(waits.threads.keys().next(), often.threads.keys().next(), "{}", all());
+    }
+}
+
+/// What looks cost too much come less often.
+#[test]
+fn looks_that_cost_too_much_come_less_often() {
+    let interval = Nanos(10_000_000);
+    assert_eq!(paced(interval, 0.0), interval);
+    assert_eq!(paced(interval, MOST_COST), interval);
+    assert_eq!(paced(interval, 2.0 * MOST_COST), Nanos(20_000_000));
+    assert_eq!(paced(interval, 1.0), SLOWEST);
+    assert_eq!(paced(Nanos(50_000_000), 0.001), Nanos(50_000_000), "not more often again");
+}
+
+#[test]
+fn what_is_not_there_cannot_be_sampled() {
+    let error = sample(&[Pid::own()], false, Duration::from_millis(10), || true).unwrap_err();
+    assert!(error.to_string().starts_with("none of the processes can be looked into: "), "{error}");
+}

@@ -1,0 +1,177 @@
+//! From a runtime to its threads, and from a thread to the code that it executes.
+//!
+//! The process runs on meanwhile, and may be hostile: whatever is read is bounded, and what cannot be is
+//! dropped.
+
+use super::{
+    layout::{Layout, ThreadIdAt},
+    memory::{Moment, Source, word},
+};
+
+/// Interpreters of a process that are looked at.
+const INTERPRETERS: usize = 64;
+/// Threads of a process that are looked at.
+pub(super) const THREADS: usize = 2_048;
+/// Frames of a stack that are looked at, the innermost first.
+pub(super) const FRAMES: usize = 256;
+/// Frames that belong to no Python code are passed by; a stack has no more of them than of others.
+const ALL_FRAMES: usize = 2 * FRAMES;
+/// From this owner on a frame is none of Python code (`FRAME_OWNED_BY_CSTACK` or `_INTERPRETER`).
+const NO_CODE: u8 = 3;
+/// References on the interpreter's stack have a tag in their low bits (3.14).
+const TAG: u64 = 7;
+
+/// A thread state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ThreadState {
+    pub(super) address: u64,
+    /// As [`ThreadIdAt`] says.
+    pub(super) id: u64,
+}
+
+/// A stack that makes no sense: it was changed while it was read, or is not what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Torn;
+
+/// All thread states of all interpreters.
+pub(super) fn threads<S: Source>(
+    memory: &mut Moment<S>,
+    layout: &Layout,
+    runtime: u64,
+) -> Result<Vec<ThreadState>, Torn> {
+    let mut found: Vec<ThreadState> = Vec::new();
+    let at = |base: u64, offset: u64| base.checked_add(offset).ok_or(Torn);
+    let mut interpreter = memory.word(at(runtime, layout.interpreters)?).ok_or(Torn)?;
+    for _ in 0..INTERPRETERS {
+        if interpreter == 0 {
+            break;
+        }
+        let mut thread = memory.word(at(interpreter, layout.threads)?).ok_or(Torn)?;
+        while thread != 0 {
+            let id = match layout.thread.id {
+                ThreadIdAt::Native(offset) | ThreadIdAt::Library(offset) => offset,
+            };
+            let id = memory.word(at(thread, id)?).ok_or(Torn)?;
+            // More than there can be: the list leads back into itself.
+            if found.len() == THREADS {
+                return Err(Torn);
+            }
+            found.push(ThreadState { address: thread, id });
+            thread = memory.word(at(thread, layout.thread.next)?).ok_or(Torn)?;
+        }
+        interpreter = memory.word(at(interpreter, layout.next_interpreter)?).ok_or(Torn)?;
+    }
+    Ok(found)
+}
+
+/// The addresses of the code objects of a thread's stack, the innermost first. None where it executes no
+/// Python code.
+pub(super) fn stack<S: Source>(
+    memory: &mut Moment<S>,
+    layout: &Layout,
+    thread: u64,
+) -> Result<Vec<u64>, Torn> {
+    let at = |base: u64, offset: u64| base.checked_add(offset).ok_or(Torn);
+    let mut frame = memory.word(at(thread, layout.thread.frame)?).ok_or(Torn)?;
+    if let (Some(offset), true) = (layout.thread.in_cframe, frame != 0) {
+        frame = memory.word(at(frame, offset)?).ok_or(Torn)?;
+    }
+    let mut bytes = vec![0; layout.frame.size()];
+    let (mut codes, mut frames) = (Vec::new(), Vec::new());
+    while frame != 0 && codes.len() < FRAMES {
+        if frames.len() == ALL_FRAMES || frame % 8 != 0 || frames.contains(&frame) {
+            return Err(Torn);
+        }
+        frames.push(frame);
+        memory.read(frame, &mut bytes).ok_or(Torn)?;
+        let owner = layout.frame.owner.map(|at| bytes.get(at as usize).copied().unwrap_or(0));
+        if owner.is_none_or(|owner| owner < NO_CODE) {
+            codes.push(word(&bytes, layout.frame.code).ok_or(Torn)? & !TAG);
+        }
+        frame = word(&bytes, layout.frame.previous).ok_or(Torn)?;
+    }
+    Ok(codes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{python::version::PythonVersion, sampling::code::Codes};
+
+    /// Words at addresses that are small: so that random ones lead to each other.
+    #[derive(Debug)]
+    struct Words(Vec<u64>);
+
+    const BASE: u64 = 0x1_0000;
+
+    impl Source for Words {
+        fn read(&mut self, address: u64, buffer: &mut [u8]) -> usize {
+            let bytes: Vec<u8> = self.0.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let Some(at) = address.checked_sub(BASE) else { return 0 };
+            let bytes = bytes.get(at as usize..).unwrap_or_default();
+            let length = bytes.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&bytes[..length]);
+            length
+        }
+    }
+
+    fn layouts() -> Vec<Layout> {
+        (8..=12).filter_map(|minor| Layout::of(PythonVersion::new(3, minor))).collect()
+    }
+
+    #[test]
+    fn frames_are_followed_to_the_first() {
+        let layout = Layout::of(PythonVersion::new(3, 12)).unwrap();
+        let mut words = vec![0; 512];
+        // The thread's cframe, whose first word leads to the frame; that one's caller is of no code.
+        words[7] = BASE + 0x200;
+        words[0x40] = BASE + 0x400;
+        let mut frame = |at: usize, previous: u64, code: u64, owner: u64| {
+            words[at / 8] = code;
+            words[at / 8 + 1] = previous;
+            words[at / 8 + 8] = owner << 48;
+        };
+        frame(0x400, BASE + 0x500, 0x7000, 0);
+        frame(0x500, BASE + 0x600, 0x8000, 3);
+        frame(0x600, 0, 0x9001, 1);
+        let mut memory = Moment::of(Words(words.clone()));
+        assert_eq!(stack(&mut memory, &layout, BASE), Ok(vec![0x7000, 0x9000]));
+        // A frame that leads back is none.
+        words[0x600 / 8 + 1] = BASE + 0x400;
+        assert_eq!(stack(&mut Moment::of(Words(words.clone())), &layout, BASE), Err(Torn));
+        // A thread without frames.
+        words[7] = 0;
+        assert_eq!(stack(&mut Moment::of(Words(words)), &layout, BASE), Ok(Vec::new()));
+    }
+
+    proptest! {
+        /// Whatever the memory holds, it ends, and within bounds.
+        #[test]
+        fn no_memory_hangs_or_panics(
+            words in prop::collection::vec(
+                prop_oneof![
+                    6 => (0..512_u64).prop_map(|at| BASE + at * 8),
+                    1 => Just(0),
+                    1 => any::<u64>(),
+                ],
+                64..512,
+            ),
+        ) {
+            for layout in layouts() {
+                let mut memory = Moment::of(Words(words.clone()));
+                let found = threads(&mut memory, &layout, BASE).unwrap_or_default();
+                prop_assert!(found.len() <= THREADS);
+                let mut codes = Codes::new(layout);
+                for thread in found.iter().take(16).map(|thread| thread.address).chain([BASE]) {
+                    let Ok(stack) = stack(&mut memory, &layout, thread) else { continue };
+                    prop_assert!(stack.len() <= FRAMES);
+                    let _ = codes.functions(memory.source(), &stack);
+                }
+            }
+        }
+    }
+}

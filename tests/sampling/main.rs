@@ -1,0 +1,156 @@
+//! Sampling of running processes, through the library: what it sees, and what it is not fooled by.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{process::Command, time::Duration};
+
+use speed_bump_testing::{Fixture, Service, pythons, session::obstacle, skip};
+use speed_bump_user::{
+    sampling::{
+        profile::{FunctionSeen, Profile},
+        sample,
+    },
+    units::Pid,
+};
+
+const TIME: Duration = Duration::from_secs(2);
+
+fn sampled(service: &Service) -> Profile {
+    let pid = Pid::new(service.pid()).unwrap();
+    sample(&[pid], true, TIME, || true).unwrap()
+}
+
+#[track_caller]
+fn of<'a>(profile: &'a Profile, name: &str) -> &'a FunctionSeen {
+    profile.functions.iter().find(|of| of.name == name).unwrap_or_else(|| unreachable!("{profile:#?}"))
+}
+
+/// Two functions that share one thread 3 to 1.
+const NATIVE: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+
+static volatile unsigned long sink;
+
+__attribute__((noinline)) void often(void)
+{
+	for (unsigned long i = 0; i < 3000000; i++)
+		sink += i;
+}
+
+__attribute__((noinline)) void seldom(void)
+{
+	for (unsigned long i = 0; i < 1000000; i++)
+		sink += i;
+}
+
+int main(void)
+{
+	printf("{\"event\":\"ready\",\"pid\":%d}\n", getpid());
+	fflush(stdout);
+	for (;;) {
+		often();
+		seldom();
+		if (write(1, "", 0) < 0)
+			return 1;
+	}
+}
+"#;
+
+#[test]
+fn native_functions_are_seen_with_their_shares() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let fixture = Fixture::compile_text(NATIVE, &["-O1"]).unwrap();
+    let service = Service::start(&mut Command::new(fixture.program())).unwrap();
+    let profile = sampled(&service);
+    if profile.clock.is_none() {
+        return skip!("{}", profile.remarks.join("; "));
+    }
+    let (often, seldom) = (of(&profile, "often"), of(&profile, "seldom"));
+    assert_eq!((often.file.as_path(), often.line), (fixture.program(), None));
+    let share = often.own as f64 / (often.own + seldom.own) as f64;
+    assert!((0.55..0.92).contains(&share), "{share}: {profile:#?}");
+    // It has a processor all the time, if others leave it one.
+    assert!(often.own + seldom.own > 20, "{profile:#?}");
+}
+
+/// A process that says it is a CPython, and whose memory leads everywhere and back.
+const HOSTILE: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WORDS 4096
+unsigned long _PyRuntime[WORDS] __attribute__((aligned(4096)));
+const unsigned int Py_Version = VERSION;
+void *_PyEval_EvalFrameDefault(void) { return _PyRuntime; }
+void *PyEval_EvalFrameEx(void) { return _PyRuntime; }
+
+int main(void)
+{
+	unsigned long random = 88172645463325252ul;
+	printf("{\"event\":\"ready\",\"pid\":%d}\n", getpid());
+	fflush(stdout);
+	for (unsigned long i = 0;; i++) {
+		random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+		unsigned long at = random % WORDS, word = random >> 12;
+		if (at < 128 && VERSION >= 0x030d0000 && at != 5 && at != 8)
+			continue;
+		switch (word % 16) {
+		case 0: _PyRuntime[at] = word; break;
+		case 1: _PyRuntime[at] = 0; break;
+		case 2: _PyRuntime[at] = getpid(); break;
+		default: _PyRuntime[at] = (unsigned long)&_PyRuntime[word % WORDS]; break;
+		}
+		if (i == 0 && VERSION >= 0x030d0000) {
+			memcpy(_PyRuntime, "xdebugpy", 8);
+			_PyRuntime[1] = VERSION;
+			for (int j = 3; j < 128; j++)
+				_PyRuntime[j] = 8 * j;
+		}
+	}
+}
+"#;
+
+/// It ends on time, and shows nothing that is not there.
+#[test]
+fn memory_that_leads_everywhere_is_no_stack() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    for version in ["0x03080ff0", "0x030a00f0", "0x030b00f0", "0x030c00f0", "0x030d00f0", "0x030e00f0"] {
+        let flag = format!("-DVERSION={version}");
+        let fixture = Fixture::compile_text(HOSTILE, &["-O1", "-rdynamic", &flag]).unwrap();
+        let service = Service::start(&mut Command::new(fixture.program())).unwrap();
+        let profile = sampled(&service);
+        assert!(profile.ticks > 2, "{version}: {profile:#?}");
+        assert!(profile.functions.iter().all(|of| of.line.is_none()), "{version}: {profile:#?}");
+    }
+}
+
+/// Children that come later are looked at too.
+#[test]
+fn workers_that_are_forked_meanwhile_are_seen() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(python) = pythons().last() else { return skip!("this machine has no Python 3.8 or newer") };
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("forks.py");
+    let text = "import json, os, sys, time\n\
+                print(json.dumps({'event': 'ready', 'pid': os.getpid()}), flush=True)\n\
+                def work():\n    end = time.perf_counter() + 0.01\n    while time.perf_counter() < end: pass\n\
+                time.sleep(0.3)\n\
+                if os.fork():\n    sys.stdin.read()\n    sys.exit()\n\
+                parent = os.getppid()\n\
+                while os.getppid() == parent: work()\n";
+    std::fs::write(&script, text).unwrap();
+    let service = Service::start(&mut python.command(&script)).unwrap();
+    let profile = sampled(&service);
+    let work = of(&profile, "work");
+    let processes: Vec<Pid> = work.threads.keys().map(|of| of.process).collect();
+    assert!(!processes.contains(&Pid::new(service.pid()).unwrap()), "{profile:#?}");
+    assert!(work.own > 5, "{profile:#?}");
+}
