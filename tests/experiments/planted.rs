@@ -231,3 +231,56 @@ fn a_loop_without_sockets_has_a_unit_too() {
     assert_eq!(found.json["unit"]["name"], "call of step (planted.py)", "{}", found.printed);
     assert!(found.printed.contains("--progress chooses another"), "{}", found.printed);
 }
+
+/// A thread that has nothing to do with the units, but for the GIL, which its delays keep.
+#[test]
+fn a_thread_that_shares_the_gil_matters() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(service) = planted("background") else { return };
+    service.decided(&UNIT, &[("tick", "matters"), ("render", "matters")]);
+}
+
+/// In a process of its own it does not, where there is a processor for each.
+#[test]
+fn a_process_that_shares_nothing_does_not_matter() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(service) = planted("forked") else { return };
+    let found = service.decided(&UNIT, &[("tick", "does-not-matter"), ("render", "matters")]);
+    found.assert_sensitivity("render", 1.0);
+}
+
+/// Three workers share what each of them loses. Nothing is named: the requests are those of the children.
+#[test]
+fn workers_behind_one_socket_share_what_each_loses() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(service) = planted("workers") else { return };
+    let found = service.decided_of(&[], &[], &[("render", "matters")]);
+    found.assert_sensitivity("render", 1.0 / 3.0);
+    assert_eq!(found.json["unit"]["source"], "--sockets");
+}
+
+/// Where one thread does everything, functions are worth what they take.
+#[test]
+fn functions_of_one_busy_thread_are_ranked_by_what_they_take() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(service) = planted("forty") else { return };
+    let found = service.found(&["f[0-9]*"], &UNIT, &["--for", "60s"]);
+    let factors = found.json["factors"].as_array().unwrap();
+    let single: Vec<&Value> = factors.iter().filter(|factor| factor["kind"] == "python").collect();
+    assert_eq!(single.len(), 40, "{}", found.printed);
+    // The wrong answer would be that one of them does not matter.
+    assert!(single.iter().all(|factor| factor["verdict"] != "does-not-matter"), "{}", found.printed);
+    let takes_most = |factor: &Value| {
+        let number = factor["name"].as_str().and_then(|name| name.strip_prefix('f')?.parse::<u32>().ok());
+        number.is_some_and(|number| number >= 30)
+    };
+    assert!(single.iter().take(3).any(|factor| takes_most(factor)), "{}", found.printed);
+}

@@ -141,7 +141,8 @@ fn workers_that_are_forked_meanwhile_are_seen() {
     let script = folder.path().join("forks.py");
     let text = "import json, os, sys, time\n\
                 print(json.dumps({'event': 'ready', 'pid': os.getpid()}), flush=True)\n\
-                def work():\n    end = time.perf_counter() + 0.01\n    while time.perf_counter() < end: pass\n\
+                def work():\n    end = time.perf_counter() + 0.01\n\
+                \x20   while time.perf_counter() < end: pass\n\
                 time.sleep(0.3)\n\
                 if os.fork():\n    sys.stdin.read()\n    sys.exit()\n\
                 parent = os.getppid()\n\

@@ -36,6 +36,8 @@ const LEAST: Duration = Duration::from_secs(3);
 const MOST: usize = 60;
 /// A function may take more than it was seen to, by chance: this share of what is worth an experiment does.
 const MARGIN: f64 = 0.5;
+/// Where the service's own functions are less than this part of what runs, the C library's count too.
+const MOSTLY_OWN: f64 = 0.5;
 /// For so long native functions are counted before they are timed.
 pub(super) const BRIEF: Duration = Duration::from_millis(300);
 /// What a trap costs where that is not known.
@@ -306,21 +308,17 @@ impl Found {
     }
 }
 
-/// The functions that may be worth an experiment: those that run, then those that wait. Those of the C
-/// library only where there are no others.
+/// The functions that are taken up, the ones that run most first. Those of the C library and of allocators
+/// answer little that somebody could act on; they are taken up where they are most of what there is, as where
+/// a server does little but system calls.
 fn chosen(profile: &Profile, worth: f64) -> Vec<FunctionSeen> {
-    let own = chosen_of(profile, worth, false);
-    if own.is_empty() { chosen_of(profile, worth, true) } else { own }
-}
-
-fn chosen_of(profile: &Profile, worth: f64, everybodys: bool) -> Vec<FunctionSeen> {
-    let is_worth_it = |of: &&FunctionSeen| {
-        of.own > 0
-            && of.is_everybodys == everybodys
-            && of.name != "<module>"
-            && profile.share(of) >= worth * MARGIN
-    };
+    let is_worth_it =
+        |of: &&FunctionSeen| of.own > 0 && of.name != "<module>" && profile.share(of) >= worth * MARGIN;
     let mut chosen: Vec<FunctionSeen> = profile.functions.iter().filter(is_worth_it).cloned().collect();
+    let own: f64 = chosen.iter().filter(|of| !of.is_everybodys).map(|of| profile.running_share(of)).sum();
+    if own >= MOSTLY_OWN {
+        chosen.retain(|of| !of.is_everybodys);
+    }
     let order = |of: &FunctionSeen| (profile.running_share(of), profile.share(of));
     chosen.sort_by(|a, b| {
         let ((a_running, a_all), (b_running, b_all)) = (order(a), order(b));

@@ -16,6 +16,11 @@ pub(super) fn sentence(factors: &[Factor], withheld: Option<&str>, aborted: Opti
     if let Some(why) = withheld {
         return format!("No verdict: {why}.{early}");
     }
+    if !factors.is_empty() && with(Verdict::Dismissed).count() == factors.len() {
+        return format!(
+            "Nothing was experimented on: each of the functions takes too little time, or was not called.{early}"
+        );
+    }
     let named: Vec<String> = with(Verdict::Matters).take(NAMED).map(named).collect();
     let count = with(Verdict::Matters).count();
     let mut text = match count {

@@ -76,8 +76,8 @@ pub fn validity(measured: &Measured) -> Validity {
     let placebo = placebo(measured);
     let placebo_says = |(share, chance): (f64, f64)| {
         format!(
-            "slices with delays of zero took {:+.1} % time per unit against those without delays, which noise \
-             does in {:.2} % of experiments",
+            "slices with delays of zero took {:+.1} % time per unit against those without delays, which \
+             noise does in {:.2} % of experiments",
             share * 100.0,
             chance * 100.0
         )
