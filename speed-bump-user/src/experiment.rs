@@ -17,7 +17,6 @@ pub mod schedule;
 pub mod screen;
 mod shell;
 pub mod simulated;
-pub mod speed;
 pub mod subject;
 #[cfg(test)]
 pub(crate) mod testing;

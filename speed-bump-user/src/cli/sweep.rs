@@ -83,7 +83,8 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         }
     };
     let request = request(arguments, unit.before(targets));
-    let counted = count(arguments, &request, &unit, &quit, &mut progress);
+    let times = unit.times() || found.as_ref().is_none_or(Found::may_time);
+    let counted = count(arguments, &request, &unit, times, &quit, &mut progress);
     let (mut counted, mut metrics) = counted.map_err(or_guarded)?;
     if let Some(found) = &found {
         found.complete(&mut counted);
@@ -250,15 +251,15 @@ fn request(arguments: &SweepArgs, targets: TargetSource) -> Request {
 /// What a session is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Session {
-    /// Counting and timing calls.
-    Census,
+    /// Counting calls, and timing them, or not.
+    Census { times: bool },
     /// The slices; calls are timed, or not.
     Experiment { times: bool },
 }
 
 /// Starts a session without delays.
 fn start(arguments: &SweepArgs, request: &Request, quit: &Quit, session: Session) -> Result<Handle, Failure> {
-    let times = matches!(session, Session::Census | Session::Experiment { times: true });
+    let times = matches!(session, Session::Census { times: true } | Session::Experiment { times: true });
     let request = Request { times, ..request.clone() };
     let mut prepared = Prepared::of_processes(&arguments.pids, &request, Purpose::Attach)?;
     // What the targets file says of delays is for other sessions.
@@ -269,7 +270,7 @@ fn start(arguments: &SweepArgs, request: &Request, quit: &Quit, session: Session
     }
     // The second session has nothing new to say.
     let is_told = |notice: &Notice| {
-        session == Session::Census
+        matches!(session, Session::Census { .. })
             && !matches!(notice, Notice::BelowFloor { .. } | Notice::BelowColdFloor { .. })
     };
     prepared.notices.retain(is_told);
@@ -282,12 +283,14 @@ fn count(
     arguments: &SweepArgs,
     request: &Request,
     unit: &Units,
+    times: bool,
     quit: &Quit,
     progress: &mut Progress,
 ) -> Result<(Counted, Metrics), Failure> {
-    let handle = start(arguments, request, quit, Session::Census)?;
+    let handle = start(arguments, request, quit, Session::Census { times })?;
     let time = census_time(arguments);
-    progress.line(&format!("census: calls are counted and timed for {}", Nanos::from(time)));
+    let timed = if times { " and timed" } else { "" };
+    progress.line(&format!("census: calls are counted{timed} for {}", Nanos::from(time)));
     let system = |error: io::Error| Failure::new(SYSTEM, error);
     let mut metrics = unit.metrics()?;
     metrics.begin(handle.controls()).map_err(system)?;

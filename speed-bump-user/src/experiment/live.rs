@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, io, time::Duration};
 use super::{
     metric::{Metrics, Reading, bench::Bench},
     record::{Candidate, Census},
-    speed,
     subject::{Counts, Run, Sample, Subject, SubjectError},
 };
 use crate::{
@@ -105,10 +104,6 @@ impl Subject for Live<'_> {
 
     fn finished_run(&mut self) -> Result<Option<Run>, SubjectError> {
         self.bench()?.finished().map_err(SubjectError::Metric)
-    }
-
-    fn loop_ns(&mut self) -> Option<f64> {
-        speed::loop_ns()
     }
 
     fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError> {

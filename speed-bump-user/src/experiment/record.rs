@@ -249,10 +249,6 @@ pub struct Slice {
     /// What further metrics did, by name. One that was set back meanwhile is not here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, MetricReading>,
-    /// How long a loop of arithmetic took on the machine's processors, one after the other, in the middle of
-    /// before and after it, in ns; `None` where that is not known.
-    #[serde(default)]
-    pub loop_ns: Option<f64>,
     /// Whether a guard set all delays to zero, which ended it early.
     pub guarded: bool,
     /// Why it does not count: rules that know nothing of how long units took.
@@ -280,8 +276,6 @@ pub enum Mark {
     Late,
     /// A guard ended it before there was anything to measure.
     Guarded,
-    /// Processors got faster or slower meanwhile, by more than a tenth.
-    Uneven,
     /// It is of a census in which the service was still changing, without any delay.
     Unsettled,
 }

@@ -17,7 +17,6 @@ use super::{
     guard::{Bound, Window},
     record::{By, Census, Mark, Measured, Phase, PhaseKind, Slice, Treatment},
     schedule::{MOST_SURVIVORS, Times},
-    speed,
     subject::{Subject, SubjectError},
 };
 use crate::units::Nanos;
@@ -30,8 +29,6 @@ const CENSUS_SLICES: u32 = 8;
 const CENSUS_ROUNDS: u32 = 3;
 /// A service has not settled while units take so much more or less time in the second half of a census.
 const UNSETTLED: f64 = 0.05;
-/// Fewer slices of a half say nothing of it.
-const LEAST_OF_HALF: usize = 3;
 /// And that by so many standard errors.
 const UNSETTLED_ERRORS: f64 = 4.0;
 /// And where each is a run of a benchmark.
@@ -97,7 +94,6 @@ pub fn run(
         unit,
         pace: unit,
         latency: None,
-        loop_ns: None,
         noise: 0.0,
         window: Window::default(),
         watch,
@@ -150,8 +146,6 @@ struct Runner<'a> {
     pace: f64,
     /// The mean latency of a unit, in ns, where it is measured.
     latency: Option<f64>,
-    /// What a loop of arithmetic took then, in ns, where that is known.
-    loop_ns: Option<f64>,
     /// By what share slices without delays differ from each other.
     noise: f64,
     /// What the unit's metric said lately.
@@ -241,20 +235,13 @@ impl Runner<'_> {
     /// than noise makes of it.
     fn change_since(&self, first: usize) -> Option<f64> {
         let of = self.measured.slices.get(first..)?;
-        // Where processors got slower or faster, it is not the service that changed.
-        let last = of.last()?;
-        let is_as_fast = |slice: &&Slice| speed::alike(slice, last);
         let (one, other) = of.split_at(of.len() / 2);
         let half = |slices: &[Slice]| {
-            let times: Vec<f64> =
-                slices.iter().filter(is_as_fast).map(|slice| slice.time_per_unit(self.measured.by)).collect();
+            let times: Vec<f64> = slices.iter().map(|slice| slice.time_per_unit(self.measured.by)).collect();
             let mean = times.iter().sum::<f64>() / times.len() as f64;
             let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
             (mean, squares / (times.len() as f64 - 1.0).max(1.0) / times.len() as f64)
         };
-        if [one, other].iter().any(|half| half.iter().filter(is_as_fast).count() < LEAST_OF_HALF) {
-            return None;
-        }
         let ((before, error_before), (after, error_after)) = (half(one), half(other));
         let error = (error_before + error_after).sqrt();
         let change = after / before - 1.0;
@@ -332,17 +319,13 @@ impl Runner<'_> {
     fn learn_unit(&mut self, phase: PhaseKind) {
         let controls = self.measured.of_phase(phase).filter(|slice| slice.treatment == Treatment::Control);
         let (mut span, mut units, mut latency) = (0.0, 0.0, Some(0.0));
-        let (mut count, mut loops) = (0.0, Some(0.0));
         for slice in controls {
-            count += 1.0;
-            loops = loops.zip(slice.loop_ns).map(|(sum, of)| sum + of);
             span += slice.span();
             units += slice.units;
             latency = latency.zip(slice.latency_ns).map(|(sum, of)| sum + of);
         }
         if units > 0.0 {
             self.pace = span / units;
-            self.loop_ns = loops.map(|loops| loops / count);
             self.latency = latency.map(|latency| latency / units).filter(|latency| *latency > 0.0);
             self.unit = match (self.measured.by, self.latency) {
                 (By::Latency, Some(latency)) => latency,
@@ -352,18 +335,13 @@ impl Runner<'_> {
     }
 
     /// By what share slices without delays differ from each other: from the one before, so that what changes
-    /// slowly is not in it, where processors were as fast.
+    /// slowly is not in it.
     fn noise(&self, phase: PhaseKind) -> f64 {
         let controls = self.measured.of_phase(phase).filter(|slice| slice.treatment == Treatment::Control);
-        let controls: Vec<&Slice> = controls.collect();
-        let time = |slice: &Slice| slice.time_per_unit(self.measured.by);
-        let mean = controls.iter().map(|slice| time(slice)).sum::<f64>() / controls.len() as f64;
-        let pairs = controls.windows(2).filter_map(|pair| match pair {
-            [one, other] if speed::alike(one, other) => Some((time(one) - time(other)).powi(2)),
-            _ => None,
-        });
-        let (count, squares) = pairs.fold((0.0, 0.0), |(count, sum), of| (count + 1.0, sum + of));
-        (squares / (2.0 * f64::max(count, 1.0))).sqrt() / mean
+        let times: Vec<f64> = controls.map(|slice| slice.time_per_unit(self.measured.by)).collect();
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        let squares: f64 = times.windows(2).map(|pair| (pair[0] - pair[1]).powi(2)).sum();
+        (squares / (2.0 * (times.len() as f64 - 1.0).max(1.0))).sqrt() / mean
     }
 }
 

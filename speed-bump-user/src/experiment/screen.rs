@@ -4,10 +4,7 @@
 //! slices differ in is taken first, then the one that explains most of what it leaves, and so on. Verdicts do
 //! not come from here: what is chosen by these slices is looked at in fresh ones.
 
-use super::{
-    record::{By, PhaseKind, Slice, Treatment},
-    speed,
-};
+use super::record::{By, PhaseKind, Slice, Treatment};
 
 /// A function is taken for what it explains from this many standard errors on. Of 1,000 that do nothing one
 /// comes so far in half of the screens; it costs a place among those that are looked at one by one.
@@ -90,8 +87,7 @@ fn rows<'a>(slices: impl Iterator<Item = &'a Slice>, by: By) -> Vec<Row> {
     let slices: Vec<&Slice> = slices.filter(|slice| slice.phase == PhaseKind::Screen).collect();
     let is_control = |slice: &&&Slice| slice.treatment == Treatment::Control;
     let row = |slice: &&Slice| {
-        let controls =
-            slices.iter().filter(is_control).filter(|of| of.block == slice.block && speed::alike(of, slice));
+        let controls = slices.iter().filter(is_control).filter(|of| of.block == slice.block);
         let times: Vec<f64> = controls.map(|of| of.time_per_unit(by)).collect();
         let without = (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)?;
         Some(Row {
@@ -112,7 +108,8 @@ fn all_alike(rows: &[Row]) -> bool {
     slope > ALL_SHOW && left < (1.0 - EXPLAINED) * all
 }
 
-fn centre(values: &mut [f64]) {
+/// Takes the mean out of values.
+pub(super) fn centre(values: &mut [f64]) {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     values.iter_mut().for_each(|value| *value -= mean);
 }

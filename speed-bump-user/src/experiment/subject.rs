@@ -30,12 +30,6 @@ pub trait Subject {
         Ok(Vec::new())
     }
 
-    /// How long a loop of arithmetic takes now ([`loop_ns`](super::speed::loop_ns)); `None` where that is not
-    /// known.
-    fn loop_ns(&mut self) -> Option<f64> {
-        None
-    }
-
     /// Begins a run of the benchmark that slices are runs of.
     ///
     /// # Errors

@@ -29,7 +29,6 @@ pub(crate) fn slice(phase: PhaseKind, block: u32, treatment: Treatment, units: f
         quantiles: None,
         idle_ns: None,
         metrics: BTreeMap::new(),
-        loop_ns: None,
         guarded: false,
         marks: Vec::new(),
     }

@@ -44,6 +44,8 @@ pub(super) const BRIEF: Duration = Duration::from_millis(300);
 const TRAP: Nanos = Nanos(700);
 /// The share of the time that the traps of all native functions may take in the census.
 const MOST_TRAPS: f64 = 0.1;
+/// And that up to which they are timed, with a second trap where they return.
+const MOST_TIMED: f64 = 0.01;
 /// From this share of the processor time on it is told what is no function's.
 const TOLD: f64 = 0.05;
 /// Calls in a second that a unit of work must have.
@@ -66,6 +68,8 @@ pub(super) struct Found {
     time_per_unit: Option<f64>,
     /// The unit, where that was chosen too.
     unit: Option<String>,
+    /// The share of a processor that traps of the chosen native functions take.
+    traps: f64,
 }
 
 impl Found {
@@ -92,6 +96,7 @@ impl Found {
             time_per_unit: done.map(|done| (ended.0 - begun.0) as f64 / done),
             left_out: Vec::new(),
             unit: None,
+            traps: 0.0,
             profile,
             chosen,
         };
@@ -165,18 +170,26 @@ impl Found {
             let share = candidate.calls as f64 * trap.0 as f64 / span;
             if share <= left && share <= most {
                 left -= share;
+                self.traps += share;
                 self.chosen.push(function);
                 continue;
             }
             let rate = candidate.calls as f64 * 1e9 / span;
             let why = format!(
-                "it is called {rate:.0} times a second, so that to count its calls alone would take {:.0} % \
-                 of a processor; say --target {} to have it all the same",
+                "it is called {rate:.0} times a second: to count its calls would take {:.1} % of a processor, \
+                 which is more than is left after the others; say --target {} to have it all the same",
                 share * 100.0,
                 exact::line(TargetKind::Native, &function.file, &function.name)
             );
             self.left_out.push((function, rate, trap, why));
         }
+    }
+
+    /// Whether calls may be timed: a native one has two traps then. Where that would take too much, own times
+    /// are those of the samples.
+    pub(super) fn may_time(&self) -> bool {
+        let is_native = |function: &FunctionSeen| function.line.is_none();
+        self.traps <= MOST_TIMED || !self.chosen.iter().all(is_native)
     }
 
     /// Whether nothing is left.

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::{
-    record::{By, Slice, Treatment},
-    speed,
-};
+use crate::experiment::record::{By, Slice, Treatment};
 
 /// The difference between slices with a treatment and those without, in one block.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +32,7 @@ pub fn contrasts_of<'a>(
     until: u32,
     value: impl Fn(&Slice) -> Option<f64>,
 ) -> Vec<Contrast> {
-    let mut blocks: BTreeMap<u32, [Vec<(&Slice, f64)>; 2]> = BTreeMap::new();
+    let mut blocks: BTreeMap<u32, [Means; 2]> = BTreeMap::new();
     for slice in slices.filter(|slice| slice.block < until) {
         let side = match slice.treatment {
             Treatment::Control => 0,
@@ -43,21 +40,12 @@ pub fn contrasts_of<'a>(
             _ => continue,
         };
         if let Some(value) = value(slice) {
-            blocks.entry(slice.block).or_default()[side].push((slice, value));
+            blocks.entry(slice.block).or_default()[side].add(slice, value);
         }
     }
-    let of_block = |(block, [control, treated]): (u32, [Vec<(&Slice, f64)>; 2])| {
-        let mut differences = Means::default();
-        for (slice, value) in treated {
-            // With those that the processors were as fast in.
-            let mut without = Means::default();
-            let alike = control.iter().filter(|(of, _)| speed::alike(of, slice));
-            alike.for_each(|(of, value)| without.add(*value, of.delay_per_unit()));
-            if let Some((time, delay)) = without.mean() {
-                differences.add(value - time, slice.delay_per_unit() - delay);
-            }
-        }
-        differences.mean().map(|(time, delay)| Contrast { block, time, delay })
+    let of_block = |(block, [control, treated]): (u32, [Means; 2])| {
+        let ((time_without, delay_without), (time_with, delay_with)) = (control.mean()?, treated.mean()?);
+        Some(Contrast { block, time: time_with - time_without, delay: delay_with - delay_without })
     };
     blocks.into_iter().filter_map(of_block).collect()
 }
@@ -71,10 +59,10 @@ struct Means {
 }
 
 impl Means {
-    fn add(&mut self, time: f64, delay: f64) {
+    fn add(&mut self, slice: &Slice, value: f64) {
         self.slices += 1.0;
-        self.time += time;
-        self.delay += delay;
+        self.time += value;
+        self.delay += slice.delay_per_unit();
     }
 
     fn mean(self) -> Option<(f64, f64)> {

@@ -15,8 +15,7 @@ use super::{
 use crate::experiment::{
     record::{Measured, PhaseKind, Slice, Treatment},
     schedule::MOST_SURVIVORS,
-    screen::{dot, screened, take_out, unit},
-    speed,
+    screen::{centre, dot, screened, take_out, unit},
 };
 
 /// Fewer degrees of freedom say nothing.
@@ -125,15 +124,15 @@ impl<'a> OfScreen<'a> {
         column
     }
 
-    /// Takes out the mean of the slices of the same block in which processors were as fast.
+    /// Takes the mean of each block out.
     fn within_blocks(&self, values: &mut [f64]) {
-        let mean = |slice: &&Slice| {
-            let alike = self.slices.iter().zip(values.iter());
-            let alike = alike.filter(|(of, _)| of.block == slice.block && speed::alike(of, slice));
-            let (count, sum) = alike.fold((0.0, 0.0), |(count, sum), (_, value)| (count + 1.0, sum + value));
-            sum / f64::max(count, 1.0)
-        };
-        let means: Vec<f64> = self.slices.iter().map(mean).collect();
-        values.iter_mut().zip(means).for_each(|(value, mean)| *value -= mean);
+        let mut start = 0;
+        for block in self.slices.chunk_by(|a, b| a.block == b.block) {
+            let end = start + block.len();
+            if let Some(values) = values.get_mut(start..end) {
+                centre(values);
+            }
+            start = end;
+        }
     }
 }

@@ -50,7 +50,6 @@ impl Runner<'_> {
             quantiles: None,
             idle_ns: None,
             metrics: self.further(&before, &after),
-            loop_ns: None,
             guarded: false,
             marks: Vec::new(),
         };

@@ -7,7 +7,6 @@ use crate::{
     experiment::{
         metric::Reading,
         record::{By, Delivered, Mark, MetricReading, PhaseKind, Slice, Treatment},
-        speed::is_alike,
         subject::Sample,
     },
     units::Nanos,
@@ -17,6 +16,8 @@ use crate::{
 pub(super) const LOOKS: Nanos = Nanos(100_000_000);
 /// A slow-down is believed from this many times on by which slices without delays differ.
 const BELIEVED: f64 = 2.0;
+/// A slice without delays counts for this part of what the guard compares with.
+const FOLLOWED: f64 = 0.5;
 /// Fewer latencies than this say nothing.
 const LEAST_LATENCIES: f64 = 5.0;
 /// From this many ns on the ends of slices wait for a unit to be done.
@@ -45,7 +46,6 @@ impl Runner<'_> {
         let to = from + self.times.slice;
         let first = self.look()?;
         let mut guarded = self.watch_until(from, &first)?;
-        let fast = self.subject.loop_ns();
         let start = self.edge(guarded)?;
         let before = self.subject.further()?;
         if !guarded {
@@ -56,7 +56,6 @@ impl Runner<'_> {
             self.subject.set(&[])?;
         }
         let after = self.subject.further()?;
-        let fast_after = self.subject.loop_ns();
         if end.units < start.units {
             return Err(Stop::Metric(format!(
                 "{} jumped back, from {} to {}: a counter that begins anew, as of a worker that was \
@@ -75,9 +74,6 @@ impl Runner<'_> {
         if guarded && is_short {
             marks.push(Mark::Guarded);
         }
-        if !is_alike(fast, fast_after) {
-            marks.push(Mark::Uneven);
-        }
         let slice = Slice {
             phase: self.phase,
             block,
@@ -94,7 +90,6 @@ impl Runner<'_> {
                 .and_then(|(end, start)| end.since(&start).quantiles()),
             idle_ns: end.idle.zip(start.idle).map(|(end, start)| end - start),
             metrics: self.further(&before, &after),
-            loop_ns: fast.zip(fast_after).map(|(before, after)| f64::midpoint(before, after)),
             guarded,
             marks,
         };
@@ -105,6 +100,9 @@ impl Runner<'_> {
     pub(super) fn keep(&mut self, slice: Slice) -> Slice {
         self.measured.slices.push(slice.clone());
         let slowdown = self.slowdown(&slice);
+        if slice.treatment == Treatment::Control && self.is_guarded() {
+            self.follow(&slice);
+        }
         (self.watch)(&self.measured, Now { phase: self.phase, ends: self.ends, slowdown });
         slice
     }
@@ -160,14 +158,20 @@ impl Runner<'_> {
             }
             self.subject.wait_until((now + LOOKS).min(time))?;
             let sample = self.look()?;
-            if self.is_guarded() && self.is_too_slow(since, &sample, 1.0) {
-                let fast = self.subject.loop_ns();
-                let slower = self.slower(fast);
-                if slower > 1.0 && !self.is_too_slow(since, &sample, slower) {
-                    continue;
-                }
+            if self.is_guarded() && self.is_too_slow(since, &sample) {
                 return Ok(true);
             }
+        }
+    }
+
+    /// Takes what the guard compares with from a slice without delays: a service gets slower and faster by
+    /// itself, and what others are slowed down by is counted from there.
+    fn follow(&mut self, slice: &Slice) {
+        let nearer = |usual: f64, now: f64| usual + FOLLOWED * (now - usual);
+        if slice.units >= 1.0 {
+            self.pace = nearer(self.pace, slice.time_per_unit(By::Throughput));
+            let latency = slice.latency_ns.map(|latency| latency / slice.units);
+            self.latency = self.latency.zip(latency).map(|(usual, now)| nearer(usual, now)).or(self.latency);
         }
     }
 
@@ -180,31 +184,24 @@ impl Runner<'_> {
         }
     }
 
-    /// By what factor processors are slower than they were when it was learned what a unit takes.
-    fn slower(&self, loop_ns: Option<f64>) -> f64 {
-        loop_ns.zip(self.loop_ns).map_or(1.0, |(now, usual)| now / usual)
-    }
-
-    /// Whether units between two samples took longer than they may, by more than noise makes of it, where
-    /// processors are slower by this factor.
-    fn is_too_slow(&self, since: &Sample, now: &Sample, slower: f64) -> bool {
+    /// Whether units between two samples took longer than they may, by more than noise makes of it.
+    fn is_too_slow(&self, since: &Sample, now: &Sample) -> bool {
         let ns = now.at.0.saturating_sub(since.at.0) as f64;
         let units = now.units - since.units;
         // Shorter stretches differ more, and may lack a part of a unit at each end.
         let noise = BELIEVED * self.noise * (self.times.slice.0 as f64 / ns.max(1.0)).sqrt();
         let most = 1.0 + self.measured.rules.max_slowdown;
-        let usual = ns / (self.pace * slower);
+        let usual = ns / self.pace;
         let latency = now.latency.zip(since.latency).map(|(now, since)| now - since);
         let is_late = latency.zip(self.latency).is_some_and(|(latency, usual)| {
-            units >= LEAST_LATENCIES && latency / units > usual * slower * (most + noise)
+            units >= LEAST_LATENCIES && latency / units > usual * (most + noise)
         });
         is_late || units + 1.0 < usual / most - noise * usual
     }
 
     /// By what share units of a slice took longer than without delays.
     fn slowdown(&self, slice: &Slice) -> Option<f64> {
-        let slower = self.slower(slice.loop_ns);
-        let more = |by: By, usual: f64| slice.time_per_unit(by) / (usual * slower) - 1.0;
+        let more = |by: By, usual: f64| slice.time_per_unit(by) / usual - 1.0;
         let throughput = (self.pace > 0.0).then(|| more(By::Throughput, self.pace));
         let latency = self.latency.filter(|_| slice.latency_ns.is_some());
         let latency = latency.map(|usual| more(By::Latency, usual));

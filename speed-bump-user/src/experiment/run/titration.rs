@@ -7,7 +7,6 @@ use crate::{
         analysis::{estimate::LEAST_BLOCKS, findings},
         record::{By, PhaseKind, Slice, Treatment},
         schedule::call_dose,
-        speed,
     },
     units::Nanos,
 };
@@ -60,19 +59,12 @@ impl Runner<'_> {
             let at_last = share >= LAST || doses.iter().all(|(_, dose)| *dose == self.options.longest_call);
             let (mut with, mut without, mut guarded) = (Vec::new(), Vec::new(), false);
             let pairs = if at_last { BOUNDING } else { PAIRS };
-            let mut tries = 0;
-            while (with.len() as u32) < pairs && tries < 2 * pairs {
-                tries += 1;
-                let control = self.slice(block, Treatment::Control, &[])?;
+            for _ in 0..pairs {
+                without.push(self.slice(block, Treatment::Control, &[])?);
                 let slice = self.slice(block, Treatment::Several, &doses)?;
-                block += 1;
-                // One pair is enough to go on with.
-                if !speed::alike(&control, &slice) && (tries < 2 * pairs || !with.is_empty()) {
-                    continue;
-                }
                 guarded |= slice.guarded;
-                without.push(control);
                 with.push(slice);
+                block += 1;
                 if guarded {
                     break;
                 }
