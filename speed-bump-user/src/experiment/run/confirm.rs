@@ -20,6 +20,8 @@ use crate::experiment::{
 pub(crate) const BASIC: f64 = 0.45;
 /// Blocks between two looks at whether larger doses are in order.
 const LOOKS_AT_DOSES: u32 = 4;
+/// Doses that ended early so often do not grow again. Once may be the service's own doing.
+const GUARDS: usize = 2;
 /// Larger doses than this many times the basic one say nothing more.
 const LARGEST: f64 = 64.0;
 
@@ -122,8 +124,9 @@ impl Runner<'_> {
             let longest = of.iter().map(|of| of.delay).fold(0.0, f64::max);
             let scale = scales.entry(treatment).or_insert(1.0);
             let shows = found.high.max(0.0) * 2.0 * longest / self.unit;
-            let guarded = slices().any(|slice| slice.treatment == treatment && slice.guarded);
-            if shows < self.measured.rules.max_slowdown / 2.0 && *scale < LARGEST && !guarded {
+            let all = self.measured.slices.iter().filter(|slice| slice.phase == PhaseKind::Confirm);
+            let guarded = all.filter(|slice| slice.treatment == treatment && slice.guarded).count();
+            if shows < self.measured.rules.max_slowdown / 2.0 && *scale < LARGEST && guarded < GUARDS {
                 *scale *= 2.0;
             }
         }

@@ -35,16 +35,20 @@ impl Runner<'_> {
         let mut dose = (dose * 2.0 * WANTED / up).min(LARGEST);
         let mut found = screened(std::iter::empty(), 0, 0, self.measured.by);
         for block in 0..blocks {
-            let mut guarded = 0;
+            let (mut guarded, mut slower) = (0, Vec::new());
             for subset in screen_block(arms.len(), &mut self.random) {
                 let subset: Vec<Treatment> = subset.iter().filter_map(|of| arms.get(*of).copied()).collect();
                 let treatment = if subset.is_empty() { Treatment::Control } else { Treatment::Several };
                 let doses = self.doses(&subset, dose);
                 let slice = self.slice(block, treatment, &doses)?;
                 guarded += usize::from(!doses.is_empty() && self.was_too_slow(&slice));
+                slower.extend(self.slowdown(&slice).filter(|_| !doses.is_empty()));
             }
+            let mean = slower.iter().sum::<f64>() / slower.len().max(1) as f64;
             if guarded > SCREEN_BLOCK / 4 {
                 dose /= 2.0;
+            } else if guarded == 0 && mean < WANTED / 3.0 {
+                dose = (dose * 2.0).min(LARGEST);
             }
             let all = self.measured.candidates.len();
             found = screened(self.measured.slices.iter(), all, MOST_SURVIVORS, self.measured.by);

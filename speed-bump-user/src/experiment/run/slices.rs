@@ -200,7 +200,7 @@ impl Runner<'_> {
     }
 
     /// By what share units of a slice took longer than without delays.
-    fn slowdown(&self, slice: &Slice) -> Option<f64> {
+    pub(super) fn slowdown(&self, slice: &Slice) -> Option<f64> {
         let more = |by: By, usual: f64| slice.time_per_unit(by) / usual - 1.0;
         let throughput = (self.pace > 0.0).then(|| more(By::Throughput, self.pace));
         let latency = self.latency.filter(|_| slice.latency_ns.is_some());

@@ -23,6 +23,8 @@ const FIRST: f64 = 0.08;
 const LAST: f64 = 1.0;
 /// Slices with delays of each dose, and as many without.
 const PAIRS: u32 = 2;
+/// So many of them end early before it is believed.
+const GUARDS: u32 = 2;
 /// Blocks of the largest doses, where those did nothing.
 const BOUNDING: u32 = 2 * LEAST_BLOCKS as u32;
 
@@ -57,18 +59,20 @@ impl Runner<'_> {
         loop {
             let doses = self.doses(arms, share);
             let at_last = share >= LAST || doses.iter().all(|(_, dose)| *dose == self.options.longest_call);
-            let (mut with, mut without, mut guarded) = (Vec::new(), Vec::new(), false);
+            let (mut with, mut without, mut guards) = (Vec::new(), Vec::new(), 0);
             let pairs = if at_last { BOUNDING } else { PAIRS };
             for _ in 0..pairs {
                 without.push(self.slice(block, Treatment::Control, &[])?);
                 let slice = self.slice(block, Treatment::Several, &doses)?;
-                guarded |= slice.guarded;
+                guards += u32::from(slice.guarded);
                 with.push(slice);
                 block += 1;
-                if guarded {
+                // Once may be the service's own doing.
+                if guards >= GUARDS {
                     break;
                 }
             }
+            let guarded = guards >= GUARDS;
             let error = self.noise * (2.0 / f64::from(pairs)).sqrt();
             let reacts = |up: &f64| *up >= REACTS && *up > BELIEVED * error;
             let by = self.measured.by;
