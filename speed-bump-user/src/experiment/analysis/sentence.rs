@@ -18,7 +18,8 @@ pub(super) fn sentence(factors: &[Factor], withheld: Option<&str>, aborted: Opti
     }
     if !factors.is_empty() && with(Verdict::Dismissed).count() == factors.len() {
         return format!(
-            "Nothing was experimented on: each of the functions takes too little time, or was not called.{early}"
+            "Nothing was experimented on: each of the functions takes too little time, or was not \
+             called.{early}"
         );
     }
     let named: Vec<String> = with(Verdict::Matters).take(NAMED).map(named).collect();
