@@ -10,7 +10,8 @@ use std::{
 
 use serde_json::Value;
 use speed_bump_testing::{
-    Service, places, pythons,
+    PythonBuild, Service, places, pythons,
+    pythons::Form,
     session::obstacle,
     skip,
     tool::{self, Run},
@@ -34,10 +35,11 @@ pub(crate) fn planted(kind: &str) -> Option<Planted> {
     planted_with(kind, &[])
 }
 
-/// The same with more arguments.
+/// The same with more arguments, which may be paths: a container has other ones.
 #[track_caller]
 pub(crate) fn planted_with(kind: &str, more: &[&str]) -> Option<Planted> {
-    let Some(python) = pythons().last() else {
+    let is_fit = |python: &&PythonBuild| more.is_empty() || python.form != Form::Container;
+    let Some(python) = pythons().iter().rfind(is_fit) else {
         skip!("this machine has no Python 3.8 or newer");
         return None;
     };

@@ -249,6 +249,7 @@ fn functions_that_share_slack_are_looked_at_together() {
         let mut measured =
             testing::measured(&[("a", function(0.0, 0.0), 100), ("b", function(0.0, 0.0), 90)]);
         measured.seed = seed;
+        measured.rules.closed_loop = true;
         let both = vec![function(1.0, 0.0); 2];
         let mut service = Simulated::new(MS, both, Noise::White(0.01), seed);
         service.share_slack(0.5 * MS);
