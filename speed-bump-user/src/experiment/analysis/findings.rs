@@ -75,7 +75,7 @@ pub fn findings(measured: &Measured) -> Findings {
     let open_loop = open_loop(measured, reacts);
     let withheld = if !validity.holds {
         Some("the experiment's own checks failed, so that no verdict stands")
-    } else if open_loop.is_none() && factors.iter().any(|of| of.verdict == Verdict::DoesNotMatter) {
+    } else if open_loop.is_none() && factors.iter().any(|of| of.verdict != Verdict::Dismissed) {
         Some(
             "no function is shown to matter, and it is not known whether the service sets the throughput or \
              its clients do; if they ask again as soon as they have an answer, say --closed-loop",
