@@ -177,7 +177,7 @@ impl Found {
             let rate = candidate.calls as f64 * 1e9 / span;
             let why = format!(
                 "it is called {rate:.0} times a second: to count its calls would take {:.1} % of a \
-                 processor, which is more than is left after the others; say --target {} to have it all the same",
+                 processor, more than is left after the others; say --target {} to have it all the same",
                 share * 100.0,
                 exact::line(TargetKind::Native, &function.file, &function.name)
             );
