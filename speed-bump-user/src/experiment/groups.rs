@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, path::Path};
 use super::record::{Candidate, Group};
 
 /// What functions of a group have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum GroupBy {
     /// The class, or the function that they are nested in. Functions of no class: the file.
     Class,
