@@ -19,8 +19,6 @@ use std::{
     time::Duration,
 };
 
-use rustix::time::{ClockId, clock_gettime};
-
 use self::{
     leaves::Leaves,
     profile::{Profile, ThreadSeen},
@@ -28,7 +26,10 @@ use self::{
 };
 use crate::{
     process::{Process, mapped_file::FileIdentity},
-    sys::{clock::now, clock_samples::ProcessorClocks},
+    sys::{
+        clock::{self, ClockId, now},
+        clock_samples::ProcessorClocks,
+    },
     units::{Nanos, Pid},
 };
 
@@ -129,8 +130,7 @@ fn paced(interval: Nanos, share: f64) -> Nanos {
 
 /// Processor time that this thread has taken.
 fn own_time() -> Nanos {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+    clock::read(ClockId::ThreadCPUTime)
 }
 
 /// A process that is looked at.

@@ -6,7 +6,7 @@
 use std::{fs, path::Path, time::Instant};
 
 use serde_json::Value;
-use speed_bump_testing::{session::obstacle, skip, wait::PATIENCE};
+use speed_bump_testing::wait::PATIENCE;
 
 use crate::{
     planted::{Found, planted, planted_with},
@@ -22,9 +22,6 @@ fn slices(found: &Found) -> &Vec<Value> {
 /// Verdicts go by the first; the others are in each slice, and in the report.
 #[test]
 fn several_metrics_are_recorded_beside_each_other() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("http") else { return };
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
@@ -69,15 +66,12 @@ fn several_metrics_are_recorded_beside_each_other() {
 /// A command counts units.
 #[test]
 fn a_command_may_count_the_units() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("units");
     let path = log.to_str().unwrap();
     let Some(service) = planted_with("logged", &[path]) else { return };
     let count = format!("command:echo 0; while sleep 0.005; do stat -c %s {path}; done");
-    let found = service.found(&["render"], &["--metric", &count], &["--for", "25s", "--slice", "400ms"]);
+    let found = service.found(&["render"], &["--metric", &count], &["--for", "40s", "--slice", "400ms"]);
     assert_eq!(found.json["aborted"], Value::Null, "{}", found.printed);
     found.assert_sensitivity("render", 1.0);
 }
@@ -85,9 +79,6 @@ fn a_command_may_count_the_units() {
 /// What begins with one function and ends with another takes what it takes, however many come.
 #[test]
 fn units_may_begin_with_one_function_and_end_with_another() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("open") else { return };
     let unit = ["--progress", "*/planted.py:begun..*/planted.py:done"];
     let found = service.found(&["work"], &unit, &["--for", "40s"]);
@@ -105,9 +96,6 @@ fn units_may_begin_with_one_function_and_end_with_another() {
 /// Beyond a bound on p99, delays end, with a code of its own and a report.
 #[test]
 fn a_bound_on_p99_ends_it() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("http") else { return };
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
@@ -136,9 +124,6 @@ fn a_bound_on_p99_ends_it() {
 
 #[test]
 fn a_metric_that_cannot_serve_is_told_of_before_any_delay() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("shadow") else { return };
     let sweep = |metric: &str| service.sweep(&[&RENDER[..], &["--metric", metric, "--for", "20s"]].concat());
     let still = sweep("command:while sleep 0.01; do echo 5; done");
@@ -176,9 +161,6 @@ fn a_metric_that_cannot_serve_is_told_of_before_any_delay() {
 /// A benchmark that asks the service forty times.
 #[test]
 fn a_slice_may_be_a_run_of_a_benchmark() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("service");
     let path = path.to_str().unwrap();

@@ -29,7 +29,8 @@ pub(crate) struct Planted {
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Starts one; `None` where this machine has no Python for it, which is told as a skip.
+/// Starts one; `None` where this machine has no Python for it, or cannot attach to it, which is told as a
+/// skip.
 #[track_caller]
 pub(crate) fn planted(kind: &str) -> Option<Planted> {
     planted_with(kind, &[])
@@ -38,6 +39,10 @@ pub(crate) fn planted(kind: &str) -> Option<Planted> {
 /// The same with more arguments, which may be paths: a container has other ones.
 #[track_caller]
 pub(crate) fn planted_with(kind: &str, more: &[&str]) -> Option<Planted> {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+        return None;
+    }
     let is_fit = |python: &&PythonBuild| more.is_empty() || python.form != Form::Container;
     let Some(python) = pythons().iter().rfind(is_fit) else {
         skip!("this machine has no Python 3.8 or newer");
@@ -144,9 +149,6 @@ impl Found {
 
 #[test]
 fn what_runs_beside_a_device_does_not_matter_and_what_follows_it_does() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("shadow") else { return };
     let found = service.decided(&UNIT, &[("render", "matters"), ("score", "does-not-matter")]);
     found.assert_sensitivity("render", 1.0);
@@ -160,9 +162,6 @@ fn what_runs_beside_a_device_does_not_matter_and_what_follows_it_does() {
 
 #[test]
 fn the_slower_stage_of_a_pipeline_matters() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("pipeline") else { return };
     let found = service.decided(&UNIT, &[("consume", "matters"), ("produce", "does-not-matter")]);
     found.assert_sensitivity("consume", 1.0);
@@ -171,9 +170,6 @@ fn the_slower_stage_of_a_pipeline_matters() {
 
 #[test]
 fn what_one_lock_guards_matters() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("pool") else { return };
     let found = service.decided(&UNIT, &[("inside", "matters"), ("outside", "does-not-matter")]);
     found.assert_sensitivity("inside", 1.0);
@@ -182,9 +178,6 @@ fn what_one_lock_guards_matters() {
 /// Arrivals set the throughput: nothing changes it, and nothing is said.
 #[test]
 fn nothing_is_said_of_a_service_below_its_capacity() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("open") else { return };
     let found = service.found(&["work"], &UNIT, &["--for", "20s"]);
     found.assert_verdicts(&[("work", "undecided")]);
@@ -195,9 +188,6 @@ fn nothing_is_said_of_a_service_below_its_capacity() {
 /// There, latency tells.
 #[test]
 fn latency_tells_what_matters_below_the_capacity() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("open") else { return };
     let latency = ["--latency", "*/planted.py:request"];
     let found = service.decided(&latency, &[("work", "matters"), ("log", "does-not-matter")]);
@@ -209,9 +199,6 @@ fn latency_tells_what_matters_below_the_capacity() {
 /// Without any flag: the program's own functions, and requests on its sockets.
 #[test]
 fn nothing_has_to_be_said_of_a_server() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("http") else { return };
     let found = service.decided_of(&[], &[], &[("render", "matters"), ("score", "does-not-matter")]);
     found.assert_sensitivity("render", 1.0);
@@ -225,9 +212,6 @@ fn nothing_has_to_be_said_of_a_server() {
 /// Nor of a loop that has no sockets: its unit is the function that it calls again and again.
 #[test]
 fn a_loop_without_sockets_has_a_unit_too() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("training") else { return };
     let found = service.decided_of(&[], &["--closed-loop"], &[("backward", "matters")]);
     assert_eq!(found.json["unit"]["name"], "call of step (planted.py)", "{}", found.printed);
@@ -237,9 +221,6 @@ fn a_loop_without_sockets_has_a_unit_too() {
 /// A thread that has nothing to do with the units, but for the GIL, which its delays keep.
 #[test]
 fn a_thread_that_shares_the_gil_matters() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("background") else { return };
     service.decided(&UNIT, &[("tick", "matters"), ("render", "matters")]);
 }
@@ -247,9 +228,6 @@ fn a_thread_that_shares_the_gil_matters() {
 /// In a process of its own it does not, where there is a processor for each.
 #[test]
 fn a_process_that_shares_nothing_does_not_matter() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("forked") else { return };
     let found = service.decided(&UNIT, &[("tick", "does-not-matter"), ("render", "matters")]);
     found.assert_sensitivity("render", 1.0);
@@ -258,9 +236,6 @@ fn a_process_that_shares_nothing_does_not_matter() {
 /// Three workers share what each of them loses. Nothing is named: the requests are those of the children.
 #[test]
 fn workers_behind_one_socket_share_what_each_loses() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("workers") else { return };
     let found = service.decided_of(&[], &[], &[("render", "matters")]);
     found.assert_sensitivity("render", 1.0 / 3.0);
@@ -270,9 +245,6 @@ fn workers_behind_one_socket_share_what_each_loses() {
 /// Where one thread does everything, functions are worth what they take.
 #[test]
 fn functions_of_one_busy_thread_are_ranked_by_what_they_take() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("forty") else { return };
     let found = service.found(&["f[0-9]*"], &UNIT, &["--for", "60s"]);
     let factors = found.json["factors"].as_array().unwrap();

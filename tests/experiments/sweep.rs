@@ -5,7 +5,7 @@
 use std::{fs, process::Command, time::Duration};
 
 use serde_json::Value;
-use speed_bump_testing::{session::obstacle, skip, tool, wait::PATIENCE};
+use speed_bump_testing::{tool, wait::PATIENCE};
 
 use crate::planted::{Planted, planted};
 
@@ -49,9 +49,6 @@ fn a_record_of_another_kind_is_refused() {
 
 #[test]
 fn a_unit_that_never_comes_is_told_of() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("shadow") else { return };
     let run =
         service.sweep(&["-t", "*/planted.py:render", "--progress", "*/planted.py:inside", "--for", "10s"]);
@@ -66,9 +63,6 @@ fn a_unit_that_never_comes_is_told_of() {
 /// Interrupted, it reports what there is, and the service has no delay left.
 #[test]
 fn an_interrupted_sweep_reports_what_there_is() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("shadow") else { return };
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
@@ -89,9 +83,6 @@ fn an_interrupted_sweep_reports_what_there_is() {
 
 #[test]
 fn a_service_that_ends_ends_its_sweep() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(Planted { service, .. }) = planted("shadow") else { return };
     let mut command = Command::new(tool::path().unwrap());
     command.args(["sweep", "--pid", &service.pid().to_string(), "-t", "*/planted.py:render"]);
@@ -107,9 +98,6 @@ fn a_service_that_ends_ends_its_sweep() {
 /// A guard that is broken ends it, with a code of its own, and a report.
 #[test]
 fn a_broken_guard_ends_it() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("shadow") else { return };
     let folder = tempfile::tempdir().unwrap();
     let (json, bad) = (folder.path().join("out.json"), folder.path().join("bad"));
@@ -148,9 +136,6 @@ pub(crate) fn assert_same_report(json: &std::path::Path, printed: &str) {
 /// Without targets, the program's own functions are looked at; a plan delays nothing.
 #[test]
 fn a_plan_says_how_sure_it_would_be() {
-    if let Some(why) = obstacle() {
-        return skip!("{why}");
-    }
     let Some(service) = planted("shadow") else { return };
     let run = service.sweep(&["--progress", "*/planted.py:unit", "--plan"]);
     assert_eq!(run.status.code(), Some(0), "{}", run.stderr);

@@ -84,7 +84,8 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     };
     let request = request(arguments, unit.before(targets));
     let times = unit.times() || found.as_ref().is_none_or(Found::may_time);
-    let counted = count(arguments, &request, &unit, times, &quit, &mut progress);
+    let census = Request { times, ..request.clone() };
+    let counted = count(arguments, &census, &unit, &quit, &mut progress);
     let (mut counted, mut metrics) = counted.map_err(or_guarded)?;
     if let Some(found) = &found {
         found.complete(&mut counted);
@@ -98,7 +99,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     // Where it counts how long calls take, they are timed all along.
-    let handle = start(arguments, &request, &quit, Session::Experiment { times: unit.times() })?;
+    let handle = start(arguments, &Request { times: unit.times(), ..request }, &quit, Notices::Known)?;
     metrics.begin(handle.controls()).map_err(|error| Failure::new(SYSTEM, error))?;
     let options = Options {
         total,
@@ -248,29 +249,24 @@ fn request(arguments: &SweepArgs, targets: TargetSource) -> Request {
     }
 }
 
-/// What a session is for.
+/// Whether a session tells what is to be known of its targets. Later ones have nothing new to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Session {
-    /// Counting calls, and timing them, or not.
-    Census { times: bool },
-    /// The slices; calls are timed, or not.
-    Experiment { times: bool },
+enum Notices {
+    Told,
+    Known,
 }
 
 /// Starts a session without delays.
-fn start(arguments: &SweepArgs, request: &Request, quit: &Quit, session: Session) -> Result<Handle, Failure> {
-    let times = matches!(session, Session::Census { times: true } | Session::Experiment { times: true });
-    let request = Request { times, ..request.clone() };
-    let mut prepared = Prepared::of_processes(&arguments.pids, &request, Purpose::Attach)?;
+fn start(arguments: &SweepArgs, request: &Request, quit: &Quit, notices: Notices) -> Result<Handle, Failure> {
+    let mut prepared = Prepared::of_processes(&arguments.pids, request, Purpose::Attach)?;
     // What the targets file says of delays is for other sessions.
     let targets: Vec<TargetIndex> = prepared.targets.iter().map(|(index, _)| index).collect();
     for index in targets {
         let set = prepared.settings.policies.set(&Selection::Target(index), NOTHING);
         set.map_err(|error| Failure::new(USAGE, error))?;
     }
-    // The second session has nothing new to say.
     let is_told = |notice: &Notice| {
-        matches!(session, Session::Census { .. })
+        notices == Notices::Told
             && !matches!(notice, Notice::BelowFloor { .. } | Notice::BelowColdFloor { .. })
     };
     prepared.notices.retain(is_told);
@@ -283,31 +279,26 @@ fn count(
     arguments: &SweepArgs,
     request: &Request,
     unit: &Units,
-    times: bool,
     quit: &Quit,
     progress: &mut Progress,
 ) -> Result<(Counted, Metrics), Failure> {
-    let handle = start(arguments, request, quit, Session::Census { times })?;
+    let handle = start(arguments, request, quit, Notices::Told)?;
     let time = census_time(arguments);
-    let timed = if times { " and timed" } else { "" };
+    let timed = if request.times { " and timed" } else { "" };
     progress.line(&format!("census: calls are counted{timed} for {}", Nanos::from(time)));
     let system = |error: io::Error| Failure::new(SYSTEM, error);
     let mut metrics = unit.metrics()?;
     metrics.begin(handle.controls()).map_err(system)?;
-    let stopped = |error: SubjectError| match error {
-        SubjectError::Stopped => Failure::new(USAGE, anyhow!("stopped before anything was measured")),
-        SubjectError::Metric(error) => Failure::new(USAGE, anyhow!("{}: {error}", unit.source())),
-        error => Failure::new(SYSTEM, error),
-    };
+    let ended = |error| before_slices(error, &unit.source());
     if unit.runs() {
         // The first one has what is not there yet: caches, and pages of files.
-        run_once(&handle, quit, &mut metrics).map_err(stopped)?;
+        run_once(&handle, quit, &mut metrics).map_err(ended)?;
     }
     let (earlier, before) = look(&handle, &mut metrics).map_err(system)?;
     if unit.runs() {
-        run_once(&handle, quit, &mut metrics).map_err(stopped)?;
+        run_once(&handle, quit, &mut metrics).map_err(ended)?;
     } else {
-        wait_until(&handle, quit, now() + Nanos::from(time)).map_err(stopped)?;
+        wait_until(&handle, quit, now() + Nanos::from(time)).map_err(ended)?;
     }
     let (later, after) = look(&handle, &mut metrics).map_err(system)?;
     let report = handle.report();
@@ -317,6 +308,19 @@ fn count(
     let units = after - before;
     let counted = counted(&earlier, &later, units, &targets, unit.target(), unit.targets(), report.as_ref());
     Ok((counted, metrics))
+}
+
+/// Why nothing came of it: it ended before the first slice.
+fn before_slices(error: SubjectError, source: &str) -> Failure {
+    match error {
+        SubjectError::Stopped => stopped(),
+        SubjectError::Metric(error) => Failure::new(USAGE, anyhow!("{source}: {error}")),
+        error => Failure::new(SYSTEM, error),
+    }
+}
+
+fn stopped() -> Failure {
+    Failure::new(USAGE, anyhow!("stopped before anything was measured"))
 }
 
 /// What was counted so far, and how many units.

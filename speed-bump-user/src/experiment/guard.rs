@@ -16,7 +16,7 @@ use std::{
 };
 
 use super::metric::prometheus::{Source, SourceError, agent};
-pub use bound::{Bound, Window};
+pub use bound::{Bound, LEAST_LATENCIES, Window};
 
 /// How often guards are looked at.
 const LOOKS: Duration = Duration::from_millis(100);

@@ -2,10 +2,12 @@
 
 use std::{collections::BTreeSet, fs};
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::record::Around;
-use crate::{process::Process, units::Pid};
+use crate::{
+    process::Process,
+    sys::clock::{self, ClockId},
+    units::Pid,
+};
 
 /// Time that the machine's processors have spent since it booted, in ticks, from /proc/stat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,8 +95,7 @@ fn threads(process: Pid) -> Vec<Pid> {
 }
 
 fn ns(clock: ClockId) -> i128 {
-    let time = clock_gettime(clock);
-    i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+    i128::from(clock::read(clock).0)
 }
 
 #[cfg(test)]

@@ -1,11 +1,17 @@
-//! The clock that BPF programs and helpers read too.
+//! Clocks of the kernel.
 
-use rustix::time::{ClockId, clock_gettime};
+pub use rustix::time::ClockId;
+use rustix::time::clock_gettime;
 
 use crate::units::Nanos;
 
-/// Now (`CLOCK_MONOTONIC`).
+/// Now (`CLOCK_MONOTONIC`): the clock that BPF programs and helpers read too.
 pub fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
+    read(ClockId::Monotonic)
+}
+
+/// What this clock says.
+pub fn read(clock: ClockId) -> Nanos {
+    let time = clock_gettime(clock);
     Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }

@@ -9,7 +9,7 @@ use super::{
         args::SweepArgs,
         exit::{Failure, SYSTEM, USAGE},
     },
-    Session,
+    Notices, before_slices,
     progress::Progress,
     request,
     sampled::{BRIEF, COUNTED, Found, lines, units},
@@ -17,10 +17,7 @@ use super::{
     unit::Units,
 };
 use crate::{
-    experiment::{
-        live::{Counted, counted, wait_until},
-        subject::SubjectError,
-    },
+    experiment::live::{Counted, counted, wait_until},
     session::{handle::Handle, quit::Quit},
     sys::clock::now,
     targets::source::TargetSource,
@@ -92,7 +89,7 @@ fn chosen_unit(arguments: &SweepArgs, found: &mut Found, quit: &Quit) -> Result<
 
 /// A session that counts calls, and nothing else.
 fn begin(arguments: &SweepArgs, targets: TargetSource, quit: &Quit) -> Result<Handle, Failure> {
-    start(arguments, &request(arguments, targets), quit, Session::Experiment { times: false })
+    start(arguments, &request(arguments, targets), quit, Notices::Known)
 }
 
 /// Counts calls for a while.
@@ -105,10 +102,9 @@ fn count(
     let handle = begin(arguments, targets, quit)?;
     let system = |error: std::io::Error| Failure::new(SYSTEM, error);
     let earlier = handle.snapshot().map_err(system)?;
-    wait_until(&handle, quit, now() + Nanos::from(time)).map_err(|error| match error {
-        SubjectError::Stopped => Failure::new(USAGE, anyhow!("stopped before anything was measured")),
-        error => Failure::new(SYSTEM, error),
-    })?;
+    let ended = |error| before_slices(error, "the functions that were sampled");
+    wait_until(&handle, quit, now() + Nanos::from(time)).map_err(ended)?;
+
     let later = handle.snapshot().map_err(system)?;
     let targets = handle.controls().targets();
     let counted = counted(&earlier, &later, 0.0, &targets, None, 0, handle.report().as_ref());

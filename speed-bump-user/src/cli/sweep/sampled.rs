@@ -1,6 +1,6 @@
 //! Functions that nobody named: those that take time, by sampling.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use anyhow::anyhow;
 
@@ -10,6 +10,7 @@ use super::{
         exit::{Failure, SYSTEM, USAGE},
     },
     progress::Progress,
+    stopped,
 };
 use crate::{
     experiment::{
@@ -23,6 +24,7 @@ use crate::{
         profile::{FunctionSeen, Profile},
     },
     session::{handle::Handle, quit::Quit, snapshot::Snapshot},
+    stats::table::place,
     sys::clock::now,
     targets::{TargetKind, exact, source::TargetSource},
     units::Nanos,
@@ -88,7 +90,7 @@ impl Found {
         let profile = profile.map_err(|error| Failure::new(SYSTEM, anyhow!(error)))?;
         let (after, ended) = (units(), now());
         if quit.is_asked() {
-            return Err(Failure::new(USAGE, anyhow!("stopped before anything was measured")));
+            return Err(stopped());
         }
         let done = after.zip(before).map(|(after, before)| after - before).filter(|done| *done > 0.0);
         let chosen = chosen(&profile, arguments.worth);
@@ -230,10 +232,10 @@ impl Found {
             (rate >= LEAST_RATE).then_some((most, rate))
         })?;
         self.unit = Some(format!(
-            "the unit of work was chosen: a call of {}{}, the outermost function that is called again and \
+            "the unit of work was chosen: a call of {} ({}), the outermost function that is called again and \
              again ({rate:.0} times a second); --progress chooses another",
             candidate.name,
-            place(candidate)
+            place(&candidate.file, candidate.line)
         ));
         Some(exact::line(TargetKind::Python, &candidate.file, &candidate.name))
     }
@@ -372,13 +374,6 @@ fn sampled(seen: &FunctionSeen, left_out: Option<String>) -> Sampled {
         processes: seen.processes(),
         left_out,
     }
-}
-
-/// ` (train.py:12)`
-fn place(candidate: &Candidate) -> String {
-    let file = candidate.file.file_name().map(PathBuf::from).unwrap_or_default();
-    let line = candidate.line.map(|line| format!(":{line}")).unwrap_or_default();
-    format!(" ({}{line})", file.display())
 }
 
 /// Counts units without a session, or in one that counts their calls alone.

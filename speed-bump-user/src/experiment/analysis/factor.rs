@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{estimate::Estimate, verdict::Verdict};
 use crate::{
-    experiment::record::{Candidate, Measured},
+    experiment::record::{Candidate, Measured, Treatment},
     targets::TargetKind,
 };
 
@@ -43,6 +43,9 @@ pub struct Factor {
     pub verdict: Verdict,
     /// Why, where that is not seen from the numbers.
     pub reason: Option<String>,
+    /// What it was tried by, if it was.
+    #[serde(skip)]
+    pub(super) treatment: Option<Treatment>,
 }
 
 /// What a factor is.
@@ -58,17 +61,6 @@ pub enum FactorKind {
     /// Several functions.
     Group,
 }
-
-/// What so many functions together are called.
-pub(super) fn name_of_several(name: &str, count: usize) -> String {
-    match count {
-        1 => format!("{name} (1 function)"),
-        count => format!("{name} ({count} functions)"),
-    }
-}
-
-/// What everything that was not looked at one by one is called.
-pub(super) const REST: &str = "everything else";
 
 impl From<TargetKind> for FactorKind {
     fn from(kind: TargetKind) -> Self {
@@ -99,6 +91,7 @@ impl Factor {
             slack_ns: None,
             verdict: Verdict::Undecided,
             reason: None,
+            treatment: None,
         }
     }
 
@@ -111,7 +104,10 @@ impl Factor {
             .collect();
         let first = members.first()?.clone();
         Some(Self {
-            name: name_of_several(name, members.len()),
+            name: match members.len() {
+                1 => format!("{name} (1 function)"),
+                count => format!("{name} ({count} functions)"),
+            },
             file: None,
             line: None,
             kind: FactorKind::Group,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{
     contrast::contrasts,
     estimate::{Estimate, estimate},
-    factor::{Factor, FactorKind, REST},
+    factor::{Factor, FactorKind},
     further::{Further, further},
     hinge::{Hinge, hinge},
     left::{alike, left, together},
@@ -187,11 +187,11 @@ fn tried(measured: &Measured, unit: Option<f64>) -> Vec<Tried> {
             let group = measured.groups.get(group as usize)?;
             Factor::of_several(measured, &group.name, &group.members)
         }
-        Treatment::Rest => Factor::of_several(measured, REST, &measured.rest()),
+        Treatment::Rest => Factor::of_several(measured, "everything else", &measured.rest()),
         Treatment::Control | Treatment::Placebo | Treatment::Several => None,
     };
     let tried = |treatment: Treatment| {
-        let factor = factor(treatment)?;
+        let factor = Factor { treatment: Some(treatment), ..factor(treatment)? };
         let contrasts = contrasts(measured.of_phase(PhaseKind::Confirm), treatment, u32::MAX, measured.by);
         let share = factor.share(unit);
         Some(Tried { treatment, factor, trial: Trial { contrasts, share } })

@@ -8,11 +8,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::{
-    contrast::contrasts_of,
-    estimate::estimate,
-    factor::{Factor, FactorKind, REST, name_of_several},
-    findings::CONFIDENCE,
-    verdict::Verdict,
+    contrast::contrasts_of, estimate::estimate, factor::Factor, findings::CONFIDENCE, verdict::Verdict,
 };
 use crate::experiment::record::{By, Measured, PhaseKind, Quantity, Slice, Treatment};
 
@@ -99,24 +95,7 @@ fn moves(
     value: impl Fn(&Slice) -> Option<f64> + Copy,
 ) -> Vec<Move> {
     let of = |treatment: Treatment| {
-        let factor = match treatment {
-            Treatment::Function { candidate } => {
-                let candidate = measured.candidates.get(candidate as usize)?;
-                factors.iter().find(|of| {
-                    (&of.name, of.file.as_ref(), of.line)
-                        == (&candidate.name, Some(&candidate.file), candidate.line)
-                })?
-            }
-            Treatment::Group { .. } | Treatment::Rest => {
-                let group = match treatment {
-                    Treatment::Group { group } => measured.groups.get(group as usize)?.name.as_str(),
-                    _ => REST,
-                };
-                let name = name_of_several(group, measured.members(treatment).len());
-                factors.iter().find(|of| of.kind == FactorKind::Group && of.name == name)?
-            }
-            Treatment::Control | Treatment::Placebo | Treatment::Several => return None,
-        };
+        let factor = factors.iter().find(|of| of.treatment == Some(treatment))?;
         if factor.verdict != Verdict::Matters {
             return None;
         }

@@ -6,7 +6,7 @@ use super::{
     factor::Factor,
     findings::CONFIDENCE,
     screen_bound::OfScreen,
-    verdict::Verdict,
+    verdict::{Verdict, is_below},
 };
 use crate::experiment::{
     record::{Candidate, Measured, PhaseKind, Treatment},
@@ -33,12 +33,7 @@ pub(super) fn left(
 ) -> Vec<Factor> {
     let treated = measured.treated();
     let is_tried = |number: u32| {
-        let has_it = |of: &Treatment| match of {
-            Treatment::Function { candidate } => *candidate == number,
-            Treatment::Group { .. } => measured.members(*of).contains(&number),
-            Treatment::Rest | Treatment::Control | Treatment::Placebo | Treatment::Several => false,
-        };
-        treated.iter().any(has_it)
+        treated.iter().any(|of| *of != Treatment::Rest && measured.members(*of).contains(&number))
     };
     let bound = estimate(together, CONFIDENCE);
     let all: f64 = together.iter().map(|of| of.delay).sum::<f64>() / together.len().max(1) as f64;
@@ -76,14 +71,12 @@ pub(super) fn left(
                 candidate.floor_ns
             ));
         } else if alike.is_none()
-            && let Some(found) = of_screen.sensitivity(number, CONFIDENCE)
+            && let Some(effect) = of_screen.effect(number)
+            && let Some(found) = effect.interval(CONFIDENCE)
         {
             factor.set(found, unit);
-            let bound = of_screen.bound(number);
-            let is_worth_little = bound.is_some_and(|bound| {
-                share.is_some_and(|share| bound.high * share < measured.rules.worth)
-                    || bound.high.abs().max(bound.low.abs()) < measured.rules.threshold
-            });
+            let bound = effect.bound();
+            let is_worth_little = bound.is_some_and(|bound| is_below(&bound, share, &measured.rules));
             factor.verdict = if is_worth_little { Verdict::DoesNotMatter } else { Verdict::Undecided };
             factor.reason = (!is_worth_little)
                 .then(|| "it was looked at among others only: -t with its name looks at it alone".to_owned());

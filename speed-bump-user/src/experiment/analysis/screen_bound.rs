@@ -6,6 +6,8 @@
 //! little better than they are. A bound that holds for all of them at once, whichever are chosen, is not
 //! fooled by that (Bonferroni).
 
+use std::collections::BTreeMap;
+
 use statrs::distribution::ContinuousCDF as _;
 
 use super::{
@@ -22,117 +24,132 @@ use crate::experiment::{
 const LEAST_FREEDOM: f64 = 20.0;
 
 /// See above.
-pub(super) struct OfScreen<'a> {
-    measured: &'a Measured,
-    slices: Vec<&'a Slice>,
+pub(super) struct OfScreen {
+    /// What a function was delayed, by its number.
+    delays: BTreeMap<u32, Delays>,
+    /// How many slices each block has, in their order.
+    blocks: Vec<usize>,
     /// Time per unit by slice, without what blocks differ in and what stands out.
     times: Vec<f64>,
     /// What stands out, at right angles to each other.
     out: Vec<Vec<f64>>,
-    /// Functions of the screen.
-    functions: usize,
     freedom: f64,
 }
 
-impl<'a> OfScreen<'a> {
-    pub(super) fn new(measured: &'a Measured) -> Self {
+/// Delays per unit of a function.
+struct Delays {
+    /// What each slice was planned to give.
+    planned: Vec<f64>,
+    /// What arrived, in all slices.
+    arrived: f64,
+}
+
+/// What a function does, before it is asked how sure that is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effect {
+    sensitivity: f64,
+    error: f64,
+    freedom: f64,
+    /// Functions of the screen.
+    functions: usize,
+}
+
+impl OfScreen {
+    pub(super) fn new(measured: &Measured) -> Self {
         let slices: Vec<&Slice> = measured
             .of_phase(PhaseKind::Screen)
             .filter(|slice| slice.treatment == Treatment::Several)
             .collect();
-        let all = measured.candidates.len();
-        let found = screened(measured.slices.iter(), all, MOST_SURVIVORS, measured.by).found;
-        let mut doses: Vec<u32> =
-            slices.iter().flat_map(|slice| slice.doses.iter().map(|(of, _)| *of)).collect();
-        doses.sort_unstable();
-        doses.dedup();
-        let mut blocks: Vec<u32> = slices.iter().map(|slice| slice.block).collect();
-        blocks.dedup();
-        let mut of = Self {
-            measured,
-            slices,
-            times: Vec::new(),
-            out: Vec::new(),
-            functions: doses.len(),
-            freedom: 0.0,
-        };
-        let mut times: Vec<f64> = of.slices.iter().map(|slice| slice.time_per_unit(measured.by)).collect();
+        let blocks = slices.chunk_by(|a, b| a.block == b.block).map(<[_]>::len).collect();
+        let times = slices.iter().map(|slice| slice.time_per_unit(measured.by)).collect();
+        let delays = delays(measured, &slices);
+        let mut of = Self { delays, blocks, times, out: Vec::new(), freedom: 0.0 };
+        let mut times = std::mem::take(&mut of.times);
         of.within_blocks(&mut times);
-        for (candidate, _) in found {
-            let column = unit(&of.column(candidate));
+        let all = measured.candidates.len();
+        for (candidate, _) in screened(measured.slices.iter(), all, MOST_SURVIVORS, measured.by).found {
+            let Some(column) = of.column(candidate).map(|column| unit(&column)) else { continue };
             if column.iter().all(|value| value.is_finite()) {
                 take_out(&mut times, &column);
                 of.out.push(column);
             }
         }
-        of.freedom = of.slices.len() as f64 - blocks.len() as f64 - of.out.len() as f64 - 1.0;
+        of.freedom = times.len() as f64 - of.blocks.len() as f64 - of.out.len() as f64 - 1.0;
         of.times = times;
         of
     }
 
-    /// The sensitivity, with an interval that holds the truth with this probability. `None` where the screen
-    /// says nothing of it.
-    pub(super) fn sensitivity(&self, candidate: u32, confidence: f64) -> Option<Estimate> {
-        if self.freedom < LEAST_FREEDOM {
-            return None;
-        }
-        let column = self.column(candidate);
+    /// What a function does; `None` where the screen says nothing of it.
+    pub(super) fn effect(&self, candidate: u32) -> Option<Effect> {
+        let delays = self.delays.get(&candidate)?;
+        let column = self.column(candidate)?;
         let squares = dot(&column, &column);
-        let with = |slice: &&&Slice| slice.doses.iter().any(|(of, _)| *of == candidate);
-        let planned: f64 = self.slices.iter().map(|slice| self.planned(slice, candidate)).sum();
-        let arrived = |slice: &&Slice| {
-            let of = slice.delivered.iter().find(|of| of.candidate == candidate);
-            of.map_or(0.0, |of| of.delivered_ns.0 as f64 / slice.units.max(0.5))
-        };
-        let delivered: f64 = self.slices.iter().filter(with).map(arrived).sum();
-        if squares <= 0.0 || delivered <= 0.0 || planned <= 0.0 {
+        let planned: f64 = delays.planned.iter().sum();
+        if self.freedom < LEAST_FREEDOM || squares <= 0.0 || delays.arrived <= 0.0 || planned <= 0.0 {
             return None;
         }
         let slope = dot(&column, &self.times) / squares;
         let left = (dot(&self.times, &self.times) - slope * slope * squares).max(0.0);
-        let quantile = student(self.freedom as usize)?.inverse_cdf(0.5 + confidence / 2.0);
-        let half = quantile * (left / self.freedom / squares).sqrt();
         // By what arrived, and not by what was planned.
-        let scale = planned / delivered;
-        Some(Estimate {
+        let scale = planned / delays.arrived;
+        Some(Effect {
             sensitivity: slope * scale,
-            low: (slope - half) * scale,
-            high: (slope + half) * scale,
+            error: (left / self.freedom / squares).sqrt() * scale,
+            freedom: self.freedom,
+            functions: self.delays.len(),
         })
-    }
-
-    /// Where the sensitivities of all functions of the screen are at once, as far as one end of each
-    /// interval goes.
-    pub(super) fn bound(&self, candidate: u32) -> Option<Estimate> {
-        self.sensitivity(candidate, 1.0 - 2.0 * ERROR / self.functions.max(1) as f64)
-    }
-
-    /// The delay per unit that a slice was planned to give a function.
-    fn planned(&self, slice: &Slice, candidate: u32) -> f64 {
-        let dose = slice.doses.iter().find(|(of, _)| *of == candidate);
-        let calls = self.measured.candidates.get(candidate as usize);
-        let calls = calls.map_or(0.0, |of| self.measured.calls_per_unit(of));
-        dose.map_or(0.0, |(_, dose)| dose.0 as f64 * calls)
     }
 
     /// What a function was planned to be delayed, by slice, without what blocks differ in and what stands
     /// out.
-    fn column(&self, candidate: u32) -> Vec<f64> {
-        let mut column: Vec<f64> = self.slices.iter().map(|slice| self.planned(slice, candidate)).collect();
+    fn column(&self, candidate: u32) -> Option<Vec<f64>> {
+        let mut column = self.delays.get(&candidate)?.planned.clone();
         self.within_blocks(&mut column);
         self.out.iter().for_each(|direction| take_out(&mut column, direction));
-        column
+        Some(column)
     }
 
     /// Takes the mean of each block out.
     fn within_blocks(&self, values: &mut [f64]) {
-        let mut start = 0;
-        for block in self.slices.chunk_by(|a, b| a.block == b.block) {
-            let end = start + block.len();
-            if let Some(values) = values.get_mut(start..end) {
-                centre(values);
-            }
-            start = end;
+        let mut rest = values;
+        for slices in &self.blocks {
+            let Some((block, after)) = rest.split_at_mut_checked(*slices) else { return };
+            centre(block);
+            rest = after;
         }
     }
+}
+
+impl Effect {
+    /// Where the sensitivity is with this probability.
+    pub(super) fn interval(&self, confidence: f64) -> Option<Estimate> {
+        let half = student(self.freedom as usize)?.inverse_cdf(0.5 + confidence / 2.0) * self.error;
+        let Self { sensitivity, .. } = *self;
+        Some(Estimate { sensitivity, low: sensitivity - half, high: sensitivity + half })
+    }
+
+    /// Where the sensitivities of all functions of the screen are at once, as far as one end of each
+    /// interval goes.
+    pub(super) fn bound(&self) -> Option<Estimate> {
+        self.interval(1.0 - 2.0 * ERROR / self.functions as f64)
+    }
+}
+
+/// What slices were planned to give functions, and gave.
+fn delays(measured: &Measured, slices: &[&Slice]) -> BTreeMap<u32, Delays> {
+    let mut delays: BTreeMap<u32, Delays> = BTreeMap::new();
+    for (row, slice) in slices.iter().enumerate() {
+        for (candidate, dose) in &slice.doses {
+            let none = || Delays { planned: vec![0.0; slices.len()], arrived: 0.0 };
+            let calls = measured.candidates.get(*candidate as usize);
+            let calls = calls.map_or(0.0, |of| measured.calls_per_unit(of));
+            delays.entry(*candidate).or_insert_with(none).planned[row] = dose.0 as f64 * calls;
+        }
+        for delivered in &slice.delivered {
+            if let Some(of) = delays.get_mut(&delivered.candidate) {
+                of.arrived += delivered.delivered_ns.0 as f64 / slice.units.max(0.5);
+            }
+        }
+    }
+    delays
 }

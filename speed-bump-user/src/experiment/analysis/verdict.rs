@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     contrast::Contrast,
-    estimate::{chance, estimate},
+    estimate::{Estimate, chance, estimate},
     hinge::hinge,
     looks::{self, holm},
 };
@@ -73,7 +73,12 @@ pub(super) fn seen(trial: &Trial, until: u32) -> Vec<Contrast> {
 
 /// Whether the function is shown to matter less than what is asked for, with this error on each side.
 fn is_too_little(contrasts: &[Contrast], share: Option<f64>, rules: &Rules, level: f64) -> bool {
-    let Some(found) = estimate(contrasts, 1.0 - 2.0 * level) else { return false };
+    let found = estimate(contrasts, 1.0 - 2.0 * level);
+    found.is_some_and(|found| is_below(&found, share, rules))
+}
+
+/// Whether all of an interval is less than what is asked for.
+pub(super) fn is_below(found: &Estimate, share: Option<f64>, rules: &Rules) -> bool {
     let by_worth = share.is_some_and(|share| found.high * share < rules.worth);
     by_worth || found.high.abs().max(found.low.abs()) < rules.threshold
 }

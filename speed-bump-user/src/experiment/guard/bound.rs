@@ -12,7 +12,7 @@ const UNITS: f64 = 100.0;
 /// See there.
 const SPAN: u64 = 1_000_000_000;
 /// Fewer latencies than this say nothing.
-const LEAST_LATENCIES: f64 = 5.0;
+pub const LEAST_LATENCIES: f64 = 5.0;
 
 /// `rate>100`, `latency<20ms`, `p50<10ms`, `p99<50ms`.
 #[derive(Clone, Copy, Debug, PartialEq)]

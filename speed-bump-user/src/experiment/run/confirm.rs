@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Runner, Stop};
+use super::{Runner, Stop, slices::GUARDS};
 use crate::experiment::{
     analysis::{
         contrast::contrasts,
@@ -20,8 +20,6 @@ use crate::experiment::{
 pub(crate) const BASIC: f64 = 0.45;
 /// Blocks between two looks at whether larger doses are in order.
 const LOOKS_AT_DOSES: u32 = 4;
-/// Doses that ended early so often do not grow again. Once may be the service's own doing.
-const GUARDS: usize = 2;
 /// Larger doses than this many times the basic one say nothing more.
 const LARGEST: f64 = 64.0;
 

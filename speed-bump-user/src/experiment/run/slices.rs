@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Now, Runner, Stop};
 use crate::{
     experiment::{
+        guard::LEAST_LATENCIES,
         metric::Reading,
         record::{By, Delivered, Mark, MetricReading, PhaseKind, Slice, Treatment},
         subject::Sample,
@@ -18,8 +19,8 @@ pub(super) const LOOKS: Nanos = Nanos(100_000_000);
 const BELIEVED: f64 = 2.0;
 /// A slice without delays counts for this part of what the guard compares with.
 const FOLLOWED: f64 = 0.5;
-/// Fewer latencies than this say nothing.
-const LEAST_LATENCIES: f64 = 5.0;
+/// Doses have to end so many slices early before that is believed: once may be the service's own doing.
+pub(super) const GUARDS: usize = 2;
 /// From this many ns on the ends of slices wait for a unit to be done.
 const LONG_UNIT: f64 = 2e6;
 /// In pieces of so many a unit.

@@ -1,7 +1,7 @@
 //! Everything at once, with delays that double until the service reacts: how much delay it takes for that,
 //! or that there is none.
 
-use super::{Runner, Stop};
+use super::{Runner, Stop, slices::GUARDS};
 use crate::{
     experiment::{
         analysis::{estimate::LEAST_BLOCKS, findings},
@@ -23,8 +23,6 @@ const FIRST: f64 = 0.08;
 const LAST: f64 = 1.0;
 /// Slices with delays of each dose, and as many without.
 const PAIRS: u32 = 2;
-/// So many of them end early before it is believed.
-const GUARDS: u32 = 2;
 /// Blocks of the largest doses, where those did nothing.
 const BOUNDING: u32 = 2 * LEAST_BLOCKS as u32;
 
@@ -64,7 +62,7 @@ impl Runner<'_> {
             for _ in 0..pairs {
                 without.push(self.slice(block, Treatment::Control, &[])?);
                 let slice = self.slice(block, Treatment::Several, &doses)?;
-                guards += u32::from(slice.guarded);
+                guards += usize::from(slice.guarded);
                 with.push(slice);
                 block += 1;
                 // Once may be the service's own doing.
