@@ -15,6 +15,7 @@ pub mod further;
 pub mod hinge;
 mod left;
 pub mod looks;
+pub(super) mod ranks;
 mod screen_bound;
 pub mod sentence;
 pub mod shared;

@@ -6,7 +6,7 @@ use statrs::distribution::ContinuousCDF as _;
 
 use super::{
     analysis::estimate::{LEAST_BLOCKS, student},
-    schedule::{LEVELS, MOST_SURVIVORS, SCREEN_BLOCK, Times, confirm_block_slices, controls},
+    schedule::{LEVELS, MOST_SURVIVORS, Pace, SCREEN_BLOCK, Times, confirm_block_slices, controls},
 };
 use crate::units::Nanos;
 
@@ -39,7 +39,8 @@ impl Plan {
         slice: Option<Duration>,
         basic: f64,
     ) -> Self {
-        let times = Times::of(total, if per_function { 0 } else { functions }, unit, slice);
+        let times =
+            Times::of(total, if per_function { 0 } else { functions }, Pace { unit, under_way: None }, slice);
         let is_screened = times.screen.0 > 0;
         let (looked_at, rest) = if is_screened { (functions.min(MOST_SURVIVORS), 1) } else { (functions, 0) };
         // With a placebo.

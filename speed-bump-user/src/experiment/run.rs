@@ -16,7 +16,7 @@ use super::{
     groups::{GroupBy, groups},
     guard::{Bound, Window},
     record::{By, Census, Mark, Measured, Phase, PhaseKind, Slice, Treatment},
-    schedule::{MOST_SURVIVORS, Times},
+    schedule::{MOST_SURVIVORS, Pace, Times},
     subject::{Subject, SubjectError},
 };
 use crate::units::Nanos;
@@ -83,7 +83,8 @@ pub fn run(
     let Census { start_ns, end_ns, .. } = measured.census;
     // A census is of one run.
     let first = if options.runs { end_ns.0.saturating_sub(start_ns.0) as f64 } else { unit };
-    let times = times(options, measured.candidates.len(), first);
+    let pace = Pace { unit: first, under_way: None };
+    let times = times(options, measured.candidates.len(), pace);
     let begun = subject.now();
     let mut runner = Runner {
         subject,
@@ -124,12 +125,12 @@ enum Stop {
     Guard(String),
 }
 
-/// How the time is divided among so many functions, where a unit, or a run, takes so many ns.
-pub fn times(options: &Options, functions: usize, unit: f64) -> Times {
+/// How the time is divided among so many functions.
+pub fn times(options: &Options, functions: usize, pace: Pace) -> Times {
     if options.runs {
-        Times::of_runs(options.total, functions, unit)
+        Times::of_runs(options.total, functions, pace.unit)
     } else {
-        Times::of(options.total, functions, unit, options.slice)
+        Times::of(options.total, functions, pace, options.slice)
     }
 }
 
@@ -160,8 +161,13 @@ impl Runner<'_> {
     fn all_phases(&mut self) -> Result<(), Stop> {
         self.census()?;
         let arms = self.arms();
-        let run = if self.options.runs { self.pace_of_runs() } else { self.unit };
-        self.times = times(self.options, self.screened_of(&arms), run);
+        let unit = if self.options.runs { self.pace_of_runs() } else { self.pace };
+        // Little's law.
+        let under_way = self.latency.map(|latency| latency / self.pace);
+        let census = self.times.slice;
+        self.times = times(self.options, self.screened_of(&arms), Pace { unit, under_way });
+        // Shorter slices differ more from each other.
+        self.noise *= (census.0 as f64 / self.times.slice.0.max(1) as f64).sqrt().max(1.0);
         if arms.is_empty() {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rand::seq::SliceRandom as _;
+use rand::{RngExt as _, seq::SliceRandom as _};
 use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 
@@ -23,8 +23,14 @@ const TITRATE: f64 = 0.10;
 const SCREEN: f64 = 0.35;
 /// Units that a slice should hold.
 const UNITS_OF_SLICE: f64 = 40.0;
-/// The shortest slice: edges are late by up to some ms.
-const SHORTEST_SLICE: Duration = Duration::from_millis(150);
+/// And of those that are under way at once, so many times as many: queues between parts of a service fill and
+/// empty, before its pace changes.
+const TURNS_OF_SLICE: f64 = 16.0;
+/// The shortest slice where it is known how many units are under way: machines change their pace by
+/// themselves, and the nearer two slices are, the more they have in common.
+const SHORTEST_SLICE: Duration = Duration::from_millis(40);
+/// And where it is not known.
+const SHORTEST_OF_UNKNOWN: Duration = Duration::from_millis(150);
 /// A change of doses has settled after this part of a slice, which is dropped.
 pub const BURN_IN: f64 = 0.25;
 /// After so many units at the latest.
@@ -33,6 +39,15 @@ const SETTLED: f64 = 3.0;
 const WANTED_SLICES: f64 = 160.0;
 /// A slice holds so many units however few there are then.
 const LEAST_UNITS: f64 = 8.0;
+
+/// How units come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// The time of a slice over its units, in ns; or of one run of a benchmark.
+    pub unit: f64,
+    /// Units that are under way at once, where that is known.
+    pub under_way: Option<f64>,
+}
 
 /// How the time is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -52,17 +67,21 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of so much time in all, with so many functions, where a unit takes so many ns. `slice` overrides.
-    pub fn of(total: Duration, functions: usize, unit: f64, slice: Option<Duration>) -> Self {
+    /// Of so much time in all, with so many functions. `slice` overrides.
+    pub fn of(total: Duration, functions: usize, pace: Pace, slice: Option<Duration>) -> Self {
         let total = Nanos::from(total).0 as f64;
+        let Pace { unit, under_way } = pace;
+        let shortest = if under_way.is_some() { SHORTEST_SLICE } else { SHORTEST_OF_UNKNOWN };
         let wanted = slice.map_or_else(
             || {
-                let some = (UNITS_OF_SLICE * unit).max(Nanos::from(SHORTEST_SLICE).0 as f64);
+                let units = UNITS_OF_SLICE.max(under_way.unwrap_or(0.0) * TURNS_OF_SLICE);
+                let some = (units * unit).max(Nanos::from(shortest).0 as f64);
                 some.min(total / WANTED_SLICES).max(LEAST_UNITS * unit)
             },
             |slice| Nanos::from(slice).0 as f64,
         );
-        let burn_in = (BURN_IN * wanted).max(SETTLED * unit).min(wanted);
+        let settled = SETTLED.max(under_way.unwrap_or(0.0)) * unit;
+        let burn_in = (BURN_IN * wanted).max(settled).min(wanted);
         let screen = if functions > MOST_SURVIVORS { SCREEN } else { 0.0 };
         let part = |share: f64| Nanos((share * total) as u64);
         Self {
@@ -77,7 +96,7 @@ impl Times {
 
     /// The same where a slice is a run of a benchmark, which takes so many ns. It begins with its doses.
     pub fn of_runs(total: Duration, functions: usize, run: f64) -> Self {
-        let times = Self::of(total, functions, run, None);
+        let times = Self::of(total, functions, Pace { unit: run, under_way: None }, None);
         Self { slice: Nanos(run as u64), burn_in: Nanos(0), ..times }
     }
 
@@ -95,11 +114,22 @@ impl Times {
 /// The slices of a block of the last phase: each treatment once, a placebo, and controls: the square root of
 /// the number of those, which is best when all are compared with them.
 pub fn confirm_block(treatments: &[Treatment], random: &mut Pcg64Mcg) -> Vec<Treatment> {
-    let mut block = treatments.to_vec();
-    block.push(Treatment::Placebo);
-    block.extend(std::iter::repeat_n(Treatment::Control, controls(block.len())));
-    block.shuffle(random);
-    block
+    let mut treated = treatments.to_vec();
+    treated.push(Treatment::Placebo);
+    treated.shuffle(random);
+    let count = controls(treated.len());
+    among(treated, Treatment::Control, count, random)
+}
+
+/// Puts so many of one kind evenly among others: what is compared with them is to be near one.
+fn among<T: Clone>(others: Vec<T>, one: T, count: usize, random: &mut Pcg64Mcg) -> Vec<T> {
+    let all = others.len() + count;
+    let step = all as f64 / count.max(1) as f64;
+    let first: f64 = random.random::<f64>() * step;
+    let places: Vec<usize> = (0..count).map(|index| (first + index as f64 * step) as usize % all).collect();
+    let mut others = others.into_iter();
+    let at = |place: usize| if places.contains(&place) { Some(one.clone()) } else { others.next() };
+    (0..all).filter_map(at).collect()
 }
 
 /// How many slices such a block has.
@@ -117,14 +147,14 @@ pub(super) fn controls(others: usize) -> usize {
 /// out, so that every function is delayed in half of them, and the two of a pair delay about as much.
 pub fn screen_block(functions: usize, random: &mut Pcg64Mcg) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..functions).collect();
-    let mut block: Vec<Vec<usize>> = vec![Vec::new(); SCREEN_CONTROLS];
+    let mut subsets: Vec<Vec<usize>> = Vec::new();
     for _ in 0..(SCREEN_BLOCK - SCREEN_CONTROLS) / 2 {
         order.shuffle(random);
         let (one, other) = order.split_at(functions / 2);
-        block.extend([one.to_vec(), other.to_vec()]);
+        subsets.extend([one.to_vec(), other.to_vec()]);
     }
-    block.shuffle(random);
-    block
+    subsets.shuffle(random);
+    among(subsets, Vec::new(), SCREEN_CONTROLS, random)
 }
 
 /// The delay of a call that makes a function so much slower per unit, in ns; not more than a call may be
@@ -153,6 +183,8 @@ mod tests {
         let mut block = confirm_block(&all, &mut random());
         assert_eq!(block, confirm_block(&all, &mut random()), "the same from the same seed");
         assert_eq!(block.len(), confirm_block_slices(all.len()) as usize);
+        let apart = |of: &[Treatment]| of.split(|of| *of == Treatment::Control).map(<[_]>::len).max();
+        assert!(apart(&block) <= Some(3), "{block:?}");
         block.sort_unstable();
         let [control, placebo] = [Treatment::Control, Treatment::Placebo];
         assert_eq!(
@@ -183,7 +215,8 @@ mod tests {
 
     #[test]
     fn slices_hold_enough_units_and_there_are_enough_of_them() {
-        let of = |unit, functions| Times::of(Duration::from_secs(120), functions, unit, None);
+        let time = Duration::from_secs(120);
+        let of = |unit, functions| Times::of(time, functions, Pace { unit, under_way: None }, None);
         assert_eq!(of(10_000.0, 3).slice, Nanos(150_000_000));
         let slow = of(10_000_000.0, 3);
         assert_eq!(
@@ -192,6 +225,10 @@ mod tests {
         );
         assert_eq!(of(20e6, 3).slice, Nanos(750_000_000));
         assert_eq!(of(1e9, 3).slice, Nanos(8_000_000_000));
+        let under_way = |unit, count| Times::of(time, 3, Pace { unit, under_way: Some(count) }, None);
+        assert_eq!(under_way(10_000.0, 8.0).slice, Nanos(40_000_000));
+        let queued = under_way(1_000_000.0, 20.0);
+        assert_eq!((queued.slice, queued.burn_in), (Nanos(320_000_000), Nanos(80_000_000)));
         let many = of(10_000.0, 20);
         let sum = many.census + many.titrate + many.screen + many.confirm;
         assert!(sum.0.abs_diff(120_000_000_000) < 10, "{sum}");

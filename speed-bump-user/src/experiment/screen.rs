@@ -4,16 +4,26 @@
 //! slices differ in is taken first, then the one that explains most of what it leaves, and so on. Verdicts do
 //! not come from here: what is chosen by these slices is looked at in fresh ones.
 
-use super::record::{By, PhaseKind, Slice, Treatment};
+use statrs::distribution::{ChiSquared, ContinuousCDF as _};
+
+use super::{
+    analysis::{contrast::Without, ranks::clamp_outliers},
+    record::{By, PhaseKind, Slice, Treatment},
+};
+use crate::units::Nanos;
 
 /// A function is taken for what it explains from this many standard errors on. Of 1,000 that do nothing one
 /// comes so far in half of the screens; it costs a place among those that are looked at one by one.
 const TAKEN: f64 = 3.2;
+/// Times are far from the others from so many standard deviations on.
+const FAR: f64 = 4.0;
+/// Functions differ where noise has them differ as much in one screen of so many.
+const DIFFER: f64 = 0.01;
 /// Where the sum of all delays explains this share of the differences, and shows up itself by more than
 /// [`ALL_SHOW`], functions differ only in what they take.
 const EXPLAINED: f64 = 0.5;
 /// See there.
-const ALL_SHOW: f64 = 0.6;
+const ALL_SHOW: f64 = 0.85;
 
 /// What a screen found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,18 +45,19 @@ pub fn screened<'a>(
     if rows.len() < 4 {
         return Screened::default();
     }
-    let all_alike = all_alike(&rows);
     let mut columns: Vec<Vec<f64>> = vec![vec![0.0; rows.len()]; candidates];
     for (index, row) in rows.iter().enumerate() {
-        for (candidate, delay) in &row.doses {
+        for (candidate, _) in &row.doses {
+            // Relative to each other.
             if let Some(column) = columns.get_mut(*candidate as usize) {
-                column[index] = *delay;
+                column[index] = 1.0;
             }
         }
     }
     let mut rest: Vec<f64> = rows.iter().map(|row| row.time).collect();
     centre(&mut rest);
     columns.iter_mut().for_each(|column| centre(column));
+    let all_alike = all_alike(&rows) && !some_differ(&columns, &rest);
     let mut found = Vec::new();
     while found.len() < most {
         let freedom = rows.len() as f64 - found.len() as f64 - 2.0;
@@ -73,30 +84,30 @@ pub fn screened<'a>(
     Screened { found, all_alike }
 }
 
-/// A slice against the slices without delays of its block.
-struct Row {
+/// A slice against the slices without delays next to it.
+pub(super) struct Row {
     /// Time per unit that came on top.
-    time: f64,
+    pub(super) time: f64,
     /// Delay per unit in all.
     delay: f64,
-    /// Planned delays by candidate, relative to each other: what was delivered is not looked at.
-    doses: Vec<(u32, f64)>,
+    /// Planned delays of a call, by candidate: what was delivered is not looked at.
+    pub(super) doses: Vec<(u32, Nanos)>,
 }
 
-fn rows<'a>(slices: impl Iterator<Item = &'a Slice>, by: By) -> Vec<Row> {
+/// The slices of a screen that have delays, in their order. Times far from all others are put nearer.
+pub(super) fn rows<'a>(slices: impl Iterator<Item = &'a Slice>, by: By) -> Vec<Row> {
     let slices: Vec<&Slice> = slices.filter(|slice| slice.phase == PhaseKind::Screen).collect();
-    let is_control = |slice: &&&Slice| slice.treatment == Treatment::Control;
+    let without = Without::of(slices.iter().copied(), |slice| Some(slice.time_per_unit(by)));
+    let treated = slices.iter().filter(|slice| slice.treatment != Treatment::Control);
     let row = |slice: &&Slice| {
-        let controls = slices.iter().filter(is_control).filter(|of| of.block == slice.block);
-        let times: Vec<f64> = controls.map(|of| of.time_per_unit(by)).collect();
-        let without = (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)?;
-        Some(Row {
-            time: slice.time_per_unit(by) - without,
-            delay: slice.delay_per_unit(),
-            doses: slice.doses.iter().map(|(candidate, _)| (*candidate, 1.0)).collect(),
-        })
+        let time = slice.time_per_unit(by) - without.at(slice)?;
+        Some(Row { time, delay: slice.delay_per_unit(), doses: slice.doses.clone() })
     };
-    slices.iter().filter(|slice| !is_control(slice)).filter_map(row).collect()
+    let mut rows: Vec<Row> = treated.filter_map(row).collect();
+    let mut times: Vec<f64> = rows.iter().map(|row| row.time).collect();
+    clamp_outliers(&mut times, FAR);
+    rows.iter_mut().zip(times).for_each(|(row, time)| row.time = time);
+    rows
 }
 
 /// Whether the time follows the sum of all delays, whichever they are.
@@ -106,6 +117,19 @@ fn all_alike(rows: &[Row]) -> bool {
     let all: f64 = rows.iter().map(|row| row.time * row.time).sum();
     let left: f64 = rows.iter().map(|row| (row.time - slope * row.delay).powi(2)).sum();
     slope > ALL_SHOW && left < (1.0 - EXPLAINED) * all
+}
+
+/// Whether functions show more than others, or less, by more than noise makes of it.
+fn some_differ(columns: &[Vec<f64>], times: &[f64]) -> bool {
+    let freedom = times.len() as f64 - 2.0;
+    let squares = |column: &Vec<f64>| {
+        let explains = dot(column, times).powi(2) / dot(column, column);
+        let left = (dot(times, times) - explains).max(0.0) / freedom;
+        (explains / left).max(0.0)
+    };
+    let delayed = || columns.iter().filter(|column| dot(column, column) > 0.0);
+    let all: f64 = delayed().map(squares).sum();
+    ChiSquared::new(delayed().count() as f64).is_ok_and(|chance| chance.sf(all) < DIFFER)
 }
 
 /// Takes the mean out of values.

@@ -92,7 +92,7 @@ impl Simulated {
             Noise::White(deviation) => (1.0 + white(deviation), 1.0),
             Noise::Correlated(deviation) => {
                 // A tenth of it is new in each step of 50 ms.
-                let kept: f64 = 0.9;
+                let kept = 0.9_f64.powf(step / STEP);
                 self.state = kept * self.state + (1.0 - kept * kept).sqrt() * normal;
                 (1.0 + deviation * self.state, 1.0)
             }

@@ -1,4 +1,7 @@
-//! What a treatment did in one block: the difference to the block's slices without delays.
+//! What a treatment did in one block: the difference to the nearest slices without delays.
+//!
+//! Machines get slower and faster by themselves, for seconds at a time, so that a slice is compared with what
+//! is near it: the slices without delays before and after it, each by how near it is.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +18,8 @@ pub struct Contrast {
     pub delay: f64,
 }
 
-/// Of each block that has slices of both kinds, in their order. Blocks from `until` on are left out.
+/// Of each block that has slices of this treatment, in their order. Blocks from `until` on are left out. All
+/// slices are to be of one phase, in their order.
 pub fn contrasts<'a>(
     slices: impl Iterator<Item = &'a Slice>,
     treatment: Treatment,
@@ -32,66 +36,99 @@ pub fn contrasts_of<'a>(
     until: u32,
     value: impl Fn(&Slice) -> Option<f64>,
 ) -> Vec<Contrast> {
-    let mut blocks: BTreeMap<u32, [Means; 2]> = BTreeMap::new();
-    for slice in slices.filter(|slice| slice.block < until) {
-        let side = match slice.treatment {
-            Treatment::Control => 0,
-            of if of == treatment => 1,
-            _ => continue,
-        };
-        if let Some(value) = value(slice) {
-            blocks.entry(slice.block).or_default()[side].add(slice, value);
+    let slices: Vec<&Slice> = slices.filter(|slice| slice.block < until).collect();
+    let without = Without::of(slices.iter().copied(), &value);
+    let mut blocks: BTreeMap<u32, Sums> = BTreeMap::new();
+    for slice in slices.into_iter().filter(|slice| slice.treatment == treatment) {
+        if let Some((value, usual)) = value(slice).zip(without.at(slice)) {
+            let sums = blocks.entry(slice.block).or_default();
+            sums.slices += 1.0;
+            sums.time += value - usual;
+            sums.delay += slice.delay_per_unit();
         }
     }
-    let of_block = |(block, [control, treated]): (u32, [Means; 2])| {
-        let ((time_without, delay_without), (time_with, delay_with)) = (control.mean()?, treated.mean()?);
-        Some(Contrast { block, time: time_with - time_without, delay: delay_with - delay_without })
-    };
-    blocks.into_iter().filter_map(of_block).collect()
+    let of_block =
+        |(block, of): (u32, Sums)| Contrast { block, time: of.time / of.slices, delay: of.delay / of.slices };
+    blocks.into_iter().map(of_block).collect()
 }
 
 /// Sums over some slices.
 #[derive(Clone, Copy, Debug, Default)]
-struct Means {
+struct Sums {
     slices: f64,
     time: f64,
     delay: f64,
 }
 
-impl Means {
-    fn add(&mut self, slice: &Slice, value: f64) {
-        self.slices += 1.0;
-        self.time += value;
-        self.delay += slice.delay_per_unit();
+/// What slices without delays have, by when they were.
+pub(in crate::experiment) struct Without(Vec<(f64, f64)>);
+
+impl Without {
+    /// Of slices of one phase, in their order.
+    pub(in crate::experiment) fn of<'a>(
+        slices: impl Iterator<Item = &'a Slice>,
+        value: impl Fn(&Slice) -> Option<f64>,
+    ) -> Self {
+        let controls = slices.filter(|slice| slice.treatment == Treatment::Control);
+        Self(controls.filter_map(|slice| Some((middle(slice), value(slice)?))).collect())
     }
 
-    fn mean(self) -> Option<(f64, f64)> {
-        (self.slices > 0.0).then(|| (self.time / self.slices, self.delay / self.slices))
+    /// What a slice would have had without its delays; `None` where there is nothing to compare with.
+    pub(in crate::experiment) fn at(&self, slice: &Slice) -> Option<f64> {
+        let time = middle(slice);
+        let next = self.0.partition_point(|(at, _)| *at < time);
+        let before = next.checked_sub(1).and_then(|index| self.0.get(index));
+        match (before, self.0.get(next)) {
+            (Some((then, before)), Some((at, after))) => {
+                let share = (time - then) / (at - then).max(1.0);
+                Some(before + share * (after - before))
+            }
+            (Some((_, value)), None) | (None, Some((_, value))) => Some(*value),
+            (None, None) => None,
+        }
     }
+}
+
+/// The middle of a slice.
+fn middle(slice: &Slice) -> f64 {
+    slice.start_ns.0 as f64 + slice.span() / 2.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{record::PhaseKind, testing};
+    use crate::{
+        experiment::{record::PhaseKind, testing},
+        units::Nanos,
+    };
 
     #[test]
-    fn a_block_is_compared_with_its_own_controls() {
+    fn a_slice_is_compared_with_those_without_delays_next_to_it() {
         let function = Treatment::Function { candidate: 0 };
+        let slice = |at: u64, block, treatment, units, delivered| {
+            let slice = testing::slice(PhaseKind::Confirm, block, treatment, units, delivered);
+            // Each takes a second.
+            let start = Nanos(at * 1_000_000_000);
+            Slice { start_ns: start, end_ns: start + Nanos(1_000_000_000), ..slice }
+        };
         let slices = [
             // 100 units in a second, 10 ms each; and then slower, as the machine drifts.
-            testing::slice(PhaseKind::Confirm, 0, Treatment::Control, 100.0, 0),
-            testing::slice(PhaseKind::Confirm, 0, function, 80.0, 200_000_000),
-            testing::slice(PhaseKind::Confirm, 1, function, 40.0, 200_000_000),
-            testing::slice(PhaseKind::Confirm, 1, Treatment::Control, 50.0, 0),
-            testing::slice(PhaseKind::Confirm, 1, Treatment::Control, 50.0, 0),
-            // Of these, there is nothing to compare with.
-            testing::slice(PhaseKind::Confirm, 2, Treatment::Placebo, 50.0, 0),
-            testing::slice(PhaseKind::Confirm, 3, Treatment::Control, 50.0, 0),
+            slice(0, 0, Treatment::Control, 100.0, 0),
+            slice(1, 0, function, 80.0, 200_000_000),
+            slice(2, 0, Treatment::Control, 100.0, 0),
+            slice(6, 1, function, 40.0, 200_000_000),
+            slice(10, 1, Treatment::Control, 50.0, 0),
+            slice(12, 2, Treatment::Control, 25.0, 0),
+            slice(13, 2, Treatment::Placebo, 50.0, 0),
+            // After the last one.
+            slice(14, 3, function, 25.0, 0),
         ];
         let found = contrasts(slices.iter(), function, u32::MAX, By::Throughput);
         let rounded: Vec<_> = found.iter().map(|of| (of.block, of.time.round(), of.delay.round())).collect();
-        assert_eq!(rounded, [(0, 2_500_000.0, 2_500_000.0), (1, 5_000_000.0, 5_000_000.0)]);
+        // The second one is in the middle between 10 and 20 ms.
+        assert_eq!(rounded, [(0, 2_500_000.0, 2_500_000.0), (1, 10_000_000.0, 5_000_000.0), (3, 0.0, 0.0)]);
         assert_eq!(contrasts(slices.iter(), function, 1, By::Throughput).len(), 1);
+        let alone = contrasts(slices[1..2].iter(), function, u32::MAX, By::Throughput);
+        assert_eq!(alone, [], "there is nothing to compare with");
     }
 }

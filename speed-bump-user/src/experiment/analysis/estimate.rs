@@ -4,10 +4,12 @@
 //! `Δtime − s·Δdelay` of the blocks. Where the delay itself varies much from block to block, as where few
 //! calls come in a slice, the interval is Fieller's. No percentile bootstrap: over 6 to 20 blocks its 95 %
 //! intervals hold the truth in 85 to 92 % of cases.
+//!
+//! From [`ranks::LEAST`] blocks on it goes by their ranks instead, which a few slices far off do not spoil.
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
-use super::contrast::Contrast;
+use super::{contrast::Contrast, ranks};
 
 /// Blocks that an interval needs: with fewer it is too wide to say anything, or too sure of itself.
 pub const LEAST_BLOCKS: usize = 8;
@@ -31,6 +33,9 @@ pub fn estimate(contrasts: &[Contrast], confidence: f64) -> Option<Estimate> {
     let blocks = contrasts.len();
     if blocks < LEAST_BLOCKS {
         return None;
+    }
+    if blocks >= ranks::LEAST {
+        return ranks::estimate(contrasts, confidence);
     }
     let quantile = student(blocks - 1)?.inverse_cdf(0.5 + confidence / 2.0);
     let count = blocks as f64;
@@ -68,6 +73,9 @@ pub fn estimate(contrasts: &[Contrast], confidence: f64) -> Option<Estimate> {
 pub fn chance(contrasts: &[Contrast]) -> Option<f64> {
     if contrasts.len() < LEAST_BLOCKS {
         return None;
+    }
+    if contrasts.len() >= ranks::LEAST {
+        return Some(ranks::chance(contrasts));
     }
     let time = mean(contrasts, |of| of.time);
     let squares = contrasts.iter().map(|of| (of.time - time).powi(2)).sum::<f64>();

@@ -163,6 +163,11 @@ mod tests {
                 measured.slices.push(slice);
             }
         }
+        // One after the other.
+        for (second, slice) in (1..).zip(&mut measured.slices) {
+            slice.start_ns = Nanos(second * 1_000_000_000);
+            slice.end_ns = slice.start_ns + Nanos(1_000_000_000);
+        }
         measured
     }
 

@@ -6,7 +6,7 @@
 
 use statrs::distribution::{ContinuousCDF as _, FisherSnedecor};
 
-use super::{contrast::Contrast, estimate::LEAST_BLOCKS};
+use super::{contrast::Contrast, estimate::LEAST_BLOCKS, ranks};
 
 /// Delays have to differ by this factor at least, for a bend to be seen.
 const RANGE: f64 = 1.8;
@@ -30,13 +30,14 @@ pub struct Hinge {
 
 /// The bend in how time depends on delay; `None` where a straight line from zero does as well.
 pub fn hinge(contrasts: &[Contrast]) -> Option<Hinge> {
+    let contrasts = &without_outliers(contrasts);
     let delays = || contrasts.iter().map(|of| of.delay);
     let (least, most) = (delays().fold(f64::INFINITY, f64::min), delays().fold(0.0, f64::max));
     if contrasts.len() < LEAST_BLOCKS || least <= 0.0 || most < RANGE * least {
         return None;
     }
     let (line, _) = fit(contrasts, 0.0);
-    let places = || (0..PLACES).map(|place| most * place as f64 / PLACES as f64);
+    let places = || places(most);
     let fits = || places().map(|slack| (slack, fit(contrasts, slack)));
     let best = |of: &mut dyn Iterator<Item = (f64, (f64, f64))>| {
         of.map(|(slack, (squares, beyond))| (slack, squares, beyond)).min_by(|a, b| a.1.total_cmp(&b.1))
@@ -60,6 +61,38 @@ pub fn hinge(contrasts: &[Contrast]) -> Option<Hinge> {
     let low = within().fold(f64::INFINITY, f64::min);
     let high = within().fold(0.0, f64::max);
     Some(Hinge { slack, low: low.min(slack), high: high.max(slack), beyond })
+}
+
+/// Places of a bend.
+fn places(most: f64) -> impl Iterator<Item = f64> {
+    (0..PLACES).map(move |place| most * place as f64 / PLACES as f64)
+}
+
+/// Times with those that are far from the bend that fits best put nearer to it: squares would follow them.
+fn without_outliers(contrasts: &[Contrast]) -> Vec<Contrast> {
+    /// So many deviations are far.
+    const FAR: f64 = 4.0;
+    /// What fits best is looked for so often.
+    const TURNS: usize = 2;
+    let mut within = contrasts.to_vec();
+    if contrasts.len() < ranks::LEAST {
+        return within;
+    }
+    let most = contrasts.iter().map(|of| of.delay).fold(0.0, f64::max);
+    for _ in 0..TURNS {
+        let fits = places(most).map(|slack| (slack, fit(&within, slack)));
+        let best = fits.min_by(|a, b| a.1.0.total_cmp(&b.1.0));
+        let Some((slack, (_, slope))) = best else { break };
+        let usual = |of: &Contrast| slope * (of.delay - slack).max(0.0);
+        let mut far: Vec<f64> = contrasts.iter().map(|of| (of.time - usual(of)).abs()).collect();
+        let most = FAR * ranks::deviation(&mut far);
+        let near = |of: &Contrast| {
+            let usual = usual(of);
+            Contrast { time: of.time.clamp(usual - most, usual + most), ..*of }
+        };
+        within = contrasts.iter().map(near).collect();
+    }
+    within
 }
 
 /// The sum of squares that a slack leaves, and the slope beyond it.
@@ -92,6 +125,17 @@ mod tests {
         let found = hinge(&blocks(|delay| (delay - 8.0_f64).max(0.0))).unwrap();
         assert!(found.low <= 8.0 && 8.0 <= found.high && found.high - found.low < 3.0, "{found:?}");
         assert!((found.beyond - 1.0).abs() < 0.1, "{found:?}");
+    }
+
+    #[test]
+    fn a_few_slices_far_off_hide_no_bend() {
+        let hidden = |delay: f64| (delay - 8.0_f64).max(0.0);
+        let mut of = [blocks(hidden), blocks(hidden), blocks(hidden)].concat();
+        for number in [3, 11, 20, 29] {
+            of[number].time += if number % 2 == 0 { 40.0 } else { -40.0 };
+        }
+        let found = hinge(&of).unwrap();
+        assert!((7.0..9.0).contains(&found.slack) && found.high - found.low < 3.0, "{found:?}");
     }
 
     #[test]

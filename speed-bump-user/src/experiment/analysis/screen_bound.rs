@@ -1,10 +1,11 @@
 //! What the slices of the screen say of the functions that were not looked at alone.
 //!
-//! Each was delayed in a random half of those slices. What functions that stand out do is taken out of the
-//! times first, by least squares; what is left of the difference between the halves is the function's. The
-//! functions that go on to the next phase are chosen by these very slices, so that those that stay look a
-//! little better than they are. A bound that holds for all of them at once, whichever are chosen, is not
-//! fooled by that (Bonferroni).
+//! Each was delayed in a random half of those slices that have delays. What functions that stand out do is
+//! taken out of the times first, by least squares, and then what all others do together: a slice without the
+//! function has more of the others, so that the difference between the halves is only what it does more than
+//! they. The slices without delays tell how much that is. The functions that go on to the next phase are
+//! chosen by these very slices, so that those that stay look a little better than they are. A bound that holds
+//! for all of them at once, whichever are chosen, is not fooled by that (Bonferroni).
 
 use std::collections::BTreeMap;
 
@@ -15,11 +16,13 @@ use super::{
     looks::ERROR,
 };
 use crate::experiment::{
-    record::{Measured, PhaseKind, Slice, Treatment},
+    record::{Measured, PhaseKind},
     schedule::MOST_SURVIVORS,
-    screen::{centre, dot, screened, take_out, unit},
+    screen::{Row, dot, rows, screened, take_out, unit},
 };
 
+/// Less than this part of the squares of a function's delays is rounding: it is among those that stand out.
+const EXPLAINED: f64 = 1e-9;
 /// Fewer degrees of freedom say nothing.
 const LEAST_FREEDOM: f64 = 20.0;
 
@@ -27,12 +30,12 @@ const LEAST_FREEDOM: f64 = 20.0;
 pub(super) struct OfScreen {
     /// What a function was delayed, by its number.
     delays: BTreeMap<u32, Delays>,
-    /// How many slices each block has, in their order.
-    blocks: Vec<usize>,
-    /// Time per unit by slice, without what blocks differ in and what stands out.
+    /// Time per unit that came on top, by slice, without what stands out.
     times: Vec<f64>,
     /// What stands out, at right angles to each other.
     out: Vec<Vec<f64>>,
+    /// The delays of all functions but those that stand out, by slice.
+    all: Vec<f64>,
     freedom: f64,
 }
 
@@ -56,40 +59,55 @@ pub(super) struct Effect {
 
 impl OfScreen {
     pub(super) fn new(measured: &Measured) -> Self {
-        let slices: Vec<&Slice> = measured
-            .of_phase(PhaseKind::Screen)
-            .filter(|slice| slice.treatment == Treatment::Several)
-            .collect();
-        let blocks = slices.chunk_by(|a, b| a.block == b.block).map(<[_]>::len).collect();
-        let times = slices.iter().map(|slice| slice.time_per_unit(measured.by)).collect();
-        let delays = delays(measured, &slices);
-        let mut of = Self { delays, blocks, times, out: Vec::new(), freedom: 0.0 };
-        let mut times = std::mem::take(&mut of.times);
-        of.within_blocks(&mut times);
+        let slices = || measured.of_phase(PhaseKind::Screen);
+        let rows = rows(slices(), measured.by);
+        let delays = delays(measured, &rows);
         let all = measured.candidates.len();
-        for (candidate, _) in screened(measured.slices.iter(), all, MOST_SURVIVORS, measured.by).found {
-            let Some(column) = of.column(candidate).map(|column| unit(&column)) else { continue };
+        let found = screened(slices(), all, MOST_SURVIVORS, measured.by).found;
+        let mut of = Self {
+            all: vec![0.0; rows.len()],
+            times: rows.into_iter().map(|row| row.time).collect(),
+            delays,
+            out: Vec::new(),
+            freedom: 0.0,
+        };
+        for (candidate, delays) in &of.delays {
+            if !found.iter().any(|(of, _)| of == candidate) {
+                of.all.iter_mut().zip(&delays.planned).for_each(|(all, delay)| *all += delay);
+            }
+        }
+        for (candidate, _) in found {
+            let Some(delays) = of.delays.get(&candidate) else { continue };
+            let column = unit(&of.rest_of(delays.planned.clone()));
             if column.iter().all(|value| value.is_finite()) {
-                take_out(&mut times, &column);
+                take_out(&mut of.times, &column);
                 of.out.push(column);
             }
         }
-        of.freedom = times.len() as f64 - of.blocks.len() as f64 - of.out.len() as f64 - 1.0;
-        of.times = times;
+        of.freedom = of.times.len() as f64 - of.out.len() as f64 - 2.0;
         of
     }
 
     /// What a function does; `None` where the screen says nothing of it.
     pub(super) fn effect(&self, candidate: u32) -> Option<Effect> {
         let delays = self.delays.get(&candidate)?;
-        let column = self.column(candidate)?;
-        let squares = dot(&column, &column);
+        let mut own = self.rest_of(delays.planned.clone());
+        let is_out = dot(&own, &own) <= EXPLAINED * dot(&delays.planned, &delays.planned);
+        let others = self.all.iter().zip(&delays.planned).map(|(all, own)| all - own);
+        let others = unit(&self.rest_of(others.collect()));
+        let mut times = self.times.clone();
+        if others.iter().all(|value| value.is_finite()) {
+            take_out(&mut own, &others);
+            take_out(&mut times, &others);
+        }
+        let squares = dot(&own, &own);
         let planned: f64 = delays.planned.iter().sum();
-        if self.freedom < LEAST_FREEDOM || squares <= 0.0 || delays.arrived <= 0.0 || planned <= 0.0 {
+        let says_nothing = is_out || squares <= 0.0 || delays.arrived <= 0.0 || planned <= 0.0;
+        if self.freedom < LEAST_FREEDOM || says_nothing {
             return None;
         }
-        let slope = dot(&column, &self.times) / squares;
-        let left = (dot(&self.times, &self.times) - slope * slope * squares).max(0.0);
+        let slope = dot(&own, &times) / squares;
+        let left = (dot(&times, &times) - slope * slope * squares).max(0.0);
         // By what arrived, and not by what was planned.
         let scale = planned / delays.arrived;
         Some(Effect {
@@ -100,23 +118,10 @@ impl OfScreen {
         })
     }
 
-    /// What a function was planned to be delayed, by slice, without what blocks differ in and what stands
-    /// out.
-    fn column(&self, candidate: u32) -> Option<Vec<f64>> {
-        let mut column = self.delays.get(&candidate)?.planned.clone();
-        self.within_blocks(&mut column);
-        self.out.iter().for_each(|direction| take_out(&mut column, direction));
-        Some(column)
-    }
-
-    /// Takes the mean of each block out.
-    fn within_blocks(&self, values: &mut [f64]) {
-        let mut rest = values;
-        for slices in &self.blocks {
-            let Some((block, after)) = rest.split_at_mut_checked(*slices) else { return };
-            centre(block);
-            rest = after;
-        }
+    /// What of delays is left without what stands out.
+    fn rest_of(&self, mut delays: Vec<f64>) -> Vec<f64> {
+        self.out.iter().for_each(|direction| take_out(&mut delays, direction));
+        delays
     }
 }
 
@@ -136,15 +141,17 @@ impl Effect {
 }
 
 /// What slices were planned to give functions, and gave.
-fn delays(measured: &Measured, slices: &[&Slice]) -> BTreeMap<u32, Delays> {
+fn delays(measured: &Measured, rows: &[Row]) -> BTreeMap<u32, Delays> {
     let mut delays: BTreeMap<u32, Delays> = BTreeMap::new();
-    for (row, slice) in slices.iter().enumerate() {
-        for (candidate, dose) in &slice.doses {
-            let none = || Delays { planned: vec![0.0; slices.len()], arrived: 0.0 };
+    for (index, row) in rows.iter().enumerate() {
+        for (candidate, dose) in &row.doses {
+            let none = || Delays { planned: vec![0.0; rows.len()], arrived: 0.0 };
             let calls = measured.candidates.get(*candidate as usize);
             let calls = calls.map_or(0.0, |of| measured.calls_per_unit(of));
-            delays.entry(*candidate).or_insert_with(none).planned[row] = dose.0 as f64 * calls;
+            delays.entry(*candidate).or_insert_with(none).planned[index] = dose.0 as f64 * calls;
         }
+    }
+    for slice in measured.of_phase(PhaseKind::Screen) {
         for delivered in &slice.delivered {
             if let Some(of) = delays.get_mut(&delivered.candidate) {
                 of.arrived += delivered.delivered_ns.0 as f64 / slice.units.max(0.5);

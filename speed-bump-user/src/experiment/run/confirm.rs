@@ -31,6 +31,8 @@ struct Arms {
     rest: Vec<Treatment>,
     /// Factors of the doses; 1 where there is none.
     scales: HashMap<Treatment, f64>,
+    /// How many slices in a row were too slow.
+    too_slow: HashMap<Treatment, usize>,
     /// The basic dose.
     basic: f64,
     /// The basic dose of each of several that are delayed together.
@@ -58,6 +60,7 @@ impl Runner<'_> {
             treatments,
             rest: rest.to_vec(),
             scales: HashMap::new(),
+            too_slow: HashMap::new(),
             basic,
             basic_of_each: share * basic / up,
         };
@@ -103,7 +106,14 @@ impl Runner<'_> {
                 Treatment::Control | Treatment::Placebo | Treatment::Several => Vec::new(),
             };
             let slice = self.slice(block, treatment, &doses)?;
-            if !doses.is_empty() && self.was_too_slow(&slice) {
+            if doses.is_empty() {
+                continue;
+            }
+            // Once may be the machine's own doing.
+            let slow = arms.too_slow.entry(treatment).or_insert(0);
+            *slow = if self.was_too_slow(&slice) { *slow + 1 } else { 0 };
+            if *slow >= GUARDS {
+                *slow = 0;
                 arms.scales.insert(treatment, scale / 2.0);
             }
         }

@@ -51,7 +51,8 @@ impl Runner<'_> {
                 dose = (dose * 2.0).min(LARGEST);
             }
             let all = self.measured.candidates.len();
-            found = screened(self.measured.slices.iter(), all, MOST_SURVIVORS, self.measured.by);
+            found =
+                screened(self.measured.of_phase(PhaseKind::Screen), all, MOST_SURVIVORS, self.measured.by);
             if found.all_alike && block + 1 >= BLOCKS_OF_ALIKE {
                 break;
             }

@@ -142,6 +142,30 @@ fn on_one_saturated_thread_functions_are_worth_what_they_take() {
     assert_eq!(of(&found, "f39").verdict, Verdict::Jointly);
 }
 
+/// The functions that were not looked at alone are compared with slices without delays, and not only with each
+/// other: where most of them show, that is not what they have in common with all.
+#[test]
+fn what_most_functions_show_is_seen_in_each() {
+    let names: Vec<String> = (0..40).map(|number| format!("f{number}")).collect();
+    let shows = |number: u64| !number.is_multiple_of(4);
+    let functions: Vec<_> = (0..)
+        .zip(&names)
+        .map(|(number, name)| {
+            let sensitivity = if shows(number) { 1.0 } else { 0.0 };
+            (name.as_str(), function(sensitivity, 0.0), 55 - number)
+        })
+        .collect();
+    for seed in 0..3 {
+        let (found, _) = found(&functions, Noise::White(0.01), seed);
+        for (number, name) in (0..).zip(&names) {
+            let factor = of(&found, name);
+            let wrong = if shows(number) { Verdict::DoesNotMatter } else { Verdict::Matters };
+            assert_ne!(factor.verdict, wrong, "{factor:#?}");
+            assert!(holds(factor, if shows(number) { 1.0 } else { 0.0 }), "{factor:#?}");
+        }
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_slices() {
     let functions = [("a", function(1.0, 0.0), 300), ("b", function(0.0, 0.0), 200)];

@@ -4,7 +4,7 @@
 use super::{Runner, Stop, slices::GUARDS};
 use crate::{
     experiment::{
-        analysis::{estimate::LEAST_BLOCKS, findings},
+        analysis::{estimate::LEAST_BLOCKS, findings, ranks::median},
         record::{By, PhaseKind, Slice, Treatment},
         schedule::call_dose,
     },
@@ -15,14 +15,18 @@ use crate::{
 const REACTS: f64 = 0.05;
 /// And that by so many standard errors.
 const BELIEVED: f64 = 2.5;
+/// The standard error of a median over that of a mean, of normal values.
+const OF_MEDIAN: f64 = 1.25;
 /// Without a unit under way for more than this share of the time, a service waits for requests.
 const IDLE: f64 = 0.1;
 /// The first doses, all together, as a share of a unit's time.
 const FIRST: f64 = 0.08;
 /// The last: so much for each function.
 const LAST: f64 = 1.0;
-/// Slices with delays of each dose, and as many without.
+/// Slices with delays of each dose, and as many without, at least.
 const PAIRS: u32 = 2;
+/// Of short slices there are more, for so long in all.
+const DOSE_TIME: Nanos = Nanos(500_000_000);
 /// Blocks of the largest doses, where those did nothing.
 const BOUNDING: u32 = 2 * LEAST_BLOCKS as u32;
 
@@ -40,12 +44,10 @@ pub(super) enum Titrated {
     DoesNotReact,
 }
 
-/// By what share units of some slices took longer than those of others.
+/// By what share units of slices took longer than those of the ones before them.
 fn more(by: By, with: &[Slice], without: &[Slice]) -> f64 {
-    let mean = |slices: &[Slice]| {
-        slices.iter().map(|slice| slice.time_per_unit(by)).sum::<f64>() / slices.len().max(1) as f64
-    };
-    mean(with) / mean(without) - 1.0
+    let pair = |(with, without): (&Slice, &Slice)| with.time_per_unit(by) / without.time_per_unit(by) - 1.0;
+    median(&mut with.iter().zip(without).map(pair).collect::<Vec<f64>>())
 }
 
 impl Runner<'_> {
@@ -54,11 +56,12 @@ impl Runner<'_> {
         self.begin_phase(PhaseKind::Titrate, self.times.titrate);
         let mut share = FIRST / arms.len() as f64;
         let mut block = 0;
+        let usual = self.times.slices_in(DOSE_TIME).div_ceil(2).max(PAIRS);
         loop {
             let doses = self.doses(arms, share);
             let at_last = share >= LAST || doses.iter().all(|(_, dose)| *dose == self.options.longest_call);
             let (mut with, mut without, mut guards) = (Vec::new(), Vec::new(), 0);
-            let pairs = if at_last { BOUNDING } else { PAIRS };
+            let pairs = if at_last { usual.max(BOUNDING) } else { usual };
             for _ in 0..pairs {
                 without.push(self.slice(block, Treatment::Control, &[])?);
                 let slice = self.slice(block, Treatment::Several, &doses)?;
@@ -71,7 +74,7 @@ impl Runner<'_> {
                 }
             }
             let guarded = guards >= GUARDS;
-            let error = self.noise * (2.0 / f64::from(pairs)).sqrt();
+            let error = OF_MEDIAN * self.noise * (2.0 / f64::from(pairs)).sqrt();
             let reacts = |up: &f64| *up >= REACTS && *up > BELIEVED * error;
             let by = self.measured.by;
             let up = more(by, &with, &without);
