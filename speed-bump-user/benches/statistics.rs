@@ -31,7 +31,7 @@ const UNIT: f64 = 1e6;
 /// Units of the census.
 const CENSUS_UNITS: f64 = 5_000.0;
 /// The blocks after which coverage is looked at.
-const BLOCKS: [u32; 4] = [8, 12, 16, u32::MAX];
+const BLOCKS: [u32; 4] = [8, 16, 32, u32::MAX];
 
 /// A function of a simulated service, and its own time per unit in ns.
 type Of = (Function, f64);
@@ -45,12 +45,13 @@ fn main() {
 }
 
 /// The kinds of noise, with deviations of slices of 200 ms.
-fn noises() -> [(&'static str, Noise); 6] {
+fn noises() -> [(&'static str, Noise); 7] {
     [
         ("white 3 %", Noise::White(0.03)),
         ("correlated 3 %", Noise::Correlated(0.03)),
         ("drift 20 % a minute", Noise::Drift(0.02, 0.2)),
         ("bursts", Noise::Bursts(0.02)),
+        ("two speeds", Noise::TwoSpeeds(0.03)),
         ("warm-up", Noise::WarmUp(0.02)),
         ("mix of requests", Noise::Mix(0.01, 0.05)),
     ]
@@ -62,7 +63,7 @@ fn function(sensitivity: f64, slack: f64) -> Function {
 
 fn coverage(runs: u64) {
     println!("Coverage of the 95 % interval, in %, by blocks; and the mean of a function that does nothing");
-    println!("{:<22}{:>8}{:>8}{:>8}{:>8}{:>10}", "noise", 8, 12, 16, "all", "null");
+    println!("{:<22}{:>8}{:>8}{:>8}{:>8}{:>10}", "noise", 8, 16, 32, "all", "null");
     let functions = [
         (function(1.0, 0.0), 0.3 * UNIT),
         (function(0.4, 0.0), 0.2 * UNIT),

@@ -13,7 +13,7 @@ pub mod factor;
 pub mod findings;
 pub mod further;
 pub mod hinge;
-mod left;
+pub(super) mod left;
 pub mod looks;
 pub(super) mod ranks;
 mod screen_bound;

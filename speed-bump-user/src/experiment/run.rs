@@ -13,6 +13,7 @@ use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::{
+    analysis::ranks,
     groups::{GroupBy, groups},
     guard::{Bound, Window},
     record::{By, Census, Mark, Measured, Phase, PhaseKind, Slice, Treatment},
@@ -341,13 +342,18 @@ impl Runner<'_> {
     }
 
     /// By what share slices without delays differ from each other: from the one before, so that what changes
-    /// slowly is not in it.
+    /// slowly is not in it; and where there are many, without those that are far off.
     fn noise(&self, phase: PhaseKind) -> f64 {
         let controls = self.measured.of_phase(phase).filter(|slice| slice.treatment == Treatment::Control);
         let times: Vec<f64> = controls.map(|slice| slice.time_per_unit(self.measured.by)).collect();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
-        let squares: f64 = times.windows(2).map(|pair| (pair[0] - pair[1]).powi(2)).sum();
-        (squares / (2.0 * (times.len() as f64 - 1.0).max(1.0))).sqrt() / mean
+        let mut steps: Vec<f64> = times.windows(2).map(|pair| (pair[0] - pair[1]).abs()).collect();
+        let step = if steps.len() < ranks::LEAST {
+            (steps.iter().map(|step| step * step).sum::<f64>() / (steps.len() as f64).max(1.0)).sqrt()
+        } else {
+            ranks::deviation(&mut steps)
+        };
+        step / 2.0_f64.sqrt() / mean
     }
 }
 

@@ -11,6 +11,9 @@ use crate::units::Nanos;
 /// Noise is drawn anew so often.
 const STEP: f64 = 50e6;
 
+/// A speed of the machine lasts so long on average.
+const SPEED_LASTS: f64 = 4e9;
+
 /// What a function does to a unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Function {
@@ -35,6 +38,8 @@ pub enum Noise {
     Bursts(f64),
     /// White, and slower by half at first, less and less.
     WarmUp(f64),
+    /// White, and the machine takes half as long again for everything for some seconds, again and again.
+    TwoSpeeds(f64),
     /// White, and requests that are heavier or lighter by this much: their calls and their times alike.
     Mix(f64, f64),
 }
@@ -103,6 +108,12 @@ impl Simulated {
             }
             Noise::WarmUp(deviation) => {
                 (1.0 + white(deviation) + 0.5 * (-(self.now - 1e9) / 10e9).exp(), 1.0)
+            }
+            Noise::TwoSpeeds(deviation) => {
+                if self.random.random_bool((step / SPEED_LASTS).min(1.0)) {
+                    self.state = 0.5 - self.state;
+                }
+                (1.0 + white(deviation) + self.state, 1.0)
             }
             Noise::Mix(deviation, mix) => {
                 let heavy = 1.0 + mix * self.draw() * (200e6 / step).sqrt();

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ranks;
 use crate::experiment::record::{By, Slice, Treatment};
 
 /// The difference between slices with a treatment and those without, in one block.
@@ -39,8 +40,13 @@ pub fn contrasts_of<'a>(
     let slices: Vec<&Slice> = slices.filter(|slice| slice.block < until).collect();
     let without = Without::of(slices.iter().copied(), &value);
     let mut blocks: BTreeMap<u32, Sums> = BTreeMap::new();
-    for slice in slices.into_iter().filter(|slice| slice.treatment == treatment) {
-        if let Some((value, usual)) = value(slice).zip(without.at(slice)) {
+    let treated: Vec<&Slice> = slices.into_iter().filter(|slice| slice.treatment == treatment).collect();
+    // One against one: whatever the distribution of noise is, their difference is as likely to be above zero
+    // as below, which is what ranks need.
+    let by_ranks = treated.chunk_by(|a, b| a.block == b.block).count() >= ranks::LEAST;
+    for slice in treated {
+        let usual = if by_ranks { without.nearest(slice) } else { without.at(slice) };
+        if let Some((value, usual)) = value(slice).zip(usual) {
             let sums = blocks.entry(slice.block).or_default();
             sums.slices += 1.0;
             sums.time += value - usual;
@@ -71,6 +77,15 @@ impl Without {
     ) -> Self {
         let controls = slices.filter(|slice| slice.treatment == Treatment::Control);
         Self(controls.filter_map(|slice| Some((middle(slice), value(slice)?))).collect())
+    }
+
+    /// What the one nearest to a slice has; `None` without any.
+    fn nearest(&self, slice: &Slice) -> Option<f64> {
+        let time = middle(slice);
+        let next = self.0.partition_point(|(at, _)| *at < time);
+        let around = [next.checked_sub(1), Some(next)].into_iter().flatten();
+        let near = around.filter_map(|index| self.0.get(index));
+        near.min_by(|a, b| (a.0 - time).abs().total_cmp(&(b.0 - time).abs())).map(|(_, value)| *value)
     }
 
     /// What a slice would have had without its delays; `None` where there is nothing to compare with.

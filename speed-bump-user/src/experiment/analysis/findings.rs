@@ -62,7 +62,7 @@ pub fn findings(measured: &Measured) -> Findings {
     let alike = alike(measured);
     let verdicts = verdicts(&trials, &measured.rules, blocks(measured));
     for (of, verdict) in tried.iter_mut().zip(verdicts) {
-        of.fill(verdict, unit, alike);
+        of.fill(measured, verdict, unit, alike);
         of.say_how_long(measured);
     }
     join(measured, &mut tried);
@@ -206,19 +206,30 @@ impl Tried {
     }
 
     /// `alike` is the sensitivity of all functions, where it is one: more slices know of it than of one.
-    fn fill(&mut self, verdict: Verdict, unit: Option<f64>, alike: Option<Estimate>) {
+    fn fill(&mut self, measured: &Measured, verdict: Verdict, unit: Option<f64>, alike: Option<Estimate>) {
         self.factor.verdict = verdict;
         let bend = self.bend();
         let factor = &mut self.factor;
         let seen = seen(&self.trial, u32::MAX);
         if let Some(found) = estimate(&seen, CONFIDENCE) {
-            let is_alike = |all: &Estimate| found.low <= all.sensitivity && all.sensitivity <= found.high;
+            let is_alike = |all: &Estimate| {
+                let is_within = found.low <= all.sensitivity && all.sensitivity <= found.high;
+                is_within && all.high - all.low < found.high - found.low
+            };
             factor.set(alike.filter(is_alike).unwrap_or(found), unit);
         }
+        let is_worth_little = factor.worth_high.is_some_and(|worth| worth < measured.rules.worth);
+        if verdict == Verdict::Matters && is_worth_little {
+            // It shows, and later blocks showed that it is not worth it.
+            factor.verdict = Verdict::DoesNotMatter;
+        }
+        let is_hidden = factor.low.is_some_and(|low| low <= 0.0)
+            || factor.high.is_some_and(|high| high < measured.rules.threshold);
         let longest = || seen.iter().map(|of| of.delay).fold(0.0, f64::max);
         factor.slack_ns = match (bend, verdict) {
             (Some(bend), _) => Some(bend.slack),
-            (None, Verdict::DoesNotMatter) => Some(longest()).filter(|ns| *ns > 0.0),
+            // What shows is not hidden, though it be worth little.
+            (None, Verdict::DoesNotMatter) if is_hidden => Some(longest()).filter(|ns| *ns > 0.0),
             (None, _) => None,
         };
         let is_faster = factor.high.is_some_and(|high| high < 0.0);

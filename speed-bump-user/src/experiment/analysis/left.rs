@@ -35,7 +35,9 @@ pub(super) fn left(
     let is_tried = |number: u32| {
         treated.iter().any(|of| *of != Treatment::Rest && measured.members(*of).contains(&number))
     };
-    let bound = estimate(together, CONFIDENCE);
+    // What later phases say of a function is more.
+    let is_last = measured.of_phase(PhaseKind::Screen).chain(measured.of_phase(PhaseKind::Confirm)).next();
+    let bound = estimate(together, CONFIDENCE).filter(|_| is_last.is_none());
     let all: f64 = together.iter().map(|of| of.delay).sum::<f64>() / together.len().max(1) as f64;
     let in_rest = measured.rest();
     let of_screen = OfScreen::new(measured);
@@ -94,7 +96,7 @@ pub(super) fn left(
 }
 
 /// The sensitivity that all functions have, where the screen found that their delays show alike.
-pub(super) fn alike(measured: &Measured) -> Option<Estimate> {
+pub(in crate::experiment) fn alike(measured: &Measured) -> Option<Estimate> {
     let slices = || measured.of_phase(PhaseKind::Screen);
     screened(slices(), measured.candidates.len(), 0, measured.by).all_alike.then_some(())?;
     // Slices of a block that delay the same functions in all, one half of them each, are one contrast.

@@ -11,7 +11,7 @@ use super::{contrast::Contrast, estimate::Estimate};
 
 /// Differences from which on the sum of ranks is near enough to a normal distribution, also far from its
 /// middle.
-pub(super) const LEAST: usize = 20;
+pub(in crate::experiment) const LEAST: usize = 20;
 
 /// The share of the delay that shows, and where it is with this probability; `None` where that has no bounds.
 ///
@@ -60,7 +60,7 @@ pub(in crate::experiment) fn median(values: &mut [f64]) -> f64 {
 }
 
 /// The standard deviation of normal values that are so far from their middle.
-pub(super) fn deviation(far: &mut [f64]) -> f64 {
+pub(in crate::experiment) fn deviation(far: &mut [f64]) -> f64 {
     /// Half of the values of a normal distribution are within 1 / 1.4826 deviations.
     const OF_MEDIAN: f64 = 1.4826;
     OF_MEDIAN * median(far)

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     contrast::Contrast,
-    estimate::{Estimate, chance, estimate},
-    hinge::hinge,
+    estimate::{Estimate, LEAST_BLOCKS, chance, estimate},
+    hinge::{Hinge, hinge},
     looks::{self, holm},
 };
 use crate::experiment::record::Rules;
@@ -65,10 +65,11 @@ pub fn verdicts(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Verdict> {
 /// as it is: what is beyond is left out.
 pub(super) fn seen(trial: &Trial, until: u32) -> Vec<Contrast> {
     let seen: Vec<Contrast> = trial.contrasts.iter().copied().filter(|of| of.block < until).collect();
-    match hinge(&seen) {
-        Some(bend) if bend.low > 0.0 => seen.into_iter().filter(|of| of.delay <= bend.low).collect(),
-        _ => seen,
-    }
+    let hidden =
+        |bend: Hinge| -> Vec<Contrast> { seen.iter().copied().filter(|of| of.delay <= bend.low).collect() };
+    // A bend before nearly all of the delays says nothing of them.
+    let hidden = hinge(&seen).map(hidden).filter(|hidden| hidden.len() >= LEAST_BLOCKS);
+    hidden.unwrap_or(seen)
 }
 
 /// Whether the function is shown to matter less than what is asked for, with this error on each side.

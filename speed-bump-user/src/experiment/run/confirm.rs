@@ -69,7 +69,7 @@ impl Runner<'_> {
             let done = block + 1;
             if done % LOOKS_AT_DOSES == 0 {
                 self.learn_unit(PhaseKind::Confirm);
-                self.enlarge(&mut arms.scales);
+                self.enlarge(&mut arms);
             }
             if looks::done(done, planned) > looks::done(block, planned) {
                 let joined = self.join(&mut arms, share, up);
@@ -120,21 +120,25 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Doubles the doses where so little shows that twice as much is within what is allowed.
-    fn enlarge(&self, scales: &mut HashMap<Treatment, f64>) {
+    /// Doubles the doses where so little shows that twice as much is within what is allowed, and those that
+    /// were halved, where that was the service's own doing.
+    fn enlarge(&self, arms: &mut Arms) {
         if !self.options.doses.is_empty() {
             return;
         }
         let slices = || self.measured.of_phase(PhaseKind::Confirm);
+        let allowed = self.measured.rules.max_slowdown;
         for treatment in self.measured.treated() {
             let of = contrasts(slices(), treatment, u32::MAX, self.measured.by);
             let Some(found) = estimate(&of, 0.9) else { continue };
-            let longest = of.iter().map(|of| of.delay).fold(0.0, f64::max);
-            let scale = scales.entry(treatment).or_insert(1.0);
-            let shows = found.high.max(0.0) * 2.0 * longest / self.unit;
+            let scale = arms.scales.entry(treatment).or_insert(1.0);
+            let twice = 2.0 * arms.basic * LEVELS[LEVELS.len() - 1] * *scale;
             let all = self.measured.slices.iter().filter(|slice| slice.phase == PhaseKind::Confirm);
-            let guarded = all.filter(|slice| slice.treatment == treatment && slice.guarded).count();
-            if shows < self.measured.rules.max_slowdown / 2.0 && *scale < LARGEST && guarded < GUARDS {
+            let latest = all.filter(|slice| slice.treatment == treatment).rev();
+            let guarded = latest.take(LOOKS_AT_DOSES as usize).filter(|slice| slice.guarded).count();
+            let shows_little = found.high.max(0.0) * twice < allowed / 2.0 && *scale < LARGEST;
+            let was_halved = *scale < 1.0 && found.sensitivity * twice <= allowed;
+            if guarded < GUARDS && (shows_little || was_halved) {
                 *scale *= 2.0;
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{Runner, Stop};
 use crate::experiment::{
-    analysis::estimate,
+    analysis::{estimate, left::alike},
     record::{PhaseKind, Treatment},
     schedule::{MOST_SURVIVORS, SCREEN_BLOCK, screen_block},
     screen::screened,
@@ -13,12 +13,19 @@ use crate::units::Nanos;
 const WANTED: f64 = 0.10;
 /// Blocks after which it may be seen that all delays show alike.
 const BLOCKS_OF_ALIKE: u32 = estimate::LEAST_BLOCKS as u32;
+/// By how much the sensitivity that all have is to be known, either way.
+const KNOWN: f64 = 0.15;
 /// Blocks that there are, however little time there is.
 const LEAST_BLOCKS: u32 = 2;
 /// Of more than this each function gets no larger doses, as a share of a unit's time.
 const LARGEST: f64 = 1.0;
 
 impl Runner<'_> {
+    /// Whether it is known by how much all delays show.
+    fn alike_is_known(&self) -> bool {
+        alike(&self.measured).is_some_and(|alike| alike.high - alike.low < 2.0 * KNOWN)
+    }
+
     /// Chooses the functions or groups to look at one by one; the others are returned behind them. `dose`, a
     /// share of a unit's time for each had slowed a unit down by `up`.
     pub(super) fn screen(
@@ -53,7 +60,7 @@ impl Runner<'_> {
             let all = self.measured.candidates.len();
             found =
                 screened(self.measured.of_phase(PhaseKind::Screen), all, MOST_SURVIVORS, self.measured.by);
-            if found.all_alike && block + 1 >= BLOCKS_OF_ALIKE {
+            if found.all_alike && block + 1 >= BLOCKS_OF_ALIKE && self.alike_is_known() {
                 break;
             }
         }

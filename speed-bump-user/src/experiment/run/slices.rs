@@ -17,8 +17,6 @@ use crate::{
 pub(super) const LOOKS: Nanos = Nanos(100_000_000);
 /// A slow-down is believed from this many times on by which slices without delays differ.
 const BELIEVED: f64 = 2.0;
-/// A slice without delays counts for this part of what the guard compares with.
-const FOLLOWED: f64 = 0.5;
 /// Doses have to end so many slices early before that is believed: once may be the service's own doing.
 pub(super) const GUARDS: usize = 2;
 /// From this many ns on the ends of slices wait for a unit to be done.
@@ -159,7 +157,9 @@ impl Runner<'_> {
             }
             self.subject.wait_until((now + LOOKS).min(time))?;
             let sample = self.look()?;
-            if self.is_guarded() && self.is_too_slow(since, &sample) {
+            // Within less, a few units that take long would look like all of them.
+            let is_due = sample.at.0.saturating_sub(since.at.0) >= LOOKS.0;
+            if is_due && self.is_guarded() && self.is_too_slow(since, &sample) {
                 return Ok(true);
             }
         }
@@ -168,11 +168,10 @@ impl Runner<'_> {
     /// Takes what the guard compares with from a slice without delays: a service gets slower and faster by
     /// itself, and what others are slowed down by is counted from there.
     fn follow(&mut self, slice: &Slice) {
-        let nearer = |usual: f64, now: f64| usual + FOLLOWED * (now - usual);
         if slice.units >= 1.0 {
-            self.pace = nearer(self.pace, slice.time_per_unit(By::Throughput));
+            self.pace = slice.time_per_unit(By::Throughput);
             let latency = slice.latency_ns.map(|latency| latency / slice.units);
-            self.latency = self.latency.zip(latency).map(|(usual, now)| nearer(usual, now)).or(self.latency);
+            self.latency = self.latency.and(latency).or(self.latency);
         }
     }
 
@@ -209,9 +208,10 @@ impl Runner<'_> {
         throughput.into_iter().chain(latency).reduce(f64::max)
     }
 
-    /// Whether units of a whole slice took longer than they may.
+    /// Whether units of a whole slice took longer than they may, by more than noise makes of it.
     pub(super) fn was_too_slow(&self, slice: &Slice) -> bool {
-        slice.guarded || self.slowdown(slice).is_some_and(|more| more > self.measured.rules.max_slowdown)
+        let most = self.measured.rules.max_slowdown + BELIEVED * self.noise;
+        slice.guarded || self.slowdown(slice).is_some_and(|more| more > most)
     }
 }
 

@@ -63,7 +63,7 @@ fn of<'a>(found: &'a Findings, name: &str) -> &'a Factor {
 
 /// Whether the truth is in the interval, or near it: that of one run in twenty is not.
 fn holds(factor: &Factor, truth: f64) -> bool {
-    let (low, high) = (factor.low.unwrap(), factor.high.unwrap());
+    let Some((low, high)) = factor.low.zip(factor.high) else { panic!("{factor:#?}") };
     let half = (high - low) / 2.0;
     low - half <= truth && truth <= high + half
 }

@@ -25,8 +25,8 @@ const FIRST: f64 = 0.08;
 const LAST: f64 = 1.0;
 /// Slices with delays of each dose, and as many without, at least.
 const PAIRS: u32 = 2;
-/// Of short slices there are more, for so long in all.
-const DOSE_TIME: Nanos = Nanos(500_000_000);
+/// Where noise asks for more, they may take this part of the phase.
+const OF_PHASE: u64 = 8;
 /// Blocks of the largest doses, where those did nothing.
 const BOUNDING: u32 = 2 * LEAST_BLOCKS as u32;
 
@@ -56,7 +56,7 @@ impl Runner<'_> {
         self.begin_phase(PhaseKind::Titrate, self.times.titrate);
         let mut share = FIRST / arms.len() as f64;
         let mut block = 0;
-        let usual = self.times.slices_in(DOSE_TIME).div_ceil(2).max(PAIRS);
+        let usual = self.pairs();
         loop {
             let doses = self.doses(arms, share);
             let at_last = share >= LAST || doses.iter().all(|(_, dose)| *dose == self.options.longest_call);
@@ -111,6 +111,13 @@ impl Runner<'_> {
             }
             share = (share * 2.0).min(LAST);
         }
+    }
+
+    /// How many pairs of slices it takes to believe that units take [`REACTS`] longer, as far as there is time.
+    fn pairs(&self) -> u32 {
+        let wanted = 2.0 * (OF_MEDIAN * self.noise * BELIEVED / REACTS).powi(2);
+        let most = self.times.slices_in(Nanos(self.times.titrate.0 / OF_PHASE)) / 2;
+        (wanted.ceil() as u32).min(most).max(PAIRS)
     }
 
     /// Doses that make each of these functions slower by this share of a unit's time, and each of these
