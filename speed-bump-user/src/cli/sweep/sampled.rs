@@ -1,6 +1,6 @@
 //! Functions that nobody named: those that take time, by sampling.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use anyhow::anyhow;
 
@@ -46,6 +46,11 @@ pub(super) const BRIEF: Duration = Duration::from_millis(300);
 const TRAP: Nanos = Nanos(700);
 /// The share of the time that the traps of all native functions may take in the census.
 const MOST_TRAPS: f64 = 0.1;
+/// And where there are Python functions: then calls are timed, with a second trap, and the answer is seldom in
+/// native ones.
+const MOST_BESIDE_PYTHON: f64 = 0.02;
+/// However much traps slow a service down, it is not taken for more than so many times as fast without them.
+const MOST_FASTER: f64 = 50.0;
 /// And that up to which they are timed, with a second trap where they return.
 const MOST_TIMED: f64 = 0.01;
 /// From this share of the processor time on it is told what is no function's.
@@ -158,7 +163,16 @@ impl Found {
     /// down, by what a session of them counted. `most` is the share of the time that one may take.
     pub(super) fn leave_out(&mut self, counted: &Counted, most: f64) {
         let span = Nanos(counted.census.end_ns.0 - counted.census.start_ns.0).0.max(1) as f64;
-        let mut left = MOST_TRAPS;
+        let has_python = self.chosen.iter().any(|function| function.line.is_some());
+        let mut left = if has_python { MOST_BESIDE_PYTHON } else { MOST_TRAPS };
+        let trap_of = |candidate: &Candidate| match candidate.floor_ns {
+            Nanos(0) => TRAP,
+            floor => floor,
+        };
+        // Counting slowed the service down, so that calls came less often than they do.
+        let traps: f64 = counted.candidates.iter().map(|of| of.calls as f64 * trap_of(of).0 as f64).sum();
+        let processors = thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
+        let slowed = (1.0 - traps / span / processors).max(1.0 / MOST_FASTER);
         let chosen = std::mem::take(&mut self.chosen);
         for function in chosen {
             let is_it = |of: &&Candidate| of.file == function.file && of.name == function.name;
@@ -168,15 +182,15 @@ impl Found {
                 self.chosen.push(function);
                 continue;
             };
-            let trap = if candidate.floor_ns.0 == 0 { TRAP } else { candidate.floor_ns };
-            let share = candidate.calls as f64 * trap.0 as f64 / span;
+            let trap = trap_of(candidate);
+            let rate = candidate.calls as f64 * 1e9 / span / slowed;
+            let share = rate * trap.0 as f64 / 1e9;
             if share <= left && share <= most {
                 left -= share;
                 self.traps += share;
                 self.chosen.push(function);
                 continue;
             }
-            let rate = candidate.calls as f64 * 1e9 / span;
             let why = format!(
                 "it is called {rate:.0} times a second: to count its calls would take {:.1} % of a \
                  processor, more than is left after the others; say --target {} to have it all the same",

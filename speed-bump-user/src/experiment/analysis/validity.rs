@@ -5,9 +5,11 @@ use serde::Serialize;
 use super::{
     contrast::contrasts,
     estimate::{LEAST_BLOCKS, chance},
+    pace::is_slower,
 };
 use crate::{
-    experiment::record::{Around, By, Mark, Measured, PhaseKind, Slice, Treatment},
+    experiment::record::{Around, By, Census, Mark, Measured, PhaseKind, Slice, Treatment},
+    targets::TargetKind,
     units::Nanos,
 };
 
@@ -23,6 +25,8 @@ const OFF: f64 = 0.1;
 const BUSY: f64 = 0.9;
 /// Clocks differ by less than this, in ns, unless one was set.
 const CLOCK_STEP: i64 = 100_000_000;
+/// Looking on is to cost no more than this share.
+const COSTS: f64 = 0.03;
 /// Beyond this share a drift is told.
 const DRIFT: f64 = 0.1;
 
@@ -135,12 +139,20 @@ pub fn validity(measured: &Measured) -> Validity {
              much at most",
             slowdown * 100.0
         );
-        tell(slowdown > 0.03, text);
+        let Census { start_ns, end_ns, .. } = measured.census;
+        let stretch = end_ns.0.saturating_sub(start_ns.0) as f64;
+        tell(slowdown > COSTS && is_slower(measured, slowdown, stretch), text);
     }
+    let is_timed = |kind| measured.candidates.iter().any(|of| of.kind == kind && of.own_ns.is_some());
+    tell(
+        is_timed(TargetKind::Python) && is_timed(TargetKind::Native),
+        "own times of Python functions have in them those of the native functions that they call".to_owned(),
+    );
     if let Some(sampling) = &measured.sampling {
         if let Some(slowdown) = sampling.slowdown {
             let text = format!("sampling slowed units down by {:.1} %", slowdown * 100.0);
-            tell(slowdown > 0.03, text);
+            let stretch = sampling.ticks as f64 / sampling.rate.max(1.0) * 1e9;
+            tell(slowdown > COSTS && is_slower(measured, slowdown, stretch), text);
         }
         if let Some(unit) = &sampling.unit {
             tell(true, unit.clone());
