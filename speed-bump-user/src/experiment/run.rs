@@ -216,7 +216,7 @@ impl Runner<'_> {
         let units: f64 = self.measured.of_phase(PhaseKind::Census).map(|slice| slice.units).sum();
         let in_slice = units / f64::from(slices);
         let census = &mut self.measured.census;
-        census.slowdown = Some(census.time_per_unit() / self.unit - 1.0);
+        census.slowdown = Some(census.time_per_unit() / self.pace - 1.0);
         if let Some(sampling) = &mut self.measured.sampling {
             sampling.slowdown = sampling.time_per_unit_ns.map(|time| time / self.pace - 1.0);
         }

@@ -73,7 +73,7 @@ pub struct FunctionSeen {
     /// Whether it is the C library's, or an allocator's: a delay there answers nothing that a user could act
     /// on. Its samples are in [`ClockSeen::elsewhere`] too.
     pub is_everybodys: bool,
-    /// How many functions called each other down to it, at least: 0 is the outermost.
+    /// How many functions called each other down to it, on average: 0 is the outermost.
     pub depth: u32,
     /// Own samples by thread; of 64 threads at most.
     pub threads: BTreeMap<ThreadOf, u64>,

@@ -37,7 +37,8 @@ struct Tally {
     own: BTreeMap<ThreadOf, (u64, Nanos)>,
     anywhere: u64,
     anywhere_running: Nanos,
-    depth: u32,
+    /// How many functions were above it, in all samples that it was anywhere in.
+    above: u64,
 }
 
 /// A thread between two looks.
@@ -208,7 +209,7 @@ impl Stacks {
         now.seen.ticks += 1;
         now.seen.running = now.seen.running + running;
         let of = ThreadOf { process: self.pid, thread };
-        self.tallies.resize_with(self.codes.all().len(), || Tally { depth: u32::MAX, ..Tally::default() });
+        self.tallies.resize_with(self.codes.all().len(), Tally::default);
         let mut counted: Vec<u32> = Vec::with_capacity(stack.len());
         for (place, function) in stack.iter().enumerate() {
             let Some(tally) = self.tallies.get_mut(*function as usize) else { continue };
@@ -217,11 +218,11 @@ impl Stacks {
                 own.0 += 1;
                 own.1 = own.1 + running;
             }
-            tally.depth = tally.depth.min((stack.len() - 1 - place) as u32);
             // One that calls itself is there once.
             if !counted.contains(function) {
                 counted.push(*function);
                 tally.anywhere += 1;
+                tally.above += (stack.len() - 1 - place) as u64;
                 tally.anywhere_running = tally.anywhere_running + running;
             }
         }
@@ -267,7 +268,8 @@ impl Stacks {
                 anywhere_running: tally.anywhere_running,
                 is_qualified: self.layout.code.is_qualified(),
                 is_everybodys: false,
-                depth: tally.depth,
+                // Seldom a stack is cut short, as it was changed meanwhile.
+                depth: (tally.above + tally.anywhere / 2).checked_div(tally.anywhere).unwrap_or(0) as u32,
                 threads: BTreeMap::new(),
             };
             tally.own.iter().for_each(|(thread, (samples, running))| seen.add(*thread, *samples, *running));

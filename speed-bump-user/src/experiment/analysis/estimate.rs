@@ -5,7 +5,7 @@
 //! calls come in a slice, the interval is Fieller's. No percentile bootstrap: over 6 to 20 blocks its 95 %
 //! intervals hold the truth in 85 to 92 % of cases.
 //!
-//! From [`ranks::LEAST`] blocks on it goes by their ranks instead, which a few slices far off do not spoil.
+//! From 20 blocks on it goes by their ranks instead, which a few slices far off do not spoil.
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 

@@ -1,6 +1,6 @@
 //! Whole experiments on services that are simulated.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn of<'a>(found: &'a Findings, name: &str) -> &'a Factor {
 
 /// Whether the truth is in the interval, or near it: that of one run in twenty is not.
 fn holds(factor: &Factor, truth: f64) -> bool {
-    let Some((low, high)) = factor.low.zip(factor.high) else { panic!("{factor:#?}") };
+    let (low, high) = factor.low.zip(factor.high).expect("it was looked at");
     let half = (high - low) / 2.0;
     low - half <= truth && truth <= high + half
 }

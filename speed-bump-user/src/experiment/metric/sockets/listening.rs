@@ -140,7 +140,17 @@ fn unix_name(address: &net::SocketAddr) -> Option<UnixName> {
     };
     let mut bytes = [0; UnixName::BYTES];
     bytes.get_mut(start..start.checked_add(name.len())?)?.copy_from_slice(name);
-    Some(UnixName(bytes))
+    (!is_of_multiprocessing(start == 0, name)).then_some(UnixName(bytes))
+}
+
+/// Whether it is a name that Python's `multiprocessing` gives its own listeners, as `arbitrary_address` in
+/// `Lib/multiprocessing/connection.py` does (CPython 3.8 to 3.15). A parent and its workers pass descriptors
+/// through them, as torch's loaders do: nobody's requests.
+fn is_of_multiprocessing(is_path: bool, name: &[u8]) -> bool {
+    const LISTENER: &[u8] = b"listener-";
+    let mut parts = name.rsplit(|byte| *byte == b'/');
+    let is_listener = parts.next().is_some_and(|part| part.starts_with(LISTENER));
+    is_listener && (!is_path || parts.next().is_some_and(|folder| folder.starts_with(b"pymp-")))
 }
 
 impl fmt::Display for Listening {
@@ -177,6 +187,21 @@ mod tests {
         let mut listening = Listening::default();
         listening.add(socket);
         listening
+    }
+
+    #[test]
+    fn listeners_of_multiprocessing_are_nobodys() {
+        for (is_path, name, is_it) in [
+            (true, "/tmp/pymp-xz7t9__e/listener-6vqys4e4", true),
+            (false, "listener-4711-0", true),
+            (true, "/tmp/listener-6vqys4e4", false),
+            (true, "listener-1", false),
+            (true, "/run/pymp-x/app.sock", false),
+            (false, "app", false),
+            (true, "", false),
+        ] {
+            assert_eq!(is_of_multiprocessing(is_path, name.as_bytes()), is_it, "{name}");
+        }
     }
 
     #[test]
