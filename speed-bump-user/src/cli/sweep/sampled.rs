@@ -46,8 +46,8 @@ pub(super) const BRIEF: Duration = Duration::from_millis(300);
 const TRAP: Nanos = Nanos(700);
 /// The share of the time that the traps of all native functions may take in the census.
 const MOST_TRAPS: f64 = 0.1;
-/// And where there are Python functions: then calls are timed, with a second trap, and the answer is seldom in
-/// native ones.
+/// And where there are Python functions: then calls are timed, with a second trap, and the answer is seldom
+/// in native ones.
 const MOST_BESIDE_PYTHON: f64 = 0.02;
 /// However much traps slow a service down, it is not taken for more than so many times as fast without them.
 const MOST_FASTER: f64 = 50.0;

@@ -15,8 +15,8 @@ pub(in crate::experiment) const LEAST: usize = 20;
 
 /// The share of the delay that shows, and where it is with this probability; `None` where that has no bounds.
 ///
-/// It lies where the ranks of what is left, `time − s·delay`, are balanced: in the middle of the ratios of all
-/// pairs of blocks.
+/// It lies where the ranks of what is left, `time − s·delay`, are balanced: in the middle of the ratios of
+/// all pairs of blocks.
 pub(super) fn estimate(contrasts: &[Contrast], confidence: f64) -> Option<Estimate> {
     let mut ratios = pairs(contrasts);
     let spread = spread(contrasts.len());

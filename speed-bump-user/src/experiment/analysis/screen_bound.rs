@@ -4,8 +4,8 @@
 //! taken out of the times first, by least squares, and then what all others do together: a slice without the
 //! function has more of the others, so that the difference between the halves is only what it does more than
 //! they. The slices without delays tell how much that is. The functions that go on to the next phase are
-//! chosen by these very slices, so that those that stay look a little better than they are. A bound that holds
-//! for all of them at once, whichever are chosen, is not fooled by that (Bonferroni).
+//! chosen by these very slices, so that those that stay look a little better than they are. A bound that
+//! holds for all of them at once, whichever are chosen, is not fooled by that (Bonferroni).
 
 use std::collections::BTreeMap;
 

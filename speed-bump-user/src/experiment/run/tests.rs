@@ -142,8 +142,8 @@ fn on_one_saturated_thread_functions_are_worth_what_they_take() {
     assert_eq!(of(&found, "f39").verdict, Verdict::Jointly);
 }
 
-/// The functions that were not looked at alone are compared with slices without delays, and not only with each
-/// other: where most of them show, that is not what they have in common with all.
+/// The functions that were not looked at alone are compared with slices without delays, and not only with
+/// each other: where most of them show, that is not what they have in common with all.
 #[test]
 fn what_most_functions_show_is_seen_in_each() {
     let names: Vec<String> = (0..40).map(|number| format!("f{number}")).collect();

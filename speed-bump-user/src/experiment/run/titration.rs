@@ -113,7 +113,8 @@ impl Runner<'_> {
         }
     }
 
-    /// How many pairs of slices it takes to believe that units take [`REACTS`] longer, as far as there is time.
+    /// How many pairs of slices it takes to believe that units take [`REACTS`] longer, as far as there is
+    /// time.
     fn pairs(&self) -> u32 {
         let wanted = 2.0 * (OF_MEDIAN * self.noise * BELIEVED / REACTS).powi(2);
         let most = self.times.slices_in(Nanos(self.times.titrate.0 / OF_PHASE)) / 2;
