@@ -272,11 +272,14 @@ fn take(profile: &mut Profile, stacks: Stacks) {
         };
         match profile.functions.iter_mut().find(is_same) {
             Some(known) => {
+                let above = |of: &profile::FunctionSeen| u64::from(of.depth) * of.anywhere;
+                let all = known.anywhere + function.anywhere;
+                let depth = (above(known) + above(&function) + all / 2).checked_div(all).unwrap_or(0);
+                known.depth = u32::try_from(depth).unwrap_or(u32::MAX);
                 known.own += function.own;
                 known.running = known.running + function.running;
                 known.anywhere += function.anywhere;
                 known.anywhere_running = known.anywhere_running + function.anywhere_running;
-                known.depth = known.depth.min(function.depth);
                 known.threads.extend(function.threads);
             }
             None => profile.functions.push(function),

@@ -99,7 +99,10 @@ fn verdict(factor: &Factor) -> String {
         (Verdict::DoesNotMatter, Some(slack)) => {
             format!("does not matter (hidden up to {} a unit)", rounded(slack))
         }
-        (Verdict::DoesNotMatter, None) => "does not matter (it shows, and is worth too little)".to_owned(),
+        (Verdict::DoesNotMatter, None) if factor.low.is_some_and(|low| low > 0.0) => {
+            "does not matter (it shows, and is worth too little)".to_owned()
+        }
+        (Verdict::DoesNotMatter, None) => "does not matter".to_owned(),
         (Verdict::Jointly, _) => "matters with others".to_owned(),
         (Verdict::Undecided, _) => "undecided".to_owned(),
         (Verdict::Dismissed, _) => "dismissed".to_owned(),

@@ -36,8 +36,12 @@ const UNSETTLED_ERRORS: f64 = 4.0;
 const CENSUS_RUNS: u32 = 4;
 /// Slices differ by this at least: few of them may be alike by chance.
 const LEAST_NOISE: f64 = 0.005;
-/// Slices without delays at the end.
+/// Slices without delays at the end, at least.
 const RECOVERY_SLICES: u32 = 4;
+/// And they take so long.
+const RECOVERY: Nanos = Nanos(1_000_000_000);
+/// The unit's metric that is always up to date, and costs nothing to ask.
+const SOCKETS: &str = "--sockets";
 
 /// How an experiment is to be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,8 +167,9 @@ impl Runner<'_> {
         self.census()?;
         let arms = self.arms();
         let unit = if self.options.runs { self.pace_of_runs() } else { self.pace };
-        // Little's law.
-        let under_way = self.latency.map(|latency| latency / self.pace);
+        // Little's law. Other metrics than ours of sockets take longer to ask, and may move seldom.
+        let is_quick = self.measured.unit.source == SOCKETS && self.measured.metrics.is_empty();
+        let under_way = self.latency.filter(|_| is_quick).map(|latency| latency / self.pace);
         let census = self.times.slice;
         self.times = times(self.options, self.screened_of(&arms), Pace { unit, under_way });
         // Shorter slices differ more from each other.
@@ -292,17 +297,21 @@ impl Runner<'_> {
     /// Whether the service is as before.
     fn recover(&mut self) -> Result<(), Stop> {
         self.begin_phase(PhaseKind::Recover, Nanos(0));
-        for block in 0..RECOVERY_SLICES {
+        for block in 0..self.recovery_slices() {
             self.slice(block, Treatment::Control, &[])?;
         }
         self.end_phase("no delays");
         Ok(())
     }
 
+    fn recovery_slices(&self) -> u32 {
+        self.times.slices_in(RECOVERY).max(RECOVERY_SLICES)
+    }
+
     /// What is left of all the time, but for the slices at the end.
     fn time_left(&self) -> Nanos {
         let end = self.begun + Nanos::from(self.options.total);
-        let at_end = self.times.whole_slice().0 * u64::from(RECOVERY_SLICES);
+        let at_end = self.times.whole_slice().0 * u64::from(self.recovery_slices());
         Nanos(end.0.saturating_sub(self.subject.now().0 + at_end))
     }
 
@@ -332,12 +341,16 @@ impl Runner<'_> {
             latency = latency.zip(slice.latency_ns).map(|(sum, of)| sum + of);
         }
         if units > 0.0 {
-            self.pace = span / units;
-            self.latency = latency.map(|latency| latency / units).filter(|latency| *latency > 0.0);
-            self.unit = match (self.measured.by, self.latency) {
+            let pace = span / units;
+            let latency = latency.map(|latency| latency / units).filter(|latency| *latency > 0.0);
+            self.unit = match (self.measured.by, latency) {
                 (By::Latency, Some(latency)) => latency,
-                (By::Latency | By::Throughput, _) => self.pace,
+                (By::Latency | By::Throughput, _) => pace,
             };
+            // Later, the guard compares with the latest slice.
+            if phase == PhaseKind::Census {
+                (self.pace, self.latency) = (pace, latency);
+            }
         }
     }
 

@@ -121,12 +121,13 @@ pub fn confirm_block(treatments: &[Treatment], random: &mut Pcg64Mcg) -> Vec<Tre
     among(treated, Treatment::Control, count, random)
 }
 
-/// Puts so many of one kind evenly among others: what is compared with them is to be near one.
+/// Puts so many of one kind among others, one at a random place in each part: what is compared with them is to
+/// be near one.
 fn among<T: Clone>(others: Vec<T>, one: T, count: usize, random: &mut Pcg64Mcg) -> Vec<T> {
     let all = others.len() + count;
-    let step = all as f64 / count.max(1) as f64;
-    let first: f64 = random.random::<f64>() * step;
-    let places: Vec<usize> = (0..count).map(|index| (first + index as f64 * step) as usize % all).collect();
+    let start = |part: usize| part * all / count.max(1);
+    let places: Vec<usize> =
+        (0..count).map(|part| random.random_range(start(part)..start(part + 1))).collect();
     let mut others = others.into_iter();
     let at = |place: usize| if places.contains(&place) { Some(one.clone()) } else { others.next() };
     (0..all).filter_map(at).collect()
@@ -183,8 +184,8 @@ mod tests {
         let mut block = confirm_block(&all, &mut random());
         assert_eq!(block, confirm_block(&all, &mut random()), "the same from the same seed");
         assert_eq!(block.len(), confirm_block_slices(all.len()) as usize);
-        let apart = |of: &[Treatment]| of.split(|of| *of == Treatment::Control).map(<[_]>::len).max();
-        assert!(apart(&block) <= Some(3), "{block:?}");
+        let (one, other) = block.split_at(block.len() / 2);
+        assert!([one, other].iter().all(|half| half.contains(&Treatment::Control)), "{block:?}");
         block.sort_unstable();
         let [control, placebo] = [Treatment::Control, Treatment::Placebo];
         assert_eq!(

@@ -133,7 +133,7 @@ fn some_differ(columns: &[Vec<f64>], times: &[f64]) -> bool {
 }
 
 /// Takes the mean out of values.
-pub(super) fn centre(values: &mut [f64]) {
+fn centre(values: &mut [f64]) {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     values.iter_mut().for_each(|value| *value -= mean);
 }

@@ -210,7 +210,8 @@ impl Stacks {
         now.seen.running = now.seen.running + running;
         let of = ThreadOf { process: self.pid, thread };
         self.tallies.resize_with(self.codes.all().len(), Tally::default);
-        let mut counted: Vec<u32> = Vec::with_capacity(stack.len());
+        // Where each is the outermost time: one that calls itself is there more than once.
+        let mut outermost: Vec<(u32, usize)> = Vec::with_capacity(stack.len());
         for (place, function) in stack.iter().enumerate() {
             let Some(tally) = self.tallies.get_mut(*function as usize) else { continue };
             if place == 0 {
@@ -218,12 +219,18 @@ impl Stacks {
                 own.0 += 1;
                 own.1 = own.1 + running;
             }
-            // One that calls itself is there once.
-            if !counted.contains(function) {
-                counted.push(*function);
-                tally.anywhere += 1;
+            match outermost.iter_mut().find(|(known, _)| known == function) {
+                Some((_, known)) => *known = place,
+                None => {
+                    outermost.push((*function, place));
+                    tally.anywhere += 1;
+                    tally.anywhere_running = tally.anywhere_running + running;
+                }
+            }
+        }
+        for (function, place) in outermost {
+            if let Some(tally) = self.tallies.get_mut(function as usize) {
                 tally.above += (stack.len() - 1 - place) as u64;
-                tally.anywhere_running = tally.anywhere_running + running;
             }
         }
         true

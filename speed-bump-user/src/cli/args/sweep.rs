@@ -72,7 +72,7 @@ pub struct SweepArgs {
     #[arg(long = "for", value_name = "TIME", value_parser = span, default_value = "120s")]
     pub time: Duration,
 
-    /// How long a slice of constant delays is [default: 50 units of work, at least 150ms]
+    /// How long a slice of constant delays is [default: 40 units of work, at least 40 to 150ms]
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub slice: Option<Duration>,
 
@@ -88,7 +88,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.1")]
     pub threshold: f64,
 
-    /// The most that a unit of work may be slowed down by; beyond it, delays end at once
+    /// The most that a unit of work may be slowed down by; it is looked at each 100 ms
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "20%")]
     pub max_slowdown: f64,
 

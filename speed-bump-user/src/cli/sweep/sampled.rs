@@ -1,6 +1,6 @@
 //! Functions that nobody named: those that take time, by sampling.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use anyhow::anyhow;
 
@@ -171,7 +171,7 @@ impl Found {
         };
         // Counting slowed the service down, so that calls came less often than they do.
         let traps: f64 = counted.candidates.iter().map(|of| of.calls as f64 * trap_of(of).0 as f64).sum();
-        let processors = thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
+        let processors = self.profile.processors();
         let slowed = (1.0 - traps / span / processors).max(1.0 / MOST_FASTER);
         let chosen = std::mem::take(&mut self.chosen);
         for function in chosen {

@@ -1,11 +1,10 @@
-//! What a treatment did in one block: the difference to the nearest slices without delays.
+//! What a treatment did in one block: the difference to the nearest slice without delays.
 //!
-//! Machines get slower and faster by themselves, for seconds at a time, so that a slice is compared with what
-//! is near it: the slices without delays before and after it, each by how near it is.
+//! Machines get slower and faster by themselves, for seconds at a time, so that a slice is compared with the
+//! nearest one without delays.
 
 use std::collections::BTreeMap;
 
-use super::ranks;
 use crate::experiment::record::{By, Slice, Treatment};
 
 /// The difference between slices with a treatment and those without, in one block.
@@ -43,9 +42,8 @@ pub fn contrasts_of<'a>(
     let treated: Vec<&Slice> = slices.into_iter().filter(|slice| slice.treatment == treatment).collect();
     // One against one: whatever the distribution of noise is, their difference is as likely to be above zero
     // as below, which is what ranks need.
-    let by_ranks = treated.chunk_by(|a, b| a.block == b.block).count() >= ranks::LEAST;
     for slice in treated {
-        let usual = if by_ranks { without.nearest(slice) } else { without.at(slice) };
+        let usual = without.nearest(slice);
         if let Some((value, usual)) = value(slice).zip(usual) {
             let sums = blocks.entry(slice.block).or_default();
             sums.slices += 1.0;
@@ -132,7 +130,7 @@ mod tests {
             slice(1, 0, function, 80.0, 200_000_000),
             slice(2, 0, Treatment::Control, 100.0, 0),
             slice(6, 1, function, 40.0, 200_000_000),
-            slice(10, 1, Treatment::Control, 50.0, 0),
+            slice(8, 1, Treatment::Control, 50.0, 0),
             slice(12, 2, Treatment::Control, 25.0, 0),
             slice(13, 2, Treatment::Placebo, 50.0, 0),
             // After the last one.
@@ -140,8 +138,10 @@ mod tests {
         ];
         let found = contrasts(slices.iter(), function, u32::MAX, By::Throughput);
         let rounded: Vec<_> = found.iter().map(|of| (of.block, of.time.round(), of.delay.round())).collect();
-        // The second one is in the middle between 10 and 20 ms.
-        assert_eq!(rounded, [(0, 2_500_000.0, 2_500_000.0), (1, 10_000_000.0, 5_000_000.0), (3, 0.0, 0.0)]);
+        assert_eq!(rounded, [(0, 2_500_000.0, 2_500_000.0), (1, 5_000_000.0, 5_000_000.0), (3, 0.0, 0.0)]);
+        let without = Without::of(slices.iter(), |slice| Some(slice.time_per_unit(By::Throughput)));
+        // At 6 s between 2 s with 10 ms, and 8 s with 20 ms.
+        assert_eq!(without.at(&slices[3]).map(f64::round), Some(16_666_667.0));
         assert_eq!(contrasts(slices.iter(), function, 1, By::Throughput).len(), 1);
         let alone = contrasts(slices[1..2].iter(), function, u32::MAX, By::Throughput);
         assert_eq!(alone, [], "there is nothing to compare with");

@@ -43,6 +43,9 @@ pub struct Factor {
     pub verdict: Verdict,
     /// Why, where that is not seen from the numbers.
     pub reason: Option<String>,
+    /// Whether it shows, though it is worth too little to matter.
+    #[serde(skip)]
+    pub(super) shows: bool,
     /// What it was tried by, if it was.
     #[serde(skip)]
     pub(super) treatment: Option<Treatment>,
@@ -91,6 +94,7 @@ impl Factor {
             slack_ns: None,
             verdict: Verdict::Undecided,
             reason: None,
+            shows: false,
             treatment: None,
         }
     }

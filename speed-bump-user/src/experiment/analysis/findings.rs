@@ -71,7 +71,7 @@ pub fn findings(measured: &Measured) -> Findings {
     factors.extend(left(measured, unit, &together, alike));
     // A bend says nothing of it: with enough delay, a service that waits for requests has no time to wait.
     let matters = |of: &Factor| matches!(of.verdict, Verdict::Matters | Verdict::Jointly);
-    let reacts = factors.iter().any(matters);
+    let reacts = factors.iter().any(|of| of.shows || matters(of));
     let open_loop = open_loop(measured, reacts);
     let withheld = if !validity.holds {
         Some("the experiment's own checks failed, so that no verdict stands")
@@ -221,7 +221,7 @@ impl Tried {
         let is_worth_little = factor.worth_high.is_some_and(|worth| worth < measured.rules.worth);
         if verdict == Verdict::Matters && is_worth_little {
             // It shows, and later blocks showed that it is not worth it.
-            factor.verdict = Verdict::DoesNotMatter;
+            (factor.verdict, factor.shows) = (Verdict::DoesNotMatter, true);
         }
         let is_hidden = factor.low.is_some_and(|low| low <= 0.0)
             || factor.high.is_some_and(|high| high < measured.rules.threshold);

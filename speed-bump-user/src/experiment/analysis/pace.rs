@@ -1,7 +1,7 @@
 //! By how much a service changes its pace by itself, from one stretch of some seconds to another.
 
 use super::validity::controls;
-use crate::experiment::record::{Measured, Slice, Treatment};
+use crate::experiment::record::{By, Measured, Slice, Treatment};
 
 /// Stretches that it takes to know.
 const LEAST: usize = 4;
@@ -22,7 +22,7 @@ fn own_changes(measured: &Measured, stretch: f64) -> Option<f64> {
     let number = |slice: &Slice| (slice.start_ns.0 as f64 / stretch) as u64;
     let stretches = without.chunk_by(|a, b| number(a) == number(b));
     let times: Vec<f64> =
-        stretches.filter_map(|slices| controls(slices.iter().copied(), measured.by)).collect();
+        stretches.filter_map(|slices| controls(slices.iter().copied(), By::Throughput)).collect();
     if times.len() < LEAST || stretch <= 0.0 {
         return None;
     }

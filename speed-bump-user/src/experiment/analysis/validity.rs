@@ -119,8 +119,8 @@ pub fn validity(measured: &Measured) -> Validity {
     let drift = drift(measured);
     if let Some(drift) = drift {
         let text = format!(
-            "without delays, a unit took {:+.0} % time in the second half of the experiment; blocks are \
-             compared within themselves",
+            "without delays, a unit took {:+.0} % time in the second half of the experiment; slices \
+             are compared with the nearest ones",
             drift * 100.0
         );
         tell(drift.abs() > DRIFT, text);
@@ -128,7 +128,8 @@ pub fn validity(measured: &Measured) -> Validity {
     let recovery = recovery(measured);
     if let Some(recovery) = recovery {
         let text = format!("after the experiment a unit takes {:+.0} % time", recovery * 100.0);
-        tell(recovery.abs() > DRIFT, text);
+        let stretch: f64 = measured.of_phase(PhaseKind::Recover).map(Slice::span).sum();
+        tell(recovery.abs() > DRIFT && is_slower(measured, recovery.abs(), stretch), text);
     }
     if let Some(around) = &measured.around {
         around_problems(around).into_iter().for_each(|text| tell(true, text));

@@ -51,6 +51,7 @@ pub fn verdicts(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Verdict> {
                 continue;
             }
             let slower = seen[index].iter().map(|of| of.time).sum::<f64>() > 0.0;
+            let slower = slower && !is_beyond(&seen[index]);
             if is_too_little(&seen[index], trial.share, rules, level) {
                 verdicts[index] = Verdict::DoesNotMatter;
             } else if significant[index] && slower {
@@ -70,6 +71,13 @@ pub(super) fn seen(trial: &Trial, until: u32) -> Vec<Contrast> {
     // A bend before nearly all of the delays says nothing of them.
     let hidden = hinge(&seen).map(hidden).filter(|hidden| hidden.len() >= LEAST_BLOCKS);
     hidden.unwrap_or(seen)
+}
+
+/// Whether nearly all of these are beyond a bend: what shows there says nothing of the function as it is.
+fn is_beyond(seen: &[Contrast]) -> bool {
+    hinge(seen).is_some_and(|bend| {
+        bend.low > 0.0 && seen.iter().filter(|of| of.delay <= bend.low).count() < LEAST_BLOCKS
+    })
 }
 
 /// Whether the function is shown to matter less than what is asked for, with this error on each side.

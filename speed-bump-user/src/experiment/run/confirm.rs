@@ -33,6 +33,8 @@ struct Arms {
     scales: HashMap<Treatment, f64>,
     /// How many slices in a row were too slow.
     too_slow: HashMap<Treatment, usize>,
+    /// Where doses were halved, how often, by their factor.
+    halved: HashMap<Treatment, Vec<f64>>,
     /// The basic dose.
     basic: f64,
     /// The basic dose of each of several that are delayed together.
@@ -61,11 +63,14 @@ impl Runner<'_> {
             rest: rest.to_vec(),
             scales: HashMap::new(),
             too_slow: HashMap::new(),
+            halved: HashMap::new(),
             basic,
             basic_of_each: share * basic / up,
         };
         for block in 0..planned {
             self.block(block, &mut arms)?;
+            // What follows may take a while.
+            self.subject.set(&[])?;
             let done = block + 1;
             if done % LOOKS_AT_DOSES == 0 {
                 self.learn_unit(PhaseKind::Confirm);
@@ -115,6 +120,7 @@ impl Runner<'_> {
             if *slow >= GUARDS {
                 *slow = 0;
                 arms.scales.insert(treatment, scale / 2.0);
+                arms.halved.entry(treatment).or_default().push(scale);
             }
         }
         Ok(())
@@ -136,9 +142,12 @@ impl Runner<'_> {
             let all = self.measured.slices.iter().filter(|slice| slice.phase == PhaseKind::Confirm);
             let latest = all.filter(|slice| slice.treatment == treatment).rev();
             let guarded = latest.take(LOOKS_AT_DOSES as usize).filter(|slice| slice.guarded).count();
+            // What was too much again and again is not tried once more.
+            let halved = arms.halved.get(&treatment).map(Vec::as_slice).unwrap_or_default();
+            let was_too_much = halved.iter().filter(|of| **of <= *scale * 2.0).count() >= GUARDS;
             let shows_little = found.high.max(0.0) * twice < allowed / 2.0 && *scale < LARGEST;
             let was_halved = *scale < 1.0 && found.sensitivity * twice <= allowed;
-            if guarded < GUARDS && (shows_little || was_halved) {
+            if guarded < GUARDS && !was_too_much && (shows_little || was_halved) {
                 *scale *= 2.0;
             }
         }

@@ -51,6 +51,8 @@ impl Runner<'_> {
                 guarded += usize::from(!doses.is_empty() && self.was_too_slow(&slice));
                 slower.extend(self.slowdown(&slice).filter(|_| !doses.is_empty()));
             }
+            // What follows may take a while.
+            self.subject.set(&[])?;
             let mean = slower.iter().sum::<f64>() / slower.len().max(1) as f64;
             if guarded > SCREEN_BLOCK / 4 {
                 dose /= 2.0;

@@ -65,7 +65,7 @@ impl Runner<'_> {
             for _ in 0..pairs {
                 without.push(self.slice(block, Treatment::Control, &[])?);
                 let slice = self.slice(block, Treatment::Several, &doses)?;
-                guards += usize::from(slice.guarded);
+                guards += usize::from(self.was_too_slow(&slice));
                 with.push(slice);
                 block += 1;
                 // Once may be the service's own doing.

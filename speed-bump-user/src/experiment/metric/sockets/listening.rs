@@ -149,8 +149,13 @@ fn unix_name(address: &net::SocketAddr) -> Option<UnixName> {
 fn is_of_multiprocessing(is_path: bool, name: &[u8]) -> bool {
     const LISTENER: &[u8] = b"listener-";
     let mut parts = name.rsplit(|byte| *byte == b'/');
-    let is_listener = parts.next().is_some_and(|part| part.starts_with(LISTENER));
-    is_listener && (!is_path || parts.next().is_some_and(|folder| folder.starts_with(b"pymp-")))
+    let Some(rest) = parts.next().and_then(|part| part.strip_prefix(LISTENER)) else { return false };
+    if is_path {
+        return parts.next().is_some_and(|folder| folder.starts_with(b"pymp-"));
+    }
+    // Process and number.
+    rest.split(|byte| *byte == b'-').count() == 2
+        && rest.iter().all(|byte| *byte == b'-' || byte.is_ascii_digit())
 }
 
 impl fmt::Display for Listening {
@@ -198,6 +203,7 @@ mod tests {
             (true, "listener-1", false),
             (true, "/run/pymp-x/app.sock", false),
             (false, "app", false),
+            (false, "listener-api", false),
             (true, "", false),
         ] {
             assert_eq!(is_of_multiprocessing(is_path, name.as_bytes()), is_it, "{name}");
