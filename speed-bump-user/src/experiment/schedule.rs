@@ -121,8 +121,8 @@ pub fn confirm_block(treatments: &[Treatment], random: &mut Pcg64Mcg) -> Vec<Tre
     among(treated, Treatment::Control, count, random)
 }
 
-/// Puts so many of one kind among others, one at a random place in each part: what is compared with them is to
-/// be near one.
+/// Puts so many of one kind among others, one at a random place in each part: what is compared with them is
+/// to be near one.
 fn among<T: Clone>(others: Vec<T>, one: T, count: usize, random: &mut Pcg64Mcg) -> Vec<T> {
     let all = others.len() + count;
     let start = |part: usize| part * all / count.max(1);
