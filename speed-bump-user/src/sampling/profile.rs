@@ -91,15 +91,6 @@ pub struct ClockSeen {
 }
 
 impl Profile {
-    /// How many processors the service had, on average; one where that is not known.
-    pub fn processors(&self) -> f64 {
-        let of = |clock: &ClockSeen| {
-            let ticks = clock.rate as f64 * self.span.0 as f64 / 1e9;
-            (ticks > 0.0 && clock.samples > 0).then(|| clock.samples as f64 / ticks)
-        };
-        self.clock.as_ref().and_then(of).unwrap_or(1.0)
-    }
-
     /// Looks at stacks in a second.
     pub fn rate(&self) -> f64 {
         if self.span.0 == 0 { 0.0 } else { self.ticks as f64 * 1e9 / self.span.0 as f64 }

@@ -49,8 +49,6 @@ const MOST_TRAPS: f64 = 0.1;
 /// And where there are Python functions: then calls are timed, with a second trap, and the answer is seldom
 /// in native ones.
 const MOST_BESIDE_PYTHON: f64 = 0.02;
-/// However much traps slow a service down, it is not taken for more than so many times as fast without them.
-const MOST_FASTER: f64 = 50.0;
 /// And that up to which they are timed, with a second trap where they return.
 const MOST_TIMED: f64 = 0.01;
 /// From this share of the processor time on it is told what is no function's.
@@ -160,8 +158,11 @@ impl Found {
     }
 
     /// Leaves out native functions that are called so often that to count each call would slow the service
-    /// down, by what a session of them counted. `most` is the share of the time that one may take.
-    pub(super) fn leave_out(&mut self, counted: &Counted, most: f64) {
+    /// down, by what a session of them counted. `most` is the share of the time that one may take. Whether
+    /// there were any: then the others were called less often than they are without those.
+    pub(super) fn leave_out(&mut self, counted: &Counted, most: f64) -> bool {
+        let before = self.left_out.len();
+        self.traps = 0.0;
         let span = Nanos(counted.census.end_ns.0 - counted.census.start_ns.0).0.max(1) as f64;
         let has_python = self.chosen.iter().any(|function| function.line.is_some());
         let mut left = if has_python { MOST_BESIDE_PYTHON } else { MOST_TRAPS };
@@ -169,10 +170,6 @@ impl Found {
             Nanos(0) => TRAP,
             floor => floor,
         };
-        // Counting slowed the service down, so that calls came less often than they do.
-        let traps: f64 = counted.candidates.iter().map(|of| of.calls as f64 * trap_of(of).0 as f64).sum();
-        let processors = self.profile.processors();
-        let slowed = (1.0 - traps / span / processors).max(1.0 / MOST_FASTER);
         let chosen = std::mem::take(&mut self.chosen);
         for function in chosen {
             let is_it = |of: &&Candidate| of.file == function.file && of.name == function.name;
@@ -183,7 +180,7 @@ impl Found {
                 continue;
             };
             let trap = trap_of(candidate);
-            let rate = candidate.calls as f64 * 1e9 / span / slowed;
+            let rate = candidate.calls as f64 * 1e9 / span;
             let share = rate * trap.0 as f64 / 1e9;
             if share <= left && share <= most {
                 left -= share;
@@ -192,13 +189,15 @@ impl Found {
                 continue;
             }
             let why = format!(
-                "it is called {rate:.0} times a second: to count its calls would take {:.1} % of a \
-                 processor, more than is left after the others; say --target {} to have it all the same",
+                "it is called {rate:.0} times a second or more: to count its calls would take \
+                 {:.1} % of a processor, more than is left after the others; say --target {} to have it all \
+                 the same",
                 share * 100.0,
                 exact::line(TargetKind::Native, &function.file, &function.name)
             );
             self.left_out.push((function, rate, trap, why));
         }
+        self.left_out.len() > before
     }
 
     /// Whether calls may be timed: a native one has two traps then. Where that would take too much, own times
