@@ -66,8 +66,8 @@ pub(super) fn find(
         // It has the words for that there is none.
         unit.metrics()?;
     }
-    // As often as functions are left out: the service is faster without their traps, and calls the others more
-    // often.
+    // As often as functions are left out: the service is faster without their traps, and calls the others
+    // more often.
     for _ in 0..COUNTS {
         let Some(native) = found.native() else { break };
         let (_session, counted) = count(arguments, native, quit, BRIEF)?;
