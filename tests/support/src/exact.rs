@@ -207,9 +207,12 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
     pub fn short(&mut self) -> Result<Measured> {
         let most_ns = obstacle_to_long_spins().map_or(u64::MAX, |_| OLD_KERNELS_MOST_NS);
         let Costs { own_ns, trap_ns } = self.costs()?;
-        let delay_ns = (trap_ns * TRAPS).max(own_ns * OWN_CALLS).min(most_ns);
         let is_emulated = trap_ns > EMULATED_TRAP_NS;
         let groups = if is_emulated { Groups::STEADY } else { Groups::SHORT };
+        // Calls of short groups are colder, by as much as the machine makes of it at the moment, and a call
+        // is a small part of the delay.
+        let cold_ns = self.time(0, groups)?.least_ns * groups.own_part;
+        let delay_ns = (trap_ns * TRAPS).max(own_ns * OWN_CALLS).max(cold_ns).min(most_ns);
         // What an emulated trap takes varies by as much as it takes.
         self.middle(delay_ns, groups, if is_emulated { trap_ns } else { 0 })
     }
