@@ -15,6 +15,7 @@ pub mod further;
 pub mod hinge;
 pub(super) mod left;
 pub mod looks;
+pub(super) mod outliers;
 mod pace;
 pub(super) mod ranks;
 mod screen_bound;

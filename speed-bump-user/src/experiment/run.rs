@@ -13,9 +13,10 @@ use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::{
-    analysis::ranks,
+    analysis::{outliers, ranks},
     groups::{GroupBy, groups},
     guard::{Bound, Window},
+    metric::requests,
     record::{By, Census, Mark, Measured, Phase, PhaseKind, Slice, Treatment},
     schedule::{MOST_SURVIVORS, Pace, Times},
     subject::{Subject, SubjectError},
@@ -40,8 +41,6 @@ const LEAST_NOISE: f64 = 0.005;
 const RECOVERY_SLICES: u32 = 4;
 /// And they take so long.
 const RECOVERY: Nanos = Nanos(1_000_000_000);
-/// The unit's metric that is always up to date, and costs nothing to ask.
-const SOCKETS: &str = "--sockets";
 
 /// How an experiment is to be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -167,8 +166,9 @@ impl Runner<'_> {
         self.census()?;
         let arms = self.arms();
         let unit = if self.options.runs { self.pace_of_runs() } else { self.pace };
-        // Little's law. Other metrics than ours of sockets take longer to ask, and may move seldom.
-        let is_quick = self.measured.unit.source == SOCKETS && self.measured.metrics.is_empty();
+        // Little's law. Requests on sockets are counted all the time, and asked for in no time; other metrics
+        // take longer to ask, and may move seldom.
+        let is_quick = self.measured.unit.source == requests::SOURCE && self.measured.metrics.is_empty();
         let under_way = self.latency.filter(|_| is_quick).map(|latency| latency / self.pace);
         let census = self.times.slice;
         self.times = times(self.options, self.screened_of(&arms), Pace { unit, under_way });
@@ -364,7 +364,7 @@ impl Runner<'_> {
         let step = if steps.len() < ranks::LEAST {
             (steps.iter().map(|step| step * step).sum::<f64>() / (steps.len() as f64).max(1.0)).sqrt()
         } else {
-            ranks::deviation(&mut steps)
+            outliers::deviation(&mut steps)
         };
         step / 2.0_f64.sqrt() / mean
     }

@@ -7,7 +7,7 @@
 use statrs::distribution::{ChiSquared, ContinuousCDF as _};
 
 use super::{
-    analysis::{contrast::Without, ranks::clamp_outliers},
+    analysis::{contrast::Without, outliers::clamp_outliers},
     record::{By, PhaseKind, Slice, Treatment},
 };
 use crate::units::Nanos;
@@ -27,21 +27,15 @@ const ALL_SHOW: f64 = 0.85;
 
 /// What a screen found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Screened {
+pub(super) struct Screened {
     /// Functions by what they explain, the most first, with how many standard errors.
-    pub found: Vec<(u32, f64)>,
+    pub(super) found: Vec<(u32, f64)>,
     /// Whether all delays show alike, as on one saturated thread.
-    pub all_alike: bool,
+    pub(super) all_alike: bool,
 }
 
-/// Looks at the slices of a screen. At most `most` functions are found.
-pub fn screened<'a>(
-    slices: impl Iterator<Item = &'a Slice>,
-    candidates: usize,
-    most: usize,
-    by: By,
-) -> Screened {
-    let rows = rows(slices, by);
+/// Looks at the slices of a screen that have delays. At most `most` functions are found.
+pub(super) fn screened(rows: &[Row], candidates: usize, most: usize) -> Screened {
     if rows.len() < 4 {
         return Screened::default();
     }
@@ -57,7 +51,7 @@ pub fn screened<'a>(
     let mut rest: Vec<f64> = rows.iter().map(|row| row.time).collect();
     centre(&mut rest);
     columns.iter_mut().for_each(|column| centre(column));
-    let all_alike = all_alike(&rows) && !some_differ(&columns, &rest);
+    let all_alike = all_alike(rows) && !some_differ(&columns, &rest);
     let mut found = Vec::new();
     while found.len() < most {
         let freedom = rows.len() as f64 - found.len() as f64 - 2.0;

@@ -34,6 +34,12 @@ pub(crate) fn slice(phase: PhaseKind, block: u32, treatment: Treatment, units: f
     }
 }
 
+/// The same slice at another second.
+pub(crate) fn at(second: u64, slice: Slice) -> Slice {
+    let start_ns = Nanos(second * 1_000_000_000);
+    Slice { start_ns, end_ns: start_ns + Nanos(1_000_000_000), ..slice }
+}
+
 /// A record before the first slice: a service whose units take 1 ms, with these functions and their own times
 /// per unit in us.
 pub(crate) fn measured(functions: &[(&str, Function, u64)]) -> Measured {

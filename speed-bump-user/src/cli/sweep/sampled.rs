@@ -46,11 +46,11 @@ pub(super) const BRIEF: Duration = Duration::from_millis(300);
 const TRAP: Nanos = Nanos(700);
 /// The share of the time that the traps of all native functions may take in the census.
 const MOST_TRAPS: f64 = 0.1;
-/// And where there are Python functions: then calls are timed, with a second trap, and the answer is seldom
-/// in native ones.
-const MOST_BESIDE_PYTHON: f64 = 0.02;
 /// And that up to which they are timed, with a second trap where they return.
 const MOST_TIMED: f64 = 0.01;
+/// What they may take where there are Python functions: then calls are timed, and the answer is seldom in
+/// native ones.
+const MOST_BESIDE_PYTHON: f64 = 0.02;
 /// From this share of the processor time on it is told what is no function's.
 const TOLD: f64 = 0.05;
 /// Calls in a second that a unit of work must have.
@@ -166,10 +166,6 @@ impl Found {
         let span = Nanos(counted.census.end_ns.0 - counted.census.start_ns.0).0.max(1) as f64;
         let has_python = self.chosen.iter().any(|function| function.line.is_some());
         let mut left = if has_python { MOST_BESIDE_PYTHON } else { MOST_TRAPS };
-        let trap_of = |candidate: &Candidate| match candidate.floor_ns {
-            Nanos(0) => TRAP,
-            floor => floor,
-        };
         let chosen = std::mem::take(&mut self.chosen);
         for function in chosen {
             let is_it = |of: &&Candidate| of.file == function.file && of.name == function.name;
@@ -179,7 +175,7 @@ impl Found {
                 self.chosen.push(function);
                 continue;
             };
-            let trap = trap_of(candidate);
+            let trap = if candidate.floor_ns.0 == 0 { TRAP } else { candidate.floor_ns };
             let rate = candidate.calls as f64 * 1e9 / span;
             let share = rate * trap.0 as f64 / 1e9;
             if share <= left && share <= most {

@@ -16,7 +16,7 @@ use crate::{
             command::Numbers,
             flow::Flow,
             prometheus::{Gauge, Source},
-            requests::AnsweredRequests,
+            requests::{self, AnsweredRequests},
         },
         record::{By, Quantity},
     },
@@ -259,7 +259,7 @@ impl Unit {
             },
             Named::Metric(text) => Self { source: format!("--metric {text}"), of: source(text)? },
             Named::Sockets => Self {
-                source: "--sockets".to_owned(),
+                source: requests::SOURCE.to_owned(),
                 of: UnitOf::Requests { pids: arguments.pids.clone(), children: !arguments.no_children },
             },
         })

@@ -39,10 +39,9 @@ pub fn contrasts_of<'a>(
     let slices: Vec<&Slice> = slices.filter(|slice| slice.block < until).collect();
     let without = Without::of(slices.iter().copied(), &value);
     let mut blocks: BTreeMap<u32, Sums> = BTreeMap::new();
-    let treated: Vec<&Slice> = slices.into_iter().filter(|slice| slice.treatment == treatment).collect();
-    // One against one: whatever the distribution of noise is, their difference is as likely to be above zero
-    // as below, which is what ranks need.
-    for slice in treated {
+    for slice in slices.into_iter().filter(|slice| slice.treatment == treatment) {
+        // One against one: whatever the distribution of noise is, their difference is as likely to be above
+        // zero as below, which is what ranks need.
         let usual = without.nearest(slice);
         if let Some((value, usual)) = value(slice).zip(usual) {
             let sums = blocks.entry(slice.block).or_default();
@@ -80,25 +79,27 @@ impl Without {
     /// What the one nearest to a slice has; `None` without any.
     fn nearest(&self, slice: &Slice) -> Option<f64> {
         let time = middle(slice);
-        let next = self.0.partition_point(|(at, _)| *at < time);
-        let around = [next.checked_sub(1), Some(next)].into_iter().flatten();
-        let near = around.filter_map(|index| self.0.get(index));
-        near.min_by(|a, b| (a.0 - time).abs().total_cmp(&(b.0 - time).abs())).map(|(_, value)| *value)
+        let near = self.around(time).into_iter().flatten();
+        near.min_by(|a, b| (a.0 - time).abs().total_cmp(&(b.0 - time).abs())).map(|(_, value)| value)
     }
 
     /// What a slice would have had without its delays; `None` where there is nothing to compare with.
     pub(in crate::experiment) fn at(&self, slice: &Slice) -> Option<f64> {
         let time = middle(slice);
-        let next = self.0.partition_point(|(at, _)| *at < time);
-        let before = next.checked_sub(1).and_then(|index| self.0.get(index));
-        match (before, self.0.get(next)) {
-            (Some((then, before)), Some((at, after))) => {
+        match self.around(time) {
+            [Some((then, before)), Some((at, after))] => {
                 let share = (time - then) / (at - then).max(1.0);
                 Some(before + share * (after - before))
             }
-            (Some((_, value)), None) | (None, Some((_, value))) => Some(*value),
-            (None, None) => None,
+            [Some((_, value)), None] | [None, Some((_, value))] => Some(value),
+            [None, None] => None,
         }
+    }
+
+    /// The one before a time, and the one after it.
+    fn around(&self, time: f64) -> [Option<(f64, f64)>; 2] {
+        let next = self.0.partition_point(|(at, _)| *at < time);
+        [next.checked_sub(1), Some(next)].map(|index| self.0.get(index?).copied())
     }
 }
 
@@ -110,19 +111,13 @@ fn middle(slice: &Slice) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        experiment::{record::PhaseKind, testing},
-        units::Nanos,
-    };
+    use crate::experiment::{record::PhaseKind, testing};
 
     #[test]
     fn a_slice_is_compared_with_those_without_delays_next_to_it() {
         let function = Treatment::Function { candidate: 0 };
-        let slice = |at: u64, block, treatment, units, delivered| {
-            let slice = testing::slice(PhaseKind::Confirm, block, treatment, units, delivered);
-            // Each takes a second.
-            let start = Nanos(at * 1_000_000_000);
-            Slice { start_ns: start, end_ns: start + Nanos(1_000_000_000), ..slice }
+        let slice = |second, block, treatment, units, delivered| {
+            testing::at(second, testing::slice(PhaseKind::Confirm, block, treatment, units, delivered))
         };
         let slices = [
             // 100 units in a second, 10 ms each; and then slower, as the machine drifts.

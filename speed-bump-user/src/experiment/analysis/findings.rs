@@ -7,12 +7,12 @@ use super::{
     estimate::{Estimate, estimate},
     factor::{Factor, FactorKind},
     further::{Further, further},
-    hinge::{Hinge, hinge},
+    hinge::hinge,
     left::{alike, left, together},
     sentence::sentence,
     shared::smallest,
     validity::{Validity, controls, validity},
-    verdict::{Trial, Verdict, seen, verdicts},
+    verdict::{Trial, Verdict, before, verdicts},
 };
 use crate::{
     experiment::record::{By, Measured, PhaseKind, Slice, Treatment},
@@ -200,17 +200,14 @@ fn tried(measured: &Measured, unit: Option<f64>) -> Vec<Tried> {
 }
 
 impl Tried {
-    /// From which delay on it shows, where there is such a point.
-    fn bend(&self) -> Option<Hinge> {
-        hinge(&self.trial.contrasts).filter(|bend| bend.low > 0.0)
-    }
-
     /// `alike` is the sensitivity of all functions, where it is one: more slices know of it than of one.
     fn fill(&mut self, measured: &Measured, verdict: Verdict, unit: Option<f64>, alike: Option<Estimate>) {
         self.factor.verdict = verdict;
-        let bend = self.bend();
+        let bend = hinge(&self.trial.contrasts);
+        let seen = before(self.trial.contrasts.clone(), bend);
+        // From there on it shows, where it does not from the beginning.
+        let bend = bend.filter(|bend| bend.low > 0.0);
         let factor = &mut self.factor;
-        let seen = seen(&self.trial, u32::MAX);
         if let Some(found) = estimate(&seen, CONFIDENCE) {
             let is_alike = |all: &Estimate| {
                 let is_within = found.low <= all.sensitivity && all.sensitivity <= found.high;

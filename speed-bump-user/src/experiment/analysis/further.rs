@@ -164,10 +164,8 @@ mod tests {
             }
         }
         // One after the other.
-        for (second, slice) in (1..).zip(&mut measured.slices) {
-            slice.start_ns = Nanos(second * 1_000_000_000);
-            slice.end_ns = slice.start_ns + Nanos(1_000_000_000);
-        }
+        measured.slices =
+            (1..).zip(measured.slices).map(|(second, slice)| testing::at(second, slice)).collect();
         measured
     }
 

@@ -6,7 +6,7 @@
 
 use statrs::distribution::{ContinuousCDF as _, FisherSnedecor};
 
-use super::{contrast::Contrast, estimate::LEAST_BLOCKS, ranks};
+use super::{contrast::Contrast, estimate::LEAST_BLOCKS, outliers, ranks};
 
 /// Delays have to differ by this factor at least, for a bend to be seen.
 const RANGE: f64 = 1.8;
@@ -85,7 +85,7 @@ fn without_outliers(contrasts: &[Contrast]) -> Vec<Contrast> {
         let Some((slack, (_, slope))) = best else { break };
         let usual = |of: &Contrast| slope * (of.delay - slack).max(0.0);
         let mut far: Vec<f64> = contrasts.iter().map(|of| (of.time - usual(of)).abs()).collect();
-        let most = FAR * ranks::deviation(&mut far);
+        let most = FAR * outliers::deviation(&mut far);
         let near = |of: &Contrast| {
             let usual = usual(of);
             Contrast { time: of.time.clamp(usual - most, usual + most), ..*of }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::experiment::{
     record::{Candidate, Measured, PhaseKind, Treatment},
-    screen::screened,
+    screen::{rows, screened},
 };
 
 /// What all functions did together, where the titration ended with that.
@@ -36,8 +36,8 @@ pub(super) fn left(
         treated.iter().any(|of| *of != Treatment::Rest && measured.members(*of).contains(&number))
     };
     // What later phases say of a function is more.
-    let is_last = measured.of_phase(PhaseKind::Screen).chain(measured.of_phase(PhaseKind::Confirm)).next();
-    let bound = estimate(together, CONFIDENCE).filter(|_| is_last.is_none());
+    let later = measured.of_phase(PhaseKind::Screen).chain(measured.of_phase(PhaseKind::Confirm)).next();
+    let bound = estimate(together, CONFIDENCE).filter(|_| later.is_none());
     let all: f64 = together.iter().map(|of| of.delay).sum::<f64>() / together.len().max(1) as f64;
     let in_rest = measured.rest();
     let of_screen = OfScreen::new(measured);
@@ -96,12 +96,17 @@ pub(super) fn left(
 }
 
 /// The sensitivity that all functions have, where the screen found that their delays show alike.
-pub(in crate::experiment) fn alike(measured: &Measured) -> Option<Estimate> {
-    let slices = || measured.of_phase(PhaseKind::Screen);
-    screened(slices(), measured.candidates.len(), 0, measured.by).all_alike.then_some(())?;
+pub(super) fn alike(measured: &Measured) -> Option<Estimate> {
+    let rows = rows(measured.of_phase(PhaseKind::Screen), measured.by);
+    let is_alike = screened(&rows, measured.candidates.len(), 0).all_alike;
+    is_alike.then(|| of_all(measured)).flatten()
+}
+
+/// By how much all delays of the screen show, taken together.
+pub(in crate::experiment) fn of_all(measured: &Measured) -> Option<Estimate> {
     // Slices of a block that delay the same functions in all, one half of them each, are one contrast.
-    let blocks = contrasts(slices(), Treatment::Several, u32::MAX, measured.by);
-    estimate(&blocks, CONFIDENCE)
+    let slices = measured.of_phase(PhaseKind::Screen);
+    estimate(&contrasts(slices, Treatment::Several, u32::MAX, measured.by), CONFIDENCE)
 }
 
 /// The delay per unit of a function where all were delayed at once for the last time.

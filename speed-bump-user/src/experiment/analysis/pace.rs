@@ -1,5 +1,7 @@
 //! By how much a service changes its pace by itself, from one stretch of some seconds to another.
 
+use statrs::statistics::Statistics as _;
+
 use super::validity::controls;
 use crate::experiment::record::{By, Measured, Slice, Treatment};
 
@@ -26,19 +28,13 @@ fn own_changes(measured: &Measured, stretch: f64) -> Option<f64> {
     if times.len() < LEAST || stretch <= 0.0 {
         return None;
     }
-    let count = times.len() as f64;
-    let mean = times.iter().sum::<f64>() / count;
-    let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
-    Some((squares / (count - 1.0)).sqrt() / mean)
+    Some((&times).std_dev() / (&times).mean())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        experiment::{record::PhaseKind, testing},
-        units::Nanos,
-    };
+    use crate::experiment::{record::PhaseKind, testing};
 
     #[test]
     fn what_a_service_does_by_itself_is_not_blamed_on_others() {
@@ -47,10 +43,8 @@ mod tests {
         for second in 0..60_u64 {
             // It takes half as long again for ten seconds of twenty.
             let units = if second / 10 % 2 == 0 { 1_000.0 } else { 667.0 };
-            let mut slice = testing::slice(PhaseKind::Confirm, 0, Treatment::Control, units, 0);
-            slice.start_ns = Nanos(second * 1_000_000_000);
-            slice.end_ns = slice.start_ns + Nanos(1_000_000_000);
-            measured.slices.push(slice);
+            let slice = testing::slice(PhaseKind::Confirm, 0, Treatment::Control, units, 0);
+            measured.slices.push(testing::at(second, slice));
         }
         assert!(!is_slower(&measured, 0.3, 10e9));
         assert!(is_slower(&measured, 0.9, 10e9));

@@ -59,11 +59,10 @@ pub(super) struct Effect {
 
 impl OfScreen {
     pub(super) fn new(measured: &Measured) -> Self {
-        let slices = || measured.of_phase(PhaseKind::Screen);
-        let rows = rows(slices(), measured.by);
+        let rows = rows(measured.of_phase(PhaseKind::Screen), measured.by);
         let delays = delays(measured, &rows);
         let all = measured.candidates.len();
-        let found = screened(slices(), all, MOST_SURVIVORS, measured.by).found;
+        let found = screened(&rows, all, MOST_SURVIVORS).found;
         let mut of = Self {
             all: vec![0.0; rows.len()],
             times: rows.into_iter().map(|row| row.time).collect(),

@@ -51,10 +51,9 @@ pub fn verdicts(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Verdict> {
                 continue;
             }
             let slower = seen[index].iter().map(|of| of.time).sum::<f64>() > 0.0;
-            let slower = slower && !is_beyond(&seen[index]);
             if is_too_little(&seen[index], trial.share, rules, level) {
                 verdicts[index] = Verdict::DoesNotMatter;
-            } else if significant[index] && slower {
+            } else if significant[index] && slower && !is_beyond(&seen[index]) {
                 verdicts[index] = Verdict::Matters;
             }
         }
@@ -64,12 +63,18 @@ pub fn verdicts(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Verdict> {
 
 /// What a look sees. Where delay stays hidden up to some point, that is what there is to say of the function
 /// as it is: what is beyond is left out.
-pub(super) fn seen(trial: &Trial, until: u32) -> Vec<Contrast> {
+fn seen(trial: &Trial, until: u32) -> Vec<Contrast> {
     let seen: Vec<Contrast> = trial.contrasts.iter().copied().filter(|of| of.block < until).collect();
+    let bend = hinge(&seen);
+    before(seen, bend)
+}
+
+/// The same of these contrasts, which bend there.
+pub(super) fn before(seen: Vec<Contrast>, bend: Option<Hinge>) -> Vec<Contrast> {
     let hidden =
         |bend: Hinge| -> Vec<Contrast> { seen.iter().copied().filter(|of| of.delay <= bend.low).collect() };
     // A bend before nearly all of the delays says nothing of them.
-    let hidden = hinge(&seen).map(hidden).filter(|hidden| hidden.len() >= LEAST_BLOCKS);
+    let hidden = bend.map(hidden).filter(|hidden| hidden.len() >= LEAST_BLOCKS);
     hidden.unwrap_or(seen)
 }
 

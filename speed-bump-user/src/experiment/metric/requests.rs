@@ -16,6 +16,8 @@ use crate::{
     units::Pid,
 };
 
+/// What the command line has for them.
+pub const SOURCE: &str = "--sockets";
 /// How often it is looked for workers that were forked.
 const LOOKS: Duration = Duration::from_secs(1);
 

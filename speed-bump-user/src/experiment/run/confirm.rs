@@ -29,16 +29,46 @@ struct Arms {
     treatments: Vec<Treatment>,
     /// Everything else.
     rest: Vec<Treatment>,
-    /// Factors of the doses; 1 where there is none.
-    scales: HashMap<Treatment, f64>,
-    /// How many slices in a row were too slow.
-    too_slow: HashMap<Treatment, usize>,
-    /// Where doses were halved, how often, by their factor.
-    halved: HashMap<Treatment, Vec<f64>>,
+    /// By how much more or less than usual each is delayed.
+    scales: HashMap<Treatment, Scale>,
     /// The basic dose.
     basic: f64,
     /// The basic dose of each of several that are delayed together.
     basic_of_each: f64,
+}
+
+/// The doses of a treatment against the basic ones.
+#[derive(Clone, Debug)]
+struct Scale {
+    /// So many times as large.
+    factor: f64,
+    /// How many slices in a row were too slow.
+    too_slow: usize,
+    /// The factors that were halved, each as often as it was.
+    halved: Vec<f64>,
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        Self { factor: 1.0, too_slow: 0, halved: Vec::new() }
+    }
+}
+
+impl Scale {
+    /// Halves the doses after some slices in a row that were too slow: once may be the machine's own doing.
+    fn follow(&mut self, was_too_slow: bool) {
+        self.too_slow = if was_too_slow { self.too_slow + 1 } else { 0 };
+        if self.too_slow >= GUARDS {
+            self.too_slow = 0;
+            self.halved.push(self.factor);
+            self.factor /= 2.0;
+        }
+    }
+
+    /// Whether twice as much was too much again and again.
+    fn twice_was_too_much(&self) -> bool {
+        self.halved.iter().filter(|of| **of <= self.factor * 2.0).count() >= GUARDS
+    }
 }
 
 impl Runner<'_> {
@@ -62,8 +92,6 @@ impl Runner<'_> {
             treatments,
             rest: rest.to_vec(),
             scales: HashMap::new(),
-            too_slow: HashMap::new(),
-            halved: HashMap::new(),
             basic,
             basic_of_each: share * basic / up,
         };
@@ -92,7 +120,7 @@ impl Runner<'_> {
     fn block(&mut self, block: u32, arms: &mut Arms) -> Result<(), Stop> {
         let order = confirm_block(&arms.treatments, &mut self.random);
         for (place, treatment) in order.into_iter().enumerate() {
-            let scale = arms.scales.get(&treatment).copied().unwrap_or(1.0);
+            let scale = arms.scales.get(&treatment).map_or(1.0, |scale| scale.factor);
             // Levels take turns, also for one and the same treatment.
             let turn = block as usize + place;
             let own = &self.options.doses;
@@ -111,16 +139,8 @@ impl Runner<'_> {
                 Treatment::Control | Treatment::Placebo | Treatment::Several => Vec::new(),
             };
             let slice = self.slice(block, treatment, &doses)?;
-            if doses.is_empty() {
-                continue;
-            }
-            // Once may be the machine's own doing.
-            let slow = arms.too_slow.entry(treatment).or_insert(0);
-            *slow = if self.was_too_slow(&slice) { *slow + 1 } else { 0 };
-            if *slow >= GUARDS {
-                *slow = 0;
-                arms.scales.insert(treatment, scale / 2.0);
-                arms.halved.entry(treatment).or_default().push(scale);
+            if !doses.is_empty() {
+                arms.scales.entry(treatment).or_default().follow(self.was_too_slow(&slice));
             }
         }
         Ok(())
@@ -137,18 +157,15 @@ impl Runner<'_> {
         for treatment in self.measured.treated() {
             let of = contrasts(slices(), treatment, u32::MAX, self.measured.by);
             let Some(found) = estimate(&of, 0.9) else { continue };
-            let scale = arms.scales.entry(treatment).or_insert(1.0);
-            let twice = 2.0 * arms.basic * LEVELS[LEVELS.len() - 1] * *scale;
+            let scale = arms.scales.entry(treatment).or_default();
+            let twice = 2.0 * arms.basic * LEVELS[LEVELS.len() - 1] * scale.factor;
             let all = self.measured.slices.iter().filter(|slice| slice.phase == PhaseKind::Confirm);
             let latest = all.filter(|slice| slice.treatment == treatment).rev();
             let guarded = latest.take(LOOKS_AT_DOSES as usize).filter(|slice| slice.guarded).count();
-            // What was too much again and again is not tried once more.
-            let halved = arms.halved.get(&treatment).map(Vec::as_slice).unwrap_or_default();
-            let was_too_much = halved.iter().filter(|of| **of <= *scale * 2.0).count() >= GUARDS;
-            let shows_little = found.high.max(0.0) * twice < allowed / 2.0 && *scale < LARGEST;
-            let was_halved = *scale < 1.0 && found.sensitivity * twice <= allowed;
-            if guarded < GUARDS && !was_too_much && (shows_little || was_halved) {
-                *scale *= 2.0;
+            let shows_little = found.high.max(0.0) * twice < allowed / 2.0 && scale.factor < LARGEST;
+            let was_halved = scale.factor < 1.0 && found.sensitivity * twice <= allowed;
+            if guarded < GUARDS && !scale.twice_was_too_much() && (shows_little || was_halved) {
+                scale.factor *= 2.0;
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use super::{Runner, Stop};
 use crate::experiment::{
-    analysis::{estimate, left::alike},
+    analysis::{estimate, left::of_all},
     record::{PhaseKind, Treatment},
     schedule::{MOST_SURVIVORS, SCREEN_BLOCK, screen_block},
-    screen::screened,
+    screen::{Screened, rows, screened},
 };
 use crate::units::Nanos;
 
@@ -21,9 +21,9 @@ const LEAST_BLOCKS: u32 = 2;
 const LARGEST: f64 = 1.0;
 
 impl Runner<'_> {
-    /// Whether it is known by how much all delays show.
-    fn alike_is_known(&self) -> bool {
-        alike(&self.measured).is_some_and(|alike| alike.high - alike.low < 2.0 * KNOWN)
+    /// Whether it is known by how much all delays show, taken together.
+    fn all_are_known(&self) -> bool {
+        of_all(&self.measured).is_some_and(|of| of.high - of.low < 2.0 * KNOWN)
     }
 
     /// Chooses the functions or groups to look at one by one; the others are returned behind them. `dose`, a
@@ -40,7 +40,7 @@ impl Runner<'_> {
         let slices = self.times.slices_in(time);
         let blocks = (slices / SCREEN_BLOCK as u32).max(LEAST_BLOCKS);
         let mut dose = (dose * 2.0 * WANTED / up).min(LARGEST);
-        let mut found = screened(std::iter::empty(), 0, 0, self.measured.by);
+        let mut found = Screened::default();
         for block in 0..blocks {
             let (mut guarded, mut slower) = (0, Vec::new());
             for subset in screen_block(arms.len(), &mut self.random) {
@@ -60,9 +60,9 @@ impl Runner<'_> {
                 dose = (dose * 2.0).min(LARGEST);
             }
             let all = self.measured.candidates.len();
-            found =
-                screened(self.measured.of_phase(PhaseKind::Screen), all, MOST_SURVIVORS, self.measured.by);
-            if found.all_alike && block + 1 >= BLOCKS_OF_ALIKE && self.alike_is_known() {
+            let rows = rows(self.measured.of_phase(PhaseKind::Screen), self.measured.by);
+            found = screened(&rows, all, MOST_SURVIVORS);
+            if found.all_alike && block + 1 >= BLOCKS_OF_ALIKE && self.all_are_known() {
                 break;
             }
         }

@@ -4,7 +4,7 @@
 use super::{Runner, Stop, slices::GUARDS};
 use crate::{
     experiment::{
-        analysis::{estimate::LEAST_BLOCKS, findings, ranks::median},
+        analysis::{estimate::LEAST_BLOCKS, findings, outliers::median},
         record::{By, PhaseKind, Slice, Treatment},
         schedule::call_dose,
     },
