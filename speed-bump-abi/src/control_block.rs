@@ -293,6 +293,8 @@ pub struct Calls {
     pub delivered: AtomicU64,
     /// A [`FunctionEntry`](crate::FunctionEntry): written by the loader.
     pub entry: AtomicU64,
+    /// The thread pointer of the thread that called it last.
+    pub thread: AtomicU64,
 }
 
 /// A [`Histogram`] of one function's delays, word by word. Times are in units of the clock.

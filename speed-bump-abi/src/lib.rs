@@ -104,6 +104,7 @@ mod tests {
         assert_eq!(offset_of!(ControlBlock, control), signals_end + 72);
         assert_eq!(size_of::<Calls>(), 64);
         assert_eq!(offset_of!(Calls, entry), 32);
+        assert_eq!(offset_of!(Calls, thread), 40);
         assert_eq!(size_of::<SignalSlot>(), 16);
         assert_eq!(offset_of!(ControlBlock, signals), 136 + FAILURE_TEXT_BYTES);
         assert_eq!(offset_of!(ControlBlock, generation), 40);

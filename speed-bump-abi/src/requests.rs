@@ -5,6 +5,8 @@ pub mod maps {
     /// A bit for each process id (thread-group id) as the initial PID namespace numbers it, by
     /// [`bit_of`](super::bit_of): the service's processes. The loader maps it.
     pub const PROCESSES: &str = "PROCESSES";
+    /// A bit for each thread id, likewise: those that have answered a request. The loader maps it.
+    pub const THREADS: &str = "THREADS";
     /// A bit for each TCP port, by the same: those that the service listens on. The loader maps it.
     pub const PORTS: &str = "PORTS";
     /// `u8` by [`UnixName`](super::UnixName): the names of unix sockets that the service listens on.
@@ -18,8 +20,9 @@ pub mod maps {
 
 /// Words of a bit for each TCP port.
 pub const PORT_WORDS: u32 = (1 << 16) / u64::BITS;
-/// Words of a bit for each process id: they are below `PID_MAX_LIMIT` (include/linux/threads.h), 4 Mi. Half a
-/// MiB; a look into it takes the programs two instructions, and one into a hash map 20 ns.
+/// Words of a bit for each process id, or thread id: they are below `PID_MAX_LIMIT`
+/// (include/linux/threads.h), 4 Mi. Half a MiB; a look into it takes the programs two instructions, and one
+/// into a hash map 20 ns.
 pub const PROCESS_WORDS: u32 = (1 << 22) / u64::BITS;
 
 /// In which word a number has its bit, and the bit.

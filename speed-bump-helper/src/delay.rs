@@ -109,6 +109,7 @@ pub(crate) fn visit(
     }
     let Some(calls) = delays.calls(function) else { return false };
     calls.calls.fetch_add(1, Ordering::Relaxed);
+    calls.thread.store(arch::thread_pointer() as u64, Ordering::Relaxed);
     let number = FunctionEntry::from_word(calls.entry.load(Ordering::Relaxed)).policy_or(target);
     let heard = || match (delays.clock(), began) {
         (Clock::Counter, Some(began)) => began.count(),

@@ -188,6 +188,7 @@ fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
         own_ns: Some(Nanos((own * CENSUS_UNITS) as u64)),
         floor_ns: Nanos(40),
         sampled: None,
+        sharing: None,
     };
     let measured = Measured {
         schema: SCHEMA.to_owned(),

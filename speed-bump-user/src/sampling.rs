@@ -12,6 +12,8 @@ mod leaves;
 mod memory;
 pub mod profile;
 mod stacks;
+pub mod threads;
+mod waits;
 mod walk;
 
 use std::{
@@ -23,6 +25,7 @@ use self::{
     leaves::Leaves,
     profile::{Profile, ThreadSeen},
     stacks::{NoStacks, Stacks},
+    waits::Waits,
 };
 use crate::{
     process::{Process, mapped_file::FileIdentity},
@@ -41,6 +44,8 @@ const SLOWEST: Nanos = Nanos(200_000_000);
 const MOST_COST: f64 = 0.015;
 /// How often it is looked for new processes and threads, and what the looks cost.
 const LOOK_AGAIN: Nanos = Nanos(1_000_000_000);
+/// What threads wait for is looked at in one of so many looks: it is a system call for each.
+const WAITS: u64 = 10;
 /// Processes that are looked at.
 const PROCESSES: usize = 1_024;
 
@@ -50,7 +55,7 @@ const PROCESSES: usize = 1_024;
 pub struct SamplingError(String);
 
 /// Samples processes for a while, with their descendants if `children` says so. `go_on` is asked at each
-/// look; where it says no, that is all.
+/// look; where it says no, or all processes have ended, that is all.
 ///
 /// # Errors
 /// None of the processes can be looked into.
@@ -91,6 +96,9 @@ pub fn sample(
         if at.0 - pace.looked_again.0 >= LOOK_AGAIN.0 {
             pace.adapt(at);
             sampler.look_again();
+            if sampler.followed.is_empty() {
+                break;
+            }
         }
         // Looks that were missed are not made up for.
         next = Nanos((next.0 + pace.interval.0).max(now().0));
@@ -148,6 +156,7 @@ struct Sampler {
     children: bool,
     followed: BTreeMap<Pid, Followed>,
     leaves: Leaves,
+    waits: Waits,
     /// Of processes that have ended, too.
     seen: Profile,
     ticks: u64,
@@ -186,7 +195,9 @@ impl Sampler {
             if let Some(stacks) = &mut of.stacks {
                 stacks.look_again(&of.process);
             }
+            self.waits.look_again(&of.process);
         }
+        self.waits.take_times();
         self.leaves.look_again();
     }
 
@@ -212,6 +223,8 @@ impl Sampler {
             }
         };
         let interpreter = stacks.as_ref().map(|stacks| stacks.interpreter);
+        let seen = stacks.as_ref().map(|stacks| (process.pid(), stacks.of_interpreter()));
+        self.seen.interpreters.extend(seen);
         self.followed.insert(process.pid(), Followed { process, stacks, interpreter });
     }
 
@@ -220,6 +233,9 @@ impl Sampler {
         self.ticks += 1;
         for stacks in self.followed.values_mut().filter_map(|of| of.stacks.as_mut()) {
             stacks.look();
+        }
+        if self.ticks.is_multiple_of(WAITS) {
+            self.waits.look();
         }
     }
 
@@ -240,6 +256,7 @@ impl Sampler {
         }
         let mut profile = self.seen;
         profile.ticks = self.ticks;
+        self.waits.seen(&mut profile.threads);
         for (thread, ticks) in self.clock_of {
             profile.threads.entry(thread).or_default().clock += ticks;
         }
@@ -280,7 +297,9 @@ fn take(profile: &mut Profile, stacks: Stacks) {
                 known.running = known.running + function.running;
                 known.anywhere += function.anywhere;
                 known.anywhere_running = known.anywhere_running + function.anywhere_running;
-                known.threads.extend(function.threads);
+                for (thread, samples) in function.threads {
+                    *known.threads.entry(thread).or_default() += samples;
+                }
             }
             None => profile.functions.push(function),
         }

@@ -197,6 +197,14 @@ impl Serialize for Pid {
     }
 }
 
+impl<'de> Deserialize<'de> for Pid {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = i32::deserialize(deserializer)?;
+        let wrong = || serde::de::Error::custom(format!("{number} is not a process id"));
+        Self::new(number).ok_or_else(wrong)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -216,6 +216,8 @@ fn nothing_has_to_be_said_of_a_server() {
     assert!(sampling["ticks"].as_u64().unwrap() > 20, "{sampling}");
     let seen = |name: &str| found.json["candidates"].as_array().unwrap().iter().find(|of| of["name"] == name);
     assert!(seen("render").unwrap()["sampled"]["own"].as_u64().unwrap() > 0, "{}", found.printed);
+    // The thread that answers is known by its system calls.
+    assert_eq!(found.factor("render")["sharing"]["with_units"]["threads"], 1, "{}", found.printed);
 }
 
 /// Nor of a server in C.
@@ -232,6 +234,7 @@ fn nothing_has_to_be_said_of_a_server_in_c() {
     let found = service.decided_of(&[], &[], &[("commit", "matters"), ("prepare", "does-not-matter")]);
     found.assert_sensitivity("commit", 1.0);
     assert_eq!(found.json["unit"]["source"], "--sockets");
+    assert_eq!(found.factor("commit")["sharing"]["with_units"]["threads"], 1, "{}", found.printed);
 }
 
 /// Three of a thousand functions are worth a look, and matter.
@@ -258,7 +261,16 @@ fn a_loop_without_sockets_has_a_unit_too() {
 #[test]
 fn a_thread_that_shares_the_gil_matters() {
     let Some(service) = planted("background") else { return };
-    service.decided(&UNIT, &[("tick", "matters"), ("render", "matters")]);
+    let found = service.decided(&UNIT, &[("tick", "matters"), ("render", "matters")]);
+    // The report says through what.
+    let with_units = |name: &str| &found.factor(name)["sharing"]["with_units"];
+    assert_eq!((&with_units("tick")["gil"], &with_units("tick")["threads"]), (&true.into(), &0.into()));
+    assert_eq!(with_units("render")["threads"], 1, "{}", found.printed);
+    for (name, what) in [("tick", "the GIL"), ("render", "the same thread")] {
+        let is_told =
+            |line: &str| line.starts_with(&format!("in common with units: {name} (")) && line.ends_with(what);
+        assert!(found.printed.lines().any(is_told), "{name}: {what}\n{}", found.printed);
+    }
 }
 
 /// In a process of its own it does not, where there is a processor for each.

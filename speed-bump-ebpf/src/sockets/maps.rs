@@ -19,6 +19,8 @@ const MMAPABLE: u32 = aya_ebpf::bindings::BPF_F_MMAPABLE;
 #[map]
 pub static PROCESSES: Array<u64> = Array::with_max_entries(PROCESS_WORDS, MMAPABLE);
 #[map]
+pub static THREADS: Array<u64> = Array::with_max_entries(PROCESS_WORDS, MMAPABLE);
+#[map]
 pub static PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, MMAPABLE);
 #[map]
 pub static NAMES: HashMap<UnixName, u8> = HashMap::with_max_entries(NAMES_CAPACITY, 0);
@@ -41,4 +43,19 @@ pub fn has(bits: &Array<u64>, number: u32) -> bool {
     let (word, bit) = bit_of(number);
     // SAFETY: a live map value, which the loader may be changing.
     bits.get_ptr(word).is_some_and(|bits| unsafe { bits.read_volatile() } & bit != 0)
+}
+
+/// Sets a number's bit. Where two processors set bits of one word at once, one of the two may be lost, until
+/// it is set again.
+#[inline(always)]
+pub fn set(bits: &Array<u64>, number: u32) {
+    let (word, bit) = bit_of(number);
+    let Some(bits) = bits.get_ptr_mut(word) else { return };
+    // SAFETY: a live map value.
+    let known = unsafe { bits.read_volatile() };
+    // Seldom to be changed, and other processors read it all the time.
+    if known & bit == 0 {
+        // SAFETY: as above.
+        unsafe { bits.write_volatile(known | bit) };
+    }
 }

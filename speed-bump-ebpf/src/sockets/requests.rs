@@ -8,7 +8,7 @@ use speed_bump_abi::{Latencies, Requests};
 use crate::{
     connection::{Counted, Sock},
     count::add,
-    maps::{PROCESSES, counts, has},
+    maps::{PROCESSES, THREADS, counts, has, set},
 };
 
 /// Counts something on this processor.
@@ -56,7 +56,10 @@ pub fn received(sock: Sock) {
 pub fn sent(sock: Sock) {
     let Some(connection) = Counted::of(sock) else { return };
     match connection.end() {
-        Some(since_ns) => answered(now_ns().saturating_sub(since_ns)),
+        Some(since_ns) => {
+            answered(now_ns().saturating_sub(since_ns));
+            set(&THREADS, bpf_get_current_pid_tgid() as u32);
+        }
         None => count(counter!(more_sends), 1),
     }
 }

@@ -3,6 +3,7 @@
 mod find;
 mod progress;
 mod sampled;
+mod sharing;
 mod unit;
 
 use std::{
@@ -39,6 +40,7 @@ use crate::{
     },
     policy::{Dose, Selection},
     prepare::{Prepared, Purpose, Request, notice::Notice},
+    sampling,
     session::{handle::Handle, quit::Quit, snapshot::Snapshot},
     stats::json::JsonOutput,
     sys::clock::now,
@@ -47,6 +49,7 @@ use crate::{
 };
 use progress::Progress;
 use sampled::Found;
+use sharing::ThreadsSeen;
 use unit::Units;
 
 /// Of all the time, calls are timed for this part.
@@ -55,6 +58,8 @@ const CENSUS: f64 = 0.06;
 const LEAST_CENSUS: Duration = Duration::from_secs(2);
 /// So often it is looked whether a run of a benchmark has ended.
 const RUN_ENDS: Nanos = Nanos(10_000_000);
+/// So often it is looked at which threads do units.
+const CALLERS: Nanos = Nanos(20_000_000);
 /// No dose at all.
 const NOTHING: Dose = Dose { delay: Nanos(0), frequency: 1 };
 
@@ -85,8 +90,11 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let request = request(arguments, unit.before(targets));
     let times = unit.times() || found.as_ref().is_none_or(Found::may_time);
     let census = Request { times, ..request.clone() };
-    let counted = count(arguments, &census, &unit, &quit, &mut progress);
-    let (mut counted, mut metrics) = counted.map_err(or_guarded)?;
+    let counted = count(arguments, &census, &unit, &quit, &mut progress, found.is_none());
+    let (mut counted, mut metrics, seen) = counted.map_err(or_guarded)?;
+    if let Some(profile) = seen.profile.as_ref().or(found.as_ref().map(Found::profile)) {
+        seen.find_sharing(&mut counted, profile, &*metrics.unit);
+    }
     if let Some(found) = &found {
         found.complete(&mut counted);
     }
@@ -274,14 +282,16 @@ fn start(arguments: &SweepArgs, request: &Request, quit: &Quit, notices: Notices
     Ok(prepared.start(quit.next_stop())?)
 }
 
-/// Counts and times calls for a while, and returns what counts units.
+/// Counts and times calls for a while, and returns what counts units, and what was seen of threads
+/// meanwhile, by sampling too where that is wanted.
 fn count(
     arguments: &SweepArgs,
     request: &Request,
     unit: &Units,
     quit: &Quit,
     progress: &mut Progress,
-) -> Result<(Counted, Metrics), Failure> {
+    samples: bool,
+) -> Result<(Counted, Metrics, ThreadsSeen), Failure> {
     let handle = start(arguments, request, quit, Notices::Told)?;
     let time = census_time(arguments);
     let timed = if request.times { " and timed" } else { "" };
@@ -295,10 +305,25 @@ fn count(
         run_once(&handle, quit, &mut metrics).map_err(ended)?;
     }
     let (earlier, before) = look(&handle, &mut metrics).map_err(system)?;
+    let mut seen = ThreadsSeen::default();
     if unit.runs() {
         run_once(&handle, quit, &mut metrics).map_err(ended)?;
     } else {
-        wait_until(&handle, quit, now() + Nanos::from(time)).map_err(ended)?;
+        let end = now() + Nanos::from(time);
+        if samples {
+            let go_on = || {
+                seen.add_callers(&handle, unit.target());
+                !quit.is_asked()
+            };
+            // Without it, less is told.
+            let profile = sampling::sample(&arguments.pids, !arguments.no_children, time, go_on);
+            seen.profile = profile.ok();
+        }
+        while now() < end {
+            seen.add_callers(&handle, unit.target());
+            wait_until(&handle, quit, end.min(now() + CALLERS)).map_err(ended)?;
+        }
+        wait_until(&handle, quit, end).map_err(ended)?;
     }
     let (later, after) = look(&handle, &mut metrics).map_err(system)?;
     let report = handle.report();
@@ -307,7 +332,7 @@ fn count(
     let targets = handle.controls().targets();
     let units = after - before;
     let counted = counted(&earlier, &later, units, &targets, unit.target(), unit.targets(), report.as_ref());
-    Ok((counted, metrics))
+    Ok((counted, metrics, seen))
 }
 
 /// Why nothing came of it: it ended before the first slice.

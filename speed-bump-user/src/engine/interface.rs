@@ -78,6 +78,14 @@ pub trait Counters: Debug + Send {
         Ok(Vec::new())
     }
 
+    /// The thread pointer of the thread that called a function last; `None` where that is not known.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn last_caller(&self, _function: u32) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Sets the counters of a function to zero that is none any more.
     ///
     /// # Errors

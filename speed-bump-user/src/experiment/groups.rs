@@ -14,6 +14,39 @@ pub enum GroupBy {
     Module,
     /// The folder of the file.
     Package,
+    /// The threads that they were seen in.
+    Thread,
+}
+
+/// From the widest to the narrowest.
+const LEVELS: [GroupBy; 4] = [GroupBy::Thread, GroupBy::Package, GroupBy::Module, GroupBy::Class];
+/// Groups of one level that are looked at.
+const OF_LEVEL: usize = 2;
+/// And of all levels.
+const OF_ALL: usize = 4;
+
+/// Groups to look at where all functions show alike, so that only what they take tells them apart: those that
+/// take the most by thread, within the first of them by folder, and so on by file and by class. `own` is what
+/// a function takes.
+pub(super) fn drill_down(candidates: &[(u32, &Candidate)], own: impl Fn(u32) -> f64) -> Vec<Group> {
+    let taken = |group: &Group| group.members.iter().map(|of| own(*of)).sum::<f64>();
+    let mut within = candidates.to_vec();
+    let mut all: Vec<Group> = Vec::new();
+    for by in LEVELS {
+        let mut parts = groups(within.iter().copied(), by);
+        if parts.len() < 2 {
+            continue;
+        }
+        parts.sort_by(|a, b| taken(b).total_cmp(&taken(a)));
+        let first = parts[0].members.clone();
+        // One function is looked at by itself.
+        parts.retain(|part| part.members.len() > 1);
+        parts.truncate(OF_LEVEL);
+        all.extend(parts.into_iter().map(|part| Group { beside_members: true, ..part }));
+        within.retain(|(number, _)| first.contains(number));
+    }
+    all.truncate(OF_ALL);
+    all
 }
 
 /// Groups of these candidates, which come by number. Each candidate is in one.
@@ -22,7 +55,7 @@ pub fn groups<'a>(candidates: impl Iterator<Item = (u32, &'a Candidate)>, by: Gr
     for (number, candidate) in candidates {
         groups.entry(name(candidate, by)).or_default().push(number);
     }
-    let group = |(name, members)| Group { name, members, shares_slack: false };
+    let group = |(name, members)| Group { name, members, shares_slack: false, beside_members: false };
     groups.into_iter().map(group).collect()
 }
 
@@ -36,6 +69,20 @@ fn name(candidate: &Candidate, by: GroupBy) -> String {
             Some(class) => format!("{class} ({})", file.display()),
             None => file.display().to_string(),
         },
+        GroupBy::Thread => threads(candidate),
+    }
+}
+
+/// `thread 12`, `threads 12, 14`.
+fn threads(candidate: &Candidate) -> String {
+    let threads = candidate.sharing.as_ref().map(|of| of.threads.as_slice()).unwrap_or_default();
+    match threads {
+        [] => "in no thread that was seen".to_owned(),
+        [one] => format!("thread {one}"),
+        several => {
+            let numbers: Vec<String> = several.iter().map(ToString::to_string).collect();
+            format!("threads {}", numbers.join(", "))
+        }
     }
 }
 
@@ -50,10 +97,14 @@ fn class(name: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{targets::TargetKind, units::Nanos};
+    use crate::{
+        experiment::record::Sharing,
+        targets::TargetKind,
+        units::{Nanos, Pid},
+    };
 
-    fn grouped(by: GroupBy) -> Vec<(String, Vec<u32>)> {
-        let of = |file: &str, name: &str| Candidate {
+    fn candidate(file: &str, name: &str) -> Candidate {
+        Candidate {
             name: name.to_owned(),
             file: file.into(),
             line: None,
@@ -62,16 +113,50 @@ mod tests {
             own_ns: None,
             floor_ns: Nanos(40),
             sampled: None,
-        };
+            sharing: None,
+        }
+    }
+
+    fn grouped(by: GroupBy) -> Vec<(String, Vec<u32>)> {
         let candidates = [
-            of("/a/b/one.py", "Handler.reply"),
-            of("/a/b/one.py", "main"),
-            of("/a/b/two.py", "Handler.reply"),
-            of("/a/b/one.py", "Handler.read"),
-            of("/a/c/three.py", "outer.<locals>.inner"),
+            candidate("/a/b/one.py", "Handler.reply"),
+            candidate("/a/b/one.py", "main"),
+            candidate("/a/b/two.py", "Handler.reply"),
+            candidate("/a/b/one.py", "Handler.read"),
+            candidate("/a/c/three.py", "outer.<locals>.inner"),
         ];
         let groups = groups((0..).zip(&candidates), by);
         groups.into_iter().map(|group| (group.name, group.members)).collect()
+    }
+
+    #[test]
+    fn what_takes_the_most_is_divided_further() {
+        let of = |file: &str, name: &str, thread: i32| {
+            let threads = Pid::new(thread).into_iter().collect();
+            let sharing = Some(Sharing { threads, with_units: None });
+            Candidate { sharing, ..candidate(file, name) }
+        };
+        let candidates = [
+            of("/a/b/one.py", "Handler.reply", 7),
+            of("/a/b/one.py", "Handler.read", 7),
+            of("/a/b/one.py", "main", 7),
+            of("/a/b/two.py", "write", 7),
+            of("/a/c/three.py", "log", 7),
+            of("/a/c/three.py", "flush", 8),
+        ];
+        let own = [5.0, 4.0, 1.0, 2.0, 1.0, 1.0];
+        let numbered: Vec<_> = (0..).zip(&candidates).collect();
+        let found = drill_down(&numbered, |of| own[of as usize]);
+        assert!(found.iter().all(|group| group.beside_members));
+        let found: Vec<_> = found.iter().map(|of| (of.name.as_str(), of.members.clone())).collect();
+        let expected = [
+            ("thread 7", vec![0, 1, 2, 3, 4]),
+            ("/a/b", vec![0, 1, 2, 3]),
+            ("/a/b/one.py", vec![0, 1, 2]),
+            ("Handler (/a/b/one.py)", vec![0, 1]),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(drill_down(&numbered[..2], |_| 1.0), []);
     }
 
     #[test]

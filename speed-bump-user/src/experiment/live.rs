@@ -188,6 +188,7 @@ pub fn counted(
             own_ns: between.times_of(id).map(|times| Nanos(times.own_ns)),
             floor_ns: floor(function.target),
             sampled: None,
+            sharing: None,
         });
         functions.push(function.clone());
     }

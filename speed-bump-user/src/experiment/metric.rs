@@ -13,7 +13,10 @@ pub mod sockets;
 
 use std::{fmt, io};
 
-use crate::session::{controls::Controls, snapshot::Snapshot};
+use crate::{
+    session::{controls::Controls, snapshot::Snapshot},
+    units::Pid,
+};
 use bench::Bench;
 use latencies::LatencyCounts;
 
@@ -31,6 +34,11 @@ pub trait Metric: fmt::Debug {
     /// It cannot be followed.
     fn begin(&mut self, _session: &Controls) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Whether units were done in this thread; `None` where the metric does not know.
+    fn is_done_in(&self, _thread: Pid) -> Option<bool> {
+        None
     }
 
     /// The benchmark, where units are of one that runs once a slice.

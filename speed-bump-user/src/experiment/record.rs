@@ -3,6 +3,7 @@
 mod around;
 mod metrics;
 mod sampling;
+mod sharing;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -13,6 +14,7 @@ use crate::{targets::TargetKind, units::Nanos};
 pub use around::Around;
 pub use metrics::{MetricReading, Quantiles, Quantity};
 pub use sampling::{Sampled, Sampling};
+pub use sharing::{InCommon, Sharing};
 
 /// The name of this format. What readers would notice changes the number.
 pub const SCHEMA: &str = "speed-bump/experiment/1";
@@ -121,7 +123,7 @@ pub enum By {
 }
 
 /// A function that may be delayed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// Symbol, qualified name, or `provider:name`.
     pub name: String,
@@ -141,6 +143,9 @@ pub struct Candidate {
     /// What sampling saw of it; `None` where functions were named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
+    /// Where it runs; `None` where sampling did not see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
 }
 
 /// Functions that are delayed together.
@@ -152,6 +157,9 @@ pub struct Group {
     pub members: Vec<u32>,
     /// Whether they were put together because each of them alone stayed hidden.
     pub shares_slack: bool,
+    /// Whether its functions are told of one by one besides.
+    #[serde(default)]
+    pub beside_members: bool,
 }
 
 /// The stretch in which calls were timed. Nothing was delayed.

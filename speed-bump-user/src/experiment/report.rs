@@ -1,6 +1,7 @@
 //! What an experiment found, as a table for people. Everything in it is of the record's JSON.
 
 mod further;
+mod sharing;
 
 use super::{
     analysis::{
@@ -127,6 +128,7 @@ fn notes(measured: &Measured, findings: &Findings) -> String {
             names => format!("{} functions: {reason}\n", names.len()),
         };
     }
+    text += &sharing::lines(findings);
     for problem in &findings.validity.problems {
         let word = if problem.fatal { "not valid" } else { "note" };
         text += &format!("{word}: {}\n", problem.text);

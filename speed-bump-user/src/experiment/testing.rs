@@ -53,6 +53,7 @@ pub(crate) fn measured(functions: &[(&str, Function, u64)]) -> Measured {
         own_ns: Some(Nanos(own_us * 1_000 * units as u64)),
         floor_ns: Nanos(40),
         sampled: None,
+        sharing: None,
     };
     Measured {
         schema: SCHEMA.to_owned(),

@@ -1,6 +1,9 @@
 //! What sampling found.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use crate::units::{Nanos, Pid};
 
@@ -16,6 +19,8 @@ pub struct Profile {
     pub ticks: u64,
     /// What was seen of each thread.
     pub threads: BTreeMap<ThreadOf, ThreadSeen>,
+    /// The processes that run a CPython.
+    pub interpreters: BTreeMap<Pid, InterpreterSeen>,
     /// By their own samples, the most first.
     pub functions: Vec<FunctionSeen>,
     /// Python stacks that were read.
@@ -39,8 +44,27 @@ pub struct ThreadOf {
     pub thread: Pid,
 }
 
+/// The interpreter of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterpreterSeen {
+    /// Whether one thread at a time executes Python code.
+    pub has_gil: bool,
+    /// Where its state begins.
+    pub(super) runtime: u64,
+}
+
+impl InterpreterSeen {
+    /// Bytes from there on in which its own locks are: `_PyRuntime` has the GIL, and is below 1 MiB.
+    const OWN: u64 = 1 << 20;
+
+    /// Whether a futex is one of the interpreter's own, as the GIL's.
+    pub fn is_own_lock(&self, futex: u64) -> bool {
+        futex.checked_sub(self.runtime).is_some_and(|offset| offset < Self::OWN)
+    }
+}
+
 /// How often a thread was looked at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSeen {
     /// Times that its stack was looked at; 0 where it has none of Python.
     pub ticks: u64,
@@ -48,6 +72,12 @@ pub struct ThreadSeen {
     pub running: Nanos,
     /// Ticks of a processor's clock while it had that processor.
     pub clock: u64,
+    /// For how long it had one in all, where that is known.
+    pub ran: Nanos,
+    /// For how long it waited for one, where that is known.
+    pub waited: Nanos,
+    /// Addresses of the futexes that it was seen to wait on: locks, and what queues wait with.
+    pub locks: BTreeSet<u64>,
 }
 
 /// A function that was seen.
@@ -75,7 +105,7 @@ pub struct FunctionSeen {
     pub is_everybodys: bool,
     /// How many functions called each other down to it, on average: 0 is the outermost.
     pub depth: u32,
-    /// Own samples by thread; of 64 threads at most.
+    /// Own samples by thread, and 0 where it was on the stack only; of 64 threads at most.
     pub threads: BTreeMap<ThreadOf, u64>,
 }
 
@@ -118,6 +148,13 @@ impl FunctionSeen {
         self.running = self.running + running;
         if self.threads.len() < THREADS_TOLD || self.threads.contains_key(&thread) {
             *self.threads.entry(thread).or_default() += samples;
+        }
+    }
+
+    /// A thread in which it was on the stack.
+    pub(super) fn add_thread(&mut self, thread: ThreadOf) {
+        if self.threads.len() < THREADS_TOLD {
+            self.threads.entry(thread).or_default();
         }
     }
 

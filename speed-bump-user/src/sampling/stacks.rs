@@ -1,9 +1,8 @@
 //! The Python stacks of one process.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs::File,
-    os::unix::fs::FileExt as _,
     path::PathBuf,
     rc::Rc,
 };
@@ -14,7 +13,9 @@ use super::{
     code::Codes,
     layout::{DEBUG_WORDS, Layout, ThreadIdAt},
     memory::{Moment, OfProcess, Source as _},
-    profile::{FunctionSeen, ThreadOf, ThreadSeen},
+    profile::{FunctionSeen, InterpreterSeen, THREADS_TOLD, ThreadOf, ThreadSeen},
+    threads::Threads,
+    waits::SchedStat,
     walk::{self, THREADS, ThreadState},
 };
 use crate::{
@@ -23,20 +24,14 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Bytes at the start of a thread's description that are searched for its number.
-const DESCRIPTION: usize = 1_024;
-/// Where it is in glibc's `struct pthread`: nptl/descr.h, on x86-64 and on aarch64. Other libraries have it
-/// elsewhere.
-const GLIBC: usize = if cfg!(target_arch = "x86_64") { 720 } else { 208 };
-/// Bytes of /proc/PID/task/TID/schedstat.
-const SCHEDSTAT: usize = 96;
-
 /// What was counted of a function.
 #[derive(Debug, Default)]
 struct Tally {
     own: BTreeMap<ThreadOf, (u64, Nanos)>,
     anywhere: u64,
     anywhere_running: Nanos,
+    /// Threads that it was anywhere in; not all where they are many.
+    threads: BTreeSet<ThreadOf>,
     /// How many functions were above it, in all samples that it was anywhere in.
     above: u64,
 }
@@ -46,8 +41,7 @@ struct Tally {
 struct ThreadNow {
     /// Its `schedstat`.
     times: Option<File>,
-    /// Time that it ran, and how often it began to.
-    ran: Option<(Nanos, u64)>,
+    ran: Option<SchedStat>,
     /// Its stack when it was last looked at; it is the same while it does not run.
     stack: Option<(u64, Rc<[u32]>)>,
     seen: ThreadSeen,
@@ -59,16 +53,14 @@ pub(super) struct Stacks {
     pid: Pid,
     layout: Layout,
     runtime: u64,
+    has_gil: bool,
     /// The file that the interpreter is in.
     pub(super) interpreter: FileIdentity,
     memory: Moment<OfProcess>,
     codes: Codes,
     /// By the number of the function.
     tallies: Vec<Tally>,
-    /// Threads by the number that their own namespace has for them.
-    numbers: HashMap<u64, Pid>,
-    /// Where the C library keeps that number in its description of a thread.
-    number_at: Option<usize>,
+    numbers: Threads,
     threads: HashMap<Pid, ThreadNow>,
     pub(super) samples: u64,
     pub(super) dropped: u64,
@@ -122,12 +114,12 @@ impl Stacks {
                 pid: process.pid(),
                 layout,
                 runtime,
+                has_gil: !found.is_free_threaded,
                 interpreter: mapped.identity,
                 memory: Moment::of(OfProcess(process.pid())),
                 codes: Codes::new(layout),
                 tallies: Vec::new(),
-                numbers: HashMap::new(),
-                number_at: None,
+                numbers: Threads::default(),
                 threads: HashMap::new(),
                 samples: 0,
                 dropped: 0,
@@ -138,19 +130,17 @@ impl Stacks {
         Err(NoStacks::NoPython)
     }
 
+    /// What is known of the interpreter.
+    pub(super) fn of_interpreter(&self) -> InterpreterSeen {
+        InterpreterSeen { has_gil: self.has_gil, runtime: self.runtime }
+    }
+
     /// Finds out which threads there are now.
     pub(super) fn look_again(&mut self, process: &Process) {
-        let threads = process.thread_ids().unwrap_or_default();
-        let is_inside = process.namespace_pid().is_ok_and(|pid| pid != process.pid());
-        self.numbers = threads
-            .iter()
-            .take(THREADS)
-            .map(|thread| {
-                let inside = is_inside.then(|| inner_number(process, *thread)).flatten();
-                (u64::from(inside.unwrap_or(*thread).get().unsigned_abs()), *thread)
-            })
-            .collect();
-        for thread in threads.into_iter().take(THREADS) {
+        let mut threads = process.thread_ids().unwrap_or_default();
+        threads.truncate(THREADS);
+        self.numbers.set(process, &threads);
+        for thread in threads {
             self.threads.entry(thread).or_insert_with(|| ThreadNow {
                 times: process.open_entry(&format!("task/{thread}/schedstat"), OFlags::RDONLY).ok(),
                 ran: None,
@@ -180,10 +170,12 @@ impl Stacks {
     /// Whether it executes Python code.
     fn look_at(&mut self, thread: Pid, state: u64) -> bool {
         let Some(now) = self.threads.get_mut(&thread) else { return false };
-        let ran = now.times.as_ref().and_then(times);
+        let ran = now.times.as_ref().and_then(SchedStat::read);
         let both = ran.zip(now.ran);
-        let running = both.map_or(Nanos(0), |(ran, before)| Nanos(ran.0.0.saturating_sub(before.0.0)));
-        let is_same = ran.is_some() && ran == now.ran;
+        let running = both.map_or(Nanos(0), |(ran, before)| Nanos(ran.ran.0.saturating_sub(before.ran.0)));
+        let has_run =
+            |(ran, before): (SchedStat, SchedStat)| (ran.ran, ran.began) != (before.ran, before.began);
+        let is_same = both.is_some_and(|both| !has_run(both));
         now.ran = ran;
         let known = now.stack.as_ref().filter(|(of, _)| is_same && *of == state);
         let stack = match known {
@@ -224,6 +216,9 @@ impl Stacks {
                 None => {
                     outermost.push((*function, place));
                     tally.anywhere += 1;
+                    if tally.threads.len() < THREADS_TOLD {
+                        tally.threads.insert(of);
+                    }
                     tally.anywhere_running = tally.anywhere_running + running;
                 }
             }
@@ -239,31 +234,15 @@ impl Stacks {
     /// The thread of a state, as we number it.
     fn thread(&mut self, state: ThreadState) -> Option<Pid> {
         match self.layout.thread.id {
-            ThreadIdAt::Native(_) => self.numbers.get(&state.id).copied(),
-            ThreadIdAt::Library(_) => {
-                let mut bytes = [0; DESCRIPTION];
-                // It may end with its mapping.
-                let read = self.memory.source().read(state.id, &mut bytes);
-                let number = |at: usize| {
-                    let bytes = bytes.get(..read)?.get(at..at + 4)?.try_into().ok()?;
-                    Some(u64::from(u32::from_ne_bytes(bytes)))
-                };
-                let known = |at: usize| self.numbers.get(&number(at)?).copied();
-                if let Some(at) = self.number_at {
-                    return known(at);
-                }
-                let mut places = [GLIBC].into_iter().chain((0..DESCRIPTION).step_by(4));
-                let at = places.find(|at| known(*at).is_some())?;
-                self.number_at = Some(at);
-                known(at)
-            }
+            ThreadIdAt::Native(_) => self.numbers.by_number(state.id),
+            ThreadIdAt::Library(_) => self.numbers.by_description(self.memory.source(), state.id),
         }
     }
 
     /// What was seen, of threads and of functions.
     pub(super) fn seen(self) -> (Vec<(ThreadOf, ThreadSeen)>, Vec<FunctionSeen>) {
         let of = |thread: Pid| ThreadOf { process: self.pid, thread };
-        let threads = self.threads.iter().map(|(thread, now)| (of(*thread), now.seen)).collect();
+        let threads = self.threads.iter().map(|(thread, now)| (of(*thread), now.seen.clone())).collect();
         let functions = self.codes.all().iter().zip(&self.tallies).map(|(function, tally)| {
             let mut seen = FunctionSeen {
                 file: PathBuf::from(&function.file),
@@ -280,27 +259,9 @@ impl Stacks {
                 threads: BTreeMap::new(),
             };
             tally.own.iter().for_each(|(thread, (samples, running))| seen.add(*thread, *samples, *running));
+            tally.threads.iter().for_each(|thread| seen.add_thread(*thread));
             seen
         });
         (threads, functions.collect())
     }
-}
-
-/// The number that a thread's own PID namespace has for it.
-fn inner_number(process: &Process, thread: Pid) -> Option<Pid> {
-    use std::io::Read as _;
-    let file = process.open_entry(&format!("task/{thread}/status"), OFlags::RDONLY).ok()?;
-    let mut text = Vec::new();
-    file.take(16 << 10).read_to_end(&mut text).ok()?;
-    crate::process::Status::parse(&text).ok()?.namespace_pids.last().copied()
-}
-
-/// Time that a thread ran, and how often it began to (Documentation/scheduler/sched-stats.rst).
-fn times(file: &File) -> Option<(Nanos, u64)> {
-    let mut text = [0; SCHEDSTAT];
-    let read = file.read_at(&mut text, 0).ok()?;
-    let mut numbers = str::from_utf8(text.get(..read)?).ok()?.split_ascii_whitespace().map(str::parse::<u64>);
-    let (ran, _, began) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
-    // A kernel without CONFIG_SCHED_INFO says only zeros.
-    (began > 0).then_some((Nanos(ran), began))
 }

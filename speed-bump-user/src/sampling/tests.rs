@@ -64,6 +64,37 @@ fn functions_of_every_python_are_seen_with_their_shares() {
     }
 }
 
+const LOCKED: &str = "
+import threading, time
+
+lock = threading.Lock()
+lock.acquire()
+for _ in range(2):
+    threading.Thread(target=lock.acquire, daemon=True).start()
+print('ready', flush=True)
+while True:
+    time.sleep(0.01)
+";
+
+/// Two threads that wait for one lock are seen to: up to 3.12 that is one futex, and from 3.13 on each thread
+/// has its own.
+#[test]
+fn threads_that_wait_for_one_lock_are_seen_to() {
+    for python in pythons::from(3, 8).into_iter().filter(|python| python.minor() <= 12) {
+        let running = python.start(&[], LOCKED);
+        let profile = sample(&[running.pid()], false, Duration::from_millis(500), || true).unwrap();
+        let interpreter = profile.interpreters.get(&running.pid()).unwrap();
+        assert!(interpreter.has_gil, "{python}");
+        let of_program = |seen: &&ThreadSeen| {
+            seen.locks.iter().copied().filter(|lock| !interpreter.is_own_lock(*lock)).collect::<Vec<u64>>()
+        };
+        let waits: Vec<Vec<u64>> = profile.threads.values().map(|seen| of_program(&seen)).collect();
+        let waiting: Vec<&Vec<u64>> = waits.iter().filter(|locks| !locks.is_empty()).collect();
+        let [one, other] = waiting.as_slice() else { unreachable!("{python}: {profile:#?}") };
+        assert_eq!(one, other, "{python}: {profile:#?}");
+    }
+}
+
 /// What looks cost too much come less often.
 #[test]
 fn looks_that_cost_too_much_come_less_often() {

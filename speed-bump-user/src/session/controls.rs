@@ -19,7 +19,7 @@ use super::{
 use crate::{
     policy::{Dose, PolicyTable, Selection},
     stats::report::SessionReport,
-    targets::{TargetChange, Targets},
+    targets::{TargetChange, TargetIndex, Targets},
 };
 
 /// See above. Clones are of the same session.
@@ -53,6 +53,15 @@ impl Controls {
     /// The kernel does not give the counters.
     pub fn snapshot(&self) -> io::Result<Snapshot> {
         self.doses().snapshot()
+    }
+
+    /// The thread pointers of the threads that called functions of a target last, one of each process. Known
+    /// of Python functions that the helper delays.
+    ///
+    /// # Errors
+    /// A helper does not give them.
+    pub fn last_callers(&self, target: TargetIndex) -> io::Result<Vec<u64>> {
+        self.doses().last_callers(target)
     }
 
     /// What happened since this was asked last; where that is nothing, waits so long for something.

@@ -21,7 +21,7 @@ use crate::{
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
     sys::clock::now,
-    targets::{TargetChange, Targets},
+    targets::{TargetChange, TargetIndex, Targets},
     units::Nanos,
 };
 
@@ -231,6 +231,20 @@ impl Doses {
             self.add_times(run, &mut times)?;
         }
         Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts, histograms, times })
+    }
+
+    /// The thread pointers of the threads that called functions of a target last, where that is known.
+    pub(super) fn last_callers(&self, target: TargetIndex) -> io::Result<Vec<u64>> {
+        let known = self.functions.known();
+        let mut callers = Vec::new();
+        for run in self.functions.runs() {
+            for (index, id) in (run.first..).zip(self.functions.of_run(run)) {
+                if known.get(id).is_some_and(|function| function.target == target) {
+                    callers.extend(self.engine.last_caller(index)?);
+                }
+            }
+        }
+        Ok(callers)
     }
 
     /// Adds the times of a run of functions, where they are timed.

@@ -106,7 +106,7 @@ pub struct SweepArgs {
     #[arg(long)]
     pub per_function: bool,
 
-    /// Look at functions together: by class, by file, or by folder. Each is delayed by its part of the
+    /// Look at functions together: by class, file, folder or thread. Each is delayed by its part of the
     /// group's own time
     #[arg(long, value_name = "BY")]
     pub group: Option<GroupBy>,

@@ -1,6 +1,6 @@
 //! Functions that nobody named: those that take time, by sampling.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::anyhow;
 
@@ -284,8 +284,14 @@ impl Found {
                 own_ns: Some(Nanos((self.profile.share(seen) * span) as u64)),
                 floor_ns: *trap,
                 sampled: Some(sampled(seen, Some(why.clone()))),
+                sharing: None,
             });
         }
+    }
+
+    /// What sampling saw.
+    pub(super) fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     /// The time that sampling took.
@@ -363,16 +369,18 @@ pub(super) fn lines(function: &FunctionSeen) -> Vec<String> {
 }
 
 /// Whether a candidate is the function that was seen.
-fn is_of(candidate: &Candidate, seen: &FunctionSeen) -> bool {
-    let name = || {
-        let last = candidate.name.rsplit('.').next();
-        candidate.name == seen.name || (!seen.is_qualified && last == Some(&seen.name))
+pub(super) fn is_of(candidate: &Candidate, seen: &FunctionSeen) -> bool {
+    is_same(&candidate.file, &candidate.name, candidate.line, seen)
+}
+
+/// Whether a function that a session names so is the one that was seen.
+pub(super) fn is_same(file: &Path, name: &str, line: Option<u32>, seen: &FunctionSeen) -> bool {
+    let is_name = || {
+        let last = name.rsplit('.').next();
+        name == seen.name || (!seen.is_qualified && last == Some(&seen.name))
     };
-    let is_same_line = match (candidate.line, seen.line) {
-        (Some(candidate), Some(seen)) => candidate == seen,
-        _ => true,
-    };
-    candidate.file == seen.file && is_same_line && name()
+    let is_same_line = line.zip(seen.line).is_none_or(|(line, seen)| line == seen);
+    file == seen.file && is_same_line && is_name()
 }
 
 fn sampled(seen: &FunctionSeen, left_out: Option<String>) -> Sampled {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{estimate::Estimate, verdict::Verdict};
 use crate::{
-    experiment::record::{Candidate, Measured, Treatment},
+    experiment::record::{Candidate, Measured, Sharing, Treatment},
     targets::TargetKind,
 };
 
@@ -43,6 +43,9 @@ pub struct Factor {
     pub verdict: Verdict,
     /// Why, where that is not seen from the numbers.
     pub reason: Option<String>,
+    /// Where it runs; none of a group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
     /// Whether it shows, though it is worth too little to matter.
     #[serde(skip)]
     pub(super) shows: bool,
@@ -94,6 +97,7 @@ impl Factor {
             slack_ns: None,
             verdict: Verdict::Undecided,
             reason: None,
+            sharing: candidate.sharing.clone(),
             shows: false,
             treatment: None,
         }
@@ -115,6 +119,7 @@ impl Factor {
             file: None,
             line: None,
             kind: FactorKind::Group,
+            sharing: None,
             calls_per_unit: members.iter().map(|of| of.calls_per_unit).sum(),
             own_ns_per_unit: members.iter().map(|of| of.own_ns_per_unit).sum(),
             ..first

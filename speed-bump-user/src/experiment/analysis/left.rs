@@ -32,8 +32,15 @@ pub(super) fn left(
     alike: Option<Estimate>,
 ) -> Vec<Factor> {
     let treated = measured.treated();
+    let tells_of_members = |of: &Treatment| match *of {
+        Treatment::Group { group } => {
+            measured.groups.get(group as usize).is_some_and(|group| !group.beside_members)
+        }
+        Treatment::Rest => false,
+        _ => true,
+    };
     let is_tried = |number: u32| {
-        treated.iter().any(|of| *of != Treatment::Rest && measured.members(*of).contains(&number))
+        treated.iter().any(|of| tells_of_members(of) && measured.members(*of).contains(&number))
     };
     // What later phases say of a function is more.
     let later = measured.of_phase(PhaseKind::Screen).chain(measured.of_phase(PhaseKind::Confirm)).next();

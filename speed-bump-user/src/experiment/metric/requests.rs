@@ -91,6 +91,10 @@ impl Metric for AnsweredRequests {
             level: None,
         })
     }
+
+    fn is_done_in(&self, thread: Pid) -> Option<bool> {
+        Some(self.sockets.has_answered(thread))
+    }
 }
 
 /// These processes, and their descendants.

@@ -99,6 +99,11 @@ impl Sockets {
         self.counts.read()
     }
 
+    /// Whether a thread has answered a request so far, or one before it that had its number.
+    pub fn has_answered(&self, thread: Pid) -> bool {
+        self.counts.has_answered(thread)
+    }
+
     fn count_all(&mut self, processes: &[Process], listening: Listening) -> Result<(), SocketsError> {
         let wanted: BTreeSet<Pid> = processes.iter().map(Process::pid).collect();
         let mut all = self.listening.clone();

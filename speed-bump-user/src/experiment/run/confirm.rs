@@ -181,7 +181,12 @@ impl Runner<'_> {
                 .filter_map(|of| self.measured.candidates.get(*of as usize))
                 .map(|candidate| candidate.name.as_str())
                 .collect();
-            let group = Group { name: names.join(" + "), members: members.clone(), shares_slack: true };
+            let group = Group {
+                name: names.join(" + "),
+                members: members.clone(),
+                shares_slack: true,
+                beside_members: false,
+            };
             let number = u32::try_from(self.measured.groups.len()).unwrap_or(u32::MAX);
             self.measured.groups.push(group);
             arms.treatments.push(Treatment::Group { group: number });

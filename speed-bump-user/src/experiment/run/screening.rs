@@ -3,7 +3,8 @@
 use super::{Runner, Stop};
 use crate::experiment::{
     analysis::{estimate, left::of_all},
-    record::{PhaseKind, Treatment},
+    groups::drill_down,
+    record::{Candidate, PhaseKind, Treatment},
     schedule::{MOST_SURVIVORS, SCREEN_BLOCK, screen_block},
     screen::{Screened, rows, screened},
 };
@@ -24,6 +25,23 @@ impl Runner<'_> {
     /// Whether it is known by how much all delays show, taken together.
     fn all_are_known(&self) -> bool {
         of_all(&self.measured).is_some_and(|of| of.high - of.low < 2.0 * KNOWN)
+    }
+
+    /// Functions that show alike are looked at together, by where they run and are defined.
+    fn groups_of_alike(&mut self, arms: &[Treatment]) -> Vec<Treatment> {
+        let measured = &mut self.measured;
+        let function = |of: &Treatment| match *of {
+            Treatment::Function { candidate } => {
+                measured.candidates.get(candidate as usize).map(|found| (candidate, found))
+            }
+            _ => None,
+        };
+        let functions: Vec<(u32, &Candidate)> = arms.iter().filter_map(function).collect();
+        let found = drill_down(&functions, |of| measured.own_of(of).unwrap_or(0.0));
+        let first = u32::try_from(measured.groups.len()).unwrap_or(u32::MAX);
+        let treatments = (first..).zip(&found).map(|(group, _)| Treatment::Group { group }).collect();
+        measured.groups.extend(found);
+        treatments
     }
 
     /// Chooses the functions or groups to look at one by one; the others are returned behind them. `dose`, a
@@ -69,7 +87,9 @@ impl Runner<'_> {
         self.learn_unit(PhaseKind::Screen);
         // What slices point to, and then what takes the most time: that is what people ask about.
         let mut survivors: Vec<Treatment> = Vec::new();
-        if !found.all_alike {
+        if found.all_alike {
+            survivors.extend(self.groups_of_alike(arms));
+        } else {
             let arm_of =
                 |candidate: &u32| arms.iter().find(|arm| self.measured.members(**arm).contains(candidate));
             survivors.extend(found.found.iter().filter_map(|(candidate, _)| arm_of(candidate)));

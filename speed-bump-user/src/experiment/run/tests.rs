@@ -142,6 +142,30 @@ fn on_one_saturated_thread_functions_are_worth_what_they_take() {
     assert_eq!(of(&found, "f39").verdict, Verdict::Jointly);
 }
 
+/// And so are the files that they are in.
+#[test]
+fn on_one_saturated_thread_files_are_worth_what_their_functions_take() {
+    let names: Vec<String> = (0..40).map(|number| format!("f{number}")).collect();
+    let functions: Vec<_> = names.iter().map(|name| (name.as_str(), function(1.0, 0.0), 20)).collect();
+    let mut measured = testing::measured(&functions);
+    for candidate in measured.candidates.iter_mut().skip(30) {
+        candidate.file = "/srv/page.py".into();
+    }
+    let of_service = functions.iter().map(|(_, function, _)| *function).collect();
+    let mut service = Simulated::new(MS, of_service, Noise::White(0.02), 4);
+    let measured = run(&mut service, &options(), measured, &mut |_, _| {});
+    let found = findings(&measured);
+    for (name, share) in [("/srv/app.py (30 functions)", 0.6), ("/srv/page.py (10 functions)", 0.2)] {
+        let file = of(&found, name);
+        assert_eq!((file.kind, file.verdict), (FactorKind::Group, Verdict::Matters), "{file:#?}");
+        let (low, high) = (file.worth_low.unwrap(), file.worth_high.unwrap());
+        assert!(low - 0.05 <= share && share <= high + 0.05, "{file:#?}");
+    }
+    // Each function is told of all the same.
+    let single = found.factors.iter().filter(|factor| factor.kind == FactorKind::Python);
+    assert_eq!(single.count(), 40, "{}", found.verdict);
+}
+
 /// The functions that were not looked at alone are compared with slices without delays, and not only with
 /// each other: where most of them show, that is not what they have in common with all.
 #[test]

@@ -154,6 +154,14 @@ impl Counters for HelperDoses {
         Ok(all)
     }
 
+    fn last_caller(&self, function: u32) -> io::Result<Option<u64>> {
+        let Some((counted, number)) = self.ranges.of(function).filter(|_| function >= self.first) else {
+            return Ok(None);
+        };
+        let caller = counted.block.upgrade().map(|block| block.last_caller(number)).transpose();
+        Ok(caller.map_err(io::Error::other)?.flatten())
+    }
+
     fn clear(&mut self, function: u32) -> io::Result<()> {
         // The next helper with this range has a block of its own.
         if function < self.first { self.inner.clear(function) } else { Ok(()) }

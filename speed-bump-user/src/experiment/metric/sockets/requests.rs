@@ -21,6 +21,7 @@ pub(super) struct Counts {
     requests: MappedWords,
     ports: MappedWords,
     processes: MappedWords,
+    threads: MappedWords,
 }
 
 impl Counts {
@@ -30,6 +31,7 @@ impl Counts {
             requests: programs.words(maps::REQUESTS, words)?,
             ports: programs.words(maps::PORTS, PORT_WORDS as usize)?,
             processes: programs.words(maps::PROCESSES, PROCESS_WORDS as usize)?,
+            threads: programs.words(maps::THREADS, PROCESS_WORDS as usize)?,
         })
     }
 
@@ -51,6 +53,13 @@ impl Counts {
                 bits.fetch_and(!bit, Ordering::Release);
             }
         }
+    }
+
+    /// Whether a thread has answered a request.
+    pub(super) fn has_answered(&self, thread: Pid) -> bool {
+        let (word, bit) = bit_of(thread.get().unsigned_abs());
+        let bits = self.threads.all().get(word as usize);
+        bits.is_some_and(|bits| bits.load(Ordering::Relaxed) & bit != 0)
     }
 
     pub(super) fn read(&self) -> Reading {

@@ -91,6 +91,20 @@ impl Block {
         Ok(all)
     }
 
+    /// The thread pointer of the thread that called a function last, as the helper says; `None` where none
+    /// did.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn last_caller(&self, function: u32) -> Result<Option<u64>, BlockError> {
+        if self.in_place.is_none() || function >= self.layout.functions_capacity {
+            return Ok(None);
+        }
+        let mut bytes = [0; WORD];
+        self.read(self.place_of_calls(function) + offset_of!(Calls, thread) as u64, &mut bytes)?;
+        Ok(Some(u64::from_ne_bytes(bytes)).filter(|pointer| *pointer != 0))
+    }
+
     /// How long the helper says that it delayed the calls of a function. No count is more than the process
     /// can have had.
     ///

@@ -1,0 +1,151 @@
+//! What threads wait for: locks, and processors.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    os::unix::fs::FileExt as _,
+};
+
+use rustix::fs::OFlags;
+
+use super::profile::{ThreadOf, ThreadSeen};
+use crate::{process::Process, units::Nanos};
+
+/// Threads that are looked at, in all: each has two files open.
+const THREADS: usize = 128;
+/// Locks of a thread that are told apart.
+const LOCKS: usize = 64;
+/// Bytes of a thread's `schedstat`, or `syscall`, in /proc.
+const TEXT: usize = 256;
+/// `futex` (include/uapi/asm-generic/unistd.h, arch/x86/entry/syscalls/syscall_64.tbl). `futex_waitv` has a
+/// list of them.
+const FUTEX: u64 = if cfg!(target_arch = "x86_64") { 202 } else { 98 };
+
+/// Times of a thread since it began (Documentation/scheduler/sched-stats.rst).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SchedStat {
+    /// It had a processor.
+    pub(super) ran: Nanos,
+    /// It waited for one.
+    pub(super) waited: Nanos,
+    /// How often it got one.
+    pub(super) began: u64,
+}
+
+impl SchedStat {
+    /// From an open `schedstat`.
+    pub(super) fn read(file: &File) -> Option<Self> {
+        Self::parse(&read(file, &mut [0; TEXT])?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
+        let (ran, waited, began) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+        // A kernel without CONFIG_SCHED_INFO says only zeros.
+        (began > 0).then_some(Self { ran: Nanos(ran), waited: Nanos(waited), began })
+    }
+}
+
+/// A thread that is looked at.
+#[derive(Debug)]
+struct Waiting {
+    call: Option<File>,
+    times: Option<File>,
+    first: Option<SchedStat>,
+    latest: Option<SchedStat>,
+    locks: BTreeSet<u64>,
+}
+
+/// See above.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    threads: BTreeMap<ThreadOf, Waiting>,
+}
+
+impl Waits {
+    /// Finds the threads of a process that there are now, and takes their times.
+    pub(super) fn look_again(&mut self, process: &Process) {
+        for thread in process.thread_ids().unwrap_or_default() {
+            let of = ThreadOf { process: process.pid(), thread };
+            if !self.threads.contains_key(&of) && self.threads.len() < THREADS {
+                let open =
+                    |name: &str| process.open_entry(&format!("task/{thread}/{name}"), OFlags::RDONLY).ok();
+                let times = open("schedstat");
+                let first = times.as_ref().and_then(SchedStat::read);
+                let call = open("syscall");
+                self.threads.insert(of, Waiting { call, times, first, latest: None, locks: BTreeSet::new() });
+            }
+        }
+    }
+
+    /// Looks at what each thread waits for at the moment.
+    pub(super) fn look(&mut self) {
+        for waiting in self.threads.values_mut().filter(|of| of.locks.len() < LOCKS) {
+            let Some(file) = &waiting.call else { continue };
+            let lock = read(file, &mut [0; TEXT]).and_then(|text| futex(&text));
+            waiting.locks.extend(lock);
+        }
+    }
+
+    /// Takes the times of all threads until now.
+    pub(super) fn take_times(&mut self) {
+        for waiting in self.threads.values_mut() {
+            // One that has ended keeps what it had before.
+            let now = waiting.times.as_ref().and_then(SchedStat::read);
+            waiting.latest = now.or(waiting.latest);
+        }
+    }
+
+    /// What was seen.
+    pub(super) fn seen(mut self, threads: &mut BTreeMap<ThreadOf, ThreadSeen>) {
+        self.take_times();
+        for (of, waiting) in self.threads {
+            let seen = threads.entry(of).or_default();
+            if let Some((first, latest)) = waiting.first.zip(waiting.latest) {
+                seen.ran = Nanos(latest.ran.0.saturating_sub(first.ran.0));
+                seen.waited = Nanos(latest.waited.0.saturating_sub(first.waited.0));
+            }
+            seen.locks = waiting.locks;
+        }
+    }
+}
+
+/// What a file of /proc says now; `None` of a thread that has ended.
+fn read<'a>(file: &File, text: &'a mut [u8; TEXT]) -> Option<std::borrow::Cow<'a, str>> {
+    let read = file.read_at(text, 0).ok()?;
+    Some(String::from_utf8_lossy(text.get(..read)?))
+}
+
+/// The address of the futex that a thread waits on, by its `syscall` (proc_pid_syscall(5)).
+fn futex(call: &str) -> Option<u64> {
+    let mut fields = call.split_ascii_whitespace();
+    let number: u64 = fields.next()?.parse().ok()?;
+    let address = u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok()?;
+    (number == FUTEX).then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_futex_is_told_from_other_calls() {
+        let call = |number: u64| format!("{number} 0x7f00aa10 0x189 0x0 0x0 0x0 0xffffffff 0x7ffd 0x7f01\n");
+        assert_eq!(futex(&call(FUTEX)), Some(0x7f00_aa10));
+        assert_eq!(futex(&call(0)), None);
+        for text in ["", "running\n", "-1 0x7ffd 0x7f01\n", "202", "202 zero", "202 0x"] {
+            assert_eq!(futex(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_told_where_the_kernel_knows_them() {
+        let times = SchedStat { ran: Nanos(3), waited: Nanos(4), began: 5 };
+        assert_eq!(SchedStat::parse("3 4 5\n"), Some(times));
+        for text in ["", "0 0 0\n", "1 2", "a b c"] {
+            assert_eq!(SchedStat::parse(text), None, "{text}");
+        }
+    }
+}
