@@ -5,10 +5,12 @@
 //! - *Bias*: what a function that does nothing is found to do on average.
 //! - *False alarms*: sweeps in which a function that does nothing is said to matter, with all looks.
 //! - *Power*: how often a function that matters is said to, by noise and company.
+//! - *Agreement*: how many verdicts two sweeps of one service share.
+//! - *A thousand*: how often the three of 1,000 functions that matter are found, and no other.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::{env, path::PathBuf, thread, time::Duration};
+use std::{collections::BTreeMap, env, path::PathBuf, thread, time::Duration};
 
 use speed_bump_user::{
     experiment::{
@@ -42,6 +44,8 @@ fn main() {
     coverage(runs);
     false_alarms(runs);
     power(runs);
+    agreement(runs / 4);
+    thousand(runs / 10);
 }
 
 /// The kinds of noise, with deviations of slices of 200 ms.
@@ -156,6 +160,52 @@ fn power(runs: u64) {
         let [(few, few_not), (many, many_not)] = shares;
         let noise = format!("{:.0} %", deviation * 100.0);
         println!("{noise:<12}{few:>14.1}{few_not:>14.1}{many:>14.1}{many_not:>14.1}");
+    }
+}
+
+fn agreement(runs: u64) {
+    println!("\nVerdicts of two sweeps of one service: the same, and contrary to each other, in %");
+    println!("{:<12}{:>14}{:>14}{:>14}{:>14}", "noise", "of 3", "contrary", "of 31", "contrary");
+    for deviation in [0.01, 0.02, 0.05, 0.1] {
+        let shares = [service(1, 2), service(1, 30)].map(|service| {
+            let pairs = all(runs, &|seed| {
+                let verdicts = |seed: u64| {
+                    let found = findings(&sweep(&service, Noise::White(deviation), seed));
+                    let single = found.factors.into_iter().filter(|factor| factor.file.is_some());
+                    let verdicts = single.map(|factor| (factor.name, factor.verdict));
+                    verdicts.collect::<BTreeMap<String, Verdict>>()
+                };
+                let (one, other) = (verdicts(2 * seed), verdicts(2 * seed + 1));
+                let both = || one.iter().filter_map(|(name, of)| Some((*of, *other.get(name)?)));
+                let same = both().filter(|(one, other)| one == other).count();
+                let decided = |of| matches!(of, Verdict::Matters | Verdict::DoesNotMatter);
+                let contrary = both().filter(|(one, other)| one != other && decided(*one) && decided(*other));
+                (both().count(), same, contrary.count())
+            });
+            let sum = |of: fn(&(usize, usize, usize)) -> usize| pairs.iter().map(of).sum::<usize>() as f64;
+            let verdicts = sum(|of| of.0).max(1.0);
+            (100.0 * sum(|of| of.1) / verdicts, 100.0 * sum(|of| of.2) / verdicts)
+        });
+        let [(few, few_not), (many, many_not)] = shares;
+        let noise = format!("{:.0} %", deviation * 100.0);
+        println!("{noise:<12}{few:>14.1}{few_not:>14.1}{many:>14.1}{many_not:>14.1}");
+    }
+}
+
+fn thousand(runs: u64) {
+    println!("\nSweeps in which exactly the three of 1,000 functions are said to matter that do, in %");
+    // Each takes enough time that no arithmetic dismisses it: in parallel threads, say.
+    let matters = |number: usize| f64::from(u8::from([7, 500, 900].contains(&number)));
+    let service: Vec<Of> = (0..1_000).map(|number| (function(matters(number), 0.0), 0.02 * UNIT)).collect();
+    for (name, noise) in noises() {
+        let right = all(runs, &|seed| {
+            let found = findings(&sweep(&service, noise, seed));
+            let mut said: Vec<usize> = said_to_matter(&found).collect();
+            said.sort_unstable();
+            said == [7, 500, 900]
+        });
+        let share = 100.0 * right.iter().filter(|right| **right).count() as f64 / right.len().max(1) as f64;
+        println!("{name:<22}{share:>8.1}");
     }
 }
 

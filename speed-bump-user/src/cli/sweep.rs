@@ -31,11 +31,12 @@ use crate::{
         guard::{Condition, Guards},
         live::{Counted, Live, counted, wait_until},
         machine::Surroundings,
-        metric::Metrics,
+        metric::{Metrics, Reading},
         plan::Plan,
         record::{Experiment, Measured, Rules, SCHEMA, Unit, Versions},
         report,
         run::{self, Options, confirm::BASIC},
+        schedule::Pace,
         subject::SubjectError,
     },
     policy::{Dose, Selection},
@@ -49,7 +50,7 @@ use crate::{
 };
 use progress::Progress;
 use sampled::Found;
-use sharing::ThreadsSeen;
+use sharing::Seen;
 use unit::Units;
 
 /// Of all the time, calls are timed for this part.
@@ -103,7 +104,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let spent = census_time(arguments) + found.as_ref().map(Found::span).unwrap_or_default();
     let total = arguments.time.saturating_sub(spent);
     if arguments.plan {
-        plan(arguments, &measured, total).print();
+        plan(arguments, &measured, total, seen.under_way).print();
         return Ok(ExitCode::SUCCESS);
     }
     // Where it counts how long calls take, they are timed all along.
@@ -146,11 +147,12 @@ fn guarded(why: &str) -> Failure {
 }
 
 /// What would be done with the functions that are worth an experiment.
-fn plan(arguments: &SweepArgs, measured: &Measured, total: Duration) -> Lines {
+fn plan(arguments: &SweepArgs, measured: &Measured, total: Duration, under_way: Option<f64>) -> Lines {
     let unit = measured.census.time_per_unit();
+    let pace = Pace { unit, under_way: under_way.filter(|_| measured.is_quick()) };
     let functions = measured.worth_it(unit).count();
     let basic = BASIC * arguments.max_slowdown;
-    let plan = Plan::of(total, functions, arguments.per_function, unit, arguments.slice, basic);
+    let plan = Plan::of(total, functions, arguments.per_function, pace, arguments.slice, basic);
     let mut lines = Lines::from(format!(
         "{functions} of {} functions take {:.1} % of a unit's time or more; a unit takes {}",
         measured.candidates.len(),
@@ -291,7 +293,7 @@ fn count(
     quit: &Quit,
     progress: &mut Progress,
     samples: bool,
-) -> Result<(Counted, Metrics, ThreadsSeen), Failure> {
+) -> Result<(Counted, Metrics, Seen), Failure> {
     let handle = start(arguments, request, quit, Notices::Told)?;
     let time = census_time(arguments);
     let timed = if request.times { " and timed" } else { "" };
@@ -305,7 +307,7 @@ fn count(
         run_once(&handle, quit, &mut metrics).map_err(ended)?;
     }
     let (earlier, before) = look(&handle, &mut metrics).map_err(system)?;
-    let mut seen = ThreadsSeen::default();
+    let mut seen = Seen::default();
     if unit.runs() {
         run_once(&handle, quit, &mut metrics).map_err(ended)?;
     } else {
@@ -330,7 +332,10 @@ fn count(
     let warnings = report.iter().flat_map(|report| &report.warnings);
     warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
     let targets = handle.controls().targets();
-    let units = after - before;
+    let units = after.units - before.units;
+    // Little's law.
+    let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
+    seen.under_way = latency.map(|latency| latency / later.at.0.saturating_sub(earlier.at.0).max(1) as f64);
     let counted = counted(&earlier, &later, units, &targets, unit.target(), unit.targets(), report.as_ref());
     Ok((counted, metrics, seen))
 }
@@ -348,11 +353,11 @@ fn stopped() -> Failure {
     Failure::new(USAGE, anyhow!("stopped before anything was measured"))
 }
 
-/// What was counted so far, and how many units.
-fn look(handle: &Handle, metrics: &mut Metrics) -> io::Result<(Snapshot, f64)> {
+/// What was counted so far, of calls and of units.
+fn look(handle: &Handle, metrics: &mut Metrics) -> io::Result<(Snapshot, Reading)> {
     let snapshot = handle.snapshot()?;
-    let units = metrics.unit.read(&snapshot)?.units;
-    Ok((snapshot, units))
+    let reading = metrics.unit.read(&snapshot)?;
+    Ok((snapshot, reading))
 }
 
 /// A run of the benchmark.

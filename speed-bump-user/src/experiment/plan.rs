@@ -1,12 +1,15 @@
 //! What an experiment would do, and how sure it would be.
 
-use std::time::Duration;
+use std::{f64::consts::PI, time::Duration};
 
 use statrs::distribution::ContinuousCDF as _;
 
 use super::{
-    analysis::estimate::{LEAST_BLOCKS, student},
-    schedule::{LEVELS, MOST_SURVIVORS, Pace, SCREEN_BLOCK, Times, confirm_block_slices, controls},
+    analysis::{
+        estimate::{LEAST_BLOCKS, student},
+        ranks,
+    },
+    schedule::{LEVELS, MOST_SURVIVORS, Pace, SCREEN_BLOCK, Times, confirm_block_slices},
 };
 use crate::units::Nanos;
 
@@ -29,28 +32,27 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For so many functions that are worth a look, where a unit takes so many ns. `basic` is the basic dose,
+    /// For so many functions that are worth a look, where units come at this pace. `basic` is the basic dose,
     /// as a share of a unit's time.
     pub fn of(
         total: Duration,
         functions: usize,
         per_function: bool,
-        unit: f64,
+        pace: Pace,
         slice: Option<Duration>,
         basic: f64,
     ) -> Self {
-        let times =
-            Times::of(total, if per_function { 0 } else { functions }, Pace { unit, under_way: None }, slice);
+        let times = Times::of(total, if per_function { 0 } else { functions }, pace, slice);
         let is_screened = times.screen.0 > 0;
         let (looked_at, rest) = if is_screened { (functions.min(MOST_SURVIVORS), 1) } else { (functions, 0) };
-        // With a placebo.
-        let treated = looked_at + rest + 1;
         let block = confirm_block_slices(looked_at + rest);
         let blocks = (times.slices_in(times.confirm) / block.max(1)).max(LEAST_BLOCKS as u32);
         let screen_blocks = times.slices_in(times.screen) / SCREEN_BLOCK as u32;
         let dose = basic * LEVELS.iter().sum::<f64>() / LEVELS.len() as f64;
         let quantile = student(blocks as usize - 1).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
-        let spread = (1.0 + 1.0 / controls(treated) as f64).sqrt();
+        // Of the difference of two slices, and what ranks lose where noise is normal.
+        let efficiency = if (blocks as usize) < ranks::LEAST { 1.0 } else { 3.0 / PI };
+        let spread = (2.0 / efficiency).sqrt();
         let half = |noise: f64| quantile * noise * spread / (dose * f64::from(blocks).sqrt());
         let half_widths = NOISES.map(|noise| (noise, half(noise))).to_vec();
         Self { times, screen_blocks, block, blocks, half_widths }
@@ -93,10 +95,23 @@ fn rounded(time: Nanos) -> Nanos {
 mod tests {
     use super::*;
 
+    const PACE: Pace = Pace { unit: 1e6, under_way: None };
+
+    #[test]
+    fn shorter_slices_make_it_surer() {
+        let plan = |under_way| {
+            let pace = Pace { under_way, ..PACE };
+            Plan::of(Duration::from_secs(120), 3, false, pace, None, 0.09)
+        };
+        let (known, unknown) = (plan(Some(1.0)), plan(None));
+        assert_eq!((known.times.slice, unknown.times.slice), (Nanos(40_000_000), Nanos(150_000_000)));
+        assert!(known.half_widths[0].1 < unknown.half_widths[0].1, "{known:?}");
+    }
+
     #[test]
     fn more_time_and_fewer_functions_make_it_surer() {
         let half = |seconds, functions| {
-            let plan = Plan::of(Duration::from_secs(seconds), functions, false, 1e6, None, 0.09);
+            let plan = Plan::of(Duration::from_secs(seconds), functions, false, PACE, None, 0.09);
             plan.half_widths[1].1
         };
         assert!(half(120, 3) < half(120, 8) && half(240, 3) < half(120, 3));
@@ -105,10 +120,10 @@ mod tests {
 
     #[test]
     fn it_is_told_in_words() {
-        let lines = Plan::of(Duration::from_secs(120), 20, false, 1e6, None, 0.09).lines();
+        let lines = Plan::of(Duration::from_secs(120), 20, false, PACE, None, 0.09).lines();
         assert_eq!(lines[1], "census: 7.2s, no delays");
         assert!(lines.iter().any(|line| line.starts_with("screen: 42s, ")), "{lines:?}");
-        let few = Plan::of(Duration::from_secs(120), 2, false, 1e6, None, 0.09).lines();
+        let few = Plan::of(Duration::from_secs(120), 2, false, PACE, None, 0.09).lines();
         assert!(!few.iter().any(|line| line.starts_with("screen")), "{few:?}");
     }
 }

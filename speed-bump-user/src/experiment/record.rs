@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::analysis::findings::Findings;
+use super::{analysis::findings::Findings, metric::requests};
 use crate::{targets::TargetKind, units::Nanos};
 pub use around::Around;
 pub use metrics::{MetricReading, Quantiles, Quantity};
@@ -331,6 +331,12 @@ impl Measured {
     /// Slices of a phase that count.
     pub fn of_phase(&self, phase: PhaseKind) -> impl Iterator<Item = &Slice> {
         self.slices.iter().filter(move |slice| slice.phase == phase && slice.counts())
+    }
+
+    /// Whether metrics can be asked at any time, and in no time: requests on sockets are counted all along.
+    /// Others take longer, and may move seldom.
+    pub fn is_quick(&self) -> bool {
+        self.unit.source == requests::SOURCE && self.metrics.is_empty()
     }
 
     /// The candidates that are worth an experiment, by number, where a unit takes so many ns: those that are

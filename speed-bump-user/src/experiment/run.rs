@@ -16,7 +16,6 @@ use super::{
     analysis::{outliers, ranks},
     groups::{GroupBy, groups},
     guard::{Bound, Window},
-    metric::requests,
     record::{By, Census, Mark, Measured, Phase, PhaseKind, Slice, Treatment},
     schedule::{MOST_SURVIVORS, Pace, Times},
     subject::{Subject, SubjectError},
@@ -166,10 +165,9 @@ impl Runner<'_> {
         self.census()?;
         let arms = self.arms();
         let unit = if self.options.runs { self.pace_of_runs() } else { self.pace };
-        // Little's law. Requests on sockets are counted all the time, and asked for in no time; other metrics
-        // take longer to ask, and may move seldom.
-        let is_quick = self.measured.unit.source == requests::SOURCE && self.measured.metrics.is_empty();
-        let under_way = self.latency.filter(|_| is_quick).map(|latency| latency / self.pace);
+        // Little's law.
+        let latency = self.latency.filter(|_| self.measured.is_quick());
+        let under_way = latency.map(|latency| latency / self.pace);
         let census = self.times.slice;
         self.times = times(self.options, self.screened_of(&arms), Pace { unit, under_way });
         // Shorter slices differ more from each other.

@@ -12,11 +12,13 @@ use super::{
 };
 use crate::units::Nanos;
 
-/// A function is taken for what it explains from this many standard errors on. Of 1,000 that do nothing one
-/// comes so far in half of the screens; it costs a place among those that are looked at one by one.
-const TAKEN: f64 = 3.2;
+/// A function is taken for what it explains from this many standard errors on. Of 1,000 that do nothing some
+/// come so far; each costs a place among those that are looked at one by one, behind those that explain more.
+const TAKEN: f64 = 2.5;
 /// Times are far from the others from so many standard deviations on.
 const FAR: f64 = 4.0;
+/// To choose by, from fewer on: a slice that is far off says little of what explains it.
+const FAR_TO_CHOOSE: f64 = 1.5;
 /// Functions differ where noise has them differ as much in one screen of so many.
 const DIFFER: f64 = 0.01;
 /// Where the sum of all delays explains this share of the differences, and shows up itself by more than
@@ -52,6 +54,8 @@ pub(super) fn screened(rows: &[Row], candidates: usize, most: usize) -> Screened
     centre(&mut rest);
     columns.iter_mut().for_each(|column| centre(column));
     let all_alike = all_alike(rows) && !some_differ(&columns, &rest);
+    clamp_outliers(&mut rest, FAR_TO_CHOOSE);
+    centre(&mut rest);
     let mut found = Vec::new();
     while found.len() < most {
         let freedom = rows.len() as f64 - found.len() as f64 - 2.0;

@@ -1,4 +1,4 @@
-//! Which thread of a process is meant: by a number of its own namespace, or by what its C library keeps of it.
+//! Which thread of a process is meant: by a number of its own namespace, or by its C library's description.
 
 use std::collections::HashMap;
 

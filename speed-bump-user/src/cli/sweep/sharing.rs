@@ -22,16 +22,18 @@ use crate::{
 /// Threads that call the unit's function and are told apart.
 const CALLERS: usize = 64;
 
-/// What is seen of threads while calls are counted.
+/// What is seen of units and threads while calls are counted.
 #[derive(Debug, Default)]
-pub(super) struct ThreadsSeen {
+pub(super) struct Seen {
     /// What sampling saw, where that was not known yet.
     pub(super) profile: Option<Profile>,
+    /// Units that were under way at once, on average; `None` where that is not known.
+    pub(super) under_way: Option<f64>,
     /// Thread pointers of threads that called the unit's function.
     callers: BTreeSet<u64>,
 }
 
-impl ThreadsSeen {
+impl Seen {
     /// Adds the threads that called the unit's function last, if the unit is a call of one.
     pub(super) fn add_callers(&mut self, handle: &Handle, unit: Option<TargetIndex>) {
         let Some(unit) = unit.filter(|_| self.callers.len() < CALLERS) else { return };

@@ -86,7 +86,8 @@ mod tests {
         assert_eq!(
             of(3, shared),
             "1 of its 3 threads do units too, a futex that it and other units wait on (a lock, or a \
-             queue), processors: threads that do units waited for one for 20 % of the time that they wanted one"
+             queue), processors: threads that do units waited for one for 20 % of the time that they wanted \
+             one"
         );
         assert_eq!(of(1, none), "nothing that could be seen: other threads, no GIL, no futex");
         assert_eq!(text(&Sharing { threads: Vec::new(), with_units: None }), None);
