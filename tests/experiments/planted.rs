@@ -167,6 +167,50 @@ fn what_runs_beside_a_device_does_not_matter_and_what_follows_it_does() {
     assert!(found.json["verdict"].as_str().unwrap().starts_with("render "), "{}", found.printed);
 }
 
+/// In a loop too, where a profiler would put the hot one on top.
+#[test]
+fn what_is_hot_in_a_loop_need_not_matter() {
+    let Some(service) = planted("asyncio") else { return };
+    let found = service.decided(&UNIT, &[("render", "matters"), ("score", "does-not-matter")]);
+    found.assert_sensitivity("render", 1.0);
+    found.assert_sensitivity("score", 0.0);
+    let own = |name: &str| found.factor(name)["own_ns_per_unit"].as_f64().unwrap();
+    assert!(own("score") > own("render"), "{}", found.printed);
+}
+
+/// Launches are hidden until the queue runs dry, and show from there on.
+#[test]
+fn launches_are_hidden_until_the_device_waits_for_them() {
+    let Some(service) = planted("accelerator") else { return };
+    let unit = [UNIT[0], UNIT[1], "--closed-loop"];
+    let found = service.decided(&unit, &[("launch", "does-not-matter")]);
+    found.assert_sensitivity("launch", 0.0);
+    // A unit takes 4 ms, of which launches take 1.5: beyond 2.5 ms more, they show. Up to 1.6 ms is tried first.
+    let found = service.found(&["launch"], &unit, &["--for", "40s", "--doses", "40%,80%,99%"]);
+    found.assert_not_wrong("launch", "does-not-matter", 0.0);
+    let slack = found.factor("launch")["slack_ns"].as_f64().unwrap();
+    assert!((1_500_000.0..3_000_000.0).contains(&slack), "{slack}\n{}", found.printed);
+    assert!(found.printed.contains("launch (planted.py:"), "{}", found.printed);
+}
+
+/// Four threads that keep the GIL all the time share what each of them loses, but each keeps it from all.
+#[test]
+fn what_keeps_the_gil_matters() {
+    let Some(service) = planted("gil") else { return };
+    let found = service.decided(&UNIT, &[("compute", "matters")]);
+    found.assert_sensitivity("compute", 1.0);
+}
+
+/// Nothing is said to matter where nothing does.
+#[test]
+fn nothing_matters_to_a_device() {
+    let Some(service) = planted("nothing") else { return };
+    let unit = [UNIT[0], UNIT[1], "--closed-loop"];
+    let found = service.decided(&unit, &[("score", "does-not-matter"), ("load", "does-not-matter")]);
+    let verdict = found.json["verdict"].as_str().unwrap();
+    assert!(verdict.starts_with("No function is shown to matter"), "{}", found.printed);
+}
+
 #[test]
 fn the_slower_stage_of_a_pipeline_matters() {
     let Some(service) = planted("pipeline") else { return };

@@ -8,6 +8,7 @@ mod big_library;
 mod cycles;
 mod neighbours;
 mod peers;
+mod planted;
 mod python;
 mod resolve;
 mod start;
@@ -45,6 +46,8 @@ pub(crate) enum Bench {
     Handle,
     /// What a call loses at a probe, beside an empty program at the same instruction.
     Trap,
+    /// What sweeps find in services of which it is known what matters.
+    Planted(planted::Options),
     /// Whether experiments are as sure as they say: many of them, on simulated services.
     Statistics,
     /// What a system call on a socket takes longer while requests are counted.
@@ -68,6 +71,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         | Bench::Python(_)
         | Bench::Start(_)
         | Bench::Peers(_)
+        | Bench::Planted(_)
         | Bench::Truth(_) => {}
     }
     let tool = release::build()?;
@@ -83,6 +87,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Python(options) => python::run(&tool, options),
         Bench::Start(options) => start::run(&tool, options),
         Bench::Peers(options) => peers::run(&tool, options),
+        Bench::Planted(options) => planted::run(&tool, options),
         Bench::Truth(options) => truth::run(&tool, options),
         Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
     }
