@@ -326,6 +326,7 @@ fn count(
             wait_until(&handle, quit, end.min(now() + CALLERS)).map_err(ended)?;
         }
         wait_until(&handle, quit, end).map_err(ended)?;
+        seen.take_callers(&handle);
     }
     let (later, after) = look(&handle, &mut metrics).map_err(system)?;
     let report = handle.report();

@@ -59,11 +59,30 @@ impl Threads {
     }
 }
 
-/// The thread of a process that has this thread pointer.
-pub fn with_pointer(process: &Process, pointer: u64) -> Option<Pid> {
-    let mut threads = Threads::default();
-    threads.set(process, &process.thread_ids().ok()?);
-    threads.by_description(&mut OfProcess(process.pid()), pointer)
+/// The threads of a process as it is now, by their thread pointers.
+#[derive(Debug)]
+pub struct ByPointer {
+    process: Pid,
+    threads: Threads,
+}
+
+impl ByPointer {
+    /// Of this process; none where it has ended.
+    pub fn of(process: &Process) -> Self {
+        let mut threads = Threads::default();
+        threads.set(process, &process.thread_ids().unwrap_or_default());
+        Self { process: process.pid(), threads }
+    }
+
+    /// The process.
+    pub fn process(&self) -> Pid {
+        self.process
+    }
+
+    /// The one with this thread pointer.
+    pub fn find(&mut self, pointer: u64) -> Option<Pid> {
+        self.threads.by_description(&mut OfProcess(self.process), pointer)
+    }
 }
 
 /// The number that a thread's own PID namespace has for it.

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     policy::{Dose, PolicyTable, Selection},
+    probe::plan::SelectedFunction,
     stats::report::SessionReport,
     targets::{TargetChange, TargetIndex, Targets},
 };
@@ -55,12 +56,12 @@ impl Controls {
         self.doses().snapshot()
     }
 
-    /// The thread pointers of the threads that called functions of a target last, one of each process. Known
-    /// of Python functions that the helper delays.
+    /// The thread pointers of the threads that called functions last, one of each process: of all functions,
+    /// or of a target's. Known of Python functions that the helper delays.
     ///
     /// # Errors
     /// A helper does not give them.
-    pub fn last_callers(&self, target: TargetIndex) -> io::Result<Vec<u64>> {
+    pub fn last_callers(&self, target: Option<TargetIndex>) -> io::Result<Vec<(SelectedFunction, u64)>> {
         self.doses().last_callers(target)
     }
 

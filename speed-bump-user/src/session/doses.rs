@@ -233,14 +233,21 @@ impl Doses {
         Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts, histograms, times })
     }
 
-    /// The thread pointers of the threads that called functions of a target last, where that is known.
-    pub(super) fn last_callers(&self, target: TargetIndex) -> io::Result<Vec<u64>> {
+    /// The thread pointers of the threads that called functions last, where that is known: of all functions,
+    /// or of a target's.
+    pub(super) fn last_callers(
+        &self,
+        target: Option<TargetIndex>,
+    ) -> io::Result<Vec<(SelectedFunction, u64)>> {
         let known = self.functions.known();
         let mut callers = Vec::new();
         for run in self.functions.runs() {
             for (index, id) in (run.first..).zip(self.functions.of_run(run)) {
-                if known.get(id).is_some_and(|function| function.target == target) {
-                    callers.extend(self.engine.last_caller(index)?);
+                let function = known.get(id).filter(|of| target.is_none_or(|target| of.target == target));
+                if let Some(function) = function
+                    && let Some(caller) = self.engine.last_caller(index)?
+                {
+                    callers.push((function.clone(), caller));
                 }
             }
         }

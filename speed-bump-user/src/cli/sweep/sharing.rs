@@ -1,6 +1,6 @@
 //! What functions have in common with units of work, by where sampling saw them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::sampled::{is_of, is_same};
 use crate::{
@@ -9,10 +9,11 @@ use crate::{
         metric::Metric,
         record::{Candidate, InCommon, Sharing},
     },
+    probe::plan::SelectedFunction,
     process::Process,
     sampling::{
         profile::{FunctionSeen, Profile, ThreadOf},
-        threads,
+        threads::ByPointer,
     },
     session::handle::Handle,
     targets::{TargetIndex, TargetKind},
@@ -31,6 +32,8 @@ pub(super) struct Seen {
     pub(super) under_way: Option<f64>,
     /// Thread pointers of threads that called the unit's function.
     callers: BTreeSet<u64>,
+    /// Of threads that called other functions last.
+    of_functions: Vec<(SelectedFunction, u64)>,
 }
 
 impl Seen {
@@ -38,41 +41,49 @@ impl Seen {
     pub(super) fn add_callers(&mut self, handle: &Handle, unit: Option<TargetIndex>) {
         let Some(unit) = unit.filter(|_| self.callers.len() < CALLERS) else { return };
         // Without them, less is told.
-        self.callers.extend(handle.controls().last_callers(unit).unwrap_or_default());
+        let callers = handle.controls().last_callers(Some(unit)).unwrap_or_default();
+        self.callers.extend(callers.into_iter().map(|(_, pointer)| pointer).take(CALLERS));
+    }
+
+    /// Takes the threads that called all other functions last: one that is called seldom may be on no stack
+    /// that was seen.
+    pub(super) fn take_callers(&mut self, handle: &Handle) {
+        self.of_functions = handle.controls().last_callers(None).unwrap_or_default();
     }
 
     /// Says of each candidate what it has in common with the units that `metric` counts.
     pub(super) fn find_sharing(&self, counted: &mut Counted, profile: &Profile, metric: &dyn Metric) {
-        let units = self.unit_threads(counted, profile, metric);
-        for candidate in &mut counted.candidates {
+        let mut pointers = Pointers::of(profile);
+        let units = self.unit_threads(counted, profile, metric, &mut pointers);
+        let units = UnitThreads::new(units, profile);
+        for (candidate, function) in counted.candidates.iter_mut().zip(&counted.functions) {
             let seen = profile.functions.iter().filter(|of| is_of(candidate, of));
-            let threads: BTreeSet<ThreadOf> = seen.flat_map(|of| of.threads.keys().copied()).collect();
+            let mut threads: BTreeSet<ThreadOf> = seen.flat_map(|of| of.threads.keys().copied()).collect();
+            if threads.is_empty() {
+                let callers = self.of_functions.iter().filter(|(of, _)| of == function);
+                threads.extend(callers.filter_map(|(_, pointer)| pointers.find(*pointer)));
+            }
             if threads.is_empty() {
                 continue;
             }
-            let with_units = (!units.is_empty()).then(|| in_common(candidate, &threads, &units, profile));
+            let is_known = !units.threads.is_empty();
+            let with_units = is_known.then(|| units.in_common(candidate, &threads, profile));
             let threads = threads.iter().map(|of| of.thread).collect();
             candidate.sharing = Some(Sharing { threads, with_units });
         }
     }
 
     /// The threads that do units, as far as that is known.
-    fn unit_threads(&self, counted: &Counted, profile: &Profile, metric: &dyn Metric) -> BTreeSet<ThreadOf> {
+    fn unit_threads(
+        &self,
+        counted: &Counted,
+        profile: &Profile,
+        metric: &dyn Metric,
+        pointers: &mut Pointers,
+    ) -> BTreeSet<ThreadOf> {
         let is_done_in = |of: &&ThreadOf| metric.is_done_in(of.thread) == Some(true);
         let mut units: BTreeSet<ThreadOf> = profile.threads.keys().filter(is_done_in).copied().collect();
-        let processes: BTreeSet<Pid> = profile.threads.keys().map(|of| of.process).collect();
-        let processes: Vec<Process> =
-            processes.into_iter().filter_map(|process| Process::open(process).ok()).collect();
-        for pointer in &self.callers {
-            let of = |process: &Process| {
-                let thread = threads::with_pointer(process, *pointer)?;
-                Some(ThreadOf { process: process.pid(), thread })
-            };
-            // A child has its threads where its parent has them: then it is not known which is meant.
-            if let [thread] = processes.iter().filter_map(of).collect::<Vec<_>>()[..] {
-                units.insert(thread);
-            }
-        }
+        units.extend(self.callers.iter().filter_map(|pointer| pointers.find(*pointer)));
         if let Some(unit) = counted.progress.as_ref().filter(|_| units.is_empty()) {
             let is_unit = |of: &&FunctionSeen| is_same(&unit.file, &unit.name, unit.line, of);
             let seen = profile.functions.iter().filter(is_unit);
@@ -82,45 +93,84 @@ impl Seen {
     }
 }
 
-fn in_common(
-    candidate: &Candidate,
-    threads: &BTreeSet<ThreadOf>,
-    units: &BTreeSet<ThreadOf>,
-    profile: &Profile,
-) -> InCommon {
-    let others: Vec<&ThreadOf> = threads.difference(units).collect();
-    let executes_python = |of: &ThreadOf| profile.threads.get(of).is_some_and(|seen| seen.ticks > 0);
-    let gil = candidate.kind == TargetKind::Python
-        && others.iter().any(|of| {
-            profile.interpreters.get(&of.process).is_some_and(|interpreter| interpreter.has_gil)
-                && units.iter().any(|unit| unit.process == of.process && executes_python(unit))
-        });
-    let locks = |of: &ThreadOf| -> BTreeSet<(Pid, u64)> {
-        let interpreter = profile.interpreters.get(&of.process);
-        let seen = profile.threads.get(of).into_iter().flat_map(|seen| &seen.locks);
-        let of_program =
-            seen.filter(|lock| interpreter.is_none_or(|interpreter| !interpreter.is_own_lock(**lock)));
-        of_program.map(|lock| (of.process, *lock)).collect()
-    };
-    let is_waited_on =
-        |lock: &(Pid, u64), by: &ThreadOf| units.iter().any(|unit| unit != by && locks(unit).contains(lock));
-    let futexes: BTreeSet<(Pid, u64)> = threads
-        .iter()
-        .flat_map(|of| locks(of).into_iter().filter(|lock| is_waited_on(lock, of)).collect::<Vec<_>>())
-        .collect();
-    InCommon {
-        threads: threads.len() - others.len(),
-        gil,
-        futexes: futexes.len(),
-        processor_wait: processor_wait(units, profile),
+/// The threads of all processes, by their thread pointers.
+struct Pointers(Vec<ByPointer>);
+
+impl Pointers {
+    fn of(profile: &Profile) -> Self {
+        let processes: BTreeSet<Pid> = profile.threads.keys().map(|of| of.process).collect();
+        let opened = processes.into_iter().filter_map(|process| Process::open(process).ok());
+        Self(opened.map(|process| ByPointer::of(&process)).collect())
+    }
+
+    /// A child has its threads where its parent has them: then it is not known which is meant.
+    fn find(&mut self, pointer: u64) -> Option<ThreadOf> {
+        let of = |threads: &mut ByPointer| {
+            let thread = threads.find(pointer)?;
+            Some(ThreadOf { process: threads.process(), thread })
+        };
+        match self.0.iter_mut().filter_map(of).collect::<Vec<_>>()[..] {
+            [thread] => Some(thread),
+            _ => None,
+        }
     }
 }
 
-fn processor_wait(threads: &BTreeSet<ThreadOf>, profile: &Profile) -> Option<f64> {
-    let (mut ran, mut waited) = (0, 0);
-    for seen in threads.iter().filter_map(|of| profile.threads.get(of)) {
-        ran += seen.ran.0;
-        waited += seen.waited.0;
+/// The threads that do units.
+struct UnitThreads {
+    threads: BTreeSet<ThreadOf>,
+    /// Futexes that they wait on, but for the interpreter's own.
+    waits: BTreeMap<(Pid, u64), BTreeSet<ThreadOf>>,
+    /// See [`InCommon`].
+    processor_wait: Option<f64>,
+}
+
+impl UnitThreads {
+    fn new(threads: BTreeSet<ThreadOf>, profile: &Profile) -> Self {
+        let mut waits: BTreeMap<(Pid, u64), BTreeSet<ThreadOf>> = BTreeMap::new();
+        let (mut ran, mut waited) = (0, 0);
+        for thread in &threads {
+            for lock in locks(thread, profile) {
+                waits.entry(lock).or_default().insert(*thread);
+            }
+            if let Some(seen) = profile.threads.get(thread) {
+                ran += seen.ran.0;
+                waited += seen.waited.0;
+            }
+        }
+        let processor_wait = (ran > 0).then(|| waited as f64 / (ran + waited) as f64);
+        Self { threads, waits, processor_wait }
     }
-    (ran > 0).then(|| waited as f64 / (ran + waited) as f64)
+
+    /// What the threads of a candidate have in common with these.
+    fn in_common(&self, candidate: &Candidate, threads: &BTreeSet<ThreadOf>, profile: &Profile) -> InCommon {
+        let others: Vec<&ThreadOf> = threads.difference(&self.threads).collect();
+        let executes_python = |of: &ThreadOf| profile.threads.get(of).is_some_and(|seen| seen.ticks > 0);
+        let shares_gil = |of: &&ThreadOf| {
+            profile.interpreters.get(&of.process).is_some_and(|interpreter| interpreter.has_gil)
+                && self.threads.iter().any(|unit| unit.process == of.process && executes_python(unit))
+        };
+        let is_waited_on = |lock: &(Pid, u64), by: &ThreadOf| {
+            self.waits.get(lock).is_some_and(|units| units.iter().any(|unit| unit != by))
+        };
+        let futexes: BTreeSet<(Pid, u64)> = threads
+            .iter()
+            .flat_map(|of| locks(of, profile).filter(move |lock| is_waited_on(lock, of)))
+            .collect();
+        InCommon {
+            threads: threads.len() - others.len(),
+            gil: candidate.kind == TargetKind::Python && others.iter().any(shares_gil),
+            futexes: futexes.len(),
+            processor_wait: self.processor_wait,
+        }
+    }
+}
+
+/// The futexes that a thread was seen to wait on, but for the interpreter's own.
+fn locks(of: &ThreadOf, profile: &Profile) -> impl Iterator<Item = (Pid, u64)> {
+    let interpreter = profile.interpreters.get(&of.process);
+    let seen = profile.threads.get(of).into_iter().flat_map(|seen| &seen.locks);
+    let is_own = move |lock: u64| interpreter.is_some_and(|interpreter| interpreter.is_own_lock(lock));
+    let process = of.process;
+    seen.filter(move |lock| !is_own(**lock)).map(move |lock| (process, *lock))
 }

@@ -59,7 +59,12 @@ impl Runner<'_> {
         let blocks = (slices / SCREEN_BLOCK as u32).max(LEAST_BLOCKS);
         let mut dose = (dose * 2.0 * WANTED / up).min(LARGEST);
         let mut found = Screened::default();
-        for block in 0..blocks {
+        // By how much all show is known from so many blocks on, if there is time for nearly as many.
+        let most = if 2 * blocks < BLOCKS_OF_ALIKE { blocks } else { blocks.max(BLOCKS_OF_ALIKE) };
+        for block in 0..most {
+            if block >= blocks && !found.all_alike {
+                break;
+            }
             let (mut guarded, mut slower) = (0, Vec::new());
             for subset in screen_block(arms.len(), &mut self.random) {
                 let subset: Vec<Treatment> = subset.iter().filter_map(|of| arms.get(*of).copied()).collect();
