@@ -72,7 +72,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     let python = pythons::find()?.iter().rfind(|python| python.form != Form::Container);
     let python = python.context("this machine has no Python 3.8 or newer that is in no container")?;
     let script = places::fixtures().join("planted.py");
-    println!("sweeps of {} s, {} of each service; {python:?}", options.seconds, options.rounds);
+    println!("sweeps of {} s, {} of each service; {python}", options.seconds, options.rounds);
     println!(
         "{:<12}{:<10}{:>12}{:>24}{:>12}  verdict",
         "service", "function", "truth", "sensitivity", "slack, ms"
