@@ -94,7 +94,7 @@ fn coverage(runs: u64) {
         });
         let share = |place: usize| {
             let held: Vec<bool> = found.iter().flatten().filter_map(|(held, _)| held[place]).collect();
-            100.0 * held.iter().filter(|held| **held).count() as f64 / held.len().max(1) as f64
+            share_of(&held)
         };
         let nulls: Vec<f64> = found.iter().filter_map(|of| of[2].1).collect();
         let count = nulls.len().max(1) as f64;
@@ -122,7 +122,7 @@ fn false_alarms(runs: u64) {
                 let found = findings(&sweep(service, noise, seed));
                 said_to_matter(&found).any(|number| number >= matter)
             });
-            100.0 * wrong.iter().filter(|wrong| **wrong).count() as f64 / wrong.len() as f64
+            share_of(&wrong)
         };
         let [few, many, none] = [share(&services[0], 1), share(&services[1], 1), share(&services[2], 0)];
         println!("{name:<22}{few:>16.1}{many:>16.1}{none:>16.1}");
@@ -142,54 +142,43 @@ fn power(runs: u64) {
     );
     println!("{:<12}{:>14}{:>14}{:>14}{:>14}", "noise", "of 3", "", "of 31", "");
     println!("{:<12}{:>14}{:>14}{:>14}{:>14}", "", "matters", "do not", "matters", "do not");
-    for deviation in [0.01, 0.02, 0.05, 0.1] {
-        let shares = [service(1, 2), service(1, 30)].map(|service| {
-            let found = all(runs / 4, &|seed| {
-                let found = findings(&sweep(&service, Noise::White(deviation), seed));
-                let right = said_to_matter(&found).any(|number| number == 0);
-                let nulls =
-                    found.factors.iter().filter(|factor| factor.name != "f0" && factor.file.is_some());
-                let not = nulls.filter(|factor| factor.verdict == Verdict::DoesNotMatter).count();
-                (right, not as f64 / (service.len() - 1) as f64)
-            });
-            let count = found.len() as f64;
-            let right = found.iter().filter(|(right, _)| *right).count() as f64 / count;
-            let not = found.iter().map(|(_, not)| not).sum::<f64>() / count;
-            (100.0 * right, 100.0 * not)
+    by_noise(|service, deviation| {
+        let found = all(runs / 4, &|seed| {
+            let found = findings(&sweep(service, Noise::White(deviation), seed));
+            let right = said_to_matter(&found).any(|number| number == 0);
+            let nulls = found.factors.iter().filter(|factor| factor.name != "f0" && factor.file.is_some());
+            let not = nulls.filter(|factor| factor.verdict == Verdict::DoesNotMatter).count();
+            (right, not as f64 / (service.len() - 1) as f64)
         });
-        let [(few, few_not), (many, many_not)] = shares;
-        let noise = format!("{:.0} %", deviation * 100.0);
-        println!("{noise:<12}{few:>14.1}{few_not:>14.1}{many:>14.1}{many_not:>14.1}");
-    }
+        let count = found.len() as f64;
+        let right = found.iter().filter(|(right, _)| *right).count() as f64 / count;
+        let not = found.iter().map(|(_, not)| not).sum::<f64>() / count;
+        (100.0 * right, 100.0 * not)
+    });
 }
 
 fn agreement(runs: u64) {
     println!("\nVerdicts of two sweeps of one service: the same, and contrary to each other, in %");
     println!("{:<12}{:>14}{:>14}{:>14}{:>14}", "noise", "of 3", "contrary", "of 31", "contrary");
-    for deviation in [0.01, 0.02, 0.05, 0.1] {
-        let shares = [service(1, 2), service(1, 30)].map(|service| {
-            let pairs = all(runs, &|seed| {
-                let verdicts = |seed: u64| {
-                    let found = findings(&sweep(&service, Noise::White(deviation), seed));
-                    let single = found.factors.into_iter().filter(|factor| factor.file.is_some());
-                    let verdicts = single.map(|factor| (factor.name, factor.verdict));
-                    verdicts.collect::<BTreeMap<String, Verdict>>()
-                };
-                let (one, other) = (verdicts(2 * seed), verdicts(2 * seed + 1));
-                let both = || one.iter().filter_map(|(name, of)| Some((*of, *other.get(name)?)));
-                let same = both().filter(|(one, other)| one == other).count();
-                let decided = |of| matches!(of, Verdict::Matters | Verdict::DoesNotMatter);
-                let contrary = both().filter(|(one, other)| one != other && decided(*one) && decided(*other));
-                (both().count(), same, contrary.count())
-            });
-            let sum = |of: fn(&(usize, usize, usize)) -> usize| pairs.iter().map(of).sum::<usize>() as f64;
-            let verdicts = sum(|of| of.0).max(1.0);
-            (100.0 * sum(|of| of.1) / verdicts, 100.0 * sum(|of| of.2) / verdicts)
+    by_noise(|service, deviation| {
+        let pairs = all(runs, &|seed| {
+            let verdicts = |seed: u64| {
+                let found = findings(&sweep(service, Noise::White(deviation), seed));
+                let single = found.factors.into_iter().filter(|factor| factor.file.is_some());
+                let verdicts = single.map(|factor| (factor.name, factor.verdict));
+                verdicts.collect::<BTreeMap<String, Verdict>>()
+            };
+            let (one, other) = (verdicts(2 * seed), verdicts(2 * seed + 1));
+            let both = || one.iter().filter_map(|(name, of)| Some((*of, *other.get(name)?)));
+            let same = both().filter(|(one, other)| one == other).count();
+            let decided = |of| matches!(of, Verdict::Matters | Verdict::DoesNotMatter);
+            let contrary = both().filter(|(one, other)| one != other && decided(*one) && decided(*other));
+            (both().count(), same, contrary.count())
         });
-        let [(few, few_not), (many, many_not)] = shares;
-        let noise = format!("{:.0} %", deviation * 100.0);
-        println!("{noise:<12}{few:>14.1}{few_not:>14.1}{many:>14.1}{many_not:>14.1}");
-    }
+        let sum = |of: fn(&(usize, usize, usize)) -> usize| pairs.iter().map(of).sum::<usize>() as f64;
+        let verdicts = sum(|of| of.0).max(1.0);
+        (100.0 * sum(|of| of.1) / verdicts, 100.0 * sum(|of| of.2) / verdicts)
+    });
 }
 
 fn thousand(runs: u64) {
@@ -204,9 +193,23 @@ fn thousand(runs: u64) {
             said.sort_unstable();
             said == [7, 500, 900]
         });
-        let share = 100.0 * right.iter().filter(|right| **right).count() as f64 / right.len().max(1) as f64;
-        println!("{name:<22}{share:>8.1}");
+        println!("{name:<22}{:>8.1}", share_of(&right));
     }
+}
+
+/// A line for each amount of noise, with two numbers of a service with 3 functions and of one with 31.
+fn by_noise(numbers: impl Fn(&[Of], f64) -> (f64, f64)) {
+    for deviation in [0.01, 0.02, 0.05, 0.1] {
+        let (few, few_not) = numbers(&service(1, 2), deviation);
+        let (many, many_not) = numbers(&service(1, 30), deviation);
+        let noise = format!("{:.0} %", deviation * 100.0);
+        println!("{noise:<12}{few:>14.1}{few_not:>14.1}{many:>14.1}{many_not:>14.1}");
+    }
+}
+
+/// In %.
+fn share_of(are: &[bool]) -> f64 {
+    100.0 * are.iter().filter(|is| **is).count() as f64 / are.len().max(1) as f64
 }
 
 fn said_to_matter(found: &Findings) -> impl Iterator<Item = usize> {

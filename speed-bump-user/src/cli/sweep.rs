@@ -321,11 +321,14 @@ fn count(
             let profile = sampling::sample(&arguments.pids, !arguments.no_children, time, go_on);
             seen.profile = profile.ok();
         }
-        while now() < end {
+        loop {
             seen.add_callers(&handle, unit.target());
-            wait_until(&handle, quit, end.min(now() + CALLERS)).map_err(ended)?;
+            let next = end.min(now() + CALLERS);
+            wait_until(&handle, quit, next).map_err(ended)?;
+            if next == end {
+                break;
+            }
         }
-        wait_until(&handle, quit, end).map_err(ended)?;
         seen.take_callers(&handle);
     }
     let (later, after) = look(&handle, &mut metrics).map_err(system)?;

@@ -1,6 +1,6 @@
 //! For how long a process's threads ran, and waited for a processor that others had.
 
-use std::{collections::BTreeMap, io::Read as _};
+use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt as _};
 
 use rustix::fs::OFlags;
 
@@ -10,7 +10,7 @@ use crate::units::{Nanos, Pid};
 /// Threads that are looked at: more than a service has.
 const THREADS: usize = 4_096;
 /// Bytes of /proc/PID/task/TID/schedstat: three numbers.
-const BYTES: u64 = 128;
+const BYTES: usize = 128;
 
 /// A thread's times since it began, by /proc/PID/task/TID/schedstat
 /// (Documentation/scheduler/sched-stats.rst).
@@ -20,6 +20,17 @@ pub struct ThreadTimes {
     pub ran: Nanos,
     /// It could have run, and others had it.
     pub waited: Nanos,
+    /// How often it began to run.
+    pub began: u64,
+}
+
+impl ThreadTimes {
+    /// From an open `schedstat`; `None` where the thread has ended, or the kernel does not say.
+    pub(crate) fn read(file: &File) -> Option<Self> {
+        let mut text = [0; BYTES];
+        let read = file.read_at(&mut text, 0).ok()?;
+        parse(str::from_utf8(text.get(..read)?).ok()?)
+    }
 }
 
 impl Process {
@@ -28,9 +39,7 @@ impl Process {
         let threads = self.thread_ids().unwrap_or_default();
         let times = |thread: Pid| {
             let file = self.open_entry(&format!("task/{thread}/schedstat"), OFlags::RDONLY).ok()?;
-            let mut text = String::new();
-            file.take(BYTES).read_to_string(&mut text).ok()?;
-            Some((thread, parse(&text)?))
+            Some((thread, ThreadTimes::read(&file)?))
         };
         threads.into_iter().take(THREADS).filter_map(times).collect()
     }
@@ -38,9 +47,9 @@ impl Process {
 
 fn parse(text: &str) -> Option<ThreadTimes> {
     let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
-    let (ran, waited) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    let (ran, waited, began) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
     // A kernel without CONFIG_SCHED_INFO says only zeros.
-    (ran > 0 || waited > 0).then_some(ThreadTimes { ran: Nanos(ran), waited: Nanos(waited) })
+    (ran > 0 || waited > 0).then_some(ThreadTimes { ran: Nanos(ran), waited: Nanos(waited), began })
 }
 
 #[cfg(test)]
@@ -50,10 +59,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_two_numbers_count() {
-        let times = ThreadTimes { ran: Nanos(12), waited: Nanos(34) };
+    fn three_numbers_count() {
+        let times = ThreadTimes { ran: Nanos(12), waited: Nanos(34), began: 5 };
         assert_eq!(parse("12 34 5\n"), Some(times));
-        for text in ["", "12", "x 3 4", "0 0 0", "12 -4 5", "99999999999999999999 1 1"] {
+        for text in ["", "12", "12 34", "x 3 4", "0 0 0", "12 -4 5", "99999999999999999999 1 1"] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

@@ -15,11 +15,10 @@ use super::{
     memory::{Moment, OfProcess, Source as _},
     profile::{FunctionSeen, InterpreterSeen, THREADS_TOLD, ThreadOf, ThreadSeen},
     threads::Threads,
-    waits::SchedStat,
     walk::{self, THREADS, ThreadState},
 };
 use crate::{
-    process::{Process, mapped_file::FileIdentity},
+    process::{Process, mapped_file::FileIdentity, scheduling::ThreadTimes},
     python::{interpreter, version::PythonVersion},
     units::{Nanos, Pid},
 };
@@ -41,7 +40,7 @@ struct Tally {
 struct ThreadNow {
     /// Its `schedstat`.
     times: Option<File>,
-    ran: Option<SchedStat>,
+    ran: Option<ThreadTimes>,
     /// Its stack when it was last looked at; it is the same while it does not run.
     stack: Option<(u64, Rc<[u32]>)>,
     seen: ThreadSeen,
@@ -170,11 +169,11 @@ impl Stacks {
     /// Whether it executes Python code.
     fn look_at(&mut self, thread: Pid, state: u64) -> bool {
         let Some(now) = self.threads.get_mut(&thread) else { return false };
-        let ran = now.times.as_ref().and_then(SchedStat::read);
+        let ran = now.times.as_ref().and_then(ThreadTimes::read);
         let both = ran.zip(now.ran);
         let running = both.map_or(Nanos(0), |(ran, before)| Nanos(ran.ran.0.saturating_sub(before.ran.0)));
         let has_run =
-            |(ran, before): (SchedStat, SchedStat)| (ran.ran, ran.began) != (before.ran, before.began);
+            |(ran, before): (ThreadTimes, ThreadTimes)| (ran.ran, ran.began) != (before.ran, before.began);
         let is_same = both.is_some_and(|both| !has_run(both));
         now.ran = ran;
         let known = now.stack.as_ref().filter(|(of, _)| is_same && *of == state);

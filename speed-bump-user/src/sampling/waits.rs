@@ -9,50 +9,28 @@ use std::{
 use rustix::fs::OFlags;
 
 use super::profile::{ThreadOf, ThreadSeen};
-use crate::{process::Process, units::Nanos};
+use crate::{
+    process::{Process, scheduling::ThreadTimes},
+    units::Nanos,
+};
 
 /// Threads that are looked at, in all: each has two files open.
 const THREADS: usize = 128;
 /// Locks of a thread that are told apart.
 const LOCKS: usize = 64;
-/// Bytes of a thread's `schedstat`, or `syscall`, in /proc.
+/// Bytes of a thread's `syscall` in /proc.
 const TEXT: usize = 256;
 /// `futex` (include/uapi/asm-generic/unistd.h, arch/x86/entry/syscalls/syscall_64.tbl). `futex_waitv` has a
 /// list of them.
 const FUTEX: u64 = if cfg!(target_arch = "x86_64") { 202 } else { 98 };
-
-/// Times of a thread since it began (Documentation/scheduler/sched-stats.rst).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SchedStat {
-    /// It had a processor.
-    pub(super) ran: Nanos,
-    /// It waited for one.
-    pub(super) waited: Nanos,
-    /// How often it got one.
-    pub(super) began: u64,
-}
-
-impl SchedStat {
-    /// From an open `schedstat`.
-    pub(super) fn read(file: &File) -> Option<Self> {
-        Self::parse(&read(file, &mut [0; TEXT])?)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
-        let (ran, waited, began) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
-        // A kernel without CONFIG_SCHED_INFO says only zeros.
-        (began > 0).then_some(Self { ran: Nanos(ran), waited: Nanos(waited), began })
-    }
-}
 
 /// A thread that is looked at.
 #[derive(Debug)]
 struct Waiting {
     call: Option<File>,
     times: Option<File>,
-    first: Option<SchedStat>,
-    latest: Option<SchedStat>,
+    first: Option<ThreadTimes>,
+    latest: Option<ThreadTimes>,
     locks: BTreeSet<u64>,
 }
 
@@ -71,7 +49,7 @@ impl Waits {
                 let open =
                     |name: &str| process.open_entry(&format!("task/{thread}/{name}"), OFlags::RDONLY).ok();
                 let times = open("schedstat");
-                let first = times.as_ref().and_then(SchedStat::read);
+                let first = times.as_ref().and_then(ThreadTimes::read);
                 let call = open("syscall");
                 self.threads.insert(of, Waiting { call, times, first, latest: None, locks: BTreeSet::new() });
             }
@@ -82,8 +60,11 @@ impl Waits {
     pub(super) fn look(&mut self) {
         for waiting in self.threads.values_mut().filter(|of| of.locks.len() < LOCKS) {
             let Some(file) = &waiting.call else { continue };
-            let lock = read(file, &mut [0; TEXT]).and_then(|text| futex(&text));
-            waiting.locks.extend(lock);
+            let mut text = [0; TEXT];
+            // Nothing is left of a thread that has ended.
+            let read = file.read_at(&mut text, 0).unwrap_or(0);
+            let call = text.get(..read).and_then(|text| str::from_utf8(text).ok());
+            waiting.locks.extend(call.and_then(futex));
         }
     }
 
@@ -91,7 +72,7 @@ impl Waits {
     pub(super) fn take_times(&mut self) {
         for waiting in self.threads.values_mut() {
             // One that has ended keeps what it had before.
-            let now = waiting.times.as_ref().and_then(SchedStat::read);
+            let now = waiting.times.as_ref().and_then(ThreadTimes::read);
             waiting.latest = now.or(waiting.latest);
         }
     }
@@ -110,12 +91,6 @@ impl Waits {
     }
 }
 
-/// What a file of /proc says now; `None` of a thread that has ended.
-fn read<'a>(file: &File, text: &'a mut [u8; TEXT]) -> Option<std::borrow::Cow<'a, str>> {
-    let read = file.read_at(text, 0).ok()?;
-    Some(String::from_utf8_lossy(text.get(..read)?))
-}
-
 /// The address of the futex that a thread waits on, by its `syscall` (proc_pid_syscall(5)).
 fn futex(call: &str) -> Option<u64> {
     let mut fields = call.split_ascii_whitespace();
@@ -126,8 +101,6 @@ fn futex(call: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]
@@ -137,15 +110,6 @@ mod tests {
         assert_eq!(futex(&call(0)), None);
         for text in ["", "running\n", "-1 0x7ffd 0x7f01\n", "202", "202 zero", "202 0x"] {
             assert_eq!(futex(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn times_are_told_where_the_kernel_knows_them() {
-        let times = SchedStat { ran: Nanos(3), waited: Nanos(4), began: 5 };
-        assert_eq!(SchedStat::parse("3 4 5\n"), Some(times));
-        for text in ["", "0 0 0\n", "1 2", "a b c"] {
-            assert_eq!(SchedStat::parse(text), None, "{text}");
         }
     }
 }

@@ -112,7 +112,7 @@ mod tests {
 
     fn waiting(threads: &[(i32, u64, u64)], throttled: u64, processors: [u64; 3]) -> Waiting {
         let threads = threads.iter().map(|(thread, ran, waited)| {
-            (Pid::new(*thread).unwrap(), ThreadTimes { ran: Nanos(*ran), waited: Nanos(*waited) })
+            (Pid::new(*thread).unwrap(), ThreadTimes { ran: Nanos(*ran), waited: Nanos(*waited), began: 1 })
         });
         let [busy, stolen, lacking] = processors.map(Nanos);
         Waiting {
