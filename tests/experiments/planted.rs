@@ -307,12 +307,12 @@ fn a_loop_without_sockets_has_a_unit_too() {
 #[test]
 fn a_thread_that_shares_the_gil_matters() {
     let Some(service) = planted("background") else { return };
-    let found = service.decided(&UNIT, &[("tick", "matters"), ("render", "matters")]);
+    let found = service.decided(&UNIT, &[("tick", "matters"), ("crunch", "matters")]);
     // The report says through what.
     let with_units = |name: &str| &found.factor(name)["sharing"]["with_units"];
     assert_eq!((&with_units("tick")["gil"], &with_units("tick")["threads"]), (&true.into(), &0.into()));
-    assert_eq!(with_units("render")["threads"], 1, "{}", found.printed);
-    for (name, what) in [("tick", "the GIL"), ("render", "the same thread")] {
+    assert_eq!(with_units("crunch")["threads"], 1, "{}", found.printed);
+    for (name, what) in [("tick", "the GIL"), ("crunch", "the same thread")] {
         let is_told =
             |line: &str| line.starts_with(&format!("in common with units: {name} (")) && line.contains(what);
         assert!(found.printed.lines().any(is_told), "{name}: {what}\n{}", found.printed);
