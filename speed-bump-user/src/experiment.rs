@@ -11,7 +11,6 @@ pub mod machine;
 pub mod metric;
 pub mod plan;
 pub mod record;
-pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod screen;

@@ -30,6 +30,7 @@ pub mod printable;
 pub mod probe;
 pub mod process;
 pub mod python;
+pub mod report;
 pub mod sampling;
 pub mod session;
 pub mod stats;

@@ -4,6 +4,7 @@ pub mod inexact;
 pub mod json;
 pub mod json_lines;
 pub mod median;
+pub mod output;
 pub mod report;
 pub mod table;
 pub mod times;

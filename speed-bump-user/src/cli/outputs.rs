@@ -11,19 +11,17 @@ use super::{
     terminal::{tell, tell_as_is},
 };
 use crate::{
+    experiment::record::Experiment,
     printable::printable_json,
-    stats::{
-        json::{self, JsonOutput},
-        json_lines::JsonLines,
-        report::SessionReport,
-    },
+    report::html,
+    stats::{json, json_lines::JsonLines, output::Output, report::SessionReport},
     sys::descriptor::inherited,
 };
 
 /// See above.
 #[derive(Debug)]
 pub(super) struct Outputs {
-    json: Option<JsonOutput>,
+    json: Option<Output>,
     lines: Option<JsonLines>,
     ready: Option<File>,
 }
@@ -31,7 +29,7 @@ pub(super) struct Outputs {
 impl Outputs {
     /// Opens what can be opened before the session.
     pub(super) fn of(flags: &SessionArgs, lines: Option<&Path>) -> Result<Self, Failure> {
-        let json = flags.json.clone().map(JsonOutput::at).transpose();
+        let json = flags.json.clone().map(Output::at).transpose();
         let ready = flags.ready_fd.map(|number| {
             inherited(number)
                 .with_context(|| format!("--ready-fd {number}: no such descriptor was inherited"))
@@ -70,9 +68,19 @@ impl Outputs {
 
 /// Writes a report as JSON, if that is asked for. To standard error if it cannot be written there, as nothing
 /// that was measured is to be lost.
-pub(super) fn write_json(json: Option<&JsonOutput>, report: &impl Serialize) -> Result<(), Failure> {
-    let Some(Err(error)) = json.map(|json| json.write(report)) else { return Ok(()) };
+pub(super) fn write_json(json: Option<&Output>, report: &impl Serialize) -> Result<(), Failure> {
+    let Some(Err(error)) = json.map(|json| json::write(report, json)) else { return Ok(()) };
     let text = json::text(report).map_err(|error| Failure::new(SYSTEM, error))?;
     tell_as_is(printable_json(&text).trim_end());
     Err(Failure::new(SYSTEM, anyhow!("{error}; it stands above, on standard error")))
+}
+
+/// Writes what a sweep found as a page, if that is asked for.
+pub(super) fn write_html(html: Option<&Output>, experiment: &Experiment) -> Result<(), Failure> {
+    let Some(html) = html else { return Ok(()) };
+    html.write(&html::render(experiment)).map_err(|error| Failure::new(SYSTEM, error))?;
+    if let Output::Path(path) = html {
+        tell(format_args!("speed-bump-ebpf: the report is in {}", path.display()));
+    }
+    Ok(())
 }

@@ -12,16 +12,17 @@ use anyhow::{Context as _, anyhow};
 use super::{
     args::ReportArgs,
     exit::{Failure, SYSTEM, USAGE},
+    outputs::write_html,
     terminal::{Lines, print_as_is},
 };
 use crate::{
     experiment::{
         analysis::findings::findings,
         record::{Experiment, Measured, SCHEMA},
-        report,
     },
     printable::printable_json,
-    stats::json,
+    report::{csv, markdown, text},
+    stats::{json, output::Output},
 };
 
 /// Experiments are some MB at most; whatever else the path leads to.
@@ -31,12 +32,20 @@ const MOST_BYTES: u64 = 256 << 20;
 pub(super) fn run(arguments: &ReportArgs) -> Result<ExitCode, Failure> {
     let measured = read(&arguments.file).map_err(|error| Failure::new(USAGE, error))?;
     let findings = findings(&measured);
-    if arguments.json {
-        let text = json::text(&Experiment { measured, findings });
+    let experiment = Experiment { measured, findings };
+    if let Some(path) = &arguments.html {
+        let output = Output::at(path.clone()).map_err(|error| Failure::new(USAGE, error))?;
+        write_html(Some(&output), &experiment)?;
+    } else if arguments.markdown {
+        print_as_is(markdown::render(&experiment).trim_end());
+    } else if arguments.csv {
+        print_as_is(csv::render(&experiment).trim_end());
+    } else if arguments.json {
+        let text = json::text(&experiment);
         let text = text.map_err(|error| Failure::new(SYSTEM, error))?;
         print_as_is(printable_json(&text).trim_end());
     } else {
-        Lines::from_iter(report::render(&measured, &findings).lines()).print();
+        Lines::from_iter(text::render(&experiment).lines()).print();
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -18,7 +18,7 @@ use super::{
     args::SweepArgs,
     environment::Environment,
     exit::{Failure, GUARDED, SYSTEM, USAGE},
-    outputs::write_json,
+    outputs::{write_html, write_json},
     request,
     signals::StopSignals,
     terminal::{Lines, tell},
@@ -34,16 +34,16 @@ use crate::{
         metric::{Metrics, Reading},
         plan::Plan,
         record::{Experiment, Measured, Rules, SCHEMA, Unit, Versions},
-        report,
         run::{self, Options, confirm::BASIC},
         schedule::Pace,
         subject::SubjectError,
     },
     policy::{Dose, Selection},
     prepare::{Prepared, Purpose, Request, notice::Notice},
+    report::text,
     sampling,
     session::{handle::Handle, quit::Quit, snapshot::Snapshot},
-    stats::json::JsonOutput,
+    stats::output::Output,
     sys::clock::now,
     targets::{TargetIndex, source::TargetSource},
     units::Nanos,
@@ -67,8 +67,10 @@ const NOTHING: Dose = Dose { delay: Nanos(0), frequency: 1 };
 /// Runs an experiment, and reports.
 pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
-    let json = arguments.json.clone().map(JsonOutput::at).transpose();
+    let [json, html] =
+        [&arguments.json, &arguments.html].map(|path| path.clone().map(Output::at).transpose());
     let json = json.map_err(|error| Failure::new(USAGE, error))?;
+    let html = html.map_err(|error| Failure::new(USAGE, error))?;
     let unit = Units::of(arguments)?;
     let bounds = unit.bounds(&arguments.guards)?;
     let quit = Quit::default();
@@ -135,10 +137,12 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
 
     let findings = findings(&measured);
     let experiment = Experiment { measured, findings };
-    if !matches!(json, Some(JsonOutput::Stdout)) {
-        Lines::from_iter(report::render(&experiment.measured, &experiment.findings).lines()).print();
+    let is_taken = [&json, &html].into_iter().any(|output| matches!(output, Some(Output::Stdout)));
+    if !is_taken {
+        Lines::from_iter(text::render(&experiment).lines()).print();
     }
     write_json(json.as_ref(), &experiment)?;
+    write_html(html.as_ref(), &experiment)?;
     experiment.measured.guard.as_deref().map_or(Ok(ExitCode::SUCCESS), |why| Err(guarded(why)))
 }
 

@@ -8,6 +8,7 @@
 //! alike; a regression on what was delivered would take them for an effect.
 
 pub mod contrast;
+pub mod curve;
 pub mod estimate;
 pub mod factor;
 pub mod findings;

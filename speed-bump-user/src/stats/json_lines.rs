@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::OFlags;
 
-use super::{json::JsonError, report::SessionReport};
+use super::{json::JsonError, output::OutputError, report::SessionReport};
 use crate::printable::printable_json;
 
 /// How often there is a line.
@@ -75,5 +75,5 @@ fn open(path: &Path) -> io::Result<File> {
 
 fn failed(path: &Path, error: io::Error) -> JsonError {
     let to = if path.as_os_str() == "-" { "standard output".to_owned() } else { path.display().to_string() };
-    JsonError::Write { to, error }
+    OutputError { to, error }.into()
 }

@@ -134,6 +134,11 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
+    /// Write the report as a page for browsers, with figures; `-` is standard output. `report` makes it again
+    /// from the JSON
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
     /// Print errors, warnings and the report only
     #[arg(short, long)]
     pub quiet: bool,
@@ -146,8 +151,20 @@ pub struct ReportArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
+    /// Write a page for browsers, with figures, and print nothing; `-` is standard output
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub html: Option<PathBuf>,
+
+    /// Print Markdown, for a pull request
+    #[arg(long, group = "form")]
+    pub markdown: bool,
+
+    /// Print the functions as CSV, with all digits
+    #[arg(long, group = "form")]
+    pub csv: bool,
+
     /// Print JSON, with the analysis done anew
-    #[arg(long)]
+    #[arg(long, group = "form")]
     pub json: bool,
 }
 

@@ -8,9 +8,9 @@ use crate::{
     experiment::{
         analysis::findings::findings,
         record::{Measured, PhaseKind},
-        report::{phase_name, table},
         run::Now,
     },
+    report::{text::table, words::phase_name},
     stats::table::within,
     sys::clock::now,
     units::Nanos,

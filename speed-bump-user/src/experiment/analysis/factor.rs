@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{estimate::Estimate, verdict::Verdict};
+use super::{curve::Curve, estimate::Estimate, verdict::Verdict};
 use crate::{
     experiment::record::{Candidate, Measured, Sharing, Treatment},
     targets::TargetKind,
@@ -39,6 +39,9 @@ pub struct Factor {
     pub worth_high: Option<f64>,
     /// Delay per unit that stays hidden.
     pub slack_ns: Option<f64>,
+    /// What each of its delays did; `None` where it was not looked at alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub curve: Option<Curve>,
     /// What is said of it.
     pub verdict: Verdict,
     /// Why, where that is not seen from the numbers.
@@ -95,6 +98,7 @@ impl Factor {
             worth_low: None,
             worth_high: None,
             slack_ns: None,
+            curve: None,
             verdict: Verdict::Undecided,
             reason: None,
             sharing: candidate.sharing.clone(),

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{
     contrast::contrasts,
+    curve::curve,
     estimate::{Estimate, estimate},
     factor::{Factor, FactorKind},
     further::{Further, further},
@@ -204,6 +205,7 @@ impl Tried {
     fn fill(&mut self, measured: &Measured, verdict: Verdict, unit: Option<f64>, alike: Option<Estimate>) {
         self.factor.verdict = verdict;
         let bend = hinge(&self.trial.contrasts);
+        self.factor.curve = curve(measured, self.treatment, bend);
         let seen = before(self.trial.contrasts.clone(), bend);
         // From there on it shows, where it does not from the beginning.
         let bend = bend.filter(|bend| bend.low > 0.0);

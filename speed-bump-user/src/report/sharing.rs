@@ -1,6 +1,6 @@
 //! Through what a function that matters does so, where that is known.
 
-use super::name;
+use super::words::name_and_place;
 use crate::experiment::{
     analysis::{
         factor::{Factor, FactorKind},
@@ -16,20 +16,20 @@ const WAITS: f64 = 0.05;
 const NAMED: usize = 3;
 
 /// A line for each thing, with the functions that matter through it.
-pub(super) fn lines(findings: &Findings) -> String {
+pub(super) fn shared(findings: &Findings) -> Vec<String> {
     let mut shared: Vec<(String, Vec<String>)> = Vec::new();
     for factor in findings.factors.iter().filter(|of| is_told(of)) {
         let Some(text) = factor.sharing.as_ref().and_then(text) else { continue };
         match shared.iter_mut().find(|(other, _)| *other == text) {
-            Some((_, names)) => names.push(name(factor)),
-            None => shared.push((text, vec![name(factor)])),
+            Some((_, names)) => names.push(name_and_place(factor)),
+            None => shared.push((text, vec![name_and_place(factor)])),
         }
     }
     let line = |(text, names): &(String, Vec<String>)| {
         let more = names.len().saturating_sub(NAMED);
         let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
         let named = if more > 0 { format!("{named} and {more} more") } else { named };
-        format!("in common with units: {named}: {text}\n")
+        format!("{named}: {text}")
     };
     shared.iter().map(line).collect()
 }

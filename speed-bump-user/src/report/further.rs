@@ -2,18 +2,15 @@
 
 use crate::{
     experiment::{analysis::further::Further, record::Quantity},
-    stats::table::{aligned, place},
+    stats::table::place,
     units::Nanos,
 };
 
 /// Functions that are shown for each number.
 const SHOWN: usize = 3;
 
-/// Nothing, where nothing was measured besides.
-pub(super) fn table(further: &[Further]) -> String {
-    if further.is_empty() {
-        return String::new();
-    }
+/// Its rows, with the heading.
+pub(super) fn rows(further: &[Further]) -> Vec<Vec<String>> {
     let heading = ["measured besides", "without delays", "with 1 % of a unit's time more in", "moves by"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for of in further {
@@ -44,7 +41,7 @@ pub(super) fn table(further: &[Further]) -> String {
             rows.push(vec![name, without, function, change]);
         }
     }
-    format!("\n{}", aligned(rows))
+    rows
 }
 
 /// `+0.98 % [0.90, 1.06]`; of what is zero without delays, in what it is in.
@@ -99,13 +96,12 @@ mod tests {
             without,
             moves,
         };
-        let shown = table(&[
+        let shown = rows(&[
             of("--sockets", Quantity::P99, 10e6, vec![moved("a", Some(0.1e6)), moved("b", None)]),
             of("--metric x", Quantity::Rate, 0.0, vec![moved("a", Some(0.5))]),
             of("--metric y", Quantity::Mean, 3.0, Vec::new()),
         ]);
-        let lines: Vec<String> =
-            shown.trim().lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let lines: Vec<String> = shown.iter().map(|row| row.join(" ").trim().to_owned()).collect();
         assert_eq!(
             lines,
             [
@@ -116,6 +112,5 @@ mod tests {
                 "--metric y (mean) 3.00 - -",
             ]
         );
-        assert_eq!(table(&[]), "");
     }
 }

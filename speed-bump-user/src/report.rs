@@ -1,0 +1,12 @@
+//! Reports: what an experiment found, for people and for other programs.
+//!
+//! Everything in them is of the experiment's JSON, so that each can be made again from it.
+
+pub mod csv;
+mod further;
+pub mod html;
+pub mod markdown;
+mod notes;
+mod sharing;
+pub mod text;
+pub mod words;

@@ -1,0 +1,39 @@
+//! What cells hold: names that a process chose, and numbers that programs can read.
+
+use maud::{Markup, html};
+
+use crate::{
+    experiment::analysis::factor::Factor,
+    printable::{at_most, printable},
+    report::words,
+    stats::table::place,
+};
+
+/// Columns of a name; all of it is in the JSON.
+const NAME: usize = 100;
+
+/// Text from outside, which may be anything of any length.
+pub(super) fn foreign(text: &str) -> String {
+    at_most(printable(text), NAME)
+}
+
+/// A function's name, and where it is.
+pub(super) fn function(factor: &Factor) -> Markup {
+    html! {
+        code { (foreign(&words::name(factor))) }
+        @if let Some(file) = &factor.file {
+            " "
+            small { (foreign(&place(file, factor.line))) }
+        }
+    }
+}
+
+/// A number as people read it, with the one that the JSON has.
+pub(super) fn number(value: Option<f64>, shown: &str) -> Markup {
+    html! {
+        @match value {
+            Some(value) => data value=(value) { (shown) },
+            None => (shown),
+        }
+    }
+}
