@@ -10,28 +10,21 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, env, path::PathBuf, thread, time::Duration};
+use std::{collections::BTreeMap, env, thread, time::Duration};
 
-use speed_bump_user::{
-    experiment::{
-        analysis::{
-            contrast::contrasts,
-            estimate::estimate,
-            findings::{Findings, findings},
-            verdict::Verdict,
-        },
-        record::{By, Candidate, Census, Measured, PhaseKind, Rules, SCHEMA, Treatment, Unit, Versions},
-        run::{self, Options},
-        simulated::{Function, Noise, Simulated},
+use speed_bump_user::experiment::{
+    analysis::{
+        contrast::contrasts,
+        estimate::estimate,
+        findings::{Findings, findings},
+        verdict::Verdict,
     },
-    targets::TargetKind,
-    units::Nanos,
+    record::{By, Measured, PhaseKind, Treatment},
+    simulated::{self, Function, Noise},
 };
 
 /// A unit takes so many ns.
 const UNIT: f64 = 1e6;
-/// Units of the census.
-const CENSUS_UNITS: f64 = 5_000.0;
 /// The blocks after which coverage is looked at.
 const BLOCKS: [u32; 4] = [8, 16, 32, u32::MAX];
 
@@ -232,54 +225,7 @@ fn all<T: Send>(runs: u64, of: &(impl Fn(u64) -> T + Sync)) -> Vec<T> {
 
 /// A sweep of two minutes.
 fn sweep(functions: &[Of], noise: Noise, seed: u64) -> Measured {
-    let candidate = |(number, (function, own)): (usize, &Of)| Candidate {
-        name: format!("f{number}"),
-        file: PathBuf::from("/srv/app.py"),
-        line: None,
-        kind: TargetKind::Python,
-        calls: (function.calls * CENSUS_UNITS) as u64,
-        own_ns: Some(Nanos((own * CENSUS_UNITS) as u64)),
-        floor_ns: Nanos(40),
-        sampled: None,
-        sharing: None,
-    };
-    let measured = Measured {
-        schema: SCHEMA.to_owned(),
-        seed,
-        versions: Versions::default(),
-        kernel: String::new(),
-        cpu: String::new(),
-        command: Vec::new(),
-        rules: Rules { worth: 0.01, threshold: 0.1, max_slowdown: 0.2, closed_loop: true, planned_blocks: 0 },
-        unit: Unit::default(),
-        metrics: Vec::new(),
-        by: By::Throughput,
-        candidates: functions.iter().enumerate().map(candidate).collect(),
-        groups: Vec::new(),
-        census: Census {
-            start_ns: Nanos(0),
-            end_ns: Nanos((CENSUS_UNITS * UNIT) as u64),
-            units: CENSUS_UNITS,
-            slowdown: None,
-        },
-        sampling: None,
-        around: None,
-        phases: Vec::new(),
-        slices: Vec::new(),
-        aborted: None,
-        guard: None,
-    };
-    let of = functions.iter().map(|(function, _)| *function).collect();
-    let mut service = Simulated::new(UNIT, of, noise, seed.wrapping_mul(7_919));
-    let options = Options {
-        total: Duration::from_secs(120),
-        slice: None,
-        per_function: false,
-        group: None,
-        doses: Vec::new(),
-        longest_call: Nanos(10_000_000),
-        bounds: Vec::new(),
-        runs: false,
-    };
-    run::run(&mut service, &options, measured, &mut |_, _| {})
+    let named = |(number, (function, own)): (usize, &Of)| (format!("f{number}"), *function, *own);
+    let functions: Vec<_> = functions.iter().enumerate().map(named).collect();
+    simulated::sweep(UNIT, &functions, noise, Duration::from_secs(120), seed)
 }

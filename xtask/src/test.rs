@@ -53,12 +53,16 @@ const NEEDS: [Need; 8] = [
     Need { program: "make", package: "make", purpose: "to build kmod's parsers and run their tests" },
 ];
 
-/// What a single test runs, and is skipped without.
-const OPTIONAL: [Need; 1] = [Need {
-    program: "musl-gcc",
-    package: "musl-tools",
-    purpose: "to compile a program with another C library",
-}];
+/// What few tests run, and are skipped without.
+const OPTIONAL: [Need; 3] = [
+    Need {
+        program: "musl-gcc",
+        package: "musl-tools",
+        purpose: "to compile a program with another C library",
+    },
+    Need { program: "/usr/bin/chromium", package: "chromium", purpose: "to look at reports as people do" },
+    Need { program: "/usr/bin/chromedriver", package: "chromium-driver", purpose: "to do so in tests" },
+];
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -99,8 +103,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     if !options.offline {
         system::ensure(&NEEDS)?;
-        if let Err(error) = system::ensure(&OPTIONAL) {
-            eprintln!("warning: no musl for the tests: {error:#}");
+        for need in OPTIONAL {
+            if let Err(error) = system::ensure(&[need]) {
+                eprintln!("warning: no {} for the tests: {error:#}", need.package);
+            }
         }
         // What cannot be had, the tests skip; tests/skips.toml says what may be.
         if let Err(error) = pythons::ensure() {

@@ -1,12 +1,15 @@
 //! A service that is not there, in a time that does not pass: what experiments find can be compared with what
 //! was put in. For tests, and for the benchmark of the statistics.
 
+mod record;
+
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use super::subject::{Counts, Sample, Subject, SubjectError};
 use crate::units::Nanos;
+pub use record::{record, sweep};
 
 /// Noise is drawn anew so often.
 const STEP: f64 = 50e6;

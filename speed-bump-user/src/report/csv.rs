@@ -3,14 +3,13 @@
 //! A cell that begins as a formula does gets an apostrophe before it: spreadsheets would run it, and names
 //! come from outside.
 
-use super::words::name;
+use super::words::{short_verdict, whole_name};
 use crate::{
     experiment::{
         analysis::factor::{Factor, FactorKind},
         record::Experiment,
     },
     printable::printable,
-    report::words::short_verdict,
 };
 
 const HEADING: &str = "name,file,line,kind,calls_per_unit,own_ns_per_unit,sensitivity,low,high,worth,worth_low,\
@@ -29,7 +28,7 @@ fn cells(factor: &Factor) -> [String; 15] {
     let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let file = factor.file.as_ref().map(|file| file.display().to_string());
     [
-        safe(name(factor)),
+        safe(whole_name(factor)),
         safe(file.unwrap_or_default()),
         factor.line.map(|line| line.to_string()).unwrap_or_default(),
         kind(factor.kind).to_owned(),

@@ -9,12 +9,21 @@ use crate::{
         },
         record::PhaseKind,
     },
+    printable::{at_most, printable},
     stats::table::place,
     units::Nanos,
 };
 
-/// A function's name, as people write it.
+/// Columns of a name in what people read; all of it is in the JSON.
+pub const NAME_COLUMNS: usize = 100;
+
+/// A function's name, as people write it. Where it is long, its beginning.
 pub fn name(factor: &Factor) -> String {
+    at_most(printable(whole_name(factor)), NAME_COLUMNS)
+}
+
+/// All of it, as it is.
+pub fn whole_name(factor: &Factor) -> String {
     match factor.kind {
         FactorKind::Native => for_people(&factor.name).unwrap_or_else(|| factor.name.clone()),
         FactorKind::Python | FactorKind::Usdt | FactorKind::Group => factor.name.clone(),

@@ -5,6 +5,7 @@
 //! delay has to be ([`exact`]).
 
 pub mod agent;
+pub mod browser;
 pub mod exact;
 pub mod fixture;
 pub mod lines;

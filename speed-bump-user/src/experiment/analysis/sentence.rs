@@ -4,10 +4,12 @@ use super::{
     factor::{Factor, FactorKind},
     verdict::Verdict,
 };
-use crate::printable::printable;
+use crate::printable::{at_most, printable};
 
 /// Functions that are named.
 const NAMED: usize = 3;
+/// Columns of a name.
+const NAME_COLUMNS: usize = 100;
 
 /// What is to be said first. `factors` are in their order; `withheld` is why no verdict stands.
 pub(super) fn sentence(factors: &[Factor], withheld: Option<&str>, aborted: Option<&str>) -> String {
@@ -24,12 +26,17 @@ pub(super) fn sentence(factors: &[Factor], withheld: Option<&str>, aborted: Opti
     }
     let named: Vec<String> = with(Verdict::Matters).take(NAMED).map(named).collect();
     let count = with(Verdict::Matters).count();
+    let together = with(Verdict::Jointly).filter(|of| of.kind != FactorKind::Group).count();
     let mut text = match count {
+        0 if together > 0 => format!("No function is shown to matter alone; {together} do together"),
         0 => "No function is shown to matter".to_owned(),
         1 => format!("{} matters", named.join("")),
         _ if count > NAMED => format!("{} and {} more matter", named.join(", "), count - NAMED),
         _ => format!("{} matter", and(&named)),
     };
+    if count > 0 && together > 0 {
+        text += &format!(", and {together} more do together");
+    }
     let not = with(Verdict::DoesNotMatter).count();
     let open =
         with(Verdict::Undecided).filter(|of| of.kind != FactorKind::Group || of.worth.is_some()).count();
@@ -43,7 +50,7 @@ pub(super) fn sentence(factors: &[Factor], withheld: Option<&str>, aborted: Opti
 }
 
 fn named(factor: &Factor) -> String {
-    let name = printable(&factor.name);
+    let name = at_most(printable(&factor.name), NAME_COLUMNS);
     match (factor.worth, factor.worth_low.zip(factor.worth_high)) {
         (Some(worth), Some((low, high))) => format!(
             "{name} (worth at most {:.1} % of a unit's time, {:.1} to {:.1})",

@@ -9,18 +9,15 @@ use crate::{
     stats::table::place,
 };
 
-/// Columns of a name; all of it is in the JSON.
-const NAME: usize = 100;
-
 /// Text from outside, which may be anything of any length.
 pub(super) fn foreign(text: &str) -> String {
-    at_most(printable(text), NAME)
+    at_most(printable(text), words::NAME_COLUMNS)
 }
 
 /// A function's name, and where it is.
 pub(super) fn function(factor: &Factor) -> Markup {
     html! {
-        code { (foreign(&words::name(factor))) }
+        code { (words::name(factor)) }
         @if let Some(file) = &factor.file {
             " "
             small { (foreign(&place(file, factor.line))) }

@@ -80,8 +80,9 @@ fn more(findings: &Findings, budget: &mut Budget) -> Markup {
     html! {
         @if rows.len() + left_out > 0 {
             section aria-labelledby="more" {
-                h2 id="more" { (rows.len() + left_out) " more functions that were looked at" }
-                div.wide {
+                h2 id="more" { "More functions that were looked at" }
+                details {
+                    summary { (rows.len() + left_out) " functions" }
                     table.sortable {
                         thead {
                             tr {

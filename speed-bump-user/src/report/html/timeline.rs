@@ -17,7 +17,7 @@ const SIZE: (f64, f64) = (2_000.0, 200.0);
 /// Slices that are drawn.
 const DRAWN: usize = 4_000;
 /// Slices that are listed one by one; of more of them, only their phases are.
-pub(super) const LISTED: usize = 300;
+const LISTED: usize = 500;
 /// Phases that take less than this share of the time have no room for their name.
 const NAMED: f64 = 0.08;
 

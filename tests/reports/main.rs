@@ -1,0 +1,8 @@
+//! Reports: that they say what the JSON says, whatever a process put into it, and how they look.
+
+#![allow(clippy::unwrap_used)]
+
+mod browser;
+mod figures;
+mod forms;
+mod records;
