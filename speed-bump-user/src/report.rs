@@ -7,6 +7,7 @@ mod further;
 pub mod html;
 pub mod markdown;
 mod notes;
+mod scale;
 mod sharing;
 pub mod text;
 pub mod words;

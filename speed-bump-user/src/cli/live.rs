@@ -4,6 +4,7 @@ use std::io::{Write as _, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::terminal::size;
 use crate::stats::{
     report::SessionReport,
     table::{self, Size},
@@ -32,7 +33,7 @@ impl LiveTable {
 
     /// Draws a text of at most this size there.
     pub(super) fn draw_text(&mut self, text: impl FnOnce(Size) -> String) {
-        let terminal = terminal_size();
+        let terminal = size(stderr());
         // Neither scrolls the table, nor wraps it: some terminals wrap behind the last column.
         let size =
             Size { lines: terminal.lines.saturating_sub(2), columns: terminal.columns.saturating_sub(1) };
@@ -50,13 +51,6 @@ impl LiveTable {
     pub(super) fn clear(self) {
         self.bar.finish_and_clear();
     }
-}
-
-fn terminal_size() -> Size {
-    let size = rustix::termios::tcgetwinsize(stderr());
-    let (lines, columns) = size.map_or((0, 0), |size| (size.ws_row.into(), size.ws_col.into()));
-    let known = |size: usize, usual| if size == 0 { usual } else { size };
-    Size { lines: known(lines, 24), columns: known(columns, 80) }
 }
 
 /// What erases a table that the terminal has wrapped anew, and puts the cursor where indicatif left it.

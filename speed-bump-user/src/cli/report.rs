@@ -13,7 +13,7 @@ use super::{
     args::ReportArgs,
     exit::{Failure, SYSTEM, USAGE},
     outputs::write_html,
-    terminal::{Lines, print_as_is},
+    terminal::{print_as_is, style},
 };
 use crate::{
     experiment::{
@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<ExitCode, Failure> {
         let text = text.map_err(|error| Failure::new(SYSTEM, error))?;
         print_as_is(printable_json(&text).trim_end());
     } else {
-        Lines::from_iter(text::render(&experiment).lines()).print();
+        print_as_is(text::render(&experiment, style()).trim_end());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -21,7 +21,7 @@ use super::{
     outputs::{write_html, write_json},
     request,
     signals::StopSignals,
-    terminal::{Lines, tell},
+    terminal::{Lines, print_as_is, style, tell},
     words::tell_notices,
 };
 use crate::{
@@ -139,7 +139,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let experiment = Experiment { measured, findings };
     let is_taken = [&json, &html].into_iter().any(|output| matches!(output, Some(Output::Stdout)));
     if !is_taken {
-        Lines::from_iter(text::render(&experiment).lines()).print();
+        print_as_is(text::render(&experiment, style()).trim_end());
     }
     write_json(json.as_ref(), &experiment)?;
     write_html(html.as_ref(), &experiment)?;

@@ -7,26 +7,47 @@
 //! worth ending for, least of all while something is attached.
 
 use std::{
+    env,
     fmt::{self, Display},
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _, stdout},
+    os::fd::AsFd,
 };
 
-use crate::printable::Printable;
+use crate::{printable::Printable, report::text::Style, stats::table::Size};
+
+/// A terminal's size; what is usual where it is not known.
+pub fn size(of: impl AsFd) -> Size {
+    let size = rustix::termios::tcgetwinsize(of);
+    let (lines, columns) = size.map_or((0, 0), |size| (size.ws_row.into(), size.ws_col.into()));
+    let known = |size: usize, usual| if size == 0 { usual } else { size };
+    Size { lines: known(lines, 24), columns: known(columns, 80) }
+}
+
+/// How text on standard output is to be: plain, or what a terminal there shows. Colours are for those who did
+/// not say `NO_COLOR` (https://no-color.org).
+pub fn style() -> Style {
+    if !stdout().is_terminal() {
+        return Style::PLAIN;
+    }
+    let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
+    Style { columns: size(stdout()).columns, colour: !is_set("NO_COLOR") && !is_dumb }
+}
 
 /// Writes a line of the result to standard output.
 pub fn print(line: impl Display) {
-    let _ = writeln!(io::stdout().lock(), "{}", Printable(line));
+    let _ = writeln!(stdout().lock(), "{}", Printable(line));
 }
 
 /// Writes text of the result to standard output as it is: our own, with nothing in it from outside, or made
 /// for programs.
 pub fn print_as_is(text: &str) {
-    let _ = writeln!(io::stdout().lock(), "{text}");
+    let _ = writeln!(stdout().lock(), "{text}");
 }
 
 /// Standard output for lines of JSON, which are printable as they are.
 pub fn for_programs() -> impl io::Write {
-    io::stdout().lock()
+    stdout().lock()
 }
 
 /// Writes a line for people to standard error.

@@ -12,12 +12,27 @@ use crate::{
     printable::printable,
 };
 
-const HEADING: &str = "name,file,line,kind,calls_per_unit,own_ns_per_unit,sensitivity,low,high,worth,worth_low,\
-                       worth_high,slack_ns,verdict,reason";
+const HEADING: [&str; 15] = [
+    "name",
+    "file",
+    "line",
+    "kind",
+    "calls_per_unit",
+    "own_ns_per_unit",
+    "sensitivity",
+    "low",
+    "high",
+    "worth",
+    "worth_low",
+    "worth_high",
+    "slack_ns",
+    "verdict",
+    "reason",
+];
 
 /// A line for each function, with those that were dismissed, below a heading. Lines end with a line feed.
 pub fn render(Experiment { findings, .. }: &Experiment) -> String {
-    let mut text = format!("{HEADING}\n");
+    let mut text = HEADING.join(",") + "\n";
     for factor in &findings.factors {
         text += &(cells(factor).map(|cell| quoted(&cell)).join(",") + "\n");
     }
@@ -74,10 +89,5 @@ mod tests {
         assert_eq!(quoted("plain"), "plain");
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
         assert_eq!(safe("=cmd()\n".to_owned()), "'=cmd()\\n");
-    }
-
-    #[test]
-    fn there_is_a_cell_for_each_heading() {
-        assert_eq!(HEADING.split(',').count(), 15);
     }
 }

@@ -10,7 +10,6 @@ mod command;
 mod curves;
 mod forest;
 mod lists;
-mod scale;
 mod timeline;
 mod validity;
 
@@ -35,7 +34,9 @@ pub fn render(experiment: &Experiment) -> String {
         header {
             p.what { "speed-bump-ebpf sweep" }
             h1 { (printable(&findings.verdict)) }
-            @if let Some(unit) = notes::unit(measured, findings) { p { "A unit of work: " (printable(unit)) "." } }
+            @if let Some(unit) = notes::unit(measured, findings) {
+                p { "A unit of work: " (printable(unit)) "." }
+            }
         }
         main {
             section aria-labelledby="functions" {

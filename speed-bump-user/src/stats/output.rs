@@ -1,4 +1,5 @@
-//! Where a report goes: to a file that is whole or not there, to what else is at a path, or to standard output.
+//! Where a report goes: to a file that is whole or not there, to what else is at a path, or to standard
+//! output.
 
 mod place;
 

@@ -110,7 +110,7 @@ pub fn render_live(report: &SessionReport, size: Size) -> String {
 }
 
 /// Shortens the first cells so that the rows fit, as far as that leaves something of them.
-fn shortened(mut rows: Vec<Vec<String>>, most: usize) -> Vec<Vec<String>> {
+pub(crate) fn shortened(mut rows: Vec<Vec<String>>, most: usize) -> Vec<Vec<String>> {
     const LEAST: usize = 12;
     let widest =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| columns(cell)).max();

@@ -12,6 +12,8 @@ use super::{contrast::Contrast, estimate::LEAST_BLOCKS, outliers, ranks};
 const RANGE: f64 = 1.8;
 /// Places between no slack and the longest delay that are tried.
 const PLACES: usize = 400;
+/// Nor are bends that would show more than this share of the delay beyond them: one slice far off makes such.
+const MOST_BEYOND: f64 = 3.0;
 /// A bend is believed when there would be one like it without slack in one case of so many.
 const ERROR: f64 = 0.01;
 
@@ -46,7 +48,7 @@ pub fn hinge(contrasts: &[Contrast]) -> Option<Hinge> {
     let freedom = (contrasts.len() - 2) as f64;
     let fisher = FisherSnedecor::new(1.0, freedom).ok()?;
     let believed = line > squares * (1.0 + fisher.inverse_cdf(1.0 - ERROR) / freedom);
-    if !believed || beyond <= 0.0 {
+    if !believed || !(0.0..=MOST_BEYOND).contains(&beyond) || beyond == 0.0 {
         return None;
     }
     let bound = squares * (1.0 + fisher.inverse_cdf(0.95) / freedom);

@@ -29,9 +29,15 @@ pub(super) fn again(measured: &Measured) -> Markup {
                 h2 id="words" { "What the words mean" }
                 dl {
                     dt { "sensitivity" }
-                    dd { "The share of added time that shows in the time of a unit. 1: each microsecond shows. 0: it stays hidden behind something else." }
+                    dd {
+                        "The share of added time that shows in the time of a unit. 1: each microsecond "
+                        "shows. 0: it stays hidden behind something else."
+                    }
                     dt { "worth at most" }
-                    dd { "Sensitivity × own time, over the time of a unit: what making the function free would gain." }
+                    dd {
+                        "Sensitivity × own time, over the time of a unit: what making the function free "
+                        "would gain."
+                    }
                     dt { "does not matter" }
                     dd { "Shown to be below the bound, with an error of 5 %. Not merely: nothing was seen." }
                     dt { "undecided" }

@@ -5,13 +5,13 @@ use maud::{Markup, html};
 use super::{
     cells::{foreign, number},
     forest::verdict,
-    scale::{Scale, short, unit_of_time},
 };
 use crate::{
     experiment::analysis::{curve::Curve, factor::Factor, findings::Findings},
     report::{
         notes::looked_at,
-        words::{name_and_place, time},
+        scale::{Scale, short, unit_of_time},
+        words::{name_and_place, nothing, time},
     },
 };
 
@@ -26,8 +26,8 @@ pub(super) fn curves(findings: &Findings) -> Markup {
             section aria-labelledby="curves" {
                 h2 id="curves" { "What each delay did" }
                 p {
-                    "Time that a unit took longer, against delay that was added to it. The dotted line is where "
-                    "all of the delay shows; a bend is where it ceases to be hidden."
+                    "Time that a unit took longer, against delay that was added to it. The dotted line is "
+                    "where all of the delay shows; a bend is where it ceases to be hidden."
                 }
                 div.figures { @for (factor, curve) in drawn().take(DRAWN) { (figure(factor, curve)) } }
             }
@@ -95,14 +95,20 @@ fn figure(factor: &Factor, curve: &Curve) -> Markup {
                 summary { "numbers" }
                 table.doses {
                     thead {
-                        tr { th.n scope="col" { "delay" } th.n scope="col" { "longer by" }
-                            th.n scope="col" { "from" } th.n scope="col" { "to" } th.n scope="col" { "blocks" } }
+                        tr {
+                            @for heading in ["delay", "longer by", "from", "to", "blocks"] {
+                                th.n scope="col" { (heading) }
+                            }
+                        }
                     }
                     tbody {
                         @for dose in &curve.doses {
                             tr {
-                                @for value in [Some(dose.delay_ns), Some(dose.time_ns), dose.low_ns, dose.high_ns] {
-                                    td.n { (number(value, &value.map_or_else(|| "-".to_owned(), signed))) }
+                                @for value in [Some(dose.delay_ns), Some(dose.time_ns)] {
+                                    td.n { (number(value, &value.map_or_else(nothing, signed))) }
+                                }
+                                @for value in [dose.low_ns, dose.high_ns] {
+                                    td.n { (number(value, &value.map_or_else(nothing, signed))) }
                                 }
                                 td.n { (dose.blocks) }
                             }

@@ -4,16 +4,17 @@
 
 use maud::{Markup, html};
 
-use super::{
-    cells::{function, number},
-    scale::{Scale, short},
-};
+use super::cells::{function, number};
 use crate::{
     experiment::{
         analysis::{factor::Factor, findings::Findings, verdict::Verdict},
         record::Measured,
     },
-    report::{notes::looked_at, words},
+    report::{
+        notes::looked_at,
+        scale::{Scale, short},
+        words,
+    },
 };
 
 /// Functions that are drawn; the others are in a plain table.

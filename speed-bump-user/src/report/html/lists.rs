@@ -13,6 +13,9 @@ use crate::{
     report::{notes::looked_at, words},
 };
 
+/// Where it is not known how long a decision would take.
+const NEITHER: &str = "neither is shown: more time, or larger delays, would tell (--for, --doses)";
+
 /// Bytes that are left of a page.
 pub(super) struct Budget(pub(super) usize);
 
@@ -47,7 +50,7 @@ pub(super) fn undecided(findings: &Findings) -> Markup {
                     @for factor in open().take(DRAWN) {
                         li {
                             (function(factor)) ": "
-                            (factor.reason.as_deref().unwrap_or("neither is shown: more time, or larger delays (--for, --doses)"))
+                            (factor.reason.as_deref().unwrap_or(NEITHER))
                         }
                     }
                     @if open().count() > DRAWN { li { (open().count() - DRAWN) " more" } }
@@ -116,7 +119,10 @@ fn dismissed(findings: &Findings, budget: &mut Budget) -> Markup {
                 @for (reason, factors) in by_reason {
                     @let (rows, left_out) = budget.take(factors.iter().map(row));
                     details {
-                        summary { (factors.len()) @if factors.len() == 1 { " function: " } @else { " functions: " } (foreign(reason)) }
+                        summary {
+                            (factors.len()) @if factors.len() == 1 { " function: " } @else { " functions: " }
+                            (foreign(reason))
+                        }
                         ul.columns { @for row in rows { (row) } }
                         (rest(left_out))
                     }

@@ -2,13 +2,13 @@
 
 use maud::{Markup, html};
 
-use super::{
-    cells::number,
-    scale::{Scale, seconds, short},
-};
+use super::cells::number;
 use crate::{
     experiment::record::{Measured, Phase, Slice, Treatment},
-    report::words::phase_name,
+    report::{
+        scale::{Scale, seconds, short},
+        words::phase_name,
+    },
     units::Nanos,
 };
 
@@ -55,7 +55,8 @@ pub(super) fn timeline(measured: &Measured) -> Markup {
                 div.timeline data-begin="0" data-end=(time.high()) {
                     svg.phases aria-hidden="true" {
                         @for phase in &measured.phases {
-                            @let [from, to] = [phase.start_ns, phase.end_ns].map(|at| time.along(seconds(begin, at)));
+                            @let ends = [phase.start_ns, phase.end_ns];
+                            @let [from, to] = ends.map(|at| time.along(seconds(begin, at)));
                             svg.phase x=(from) { rect width=(to.less(from)) height="100%" {} }
                             @if time.share(took(phase)) > NAMED {
                                 text x=(from) y="-5" { (phase_name(phase.kind)) }

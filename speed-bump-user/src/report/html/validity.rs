@@ -14,13 +14,16 @@ use crate::{
 /// The box.
 pub(super) fn validity(measured: &Measured, findings: &Findings) -> Markup {
     let of = &findings.validity;
+    let delivered = of.delivered_over_asked.map_or_else(none, |of| format!("{:.1} %", of * 100.0));
     let share = |value: Option<f64>, digits: usize| number(value, &share(value, digits));
     html! {
         section.validity.fails[!of.holds] aria-labelledby="validity" {
-            h2 id="validity" { @if of.holds { "Its own checks hold" } @else { "Its own checks failed: no verdict stands" } }
+            h2 id="validity" {
+                @if of.holds { "Its own checks hold" } @else { "Its own checks failed: no verdict stands" }
+            }
             dl {
                 dt { "Delay that was delivered, of what was asked for" }
-                dd { (number(of.delivered_over_asked, &of.delivered_over_asked.map_or_else(none, |of| format!("{:.1} %", of * 100.0)))) }
+                dd { (number(of.delivered_over_asked, &delivered)) }
                 dt { "Slices with delays of zero, against those without delays (A/A)" }
                 dd { (share(of.placebo, 2)) }
                 dt { "A unit in the second half, against the first" }

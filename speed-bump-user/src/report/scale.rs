@@ -4,14 +4,14 @@ use crate::units::Nanos;
 
 /// From the lowest value to the highest.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Scale {
+pub(in crate::report) struct Scale {
     low: f64,
     high: f64,
 }
 
 /// A share of a width or height, as SVG writes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Percent(f64);
+pub(in crate::report) struct Percent(f64);
 
 impl std::fmt::Display for Percent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -21,14 +21,14 @@ impl std::fmt::Display for Percent {
 
 impl Percent {
     /// What lies between this and one before it.
-    pub(super) fn less(self, before: Self) -> Self {
+    pub(in crate::report) fn less(self, before: Self) -> Self {
         Self((self.0 - before.0).max(0.0))
     }
 }
 
 impl Scale {
     /// One that holds all of these, and a little more. What is no number is left out.
-    pub(super) fn over(values: impl IntoIterator<Item = f64>) -> Self {
+    pub(in crate::report) fn over(values: impl IntoIterator<Item = f64>) -> Self {
         let within = |(low, high): (f64, f64), value: f64| (low.min(value), high.max(value));
         let finite = values.into_iter().filter(|value| value.is_finite());
         let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), within);
@@ -40,37 +40,37 @@ impl Scale {
     }
 
     /// The same within bounds: one value far off would leave no room for the others.
-    pub(super) fn within(self, low: f64, high: f64) -> Self {
+    pub(in crate::report) fn within(self, low: f64, high: f64) -> Self {
         Self { low: self.low.max(low), high: self.high.min(high) }
     }
 
     /// Where a value lies, from the lowest on; at an end where it lies outside.
-    pub(super) fn along(&self, value: f64) -> Percent {
+    pub(in crate::report) fn along(&self, value: f64) -> Percent {
         Percent(((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0) * 100.0)
     }
 
     /// The same from the highest on, as heights go down a page.
-    pub(super) fn down(&self, value: f64) -> Percent {
+    pub(in crate::report) fn down(&self, value: f64) -> Percent {
         Percent(100.0 - self.along(value).0)
     }
 
     /// A share of the whole, for what is drawn without per cents.
-    pub(super) fn share(&self, value: f64) -> f64 {
+    pub(in crate::report) fn share(&self, value: f64) -> f64 {
         self.along(value).0 / 100.0
     }
 
     /// The highest value.
-    pub(super) fn high(&self) -> f64 {
+    pub(in crate::report) fn high(&self) -> f64 {
         self.high
     }
 
     /// Whether it holds a value.
-    pub(super) fn holds(&self, value: f64) -> bool {
+    pub(in crate::report) fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 
     /// Round values on it, this many at most.
-    pub(super) fn ticks(&self, most: usize) -> Vec<f64> {
+    pub(in crate::report) fn ticks(&self, most: usize) -> Vec<f64> {
         let rough = (self.high - self.low) / most.max(1) as f64;
         let power = 10_f64.powf(rough.log10().floor());
         let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
@@ -84,7 +84,7 @@ impl Scale {
 }
 
 /// The unit in which times up to this many ns are written, and how many ns it has.
-pub(super) fn unit_of_time(most: f64) -> (&'static str, f64) {
+pub(in crate::report) fn unit_of_time(most: f64) -> (&'static str, f64) {
     match most {
         most if most < 1e3 => ("ns", 1.0),
         most if most < 1e6 => ("us", 1e3),
@@ -94,14 +94,14 @@ pub(super) fn unit_of_time(most: f64) -> (&'static str, f64) {
 }
 
 /// A number with no more digits than tell it from its neighbours.
-pub(super) fn short(value: f64) -> String {
+pub(in crate::report) fn short(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
 /// A time in seconds from one moment to another.
-pub(super) fn seconds(from: Nanos, to: Nanos) -> f64 {
+pub(in crate::report) fn seconds(from: Nanos, to: Nanos) -> f64 {
     to.0.saturating_sub(from.0) as f64 / 1e9
 }
 
