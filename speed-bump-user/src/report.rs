@@ -2,6 +2,8 @@
 //!
 //! Everything in them is of the experiment's JSON, so that each can be made again from it.
 
+pub mod compare;
+pub mod condition;
 pub mod csv;
 mod further;
 pub mod html;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod browser;
+mod compare;
 mod figures;
 mod forms;
 mod records;

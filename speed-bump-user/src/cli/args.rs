@@ -10,10 +10,12 @@ use crate::{
     units::{Nanos, Pid},
 };
 
+pub mod report;
 pub mod sweep;
 pub mod units;
 
-pub use sweep::{ReportArgs, SweepArgs};
+pub use report::ReportArgs;
+pub use sweep::SweepArgs;
 
 const ABOUT: &str =
     "Make one function of a running process slower by an exact amount, and see whether it matters";
@@ -144,6 +146,7 @@ pub enum Command {
     #[command(after_long_help = sweep::EXAMPLES)]
     Sweep(SweepArgs),
     /// Show what a sweep found, from its JSON
+    #[command(after_long_help = report::EXAMPLES)]
     Report(ReportArgs),
     /// Change delays in a session that runs, without attaching anew. What is selected stays as it is
     #[command(after_long_help = SET_EXAMPLES)]

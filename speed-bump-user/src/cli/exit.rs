@@ -26,6 +26,9 @@ pub const TARGET_GONE: Code = Code(5);
 /// `sweep`: a guard ended it.
 pub const GUARDED: Code = Code(6);
 
+/// `report`: a condition of `--fail-if` holds.
+pub const CONDITION: Code = Code(7);
+
 /// `run`: the command cannot be executed; as of env(1).
 pub const NOT_EXECUTABLE: Code = Code(126);
 /// `run`: there is no such command; as of env(1).

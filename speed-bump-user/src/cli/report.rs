@@ -1,4 +1,4 @@
-//! `report`: what a sweep found, once more, from what it measured.
+//! `report`: what sweeps found, once more, from what they measured.
 
 use std::{
     fs::File,
@@ -11,46 +11,110 @@ use anyhow::{Context as _, anyhow};
 
 use super::{
     args::ReportArgs,
-    exit::{Failure, SYSTEM, USAGE},
+    exit::{CONDITION, Failure, SYSTEM, USAGE},
     outputs::write_html,
-    terminal::{print_as_is, style},
+    terminal::{Lines, print_as_is, style},
 };
 use crate::{
     experiment::{
         analysis::findings::findings,
         record::{Experiment, Measured, SCHEMA},
     },
-    printable::printable_json,
-    report::{csv, markdown, text},
+    printable::{at_most, printable, printable_json},
+    report::{
+        compare::{self, Comparison, compare},
+        condition::Condition,
+        csv, markdown, text,
+        words::NAME_COLUMNS,
+    },
     stats::{json, output::Output},
 };
 
 /// Experiments are some MB at most; whatever else the path leads to.
 const MOST_BYTES: u64 = 256 << 20;
+/// Functions that are named where a condition holds.
+const NAMED: usize = 5;
 
-/// Reads a record, and reports.
+/// Reads records, and reports.
 pub(super) fn run(arguments: &ReportArgs) -> Result<ExitCode, Failure> {
-    let measured = read(&arguments.file).map_err(|error| Failure::new(USAGE, error))?;
-    let findings = findings(&measured);
-    let experiment = Experiment { measured, findings };
-    if let Some(path) = &arguments.html {
-        let output = Output::at(path.clone()).map_err(|error| Failure::new(USAGE, error))?;
-        write_html(Some(&output), &experiment)?;
-    } else if arguments.markdown {
-        print_as_is(markdown::render(&experiment).trim_end());
-    } else if arguments.csv {
-        print_as_is(csv::render(&experiment).trim_end());
-    } else if arguments.json {
-        let text = json::text(&experiment);
-        let text = text.map_err(|error| Failure::new(SYSTEM, error))?;
-        print_as_is(printable_json(&text).trim_end());
-    } else {
-        print_as_is(text::render(&experiment, style()).trim_end());
+    let read = |path: &Path| read(path).map_err(|error| Failure::new(USAGE, error));
+    let (before, last) = match arguments.files.as_slice() {
+        [before, after] => (Some(read(before)?), read(after)?),
+        files => (None, read(files.first().map_or(Path::new("-"), |path| path))?),
+    };
+    let comparison = before.map(|before| compare(&before, &last));
+    match &comparison {
+        None => print(arguments, &last)?,
+        Some(comparison) => print_comparison(arguments, comparison)?,
     }
-    Ok(ExitCode::SUCCESS)
+    check(&arguments.fail_if, &last, comparison.as_ref())
 }
 
-fn read(path: &Path) -> anyhow::Result<Measured> {
+fn print(arguments: &ReportArgs, experiment: &Experiment) -> Result<(), Failure> {
+    if let Some(path) = &arguments.html {
+        let output = Output::at(path.clone()).map_err(|error| Failure::new(USAGE, error))?;
+        write_html(Some(&output), experiment)?;
+    } else if arguments.markdown {
+        print_as_is(markdown::render(experiment).trim_end());
+    } else if arguments.csv {
+        print_as_is(csv::render(experiment).trim_end());
+    } else if arguments.json {
+        print_json(experiment)?;
+    } else {
+        print_as_is(text::render(experiment, style()).trim_end());
+    }
+    Ok(())
+}
+
+fn print_comparison(arguments: &ReportArgs, comparison: &Comparison) -> Result<(), Failure> {
+    if arguments.html.is_some() || arguments.csv {
+        let form = if arguments.csv { "--csv" } else { "--html" };
+        let text = format!("{form} is for one file: two are compared as text, --markdown or --json");
+        return Err(Failure::new(USAGE, anyhow!(text)));
+    }
+    if arguments.markdown {
+        print_as_is(markdown::render_comparison(comparison).trim_end());
+    } else if arguments.json {
+        print_json(comparison)?;
+    } else {
+        print_as_is(compare::text::render(comparison).trim_end());
+    }
+    Ok(())
+}
+
+fn print_json(report: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = json::text(report).map_err(|error| Failure::new(SYSTEM, error))?;
+    print_as_is(printable_json(&text).trim_end());
+    Ok(())
+}
+
+/// Fails if a condition holds, or cannot be answered.
+fn check(
+    conditions: &[Condition],
+    last: &Experiment,
+    comparison: Option<&Comparison>,
+) -> Result<ExitCode, Failure> {
+    let mut held = Vec::new();
+    for condition in conditions {
+        let names =
+            condition.holds(&last.findings, comparison).map_err(|error| Failure::new(USAGE, error))?;
+        if names.is_empty() {
+            continue;
+        }
+        let named: Vec<String> =
+            names.iter().take(NAMED).map(|name| at_most(printable(name), NAME_COLUMNS)).collect();
+        let more = names.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        held.push(format!("{condition} holds for {}{more}", named.join(", ")));
+    }
+    if held.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::new(CONDITION, Lines::from_iter(held)))
+}
+
+/// An experiment, with the analysis done anew.
+fn read(path: &Path) -> anyhow::Result<Experiment> {
     let name = path.display();
     let mut text = Vec::new();
     let read = |text: &mut Vec<u8>| -> io::Result<usize> {
@@ -68,7 +132,10 @@ fn read(path: &Path) -> anyhow::Result<Measured> {
     if schema.schema != SCHEMA {
         return Err(anyhow!("{name} has the schema {}, and this version reads {SCHEMA}", schema.schema));
     }
-    serde_json::from_slice(&text).with_context(|| format!("{name} is not a whole experiment"))
+    let measured: Measured =
+        serde_json::from_slice(&text).with_context(|| format!("{name} is not a whole experiment"))?;
+    let findings = findings(&measured);
+    Ok(Experiment { measured, findings })
 }
 
 /// What every report of ours begins with.

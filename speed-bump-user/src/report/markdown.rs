@@ -1,6 +1,7 @@
 //! A report in Markdown, for a pull request or an issue (GitHub Flavored Markdown, tables).
 
 use super::{
+    compare::{self, Comparison},
     further,
     notes::{dismissed, looked_at, notes},
     text::{HEADING, SHOWN, cells},
@@ -27,6 +28,20 @@ pub fn render(Experiment { measured, findings }: &Experiment) -> String {
         text += &format!("- {}\n", escaped(&note));
     }
     text + "\n</details>\n"
+}
+
+/// What changed from one experiment to another.
+pub fn render_comparison(comparison: &Comparison) -> String {
+    let mut text = format!("**{}**\n\n", escaped(&compare::text::answer(comparison)));
+    for difference in &comparison.differences {
+        let word = if difference.fatal { "not comparable" } else { "note" };
+        text += &format!("- {word}: {}\n", escaped(&difference.text));
+    }
+    let rows = compare::text::rows(comparison);
+    if let Some((heading, rows)) = rows.split_first() {
+        text += &format!("\n{}", table(heading, rows.iter().cloned()));
+    }
+    text
 }
 
 /// The first column to the left, the others to the right.

@@ -1,4 +1,4 @@
-//! The flags of `sweep` and `report`.
+//! The flags of `sweep`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -142,30 +142,6 @@ pub struct SweepArgs {
     /// Print errors, warnings and the report only
     #[arg(short, long)]
     pub quiet: bool,
-}
-
-/// Flags of `report`.
-#[derive(Debug, Args)]
-pub struct ReportArgs {
-    /// What `sweep --json` wrote; `-` is standard input
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-
-    /// Write a page for browsers, with figures, and print nothing; `-` is standard output
-    #[arg(long, value_name = "FILE", group = "form")]
-    pub html: Option<PathBuf>,
-
-    /// Print Markdown, for a pull request
-    #[arg(long, group = "form")]
-    pub markdown: bool,
-
-    /// Print the functions as CSV, with all digits
-    #[arg(long, group = "form")]
-    pub csv: bool,
-
-    /// Print JSON, with the analysis done anew
-    #[arg(long, group = "form")]
-    pub json: bool,
 }
 
 /// A share of less than one, in per cent.

@@ -1,0 +1,129 @@
+//! A comparison as text for people.
+
+use super::{Change, Changed, Comparison};
+use crate::{
+    experiment::analysis::verdict::Verdict,
+    printable::{at_most, printable},
+    report::words::{NAME_COLUMNS, fixed, nothing, short_verdict, time},
+    stats::table::{aligned, place},
+};
+
+/// Functions that are shown.
+const SHOWN: usize = 30;
+
+/// What changed; printable.
+pub fn render(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    for difference in &comparison.differences {
+        let word = if difference.fatal { "not comparable" } else { "note" };
+        text += &format!("{word}: {}\n", printable(&difference.text));
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    let unit = &comparison.time_per_unit_ns;
+    text += &format!("a unit takes {}\n\n", times(unit));
+    text += &aligned(rows(comparison));
+    let more = comparison.functions.len().saturating_sub(SHOWN);
+    if more > 0 {
+        text += &format!("… {more} more functions\n");
+    }
+    text + &format!("\n{}\n", answer(comparison))
+}
+
+/// The table, with its heading.
+pub(in crate::report) fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
+    let heading = ["function", "worth, %", "change", "sensitivity", "change", "own/unit", "verdict"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    rows.extend(comparison.functions.iter().take(SHOWN).map(row));
+    rows
+}
+
+/// What changed, in a sentence.
+pub(in crate::report) fn answer(comparison: &Comparison) -> String {
+    let shown: Vec<&Changed> = comparison.functions.iter().filter(|of| of.worth.is_shown()).collect();
+    match shown.as_slice() {
+        [] => "No change of worth is shown.".to_owned(),
+        shown => {
+            let named: Vec<String> = shown.iter().take(3).map(|of| short_name(&of.name)).collect();
+            let more = shown.len().saturating_sub(3);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("The worth of {}{more} changed; what has a * is shown.", named.join(", "))
+        }
+    }
+}
+
+fn row(of: &Changed) -> Vec<String> {
+    let name = match &of.file {
+        Some(file) => format!("{} ({})", short_name(&of.name), place(file, of.line)),
+        None => short_name(&of.name),
+    };
+    let percent = |value: f64| fixed(value * 100.0, 1);
+    let plain = |value: f64| fixed(value, 2);
+    vec![
+        name,
+        both(&of.worth, percent),
+        change(&of.worth, percent),
+        both(&of.sensitivity, plain),
+        change(&of.sensitivity, plain),
+        times(&of.own_ns_per_unit),
+        verdicts(of.verdict_before, of.verdict_after),
+    ]
+}
+
+fn short_name(name: &str) -> String {
+    at_most(printable(name), NAME_COLUMNS)
+}
+
+/// `12.0 → 4.1`.
+fn both(change: &Change, shown: impl Fn(f64) -> String) -> String {
+    let [before, after] = [change.before, change.after].map(|of| of.map_or_else(nothing, &shown));
+    format!("{before} → {after}")
+}
+
+/// `-7.9 [-8.4, -7.4] *`.
+fn change(change: &Change, shown: impl Fn(f64) -> String) -> String {
+    let signed = |value: f64| if value > 0.0 { format!("+{}", shown(value)) } else { shown(value) };
+    let mark = if change.is_shown() { " *" } else { "" };
+    match (change.change, change.low.zip(change.high)) {
+        (Some(by), Some((low, high))) => format!("{} [{}, {}]{mark}", signed(by), shown(low), shown(high)),
+        (Some(by), None) => signed(by),
+        (None, _) => nothing(),
+    }
+}
+
+fn times(change: &Change) -> String {
+    let mark = if change.is_shown() { " *" } else { "" };
+    both(change, time) + mark
+}
+
+fn verdicts(before: Option<Verdict>, after: Option<Verdict>) -> String {
+    let [before, after] = [before, after].map(|of| of.map_or("not there", short_verdict));
+    if before == after { before.to_owned() } else { format!("{before} → {after}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{compare, tests::experiment},
+        *,
+    };
+
+    #[test]
+    fn changes_are_told_with_their_intervals() {
+        let text = render(&compare(&experiment(3e5, 1), &experiment(1e5, 2)));
+        assert!(text.contains("The worth of render changed"), "{text}");
+        assert!(text.contains("300us → 100us"), "{text}");
+        assert!(
+            text.lines().any(|line| line.starts_with("render (app.py:7)") && line.contains("] *")),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn signs_are_told() {
+        let of = |change: f64| Change { change: Some(change), ..Change::default() };
+        let shown = |value: f64| fixed(value, 1);
+        assert_eq!([0.0, 0.04, 1.0, -1.0].map(|by| change(&of(by), shown)), ["0.0", "+0.0", "+1.0", "-1.0"]);
+    }
+}

@@ -1,0 +1,302 @@
+//! Conditions on a report, for continuous integration: `worth(render_section) > 5%`.
+//!
+//! A condition is a number of the JSON by its name there, of a function where it is one of a function, and a
+//! bound: `worth_low(render*) > 5%` holds when the worth of any of them is *shown* to be above, and
+//! `worth(…)` when the estimate is. Of two experiments it is of the second one; `worth_change(…)` is the
+//! change.
+
+mod parse;
+
+use std::fmt;
+
+use super::compare::{Change, Comparison};
+use crate::experiment::analysis::{factor::Factor, findings::Findings, verdict::Verdict};
+
+pub use parse::ConditionError;
+
+/// A condition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    text: String,
+    field: Field,
+    /// Of functions with such names; `None` where it is of the experiment.
+    of: Option<String>,
+    comparison: Operator,
+    bound: f64,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Worth(End),
+    Sensitivity(End),
+    Own,
+    Calls,
+    Slack,
+    TimePerUnit,
+    WorthChange(End),
+    SensitivityChange(End),
+    OwnChange(End),
+    TimePerUnitChange(End),
+}
+
+/// The value, or an end of its interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Value,
+    Low,
+    High,
+}
+
+/// How it is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Above,
+    AtLeast,
+    Below,
+    AtMost,
+}
+
+/// What a bound is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quantity {
+    Share,
+    Number,
+    Time,
+}
+
+impl Field {
+    fn quantity(self) -> Quantity {
+        match self {
+            Self::Worth(_) | Self::WorthChange(_) => Quantity::Share,
+            Self::Sensitivity(_) | Self::SensitivityChange(_) | Self::Calls => Quantity::Number,
+            Self::Own | Self::Slack | Self::TimePerUnit | Self::OwnChange(_) | Self::TimePerUnitChange(_) => {
+                Quantity::Time
+            }
+        }
+    }
+
+    fn is_of_a_function(self) -> bool {
+        !matches!(self, Self::TimePerUnit | Self::TimePerUnitChange(_))
+    }
+
+    fn is_of_two(self) -> bool {
+        matches!(
+            self,
+            Self::WorthChange(_)
+                | Self::SensitivityChange(_)
+                | Self::OwnChange(_)
+                | Self::TimePerUnitChange(_)
+        )
+    }
+}
+
+/// Why it cannot be said whether a condition holds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unknown {
+    /// There is no such function.
+    #[error("{condition}: no function of the report is named {name}")]
+    NoFunction {
+        /// The condition.
+        condition: String,
+        /// What was looked for.
+        name: String,
+    },
+    /// It is not known of any of them.
+    #[error("{0}: the experiment does not know it: it is undecided, or was not looked at")]
+    NoValue(String),
+    /// It is a change, and there is one report.
+    #[error("{0}: a change is of two reports: name the one before, too")]
+    OneReport(String),
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Condition {
+    /// Whether it holds: of functions, the names of those for which it does.
+    ///
+    /// # Errors
+    /// It is not known: there is no such function, or no such number.
+    pub fn holds(
+        &self,
+        findings: &Findings,
+        comparison: Option<&Comparison>,
+    ) -> Result<Vec<String>, Unknown> {
+        if self.field.is_of_two() && comparison.is_none() {
+            return Err(Unknown::OneReport(self.text.clone()));
+        }
+        let mut values: Vec<(String, Option<f64>)> = Vec::new();
+        match &self.of {
+            None => {
+                let change = comparison.map(|of| of.time_per_unit_ns);
+                let value = match self.field {
+                    Field::TimePerUnitChange(end) => change.and_then(|of| of_change(of, end)),
+                    _ => findings.time_per_unit_ns,
+                };
+                values.push(("a unit".to_owned(), value));
+            }
+            Some(pattern) => {
+                let named = |name: &str| matches(pattern, name);
+                if self.field.is_of_two() {
+                    let functions = comparison.iter().flat_map(|of| &of.functions);
+                    values.extend(functions.filter(|of| named(&of.name)).map(|of| {
+                        let value = match self.field {
+                            Field::WorthChange(end) => of_change(of.worth, end),
+                            Field::SensitivityChange(end) => of_change(of.sensitivity, end),
+                            Field::OwnChange(end) => of_change(of.own_ns_per_unit, end),
+                            _ => None,
+                        };
+                        (of.name.clone(), value)
+                    }));
+                } else {
+                    let factors = findings.factors.iter().filter(|of| named(&of.name));
+                    values.extend(factors.map(|of| (of.name.clone(), self.value(of, findings))));
+                }
+                if values.is_empty() {
+                    return Err(Unknown::NoFunction { condition: self.text.clone(), name: pattern.clone() });
+                }
+            }
+        }
+        let is_known = values.iter().any(|(_, value)| value.is_some());
+        let holding = values.into_iter().filter(|(_, value)| value.is_some_and(|value| self.compares(value)));
+        let holding: Vec<String> = holding.map(|(name, _)| name).collect();
+        if is_known { Ok(holding) } else { Err(Unknown::NoValue(self.text.clone())) }
+    }
+
+    fn value(&self, of: &Factor, findings: &Findings) -> Option<f64> {
+        // What was dismissed is worth its own time at most, if all of that shows.
+        let share = || of.own_ns_per_unit.zip(findings.time_per_unit_ns).map(|(own, unit)| own / unit);
+        let is_dismissed = of.verdict == Verdict::Dismissed;
+        match self.field {
+            Field::Worth(End::High) if is_dismissed => share(),
+            Field::Worth(_) if is_dismissed => Some(0.0),
+            Field::Worth(End::Value) => of.worth,
+            Field::Worth(End::Low) => of.worth_low,
+            Field::Worth(End::High) => of.worth_high,
+            Field::Sensitivity(End::Value) => of.sensitivity,
+            Field::Sensitivity(End::Low) => of.low,
+            Field::Sensitivity(End::High) => of.high,
+            Field::Own => of.own_ns_per_unit,
+            Field::Calls => Some(of.calls_per_unit),
+            Field::Slack => of.slack_ns,
+            _ => None,
+        }
+    }
+
+    fn compares(&self, value: f64) -> bool {
+        match self.comparison {
+            Operator::Above => value > self.bound,
+            Operator::AtLeast => value >= self.bound,
+            Operator::Below => value < self.bound,
+            Operator::AtMost => value <= self.bound,
+        }
+    }
+}
+
+fn of_change(change: Change, end: End) -> Option<f64> {
+    match end {
+        End::Value => change.change,
+        End::Low => change.low,
+        End::High => change.high,
+    }
+}
+
+/// Whether a name is meant: `*` stands for anything, and all else for itself.
+fn matches(pattern: &str, name: &str) -> bool {
+    let parts: Vec<&str> = pattern.split('*').collect();
+    let [first, middle @ .., last] = parts.as_slice() else { return pattern == name };
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::experiment::{analysis::findings::findings, record::Experiment, simulated::Function, testing};
+
+    fn found() -> Findings {
+        let function = Function { calls: 2.0, sensitivity: 1.0, slack: 0.0 };
+        let mut found =
+            findings(&testing::measured(&[("render", function, 300), ("a::<b>::c", function, 5)]));
+        found.time_per_unit_ns = Some(1e6);
+        let render = found.factors.iter_mut().find(|of| of.name == "render").unwrap();
+        (render.worth, render.worth_low, render.worth_high) = (Some(0.06), Some(0.04), Some(0.08));
+        found
+    }
+
+    fn holds(text: &str) -> Result<Vec<String>, Unknown> {
+        text.parse::<Condition>().unwrap().holds(&found(), None)
+    }
+
+    #[test]
+    fn conditions_hold_or_do_not() {
+        assert_eq!(holds("worth(render) > 5%").unwrap(), ["render"]);
+        assert_eq!(holds("worth_low(render) > 5%").unwrap(), [] as [&str; 0]);
+        assert_eq!(holds(" worth ( r*r ) >= 6 % ").unwrap(), ["render"]);
+        assert_eq!(holds("own(*)<10us").unwrap(), ["a::<b>::c"]);
+        assert_eq!(holds("calls(a::<b>::c) <= 2").unwrap(), ["a::<b>::c"]);
+        assert_eq!(holds("time_per_unit > 0.5ms").unwrap(), ["a unit"]);
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_answer() {
+        assert!(matches!(holds("worth(nobody) > 5%"), Err(Unknown::NoFunction { .. })));
+        assert_eq!(holds("slack(render) > 5us"), Err(Unknown::NoValue("slack(render) > 5us".to_owned())));
+        assert!(matches!(holds("worth_change(render) > 5%"), Err(Unknown::OneReport(_))));
+    }
+
+    /// It is worth less than what is looked at.
+    #[test]
+    fn what_was_dismissed_is_worth_no_more_than_it_takes() {
+        let mut found = found();
+        let other = found.factors.iter_mut().find(|of| of.name == "a::<b>::c").unwrap();
+        other.verdict = Verdict::Dismissed;
+        let holds = |text: &str| text.parse::<Condition>().unwrap().holds(&found, None).unwrap().len();
+        assert_eq!(holds("worth(a*) > 5%"), 0);
+        assert_eq!(holds("worth_high(a*) > 0.4%"), 1);
+    }
+
+    #[test]
+    fn changes_are_of_two() {
+        let measured =
+            testing::measured(&[("render", Function { calls: 1.0, sensitivity: 1.0, slack: 0.0 }, 300)]);
+        let of = |worth: f64| {
+            let mut findings = findings(&measured);
+            findings.factors[0].worth = Some(worth);
+            Experiment { measured: measured.clone(), findings }
+        };
+        let (before, after) = (of(0.02), of(0.05));
+        let comparison = super::super::compare::compare(&before, &after);
+        let holds = |text: &str| {
+            text.parse::<Condition>().unwrap().holds(&after.findings, Some(&comparison)).unwrap().len()
+        };
+        assert_eq!(holds("worth_change(render) > 2%"), 1);
+        assert_eq!(holds("worth_change(render) > 4%"), 0);
+        assert_eq!(holds("worth(render) > 4%"), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn a_star_stands_for_anything(before in "[a-z:<>]{0,8}", middle in "[a-z()]{0,8}", after in "[a-z]{0,8}") {
+            let name = format!("{before}{middle}{after}");
+            let pattern = format!("{before}*{after}");
+            prop_assert!(matches(&pattern, &name) && matches("*", &name) && matches(&name, &name));
+            let longer = format!("{name}x");
+            prop_assert!(!matches(&name, &longer));
+        }
+    }
+}
