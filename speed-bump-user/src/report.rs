@@ -12,4 +12,5 @@ mod notes;
 mod scale;
 mod sharing;
 pub mod text;
+pub mod trace_events;
 pub mod words;

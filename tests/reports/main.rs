@@ -7,3 +7,4 @@ mod compare;
 mod figures;
 mod forms;
 mod records;
+mod trace_events;

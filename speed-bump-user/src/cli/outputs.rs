@@ -1,19 +1,23 @@
 //! What flags ask to be written besides what people read.
 
-use std::{fs::File, io::Write as _, path::Path};
+use std::{
+    fs::File,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, anyhow};
 use serde::Serialize;
 
 use super::{
-    args::SessionArgs,
+    args::{SessionArgs, SweepArgs},
     exit::{Failure, SYSTEM, USAGE},
     terminal::{tell, tell_as_is},
 };
 use crate::{
     experiment::record::Experiment,
     printable::printable_json,
-    report::html,
+    report::{html, trace_events::trace},
     stats::{json, json_lines::JsonLines, output::Output, report::SessionReport},
     sys::descriptor::inherited,
 };
@@ -75,12 +79,52 @@ pub(super) fn write_json(json: Option<&Output>, report: &impl Serialize) -> Resu
     Err(Failure::new(SYSTEM, anyhow!("{error}; it stands above, on standard error")))
 }
 
-/// Writes what a sweep found as a page, if that is asked for.
-pub(super) fn write_html(html: Option<&Output>, experiment: &Experiment) -> Result<(), Failure> {
-    let Some(html) = html else { return Ok(()) };
-    html.write(&html::render(experiment)).map_err(|error| Failure::new(SYSTEM, error))?;
-    if let Output::Path(path) = html {
+/// What flags of `sweep` ask to be written besides what people read.
+#[derive(Debug)]
+pub(super) struct SweepOutputs {
+    json: Option<Output>,
+    html: Option<Output>,
+    trace_events: Option<Output>,
+}
+
+impl SweepOutputs {
+    /// Looks whether they can be written, before the sweep.
+    pub(super) fn of(flags: &SweepArgs) -> Result<Self, Failure> {
+        let at = |path: &Option<PathBuf>| path.as_deref().map(output_at).transpose();
+        Ok(Self { json: at(&flags.json)?, html: at(&flags.html)?, trace_events: at(&flags.trace_events)? })
+    }
+
+    /// Whether one of them goes to standard output, where people would read the report.
+    pub(super) fn take_stdout(&self) -> bool {
+        let all = [&self.json, &self.html, &self.trace_events];
+        all.into_iter().any(|output| matches!(output, Some(Output::Stdout)))
+    }
+
+    /// Writes them, the JSON first: all else can be made from it.
+    pub(super) fn write(&self, experiment: &Experiment) -> Result<(), Failure> {
+        write_json(self.json.as_ref(), experiment)?;
+        if let Some(html) = &self.html {
+            write_html(html, experiment)?;
+        }
+        self.trace_events.as_ref().map_or(Ok(()), |to| write_trace_events(to, experiment))
+    }
+}
+
+/// A path that a flag names, if a report can be written there.
+pub(super) fn output_at(path: &Path) -> Result<Output, Failure> {
+    Output::at(path.to_owned()).map_err(|error| Failure::new(USAGE, error))
+}
+
+/// Writes what a sweep found as a page, and says where.
+pub(super) fn write_html(to: &Output, experiment: &Experiment) -> Result<(), Failure> {
+    to.write(&html::render(experiment)).map_err(|error| Failure::new(SYSTEM, error))?;
+    if let Output::Path(path) = to {
         tell(format_args!("speed-bump-ebpf: the report is in {}", path.display()));
     }
     Ok(())
+}
+
+/// Writes its slices as trace events.
+pub(super) fn write_trace_events(to: &Output, experiment: &Experiment) -> Result<(), Failure> {
+    json::write(&trace(experiment), to).map_err(|error| Failure::new(SYSTEM, error))
 }

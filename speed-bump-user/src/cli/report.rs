@@ -12,7 +12,7 @@ use anyhow::{Context as _, anyhow};
 use super::{
     args::ReportArgs,
     exit::{CONDITION, Failure, SYSTEM, USAGE},
-    outputs::write_html,
+    outputs::{output_at, write_html, write_trace_events},
     terminal::{Lines, print_as_is, style},
 };
 use crate::{
@@ -27,7 +27,7 @@ use crate::{
         csv, markdown, text,
         words::NAME_COLUMNS,
     },
-    stats::{json, output::Output},
+    stats::json,
 };
 
 /// Experiments are some MB at most; whatever else the path leads to.
@@ -52,8 +52,9 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<ExitCode, Failure> {
 
 fn print(arguments: &ReportArgs, experiment: &Experiment) -> Result<(), Failure> {
     if let Some(path) = &arguments.html {
-        let output = Output::at(path.clone()).map_err(|error| Failure::new(USAGE, error))?;
-        write_html(Some(&output), experiment)?;
+        write_html(&output_at(path)?, experiment)?;
+    } else if let Some(path) = &arguments.trace_events {
+        write_trace_events(&output_at(path)?, experiment)?;
     } else if arguments.markdown {
         print_as_is(markdown::render(experiment).trim_end());
     } else if arguments.csv {
@@ -67,8 +68,12 @@ fn print(arguments: &ReportArgs, experiment: &Experiment) -> Result<(), Failure>
 }
 
 fn print_comparison(arguments: &ReportArgs, comparison: &Comparison) -> Result<(), Failure> {
-    if arguments.html.is_some() || arguments.csv {
-        let form = if arguments.csv { "--csv" } else { "--html" };
+    let is_asked_for = [
+        (arguments.csv, "--csv"),
+        (arguments.html.is_some(), "--html"),
+        (arguments.trace_events.is_some(), "--trace-events"),
+    ];
+    if let Some((_, form)) = is_asked_for.into_iter().find(|(is, _)| *is) {
         let text = format!("{form} is for one file: two are compared as text, --markdown or --json");
         return Err(Failure::new(USAGE, anyhow!(text)));
     }

@@ -18,7 +18,7 @@ use super::{
     args::SweepArgs,
     environment::Environment,
     exit::{Failure, GUARDED, SYSTEM, USAGE},
-    outputs::{write_html, write_json},
+    outputs::SweepOutputs,
     request,
     signals::StopSignals,
     terminal::{Lines, print_as_is, style, tell},
@@ -43,7 +43,6 @@ use crate::{
     report::text,
     sampling,
     session::{handle::Handle, quit::Quit, snapshot::Snapshot},
-    stats::output::Output,
     sys::clock::now,
     targets::{TargetIndex, source::TargetSource},
     units::Nanos,
@@ -67,10 +66,7 @@ const NOTHING: Dose = Dose { delay: Nanos(0), frequency: 1 };
 /// Runs an experiment, and reports.
 pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
-    let [json, html] =
-        [&arguments.json, &arguments.html].map(|path| path.clone().map(Output::at).transpose());
-    let json = json.map_err(|error| Failure::new(USAGE, error))?;
-    let html = html.map_err(|error| Failure::new(USAGE, error))?;
+    let outputs = SweepOutputs::of(arguments)?;
     let unit = Units::of(arguments)?;
     let bounds = unit.bounds(&arguments.guards)?;
     let quit = Quit::default();
@@ -137,12 +133,10 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
 
     let findings = findings(&measured);
     let experiment = Experiment { measured, findings };
-    let is_taken = [&json, &html].into_iter().any(|output| matches!(output, Some(Output::Stdout)));
-    if !is_taken {
+    if !outputs.take_stdout() {
         print_as_is(text::render(&experiment, style()).trim_end());
     }
-    write_json(json.as_ref(), &experiment)?;
-    write_html(html.as_ref(), &experiment)?;
+    outputs.write(&experiment)?;
     experiment.measured.guard.as_deref().map_or(Ok(ExitCode::SUCCESS), |why| Err(guarded(why)))
 }
 

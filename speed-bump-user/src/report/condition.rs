@@ -291,7 +291,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_star_stands_for_anything(before in "[a-z:<>]{0,8}", middle in "[a-z()]{0,8}", after in "[a-z]{0,8}") {
+        fn a_star_stands_for_anything(
+            before in "[a-z:<>]{0,8}",
+            middle in "[a-z()]{0,8}",
+            after in "[a-z]{0,8}",
+        ) {
             let name = format!("{before}{middle}{after}");
             let pattern = format!("{before}*{after}");
             prop_assert!(matches(&pattern, &name) && matches("*", &name) && matches(&name, &name));

@@ -2,7 +2,7 @@
 
 use crate::{
     experiment::{analysis::further::Further, record::Quantity},
-    stats::table::place,
+    report::words::name_and_place_of,
     units::Nanos,
 };
 
@@ -21,10 +21,7 @@ pub(super) fn rows(further: &[Further]) -> Vec<Vec<String>> {
             .iter()
             .take(SHOWN)
             .map(|moved| {
-                let function = match &moved.file {
-                    Some(file) => format!("{} ({})", moved.name, place(file, moved.line)),
-                    None => moved.name.clone(),
-                };
+                let function = name_and_place_of(&moved.name, moved.file.as_deref(), moved.line);
                 let change = match (moved.by, moved.low.zip(moved.high)) {
                     (Some(by), Some((low, high))) => change(of, by, low, high),
                     _ => "-".to_owned(),

@@ -1,5 +1,7 @@
 //! What findings are in words: the same in every form of a report.
 
+use std::path::Path;
+
 use crate::{
     elf::demangle::for_people,
     experiment::{
@@ -32,9 +34,14 @@ pub fn whole_name(factor: &Factor) -> String {
 
 /// The same with its place: `render_section (page.py:88)`.
 pub fn name_and_place(factor: &Factor) -> String {
-    match &factor.file {
-        Some(file) => format!("{} ({})", name(factor), place(file, factor.line)),
-        None => name(factor),
+    name_and_place_of(&name(factor), factor.file.as_deref(), factor.line)
+}
+
+/// The same of a function that nothing is found of yet.
+pub fn name_and_place_of(name: &str, file: Option<&Path>, line: Option<u32>) -> String {
+    match file {
+        Some(file) => format!("{name} ({})", place(file, line)),
+        None => name.to_owned(),
     }
 }
 

@@ -13,6 +13,9 @@ Examples:
   speed-bump-ebpf report out.json --html out.html
   speed-bump-ebpf report out.json --markdown
 
+  # Beside a trace of the kernel's, which was made with the same clock (trace-cmd record -C mono)
+  speed-bump-ebpf report out.json --trace-events slices.json
+
   # What changed from one version to the next
   speed-bump-ebpf report before.json after.json
 
@@ -39,6 +42,11 @@ pub struct ReportArgs {
     /// Write a page for browsers, with figures, and print nothing; `-` is standard output
     #[arg(long, value_name = "FILE", group = "form")]
     pub html: Option<PathBuf>,
+
+    /// Write phases and slices as trace events, for Perfetto and other viewers, and print nothing; `-` is
+    /// standard output
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub trace_events: Option<PathBuf>,
 
     /// Print Markdown, for a pull request
     #[arg(long, group = "form")]

@@ -139,6 +139,10 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
+    /// Write phases and slices as trace events, for Perfetto and other viewers; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub trace_events: Option<PathBuf>,
+
     /// Print errors, warnings and the report only
     #[arg(short, long)]
     pub quiet: bool,

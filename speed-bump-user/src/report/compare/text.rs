@@ -4,8 +4,8 @@ use super::{Change, Changed, Comparison};
 use crate::{
     experiment::analysis::verdict::Verdict,
     printable::{at_most, printable},
-    report::words::{NAME_COLUMNS, fixed, nothing, short_verdict, time},
-    stats::table::{aligned, place},
+    report::words::{NAME_COLUMNS, fixed, name_and_place_of, nothing, short_verdict, time},
+    stats::table::aligned,
 };
 
 /// Functions that are shown.
@@ -54,10 +54,7 @@ pub(in crate::report) fn answer(comparison: &Comparison) -> String {
 }
 
 fn row(of: &Changed) -> Vec<String> {
-    let name = match &of.file {
-        Some(file) => format!("{} ({})", short_name(&of.name), place(file, of.line)),
-        None => short_name(&of.name),
-    };
+    let name = name_and_place_of(&short_name(&of.name), of.file.as_deref(), of.line);
     let percent = |value: f64| fixed(value * 100.0, 1);
     let plain = |value: f64| fixed(value, 2);
     vec![
