@@ -6,5 +6,6 @@ mod browser;
 mod compare;
 mod figures;
 mod forms;
+mod profile;
 mod records;
 mod trace_events;

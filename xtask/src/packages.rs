@@ -22,15 +22,19 @@ struct Wanted {
 
 /// What is fetched: each alone, so that one that cannot be had is no reason to do without the others. PyTorch
 /// is not among them: PyPI has it for CUDA only, which is several gigabytes.
-const WANTED: [Wanted; 4] = [
+const WANTED: [Wanted; 5] = [
     Wanted { packages: &["numpy"], versions: &EACH_WAY },
     Wanted { packages: &["fastapi", "uvicorn"], versions: &EACH_WAY },
     Wanted { packages: &["transformers"], versions: &EACH_WAY },
     Wanted { packages: &["greenlet"], versions: &HOOKED },
+    Wanted { packages: &["gprof2dot", "snakeviz", "tuna"], versions: &SYSTEMS },
 ];
 
 /// One without `sys.monitoring` and one with it, that every machine for tests has.
 const EACH_WAY: [(u8, u8); 2] = [(3, 11), (3, 14)];
+
+/// Debian's own, for programs that read profiles.
+const SYSTEMS: [(u8, u8); 1] = [(3, 11)];
 
 /// Those with a frame evaluation hook, which what switches stacks could confuse.
 const HOOKED: [(u8, u8); 4] = [(3, 8), (3, 9), (3, 10), (3, 11)];
@@ -79,7 +83,9 @@ fn fetch(update: bool) -> Result<()> {
     for Wanted { packages, versions } in WANTED {
         for version in versions {
             let folder = places::python_packages(*version);
-            let is_there = packages.iter().all(|package| folder.join(package).is_dir());
+            let is_there = packages.iter().all(|package| {
+                folder.join(package).is_dir() || folder.join(format!("{package}.py")).is_file()
+            });
             if !is_there || update {
                 failures.extend(install(*version, packages).err().map(|error| format!("{error:#}")));
             }

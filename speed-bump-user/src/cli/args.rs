@@ -294,6 +294,11 @@ pub struct SessionArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
+    /// Write own and cumulative times as a profile that Python's `pstats`, snakeviz, gprof2dot and tuna read;
+    /// `-` is standard output
+    #[arg(long, value_name = "FILE", requires = "times")]
+    pub pstats: Option<PathBuf>,
+
     /// Write a line to this descriptor, and close it, when everything is attached
     #[arg(long, value_name = "N")]
     pub ready_fd: Option<RawFd>,

@@ -17,8 +17,17 @@ use super::{
 use crate::{
     experiment::record::Experiment,
     printable::printable_json,
-    report::{html, trace_events::trace},
-    stats::{json, json_lines::JsonLines, output::Output, report::SessionReport},
+    report::{
+        html,
+        profile::{Profile, pstats},
+        trace_events::trace,
+    },
+    stats::{
+        json,
+        json_lines::JsonLines,
+        output::{Content, Output},
+        report::SessionReport,
+    },
     sys::descriptor::inherited,
 };
 
@@ -26,6 +35,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Outputs {
     json: Option<Output>,
+    pstats: Option<Output>,
     lines: Option<JsonLines>,
     ready: Option<File>,
 }
@@ -33,13 +43,13 @@ pub(super) struct Outputs {
 impl Outputs {
     /// Opens what can be opened before the session.
     pub(super) fn of(flags: &SessionArgs, lines: Option<&Path>) -> Result<Self, Failure> {
-        let json = flags.json.clone().map(Output::at).transpose();
         let ready = flags.ready_fd.map(|number| {
             inherited(number)
                 .with_context(|| format!("--ready-fd {number}: no such descriptor was inherited"))
         });
         Ok(Self {
-            json: json.map_err(|error| Failure::new(USAGE, error))?,
+            json: flags.json.as_deref().map(output_at).transpose()?,
+            pstats: flags.pstats.as_deref().map(output_at).transpose()?,
             lines: lines.map(JsonLines::at).transpose().map_err(|error| Failure::new(USAGE, error))?,
             ready: ready.transpose().map_err(|error| Failure::new(USAGE, error))?.map(File::from),
         })
@@ -66,7 +76,13 @@ impl Outputs {
         if let Some(Err(error)) = self.lines.as_mut().map(|lines| lines.write(report)) {
             tell(format_args!("speed-bump-ebpf: warning: {error}"));
         }
-        write_json(self.json.as_ref(), report)
+        write_json(self.json.as_ref(), report)?;
+        let Some(pstats) = &self.pstats else { return Ok(()) };
+        match Profile::of(&report.into()) {
+            Ok(profile) => write_pstats(pstats, &profile),
+            // Nothing was selected, or called: there is no file, and the reason is told.
+            Err(error) => Err(Failure::new(SYSTEM, error)),
+        }
     }
 }
 
@@ -117,7 +133,8 @@ pub(super) fn output_at(path: &Path) -> Result<Output, Failure> {
 
 /// Writes what a sweep found as a page, and says where.
 pub(super) fn write_html(to: &Output, experiment: &Experiment) -> Result<(), Failure> {
-    to.write(&html::render(experiment)).map_err(|error| Failure::new(SYSTEM, error))?;
+    to.write(Content::Bytes(html::render(experiment).as_bytes()))
+        .map_err(|error| Failure::new(SYSTEM, error))?;
     if let Output::Path(path) = to {
         tell(format_args!("speed-bump-ebpf: the report is in {}", path.display()));
     }
@@ -127,4 +144,9 @@ pub(super) fn write_html(to: &Output, experiment: &Experiment) -> Result<(), Fai
 /// Writes its slices as trace events.
 pub(super) fn write_trace_events(to: &Output, experiment: &Experiment) -> Result<(), Failure> {
     json::write(&trace(experiment), to).map_err(|error| Failure::new(SYSTEM, error))
+}
+
+/// Writes a profile for Python's `pstats`.
+pub(super) fn write_pstats(to: &Output, profile: &Profile) -> Result<(), Failure> {
+    to.write(Content::Bytes(&pstats(profile))).map_err(|error| Failure::new(SYSTEM, error))
 }

@@ -2,8 +2,8 @@
 //! form).
 //!
 //! One track has the phases, one the slices with their delays, and a counter has the throughput. Times are in
-//! us of `CLOCK_MONOTONIC`, as of other traces of the machine that were made with that clock (`trace-cmd record
-//! -C mono`, `perf record -k mono`), so that they lie beside each other.
+//! us of `CLOCK_MONOTONIC`, as of other traces of the machine that were made with that clock (`trace-cmd
+//! record -C mono`, `perf record -k mono`), so that they lie beside each other.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -30,7 +30,10 @@ pub struct Trace {
 
 /// All phases and slices of an experiment.
 pub fn trace(Experiment { measured, findings }: &Experiment) -> Trace {
-    let named = |what: &str, track: u32, name: &str| json!({ "ph": "M", "name": what, "pid": PROCESS, "tid": track, "args": { "name": name } });
+    let named = |what: &str, track: u32, name: &str| {
+        let arguments = json!({ "name": name });
+        json!({ "ph": "M", "name": what, "pid": PROCESS, "tid": track, "args": arguments })
+    };
     let mut events = vec![
         named("process_name", PHASES, "speed-bump-ebpf sweep"),
         named("thread_name", PHASES, "phases"),

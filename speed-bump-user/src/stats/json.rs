@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use super::output::{Output, OutputError};
-use crate::printable::printable_json;
+use super::output::{Content, Output, OutputError};
 
 /// Why there is no report as JSON.
 #[derive(Debug, thiserror::Error)]
@@ -27,12 +26,7 @@ impl From<serde_json::Error> for JsonError {
 /// # Errors
 /// It could not be expressed, or written.
 pub fn write(report: &impl Serialize, to: &Output) -> Result<(), JsonError> {
-    let text = text(report)?;
-    match to {
-        Output::Stdout => to.write(&printable_json(&text))?,
-        Output::Descriptor(..) | Output::Path(_) => to.write(&text)?,
-    }
-    Ok(())
+    Ok(to.write(Content::Json(&text(report)?))?)
 }
 
 /// The report as JSON, with a line break at the end.

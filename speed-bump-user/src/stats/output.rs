@@ -4,12 +4,13 @@
 mod place;
 
 use std::{
+    borrow::Cow,
     io::{self, Write as _},
     os::fd::OwnedFd,
     path::PathBuf,
 };
 
-use crate::sys::descriptor;
+use crate::{printable::printable_json, sys::descriptor};
 
 /// See above.
 #[derive(Debug)]
@@ -21,6 +22,15 @@ pub enum Output {
     Descriptor(PathBuf, OwnedFd),
     /// What is at a path when the report is written; mostly a file, or nothing yet.
     Path(PathBuf),
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    /// This, as it is.
+    Bytes(&'a [u8]),
+    /// JSON: exact in a file, and elsewhere, where a terminal may show it, with everything in it visible.
+    Json(&'a str),
 }
 
 /// Why a report could not be written.
@@ -58,14 +68,30 @@ impl Output {
     ///
     /// # Errors
     /// The folder is missing or not writable, the disk is full, or nobody reads.
-    pub fn write(&self, text: &str) -> Result<(), OutputError> {
+    pub fn write(&self, content: Content<'_>) -> Result<(), OutputError> {
         let (to, written) = match self {
-            Self::Stdout => ("standard output".to_owned(), io::stdout().lock().write_all(text.as_bytes())),
+            Self::Stdout => ("standard output".to_owned(), io::stdout().lock().write_all(&content.shown())),
             Self::Descriptor(path, descriptor) => {
-                (path.display().to_string(), place::write_open(descriptor, text))
+                (path.display().to_string(), place::write_open(descriptor, content))
             }
-            Self::Path(path) => (path.display().to_string(), place::write(path, text)),
+            Self::Path(path) => (path.display().to_string(), place::write(path, content)),
         };
         written.map_err(|error| OutputError { to, error })
+    }
+}
+
+impl Content<'_> {
+    fn exact(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Json(text) => text.as_bytes(),
+        }
+    }
+
+    fn shown(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Bytes(bytes) => Cow::Borrowed(bytes),
+            Self::Json(text) => Cow::Owned(printable_json(text).into_bytes()),
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! Own and cumulative times of functions, as reports have them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use speed_bump_abi::{CALLS_DEPTH, times::FunctionTimes};
 
 use crate::{probe::plan::SelectedFunction, units::Nanos};
 
 /// The times of one function. Only calls that have ended, or were suspended, are in them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimesReport {
     /// Time in the function without that in other timed functions that it called, delays of its own included.
     pub own_ns: Nanos,

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::report::condition::Condition;
+use crate::report::{
+    condition::Condition,
+    profile::{Limit, SortKey},
+};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -23,13 +26,19 @@ Examples:
   speed-bump-ebpf report out.json --fail-if 'worth_low(render_section) > 5%'
   speed-bump-ebpf report before.json after.json --fail-if 'worth_change_low(*) > 1%'
 
+  # Own and cumulative times of a session, as a profiler has them; and for snakeviz
+  sudo speed-bump-ebpf --pid 4711 -t '*/app.py:*' --delay 0 --times --duration 10s --json session.json
+  speed-bump-ebpf report session.json --sort cumulative --limit 20
+  speed-bump-ebpf report session.json --pstats session.prof
+
 Exit codes: 0; 2 if a file is no experiment, or a condition cannot be answered; 7 if one of --fail-if holds.
 ";
 
 /// Flags of `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// What `sweep --json` wrote; `-` is standard input. Of two, what changed from the first to the second
+    /// What `sweep --json` wrote, or `--json` with `--times`; `-` is standard input. Of two sweeps, what
+    /// changed from the first to the second
     #[arg(value_name = "FILE", required = true, num_args = 1..=2)]
     pub files: Vec<PathBuf>,
 
@@ -59,4 +68,49 @@ pub struct ReportArgs {
     /// Print JSON, with the analysis done anew
     #[arg(long, group = "form")]
     pub json: bool,
+    /// How a session's profile is shown
+    #[command(flatten)]
+    pub profile: ProfileArgs,
+}
+
+/// Flags of `report` for sessions with `--times`, by the words of Python's `pstats`.
+#[derive(Debug, Args)]
+pub struct ProfileArgs {
+    /// Of a session: write its profile as a file that Python's `pstats`, snakeviz, gprof2dot and tuna read
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub pstats: Option<PathBuf>,
+
+    /// Of a session: sort functions by calls, cumulative, time, name, file, line, module, nfl, pcalls or
+    /// stdname, or unambiguous beginnings of these; several, in turn, with commas
+    #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
+    pub sort: Vec<SortKey>,
+
+    /// Of a session: the other way round
+    #[arg(long)]
+    pub reverse: bool,
+
+    /// Of a session: files by their names alone; functions that are the same then are added up
+    #[arg(long)]
+    pub strip_dirs: bool,
+
+    /// Of a session: so many functions (20), this share of them (0.1), or those that match an expression;
+    /// repeat for several, which are taken in turn
+    #[arg(long = "limit", value_name = "N|SHARE|REGEX")]
+    pub limits: Vec<Limit>,
+
+    /// Of a session: add what another one counted; repeat for several
+    #[arg(long, value_name = "FILE")]
+    pub add: Vec<PathBuf>,
+}
+
+impl ProfileArgs {
+    /// Whether there is any.
+    pub fn is_asked_for(&self) -> bool {
+        self.pstats.is_some()
+            || !self.sort.is_empty()
+            || self.reverse
+            || self.strip_dirs
+            || !self.limits.is_empty()
+            || !self.add.is_empty()
+    }
 }

@@ -22,7 +22,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::printable::printable_json;
+use super::Content;
 
 /// How long a FIFO may be without a reader when the report is there.
 const PATIENCE_FOR_READERS: Duration = Duration::from_secs(5);
@@ -74,18 +74,18 @@ pub(super) fn check(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes JSON to what is there now.
-pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
+/// Writes to what is there now.
+pub(super) fn write(path: &Path, content: Content<'_>) -> io::Result<()> {
     match place_of(path)? {
-        Place::File => write_whole(path, text.as_bytes()),
-        Place::Fifo => write_open(open_in_place(path, FileType::Fifo)?, text),
-        Place::Device => write_open(open_in_place(path, FileType::CharacterDevice)?, text),
+        Place::File => write_whole(path, content.exact()),
+        Place::Fifo => write_open(open_in_place(path, FileType::Fifo)?, content),
+        Place::Device => write_open(open_in_place(path, FileType::CharacterDevice)?, content),
     }
 }
 
-/// Writes JSON to what is open, which may be a terminal.
-pub(super) fn write_open(to: impl AsFd, text: &str) -> io::Result<()> {
-    write_patiently(to, printable_json(text).as_bytes())
+/// Writes to what is open, which may be a terminal.
+pub(super) fn write_open(to: impl AsFd, content: Content<'_>) -> io::Result<()> {
+    write_patiently(to, &content.shown())
 }
 
 fn place_of(path: &Path) -> io::Result<Place> {
@@ -276,16 +276,16 @@ mod tests {
     fn mode_and_owner_outlive_a_new_report() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report.json");
-        write(&path, "first").unwrap();
+        write(&path, Content::Bytes(b"first")).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o133, 0);
         for mode in [0o600, 0o664] {
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            write(&path, "second").unwrap();
+            write(&path, Content::Bytes(b"second")).unwrap();
             assert_eq!(path.metadata().unwrap().mode() & 0o777, mode);
         }
         // In a folder of everybody's it could be anybody's who wants to write into it.
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
-        write(&path, "third").unwrap();
+        write(&path, Content::Bytes(b"third")).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o644);
         assert_eq!(std::fs::read(&path).unwrap(), b"third");
     }

@@ -1,0 +1,113 @@
+//! `report` of a sweep, or of two.
+
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+
+use super::super::{
+    args::ReportArgs,
+    exit::{CONDITION, Failure, SYSTEM, USAGE},
+    outputs::{output_at, write_html, write_trace_events},
+    terminal::{Lines, print_as_is, style},
+};
+use crate::{
+    experiment::record::Experiment,
+    printable::{at_most, printable, printable_json},
+    report::{
+        compare::{self, Comparison, compare},
+        condition::Condition,
+        csv, markdown, text,
+        words::NAME_COLUMNS,
+    },
+    stats::json,
+};
+
+/// Functions that are named where a condition holds.
+const NAMED: usize = 5;
+
+/// Reports the last one, or what changed from the one before.
+pub(super) fn run(
+    arguments: &ReportArgs,
+    before: Option<&Experiment>,
+    last: &Experiment,
+) -> Result<ExitCode, Failure> {
+    if arguments.profile.is_asked_for() {
+        let text =
+            "--sort, --reverse, --limit, --strip-dirs, --add and --pstats are for sessions with --times";
+        return Err(Failure::new(USAGE, anyhow!(text)));
+    }
+    let comparison = before.map(|before| compare(before, last));
+    match &comparison {
+        None => print(arguments, last)?,
+        Some(comparison) => print_comparison(arguments, comparison)?,
+    }
+    check(&arguments.fail_if, last, comparison.as_ref())
+}
+
+fn print(arguments: &ReportArgs, experiment: &Experiment) -> Result<(), Failure> {
+    if let Some(path) = &arguments.html {
+        write_html(&output_at(path)?, experiment)?;
+    } else if let Some(path) = &arguments.trace_events {
+        write_trace_events(&output_at(path)?, experiment)?;
+    } else if arguments.markdown {
+        print_as_is(markdown::render(experiment).trim_end());
+    } else if arguments.csv {
+        print_as_is(csv::render(experiment).trim_end());
+    } else if arguments.json {
+        print_json(experiment)?;
+    } else {
+        print_as_is(text::render(experiment, style()).trim_end());
+    }
+    Ok(())
+}
+
+fn print_comparison(arguments: &ReportArgs, comparison: &Comparison) -> Result<(), Failure> {
+    let is_asked_for = [
+        (arguments.csv, "--csv"),
+        (arguments.html.is_some(), "--html"),
+        (arguments.trace_events.is_some(), "--trace-events"),
+    ];
+    if let Some((_, form)) = is_asked_for.into_iter().find(|(is, _)| *is) {
+        let text = format!("{form} is for one file: two are compared as text, --markdown or --json");
+        return Err(Failure::new(USAGE, anyhow!(text)));
+    }
+    if arguments.markdown {
+        print_as_is(markdown::render_comparison(comparison).trim_end());
+    } else if arguments.json {
+        print_json(comparison)?;
+    } else {
+        print_as_is(compare::text::render(comparison).trim_end());
+    }
+    Ok(())
+}
+
+fn print_json(report: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = json::text(report).map_err(|error| Failure::new(SYSTEM, error))?;
+    print_as_is(printable_json(&text).trim_end());
+    Ok(())
+}
+
+/// Fails if a condition holds, or cannot be answered.
+fn check(
+    conditions: &[Condition],
+    last: &Experiment,
+    comparison: Option<&Comparison>,
+) -> Result<ExitCode, Failure> {
+    let mut held = Vec::new();
+    for condition in conditions {
+        let names =
+            condition.holds(&last.findings, comparison).map_err(|error| Failure::new(USAGE, error))?;
+        if names.is_empty() {
+            continue;
+        }
+        let named: Vec<String> =
+            names.iter().take(NAMED).map(|name| at_most(printable(name), NAME_COLUMNS)).collect();
+        let more = names.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        held.push(format!("{condition} holds for {}{more}", named.join(", ")));
+    }
+    if held.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::new(CONDITION, Lines::from_iter(held)))
+}

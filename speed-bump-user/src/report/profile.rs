@@ -1,0 +1,190 @@
+//! The times of a session as a profile: what Python's `pstats` reads, and what it prints.
+//!
+//! A function is its file, line and name there. Calls are as `cProfile` counts them: a generator or coroutine
+//! that goes on is called again. Functions that `cProfile` would not see, native ones, are among them, with
+//! line 0.
+
+mod limit;
+mod marshal;
+mod print;
+mod sort;
+
+use std::collections::HashMap;
+
+use super::session::RecordedSession;
+use crate::{elf::demangle::for_people, targets::TargetKind};
+pub use limit::{Limit, LimitError};
+pub use marshal::pstats;
+pub use print::{Printing, print};
+pub use sort::{SortError, SortKey};
+
+/// File, line and name, in the order in which `pstats` has them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FunctionKey {
+    /// The path, or its last part.
+    pub file: String,
+    /// The line of its definition; 0 where there is none.
+    pub line: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// What was counted of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Calls while no other one of the function was in progress on the thread.
+    pub primitive_calls: u64,
+    /// All calls.
+    pub calls: u64,
+    /// Time in it without that in other functions of the profile.
+    pub own_ns: u64,
+    /// Time in it with all that it called.
+    pub cumulative_ns: u64,
+}
+
+/// A profile. Functions are in the order in which they came, as in `pstats`, whose tables show those that are
+/// alike in this order.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    functions: Vec<(FunctionKey, Entry)>,
+    places: HashMap<FunctionKey, usize>,
+}
+
+/// A session in which no call was timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no call was timed in this session: record one with --times")]
+pub struct NotTimed;
+
+impl FunctionKey {
+    /// `app.py:12(handle)`, as `pstats` writes it.
+    pub fn standard_name(&self) -> String {
+        format!("{}:{}({})", self.file, self.line, self.name)
+    }
+}
+
+impl Entry {
+    fn add(&mut self, other: Self) {
+        self.primitive_calls = self.primitive_calls.saturating_add(other.primitive_calls);
+        self.calls = self.calls.saturating_add(other.calls);
+        self.own_ns = self.own_ns.saturating_add(other.own_ns);
+        self.cumulative_ns = self.cumulative_ns.saturating_add(other.cumulative_ns);
+    }
+}
+
+impl Profile {
+    /// The functions of a session that were called, and timed.
+    ///
+    /// # Errors
+    /// None was timed.
+    pub fn of(session: &RecordedSession) -> Result<Self, NotTimed> {
+        let mut profile = Self::default();
+        let mut is_timed = false;
+        for target in &session.targets {
+            for function in &target.functions {
+                let Some(times) = function.times else { continue };
+                is_timed = true;
+                let calls = function.calls.saturating_add(times.resumed);
+                if calls == 0 {
+                    continue;
+                }
+                let name = match target.kind {
+                    TargetKind::Native => for_people(&function.name),
+                    TargetKind::Python | TargetKind::Usdt => None,
+                };
+                let key = FunctionKey {
+                    file: function.file.to_string_lossy().into_owned(),
+                    line: function.line.unwrap_or(0),
+                    name: name.unwrap_or_else(|| function.name.clone()),
+                };
+                let entry = Entry {
+                    primitive_calls: times.primitive_calls.saturating_add(times.primitive_resumed),
+                    calls,
+                    own_ns: times.own_ns.0,
+                    cumulative_ns: times.cumulative_ns.0,
+                };
+                profile.count(key, entry);
+            }
+        }
+        is_timed.then_some(profile).ok_or(NotTimed)
+    }
+
+    /// Adds what another profile counted.
+    pub fn add(&mut self, other: &Self) {
+        for (key, entry) in &other.functions {
+            self.count(key.clone(), *entry);
+        }
+    }
+
+    /// The same with files by their names alone. Functions that are the same then are added up.
+    #[must_use]
+    pub fn without_folders(&self) -> Self {
+        let mut profile = Self::default();
+        for (key, entry) in &self.functions {
+            let file = key.file.rsplit('/').next().unwrap_or_default().to_owned();
+            profile.count(FunctionKey { file, ..key.clone() }, *entry);
+        }
+        profile
+    }
+
+    fn count(&mut self, key: FunctionKey, entry: Entry) {
+        match self.places.get(&key).and_then(|place| self.functions.get_mut(*place)) {
+            Some((_, known)) => known.add(entry),
+            None => {
+                self.places.insert(key.clone(), self.functions.len());
+                self.functions.push((key, entry));
+            }
+        }
+    }
+
+    fn sum(&self, of: impl Fn(&Entry) -> u64) -> u64 {
+        self.functions.iter().fold(0, |sum, (_, entry)| sum.saturating_add(of(entry)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn session(json: &str) -> RecordedSession {
+        serde_json::from_str(json).unwrap()
+    }
+
+    const SESSION: &str = r#"{"duration_ns": 5, "targets": [
+        {"kind": "py", "functions": [
+            {"name": "f", "file": "/a/x.py", "line": 3, "calls": 5, "own_ns": 10, "cumulative_ns": 20,
+             "primitive_calls": 4, "resumed": 2, "primitive_resumed": 1},
+            {"name": "untimed", "file": "/a/x.py", "line": 9, "calls": 5},
+            {"name": "f", "file": "/b/x.py", "line": 3, "calls": 1, "own_ns": 1, "cumulative_ns": 1,
+             "primitive_calls": 1, "resumed": 0, "primitive_resumed": 0}]},
+        {"kind": "native", "functions": [
+            {"name": "_ZN1a1bEv", "file": "/lib/x.so", "line": null, "calls": 1, "own_ns": 1,
+             "cumulative_ns": 1, "primitive_calls": 1, "resumed": 0, "primitive_resumed": 0}]}]}"#;
+
+    #[test]
+    fn calls_are_as_cprofile_counts_them() {
+        let profile = Profile::of(&session(SESSION)).unwrap();
+        let names: Vec<String> = profile.functions.iter().map(|(key, _)| key.standard_name()).collect();
+        assert_eq!(names, ["/a/x.py:3(f)", "/b/x.py:3(f)", "/lib/x.so:0(a::b())"]);
+        let (_, first) = &profile.functions[0];
+        assert_eq!((first.calls, first.primitive_calls, first.own_ns, first.cumulative_ns), (7, 5, 10, 20));
+    }
+
+    #[test]
+    fn profiles_are_added_and_folders_left_out() {
+        let mut profile = Profile::of(&session(SESSION)).unwrap();
+        profile.add(&profile.clone());
+        let short = profile.without_folders();
+        let (key, both) = &short.functions[0];
+        assert_eq!((key.standard_name().as_str(), short.functions.len()), ("x.py:3(f)", 2));
+        assert_eq!((both.calls, both.primitive_calls, both.own_ns), (16, 12, 22));
+    }
+
+    #[test]
+    fn a_session_without_times_has_no_profile() {
+        let none = r#"{"duration_ns": 5, "targets": [{"kind": "py", "functions": [
+            {"name": "f", "file": "/a/x.py", "line": 3, "calls": 5}]}]}"#;
+        assert_eq!(Profile::of(&session(none)).err(), Some(NotTimed));
+    }
+}

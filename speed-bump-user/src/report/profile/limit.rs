@@ -1,0 +1,87 @@
+//! Which functions of a profile are shown, as `pstats` has it: a count, a share, or an expression, in turn.
+
+use std::str::FromStr;
+
+use regex_automata::meta::Regex;
+
+use super::{Entry, FunctionKey};
+
+/// A limit.
+#[derive(Clone, Debug)]
+pub enum Limit {
+    /// So many of them.
+    Count(usize),
+    /// This share of them.
+    Share(f64),
+    /// Those in whose standard name it is found.
+    Matching(Box<Regex>, String),
+}
+
+/// Why a text is no limit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no limit: a count (20), a share (0.1), or a regular expression: {error}")]
+pub struct LimitError {
+    text: String,
+    error: String,
+}
+
+impl FromStr for Limit {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Self, LimitError> {
+        if let Ok(count) = text.parse::<usize>() {
+            return Ok(Self::Count(count));
+        }
+        match text.parse::<f64>() {
+            Ok(share) if (0.0..1.0).contains(&share) => return Ok(Self::Share(share)),
+            _ => {}
+        }
+        match Regex::new(text) {
+            Ok(regex) => Ok(Self::Matching(Box::new(regex), text.to_owned())),
+            Err(error) => Err(LimitError { text: text.to_owned(), error: error.to_string() }),
+        }
+    }
+}
+
+impl Limit {
+    /// Those that are shown, of those that are left.
+    pub(super) fn apply(&self, functions: &mut Vec<(FunctionKey, Entry)>) {
+        match self {
+            Self::Count(count) => functions.truncate(*count),
+            Self::Share(share) => functions.truncate((functions.len() as f64 * share + 0.5) as usize),
+            Self::Matching(regex, _) => functions.retain(|(key, _)| regex.is_match(&key.standard_name())),
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Share(share) => write!(f, "{share}"),
+            Self::Matching(_, text) => write!(f, "'{text}'"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn counts_shares_and_expressions_are_limits() {
+        let all = || {
+            let key = |line| FunctionKey { file: "x.py".into(), line, name: format!("f{line}") };
+            (1..=10).map(|line| (key(line), Entry::default())).collect::<Vec<_>>()
+        };
+        let left = |text: &str| {
+            let mut functions = all();
+            text.parse::<Limit>().unwrap().apply(&mut functions);
+            functions.len()
+        };
+        assert_eq!(["3", "20", "0.25", "0.0", r"\(f1", "x.py:[23]"].map(left), [3, 10, 3, 0, 2, 2]);
+        assert!("(".parse::<Limit>().is_err());
+    }
+}

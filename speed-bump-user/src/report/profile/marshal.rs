@@ -1,0 +1,59 @@
+//! A profile as the file that `cProfile` writes and `pstats` reads: a dict, as Python's `marshal` has it.
+//!
+//! Types are those of version 2 (`Python/marshal.c` of CPython 3.8 to 3.15 reads them all). Keys are tuples of
+//! file, line and name; values are primitive calls, all calls, own and cumulative time in seconds, and callers.
+
+use super::Profile;
+
+/// The file's bytes.
+pub fn pstats(profile: &Profile) -> Vec<u8> {
+    let mut bytes = vec![b'{'];
+    for (key, entry) in &profile.functions {
+        tuple(&mut bytes, 3);
+        text(&mut bytes, &key.file);
+        whole(&mut bytes, key.line.into());
+        text(&mut bytes, &key.name);
+        tuple(&mut bytes, 5);
+        whole(&mut bytes, entry.primitive_calls);
+        whole(&mut bytes, entry.calls);
+        seconds(&mut bytes, entry.own_ns);
+        seconds(&mut bytes, entry.cumulative_ns);
+        bytes.extend(*b"{0");
+    }
+    bytes.push(b'0');
+    bytes
+}
+
+fn tuple(bytes: &mut Vec<u8>, length: u32) {
+    bytes.push(b'(');
+    bytes.extend(length.to_le_bytes());
+}
+
+/// In UTF-8, which names from outside are as far as they can be.
+fn text(bytes: &mut Vec<u8>, text: &str) {
+    bytes.push(b'u');
+    bytes.extend(u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend(text.as_bytes());
+}
+
+/// In 31 bits where that will do, else in digits of 15 bits.
+fn whole(bytes: &mut Vec<u8>, number: u64) {
+    if let Ok(number) = i32::try_from(number) {
+        bytes.push(b'i');
+        bytes.extend(number.to_le_bytes());
+        return;
+    }
+    let digits: Vec<u16> = std::iter::successors(Some(number), |rest| Some(rest >> 15))
+        .take_while(|rest| *rest > 0)
+        .map(|rest| (rest & 0x7fff) as u16)
+        .collect();
+    bytes.push(b'l');
+    // Five at most.
+    bytes.extend((digits.len() as u32).to_le_bytes());
+    digits.into_iter().for_each(|digit| bytes.extend(digit.to_le_bytes()));
+}
+
+fn seconds(bytes: &mut Vec<u8>, ns: u64) {
+    bytes.push(b'g');
+    bytes.extend((ns as f64 / 1e9).to_le_bytes());
+}

@@ -1,0 +1,72 @@
+//! A profile as text: what `pstats.Stats.print_stats` prints.
+
+use super::{Entry, FunctionKey, Limit, Profile, SortKey, sort::sort};
+use crate::printable::printable;
+
+/// Which functions are printed, and in which order.
+#[derive(Clone, Debug, Default)]
+pub struct Printing {
+    /// What they are sorted by, in turn; by none, in the order of their files.
+    pub sort: Vec<SortKey>,
+    /// The other way round.
+    pub reverse: bool,
+    /// Which of them, in turn.
+    pub limits: Vec<Limit>,
+}
+
+/// The text; printable.
+pub fn print(profile: &Profile, printing: &Printing) -> String {
+    let (calls, primitive) = (profile.sum(|of| of.calls), profile.sum(|of| of.primitive_calls));
+    let primitive =
+        if calls == primitive { String::new() } else { format!(" ({primitive} primitive calls)") };
+    let seconds = profile.sum(|of| of.own_ns) as f64 / 1e9;
+    let mut text = format!("         {calls} function calls{primitive} in {seconds:.3} seconds\n\n");
+    let mut functions = profile.functions.clone();
+    sort(&mut functions, &printing.sort);
+    if printing.reverse {
+        functions.reverse();
+    }
+    let order: Vec<&str> = printing.sort.iter().map(|key| key.name()).collect();
+    text += &match order.as_slice() {
+        [] => "   Random listing order was used\n".to_owned(),
+        order => format!("   Ordered by: {}\n", order.join(", ")),
+    };
+    for limit in &printing.limits {
+        let before = functions.len();
+        limit.apply(&mut functions);
+        if functions.len() != before {
+            let limit = printable(limit);
+            text += &format!(
+                "   List reduced from {before} to {} due to restriction <{limit}>\n",
+                functions.len()
+            );
+        }
+    }
+    if functions.is_empty() {
+        return text;
+    }
+    text += "\n   ncalls  tottime  percall  cumtime  percall filename:lineno(function)\n";
+    for (key, entry) in &functions {
+        text += &row(key, entry);
+    }
+    text
+}
+
+fn row(key: &FunctionKey, entry: &Entry) -> String {
+    let calls = match entry {
+        Entry { calls, primitive_calls, .. } if calls == primitive_calls => calls.to_string(),
+        Entry { calls, primitive_calls, .. } => format!("{calls}/{primitive_calls}"),
+    };
+    let seconds = |ns: u64| format!("{:8.3}", ns as f64 / 1e9);
+    let each = |ns: u64, calls: u64| {
+        if calls == 0 { " ".repeat(8) } else { format!("{:8.3}", ns as f64 / 1e9 / calls as f64) }
+    };
+    format!(
+        "{calls:>9} {} {} {} {} {}\n",
+        seconds(entry.own_ns),
+        each(entry.own_ns, entry.calls),
+        seconds(entry.cumulative_ns),
+        each(entry.cumulative_ns, entry.primitive_calls),
+        printable(key.standard_name())
+    )
+}
