@@ -139,7 +139,8 @@ fn calls_are_those_of_cprofile() {
     let Some(recorded) = recorded() else { return };
     let script = "import json, pstats, sys
 stats = pstats.Stats(sys.argv[1]).stats
-print(json.dumps([[name, line, calls, primitive] for (_, line, name), (primitive, calls, *_) in stats.items()]))";
+rows = [[name, line, calls, primitive] for (_, line, name), (primitive, calls, *_) in stats.items()]
+print(json.dumps(rows))";
     let mut command = recorded.python.command(Path::new("-c"));
     let found: Value =
         serde_json::from_str(&output(command.arg(script).arg(recorded.path("session.prof")))).unwrap();
@@ -176,7 +177,7 @@ fn other_programs_open_it() {
         ("gprof2dot.py", "import gprof2dot; gprof2dot.main(['-f', 'pstats', '-n0', '-e0', sys.argv[1]])"),
         (
             "snakeviz",
-            "import pstats; from snakeviz.stats import table_rows; print(table_rows(pstats.Stats(sys.argv[1])))",
+            "import pstats, snakeviz.stats; print(snakeviz.stats.table_rows(pstats.Stats(sys.argv[1])))",
         ),
         ("tuna", "import json; from tuna.main import read; print(json.dumps(read(sys.argv[1])))"),
     ] {

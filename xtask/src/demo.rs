@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: what the tool is for, shown on a small web service in half a minute.
+//! `cargo xtask demo`: what the tool is for, shown on a small web service in a minute.
 //!
 //! However it ends, the service, its client and the tool end too: each is stopped when its owner here is
 //! dropped, and the service also ends with its standard input.
@@ -6,6 +6,7 @@
 mod load;
 mod python;
 mod stop;
+mod sweep;
 
 use std::{
     fs,
@@ -36,7 +37,7 @@ const FUNCTIONS: [Function; 2] = [HOT, COLD];
 const DELAY: &str = "1ms";
 const DELAY_MS: f64 = 1.0;
 const DELAY_NS: u64 = 1_000_000;
-/// The service's device. It outlasts all calls of the hot function with their delays: 8 × (0.2 + 1) ms.
+/// The service's device. It outlasts all calls of the hot function with their delays: 8 × (0.3 + 1) ms.
 const DEVICE_MS: f64 = 20.0;
 
 #[derive(Args)]
@@ -44,6 +45,9 @@ pub(crate) struct Options {
     /// Seconds to measure each throughput for.
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
+    /// Seconds that the sweep at the end may take; 0: none
+    #[arg(long, default_value_t = 40)]
+    sweep: u64,
 }
 
 /// A function of the service.
@@ -71,7 +75,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let python = Python::choose()?;
     let stop = Stop::on_signals()?;
     let shown = Stage::set(&python, tool).and_then(|stage| {
-        let result = stage.play(Duration::from_secs_f64(options.seconds.max(0.5)), &stop);
+        let span = Duration::from_secs_f64(options.seconds.max(0.5));
+        let result = stage.play(span, &stop).and_then(|()| stage.sweep(options.sweep, &stop));
         stage.clear();
         result
     });
@@ -114,7 +119,7 @@ impl Stage {
              A request hands a job to a slow device ({DEVICE_MS} ms, like an accelerator or a database). \
              While the device\n\
              works, the service calls {}() {} times; when it has answered, {}() {} times.\n\
-             A profiler shows {}() at the top, and {}() not at all. Which one is worth\n\
+             A profiler shows {}() at the top, and {}() far below. Which one is worth\n\
              making faster? We make each *slower*, by {DELAY} a call, while the service runs, and look.\n",
             self.python, HOT.name, HOT.calls, COLD.name, COLD.calls, HOT.name, COLD.name,
         );
@@ -146,10 +151,22 @@ impl Stage {
         verdict(COLD, &base, &cold, cold_delivered);
         println!(
             "Making {}() faster would gain nothing: it hides behind the device. Every\n\
-             microsecond saved in {}() is saved {} times in each request.\n\n\
-             With a service of your own: sudo speed-bump-ebpf --pid PID --targets FILE --delay {DELAY}\n\
-             The service and the tool have been stopped.",
+             microsecond saved in {}() is saved {} times in each request.",
             HOT.name, COLD.name, COLD.calls
+        );
+        Ok(())
+    }
+
+    /// Asks for all functions at once, and says goodbye.
+    fn sweep(&self, seconds: u64, stop: &Stop) -> Result<()> {
+        if seconds > 0 {
+            println!("\nThe same for all functions of the service, by `sweep`, in {seconds} s at most:\n");
+            let page = sweep::run(&self.tool, self.service.pid(), Duration::from_secs(seconds), stop)?;
+            println!("The report, for a browser: {}", page.display());
+        }
+        println!(
+            "\nWith a service of your own: sudo speed-bump-ebpf sweep --pid PID --html report.html\n\
+             The service and the tool have been stopped."
         );
         if let Some(busy) = busy() {
             println!("Note: {busy}. Service and client waited for processors too, which spoils the numbers.");

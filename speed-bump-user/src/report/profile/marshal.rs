@@ -1,7 +1,8 @@
 //! A profile as the file that `cProfile` writes and `pstats` reads: a dict, as Python's `marshal` has it.
 //!
-//! Types are those of version 2 (`Python/marshal.c` of CPython 3.8 to 3.15 reads them all). Keys are tuples of
-//! file, line and name; values are primitive calls, all calls, own and cumulative time in seconds, and callers.
+//! Types are those of version 2 (`Python/marshal.c` of CPython 3.8 to 3.15 reads them all). Keys are tuples
+//! of file, line and name; values are primitive calls, all calls, own and cumulative time in seconds, and
+//! callers.
 
 use super::Profile;
 
