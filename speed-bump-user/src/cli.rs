@@ -9,6 +9,7 @@ pub mod calibrate;
 pub mod doctor;
 pub mod environment;
 pub mod exit;
+mod export;
 pub mod generate;
 pub mod list;
 mod live;

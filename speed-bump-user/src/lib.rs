@@ -17,6 +17,7 @@ pub mod doctor;
 pub mod elf;
 pub mod engine;
 pub mod experiment;
+pub mod exporter;
 pub mod failure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

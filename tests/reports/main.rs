@@ -7,5 +7,6 @@ mod compare;
 mod figures;
 mod forms;
 mod profile;
+mod prometheus;
 mod records;
 mod trace_events;

@@ -10,10 +10,12 @@ use crate::{
     units::{Nanos, Pid},
 };
 
+pub mod export;
 pub mod report;
 pub mod sweep;
 pub mod units;
 
+pub use export::ExportArgs;
 pub use report::ReportArgs;
 pub use sweep::SweepArgs;
 
@@ -144,7 +146,7 @@ pub enum Command {
     /// Find out which functions matter: delay each in turn, in short slices in random order, and see what
     /// that does to the time per unit of work
     #[command(after_long_help = sweep::EXAMPLES)]
-    Sweep(SweepArgs),
+    Sweep(Box<SweepArgs>),
     /// Show what a sweep found, from its JSON
     #[command(after_long_help = report::EXAMPLES)]
     Report(ReportArgs),
@@ -263,6 +265,10 @@ pub struct AttachArgs {
     /// added to a file that is there
     #[arg(long, value_name = "FILE")]
     pub json_lines: Option<PathBuf>,
+
+    /// Numbers for others
+    #[command(flatten)]
+    pub export: ExportArgs,
 }
 
 /// Flags of a session.

@@ -12,6 +12,7 @@ use super::{
     args::{AttachArgs, SessionArgs},
     environment::Environment,
     exit::{Failure, SYSTEM, USAGE},
+    export::Export,
     live::LiveTable,
     outputs::Outputs,
     request,
@@ -22,6 +23,7 @@ use super::{
 };
 use crate::{
     control::server::Server,
+    exporter::Numbers,
     prepare::{Plans, Prepared, Purpose, Request},
     session::{SessionError, controls::Controls, handle::Outcome, run::Ended, stop::Stop},
     stats::{
@@ -39,6 +41,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
     let mut outputs = Outputs::of(flags, arguments.json_lines.as_deref())?;
+    let mut export = Export::of(&arguments.export, flags.quiet, &Numbers::default())?;
     let (on_terminal, began) = (stderr().is_terminal(), Instant::now());
     let watched = !flags.quiet;
     let request = Request {
@@ -85,6 +88,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
             Some(outcome) => break outcome,
             None => {
                 outputs.tick(|| session.report());
+                export.tick(|| Numbers { session: session.report(), sweep: None });
                 if let Some(live) = &mut live
                     && let Some(report) = session.report()
                 {
@@ -100,6 +104,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let Outcome { ended, report } = outcome;
     let ended = ended.context("the event loop failed").map_err(|error| Failure::new(SYSTEM, error));
     tell_report(flags, &report, &told);
+    export.put(&Numbers::default());
     outputs.end(&report)?;
     let ended = ended?;
     if watched {

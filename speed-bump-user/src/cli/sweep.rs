@@ -18,6 +18,7 @@ use super::{
     args::SweepArgs,
     environment::Environment,
     exit::{Failure, GUARDED, SYSTEM, USAGE},
+    export::{Export, SweepProgress},
     outputs::SweepOutputs,
     request,
     signals::StopSignals,
@@ -75,6 +76,8 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         .context("cannot listen for signals")
         .map_err(|error| Failure::new(SYSTEM, error))?;
     let guards = watch(&arguments.guards, &quit)?;
+    let mut exported = SweepProgress::new(arguments.guards.len());
+    let mut export = Export::of(&arguments.export, arguments.quiet, &exported.before())?;
     let mut progress = Progress::new(arguments.quiet, stderr().is_terminal());
 
     let broken = || guards.as_ref().and_then(Guards::broken);
@@ -120,8 +123,10 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     };
     let before = Surroundings::now(&arguments.pids, !arguments.no_children);
     let mut subject = Live::new(&handle, &quit, metrics, counted.functions);
-    let mut measured =
-        run::run(&mut subject, &options, measured, &mut |measured, now| progress.show(measured, now));
+    let mut measured = run::run(&mut subject, &options, measured, &mut |measured, now| {
+        progress.show(measured, now);
+        export.tick(|| exported.numbers(measured, now, handle.report()));
+    });
     measured.around = Some(before.until_now(!arguments.no_children));
     handle.stop();
     drop(handle);
@@ -130,6 +135,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         measured.aborted = Some(format!("a guard ended it: {why}"));
         measured.guard = Some(why.to_owned());
     }
+    export.put(&exported.over(&measured));
 
     let findings = findings(&measured);
     let experiment = Experiment { measured, findings };

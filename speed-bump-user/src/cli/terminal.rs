@@ -24,7 +24,7 @@ pub fn size(of: impl AsFd) -> Size {
 }
 
 /// How text on standard output is to be: plain, or what a terminal there shows. Colours are for those who did
-/// not say `NO_COLOR` (https://no-color.org).
+/// not say `NO_COLOR` (<https://no-color.org>).
 pub fn style() -> Style {
     if !stdout().is_terminal() {
         return Style::PLAIN;

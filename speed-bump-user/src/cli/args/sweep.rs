@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{TargetArgs, WayArgs, delay, span, units::UnitArgs};
+use super::{ExportArgs, TargetArgs, WayArgs, delay, span, units::UnitArgs};
 use crate::{
     experiment::{groups::GroupBy, guard::Condition},
     units::{Nanos, Pid},
@@ -142,6 +142,10 @@ pub struct SweepArgs {
     /// Write phases and slices as trace events, for Perfetto and other viewers; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub trace_events: Option<PathBuf>,
+
+    /// Numbers for others
+    #[command(flatten)]
+    pub export: ExportArgs,
 
     /// Print errors, warnings and the report only
     #[arg(short, long)]

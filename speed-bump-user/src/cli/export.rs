@@ -1,0 +1,136 @@
+//! `--prometheus` and `--prometheus-file`.
+
+use std::time::Duration;
+
+use super::{
+    args::ExportArgs,
+    exit::{Failure, SYSTEM},
+    outputs::output_at,
+    terminal::tell,
+};
+use crate::{
+    experiment::{
+        record::{Measured, PhaseKind},
+        run::Now,
+    },
+    exporter::{Delivered, Exporter, ExporterError, Numbers, SweepNumbers},
+    stats::report::SessionReport,
+    sys::clock::now,
+    units::Nanos,
+};
+/// Numbers for others, if they are asked for. Where they cannot be written any more, that is told once.
+#[derive(Debug)]
+pub(super) struct Export(Option<Exporter>);
+
+impl Export {
+    /// Begins, and says where.
+    pub(super) fn of(flags: &ExportArgs, quiet: bool, first: &Numbers) -> Result<Self, Failure> {
+        if flags.prometheus.is_none() && flags.prometheus_file.is_none() {
+            return Ok(Self(None));
+        }
+        let file = flags.prometheus_file.as_deref().map(output_at).transpose()?;
+        let exporter = Exporter::start(flags.prometheus, file, first);
+        let exporter = exporter.map_err(|error| Failure::new(SYSTEM, error))?;
+        if let Some(address) = exporter.address().filter(|_| !quiet) {
+            tell(format_args!("speed-bump-ebpf: numbers are at http://{address}/metrics"));
+        }
+        Ok(Self(Some(exporter)))
+    }
+
+    /// The session goes on.
+    pub(super) fn tick(&mut self, numbers: impl FnOnce() -> Numbers) {
+        let ticked = self.0.as_mut().map_or(Ok(()), |exporter| exporter.tick(numbers));
+        self.tell(ticked);
+    }
+
+    /// Numbers that are to be there at once: nothing has begun, or all is over.
+    pub(super) fn put(&mut self, numbers: &Numbers) {
+        let put = self.0.as_mut().map_or(Ok(()), |exporter| exporter.put_now(numbers));
+        self.tell(put);
+    }
+
+    fn tell(&mut self, done: Result<(), ExporterError>) {
+        if let Err(error) = done {
+            tell(format_args!("speed-bump-ebpf: warning: {error}; --prometheus-file ends here"));
+            if let Some(exporter) = &mut self.0 {
+                exporter.without_file();
+            }
+        }
+    }
+}
+
+/// What a sweep has to export, slice by slice.
+#[derive(Debug)]
+pub(super) struct SweepProgress {
+    guards: usize,
+    /// Slices that were looked at.
+    seen: usize,
+    dropped: u64,
+    /// Calls and delay by candidate.
+    delivered: Vec<(u64, Nanos)>,
+}
+
+impl SweepProgress {
+    pub(super) fn new(guards: usize) -> Self {
+        Self { guards, seen: 0, dropped: 0, delivered: Vec::new() }
+    }
+
+    /// Before the first slice: calls are counted, and nothing is delayed.
+    pub(super) fn before(&self) -> Numbers {
+        let sweep =
+            SweepNumbers { phase: Some(PhaseKind::Census), guards: self.guards, ..SweepNumbers::default() };
+        Numbers { session: None, sweep: Some(sweep) }
+    }
+
+    /// After a slice.
+    pub(super) fn numbers(
+        &mut self,
+        measured: &Measured,
+        at: Now,
+        session: Option<SessionReport>,
+    ) -> Numbers {
+        let left = Duration::from_nanos(at.ends.0.saturating_sub(now().0));
+        let sweep = SweepNumbers {
+            phase: Some(at.phase),
+            left: Some(left),
+            slowdown: at.slowdown,
+            ..self.so_far(measured)
+        };
+        Numbers { session, sweep: Some(sweep) }
+    }
+
+    /// After the last.
+    pub(super) fn over(&mut self, measured: &Measured) -> Numbers {
+        let sweep = SweepNumbers { guard_broken: measured.guard.is_some(), ..self.so_far(measured) };
+        Numbers { session: None, sweep: Some(sweep) }
+    }
+
+    fn so_far(&mut self, measured: &Measured) -> SweepNumbers {
+        self.delivered.resize(measured.candidates.len(), (0, Nanos(0)));
+        for slice in measured.slices.iter().skip(self.seen) {
+            self.dropped += u64::from(!slice.counts());
+            for of in &slice.delivered {
+                if let Some((calls, delay)) = self.delivered.get_mut(of.candidate as usize) {
+                    *calls = calls.saturating_add(of.calls);
+                    *delay = Nanos(delay.0.saturating_add(of.delivered_ns.0));
+                }
+            }
+        }
+        self.seen = measured.slices.len();
+        let delivered = measured.candidates.iter().zip(&self.delivered).filter(|(_, (calls, _))| *calls > 0);
+        SweepNumbers {
+            slices: (self.seen as u64).saturating_sub(self.dropped),
+            dropped: self.dropped,
+            guards: self.guards,
+            delivered: delivered
+                .map(|(candidate, (calls, delay))| Delivered {
+                    function: candidate.name.clone(),
+                    file: candidate.file.display().to_string(),
+                    calls: *calls,
+                    delay: *delay,
+                })
+                .collect(),
+            ..SweepNumbers::default()
+        }
+    }
+}
