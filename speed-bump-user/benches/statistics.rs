@@ -6,21 +6,26 @@
 //! - *False alarms*: sweeps in which a function that does nothing is said to matter, with all looks.
 //! - *Power*: how often a function that matters is said to, by noise and company.
 //! - *Agreement*: how many verdicts two sweeps of one service share.
+//! - *Changes*: how often the interval of a change between two sweeps holds the truth, and how often one is
+//!   said to be shown where there is none.
 //! - *A thousand*: how often the three of 1,000 functions that matter are found, and no other.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::{collections::BTreeMap, env, thread, time::Duration};
 
-use speed_bump_user::experiment::{
-    analysis::{
-        contrast::contrasts,
-        estimate::estimate,
-        findings::{Findings, findings},
-        verdict::Verdict,
+use speed_bump_user::{
+    experiment::{
+        analysis::{
+            contrast::contrasts,
+            estimate::estimate,
+            findings::{Findings, findings},
+            verdict::Verdict,
+        },
+        record::{By, Experiment, Measured, PhaseKind, Treatment},
+        simulated::{self, Function, Noise},
     },
-    record::{By, Measured, PhaseKind, Treatment},
-    simulated::{self, Function, Noise},
+    report::compare::compare,
 };
 
 /// A unit takes so many ns.
@@ -38,6 +43,7 @@ fn main() {
     false_alarms(runs);
     power(runs);
     agreement(runs / 4);
+    changes(runs / 2);
     thousand(runs / 10);
 }
 
@@ -172,6 +178,33 @@ fn agreement(runs: u64) {
         let verdicts = sum(|of| of.0).max(1.0);
         (100.0 * sum(|of| of.1) / verdicts, 100.0 * sum(|of| of.2) / verdicts)
     });
+}
+
+fn changes(runs: u64) {
+    println!(
+        "\nTwo sweeps, between which a sensitivity falls from 1 to 0.4: its change is in its interval, and is \
+         shown; one is shown of a function that does nothing, in %"
+    );
+    println!("{:<22}{:>12}{:>12}{:>12}", "noise", "holds", "shown", "of nothing");
+    for (name, noise) in noises() {
+        let found = all(runs, &|seed| {
+            let of = |sensitivity: f64, seed: u64| {
+                let functions = [(function(sensitivity, 0.0), 0.3 * UNIT), (function(0.0, 0.0), 0.2 * UNIT)];
+                let measured = sweep(&functions, noise, seed);
+                let findings = findings(&measured);
+                Experiment { measured, findings }
+            };
+            let found = compare(&of(1.0, 2 * seed), &of(0.4, 2 * seed + 1));
+            let change = |name: &str| {
+                found.functions.iter().find(|of| of.name == name).map(|of| of.sensitivity).unwrap()
+            };
+            let (falls, nothing) = (change("f0"), change("f1"));
+            let holds = falls.low.zip(falls.high).is_some_and(|(low, high)| low <= -0.6 && -0.6 <= high);
+            (holds, falls.is_shown(), nothing.is_shown())
+        });
+        let share = |of: fn(&(bool, bool, bool)) -> bool| share_of(&found.iter().map(of).collect::<Vec<_>>());
+        println!("{name:<22}{:>12.1}{:>12.1}{:>12.1}", share(|of| of.0), share(|of| of.1), share(|of| of.2));
+    }
 }
 
 fn thousand(runs: u64) {

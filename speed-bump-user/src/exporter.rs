@@ -66,6 +66,8 @@ pub struct Delivered {
     pub function: String,
     /// Its file.
     pub file: String,
+    /// The line of its definition; empty where there is none.
+    pub line: String,
     /// Its calls, while it was delayed.
     pub calls: u64,
     /// The sum of its delays.

@@ -9,17 +9,19 @@ mod code;
 mod elf;
 mod process;
 mod python;
+mod report;
 
 pub use code::{kmod_files, seccomp_filter, site};
 pub use elf::{debug_files, mini_debug_info, names, notes, python_elf};
 pub use process::{maps, status};
 pub use python::{control_block, perf_map, source};
+pub use report::report;
 
 /// What a fuzz target runs.
 pub type Run = fn(&[u8]);
 
 /// Every one of them, by the name of its fuzz target.
-pub const ALL: [(&str, Run); 13] = [
+pub const ALL: [(&str, Run); 14] = [
     ("control_block", control_block),
     ("debug_files", debug_files),
     ("kmod_files", kmod_files),
@@ -30,6 +32,7 @@ pub const ALL: [(&str, Run); 13] = [
     ("perf_map", perf_map),
     ("python_elf", python_elf),
     ("python_source", source),
+    ("report", report),
     ("seccomp_filter", seccomp_filter),
     ("site", site),
     ("status", status),

@@ -87,15 +87,22 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
+/// Columns of a name in what people read.
+pub const NAME_COLUMNS: usize = 100;
+/// Characters for each column: accents take none, and there may be any number of them.
+const MARKS: usize = 2;
+
 /// The beginning of a text that takes no more columns than this, with `…` where something is left out.
 pub fn at_most(text: String, most: usize) -> String {
-    if columns(&text) <= most {
+    let longest = most.saturating_mul(MARKS);
+    if columns(&text) <= most && text.chars().nth(longest).is_none() {
         return text;
     }
-    let mut taken = 0;
+    let (mut taken, mut characters) = (0, 0);
     let fits = |c: &char| {
         taken += c.width().unwrap_or_default();
-        taken < most
+        characters += 1;
+        taken < most && characters < longest
     };
     let mut short: String = text.chars().take_while(fits).collect();
     short.push('…');

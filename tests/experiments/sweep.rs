@@ -29,7 +29,7 @@ fn what_cannot_be_is_refused_with_the_way_out() {
         (&["sweep", "--pid", "1", "--guard", "p99<5"], "is not a guard"),
         (&["sweep", "--pid", "1", "--progress", "*:f", "-t", "*:f", "--threshold", "3"], "between 0 and 1"),
         (&["report", "/does/not/exist"], "cannot read /does/not/exist"),
-        (&["report", "/dev/null"], "is not what `sweep --json` writes"),
+        (&["report", "/dev/null"], "is not what --json writes"),
     ] {
         let run = tool::run(arguments, PATIENCE).unwrap();
         assert_eq!(run.status.code(), Some(2), "{arguments:?}: {}", run.stderr);
@@ -41,7 +41,7 @@ fn what_cannot_be_is_refused_with_the_way_out() {
 fn a_record_of_another_kind_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("other.json");
-    fs::write(&file, "{\"schema\": \"speed-bump/session/1\"}").unwrap();
+    fs::write(&file, "{\"schema\": \"speed-bump/list/1\"}").unwrap();
     let run = tool::run(&["report", file.to_str().unwrap()], PATIENCE).unwrap();
     assert_eq!(run.status.code(), Some(2), "{}", run.stderr);
     assert!(run.stderr.contains("speed-bump/experiment/1"), "{}", run.stderr);

@@ -48,6 +48,7 @@ fn what_changed_is_told() {
     assert!(of("low") < 0.2 && 0.2 < of("high") && of("low") > 0.1, "{worth}");
     let run = report(&[&BEFORE, &AFTER], &["--markdown"]);
     assert!(run.stdout.contains("| function | worth, % |"), "{}", run.stdout);
+    assert!(run.stdout.contains("a unit takes "), "{}", run.stdout);
 }
 
 #[test]
@@ -73,6 +74,25 @@ fn conditions_that_hold_fail() {
     assert_eq!(run.status.code(), Some(7), "{}", run.stderr);
     let run = report(&[&AFTER, &BEFORE], &["--fail-if", "worth_change_low(*) > 5%"]);
     assert_eq!(run.status.code(), Some(0), "{}", run.stderr);
+}
+
+/// What holds is told, whatever cannot be answered beside it.
+#[test]
+fn one_condition_hides_no_other() {
+    let gone = ["--fail-if", "worth(gone) > 5%"];
+    let run = report(&[&AFTER], &[gone[0], gone[1], "--fail-if", "worth_low(render) > 5%"]);
+    assert_eq!(run.status.code(), Some(7), "{}", run.stderr);
+    assert!(run.stderr.contains("worth_low(render) > 5% holds for render"), "{}", run.stderr);
+    assert!(run.stderr.contains("no function of the report is named gone"), "{}", run.stderr);
+}
+
+#[test]
+fn what_does_not_stand_is_no_answer() {
+    let mut other = AFTER.clone();
+    other.measured.cpu = "another".to_owned();
+    let run = report(&[&BEFORE, &other], &["--fail-if", "worth_change_low(*) > 5%"]);
+    assert_eq!(run.status.code(), Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("the two reports are not comparable"), "{}", run.stderr);
 }
 
 #[test]

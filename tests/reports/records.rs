@@ -40,6 +40,7 @@ pub(crate) static HOSTILE_RECORD: LazyLock<Experiment> = LazyLock::new(|| {
     measured.kernel = name(2);
     measured.command.extend(HOSTILE.map(str::to_owned));
     measured.phases[0].outcome = name(2);
+    measured.candidates[0].file = PathBuf::from("/srv/\u{1b}]0;x\u{7}\nfoo matters.py");
     measured.candidates[1].file = PathBuf::from("/srv/<b>.py");
     complete(measured)
 });

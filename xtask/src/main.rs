@@ -4,6 +4,7 @@
 //! `speed_bump_testing`.
 
 mod bench;
+mod book;
 mod debian;
 mod demo;
 mod deny;
@@ -20,6 +21,7 @@ mod shell;
 mod soak;
 mod system;
 mod test;
+mod tools;
 mod vm;
 #[cfg(test)]
 mod width;
@@ -44,6 +46,8 @@ enum Command {
     /// Measure accuracy, resolving and attaching on this machine. Asks for root.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Build the documents as a book, in target/book (mdBook, which is built once).
+    Book,
     /// Slow two functions of a small web service, and see which of them matters. Asks for root.
     Demo(demo::Options),
     /// Check the licences, versions and sources of all crates (cargo-deny, which is built once).
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::AsRoot(options) => root::as_root(&options),
         Command::Bench(bench) => bench::run(&bench),
+        Command::Book => book::run().map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(&options),
         Command::Deny => deny::run().map(|()| ExitCode::SUCCESS),
         Command::Ebpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),

@@ -77,7 +77,7 @@ pub(crate) struct Options {
     /// With --vm and one kernel: open a shell in the guest instead of running the tests there.
     #[arg(long, requires = "vm", conflicts_with = "write_table")]
     shell: bool,
-    /// With --vm: write the results into README.md.
+    /// With --vm: write the results into docs/kernels.md.
     #[arg(long, requires = "vm")]
     write_table: bool,
     /// Do not ask for root: tests that need it are skipped.

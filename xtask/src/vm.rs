@@ -59,7 +59,7 @@ pub(crate) struct Options<'a> {
     pub(crate) update: bool,
     /// Whether to open a shell instead of running them.
     pub(crate) shell: bool,
-    /// Whether to write the results into the README.
+    /// Whether to write the results into docs/kernels.md.
     pub(crate) write_table: bool,
 }
 

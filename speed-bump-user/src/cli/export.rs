@@ -14,6 +14,7 @@ use crate::{
         run::Now,
     },
     exporter::{Delivered, Exporter, ExporterError, Numbers, SweepNumbers},
+    report::words::candidate_name,
     stats::report::SessionReport,
     sys::clock::now,
     units::Nanos,
@@ -124,8 +125,9 @@ impl SweepProgress {
             guards: self.guards,
             delivered: delivered
                 .map(|(candidate, (calls, delay))| Delivered {
-                    function: candidate.name.clone(),
+                    function: candidate_name(candidate),
                     file: candidate.file.display().to_string(),
+                    line: candidate.line.map(|line| line.to_string()).unwrap_or_default(),
                     calls: *calls,
                     delay: *delay,
                 })

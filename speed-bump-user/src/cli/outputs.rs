@@ -80,7 +80,7 @@ impl Outputs {
         let Some(pstats) = &self.pstats else { return Ok(()) };
         match Profile::of(&report.into()) {
             Ok(profile) => write_pstats(pstats, &profile),
-            // Nothing was selected, or called: there is no file, and the reason is told.
+            // There is no file, and the reason is told.
             Err(error) => Err(Failure::new(SYSTEM, error)),
         }
     }
@@ -107,13 +107,23 @@ impl SweepOutputs {
     /// Looks whether they can be written, before the sweep.
     pub(super) fn of(flags: &SweepArgs) -> Result<Self, Failure> {
         let at = |path: &Option<PathBuf>| path.as_deref().map(output_at).transpose();
-        Ok(Self { json: at(&flags.json)?, html: at(&flags.html)?, trace_events: at(&flags.trace_events)? })
+        let outputs =
+            Self { json: at(&flags.json)?, html: at(&flags.html)?, trace_events: at(&flags.trace_events)? };
+        if outputs.on_stdout() > 1 {
+            let text = "one of --json, --html and --trace-events can go to standard output: name files for the others";
+            return Err(Failure::new(USAGE, anyhow!(text)));
+        }
+        Ok(outputs)
     }
 
     /// Whether one of them goes to standard output, where people would read the report.
     pub(super) fn take_stdout(&self) -> bool {
+        self.on_stdout() > 0
+    }
+
+    fn on_stdout(&self) -> usize {
         let all = [&self.json, &self.html, &self.trace_events];
-        all.into_iter().any(|output| matches!(output, Some(Output::Stdout)))
+        all.into_iter().filter(|output| matches!(output, Some(Output::Stdout))).count()
     }
 
     /// Writes them, the JSON first: all else can be made from it.

@@ -11,8 +11,8 @@ use prometheus::{
 use super::{Numbers, SweepNumbers};
 use crate::{
     experiment::record::PhaseKind,
-    printable::{at_most, printable},
-    report::words::{NAME_COLUMNS, phase_name},
+    printable::{NAME_COLUMNS, at_most, printable},
+    report::words::phase_name,
     stats::report::SessionReport,
 };
 
@@ -30,7 +30,7 @@ pub(super) fn text(numbers: &Numbers) -> String {
     let active = f64::from(u8::from(numbers.session.is_some()));
     families.gauge(
         "speed_bump_session_active",
-        "Whether a session is attached, so that functions may be delayed.",
+        "Whether functions may be delayed at the moment.",
         [(Vec::new(), active)],
     );
     if let Some(session) = &numbers.session {
@@ -114,7 +114,7 @@ impl Families {
         delivered.truncate(FUNCTIONS);
         let of = |value: fn(&super::Delivered) -> f64| -> Vec<Sample> {
             let named = |of: &&super::Delivered| {
-                (labels(&[("function", &of.function), ("file", &of.file)]), value(of))
+                (labels(&[("function", &of.function), ("file", &of.file), ("line", &of.line)]), value(of))
             };
             delivered.iter().map(named).collect()
         };
@@ -155,14 +155,20 @@ impl Families {
         samples: impl IntoIterator<Item = Sample>,
         set: fn(&mut Metric, f64),
     ) {
-        let metrics: Vec<Metric> = samples
-            .into_iter()
-            .map(|(labels, value)| {
-                let mut metric = Metric::from_label(labels);
-                set(&mut metric, value);
-                metric
-            })
-            .collect();
+        // Names that are the same where they are cut are one series.
+        let mut series: Vec<Sample> = Vec::new();
+        for (labels, value) in samples {
+            match series.iter_mut().find(|(known, _)| *known == labels) {
+                Some((_, sum)) => *sum += value,
+                None => series.push((labels, value)),
+            }
+        }
+        let metric = |(labels, value)| {
+            let mut metric = Metric::from_label(labels);
+            set(&mut metric, value);
+            metric
+        };
+        let metrics: Vec<Metric> = series.into_iter().map(metric).collect();
         if metrics.is_empty() {
             return;
         }
@@ -213,6 +219,7 @@ mod tests {
             delivered: vec![Delivered {
                 function: "a\"b\\c\nd".to_owned(),
                 file: "/srv/app.py".to_owned(),
+                line: "7".to_owned(),
                 calls: 7,
                 delay: Nanos(1_250_000_000),
             }],

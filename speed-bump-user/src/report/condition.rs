@@ -9,7 +9,10 @@ mod parse;
 
 use std::fmt;
 
-use super::compare::{Change, Comparison};
+use super::{
+    compare::{Change, Comparison},
+    words::whole_name,
+};
 use crate::experiment::analysis::{factor::Factor, findings::Findings, verdict::Verdict};
 
 pub use parse::ConditionError;
@@ -105,9 +108,24 @@ pub enum Unknown {
     /// It is not known of any of them.
     #[error("{0}: the experiment does not know it: it is undecided, or was not looked at")]
     NoValue(String),
+    /// No number stands.
+    #[error("{0}: the experiment's own checks failed, so that no number stands")]
+    NotValid(String),
+    /// The two are not comparable.
+    #[error("{0}: the two reports are not comparable")]
+    NotComparable(String),
     /// It is a change, and there is one report.
     #[error("{0}: a change is of two reports: name the one before, too")]
     OneReport(String),
+}
+
+/// Of which functions a condition holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holds {
+    /// Of these.
+    pub of: Vec<String>,
+    /// Of these it is not known.
+    pub unknown: Vec<String>,
 }
 
 impl fmt::Display for Condition {
@@ -117,15 +135,17 @@ impl fmt::Display for Condition {
 }
 
 impl Condition {
-    /// Whether it holds: of functions, the names of those for which it does.
+    /// Whether it holds: of functions, for which it does, and of which that is not known.
     ///
     /// # Errors
-    /// It is not known: there is no such function, or no such number.
-    pub fn holds(
-        &self,
-        findings: &Findings,
-        comparison: Option<&Comparison>,
-    ) -> Result<Vec<String>, Unknown> {
+    /// It is not known of any: there is no such function, or no such number.
+    pub fn holds(&self, findings: &Findings, comparison: Option<&Comparison>) -> Result<Holds, Unknown> {
+        if !findings.validity.holds {
+            return Err(Unknown::NotValid(self.text.clone()));
+        }
+        if self.field.is_of_two() && comparison.is_some_and(|of| of.differences.iter().any(|of| of.fatal)) {
+            return Err(Unknown::NotComparable(self.text.clone()));
+        }
         if self.field.is_of_two() && comparison.is_none() {
             return Err(Unknown::OneReport(self.text.clone()));
         }
@@ -153,18 +173,28 @@ impl Condition {
                         (of.name.clone(), value)
                     }));
                 } else {
-                    let factors = findings.factors.iter().filter(|of| named(&of.name));
-                    values.extend(factors.map(|of| (of.name.clone(), self.value(of, findings))));
+                    // As it is, or as people write it.
+                    let is_meant = |of: &&Factor| named(&of.name) || named(&whole_name(of));
+                    let factors = findings.factors.iter().filter(is_meant);
+                    values.extend(factors.map(|of| (whole_name(of), self.value(of, findings))));
                 }
                 if values.is_empty() {
                     return Err(Unknown::NoFunction { condition: self.text.clone(), name: pattern.clone() });
                 }
             }
         }
-        let is_known = values.iter().any(|(_, value)| value.is_some());
-        let holding = values.into_iter().filter(|(_, value)| value.is_some_and(|value| self.compares(value)));
-        let holding: Vec<String> = holding.map(|(name, _)| name).collect();
-        if is_known { Ok(holding) } else { Err(Unknown::NoValue(self.text.clone())) }
+        if values.iter().all(|(_, value)| value.is_none()) {
+            return Err(Unknown::NoValue(self.text.clone()));
+        }
+        let mut holds = Holds::default();
+        for (name, value) in values {
+            match value {
+                None => holds.unknown.push(name),
+                Some(value) if self.compares(value) => holds.of.push(name),
+                Some(_) => {}
+            }
+        }
+        Ok(holds)
     }
 
     fn value(&self, of: &Factor, findings: &Findings) -> Option<f64> {
@@ -239,7 +269,7 @@ mod tests {
     }
 
     fn holds(text: &str) -> Result<Vec<String>, Unknown> {
-        text.parse::<Condition>().unwrap().holds(&found(), None)
+        text.parse::<Condition>().unwrap().holds(&found(), None).map(|holds| holds.of)
     }
 
     #[test]
@@ -265,9 +295,25 @@ mod tests {
         let mut found = found();
         let other = found.factors.iter_mut().find(|of| of.name == "a::<b>::c").unwrap();
         other.verdict = Verdict::Dismissed;
-        let holds = |text: &str| text.parse::<Condition>().unwrap().holds(&found, None).unwrap().len();
+        let holds = |text: &str| text.parse::<Condition>().unwrap().holds(&found, None).unwrap().of.len();
         assert_eq!(holds("worth(a*) > 5%"), 0);
         assert_eq!(holds("worth_high(a*) > 0.4%"), 1);
+    }
+
+    #[test]
+    fn what_does_not_stand_is_no_answer() {
+        let mut found = found();
+        found.validity.holds = false;
+        let condition: Condition = "worth(render) > 5%".parse().unwrap();
+        assert!(matches!(condition.holds(&found, None), Err(Unknown::NotValid(_))));
+        found.validity.holds = true;
+        let holds = "slack(*) > 1us".parse::<Condition>().unwrap().holds(&found, None);
+        assert!(matches!(holds, Err(Unknown::NoValue(_))));
+        let holds = "high(*) > 1".parse::<Condition>().unwrap();
+        let of = found.factors.iter_mut().find(|of| of.name == "render").unwrap();
+        of.high = Some(2.0);
+        let holds = holds.holds(&found, None).unwrap();
+        assert_eq!((holds.of, holds.unknown), (vec!["render".to_owned()], vec!["a::<b>::c".to_owned()]));
     }
 
     #[test]
@@ -282,7 +328,7 @@ mod tests {
         let (before, after) = (of(0.02), of(0.05));
         let comparison = super::super::compare::compare(&before, &after);
         let holds = |text: &str| {
-            text.parse::<Condition>().unwrap().holds(&after.findings, Some(&comparison)).unwrap().len()
+            text.parse::<Condition>().unwrap().holds(&after.findings, Some(&comparison)).unwrap().of.len()
         };
         assert_eq!(holds("worth_change(render) > 2%"), 1);
         assert_eq!(holds("worth_change(render) > 4%"), 0);

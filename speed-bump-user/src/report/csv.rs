@@ -34,7 +34,7 @@ const HEADING: [&str; 15] = [
 pub fn render(Experiment { findings, .. }: &Experiment) -> String {
     let mut text = HEADING.join(",") + "\n";
     for factor in &findings.factors {
-        text += &(cells(factor).map(|cell| quoted(&cell)).join(",") + "\n");
+        text += &(cells(factor).join(",") + "\n");
     }
     text
 }
@@ -70,14 +70,13 @@ fn kind(kind: FactorKind) -> &'static str {
     }
 }
 
-/// Text that no spreadsheet takes for a formula.
+/// A cell of text, which no spreadsheet takes for a formula.
 fn safe(text: String) -> String {
     let text = printable(text);
-    if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text }
-}
-
-fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+    let is_formula = text.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠']);
+    // Always quoted: elsewhere other marks than commas separate cells.
+    let quote = if is_formula { "\"'" } else { "\"" };
+    format!("{quote}{}\"", text.replace('"', "\"\""))
 }
 
 #[cfg(test)]
@@ -85,9 +84,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_quoted_where_they_must_be_and_never_formulas() {
-        assert_eq!(quoted("plain"), "plain");
-        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
-        assert_eq!(safe("=cmd()\n".to_owned()), "'=cmd()\\n");
+    fn text_is_quoted_and_never_a_formula() {
+        assert_eq!(safe("plain".to_owned()), "\"plain\"");
+        assert_eq!(safe("a,\"b\"".to_owned()), "\"a,\"\"b\"\"\"");
+        assert_eq!(safe("=cmd()\n".to_owned()), "\"'=cmd()\\n\"");
     }
 }

@@ -57,7 +57,7 @@ fn shown(quantity: Quantity, value: f64) -> String {
         Quantity::Mean => digits(value),
         Quantity::Latency | Quantity::P50 | Quantity::P99 => {
             let sign = if value < 0.0 { "-" } else { "" };
-            format!("{sign}{}", Nanos((value.abs() / 1e3).round() as u64 * 1_000))
+            format!("{sign}{}", Nanos(((value.abs() / 1e3).round() as u64).saturating_mul(1_000)))
         }
     }
 }

@@ -16,46 +16,79 @@ mod validity;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{further, notes, sharing};
-use crate::{experiment::record::Experiment, printable::printable};
+use crate::experiment::record::Experiment;
 use lists::Budget;
 
 /// How large a page may get, in bytes: what does not fit is counted in it, and is in the JSON.
 const MOST: usize = 290 << 10;
+
+/// Rows of what was measured besides.
+const FURTHER: usize = 30;
 
 const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/page.js");
 /// The SHA-256 of [`SCRIPT`], in base64.
 const SCRIPT_HASH: &str = "sha256-da7owHmmkd+aB1YuzN8i3Sxr0EjslCiJEXcn3MiRh1E=";
 
+/// How much of an experiment is in a page.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Functions that are drawn; the others are in plain lists.
+    functions: usize,
+    /// Bytes of the list of slices.
+    slices: usize,
+}
+
+/// Less and less: names may be long, and there may be many of them.
+const LIMITS: [Limits; 3] = [
+    Limits { functions: 40, slices: 90 << 10 },
+    Limits { functions: 15, slices: 0 },
+    Limits { functions: 3, slices: 0 },
+];
+
 /// The report as a page.
 pub fn render(experiment: &Experiment) -> String {
+    let [most, less @ ..] = LIMITS;
+    let mut page = page(experiment, most);
+    for limits in less {
+        if page.len() <= MOST {
+            break;
+        }
+        page = self::page(experiment, limits);
+    }
+    page
+}
+
+fn page(experiment: &Experiment, limits: Limits) -> String {
     let Experiment { measured, findings } = experiment;
+    let shared = sharing::shared(findings);
     let drawn = html! {
         header {
             p.what { "speed-bump-ebpf sweep" }
-            h1 { (printable(&findings.verdict)) }
+            h1 { (cells::sentence(&findings.verdict)) }
             @if let Some(unit) = notes::unit(measured, findings) {
-                p { "A unit of work: " (printable(unit)) "." }
+                p { "A unit of work: " (cells::sentence(&unit)) "." }
             }
         }
         main {
             section aria-labelledby="functions" {
                 h2 id="functions" { "Which functions matter" }
-                (forest::forest(measured, findings))
-                @for shared in sharing::shared(findings) {
-                    p { "In common with units of work: " (printable(shared)) }
+                (forest::forest(measured, findings, limits.functions))
+                @for shared in shared.iter().take(limits.functions) {
+                    p { "In common with units of work: " (cells::sentence(shared)) }
                 }
             }
-            (lists::undecided(findings))
-            (curves::curves(findings))
-            (timeline::timeline(measured))
+            (lists::undecided(findings, limits.functions))
+            (curves::curves(findings, limits.functions))
+            (timeline::timeline(measured, limits.slices))
             (besides(experiment))
             (validity::validity(measured, findings))
         }
     };
     let again = command::again(measured);
-    let mut budget = Budget(MOST.saturating_sub(drawn.0.len() + again.0.len() + STYLE.len() + SCRIPT.len()));
-    let lists = lists::lists(findings, &mut budget);
+    let around = drawn.0.len() + again.0.len() + STYLE.len() + SCRIPT.len();
+    let mut budget = Budget(MOST.saturating_sub(around));
+    let lists = lists::lists(findings, limits.functions, &mut budget);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -64,7 +97,7 @@ pub fn render(experiment: &Experiment) -> String {
                 meta http-equiv="Content-Security-Policy" content=(policy());
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { "What matters: " (printable(&measured.unit.name)) }
+                title { "What matters: " (cells::foreign(&measured.unit.name)) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
@@ -100,7 +133,7 @@ fn besides(Experiment { findings, .. }: &Experiment) -> Markup {
             div.wide {
                 table {
                     thead { tr { @for cell in heading { th scope="col" { (cell) } } } }
-                    tbody { @for row in rows { tr { @for cell in row { td { (cells::foreign(&cell)) } } } } }
+                    tbody { @for row in rows.take(FURTHER) { tr { @for cell in row { td { (cells::foreign(&cell)) } } } } }
                 }
             }
         }

@@ -50,10 +50,16 @@ pub struct Profile {
     places: HashMap<FunctionKey, usize>,
 }
 
-/// A session in which no call was timed.
+/// Why a session has no profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no call was timed in this session: record one with --times")]
-pub struct NotTimed;
+pub enum NoProfile {
+    /// No call was timed.
+    #[error("no call was timed in this session: record one with --times")]
+    NotTimed,
+    /// Functions were to be timed, and none was called.
+    #[error("no function that is timed was called in this session: is the service under load?")]
+    NothingCalled,
+}
 
 impl FunctionKey {
     /// `app.py:12(handle)`, as `pstats` writes it.
@@ -75,8 +81,8 @@ impl Profile {
     /// The functions of a session that were called, and timed.
     ///
     /// # Errors
-    /// None was timed.
-    pub fn of(session: &RecordedSession) -> Result<Self, NotTimed> {
+    /// There are none.
+    pub fn of(session: &RecordedSession) -> Result<Self, NoProfile> {
         let mut profile = Self::default();
         let mut is_timed = false;
         for target in &session.targets {
@@ -105,7 +111,10 @@ impl Profile {
                 profile.count(key, entry);
             }
         }
-        is_timed.then_some(profile).ok_or(NotTimed)
+        match profile.functions.is_empty() {
+            false => Ok(profile),
+            true => Err(if is_timed { NoProfile::NothingCalled } else { NoProfile::NotTimed }),
+        }
     }
 
     /// Adds what another profile counted.
@@ -185,6 +194,6 @@ mod tests {
     fn a_session_without_times_has_no_profile() {
         let none = r#"{"duration_ns": 5, "targets": [{"kind": "py", "functions": [
             {"name": "f", "file": "/a/x.py", "line": 3, "calls": 5}]}]}"#;
-        assert_eq!(Profile::of(&session(none)).err(), Some(NotTimed));
+        assert_eq!(Profile::of(&session(none)).err(), Some(NoProfile::NotTimed));
     }
 }

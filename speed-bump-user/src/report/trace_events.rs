@@ -8,9 +8,9 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::words::{name_and_place_of, phase_name};
+use super::words::{candidate_name, name_and_place_of, phase_name};
 use crate::{
-    experiment::record::{Experiment, Mark, Slice, Treatment},
+    experiment::record::{Experiment, Mark, Treatment},
     units::Nanos,
 };
 
@@ -49,7 +49,7 @@ pub fn trace(Experiment { measured, findings }: &Experiment) -> Trace {
             .iter()
             .map(|(number, dose)| {
                 let of = measured.candidates.get(*number as usize);
-                let name = of.map(|of| name_and_place_of(&of.name, Some(&of.file), of.line));
+                let name = of.map(|of| name_and_place_of(&candidate_name(of), Some(&of.file), of.line));
                 json!({ "function": name, "delay_ns": dose.0 })
             })
             .collect();
@@ -59,7 +59,7 @@ pub fn trace(Experiment { measured, findings }: &Experiment) -> Trace {
             (_, [one]) => one["function"].as_str().unwrap_or("a function").to_owned(),
             (_, several) => format!("{} functions", several.len()),
         };
-        let per_second = rate(slice);
+        let per_second = slice.rate();
         let arguments = json!({
             "phase": phase_name(slice.phase),
             "block": slice.block,
@@ -96,10 +96,6 @@ fn event(name: &str, category: &str, track: u32, (start, end): (Nanos, Nanos), a
 
 fn us(time: Nanos) -> f64 {
     time.0 as f64 / 1e3
-}
-
-fn rate(slice: &Slice) -> f64 {
-    if slice.span() > 0.0 { slice.units * 1e9 / slice.span() } else { 0.0 }
 }
 
 fn why(mark: Mark) -> &'static str {

@@ -9,15 +9,12 @@ use crate::{
             factor::{Factor, FactorKind},
             verdict::Verdict,
         },
-        record::PhaseKind,
+        record::{Candidate, PhaseKind},
     },
-    printable::{at_most, printable},
+    printable::{NAME_COLUMNS, at_most, printable},
     stats::table::place,
     units::Nanos,
 };
-
-/// Columns of a name in what people read; all of it is in the JSON.
-pub const NAME_COLUMNS: usize = 100;
 
 /// A function's name, as people write it. Where it is long, its beginning.
 pub fn name(factor: &Factor) -> String {
@@ -26,10 +23,20 @@ pub fn name(factor: &Factor) -> String {
 
 /// All of it, as it is.
 pub fn whole_name(factor: &Factor) -> String {
-    match factor.kind {
-        FactorKind::Native => for_people(&factor.name).unwrap_or_else(|| factor.name.clone()),
-        FactorKind::Python | FactorKind::Usdt | FactorKind::Group => factor.name.clone(),
+    people_name(factor.kind, &factor.name)
+}
+
+/// A name as people write it: of a native function not mangled, and without what each build has anew.
+pub fn people_name(kind: FactorKind, name: &str) -> String {
+    match kind {
+        FactorKind::Native => for_people(name).unwrap_or_else(|| name.to_owned()),
+        FactorKind::Python | FactorKind::Usdt | FactorKind::Group => name.to_owned(),
     }
+}
+
+/// The same of a function that nothing is found of yet.
+pub fn candidate_name(candidate: &Candidate) -> String {
+    people_name(candidate.kind.into(), &candidate.name)
 }
 
 /// The same with its place: `render_section (page.py:88)`.
@@ -37,11 +44,12 @@ pub fn name_and_place(factor: &Factor) -> String {
     name_and_place_of(&name(factor), factor.file.as_deref(), factor.line)
 }
 
-/// The same of a function that nothing is found of yet.
+/// A name with a place. Both are printable.
 pub fn name_and_place_of(name: &str, file: Option<&Path>, line: Option<u32>) -> String {
+    let name = at_most(printable(name), NAME_COLUMNS);
     match file {
-        Some(file) => format!("{name} ({})", place(file, line)),
-        None => name.to_owned(),
+        Some(file) => format!("{name} ({})", at_most(printable(place(file, line)), NAME_COLUMNS)),
+        None => name,
     }
 }
 

@@ -158,8 +158,6 @@ fn remainder(text: String) -> Vec<String> {
     vec![text]
 }
 
-/// The first column to the left, the numbers to the right. What cells hold from outside becomes printable
-/// here.
 /// Rows in columns, the first to the left, the others to the right; each cell made printable.
 pub(crate) fn aligned(mut rows: Vec<Vec<String>>) -> String {
     let mut widths = vec![0; width_of(&rows)];

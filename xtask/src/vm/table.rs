@@ -1,4 +1,4 @@
-//! The README's table of kernels, made from the results of guests.
+//! The table of kernels in docs/kernels.md, made from the results of guests.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use speed_bump_testing::places;
 
 use crate::test::tally::Tally;
 
-/// What the README's section begins and ends with.
+/// What its section begins and ends with.
 const BEGIN: &str = "<!-- kernels: written by `cargo xtask test --vm all --write-table` -->\n";
 const END: &str = "<!-- end of kernels -->\n";
 
@@ -45,9 +45,9 @@ impl Row {
     }
 }
 
-/// Puts the table into the README, in place of the one that is there, of which other kernels' rows stay.
+/// Puts the table there, in place of the one that is there, of which other kernels' rows stay.
 pub(super) fn write(rows: &[Row]) -> Result<()> {
-    let path = places::root().join("README.md");
+    let path = places::root().join("docs/kernels.md");
     let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let new = replaced(&old, &table(&kept(&old, rows))).with_context(|| {
         format!("{} has no line `{}` with `{}` after it", path.display(), BEGIN.trim(), END.trim())
@@ -161,8 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_has_a_place_for_the_table() {
-        let readme = fs::read_to_string(places::root().join("README.md")).unwrap();
+    fn there_is_a_place_for_the_table() {
+        let readme = fs::read_to_string(places::root().join("docs/kernels.md")).unwrap();
         assert!(replaced(&readme, "").is_some());
     }
 }

@@ -86,7 +86,7 @@ pub struct ProfileArgs {
     pub sort: Vec<SortKey>,
 
     /// Of a session: the other way round
-    #[arg(long)]
+    #[arg(long, requires = "sort")]
     pub reverse: bool,
 
     /// Of a session: files by their names alone; functions that are the same then are added up

@@ -8,16 +8,15 @@ use super::super::{
     args::ReportArgs,
     exit::{CONDITION, Failure, SYSTEM, USAGE},
     outputs::{output_at, write_html, write_trace_events},
-    terminal::{Lines, print_as_is, style},
+    terminal::{Lines, print_as_is, style, tell},
 };
 use crate::{
     experiment::record::Experiment,
-    printable::{at_most, printable, printable_json},
+    printable::{NAME_COLUMNS, at_most, printable, printable_json},
     report::{
         compare::{self, Comparison, compare},
-        condition::Condition,
+        condition::{Condition, Holds},
         csv, markdown, text,
-        words::NAME_COLUMNS,
     },
     stats::json,
 };
@@ -93,21 +92,32 @@ fn check(
     last: &Experiment,
     comparison: Option<&Comparison>,
 ) -> Result<ExitCode, Failure> {
-    let mut held = Vec::new();
+    let (mut held, mut unanswered) = (Vec::new(), Vec::new());
     for condition in conditions {
-        let names =
-            condition.holds(&last.findings, comparison).map_err(|error| Failure::new(USAGE, error))?;
-        if names.is_empty() {
-            continue;
+        match condition.holds(&last.findings, comparison) {
+            Ok(Holds { of, unknown }) => {
+                if !of.is_empty() {
+                    held.push(format!("{condition} holds for {}", named(&of)));
+                }
+                if !unknown.is_empty() {
+                    let names = named(&unknown);
+                    tell(format_args!("speed-bump-ebpf: note: {condition} is not known of {names}"));
+                }
+            }
+            Err(error) => unanswered.push(error.to_string()),
         }
-        let named: Vec<String> =
-            names.iter().take(NAMED).map(|name| at_most(printable(name), NAME_COLUMNS)).collect();
-        let more = names.len().saturating_sub(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        held.push(format!("{condition} holds for {}{more}", named.join(", ")));
     }
-    if held.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    Err(Failure::new(CONDITION, Lines::from_iter(held)))
+    // What holds is the worse news.
+    let code = if held.is_empty() { USAGE } else { CONDITION };
+    held.extend(unanswered);
+    if held.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::new(code, Lines::from_iter(held))) }
+}
+
+/// The first of some names, and how many more there are.
+fn named(names: &[String]) -> String {
+    let named: Vec<String> =
+        names.iter().take(NAMED).map(|name| at_most(printable(name), NAME_COLUMNS)).collect();
+    let more = names.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    named.join(", ") + &more
 }

@@ -43,11 +43,14 @@ pub fn contrasts_of<'a>(
         // One against one: whatever the distribution of noise is, their difference is as likely to be above
         // zero as below, which is what ranks need.
         let usual = without.nearest(slice);
-        if let Some((value, usual)) = value(slice).zip(usual) {
+        let delay = slice.delay_per_unit();
+        // What a record has that nobody measured is no number to go by.
+        let is_number = |(value, usual): &(f64, f64)| (value - usual).is_finite() && delay.is_finite();
+        if let Some((value, usual)) = value(slice).zip(usual).filter(is_number) {
             let sums = blocks.entry(slice.block).or_default();
             sums.slices += 1.0;
             sums.time += value - usual;
-            sums.delay += slice.delay_per_unit();
+            sums.delay += delay;
         }
     }
     let of_block =

@@ -88,7 +88,7 @@ pub fn chance(contrasts: &[Contrast]) -> Option<f64> {
 }
 
 /// Student's t with so many degrees of freedom.
-pub(in crate::experiment) fn student(freedom: usize) -> Option<StudentsT> {
+pub fn student(freedom: usize) -> Option<StudentsT> {
     StudentsT::new(0.0, 1.0, freedom as f64).ok()
 }
 

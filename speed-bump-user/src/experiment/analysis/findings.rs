@@ -174,7 +174,7 @@ pub(super) fn verdicts_of(measured: &Measured) -> Vec<(Treatment, Verdict)> {
 
 /// Blocks of the last phase that are done, or begun.
 fn blocks(measured: &Measured) -> u32 {
-    measured.of_phase(PhaseKind::Confirm).map(|slice| slice.block + 1).max().unwrap_or(0)
+    measured.of_phase(PhaseKind::Confirm).map(|slice| slice.block.saturating_add(1)).max().unwrap_or(0)
 }
 
 /// What was looked at one by one, with the group of all else.

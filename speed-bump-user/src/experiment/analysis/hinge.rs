@@ -48,7 +48,7 @@ pub fn hinge(contrasts: &[Contrast]) -> Option<Hinge> {
     let freedom = (contrasts.len() - 2) as f64;
     let fisher = FisherSnedecor::new(1.0, freedom).ok()?;
     let believed = line > squares * (1.0 + fisher.inverse_cdf(1.0 - ERROR) / freedom);
-    if !believed || !(0.0..=MOST_BEYOND).contains(&beyond) || beyond == 0.0 {
+    if !believed || beyond <= 0.0 {
         return None;
     }
     let bound = squares * (1.0 + fisher.inverse_cdf(0.95) / freedom);
@@ -59,6 +59,9 @@ pub fn hinge(contrasts: &[Contrast]) -> Option<Hinge> {
         Some((slack, squares, beyond)) if squares <= bound && beyond > 0.0 => (slack, beyond),
         Some(_) | None => (slack, beyond),
     };
+    if beyond > MOST_BEYOND {
+        return None;
+    }
     let within = || places().filter(|slack| fit(contrasts, *slack).0 <= bound);
     let low = within().fold(f64::INFINITY, f64::min);
     let high = within().fold(0.0, f64::max);
@@ -88,6 +91,9 @@ fn without_outliers(contrasts: &[Contrast]) -> Vec<Contrast> {
         let usual = |of: &Contrast| slope * (of.delay - slack).max(0.0);
         let mut far: Vec<f64> = contrasts.iter().map(|of| (of.time - usual(of)).abs()).collect();
         let most = FAR * outliers::deviation(&mut far);
+        if !most.is_finite() {
+            break;
+        }
         let near = |of: &Contrast| {
             let usual = usual(of);
             Contrast { time: of.time.clamp(usual - most, usual + most), ..*of }

@@ -28,7 +28,8 @@ pub fn levels() -> [f64; LOOKS as usize] {
 
 /// The first block that a look does not see, of so many that are planned. The last look sees all.
 pub fn until(look: u32, planned: u32) -> u32 {
-    (planned * (look + 1)).div_ceil(LOOKS)
+    let until = (u64::from(planned) * (u64::from(look) + 1)).div_ceil(LOOKS.into());
+    u32::try_from(until).unwrap_or(u32::MAX)
 }
 
 /// How many looks there were when so many blocks were done.

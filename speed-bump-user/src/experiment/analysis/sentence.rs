@@ -4,12 +4,13 @@ use super::{
     factor::{Factor, FactorKind},
     verdict::Verdict,
 };
-use crate::printable::{at_most, printable};
+use crate::{
+    elf::demangle::for_people,
+    printable::{NAME_COLUMNS, at_most, printable},
+};
 
 /// Functions that are named.
 const NAMED: usize = 3;
-/// Columns of a name.
-const NAME_COLUMNS: usize = 100;
 
 /// What is to be said first. `factors` are in their order; `withheld` is why no verdict stands.
 pub(super) fn sentence(factors: &[Factor], withheld: Option<&str>, aborted: Option<&str>) -> String {
@@ -28,6 +29,7 @@ pub(super) fn sentence(factors: &[Factor], withheld: Option<&str>, aborted: Opti
     let count = with(Verdict::Matters).count();
     let together = with(Verdict::Jointly).filter(|of| of.kind != FactorKind::Group).count();
     let mut text = match count {
+        0 if together == 1 => "No function is shown to matter alone; 1 does with others".to_owned(),
         0 if together > 0 => format!("No function is shown to matter alone; {together} do together"),
         0 => "No function is shown to matter".to_owned(),
         1 => format!("{} matters", named.join("")),
@@ -35,7 +37,7 @@ pub(super) fn sentence(factors: &[Factor], withheld: Option<&str>, aborted: Opti
         _ => format!("{} matter", and(&named)),
     };
     if count > 0 && together > 0 {
-        text += &format!(", and {together} more do together");
+        text += &format!(", and {together} more {} with others", if together == 1 { "does" } else { "do" });
     }
     let not = with(Verdict::DoesNotMatter).count();
     let open =
@@ -50,7 +52,8 @@ pub(super) fn sentence(factors: &[Factor], withheld: Option<&str>, aborted: Opti
 }
 
 fn named(factor: &Factor) -> String {
-    let name = at_most(printable(&factor.name), NAME_COLUMNS);
+    let for_people = (factor.kind == FactorKind::Native).then(|| for_people(&factor.name)).flatten();
+    let name = at_most(printable(for_people.as_ref().unwrap_or(&factor.name)), NAME_COLUMNS);
     match (factor.worth, factor.worth_low.zip(factor.worth_high)) {
         (Some(worth), Some((low, high))) => format!(
             "{name} (worth at most {:.1} % of a unit's time, {:.1} to {:.1})",

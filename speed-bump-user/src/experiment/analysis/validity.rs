@@ -186,13 +186,13 @@ fn around_problems(around: &Around) -> Vec<String> {
         ));
     }
     let Around { processes_came, processes_went, threads_came, threads_went, .. } = *around;
-    if processes_came + processes_went > 0 {
+    if processes_came > 0 || processes_went > 0 {
         problems.push(format!(
             "processes of the service changed: {processes_came} came and {processes_went} went, from the \
              beginning to the end"
         ));
     }
-    if threads_came + threads_went > 0 {
+    if threads_came > 0 || threads_went > 0 {
         problems.push(format!(
             "threads of the service changed: {threads_came} came and {threads_went} went, from the beginning \
              to the end"
@@ -204,7 +204,7 @@ fn around_problems(around: &Around) -> Vec<String> {
             Nanos(around.suspended_ns.unsigned_abs())
         ));
     }
-    if around.clock_step_ns.abs() > CLOCK_STEP {
+    if around.clock_step_ns.unsigned_abs() > CLOCK_STEP.unsigned_abs() {
         problems.push(format!(
             "the time of day was set by {} meanwhile; the experiment goes by another clock, but the service, \
              or what it exports, may not",

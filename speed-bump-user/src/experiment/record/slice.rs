@@ -105,6 +105,11 @@ impl Slice {
         }
     }
 
+    /// Units in a second.
+    pub fn rate(&self) -> f64 {
+        if self.span() > 0.0 { self.units * 1e9 / self.span() } else { 0.0 }
+    }
+
     /// Delay per unit of work, in ns.
     pub fn delay_per_unit(&self) -> f64 {
         self.delivered.iter().map(|of| of.delivered_ns.0 as f64).sum::<f64>() / self.units.max(0.5)

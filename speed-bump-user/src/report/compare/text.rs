@@ -3,8 +3,8 @@
 use super::{Change, Changed, Comparison};
 use crate::{
     experiment::analysis::verdict::Verdict,
-    printable::{at_most, printable},
-    report::words::{NAME_COLUMNS, fixed, name_and_place_of, nothing, short_verdict, time},
+    printable::{NAME_COLUMNS, at_most, printable},
+    report::words::{fixed, name_and_place_of, nothing, short_verdict, time},
     stats::table::aligned,
 };
 
@@ -21,14 +21,21 @@ pub fn render(comparison: &Comparison) -> String {
     if !text.is_empty() {
         text.push('\n');
     }
-    let unit = &comparison.time_per_unit_ns;
-    text += &format!("a unit takes {}\n\n", times(unit));
+    text += &format!("{}\n\n", unit(comparison));
     text += &aligned(rows(comparison));
-    let more = comparison.functions.len().saturating_sub(SHOWN);
-    if more > 0 {
-        text += &format!("… {more} more functions\n");
-    }
+    text += &more(comparison).map(|line| line + "\n").unwrap_or_default();
     text + &format!("\n{}\n", answer(comparison))
+}
+
+/// What a unit takes.
+pub(in crate::report) fn unit(comparison: &Comparison) -> String {
+    format!("a unit takes {}", times(&comparison.time_per_unit_ns))
+}
+
+/// How many functions are not shown; `None` where all are.
+pub(in crate::report) fn more(comparison: &Comparison) -> Option<String> {
+    let more = comparison.functions.len().saturating_sub(SHOWN);
+    (more > 0).then(|| format!("… {more} more functions"))
 }
 
 /// The table, with its heading.
@@ -41,14 +48,24 @@ pub(in crate::report) fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
 
 /// What changed, in a sentence.
 pub(in crate::report) fn answer(comparison: &Comparison) -> String {
+    let is_new = |of: &&Changed| of.verdict_before.is_none() && of.verdict_after == Some(Verdict::Matters);
+    let new: Vec<String> =
+        comparison.functions.iter().filter(is_new).map(|of| short_name(&of.name)).collect();
+    let also = match new.as_slice() {
+        [] => String::new(),
+        [one] => format!(" {one} was not there before, and matters."),
+        [first, rest @ ..] => {
+            format!(" {first} and {} more were not there before, and matter.", rest.len())
+        }
+    };
     let shown: Vec<&Changed> = comparison.functions.iter().filter(|of| of.worth.is_shown()).collect();
     match shown.as_slice() {
-        [] => "No change of worth is shown.".to_owned(),
+        [] => format!("No change of worth is shown.{also}"),
         shown => {
             let named: Vec<String> = shown.iter().take(3).map(|of| short_name(&of.name)).collect();
             let more = shown.len().saturating_sub(3);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("The worth of {}{more} changed; what has a * is shown.", named.join(", "))
+            format!("The worth of {}{more} changed; what has a * is shown.{also}", named.join(", "))
         }
     }
 }

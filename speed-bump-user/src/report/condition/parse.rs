@@ -5,7 +5,7 @@ use std::str::FromStr;
 use super::{Condition, End, Field, Operator, Quantity};
 
 /// All fields, with the names that they have.
-const FIELDS: [(&str, Field); 20] = [
+const FIELDS: [(&str, Field); 22] = [
     ("worth", Field::Worth(End::Value)),
     ("worth_low", Field::Worth(End::Low)),
     ("worth_high", Field::Worth(End::High)),
@@ -26,6 +26,8 @@ const FIELDS: [(&str, Field); 20] = [
     ("own_change_low", Field::OwnChange(End::Low)),
     ("own_change_high", Field::OwnChange(End::High)),
     ("time_per_unit_change", Field::TimePerUnitChange(End::Value)),
+    ("time_per_unit_change_low", Field::TimePerUnitChange(End::Low)),
+    ("time_per_unit_change_high", Field::TimePerUnitChange(End::High)),
 ];
 
 /// Why a text is no condition.

@@ -4,14 +4,19 @@ use maud::{Markup, html};
 
 use crate::{
     experiment::analysis::factor::Factor,
-    printable::{at_most, printable},
+    printable::{NAME_COLUMNS, at_most, printable},
     report::words,
     stats::table::place,
 };
 
 /// Text from outside, which may be anything of any length.
 pub(super) fn foreign(text: &str) -> String {
-    at_most(printable(text), words::NAME_COLUMNS)
+    at_most(printable(text), NAME_COLUMNS)
+}
+
+/// The same of a sentence, in which there may be names.
+pub(super) fn sentence(text: &str) -> String {
+    at_most(printable(text), 3 * NAME_COLUMNS)
 }
 
 /// A function's name, and where it is.

@@ -2,7 +2,14 @@
 
 use maud::{Markup, html};
 
-use crate::{experiment::record::Measured, printable::printable};
+use super::cells::foreign;
+use crate::{
+    experiment::record::Measured,
+    printable::{at_most, printable},
+};
+
+/// Columns of a command.
+const COMMAND: usize = 2_000;
 
 /// The command, with the seed of this one, and the machine.
 pub(super) fn again(measured: &Measured) -> Markup {
@@ -16,13 +23,13 @@ pub(super) fn again(measured: &Measured) -> Markup {
         footer {
             section aria-labelledby="again" {
                 h2 id="again" { "To run it again" }
-                pre { code { (printable(words.join(" "))) } }
+                pre { code { (at_most(printable(words.join(" ")), COMMAND)) } }
                 dl {
-                    dt { "Processor" } dd { (printable(&measured.cpu)) }
-                    dt { "Kernel" } dd { (printable(&measured.kernel)) }
-                    dt { "speed-bump-ebpf" } dd { (printable(&versions.tool)) (printable(commit)) }
+                    dt { "Processor" } dd { (foreign(&measured.cpu)) }
+                    dt { "Kernel" } dd { (foreign(&measured.kernel)) }
+                    dt { "speed-bump-ebpf" } dd { (foreign(&versions.tool)) (foreign(&commit)) }
                     dt { "Seed" } dd { (measured.seed) }
-                    dt { "Counted by" } dd { (printable(&measured.unit.source)) }
+                    dt { "Counted by" } dd { (foreign(&measured.unit.source)) }
                 }
             }
             section aria-labelledby="words" {

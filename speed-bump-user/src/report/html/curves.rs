@@ -19,7 +19,7 @@ use crate::{
 const DRAWN: usize = 12;
 
 /// A figure for each function that was looked at alone.
-pub(super) fn curves(findings: &Findings) -> Markup {
+pub(super) fn curves(findings: &Findings, most: usize) -> Markup {
     let drawn = || looked_at(findings).filter_map(|of| of.curve.as_ref().map(|curve| (of, curve)));
     html! {
         @if drawn().next().is_some() {
@@ -29,7 +29,7 @@ pub(super) fn curves(findings: &Findings) -> Markup {
                     "Time that a unit took longer, against delay that was added to it. The dotted line is "
                     "where all of the delay shows; a bend is where it ceases to be hidden."
                 }
-                div.figures { @for (factor, curve) in drawn().take(DRAWN) { (figure(factor, curve)) } }
+                div.figures { @for (factor, curve) in drawn().take(DRAWN.min(most)) { (figure(factor, curve)) } }
             }
         }
     }

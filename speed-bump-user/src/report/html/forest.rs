@@ -17,8 +17,6 @@ use crate::{
     },
 };
 
-/// Functions that are drawn; the others are in a plain table.
-pub(super) const DRAWN: usize = 40;
 /// Sensitivities are drawn within these.
 const SENSITIVITIES: (f64, f64) = (-1.0, 3.0);
 /// And worths within these: a unit has no more than all of its time to gain.
@@ -32,9 +30,9 @@ struct Column {
     shown: fn(f64) -> String,
 }
 
-/// The table; nothing where no function was looked at.
-pub(super) fn forest(measured: &Measured, findings: &Findings) -> Markup {
-    let drawn: Vec<&Factor> = looked_at(findings).take(DRAWN).collect();
+/// The table of so many functions; nothing where none was looked at.
+pub(super) fn forest(measured: &Measured, findings: &Findings, most: usize) -> Markup {
+    let drawn: Vec<&Factor> = looked_at(findings).take(most).collect();
     if drawn.is_empty() {
         return html! {};
     }

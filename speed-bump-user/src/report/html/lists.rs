@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::{
-    cells::{foreign, function, number},
-    forest::{DRAWN, verdict},
+    cells::{foreign, function, number, sentence},
+    forest::verdict,
 };
 use crate::{
     experiment::analysis::{factor::Factor, findings::Findings, verdict::Verdict},
@@ -40,34 +40,34 @@ impl Budget {
 }
 
 /// The undecided, with what would decide them.
-pub(super) fn undecided(findings: &Findings) -> Markup {
+pub(super) fn undecided(findings: &Findings, most: usize) -> Markup {
     let open = || looked_at(findings).filter(|of| of.verdict == Verdict::Undecided);
     html! {
         @if open().next().is_some() {
             section aria-labelledby="undecided-functions" {
                 h2 id="undecided-functions" { "Undecided" }
                 ul {
-                    @for factor in open().take(DRAWN) {
+                    @for factor in open().take(most) {
                         li {
                             (function(factor)) ": "
-                            (factor.reason.as_deref().unwrap_or(NEITHER))
+                            (sentence(factor.reason.as_deref().unwrap_or(NEITHER)))
                         }
                     }
-                    @if open().count() > DRAWN { li { (open().count() - DRAWN) " more" } }
+                    @if open().count() > most { li { (open().count() - most) " more" } }
                 }
             }
         }
     }
 }
 
-/// The functions that were not drawn, and those that were dismissed.
-pub(super) fn lists(findings: &Findings, budget: &mut Budget) -> Markup {
-    let more = more(findings, budget);
+/// The functions beyond those that were drawn, and those that were dismissed.
+pub(super) fn lists(findings: &Findings, drawn: usize, budget: &mut Budget) -> Markup {
+    let more = more(findings, drawn, budget);
     let dismissed = dismissed(findings, budget);
     html! { (more) (dismissed) }
 }
 
-fn more(findings: &Findings, budget: &mut Budget) -> Markup {
+fn more(findings: &Findings, drawn: usize, budget: &mut Budget) -> Markup {
     let row = |factor: &Factor| {
         html! {
             tr {
@@ -79,7 +79,7 @@ fn more(findings: &Findings, budget: &mut Budget) -> Markup {
             }
         }
     };
-    let (rows, left_out) = budget.take(looked_at(findings).skip(DRAWN).map(row));
+    let (rows, left_out) = budget.take(looked_at(findings).skip(drawn).map(row));
     html! {
         @if rows.len() + left_out > 0 {
             section aria-labelledby="more" {

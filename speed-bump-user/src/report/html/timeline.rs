@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::cells::number;
+use super::cells::{foreign, number, sentence};
 use crate::{
     experiment::record::{Measured, Phase, Slice, Treatment},
     report::{
         scale::{Scale, seconds, short},
-        words::phase_name,
+        words::{candidate_name, phase_name},
     },
     units::Nanos,
 };
@@ -18,28 +18,38 @@ const SIZE: (f64, f64) = (2_000.0, 200.0);
 const DRAWN: usize = 4_000;
 /// Slices that are listed one by one; of more of them, only their phases are.
 const LISTED: usize = 500;
+/// There are five phases, each of them once.
+const PHASES: usize = 10;
 /// Phases that take less than this share of the time have no room for their name.
 const NAMED: f64 = 0.08;
 
-/// The figure, with the numbers behind it.
-pub(super) fn timeline(measured: &Measured) -> Markup {
+/// The figure, with the numbers behind it; slices one by one if that takes no more bytes than this.
+pub(super) fn timeline(measured: &Measured, listed: usize) -> Markup {
     let Some((begin, end)) = measured.slices.first().zip(measured.slices.last()) else { return html! {} };
     let begin = measured.phases.first().map_or(begin.start_ns, |phase| phase.start_ns.min(begin.start_ns));
     let time = Scale::over([0.0, seconds(begin, end.end_ns)]);
     let step = measured.slices.len().div_ceil(DRAWN);
     let drawn = || measured.slices.iter().step_by(step.max(1));
-    let rates = Scale::over(drawn().map(rate).chain([0.0]));
+    let rates = Scale::over(drawn().map(Slice::rate).chain([0.0]));
     let path = |wanted: fn(&Slice) -> bool| -> String {
         let slices = drawn().filter(|slice| slice.counts() && wanted(slice));
         slices
             .map(|slice| {
                 let [from, to] =
                     [slice.start_ns, slice.end_ns].map(|at| time.share(seconds(begin, at)) * SIZE.0);
-                let height = (1.0 - rates.share(rate(slice))) * SIZE.1;
+                let height = (1.0 - rates.share(slice.rate())) * SIZE.1;
                 format!("M{from:.1} {height:.1}H{to:.1}")
             })
             .collect()
     };
+    let dropped: String = drawn()
+        .filter(|slice| !slice.counts())
+        .map(|slice| {
+            let at = time.share(seconds(begin, slice.start_ns)) * SIZE.0;
+            let height = (1.0 - rates.share(slice.rate())) * SIZE.1;
+            format!("M{at:.1} {:.1}v16", height - 8.0)
+        })
+        .collect();
     let view = format!("0 0 {} {}", SIZE.0, SIZE.1);
     html! {
         section aria-labelledby="time" {
@@ -49,12 +59,12 @@ pub(super) fn timeline(measured: &Measured) -> Markup {
                     "Units a second, slice by slice: "
                     span.key.without { "without delays" } " and " span.key.with { "with delays" } ". "
                     @if measured.slices.iter().any(|slice| !slice.counts()) {
-                        "A " span.key.dropped { "cross" } " is a slice that does not count."
+                        "An " span.key.dropped { "upright stroke" } " is a slice that does not count."
                     }
                 }
-                div.timeline data-begin="0" data-end=(time.high()) {
+                div.timeline data-end=(time.high()) {
                     svg.phases aria-hidden="true" {
-                        @for phase in &measured.phases {
+                        @for phase in measured.phases.iter().take(PHASES) {
                             @let ends = [phase.start_ns, phase.end_ns];
                             @let [from, to] = ends.map(|at| time.along(seconds(begin, at)));
                             svg.phase x=(from) { rect width=(to.less(from)) height="100%" {} }
@@ -69,22 +79,19 @@ pub(super) fn timeline(measured: &Measured) -> Markup {
                         @for tick in time.ticks(6) {
                             text.x x=(time.along(tick)) y="100%" dy="16" { (short(tick)) " s" }
                         }
-                        @for slice in drawn().filter(|slice| !slice.counts()) {
-                            svg x=(time.along(seconds(begin, slice.start_ns))) y=(rates.down(rate(slice))) {
-                                path.dropped d="M-3-3L3 3M-3 3L3-3" {}
-                            }
-                        }
                     }
                     svg.slices aria-hidden="true" viewBox=(view) preserveAspectRatio="none" {
                         path.with d=(path(|slice| !is_without(slice))) {}
                         path.without d=(path(is_without)) {}
+                        path.dropped d=(dropped) {}
                     }
                 }
                 details {
                     summary { "numbers" }
                     (phases(measured))
-                    @if measured.slices.len() <= LISTED {
-                        (slices(measured, begin))
+                    @let rows = (measured.slices.len() <= LISTED).then(|| slices(measured, begin));
+                    @if let Some(rows) = rows.filter(|rows| rows.0.len() <= listed) {
+                        (rows)
                     } @else {
                         p { (measured.slices.len()) " slices are in the JSON, one by one." }
                     }
@@ -92,11 +99,6 @@ pub(super) fn timeline(measured: &Measured) -> Markup {
             }
         }
     }
-}
-
-/// Units a second.
-fn rate(slice: &Slice) -> f64 {
-    if slice.span() > 0.0 { slice.units * 1e9 / slice.span() } else { 0.0 }
 }
 
 fn is_without(slice: &Slice) -> bool {
@@ -126,7 +128,7 @@ fn phases(measured: &Measured) -> Markup {
                 }
             }
             tbody {
-                @for phase in &measured.phases {
+                @for phase in measured.phases.iter().take(PHASES) {
                     @let of = || measured.slices.iter().filter(|slice| slice.phase == phase.kind);
                     @let counts = || of().filter(|slice| slice.counts());
                     tr {
@@ -136,7 +138,7 @@ fn phases(measured: &Measured) -> Markup {
                         td.n { (of().count() - counts().count()) }
                         td.n { (shown(rate_of(counts().filter(|slice| is_without(slice))))) }
                         td.n { (shown(rate_of(counts().filter(|slice| !is_without(slice))))) }
-                        td { (phase.outcome) }
+                        td { (sentence(&phase.outcome)) }
                     }
                 }
             }
@@ -161,7 +163,7 @@ fn slices(measured: &Measured, begin: Nanos) -> Markup {
                         td.n { (format!("{:.2}", seconds(begin, slice.end_ns))) }
                         td { (phase_name(slice.phase)) }
                         td { (delays(measured, slice)) @if !slice.counts() { ", does not count" } }
-                        td.n { (number(Some(rate(slice)), &format!("{:.1}", rate(slice)))) }
+                        td.n { (number(Some(slice.rate()), &format!("{:.1}", slice.rate()))) }
                     }
                 }
             }
@@ -174,8 +176,8 @@ fn delays(measured: &Measured, slice: &Slice) -> String {
         (Treatment::Control, _) => "none".to_owned(),
         (Treatment::Placebo, _) => "of zero".to_owned(),
         (_, [(candidate, dose)]) => {
-            let name = measured.candidates.get(*candidate as usize).map_or("", |of| of.name.as_str());
-            format!("{} {dose}", super::cells::foreign(name))
+            let name = measured.candidates.get(*candidate as usize).map(candidate_name).unwrap_or_default();
+            format!("{} {dose}", foreign(&name))
         }
         (_, doses) => format!("{} functions", doses.len()),
     }

@@ -2,14 +2,14 @@
 
 use maud::{Markup, html};
 
-use super::cells::number;
-use crate::{
-    experiment::{
-        analysis::findings::Findings,
-        record::{Mark, Measured},
-    },
-    printable::printable,
+use super::cells::{number, sentence};
+use crate::experiment::{
+    analysis::findings::Findings,
+    record::{Mark, Measured},
 };
+
+/// Problems that are told.
+const PROBLEMS: usize = 20;
 
 /// The box.
 pub(super) fn validity(measured: &Measured, findings: &Findings) -> Markup {
@@ -50,8 +50,8 @@ pub(super) fn validity(measured: &Measured, findings: &Findings) -> Markup {
             }
             @if !of.problems.is_empty() {
                 ul {
-                    @for problem in &of.problems {
-                        li { @if problem.fatal { strong { "Not valid: " } } (printable(&problem.text)) }
+                    @for problem in of.problems.iter().take(PROBLEMS) {
+                        li { @if problem.fatal { strong { "Not valid: " } } (sentence(&problem.text)) }
                     }
                 }
             }

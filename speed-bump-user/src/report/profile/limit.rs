@@ -19,7 +19,7 @@ pub enum Limit {
 
 /// Why a text is no limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no limit: a count (20), a share (0.1), or a regular expression: {error}")]
+#[error("`{text}` is no limit, which is a count (20), a share (0.1), or a regular expression: {error}")]
 pub struct LimitError {
     text: String,
     error: String,
@@ -32,9 +32,10 @@ impl FromStr for Limit {
         if let Ok(count) = text.parse::<usize>() {
             return Ok(Self::Count(count));
         }
-        match text.parse::<f64>() {
-            Ok(share) if (0.0..1.0).contains(&share) => return Ok(Self::Share(share)),
-            _ => {}
+        let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+        if let Some(share) = text.parse::<f64>().ok().filter(|_| is_number) {
+            let error = || LimitError { text: text.to_owned(), error: "a share is below 1".to_owned() };
+            return if (0.0..1.0).contains(&share) { Ok(Self::Share(share)) } else { Err(error()) };
         }
         match Regex::new(text) {
             Ok(regex) => Ok(Self::Matching(Box::new(regex), text.to_owned())),
@@ -82,6 +83,9 @@ mod tests {
             functions.len()
         };
         assert_eq!(["3", "20", "0.25", "0.0", r"\(f1", "x.py:[23]"].map(left), [3, 10, 3, 0, 2, 2]);
-        assert!("(".parse::<Limit>().is_err());
+        for text in ["(", "1.0", "-1", "1.5"] {
+            assert!(text.parse::<Limit>().is_err(), "{text}");
+        }
+        assert!(matches!("nan".parse::<Limit>(), Ok(Limit::Matching(..))));
     }
 }

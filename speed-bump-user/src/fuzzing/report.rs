@@ -1,0 +1,59 @@
+//! Reports of records that anybody may have written.
+
+use crate::{
+    experiment::{
+        analysis::findings::findings,
+        record::{Experiment, Measured},
+    },
+    printable::is_visible,
+    report::{
+        compare::{self, compare},
+        csv, html, markdown,
+        profile::{Printing, Profile, print, pstats},
+        session::RecordedSession,
+        text::{self, Style},
+        trace_events::trace,
+    },
+};
+
+/// Slices of a record that is worked on: more take long.
+const SLICES: usize = 2_000;
+/// Bytes that no page is larger than.
+const PAGE: usize = 300_000;
+
+/// Any bytes as the JSON of a sweep, or of a session.
+pub fn report(bytes: &[u8]) {
+    if let Ok(measured) = serde_json::from_slice::<Measured>(bytes) {
+        sweep(measured);
+    }
+    let session = serde_json::from_slice::<RecordedSession>(bytes);
+    if let Some(profile) = session.ok().and_then(|session| Profile::of(&session).ok()) {
+        assert!(pstats(&profile).starts_with(b"{("));
+        assert_visible(&print(&profile, &Printing::default()));
+        assert_visible(&print(&profile.without_folders(), &Printing::default()));
+    }
+}
+
+fn sweep(measured: Measured) {
+    if measured.slices.len() > SLICES {
+        return;
+    }
+    let findings = findings(&measured);
+    let experiment = Experiment { measured, findings };
+    for columns in [20, 80, usize::MAX] {
+        assert_visible(&text::render(&experiment, Style { columns, colour: false }));
+    }
+    assert_visible(&markdown::render(&experiment));
+    assert_visible(&csv::render(&experiment));
+    let page = html::render(&experiment);
+    assert!(page.len() <= PAGE, "{} bytes", page.len());
+    assert_visible(&page);
+    assert!(serde_json::to_string(&trace(&experiment)).is_ok());
+    assert_visible(&compare::text::render(&compare(&experiment, &experiment)));
+}
+
+/// There is nothing in it that a terminal would obey, or nobody would see.
+fn assert_visible(text: &str) {
+    let hidden = text.chars().find(|c| *c != '\n' && !is_visible(*c));
+    assert!(hidden.is_none(), "{hidden:?}");
+}

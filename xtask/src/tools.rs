@@ -1,0 +1,53 @@
+//! Programs of other people's that checks run, in pinned versions: another one may find something else.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Result, bail};
+use speed_bump_testing::places;
+
+use crate::{shell, system};
+
+/// A program that cargo builds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tool {
+    /// The crate, and the program.
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    /// What it says of its version.
+    pub(crate) says: &'static str,
+    /// Arguments for cargo besides.
+    pub(crate) features: &'static [&'static str],
+}
+
+impl Tool {
+    /// One on `PATH`, or our own, which is built where there is none.
+    pub(crate) fn ensure(&self) -> Result<PathBuf> {
+        let Self { name, version, .. } = self;
+        let root = places::target().join("tools").join(format!("{name}-{version}"));
+        let own = root.join("bin").join(name);
+        let on_path = system::find_program(name);
+        if let Some(found) = [Some(own.clone()), on_path].into_iter().flatten().find(|path| self.is(path)) {
+            return Ok(found);
+        }
+        eprintln!("building {name} {version}; this takes a minute or more, once");
+        shell::run(
+            shell::cargo()
+                // Without optimisation it is built in a third of the time, and does its work in seconds.
+                .args(["install", name, "--version", version, "--locked", "--debug", "--root"])
+                .arg(&root)
+                .args(self.features)
+                .env("CARGO_PROFILE_DEV_DEBUG", "0"),
+        )?;
+        if !self.is(&own) {
+            bail!("{} is not {name} {version}", own.display());
+        }
+        Ok(own)
+    }
+
+    fn is(&self, program: &Path) -> bool {
+        shell::output(Command::new(program).arg("--version")).is_ok_and(|said| said.trim() == self.says)
+    }
+}
