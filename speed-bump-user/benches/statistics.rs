@@ -182,8 +182,8 @@ fn agreement(runs: u64) {
 
 fn changes(runs: u64) {
     println!(
-        "\nTwo sweeps, between which a sensitivity falls from 1 to 0.4: its change is in its interval, and is \
-         shown; one is shown of a function that does nothing, in %"
+        "\nTwo sweeps, between which a sensitivity falls from 1 to 0.4: its change is in its interval, and \
+         is shown; one is shown of a function that does nothing, in %"
     );
     println!("{:<22}{:>12}{:>12}{:>12}", "noise", "holds", "shown", "of nothing");
     for (name, noise) in noises() {

@@ -110,7 +110,8 @@ impl SweepOutputs {
         let outputs =
             Self { json: at(&flags.json)?, html: at(&flags.html)?, trace_events: at(&flags.trace_events)? };
         if outputs.on_stdout() > 1 {
-            let text = "one of --json, --html and --trace-events can go to standard output: name files for the others";
+            let text = "only one of --json, --html and --trace-events can go to standard output: name files \
+                        for the others";
             return Err(Failure::new(USAGE, anyhow!(text)));
         }
         Ok(outputs)

@@ -193,7 +193,7 @@ impl Side {
             unit_error: noise.map(|noise| noise.error(noise.slices)),
             // It is as long as so many slices.
             census_error: noise.filter(|of| of.span > 0.0).map(|noise| noise.error(census / noise.span)),
-            // Sampling sees all that takes time, and what it did not see is worth less than what is looked at.
+            // Sampling sees all that takes time: what it did not see is worth less than what is looked at.
             unseen: measured.sampling.as_ref().map(|_| measured.rules.worth),
         }
     }

@@ -133,7 +133,11 @@ fn besides(Experiment { findings, .. }: &Experiment) -> Markup {
             div.wide {
                 table {
                     thead { tr { @for cell in heading { th scope="col" { (cell) } } } }
-                    tbody { @for row in rows.take(FURTHER) { tr { @for cell in row { td { (cells::foreign(&cell)) } } } } }
+                    tbody {
+                        @for row in rows.take(FURTHER) {
+                            tr { @for cell in row { td { (cells::foreign(&cell)) } } }
+                        }
+                    }
                 }
             }
         }

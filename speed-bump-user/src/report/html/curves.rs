@@ -29,7 +29,9 @@ pub(super) fn curves(findings: &Findings, most: usize) -> Markup {
                     "Time that a unit took longer, against delay that was added to it. The dotted line is "
                     "where all of the delay shows; a bend is where it ceases to be hidden."
                 }
-                div.figures { @for (factor, curve) in drawn().take(DRAWN.min(most)) { (figure(factor, curve)) } }
+                div.figures {
+                    @for (factor, curve) in drawn().take(DRAWN.min(most)) { (figure(factor, curve)) }
+                }
             }
         }
     }
