@@ -5,23 +5,24 @@
 //! the square of each half of it is the sum of the squares of the halves that face it).
 
 mod differences;
+mod pairs;
+mod side;
 pub mod text;
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use statrs::distribution::ContinuousCDF as _;
-
 use super::words::whole_name;
 use crate::experiment::{
     analysis::{
-        estimate::{LEAST_BLOCKS, student},
         factor::{Factor, FactorKind},
         verdict::Verdict,
     },
-    record::{Experiment, Measured, PhaseKind, Slice, Treatment},
+    record::Experiment,
 };
+use pairs::pairs;
+use side::{Side, around};
 
 /// The name of this format.
 pub const SCHEMA: &str = "speed-bump/comparison/1";
@@ -130,27 +131,7 @@ impl Known {
 /// What changed from one experiment to another.
 pub fn compare(before: &Experiment, after: &Experiment) -> Comparison {
     let sides = [before, after].map(Side::of);
-    let mut pairs: Vec<(Option<&Factor>, Option<&Factor>)> = Vec::new();
-    let mut rest: Vec<&Factor> = after.findings.factors.iter().collect();
-    // Those on the same line first: lines move from version to version, and names come twice in a file.
-    let (same, moved): (Vec<&Factor>, Vec<&Factor>) = before
-        .findings
-        .factors
-        .iter()
-        .partition(|factor| rest.iter().any(|of| of.line == factor.line && is_same(of, factor)));
-    for factor in same {
-        let place = rest.iter().position(|of| of.line == factor.line && is_same(of, factor));
-        pairs.push((Some(factor), place.map(|place| rest.remove(place))));
-    }
-    let by_line = |factors: &mut Vec<&Factor>| factors.sort_by_key(|of| of.line);
-    let mut moved = moved;
-    by_line(&mut moved);
-    by_line(&mut rest);
-    for factor in moved {
-        let place = rest.iter().position(|of| is_same(of, factor));
-        pairs.push((Some(factor), place.map(|place| rest.remove(place))));
-    }
-    pairs.extend(rest.into_iter().map(|factor| (None, Some(factor))));
+    let pairs = pairs(&before.findings.factors, &after.findings.factors);
     let mut functions: Vec<Changed> =
         pairs.into_iter().filter_map(|(before, after)| changed(before, after, &sides)).collect();
     // What nobody looked at in either says nothing.
@@ -169,56 +150,6 @@ pub fn compare(before: &Experiment, after: &Experiment) -> Comparison {
         time_per_unit_ns: Change::of(was.time_per_unit(), is.time_per_unit()),
         functions,
     }
-}
-
-/// What is known of all of one experiment.
-struct Side {
-    /// Time per unit without delays, in ns.
-    unit: Option<f64>,
-    /// Half the 95 % interval of that, as a share of it.
-    unit_error: Option<f64>,
-    /// The same of what was measured in the census.
-    census_error: Option<f64>,
-    /// What a function that is not there is worth at most; `None` where that is not known.
-    unseen: Option<f64>,
-}
-
-impl Side {
-    fn of(experiment: &Experiment) -> Self {
-        let measured = &experiment.measured;
-        let noise = Noise::of(measured);
-        let census = measured.census.end_ns.0.saturating_sub(measured.census.start_ns.0) as f64;
-        Self {
-            unit: experiment.findings.time_per_unit_ns,
-            unit_error: noise.map(|noise| noise.error(noise.slices)),
-            // It is as long as so many slices.
-            census_error: noise.filter(|of| of.span > 0.0).map(|noise| noise.error(census / noise.span)),
-            // Sampling sees all that takes time: what it did not see is worth less than what is looked at.
-            unseen: measured.sampling.as_ref().map(|_| measured.rules.worth),
-        }
-    }
-
-    fn time_per_unit(&self) -> Known {
-        around(self.unit, self.unit_error)
-    }
-
-    fn worth(&self, factor: Option<&Factor>) -> Known {
-        let Some(factor) = factor else {
-            return Known::new(self.unseen.map(|_| 0.0), self.unseen.map(|_| 0.0), self.unseen);
-        };
-        if factor.verdict == Verdict::Dismissed {
-            // All of its time at most.
-            let share = factor.own_ns_per_unit.zip(self.unit).map(|(own, unit)| own / unit);
-            return Known::new(share.map(|_| 0.0), share.map(|_| 0.0), share);
-        }
-        Known::new(factor.worth, factor.worth_low, factor.worth_high)
-    }
-}
-
-/// Whether two factors are of the same function: lines move from version to version, and symbols have in them
-/// what each build has anew.
-fn is_same(one: &Factor, other: &Factor) -> bool {
-    one.kind == other.kind && one.file == other.file && whole_name(one) == whole_name(other)
 }
 
 fn changed(before: Option<&Factor>, after: Option<&Factor>, [was, is]: &[Side; 2]) -> Option<Changed> {
@@ -240,54 +171,6 @@ fn changed(before: Option<&Factor>, after: Option<&Factor>, [was, is]: &[Side; 2
         sensitivity: Change::of(sensitivity(before), sensitivity(after)),
         own_ns_per_unit: Change::of(own(before, was), own(after, is)),
     })
-}
-
-/// A value that is known but for such a share.
-fn around(value: Option<f64>, error: Option<f64>) -> Known {
-    let half = value.zip(error).map(|(value, error)| value * error);
-    Known::new(value, value.zip(half).map(|(value, half)| value - half), value.zip(half).map(|(a, b)| a + b))
-}
-
-/// How the time per unit varies from slice to slice, without delays.
-#[derive(Clone, Copy, Debug)]
-struct Noise {
-    /// The deviation, as a share of the mean.
-    deviation: f64,
-    /// How many slices it is of.
-    slices: f64,
-    /// How long one takes, in ns.
-    span: f64,
-    /// The quantile of Student's t.
-    quantile: f64,
-}
-
-impl Noise {
-    /// Of the last phase, or of a census where it did not come to that; `None` of few slices.
-    fn of(measured: &Measured) -> Option<Self> {
-        let of = |phase: PhaseKind| -> Vec<&Slice> {
-            let slices = measured.of_phase(phase);
-            slices.filter(|slice| slice.treatment == Treatment::Control).collect()
-        };
-        let confirm = of(PhaseKind::Confirm);
-        let slices = if confirm.len() < LEAST_BLOCKS { of(PhaseKind::Census) } else { confirm };
-        if slices.len() < LEAST_BLOCKS {
-            return None;
-        }
-        let count = slices.len() as f64;
-        let mean_of = |value: &dyn Fn(&Slice) -> f64| slices.iter().map(|of| value(of)).sum::<f64>() / count;
-        let mean = mean_of(&|slice| slice.time_per_unit(measured.by));
-        let variance =
-            mean_of(&|slice| (slice.time_per_unit(measured.by) - mean).powi(2)) * count / (count - 1.0);
-        let deviation = variance.sqrt() / mean;
-        let quantile = student(slices.len() - 1)?.inverse_cdf(0.975);
-        let is_known = deviation.is_finite() && quantile.is_finite();
-        is_known.then_some(Self { deviation, slices: count, span: mean_of(&Slice::span), quantile })
-    }
-
-    /// Half the 95 % interval of the mean of so many slices.
-    fn error(&self, slices: f64) -> f64 {
-        self.quantile * self.deviation / slices.max(1.0).sqrt()
-    }
 }
 
 #[cfg(test)]
@@ -363,39 +246,6 @@ mod tests {
         unseen.measured.sampling = Some(Default::default());
         let found = compare(&unseen, &after);
         assert!(found.functions[0].name == "render" && found.functions[0].worth.is_shown(), "{found:?}");
-    }
-
-    #[test]
-    fn functions_of_one_name_are_told_apart_by_their_lines() {
-        let mut before = experiment(3e5, 1);
-        before.findings.factors.retain(|of| of.kind != FactorKind::Group);
-        let mut after = before.clone();
-        for (experiment, order) in [(&mut before, [10, 20]), (&mut after, [12, 22])] {
-            for (factor, line) in experiment.findings.factors.iter_mut().zip(order) {
-                (factor.name, factor.line) = ("make.<locals>.<lambda>".to_owned(), Some(line));
-            }
-        }
-        after.findings.factors.reverse();
-        let found = compare(&before, &after);
-        assert_eq!(found.functions.len(), 2);
-        assert!(found.functions.iter().all(|of| of.worth.change == Some(0.0)), "{found:?}");
-    }
-
-    #[test]
-    fn symbols_of_two_builds_are_of_one_function() {
-        let with = |hash: &str| {
-            let mut of = experiment(3e5, 1);
-            of.findings.factors.truncate(1);
-            of.findings.factors[0].kind = FactorKind::Native;
-            of.findings.factors[0].name = format!("_ZN3app6render17h{hash}E");
-            of
-        };
-        let found = compare(&with("1111111111111111"), &with("2222222222222222"));
-        assert_eq!(found.functions.len(), 1);
-        assert_eq!(
-            (found.functions[0].name.as_str(), found.functions[0].worth.change),
-            ("app::render", Some(0.0))
-        );
     }
 
     #[test]

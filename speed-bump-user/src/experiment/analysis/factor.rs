@@ -58,7 +58,7 @@ pub struct Factor {
 }
 
 /// What a factor is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FactorKind {
     /// A Python function.
