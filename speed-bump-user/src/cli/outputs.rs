@@ -101,14 +101,19 @@ pub(super) struct SweepOutputs {
     json: Option<Output>,
     html: Option<Output>,
     trace_events: Option<Output>,
+    quiet: bool,
 }
 
 impl SweepOutputs {
     /// Looks whether they can be written, before the sweep.
     pub(super) fn of(flags: &SweepArgs) -> Result<Self, Failure> {
         let at = |path: &Option<PathBuf>| path.as_deref().map(output_at).transpose();
-        let outputs =
-            Self { json: at(&flags.json)?, html: at(&flags.html)?, trace_events: at(&flags.trace_events)? };
+        let outputs = Self {
+            json: at(&flags.json)?,
+            html: at(&flags.html)?,
+            trace_events: at(&flags.trace_events)?,
+            quiet: flags.quiet,
+        };
         if outputs.on_stdout() > 1 {
             let text = "only one of --json, --html and --trace-events can go to standard output: name files \
                         for the others";
@@ -131,7 +136,7 @@ impl SweepOutputs {
     pub(super) fn write(&self, experiment: &Experiment) -> Result<(), Failure> {
         write_json(self.json.as_ref(), experiment)?;
         if let Some(html) = &self.html {
-            write_html(html, experiment)?;
+            write_html(html, experiment, self.quiet)?;
         }
         self.trace_events.as_ref().map_or(Ok(()), |to| write_trace_events(to, experiment))
     }
@@ -142,11 +147,11 @@ pub(super) fn output_at(path: &Path) -> Result<Output, Failure> {
     Output::at(path.to_owned()).map_err(|error| Failure::new(USAGE, error))
 }
 
-/// Writes what a sweep found as a page, and says where.
-pub(super) fn write_html(to: &Output, experiment: &Experiment) -> Result<(), Failure> {
+/// Writes what a sweep found as a page, and says where, unless that is not asked for.
+pub(super) fn write_html(to: &Output, experiment: &Experiment, quiet: bool) -> Result<(), Failure> {
     to.write(Content::Bytes(html::render(experiment).as_bytes()))
         .map_err(|error| Failure::new(SYSTEM, error))?;
-    if let Output::Path(path) = to {
+    if let (Output::Path(path), false) = (to, quiet) {
         tell(format_args!("speed-bump-ebpf: the report is in {}", path.display()));
     }
     Ok(())

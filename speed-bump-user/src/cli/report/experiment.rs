@@ -45,7 +45,7 @@ pub(super) fn run(
 
 fn print(arguments: &ReportArgs, experiment: &Experiment) -> Result<(), Failure> {
     if let Some(path) = &arguments.html {
-        write_html(&output_at(path)?, experiment)?;
+        write_html(&output_at(path)?, experiment, false)?;
     } else if let Some(path) = &arguments.trace_events {
         write_trace_events(&output_at(path)?, experiment)?;
     } else if arguments.markdown {
