@@ -31,7 +31,7 @@ pub struct Factor {
     pub low: Option<f64>,
     /// The upper end.
     pub high: Option<f64>,
-    /// What making it free would gain, as a share of a unit's time.
+    /// What making it free would gain, as a share of a unit's time: 1 at most.
     pub worth: Option<f64>,
     /// The lower end of its 95 % interval.
     pub worth_low: Option<f64>,
@@ -140,8 +140,10 @@ impl Factor {
         let share = self.share(unit);
         self.sensitivity = Some(found.sensitivity);
         (self.low, self.high) = (Some(found.low), Some(found.high));
-        self.worth = share.map(|share| found.sensitivity * share);
-        self.worth_low = share.map(|share| found.low * share);
-        self.worth_high = share.map(|share| found.high * share);
+        // A unit has no more than all of its time to gain. Own time may be more: many threads wait at once.
+        let worth = |sensitivity: f64| share.map(|share| (sensitivity * share).min(1.0));
+        self.worth = worth(found.sensitivity);
+        self.worth_low = worth(found.low);
+        self.worth_high = worth(found.high);
     }
 }
