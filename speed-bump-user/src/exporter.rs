@@ -1,7 +1,7 @@
 //! Live numbers for Prometheus: what a session, or a sweep, has counted so far.
 //!
-//! They are served at an address, or kept in a file for node_exporter's textfile collector. Both have the
-//! numbers of the last half second.
+//! They are served at an address, made anew each half second, or kept in a file for node_exporter's textfile
+//! collector, each two seconds.
 
 pub mod address;
 mod families;

@@ -89,6 +89,12 @@ pub fn columns(text: &str) -> usize {
 
 /// Columns of a name in what people read.
 pub const NAME_COLUMNS: usize = 100;
+
+/// A name from outside, which may be anything of any length, as a line that can be seen.
+pub fn printable_name(name: impl Display) -> String {
+    at_most(printable(name), NAME_COLUMNS)
+}
+
 /// Characters for each column: accents take none, and there may be any number of them.
 const MARKS: usize = 2;
 

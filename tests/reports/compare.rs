@@ -5,7 +5,6 @@ use std::{sync::LazyLock, time::Duration};
 use serde_json::Value;
 use speed_bump_testing::tool::{self, Run};
 use speed_bump_user::experiment::{
-    analysis::findings::findings,
     record::Experiment,
     simulated::{Function, Noise, sweep},
 };
@@ -16,8 +15,7 @@ fn experiment(render_own: f64, seed: u64) -> Experiment {
     let of = |sensitivity| Function { calls: 2.0, sensitivity, slack: 0.0 };
     let functions = [("render".to_owned(), of(1.0), render_own), ("score".to_owned(), of(0.0), 2e5)];
     let measured = sweep(1e6, &functions, Noise::White(0.01), Duration::from_secs(60), seed);
-    let findings = findings(&measured);
-    Experiment { measured, findings }
+    Experiment::of(measured)
 }
 
 static BEFORE: LazyLock<Experiment> = LazyLock::new(|| experiment(1e5, 1));

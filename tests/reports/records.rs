@@ -3,8 +3,7 @@
 use std::{fs, path::PathBuf, sync::LazyLock, time::Duration};
 
 use speed_bump_user::experiment::{
-    analysis::findings::findings,
-    record::{Experiment, Measured},
+    record::Experiment,
     simulated::{Function, Noise, sweep},
 };
 
@@ -42,7 +41,7 @@ pub(crate) static HOSTILE_RECORD: LazyLock<Experiment> = LazyLock::new(|| {
     measured.phases[0].outcome = name(2);
     measured.candidates[0].file = PathBuf::from("/srv/\u{1b}]0;x\u{7}\nfoo matters.py");
     measured.candidates[1].file = PathBuf::from("/srv/<b>.py");
-    complete(measured)
+    Experiment::of(measured)
 });
 
 /// A thousand functions, of which three matter, in a sweep of more than 200 slices.
@@ -59,13 +58,8 @@ pub(crate) static LARGE: LazyLock<Experiment> = LazyLock::new(|| {
             )
         })
         .collect();
-    complete(sweep(UNIT, &functions, Noise::White(0.01), Duration::from_secs(120), 3))
+    Experiment::of(sweep(UNIT, &functions, Noise::White(0.01), Duration::from_secs(120), 3))
 });
-
-fn complete(measured: Measured) -> Experiment {
-    let findings = findings(&measured);
-    Experiment { measured, findings }
-}
 
 /// Its JSON in a file, for the command.
 pub(crate) fn written(experiment: &Experiment) -> (tempfile::TempDir, PathBuf) {

@@ -19,6 +19,7 @@ use crate::{
     sys::clock::now,
     units::Nanos,
 };
+
 /// Numbers for others, if they are asked for. Where they cannot be written any more, that is told once.
 #[derive(Debug)]
 pub(super) struct Export(Option<Exporter>);

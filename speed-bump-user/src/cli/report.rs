@@ -17,10 +17,7 @@ use super::{
     exit::{Failure, USAGE},
 };
 use crate::{
-    experiment::{
-        analysis::findings::findings,
-        record::{self, Experiment, Measured},
-    },
+    experiment::record::{self, Experiment, Measured},
     report::session::RecordedSession,
     stats::report,
 };
@@ -69,8 +66,7 @@ fn read(path: &Path) -> Result<Recorded> {
         record::SCHEMA => {
             let measured: Measured =
                 serde_json::from_slice(&text).with_context(|| format!("{name} is not a whole experiment"))?;
-            let findings = findings(&measured);
-            Ok(Recorded::Sweep(Box::new(Experiment { measured, findings })))
+            Ok(Recorded::Sweep(Box::new(Experiment::of(measured))))
         }
         report::SCHEMA => {
             let session =

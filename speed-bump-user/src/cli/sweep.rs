@@ -28,7 +28,6 @@ use super::{
 use crate::{
     calibrate::kept,
     experiment::{
-        analysis::findings::findings,
         guard::{Condition, Guards},
         live::{Counted, Live, counted, wait_until},
         machine::Surroundings,
@@ -137,8 +136,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     }
     export.put(&exported.over(&measured));
 
-    let findings = findings(&measured);
-    let experiment = Experiment { measured, findings };
+    let experiment = Experiment::of(measured);
     if !outputs.take_stdout() {
         print_as_is(text::render(&experiment, style()).trim_end());
     }

@@ -10,7 +10,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{analysis::findings::Findings, metric::requests};
+use super::{
+    analysis::findings::{Findings, findings},
+    metric::requests,
+};
 use crate::{targets::TargetKind, units::Nanos};
 pub use around::Around;
 pub use metrics::{MetricReading, Quantiles, Quantity};
@@ -30,6 +33,14 @@ pub struct Experiment {
     /// What follows from it.
     #[serde(flatten)]
     pub findings: Findings,
+}
+
+impl Experiment {
+    /// What was measured, with what follows from it.
+    pub fn of(measured: Measured) -> Self {
+        let findings = findings(&measured);
+        Self { measured, findings }
+    }
 }
 
 /// Everything that was measured, and how.

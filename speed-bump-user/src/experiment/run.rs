@@ -73,6 +73,22 @@ pub struct Now {
     pub slowdown: Option<f64>,
 }
 
+impl Options {
+    /// One of so long, where nothing else is asked for.
+    pub fn of(total: Duration) -> Self {
+        Self {
+            total,
+            slice: None,
+            per_function: false,
+            group: None,
+            doses: Vec::new(),
+            longest_call: Nanos(10_000_000),
+            bounds: Vec::new(),
+            runs: false,
+        }
+    }
+}
+
 /// Does an experiment. `measured` has the candidates, and is returned with phases and slices; `watch` is
 /// called after each slice.
 pub fn run(

@@ -10,9 +10,7 @@ use prometheus::{
 
 use super::{Numbers, SweepNumbers};
 use crate::{
-    experiment::record::PhaseKind,
-    printable::{NAME_COLUMNS, at_most, printable},
-    report::words::phase_name,
+    experiment::record::PhaseKind, printable::printable_name, report::words::phase_name,
     stats::report::SessionReport,
 };
 
@@ -195,7 +193,7 @@ fn labels(of: &[(&str, &str)]) -> Vec<LabelPair> {
         .map(|(name, value)| {
             let mut pair = LabelPair::default();
             pair.set_name((*name).to_owned());
-            pair.set_value(at_most(printable(value), NAME_COLUMNS));
+            pair.set_value(printable_name(value));
             pair
         })
         .collect()

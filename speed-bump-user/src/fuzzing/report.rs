@@ -1,10 +1,7 @@
 //! Reports of records that anybody may have written.
 
 use crate::{
-    experiment::{
-        analysis::findings::findings,
-        record::{Experiment, Measured},
-    },
+    experiment::record::{Experiment, Measured},
     printable::is_visible,
     report::{
         compare::{self, compare},
@@ -38,8 +35,7 @@ fn sweep(measured: Measured) {
     if measured.slices.len() > SLICES {
         return;
     }
-    let findings = findings(&measured);
-    let experiment = Experiment { measured, findings };
+    let experiment = Experiment::of(measured);
     for columns in [20, 80, usize::MAX] {
         assert_visible(&text::render(&experiment, Style { columns, colour: false }));
     }

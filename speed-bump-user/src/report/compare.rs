@@ -180,17 +180,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::experiment::{
-        analysis::findings::findings,
-        simulated::{Function, Noise, sweep},
-    };
+    use crate::experiment::simulated::{Function, Noise, sweep};
 
     pub(super) fn experiment(render_own: f64, seed: u64) -> Experiment {
         let of = |sensitivity| Function { calls: 2.0, sensitivity, slack: 0.0 };
         let functions = [("render".to_owned(), of(1.0), render_own), ("score".to_owned(), of(0.0), 2e5)];
         let measured = sweep(1e6, &functions, Noise::White(0.01), Duration::from_secs(60), seed);
-        let findings = findings(&measured);
-        Experiment { measured, findings }
+        Experiment::of(measured)
     }
 
     #[test]

@@ -199,7 +199,7 @@ impl Condition {
 
     fn value(&self, of: &Factor, findings: &Findings) -> Option<f64> {
         // What was dismissed is worth its own time at most, if all of that shows.
-        let share = || of.own_ns_per_unit.zip(findings.time_per_unit_ns).map(|(own, unit)| own / unit);
+        let share = || of.share(findings.time_per_unit_ns);
         let is_dismissed = of.verdict == Verdict::Dismissed;
         match self.field {
             Field::Worth(End::High) if is_dismissed => share(),

@@ -2,6 +2,9 @@
 
 use crate::units::Nanos;
 
+/// Worths are drawn within these: a unit has no more than all of its time to gain.
+pub(in crate::report) const WORTHS: (f64, f64) = (-0.5, 1.5);
+
 /// From the lowest value to the highest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::report) struct Scale {

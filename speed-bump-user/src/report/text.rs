@@ -143,18 +143,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::experiment::{
-        analysis::findings::findings,
-        simulated::{Function, Noise, sweep},
-    };
+    use crate::experiment::simulated::{Function, Noise, sweep};
 
     fn experiment() -> Experiment {
         let of = |sensitivity| Function { calls: 1.0, sensitivity, slack: 0.0 };
         let name = "a_function_with_a_long_name_\x1b[31m".to_owned();
         let functions = [(name, of(1.0), 3e5), ("score".to_owned(), of(0.0), 3e5)];
         let measured = sweep(1e6, &functions, Noise::White(0.01), std::time::Duration::from_secs(40), 1);
-        let findings = findings(&measured);
-        Experiment { measured, findings }
+        Experiment::of(measured)
     }
 
     #[test]

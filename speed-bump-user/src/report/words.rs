@@ -11,14 +11,14 @@ use crate::{
         },
         record::{Candidate, PhaseKind},
     },
-    printable::{NAME_COLUMNS, at_most, printable},
+    printable::printable_name,
     stats::table::place,
     units::Nanos,
 };
 
 /// A function's name, as people write it. Where it is long, its beginning.
 pub fn name(factor: &Factor) -> String {
-    at_most(printable(whole_name(factor)), NAME_COLUMNS)
+    printable_name(whole_name(factor))
 }
 
 /// All of it, as it is.
@@ -46,9 +46,9 @@ pub fn name_and_place(factor: &Factor) -> String {
 
 /// A name with a place. Both are printable.
 pub fn name_and_place_of(name: &str, file: Option<&Path>, line: Option<u32>) -> String {
-    let name = at_most(printable(name), NAME_COLUMNS);
+    let name = printable_name(name);
     match file {
-        Some(file) => format!("{name} ({})", at_most(printable(place(file, line)), NAME_COLUMNS)),
+        Some(file) => format!("{name} ({})", printable_name(place(file, line))),
         None => name,
     }
 }

@@ -12,7 +12,7 @@ use super::super::{
 };
 use crate::{
     experiment::record::Experiment,
-    printable::{NAME_COLUMNS, at_most, printable, printable_json},
+    printable::{printable_json, printable_name},
     report::{
         compare::{self, Comparison, compare},
         condition::{Condition, Holds},
@@ -115,8 +115,7 @@ fn check(
 
 /// The first of some names, and how many more there are.
 fn named(names: &[String]) -> String {
-    let named: Vec<String> =
-        names.iter().take(NAMED).map(|name| at_most(printable(name), NAME_COLUMNS)).collect();
+    let named: Vec<String> = names.iter().take(NAMED).map(printable_name).collect();
     let more = names.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     named.join(", ") + &more

@@ -131,7 +131,7 @@ impl Factor {
     }
 
     /// Its own time as a share of a unit's, which takes so many ns.
-    pub(super) fn share(&self, unit: Option<f64>) -> Option<f64> {
+    pub fn share(&self, unit: Option<f64>) -> Option<f64> {
         self.own_ns_per_unit.zip(unit).map(|(own, unit)| own / unit)
     }
 

@@ -4,10 +4,7 @@ use super::{
     factor::{Factor, FactorKind},
     verdict::Verdict,
 };
-use crate::{
-    elf::demangle::for_people,
-    printable::{NAME_COLUMNS, at_most, printable},
-};
+use crate::{elf::demangle::for_people, printable::printable_name};
 
 /// Functions that are named.
 const NAMED: usize = 3;
@@ -53,7 +50,7 @@ pub(super) fn sentence(factors: &[Factor], withheld: Option<&str>, aborted: Opti
 
 fn named(factor: &Factor) -> String {
     let for_people = (factor.kind == FactorKind::Native).then(|| for_people(&factor.name)).flatten();
-    let name = at_most(printable(for_people.as_ref().unwrap_or(&factor.name)), NAME_COLUMNS);
+    let name = printable_name(for_people.as_ref().unwrap_or(&factor.name));
     match (factor.worth, factor.worth_low.zip(factor.worth_high)) {
         (Some(worth), Some((low, high))) => format!(
             "{name} (worth at most {:.1} % of a unit's time, {:.1} to {:.1})",

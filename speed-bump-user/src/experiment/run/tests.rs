@@ -31,16 +31,7 @@ fn found(functions: &[(&str, Function, u64)], noise: Noise, seed: u64) -> (Findi
 }
 
 fn options() -> Options {
-    Options {
-        total: Duration::from_secs(120),
-        slice: None,
-        per_function: false,
-        group: None,
-        doses: Vec::new(),
-        longest_call: Nanos(10_000_000),
-        bounds: Vec::new(),
-        runs: false,
-    }
+    Options::of(Duration::from_secs(120))
 }
 
 fn found_with(

@@ -67,15 +67,6 @@ pub fn sweep(
 ) -> Measured {
     let of = functions.iter().map(|(_, function, _)| *function).collect();
     let mut service = Simulated::new(unit, of, noise, seed.wrapping_mul(7_919));
-    let options = Options {
-        total,
-        slice: None,
-        per_function: false,
-        group: None,
-        doses: Vec::new(),
-        longest_call: Nanos(10_000_000),
-        bounds: Vec::new(),
-        runs: false,
-    };
+    let options = Options::of(total);
     run::run(&mut service, &options, record(unit, functions, seed), &mut |_, _| {})
 }

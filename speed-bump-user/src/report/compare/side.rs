@@ -49,7 +49,7 @@ impl Side {
         };
         if factor.verdict == Verdict::Dismissed {
             // All of its time at most.
-            let share = factor.own_ns_per_unit.zip(self.unit).map(|(own, unit)| own / unit);
+            let share = factor.share(self.unit);
             return Known::new(share.map(|_| 0.0), share.map(|_| 0.0), share);
         }
         Known::new(factor.worth, factor.worth_low, factor.worth_high)

@@ -3,7 +3,7 @@
 use super::{Change, Changed, Comparison};
 use crate::{
     experiment::analysis::verdict::Verdict,
-    printable::{NAME_COLUMNS, at_most, printable},
+    printable::{printable, printable_name},
     report::words::{fixed, name_and_place_of, nothing, short_verdict, time},
     stats::table::aligned,
 };
@@ -50,7 +50,7 @@ pub(in crate::report) fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
 pub(in crate::report) fn answer(comparison: &Comparison) -> String {
     let is_new = |of: &&Changed| of.verdict_before.is_none() && of.verdict_after == Some(Verdict::Matters);
     let new: Vec<String> =
-        comparison.functions.iter().filter(is_new).map(|of| short_name(&of.name)).collect();
+        comparison.functions.iter().filter(is_new).map(|of| printable_name(&of.name)).collect();
     let also = match new.as_slice() {
         [] => String::new(),
         [one] => format!(" {one} was not there before, and matters."),
@@ -62,7 +62,7 @@ pub(in crate::report) fn answer(comparison: &Comparison) -> String {
     match shown.as_slice() {
         [] => format!("No change of worth is shown.{also}"),
         shown => {
-            let named: Vec<String> = shown.iter().take(3).map(|of| short_name(&of.name)).collect();
+            let named: Vec<String> = shown.iter().take(3).map(|of| printable_name(&of.name)).collect();
             let more = shown.len().saturating_sub(3);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             format!("The worth of {}{more} changed; what has a * is shown.{also}", named.join(", "))
@@ -71,7 +71,7 @@ pub(in crate::report) fn answer(comparison: &Comparison) -> String {
 }
 
 fn row(of: &Changed) -> Vec<String> {
-    let name = name_and_place_of(&short_name(&of.name), of.file.as_deref(), of.line);
+    let name = name_and_place_of(&of.name, of.file.as_deref(), of.line);
     let percent = |value: f64| fixed(value * 100.0, 1);
     let plain = |value: f64| fixed(value, 2);
     vec![
@@ -83,10 +83,6 @@ fn row(of: &Changed) -> Vec<String> {
         times(&of.own_ns_per_unit),
         verdicts(of.verdict_before, of.verdict_after),
     ]
-}
-
-fn short_name(name: &str) -> String {
-    at_most(printable(name), NAME_COLUMNS)
 }
 
 /// `12.0 → 4.1`.

@@ -4,14 +4,14 @@ use maud::{Markup, html};
 
 use crate::{
     experiment::analysis::factor::Factor,
-    printable::{NAME_COLUMNS, at_most, printable},
+    printable::{NAME_COLUMNS, at_most, printable, printable_name},
     report::words,
     stats::table::place,
 };
 
 /// Text from outside, which may be anything of any length.
 pub(super) fn foreign(text: &str) -> String {
-    at_most(printable(text), NAME_COLUMNS)
+    printable_name(text)
 }
 
 /// The same of a sentence, in which there may be names.

@@ -12,15 +12,13 @@ use crate::{
     },
     report::{
         notes::looked_at,
-        scale::{Scale, short},
+        scale::{Scale, WORTHS, short},
         words,
     },
 };
 
 /// Sensitivities are drawn within these.
 const SENSITIVITIES: (f64, f64) = (-1.0, 3.0);
-/// And worths within these: a unit has no more than all of its time to gain.
-const WORTHS: (f64, f64) = (-0.5, 1.5);
 
 /// What is drawn in a column.
 struct Column {

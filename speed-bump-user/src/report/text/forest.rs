@@ -10,7 +10,7 @@ use crate::{
     printable::{at_most, columns},
     report::{
         notes::looked_at,
-        scale::{Scale, short},
+        scale::{Scale, WORTHS, short},
         words::name_and_place,
     },
 };
@@ -23,8 +23,6 @@ const LEAST: usize = 20;
 const MOST: usize = 60;
 /// Columns of names.
 const NAMES: usize = 40;
-/// Worths are drawn within these: a unit has no more than all of its time to gain.
-const WORTHS: (f64, f64) = (-0.5, 1.5);
 
 /// Lines of the plot; none where nothing is known of a worth, or where there is no room.
 pub(super) fn forest(findings: &Findings, worth: f64, style: Style) -> Vec<String> {
@@ -43,17 +41,11 @@ pub(super) fn forest(findings: &Findings, worth: f64, style: Style) -> Vec<Strin
     let mut lines = vec!["worth at most, in % of a unit's time; left of ┊ it does not matter".to_owned()];
     for (factor, name) in drawn.iter().zip(names) {
         let mut row = vec![' '; cells];
-        let mut put = |value: Option<f64>, c: char| {
-            if let Some(place) = value.and_then(|value| row.get_mut(at(value))) {
-                *place = c;
-            }
-        };
-        put(Some(worth), '┊');
+        row[at(worth)] = '┊';
         if let (low, Some(high)) = (factor.worth_low.unwrap_or(0.0), factor.worth_high) {
             row[at(low)..=at(high).max(at(low))].fill('─');
-            let mut put = |value: f64, c: char| row[at(value)] = c;
-            put(low, '├');
-            put(high, '┤');
+            row[at(low)] = '├';
+            row[at(high)] = '┤';
         }
         if let Some(worth) = factor.worth {
             row[at(worth)] = mark(factor.verdict);
