@@ -15,7 +15,7 @@ use crate::Histogram;
 /// What the first eight bytes of a block are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// How often the loader increments [`ControlBlock::heartbeat`].
 pub const HEARTBEAT_EVERY_MS: u32 = 100;
@@ -277,6 +277,13 @@ pub struct ControlBlock {
     pub times_unmatched: AtomicU64,
     /// Written by the helper: calls that there was no room to time for: too many threads, too deep.
     pub times_without_room: AtomicU64,
+    /// Where the [`CallerRow`](crate::callers::CallerRow)s are; 0: callers are not recorded. Only where calls
+    /// are timed.
+    pub callers_offset: AtomicU64,
+    /// Written by the helper: calls that there was no row for.
+    pub callers_without_room: AtomicU64,
+    /// How many rows there are, a power of two.
+    pub callers_capacity: AtomicU32,
 }
 
 /// What the helper counts of one function, and which policy it has. The sums wrap around.

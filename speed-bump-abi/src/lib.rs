@@ -10,6 +10,7 @@
 #![no_std]
 
 // BPF has no atomics of 8 and 32 bits, and never sees the block.
+pub mod callers;
 pub mod calls;
 #[cfg(not(target_arch = "bpf"))]
 pub mod control_block;
@@ -100,7 +101,8 @@ mod tests {
     fn the_control_block_keeps_its_layout() {
         use control_block::{Calls, ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot};
         let signals_end = 136 + FAILURE_TEXT_BYTES + 16 * SIGNALS;
-        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 5 * 8 + 3 * 8);
+        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 5 * 8 + 5 * 8 + 8);
+        assert_eq!(offset_of!(ControlBlock, callers_capacity), size_of::<ControlBlock>() - 8);
         assert_eq!(offset_of!(ControlBlock, control), signals_end + 72);
         assert_eq!(size_of::<Calls>(), 64);
         assert_eq!(offset_of!(Calls, entry), 32);

@@ -7,8 +7,10 @@
 //! Offsets and lengths are read once, when the block is mapped, and checked against its size; later changes
 //! of theirs are never seen, but for the selector's, which is checked anew for each generation.
 
+mod callers;
 mod times;
 
+pub(crate) use callers::BlockCallers;
 pub(crate) use times::BlockTimes;
 
 use core::{
@@ -24,7 +26,7 @@ use speed_bump_abi::control_block::{
     HelperCommand, MAGIC, State, StubForm, VERSION,
 };
 
-use self::times::TimesLayout;
+use self::{callers::CallersLayout, times::TimesLayout};
 use crate::{fault::Fault, sys};
 
 /// Addresses reserved; the largest block that is accepted. 100,000 functions with names of 100 bytes take 14
@@ -54,6 +56,8 @@ struct Layout {
     delays: Option<DelayLayout>,
     /// Where it adds up times; absent where it does not time calls.
     times: Option<TimesLayout>,
+    /// Where it adds up who calls whom; absent where it does not.
+    callers: Option<CallersLayout>,
 }
 
 /// The same for what the helper counts and delays by.
@@ -386,6 +390,7 @@ impl Layout {
                 _ => return None,
             },
             times: TimesLayout::read(head, size, head.functions_capacity.load(Ordering::Acquire)).ok()?,
+            callers: CallersLayout::read(head, size).ok()?,
             stub_form: match head.stub_form.load(Ordering::Acquire) {
                 nop if nop == StubForm::Nop as u32 => StubForm::Nop,
                 nop5 if nop5 == StubForm::Nop5 as u32 => StubForm::Nop5,

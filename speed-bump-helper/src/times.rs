@@ -3,6 +3,9 @@
 //! Whoever hears of calls says when one begins or goes on ([`enter`]) and when it ends or is suspended
 //! ([`leave`]). What is in progress lies on a stack for each thread; what has ended is added to the rows of
 //! the control block. Calls in progress when a session begins or a child is forked are not timed.
+//!
+//! Where callers are recorded, the call below on the stack is the caller, as for `cProfile`: what is not
+//! selected is not there. Both are counted when the call ends.
 
 mod stack;
 mod threads;
@@ -13,16 +16,17 @@ use core::{
 };
 
 use speed_bump_abi::{
+    callers::CallerRow,
     control_block::{Clock, Failure, State},
     times::TimeRow,
 };
 
 use self::{
-    stack::{Call, Ended, Stack},
+    stack::{Call, Ended, NO_PAIR, Stack},
     threads::{Room, Slot},
 };
 use crate::{
-    block::{Block, BlockTimes},
+    block::{Block, BlockCallers, BlockTimes},
     clock,
     fault::Fault,
     life,
@@ -109,7 +113,10 @@ fn enter_timed(
     let slot = threads::take(room);
     let mut stack = slot.and_then(|slot| slot.stack(room.session));
     let start = now(times.clock(), began);
-    let entered = stack.as_mut().and_then(|stack| stack.enter(identity, function, start));
+    let entered = stack.as_mut().and_then(|stack| {
+        let pair = pair(block, stack, function);
+        stack.enter(identity, function, pair, start)
+    });
     let Some(entered) = entered else {
         count(&block.head().times_without_room, 1);
         return None;
@@ -128,7 +135,7 @@ pub(crate) fn leave(block: Block, identity: usize, ended: Ticks) -> bool {
     let Some((times, slot, mut stack)) = in_progress(block) else { return false };
     let Some(call) = stack.leave_last(identity, now(times.clock(), ended)) else { return false };
     slot.rest(*stack.depth);
-    add(times, call);
+    add(block, times, call);
     true
 }
 
@@ -140,20 +147,22 @@ pub(crate) fn leave_out_of_turn(block: Block, identity: usize, ended: Ticks) {
     slot.rest(*stack.depth);
     count(&block.head().times_unmatched, dropped.into());
     if let Some(call) = call {
-        add(times, call);
+        add(block, times, call);
     }
 }
 
 /// Does once what timing a call takes, of no function: a delay makes up for it.
 pub(crate) fn rehearse(block: Block) {
     static NOWHERE: TimeRow = TimeRow::NEW;
+    static NO_CALLER: CallerRow = CallerRow::NEW;
     const NOBODY: usize = 1;
     let Some(times) = block.times() else { return };
     let room = room(block);
     let begun = threads::take(room).and_then(|slot| slot.stack(room.session));
     if let Some(mut stack) = begun
-        && let Some(entered) = stack.enter(NOBODY, u32::MAX, now(times.clock(), stub::now()))
+        && let Some(entered) = stack.enter(NOBODY, u32::MAX, NO_PAIR, now(times.clock(), stub::now()))
     {
+        let _ = block.callers().is_some_and(|callers| callers.has(u32::MAX, u32::MAX));
         entered.call.begin_at(now(times.clock(), stub::now()));
     }
     if let Some((times, slot, mut stack)) = in_progress(block)
@@ -161,6 +170,9 @@ pub(crate) fn rehearse(block: Block) {
     {
         slot.rest(*stack.depth);
         add_to(&NOWHERE, call);
+        if block.callers().is_some() {
+            add_to_pair(&NO_CALLER, call);
+        }
     }
 }
 
@@ -169,7 +181,7 @@ pub(crate) fn rehearse(block: Block) {
 fn room(block: Block) -> Room {
     Room {
         session: SESSION.load(Ordering::Relaxed),
-        functions: block.capacity(),
+        levels: block.capacity().saturating_add(block.callers().map_or(0, BlockCallers::capacity)),
         free_threaded: Api::found().is_some_and(|api| api.version.free_threaded),
     }
 }
@@ -186,10 +198,28 @@ fn in_progress(block: Block) -> Option<(BlockTimes, &'static Slot, Stack<'static
     Some((times, slot, slot.stack(SESSION.load(Ordering::Relaxed))?))
 }
 
+/// The level of a function that begins and of its caller, as a pair, where callers are recorded.
 #[inline]
-fn add(times: BlockTimes, call: Ended) {
+fn pair(block: Block, stack: &Stack<'_>, function: u32) -> u32 {
+    let Some(callers) = block.callers() else { return NO_PAIR };
+    let Some(caller) = stack.caller() else { return NO_PAIR };
+    let Some(number) = callers.number(caller, function) else {
+        count(&block.head().callers_without_room, 1);
+        return NO_PAIR;
+    };
+    block.capacity().saturating_add(number)
+}
+
+#[inline]
+fn add(block: Block, times: BlockTimes, call: Ended) {
     if let Some(row) = times.row(call.function) {
         add_to(row, call);
+    }
+    if call.pair != NO_PAIR
+        && let Some(callers) = block.callers()
+        && let Some(row) = callers.row(call.pair.wrapping_sub(block.capacity()))
+    {
+        add_to_pair(row, call);
     }
 }
 
@@ -199,6 +229,15 @@ fn add_to(row: &TimeRow, call: Ended) {
     if call.is_outermost {
         row.cumulative.fetch_add(call.total, Ordering::Relaxed);
     }
+}
+
+#[inline]
+fn add_to_pair(row: &CallerRow, call: Ended) {
+    row.calls.fetch_add(1, Ordering::Relaxed);
+    row.own.fetch_add(call.own, Ordering::Relaxed);
+    let of_outermost = if call.is_outermost_of_pair { &row.cumulative } else { &row.recursive };
+    let more = if call.is_outermost_of_pair { call.total } else { 1 };
+    of_outermost.fetch_add(more, Ordering::Relaxed);
 }
 
 /// The time, where the counter has just been read.

@@ -60,6 +60,8 @@ pub struct Request {
     pub children: bool,
     /// Whether calls are timed, for own and cumulative times.
     pub times: bool,
+    /// Whether it is recorded who calls whom, of Python functions whose calls are timed.
+    pub callers: bool,
     /// Whether a target that selects nothing is an error.
     pub strict: bool,
     /// With the engine `kmod`: whether upstream's module will do.
@@ -85,6 +87,7 @@ impl Request {
             duration: None,
             children: true,
             times: false,
+            callers: false,
             strict: false,
             accept_upstream_module: false,
         }
@@ -260,6 +263,7 @@ fn settings(request: &Request, policies: PolicyTable) -> Settings {
         duration: request.duration,
         children: request.children,
         times: request.times,
+        callers: request.callers,
         strict: request.strict,
         inject_timeout: request.inject_timeout,
     }

@@ -44,6 +44,8 @@ pub struct Settings {
     pub children: bool,
     /// Whether calls are timed.
     pub times: bool,
+    /// Whether it is recorded who calls whom, of Python functions whose calls are timed.
+    pub callers: bool,
     /// Whether a target that selects nothing is an error.
     pub strict: bool,
     /// How long a thread of a Python process may take to come to a point where it can be borrowed.

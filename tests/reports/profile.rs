@@ -19,7 +19,7 @@ use speed_bump_tests::{calls::start, helper::attach};
 struct Recorded {
     folder: tempfile::TempDir,
     python: &'static PythonBuild,
-    /// What cProfile counted: name, line, calls and primitive calls.
+    /// What cProfile counted: name, line, calls and primitive calls, and the same of each that was called.
     expected: Value,
 }
 
@@ -34,7 +34,7 @@ static RECORDED: LazyLock<Option<Recorded>> = LazyLock::new(|| {
     service.ask("import timed").unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (json, profile) = (path("session.json"), path("session.prof"));
-    let flags = ["--times", "--delay", "0", "--pstats", &profile];
+    let flags = ["--times", "--callers", "--delay", "0", "--pstats", &profile];
     let session = attach(&service, "*timed.py:*\n", &flags);
     let said = service.ask("say(profile=timed.profiled(timed.everything))").unwrap();
     let ended = session.stop().unwrap();
@@ -119,6 +119,17 @@ fn it_is_printed_as_pstats_prints_it() {
             &["--sort", "line", "--limit", "ing", "--limit", "0.5", "--limit", "2"],
             "stats.sort_stats('line').print_stats('ing', 0.5, 2)",
         ),
+        (&["--callers", ""], "stats.print_callers('')"),
+        (&["--callers", "leaf"], "stats.print_callers('leaf')"),
+        (&["--callees", "everything|direct"], "stats.print_callees('everything|direct')"),
+        (
+            &["--sort", "name", "--reverse", "--callees", "ing", "--limit", "3"],
+            "stats.sort_stats('name').reverse_order().print_callees('ing', 3)",
+        ),
+        (
+            &["--strip-dirs", "--sort", "cumulative", "--callers", "even", "--callees", "odd"],
+            "stats.strip_dirs().sort_stats('cumulative').print_callers('even'); stats.print_callees('odd')",
+        ),
     ] {
         assert_same(&recorded.report(flags), &recorded.pstats(calls), calls);
     }
@@ -158,6 +169,42 @@ print(json.dumps(rows))";
     }
 }
 
+/// Each pair of functions that cProfile saw of the same run, with its calls. A function that something else
+/// called, such as the event loop, was called by the last one that is selected.
+#[test]
+fn callers_are_those_of_cprofile() {
+    let Some(recorded) = recorded() else { return };
+    let script = "import json, pstats, sys
+rows = [
+    [name, line, [[by[2], by[1], calls, primitive] for by, (calls, primitive, *_) in callers.items()], calls]
+    for (_, line, name), (_, calls, _, _, callers) in pstats.Stats(sys.argv[1]).stats.items()
+]
+print(json.dumps(rows))";
+    let mut command = recorded.python.command(Path::new("-c"));
+    let found: Value =
+        serde_json::from_str(&output(command.arg(script).arg(recorded.path("session.prof")))).unwrap();
+    let found = found.as_array().unwrap();
+    // cProfile has the last part of a qualified name.
+    let is_same = |of: &Value, entry: &Value| {
+        let name = of[0].as_str().unwrap().rsplit('.').next().unwrap();
+        name == entry[0].as_str().unwrap() && of[1] == entry[1]
+    };
+    let mut pairs = 0;
+    for caller in recorded.expected.as_array().unwrap() {
+        for callee in caller[4].as_array().unwrap() {
+            let of = found.iter().find(|of| is_same(of, callee)).unwrap();
+            let by = of[2].as_array().unwrap().iter().find(|by| is_same(by, caller)).unwrap();
+            assert_eq!((&by[2], &by[3]), (&callee[2], &callee[3]), "{} calls {callee}", caller[0]);
+            pairs += 1;
+        }
+    }
+    assert!(pairs >= 18, "{pairs}");
+    for of in found.iter().filter(|of| of[0] != "everything" && of[0] != "profiled") {
+        let by_all: u64 = of[2].as_array().unwrap().iter().map(|by| by[2].as_u64().unwrap()).sum();
+        assert_eq!(Some(by_all), of[3].as_u64(), "{of}");
+    }
+}
+
 /// The file that the session wrote is the one that `report` makes of its JSON.
 #[test]
 fn the_profile_can_be_made_again() {
@@ -190,6 +237,9 @@ fn other_programs_open_it() {
         let shown = output(command.arg(recorded.path("session.prof")));
         // The others may be too short to be drawn.
         assert!(shown.contains("everything"), "{package}: {shown}");
+        // A graph has an edge for each caller.
+        let edges = shown.matches(" -> ").count();
+        assert!(package != "gprof2dot.py" || edges >= 18, "{package}: {edges} edges in {shown}");
         case_ran!();
     }
 }
@@ -208,6 +258,8 @@ fn what_has_no_times_makes_no_profile() {
     );
     let run = tool::run(&["report", json.to_str().unwrap(), "--csv"], Duration::from_secs(60)).unwrap();
     assert_eq!(run.status.code(), Some(2), "{}", run.stderr);
+    let run = tool::run(&["--pid", "1", "-t", "x", "--callers"], Duration::from_secs(60)).unwrap();
+    assert!(run.stderr.contains("--times"), "{}", run.stderr);
     let run = tool::run(&["--pid", "1", "-t", "x", "--pstats", "p"], Duration::from_secs(60)).unwrap();
     assert!(run.stderr.contains("--times"), "{}", run.stderr);
 }

@@ -9,6 +9,7 @@ mod cycles;
 mod neighbours;
 mod peers;
 mod planted;
+mod profile;
 mod python;
 mod resolve;
 mod start;
@@ -48,8 +49,12 @@ pub(crate) enum Bench {
     Trap,
     /// What sweeps find in services of which it is known what matters.
     Planted(planted::Options),
+    /// Whether calls and own times of `--times` are those of cProfile, which watches the same calls.
+    Profile(profile::Options),
     /// Whether experiments are as sure as they say: many of them, on simulated services.
     Statistics,
+    /// How long reports take to be made, and how long they are.
+    Reports,
     /// What a system call on a socket takes longer while requests are counted.
     Sockets,
     /// How long a thread stands still while the helper is loaded, by what the program does, and where the
@@ -65,6 +70,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Trap => return of_library("trap"),
         Bench::Statistics => return of_library("statistics"),
         Bench::Sockets => return of_library("sockets"),
+        Bench::Reports => return of_library("reports"),
         Bench::Accuracy(_)
         | Bench::Resolve
         | Bench::Cycles
@@ -72,6 +78,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         | Bench::Start(_)
         | Bench::Peers(_)
         | Bench::Planted(_)
+        | Bench::Profile(_)
         | Bench::Truth(_) => {}
     }
     let tool = release::build()?;
@@ -82,12 +89,14 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Trap => of_library("trap"),
         Bench::Statistics => of_library("statistics"),
         Bench::Sockets => of_library("sockets"),
+        Bench::Reports => of_library("reports"),
         Bench::Accuracy(options) => accuracy::run(&tool, options),
         Bench::Resolve => resolve::run(&tool),
         Bench::Python(options) => python::run(&tool, options),
         Bench::Start(options) => start::run(&tool, options),
         Bench::Peers(options) => peers::run(&tool, options),
         Bench::Planted(options) => planted::run(&tool, options),
+        Bench::Profile(options) => profile::run(&tool, options),
         Bench::Truth(options) => truth::run(&tool, options),
         Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
     }

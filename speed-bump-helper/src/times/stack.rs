@@ -19,7 +19,12 @@ pub(super) struct Call {
     function: u32,
     /// What it took the helper to let it begin, which is nobody's own time.
     lead: u32,
+    /// The level of the caller and the function as a pair, or [`NO_PAIR`].
+    pair: u32,
 }
+
+/// No pair of functions is recorded.
+pub(super) const NO_PAIR: u32 = u32::MAX;
 
 impl Call {
     /// Has it begin only now, because what went before was the helper's work.
@@ -33,7 +38,7 @@ impl Call {
 /// Those of a thread.
 pub(super) struct Stack<'a> {
     pub(super) calls: &'a mut [Call],
-    /// How often each function is in progress.
+    /// How often each function is in progress, and behind those each pair of a caller and a function.
     pub(super) levels: &'a mut [u16],
     /// How many are in progress; those beyond the room are counted and not known.
     pub(super) depth: &'a mut usize,
@@ -55,21 +60,36 @@ pub(super) struct Ended {
     pub(super) total: u64,
     /// Whether no other one of the function is in progress.
     pub(super) is_outermost: bool,
+    /// The level of its pair, or [`NO_PAIR`].
+    pub(super) pair: u32,
+    /// Whether no other one of the pair is in progress.
+    pub(super) is_outermost_of_pair: bool,
 }
 
 impl Stack<'_> {
+    /// The function that began last, which is the caller of one that begins now.
+    #[inline]
+    pub(super) fn caller(&self) -> Option<u32> {
+        self.calls.get(self.depth.checked_sub(1)?).map(|call| call.function)
+    }
+
     /// A call begins. `None`: there is no room for it.
     #[inline]
-    pub(super) fn enter(&mut self, identity: usize, function: u32, start: u64) -> Option<Entered<'_>> {
+    pub(super) fn enter(
+        &mut self,
+        identity: usize,
+        function: u32,
+        pair: u32,
+        start: u64,
+    ) -> Option<Entered<'_>> {
         let depth = *self.depth;
         *self.depth = depth.wrapping_add(1);
         let call = self.calls.get_mut(depth)?;
-        let mut recursive = false;
-        if let Some(level) = self.levels.get_mut(function as usize) {
-            recursive = *level > 0;
-            *level = level.saturating_add(1);
+        let recursive = raise(self.levels, function);
+        if pair != NO_PAIR {
+            raise(self.levels, pair);
         }
-        *call = Call { identity, start, callees: 0, function, lead: 0 };
+        *call = Call { identity, start, callees: 0, function, lead: 0, pair };
         Some(Entered { call, recursive })
     }
 
@@ -82,13 +102,14 @@ impl Stack<'_> {
             return None;
         }
         *self.depth = depth;
-        let is_outermost = self.lower(call.function);
+        let (is_outermost, is_outermost_of_pair) = self.lower(&call);
         let total = passed(call.start, now);
         if let Some(caller) = depth.checked_sub(1).and_then(|caller| self.calls.get_mut(caller)) {
             caller.callees = caller.callees.wrapping_add(total).wrapping_add(u64::from(call.lead));
         }
         let own = total.saturating_sub(call.callees);
-        Some(Ended { function: call.function, own, total, is_outermost })
+        let Call { function, pair, .. } = call;
+        Some(Ended { function, own, total, is_outermost, pair, is_outermost_of_pair })
     }
 
     /// A call of a timed function ends that is not the one that began last, and how many were dropped for
@@ -106,26 +127,36 @@ impl Stack<'_> {
         let mut dropped = 0;
         while *self.depth > place.saturating_add(1) {
             *self.depth -= 1;
-            if let Some(call) = self.calls.get(*self.depth) {
-                let function = call.function;
-                self.lower(function);
+            if let Some(call) = self.calls.get(*self.depth).copied() {
+                self.lower(&call);
             }
             dropped += 1;
         }
         (self.leave_last(identity, now), dropped)
     }
 
-    /// One call less of a function is in progress; whether none is any more.
+    /// A call less is in progress; whether none of its function is any more, and none of its pair.
     #[inline]
-    fn lower(&mut self, function: u32) -> bool {
-        match self.levels.get_mut(function as usize) {
-            Some(level) => {
-                *level = level.saturating_sub(1);
-                *level == 0
-            }
-            None => true,
-        }
+    fn lower(&mut self, call: &Call) -> (bool, bool) {
+        (lower(self.levels, call.function), call.pair == NO_PAIR || lower(self.levels, call.pair))
     }
+}
+
+/// One more is in progress; whether there was one.
+#[inline]
+fn raise(levels: &mut [u16], number: u32) -> bool {
+    let Some(level) = levels.get_mut(number as usize) else { return false };
+    let there_was_one = *level > 0;
+    *level = level.saturating_add(1);
+    there_was_one
+}
+
+/// One less is in progress; whether none is any more.
+#[inline]
+fn lower(levels: &mut [u16], number: u32) -> bool {
+    let Some(level) = levels.get_mut(number as usize) else { return true };
+    *level = level.saturating_sub(1);
+    *level == 0
 }
 
 /// What has passed; nothing where the clock was set back.
@@ -144,12 +175,18 @@ mod tests {
     const G: usize = 200;
     const H: usize = 300;
 
-    /// A stack of at most four calls of functions 1 to 3, which are known by 100 to 300.
-    #[derive(Default)]
+    /// A stack of at most four calls of functions 1 to 3, which are known by 100 to 300. The pair of a
+    /// caller and a callee has the level of ten times the one and the other.
     struct Thread {
         calls: [Call; 4],
-        levels: [u16; 4],
+        levels: [u16; 34],
         depth: usize,
+    }
+
+    impl Default for Thread {
+        fn default() -> Self {
+            Self { calls: [Call::default(); 4], levels: [0; 34], depth: 0 }
+        }
     }
 
     impl Thread {
@@ -160,7 +197,8 @@ mod tests {
         /// Whether it was recursive.
         fn enter(&mut self, identity: usize, at: u64) -> Option<bool> {
             let function = u32::try_from(identity / 100).unwrap();
-            self.stack().enter(identity, function, at).map(|entered| entered.recursive)
+            let pair = self.stack().caller().map_or(NO_PAIR, |caller| caller * 10 + function);
+            self.stack().enter(identity, function, pair, at).map(|entered| entered.recursive)
         }
 
         /// Own time, whole time, whether it was the outermost one.
@@ -171,7 +209,7 @@ mod tests {
         }
 
         fn is_empty(&self) -> bool {
-            self.depth == 0 && self.levels == [0; 4]
+            self.depth == 0 && self.levels == [0; 34]
         }
     }
 
@@ -203,16 +241,34 @@ mod tests {
     fn what_the_helper_takes_to_begin_a_call_is_nobodys_own() {
         let mut thread = Thread::default();
         thread.enter(F, 0);
-        thread.stack().enter(G, 2, 10).unwrap().call.begin_at(14);
+        thread.stack().enter(G, 2, NO_PAIR, 10).unwrap().call.begin_at(14);
         assert_eq!(thread.leave(G, 20), (6, 6, true));
         assert_eq!(thread.leave(F, 30), (20, 30, true));
+    }
+
+    /// F calls G, which calls F, which calls G: of the pair, the first call of G is the outermost one.
+    #[test]
+    fn a_pair_is_recursive_where_the_same_pair_is_in_progress() {
+        let mut thread = Thread::default();
+        for (identity, at) in [(F, 0), (G, 1), (F, 3), (G, 5)] {
+            thread.enter(identity, at);
+        }
+        let mut ended = |identity, at| {
+            let ended = thread.stack().leave_last(identity, at).unwrap();
+            (ended.pair, ended.own, ended.total, ended.is_outermost_of_pair)
+        };
+        assert_eq!(ended(G, 6), (12, 1, 1, false));
+        assert_eq!(ended(F, 7), (21, 3, 4, true));
+        assert_eq!(ended(G, 9), (12, 4, 8, true));
+        assert_eq!(ended(F, 10), (NO_PAIR, 2, 10, true), "nobody called it");
+        assert!(thread.is_empty());
     }
 
     #[test]
     fn a_clock_that_is_set_back_takes_nothing() {
         let mut thread = Thread::default();
         thread.enter(F, 100);
-        thread.stack().enter(G, 2, 90).unwrap().call.begin_at(80);
+        thread.stack().enter(G, 2, NO_PAIR, 90).unwrap().call.begin_at(80);
         assert_eq!(thread.leave(G, 70), (0, 0, true));
         assert_eq!(thread.leave(F, 50), (0, 0, true));
     }
@@ -228,7 +284,14 @@ mod tests {
         assert_eq!(thread.stack().leave_last(G, 9), None);
         assert_eq!(thread.stack().leave_below(7, 9), (None, 0), "it began before it was timed");
         let (ended, dropped) = thread.stack().leave_below(F, 10);
-        let whole = Ended { function: 1, own: 10, total: 10, is_outermost: true };
+        let whole = Ended {
+            function: 1,
+            own: 10,
+            total: 10,
+            is_outermost: true,
+            pair: NO_PAIR,
+            is_outermost_of_pair: true,
+        };
         assert_eq!((ended, dropped), (Some(whole), 3));
         assert!(thread.is_empty());
         assert_eq!(thread.stack().leave_below(H, 11), (None, 0), "it was dropped");
@@ -263,7 +326,7 @@ mod tests {
     #[test]
     fn a_function_beyond_the_levels_is_never_recursive() {
         let mut thread = Thread::default();
-        let entered = |thread: &mut Thread| thread.stack().enter(F, 9, 0).unwrap().recursive;
+        let entered = |thread: &mut Thread| thread.stack().enter(F, 99, NO_PAIR, 0).unwrap().recursive;
         assert!(!entered(&mut thread) && !entered(&mut thread));
         assert!(thread.stack().leave_last(F, 1).unwrap().is_outermost);
     }

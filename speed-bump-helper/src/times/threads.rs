@@ -36,7 +36,7 @@ pub(super) struct Slot {
     memory: AtomicPtr<Memory>,
 }
 
-/// A stack where it lies. The levels of functions come after it.
+/// A stack where it lies. The levels of functions and of pairs come after it.
 #[repr(C)]
 struct Memory {
     /// The session that it is of.
@@ -53,8 +53,8 @@ static TABLE: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) session: u32,
-    /// How many functions there can be.
-    pub(super) functions: u32,
+    /// How many functions and pairs of functions there can be.
+    pub(super) levels: u32,
     /// Whether threads run at the same time: a build without a GIL.
     pub(super) free_threaded: bool,
 }
@@ -190,7 +190,7 @@ impl Slot {
     #[cold]
     fn renew(&'static self, thread: usize, room: Room) -> Option<&'static Self> {
         self.free();
-        let length = bytes(room.functions);
+        let length = bytes(room.levels);
         let Ok(memory) = sys::allocate(length) else {
             self.key.store(thread | IDLE, Ordering::Release);
             return None;
@@ -201,7 +201,7 @@ impl Slot {
         // SAFETY: zeroed memory, so long and aligned to pages, which nobody else knows.
         unsafe {
             (&raw mut (*memory.as_ptr()).session).write(room.session);
-            (&raw mut (*memory.as_ptr()).levels).write(room.functions);
+            (&raw mut (*memory.as_ptr()).levels).write(room.levels);
         }
         self.memory.store(memory.as_ptr(), Ordering::Relaxed);
         Some(self)
@@ -227,9 +227,9 @@ fn bytes(levels: u32) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::*;
+    use super::{super::stack::NO_PAIR, *};
 
-    const ROOM: Room = Room { session: 1, functions: 8, free_threaded: true };
+    const ROOM: Room = Room { session: 1, levels: 8, free_threaded: true };
 
     /// A table of the test's own: the real one is for real threads.
     fn a_table() -> &'static [Slot] {
@@ -249,7 +249,7 @@ mod tests {
         let table = a_table();
         for thread in (0x1000..0x1000 * 200).step_by(0x1000) {
             let slot = taken(table, thread).unwrap();
-            slot.stack(1).unwrap().enter(thread, 3, 5).unwrap();
+            slot.stack(1).unwrap().enter(thread, 3, NO_PAIR, 5).unwrap();
         }
         for thread in (0x1000..0x1000 * 200).step_by(0x1000) {
             let slot = taken(table, thread).unwrap();
@@ -299,7 +299,7 @@ mod tests {
                         assert_eq!(slot.key.load(Ordering::Relaxed), thread);
                         let mut stack = slot.stack(1).unwrap();
                         assert_eq!(*stack.depth, 0);
-                        stack.enter(thread, 1, 0).unwrap();
+                        stack.enter(thread, 1, NO_PAIR, 0).unwrap();
                         assert_eq!(stack.leave_last(thread, 1).unwrap().total, 1);
                         slot.rest(*stack.depth);
                     }

@@ -260,15 +260,6 @@ pub struct AttachArgs {
     /// How to delay them, and what to write
     #[command(flatten)]
     pub session: SessionArgs,
-
-    /// Write the report so far to this file each second, as a line of JSON; `-` is standard output. Lines are
-    /// added to a file that is there
-    #[arg(long, value_name = "FILE")]
-    pub json_lines: Option<PathBuf>,
-
-    /// Numbers for others
-    #[command(flatten)]
-    pub export: ExportArgs,
 }
 
 /// Flags of a session.
@@ -300,10 +291,24 @@ pub struct SessionArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
+    /// Write the report so far to this file each second, as a line of JSON; `-` is standard output. Lines are
+    /// added to a file that is there
+    #[arg(long, value_name = "FILE")]
+    pub json_lines: Option<PathBuf>,
+
+    /// Numbers for others
+    #[command(flatten)]
+    pub export: ExportArgs,
+
     /// Write own and cumulative times as a profile that Python's `pstats`, snakeviz, gprof2dot and tuna read;
     /// `-` is standard output
     #[arg(long, value_name = "FILE", requires = "times")]
     pub pstats: Option<PathBuf>,
+
+    /// Record which function calls which, of Python functions that are selected: for --pstats, and `report
+    /// --callers`. A call costs some 50 ns more
+    #[arg(long, requires = "times")]
+    pub callers: bool,
 
     /// Write a line to this descriptor, and close it, when everything is attached
     #[arg(long, value_name = "N")]

@@ -25,6 +25,7 @@ use crate::{
     control::server::Server,
     exporter::Numbers,
     prepare::{Plans, Prepared, Purpose, Request},
+    report::profile::{Edges, Limit, Printing, Profile, SortKey, print_edges},
     session::{SessionError, controls::Controls, handle::Outcome, run::Ended, stop::Stop},
     stats::{
         report::SessionReport,
@@ -33,15 +34,15 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// How often the live table is drawn: 2 Hz.
-const REFRESH: Duration = Duration::from_millis(500);
+/// How often the live table is drawn, and what others read is made anew: 2 Hz.
+pub(super) const REFRESH: Duration = Duration::from_millis(500);
 
 /// Attaches and stays until something ends the session.
 pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
-    let mut outputs = Outputs::of(flags, arguments.json_lines.as_deref())?;
-    let mut export = Export::of(&arguments.export, flags.quiet, &Numbers::default())?;
+    let mut outputs = Outputs::of(flags)?;
+    let mut export = Export::of(&flags.export, flags.quiet, &Numbers::default())?;
     let (on_terminal, began) = (stderr().is_terminal(), Instant::now());
     let watched = !flags.quiet;
     let request = Request {
@@ -123,12 +124,26 @@ pub(super) fn listen(controls: &Controls, pids: &[Pid]) -> Option<Server> {
 pub(super) fn tell_report(flags: &SessionArgs, report: &SessionReport, told: &[String]) {
     if !flags.quiet {
         Lines::from_iter(table::render(report, FUNCTIONS_SHOWN).lines()).tell();
+        if flags.callers {
+            tell_callers(report);
+        }
     }
     if let Some(text) = table::session_inexact(report) {
         tell(format_args!("speed-bump-ebpf: warning: {text}"));
     }
     let warnings = report.warnings.iter().filter(|warning| !told.contains(warning));
     warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
+}
+
+/// Prints who called the functions that took the most time.
+fn tell_callers(report: &SessionReport) {
+    let Ok(profile) = Profile::of(&report.into()).and_then(|of| of.check_callers().map(|()| of)) else {
+        return tell("no selected function called another one that is selected");
+    };
+    let limits = vec![Limit::Count(FUNCTIONS_SHOWN)];
+    let printing = Printing { sort: vec![SortKey::Cumulative], limits, ..Printing::default() };
+    let text = print_edges(&profile.without_folders(), Edges::Callers, &printing);
+    Lines::from_iter(text.lines()).tell();
 }
 
 /// Says that everything is attached, to how many functions, and how long that took.

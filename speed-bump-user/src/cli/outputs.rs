@@ -42,15 +42,16 @@ pub(super) struct Outputs {
 
 impl Outputs {
     /// Opens what can be opened before the session.
-    pub(super) fn of(flags: &SessionArgs, lines: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn of(flags: &SessionArgs) -> Result<Self, Failure> {
         let ready = flags.ready_fd.map(|number| {
             inherited(number)
                 .with_context(|| format!("--ready-fd {number}: no such descriptor was inherited"))
         });
+        let lines = flags.json_lines.as_deref().map(JsonLines::at);
         Ok(Self {
             json: flags.json.as_deref().map(output_at).transpose()?,
             pstats: flags.pstats.as_deref().map(output_at).transpose()?,
-            lines: lines.map(JsonLines::at).transpose().map_err(|error| Failure::new(USAGE, error))?,
+            lines: lines.transpose().map_err(|error| Failure::new(USAGE, error))?,
             ready: ready.transpose().map_err(|error| Failure::new(USAGE, error))?.map(File::from),
         })
     }

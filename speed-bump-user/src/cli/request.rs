@@ -41,6 +41,7 @@ pub(super) fn session(
         start_after: flags.start_after.or(environment.start_after).unwrap_or_default(),
         duration,
         children: !flags.no_children,
+        callers: flags.callers,
         ..selection(select, environment)?
     })
 }

@@ -3,21 +3,25 @@
 use std::{
     os::{fd::AsFd as _, unix::process::ExitStatusExt as _},
     process::{ExitCode, ExitStatus},
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
 };
 
 use anyhow::Context as _;
 
 use super::{
     args::RunArgs,
-    attach::{listen, tell_report},
+    attach::{REFRESH, listen, tell_report},
     environment::Environment,
     exit::{self, Failure, SYSTEM, USAGE},
+    export::Export,
     outputs::Outputs,
     request,
     terminal::tell,
     words::tell_notices,
 };
 use crate::{
+    exporter::Numbers,
     launch::{Launch, LaunchError, signals::HeldSignals, user::User},
     prepare::Prepared,
     process::Process,
@@ -31,7 +35,8 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let signals = HeldSignals::hold();
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
-    let mut outputs = Outputs::of(flags, None)?;
+    let mut outputs = Outputs::of(flags)?;
+    let mut export = Export::of(&flags.export, flags.quiet, &Numbers::default())?;
     let user = arguments.user.as_deref().map(User::named).transpose();
     let user = user.map_err(|error| Failure::new(USAGE, error))?;
     let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
@@ -59,9 +64,17 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
         if verbose {
             tell(format_args!("attached; the command runs as process {}", launch.pid()));
         }
-        let ended = runtime.block_on(session.run());
+        let controls = session.controls();
+        let ended = with_ticks(
+            || {
+                outputs.tick(|| controls.report());
+                export.tick(|| Numbers { session: controls.report(), sweep: None });
+            },
+            || runtime.block_on(session.run()),
+        );
         ended.context("the event loop failed")
     });
+    export.put(&Numbers::default());
     session.detach();
     if let Ok(Ended::Elapsed) = &watched
         && verbose
@@ -85,6 +98,21 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     }
     // The command's own failure is worth more than ours.
     Ok(if status.success() && written.is_err() { SYSTEM.into() } else { code(status) })
+}
+
+/// Does this, and meanwhile that again and again.
+fn with_ticks<T>(mut tick: impl FnMut() + Send, run: impl FnOnce() -> T) -> T {
+    let (runs, is_over) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while is_over.recv_timeout(REFRESH) == Err(RecvTimeoutError::Timeout) {
+                tick();
+            }
+        });
+        let result = run();
+        drop(runs);
+        result
+    })
 }
 
 fn pass_signals_on(signals: HeldSignals, launch: &Launch) -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, io};
 
-use speed_bump_abi::{FunctionStats, Histogram, times::FunctionTimes};
+use speed_bump_abi::{FunctionStats, Histogram, callers::PairTimes, times::FunctionTimes};
 
 use super::{EngineKind, bpf::EngineError, kmod::KmodError, signal::UnderWay};
 use crate::units::Nanos;
@@ -14,6 +14,17 @@ pub struct Dose {
     pub delay: Nanos,
     /// Every how many matching calls is a trigger; at least 1.
     pub frequency: u64,
+}
+
+/// A function that calls another one, both by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The one that calls.
+    pub caller: u32,
+    /// The one that is called.
+    pub callee: u32,
+    /// What was summed up of these calls.
+    pub times: PairTimes,
 }
 
 /// A dose, and the number by which functions follow it.
@@ -75,6 +86,15 @@ pub trait Counters: Debug + Send {
     /// # Errors
     /// As [`read`](Self::read).
     fn times(&self, _first: u32, _count: u32) -> io::Result<Vec<Option<FunctionTimes>>> {
+        Ok(Vec::new())
+    }
+
+    /// Who calls the functions of so many from this one on, by the same numbers, in no order; nothing where
+    /// that is not recorded.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn callers(&self, _first: u32, _count: u32) -> io::Result<Vec<Pair>> {
         Ok(Vec::new())
     }
 

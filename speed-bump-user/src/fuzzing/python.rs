@@ -37,7 +37,13 @@ pub fn control_block(bytes: &[u8]) {
         stub_form: StubForm::Nop,
         command: HelperCommand::Run,
         signals: &[(50, Nanos(1))],
-        in_place: Some(InPlace { clock: HelperClock::MONOTONIC, policies: 8, children: true, times: true }),
+        in_place: Some(InPlace {
+            clock: HelperClock::MONOTONIC,
+            policies: 8,
+            children: true,
+            times: true,
+            callers: true,
+        }),
     };
     let Ok(file) =
         rustix::fs::memfd_create("fuzz", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map(File::from)

@@ -6,7 +6,7 @@ use crate::{
     report::{
         compare::{self, compare},
         csv, html, markdown,
-        profile::{Printing, Profile, print, pstats},
+        profile::{Edges, Printing, Profile, print, print_edges, pstats},
         session::RecordedSession,
         text::{self, Style},
         trace_events::trace,
@@ -28,6 +28,9 @@ pub fn report(bytes: &[u8]) {
         assert!(pstats(&profile).starts_with(b"{("));
         assert_visible(&print(&profile, &Printing::default()));
         assert_visible(&print(&profile.without_folders(), &Printing::default()));
+        for edges in [Edges::Callers, Edges::Callees] {
+            assert_visible(&print_edges(&profile, edges, &Printing::default()));
+        }
     }
 }
 
@@ -38,6 +41,7 @@ fn sweep(measured: Measured) {
     let experiment = Experiment::of(measured);
     for columns in [20, 80, usize::MAX] {
         assert_visible(&text::render(&experiment, Style { columns, colour: false }));
+        assert_visible(&compare::text::render(&compare(&experiment, &experiment), columns));
     }
     assert_visible(&markdown::render(&experiment));
     assert_visible(&csv::render(&experiment));
@@ -45,7 +49,6 @@ fn sweep(measured: Measured) {
     assert!(page.len() <= PAGE, "{} bytes", page.len());
     assert_visible(&page);
     assert!(serde_json::to_string(&trace(&experiment)).is_ok());
-    assert_visible(&compare::text::render(&compare(&experiment, &experiment)));
 }
 
 /// There is nothing in it that a terminal would obey, or nobody would see.

@@ -16,6 +16,13 @@ pub(super) fn check(request: &Request, targets: &Targets) -> Result<(), PrepareE
     }
     let refuse = |why: String| Err(PrepareError::Incapable(vec![why]));
     let python = targets.has_kind(TargetKind::Python);
+    if request.callers && !python {
+        return refuse(
+            "no target is a Python function: of other functions it is not recorded who calls them \
+             (--callers)"
+                .to_owned(),
+        );
+    }
     let not_the_helper = matches!(request.entry, EntryChoice::Only(source) if source != EntrySource::Helper);
     match request.engine {
         EngineChoice::Only(EngineKind::Kmod) => {
@@ -34,10 +41,14 @@ pub(super) fn check(request: &Request, targets: &Targets) -> Result<(), PrepareE
     }
 }
 
-/// Which targets are not timed.
-pub(super) fn notices(request: &Request, targets: &Targets) -> Option<Notice> {
-    let text = "calls of USDT probes are counted and not timed: a probe is a place, and no function";
-    (request.times && targets.has_kind(TargetKind::Usdt)).then(|| Notice::NotTimed { text: text.to_owned() })
+/// Which targets are not timed, and of which it is not known who calls them.
+pub(super) fn notices(request: &Request, targets: &Targets) -> impl Iterator<Item = Notice> {
+    let usdt = "calls of USDT probes are counted and not timed: a probe is a place, and no function";
+    let native = "of native functions it is not recorded who calls them";
+    let told = |is_so: bool, text: &str| is_so.then(|| Notice::NotTimed { text: text.to_owned() });
+    let usdt = told(request.times && targets.has_kind(TargetKind::Usdt), usdt);
+    let native = told(request.callers && targets.has_kind(TargetKind::Native), native);
+    usdt.into_iter().chain(native)
 }
 
 /// Whether calls of native functions are to be timed, if this kernel allows it: of those that there are, or

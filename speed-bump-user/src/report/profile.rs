@@ -4,22 +4,24 @@
 //! that goes on is called again. Functions that `cProfile` would not see, native ones, are among them, with
 //! line 0.
 
+mod edges;
 mod limit;
 mod marshal;
 mod print;
 mod sort;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::session::RecordedSession;
 use crate::{elf::demangle::for_people, targets::TargetKind};
+pub use edges::{Edges, print_edges};
 pub use limit::{Limit, LimitError};
 pub use marshal::pstats;
 pub use print::{Printing, print};
 pub use sort::{SortError, SortKey};
 
 /// File, line and name, in the order in which `pstats` has them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionKey {
     /// The path, or its last part.
     pub file: String,
@@ -48,6 +50,8 @@ pub struct Entry {
 pub struct Profile {
     functions: Vec<(FunctionKey, Entry)>,
     places: HashMap<FunctionKey, usize>,
+    /// Who called each, where that was recorded.
+    callers: HashMap<FunctionKey, BTreeMap<FunctionKey, Entry>>,
 }
 
 /// Why a session has no profile.
@@ -59,6 +63,12 @@ pub enum NoProfile {
     /// Functions were to be timed, and none was called.
     #[error("no function that is timed was called in this session: is the service under load?")]
     NothingCalled,
+    /// It was not recorded who called them.
+    #[error(
+        "it was not recorded in this session who calls whom: record one with --times --callers, of functions \
+         that call each other"
+    )]
+    NoCallers,
 }
 
 impl FunctionKey {
@@ -108,6 +118,20 @@ impl Profile {
                     own_ns: times.own_ns.0,
                     cumulative_ns: times.cumulative_ns.0,
                 };
+                for caller in function.callers.iter().flatten() {
+                    let by = FunctionKey {
+                        file: caller.file.to_string_lossy().into_owned(),
+                        line: caller.line.unwrap_or(0),
+                        name: caller.name.clone(),
+                    };
+                    let entry = Entry {
+                        primitive_calls: caller.primitive_calls,
+                        calls: caller.calls,
+                        own_ns: caller.own_ns.0,
+                        cumulative_ns: caller.cumulative_ns.0,
+                    };
+                    profile.count_call(key.clone(), by, entry);
+                }
                 profile.count(key, entry);
             }
         }
@@ -117,10 +141,23 @@ impl Profile {
         }
     }
 
+    /// Looks whether it is known who calls whom.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check_callers(&self) -> Result<(), NoProfile> {
+        if self.callers.is_empty() { Err(NoProfile::NoCallers) } else { Ok(()) }
+    }
+
     /// Adds what another profile counted.
     pub fn add(&mut self, other: &Self) {
         for (key, entry) in &other.functions {
             self.count(key.clone(), *entry);
+        }
+        for (callee, callers) in &other.callers {
+            for (caller, entry) in callers {
+                self.count_call(callee.clone(), caller.clone(), *entry);
+            }
         }
     }
 
@@ -128,11 +165,23 @@ impl Profile {
     #[must_use]
     pub fn without_folders(&self) -> Self {
         let mut profile = Self::default();
-        for (key, entry) in &self.functions {
+        let short = |key: &FunctionKey| {
             let file = key.file.rsplit('/').next().unwrap_or_default().to_owned();
-            profile.count(FunctionKey { file, ..key.clone() }, *entry);
+            FunctionKey { file, ..key.clone() }
+        };
+        for (key, entry) in &self.functions {
+            profile.count(short(key), *entry);
+        }
+        for (callee, callers) in &self.callers {
+            for (caller, entry) in callers {
+                profile.count_call(short(callee), short(caller), *entry);
+            }
         }
         profile
+    }
+
+    fn count_call(&mut self, callee: FunctionKey, caller: FunctionKey, entry: Entry) {
+        self.callers.entry(callee).or_default().entry(caller).or_default().add(entry);
     }
 
     fn count(&mut self, key: FunctionKey, entry: Entry) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use crate::{
-    stats::{report::SessionReport, times::TimesReport},
+    stats::{callers::CallerReport, report::SessionReport, times::TimesReport},
     targets::TargetKind,
     units::Nanos,
 };
@@ -42,6 +42,9 @@ pub struct RecordedFunction {
     /// Its times, where calls were timed.
     #[serde(flatten)]
     pub times: Option<TimesReport>,
+    /// Who called it, where that was recorded.
+    #[serde(default)]
+    pub callers: Option<Vec<CallerReport>>,
 }
 
 impl From<&SessionReport> for RecordedSession {
@@ -57,6 +60,7 @@ impl From<&SessionReport> for RecordedSession {
                     line: of.line,
                     calls: of.calls,
                     times: of.times,
+                    callers: of.callers.clone(),
                 })
                 .collect(),
         });

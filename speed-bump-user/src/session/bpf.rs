@@ -205,6 +205,7 @@ impl BpfSession {
                 policies: capacity.policies,
                 children: settings.children,
                 times: settings.times,
+                callers: settings.callers,
             });
         }
         let for_ranges = in_helper.then_some(HELPERS_FUNCTIONS);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::Serialize;
-use speed_bump_abi::{FunctionStats, Histogram, times::FunctionTimes};
+use speed_bump_abi::{FunctionStats, Histogram, callers::PairTimes, times::FunctionTimes};
 
 use super::{
     SessionError,
@@ -28,6 +28,9 @@ use crate::{
 /// Functions whose delays are looked at one by one, in all: their histograms take 46 MB. What helpers say is
 /// their processes' word.
 const HISTOGRAMS: usize = 32_768;
+
+/// Pairs of a caller and a function, in all: they take 15 MB. What helpers say is their processes' word.
+const PAIRS: usize = 262_144;
 
 /// Doses are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -55,7 +58,12 @@ pub(crate) struct Doses {
     past_histograms: BTreeMap<FunctionId, Histogram>,
     /// The times of functions in ranges that were given back.
     past_times: BTreeMap<FunctionId, FunctionTimes>,
+    /// Who called functions in ranges that were given back.
+    past_callers: Callers,
 }
+
+/// What is known of calls of the one function by the other: first by the one that is called.
+pub(super) type Callers = BTreeMap<(FunctionId, FunctionId), PairTimes>;
 
 impl Doses {
     /// Brings the doses of the start into force.
@@ -66,8 +74,15 @@ impl Doses {
         targets: Arc<Targets>,
     ) -> Result<Self, SessionError> {
         engine.set(&policies.numbered().collect::<Vec<_>>())?;
-        let (past_histograms, past_times) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { engine, functions, policies, targets, past_histograms, past_times })
+        Ok(Self {
+            engine,
+            functions,
+            policies,
+            targets,
+            past_histograms: BTreeMap::new(),
+            past_times: BTreeMap::new(),
+            past_callers: BTreeMap::new(),
+        })
     }
 
     /// Takes up targets that come and go. What is returned has the doses that they are to have, which are
@@ -191,6 +206,11 @@ impl Doses {
             }
             self.past_times = past;
         }
+        let mut past = std::mem::take(&mut self.past_callers);
+        if let Err(error) = self.add_callers(range, &mut past) {
+            tracing::debug!("who called {range:?} is not known: {error}");
+        }
+        self.past_callers = past;
         self.functions.give_back(range, |index| stats.get(&index).copied().unwrap_or_default());
     }
 
@@ -252,6 +272,26 @@ impl Doses {
             }
         }
         Ok(callers)
+    }
+
+    /// Who called functions so far.
+    pub(super) fn callers(&self) -> io::Result<Callers> {
+        let mut callers = self.past_callers.clone();
+        self.add_callers(FunctionRange { first: 0, count: u32::MAX }, &mut callers)?;
+        Ok(callers)
+    }
+
+    /// Adds who called functions in a range, as far as there is room.
+    fn add_callers(&self, range: FunctionRange, callers: &mut Callers) -> io::Result<()> {
+        for pair in self.engine.callers(range.first, range.count)? {
+            let (caller, callee) = (self.functions.at(pair.caller), self.functions.at(pair.callee));
+            if let (Some(caller), Some(callee)) = (caller, callee)
+                && (callers.len() < PAIRS || callers.contains_key(&(callee, caller)))
+            {
+                *callers.entry((callee, caller)).or_default() += pair.times;
+            }
+        }
+        Ok(())
     }
 
     /// Adds the times of a run of functions, where they are timed.

@@ -9,12 +9,19 @@ use crate::{
     engine::EngineKind,
     policy::Dose,
     probe::plan::Entry,
-    session::{State, known::FunctionId, snapshot::Snapshot},
-    stats::report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
+    session::{State, doses::Doses, functions::bytes_of, known::FunctionId, snapshot::Snapshot},
+    stats::{
+        callers::{CallerReport, without_caller},
+        report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
+    },
     sys::clock::now,
     targets::TargetIndex,
     units::Nanos,
 };
+
+/// Bytes of names of callers in a report: processes choose them, and each is there for each function that
+/// it calls.
+const CALLERS_NAMES: usize = 32 << 20;
 
 impl State {
     /// What was counted so far, with calls that are not in the counters, by index.
@@ -36,6 +43,7 @@ impl State {
                 *pending_calls.entry(id).or_default() += calls;
             }
         }
+        let mut callers = self.callers(&doses);
         let all_targets = Arc::clone(&doses.targets);
         let engine = |index, dose: Dose| {
             let through_helper = self.ways.get(&index).is_none_or(|way| way.entry == Entry::Helper);
@@ -58,7 +66,8 @@ impl State {
             let report =
                 FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats)
                     .with_histogram(snapshot.histograms.remove(&id).as_ref())
-                    .with_times(snapshot.times_of(id));
+                    .with_times(snapshot.times_of(id))
+                    .with_callers(callers.remove(&id));
             by_target.entry(function.target).or_default().push(report);
         }
         let targets = all_targets
@@ -87,6 +96,7 @@ impl State {
         }
         warnings.extend(self.untimed().of_python());
         warnings.extend(self.native_untimed.of_native());
+        warnings.extend(without_caller(self.without_caller()));
         // Of several the one that does most.
         let has = |engine| targets.iter().any(|target| target.engine == engine);
         let in_helper = !targets.is_empty() && targets.iter().all(|of| of.engine == EngineKind::Helper);
@@ -107,5 +117,27 @@ impl State {
         };
         report.judge(self.waited.as_ref());
         report
+    }
+
+    /// Who called each function, most calls first, where that is recorded.
+    fn callers(&self, doses: &Doses) -> HashMap<FunctionId, Vec<CallerReport>> {
+        let mut by_function: HashMap<FunctionId, Vec<CallerReport>> = HashMap::new();
+        if !self.records_callers {
+            return by_function;
+        }
+        let pairs = doses.callers().unwrap_or_else(|error| {
+            tracing::warn!("cannot read who called functions: {error}");
+            BTreeMap::new()
+        });
+        let known = doses.functions.known();
+        let mut room = CALLERS_NAMES;
+        for ((callee, caller), times) in pairs {
+            let Some(caller) = known.get(caller) else { continue };
+            let Some(left) = room.checked_sub(bytes_of(caller)) else { break };
+            room = left;
+            by_function.entry(callee).or_default().push(CallerReport::new(caller, times));
+        }
+        by_function.values_mut().for_each(|of| of.sort_by_key(|caller| std::cmp::Reverse(caller.calls)));
+        by_function
     }
 }

@@ -40,6 +40,10 @@ pub(crate) struct State {
     pub(super) untimed: BTreeMap<u32, Untimed>,
     /// The same of native functions.
     pub(super) native_untimed: Untimed,
+    /// Calls whose caller is in no pair, by who says so.
+    pub(super) without_caller: BTreeMap<u32, u64>,
+    /// Whether it is recorded who calls whom.
+    pub(super) records_callers: bool,
     /// The processes that were named on the command line.
     pub(super) roots: Vec<Pid>,
     /// Every process that was covered.
@@ -75,6 +79,8 @@ impl State {
             warnings: Warnings::default(),
             untimed: BTreeMap::new(),
             native_untimed: Untimed::default(),
+            without_caller: BTreeMap::new(),
+            records_callers: settings.callers,
             roots: Vec::new(),
             pids_seen: BTreeSet::new(),
             ways: BTreeMap::new(),
@@ -141,6 +147,11 @@ impl State {
             way.entry = entry;
         }
         way.floors = way.floors.max(floors);
+    }
+
+    /// Calls whose caller is in no pair.
+    pub(super) fn without_caller(&self) -> u64 {
+        self.without_caller.values().fold(0, |sum, calls| sum.saturating_add(*calls))
     }
 
     /// Calls whose time is in no sum.

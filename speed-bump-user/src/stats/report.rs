@@ -6,6 +6,7 @@ use serde::Serialize;
 use speed_bump_abi::{FunctionStats, Histogram, times::FunctionTimes};
 
 use super::{
+    callers::CallerReport,
     inexact::{Delays, Inexact, Waited, inexact},
     median::{interrupted, median},
     times::TimesReport,
@@ -115,6 +116,9 @@ pub struct FunctionReport {
     /// Its times, where calls were timed.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub times: Option<TimesReport>,
+    /// Who called it, most calls first; `None` where that was not recorded, or nobody did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub callers: Option<Vec<CallerReport>>,
 }
 
 impl FunctionReport {
@@ -134,6 +138,7 @@ impl FunctionReport {
             inexact: None,
             histogram: None,
             times: None,
+            callers: None,
         }
     }
 
@@ -141,6 +146,12 @@ impl FunctionReport {
     #[must_use]
     pub fn with_times(self, times: Option<FunctionTimes>) -> Self {
         Self { times: times.map(|times| TimesReport::new(self.calls, times)), ..self }
+    }
+
+    /// The same with who called it, where that is known.
+    #[must_use]
+    pub fn with_callers(self, callers: Option<Vec<CallerReport>>) -> Self {
+        Self { callers, ..self }
     }
 
     /// The same with what is known of how long its delays were.

@@ -27,8 +27,14 @@ const PROGRAMS: [&str; 3] = ["scheduler", "constraints", "text"];
 const CALLS: (&str, f64) = ("calls", 200_000.0);
 /// Selects nothing, and has to be asked about every function.
 const NOTHING: &str = "py:*/no_such_package/*:No.such_function\n";
-/// Selects the one function of [`CALLS`].
-const CALLED: &str = "py:*/programs.py:called\n";
+/// Selects the one function of [`CALLS`], and the one that calls it.
+const CALLED: &str = "py:*/programs.py:calls\npy:*/programs.py:called\n";
+/// What can be asked of matched calls, and how it is called: it costs more from line to line.
+const ASKED: [(&[&str], &str); 3] = [
+    (&[], "a matched call that is not delayed"),
+    (&["--times"], "the same with --times"),
+    (&["--times", "--callers"], "the same with --times --callers"),
+];
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -76,7 +82,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
                 before.extend(pair.take(options)?);
             }
             for _ in 0..options.turns.max(1) {
-                let session = pair.attach(tool, options, NOTHING)?;
+                let session = pair.attach(tool, options, NOTHING, &[])?;
                 attached.extend(pair.take(options)?);
                 session.stop()?;
                 thread::sleep(SETTLING);
@@ -90,21 +96,30 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
                 ratio(&detached)
             );
         }
-        let (matched, counted) = matched_call(tool, options, python)?;
-        println!("{name:<32} a matched call that is not delayed costs {matched} ns more ({counted} counted)");
+        // Only the helper times calls.
+        let asked = if options.entry == "helper" { &ASKED[..] } else { &ASKED[..1] };
+        for (flags, what) in asked {
+            let (matched, counted) = matched_call(tool, options, python, flags)?;
+            println!("{name:<32} {what} costs {matched} ns more ({counted} counted)");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What a matched call costs, in ns, and how many calls the tool counted.
-fn matched_call(tool: &Path, options: &Options, python: &PythonBuild) -> Result<(String, u64)> {
+fn matched_call(
+    tool: &Path,
+    options: &Options,
+    python: &PythonBuild,
+    flags: &[&str],
+) -> Result<(String, u64)> {
     let mut pair = Pair::start(python, CALLS.0)?;
     let (mut attached, mut counted) = (Rounds::new(), 0);
     for _ in 0..options.turns.max(1) {
-        let session = pair.attach(tool, options, CALLED)?;
+        let session = pair.attach(tool, options, CALLED, flags)?;
         attached.extend(pair.take(options)?);
         let report = session.stop()?.report;
-        let calls = report["targets"][0]["calls"].as_u64().context("the report has no calls")?;
+        let calls = report["targets"][1]["calls"].as_u64().context("the report has no calls")?;
         ensure!(calls > 0, "{python}: the tool counted no call");
         counted += calls;
     }
@@ -138,8 +153,9 @@ impl Pair {
         Ok(Self { untouched: start()?, touched: start()? })
     }
 
-    fn attach(&self, tool: &Path, options: &Options, targets: &str) -> Result<Attached> {
-        let flags = ["--delay", "0", "--entry", &options.entry];
+    fn attach(&self, tool: &Path, options: &Options, targets: &str, more: &[&str]) -> Result<Attached> {
+        let mut flags = vec!["--delay", "0", "--entry", &options.entry];
+        flags.extend(more);
         let attached = Attached::start_tool(tool, self.touched.pid(), targets, &flags, |_| ())?;
         thread::sleep(SETTLING);
         Ok(attached)

@@ -31,6 +31,9 @@ Examples:
   speed-bump-ebpf report session.json --sort cumulative --limit 20
   speed-bump-ebpf report session.json --pstats session.prof
 
+  # Who calls a function, and how long these calls take; the session was recorded with --callers as well
+  speed-bump-ebpf report session.json --strip-dirs --callers render_section
+
 Exit codes: 0; 2 if a file is no experiment, or a condition cannot be answered; 7 if one of --fail-if holds.
 ";
 
@@ -98,6 +101,14 @@ pub struct ProfileArgs {
     #[arg(long = "limit", value_name = "N|SHARE|REGEX")]
     pub limits: Vec<Limit>,
 
+    /// Of a session with --callers: who calls the functions that match an expression, instead of the table
+    #[arg(long, value_name = "REGEX")]
+    pub callers: Option<Limit>,
+
+    /// Of a session with --callers: what the functions that match an expression call, instead of the table
+    #[arg(long, value_name = "REGEX")]
+    pub callees: Option<Limit>,
+
     /// Of a session: add what another one counted; repeat for several
     #[arg(long, value_name = "FILE")]
     pub add: Vec<PathBuf>,
@@ -111,6 +122,8 @@ impl ProfileArgs {
             || self.reverse
             || self.strip_dirs
             || !self.limits.is_empty()
+            || self.callers.is_some()
+            || self.callees.is_some()
             || !self.add.is_empty()
     }
 }

@@ -31,8 +31,8 @@ pub(super) fn run(
     last: &Experiment,
 ) -> Result<ExitCode, Failure> {
     if arguments.profile.is_asked_for() {
-        let text =
-            "--sort, --reverse, --limit, --strip-dirs, --add and --pstats are for sessions with --times";
+        let text = "--sort, --reverse, --limit, --strip-dirs, --callers, --callees, --add and --pstats are \
+                    for sessions with --times";
         return Err(Failure::new(USAGE, anyhow!(text)));
     }
     let comparison = before.map(|before| compare(before, last));
@@ -75,7 +75,7 @@ fn print_comparison(arguments: &ReportArgs, comparison: &Comparison) -> Result<(
     } else if arguments.json {
         print_json(comparison)?;
     } else {
-        print_as_is(compare::text::render(comparison).trim_end());
+        print_as_is(compare::text::render(comparison, style().columns).trim_end());
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::{
     Recorded, read,
 };
 use crate::report::{
-    profile::{Printing, Profile, print},
+    profile::{Edges, Printing, Profile, print, print_edges},
     session::RecordedSession,
 };
 
@@ -57,6 +57,18 @@ pub(super) fn run(arguments: &ReportArgs, session: &RecordedSession) -> Result<E
         reverse: arguments.profile.reverse,
         limits: arguments.profile.limits.clone(),
     };
-    print_as_is(print(&profile, &printing).trim_end());
+    let asked = [(&arguments.profile.callers, Edges::Callers), (&arguments.profile.callees, Edges::Callees)];
+    let asked: Vec<_> =
+        asked.into_iter().filter_map(|(which, edges)| Some((which.clone()?, edges))).collect();
+    if asked.is_empty() {
+        print_as_is(print(&profile, &printing).trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
+    profile.check_callers().context("--callers and --callees").map_err(usage)?;
+    let texts = asked.into_iter().map(|(which, edges)| {
+        let limits = std::iter::once(which).chain(printing.limits.iter().cloned()).collect();
+        print_edges(&profile, edges, &Printing { limits, ..printing.clone() })
+    });
+    print_as_is(texts.collect::<Vec<_>>().join("\n\n").trim_end());
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 //! The block is read and written as a file, never through a mapping: the process has it mapped and may do
 //! with it what it likes, and a file that was cut short gives an error where memory would give SIGBUS.
 
+mod callers;
 mod delays;
 mod head;
 mod signals;
@@ -139,9 +140,7 @@ impl Contents<'_> {
     }
 
     fn layout(&self) -> Layout {
-        let policies = self.in_place.map(|in_place| in_place.policies);
-        let times = self.in_place.is_some_and(|in_place| in_place.times);
-        Layout::new(self.room, self.selector.len(), policies, times)
+        Layout::new(self.room, self.selector.len(), self.in_place.as_ref())
     }
 }
 

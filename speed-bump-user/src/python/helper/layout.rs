@@ -4,9 +4,12 @@ use std::mem::size_of;
 
 use speed_bump_abi::{
     Policy,
+    callers::CallerRow,
     control_block::{Calls, ControlBlock, DelayCounts, FunctionRecord},
     times::TimeRow,
 };
+
+use super::block::InPlace;
 
 /// Everything begins on a boundary of this many bytes.
 const ALIGNMENT: u64 = 64;
@@ -14,6 +17,8 @@ const ALIGNMENT: u64 = 64;
 const SELECTOR_ROOM: u64 = 64 << 10;
 /// Bytes of names for each function: file and qualified name. Functions of one file share its name.
 const NAMES_ROOM: u64 = 512;
+/// Pairs of a caller and a function for each function.
+const CALLERS: u32 = 4;
 
 /// How many functions a process can have in its block. What is not used takes no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,14 +63,18 @@ pub struct Layout {
     pub counters: u64,
     /// The times of each function; 0 where calls are not timed.
     pub times: u64,
+    /// Who calls whom; 0 where that is not recorded.
+    pub callers: u64,
+    /// How many pairs, a power of two.
+    pub callers_capacity: u32,
     /// The whole block.
     pub size: u64,
 }
 
 impl Layout {
-    /// Room for so many functions, for two selectors, the first of which has `selector` bytes, and where the
-    /// helper delays by itself for so many policies; it may time calls then.
-    pub fn new(room: Room, selector: usize, policies: Option<u32>, times: bool) -> Self {
+    /// Room for so many functions, for two selectors, the first of which has `selector` bytes, and for what
+    /// the helper needs that delays by itself.
+    pub fn new(room: Room, selector: usize, in_place: Option<&InPlace>) -> Self {
         let functions_capacity = room.functions.max(1);
         let index_slots = functions_capacity.saturating_mul(2).next_power_of_two();
         let selector_room = aligned((selector as u64).saturating_mul(2).max(SELECTOR_ROOM));
@@ -80,14 +89,20 @@ impl Layout {
         let index = place(u64::from(index_slots) * 4);
         let names_capacity = u64::from(functions_capacity) * NAMES_ROOM;
         let names = place(names_capacity);
-        let policy_count = u64::from(policies.unwrap_or(0));
-        let calls_count = if policies.is_some() { u64::from(functions_capacity) } else { 0 };
+        let policy_count = u64::from(in_place.map_or(0, |of| of.policies));
+        let calls_count = if in_place.is_some() { u64::from(functions_capacity) } else { 0 };
         let calls = place(calls_count * size_of::<Calls>() as u64);
         let histograms = place(calls_count * size_of::<DelayCounts>() as u64);
         let row = Policy::WORDS * size_of::<u64>();
         let policies = place(policy_count * (Policy::ROWS as usize * row) as u64);
         let counters = place(policy_count * size_of::<u64>() as u64);
-        let times = if times { place(calls_count * size_of::<TimeRow>() as u64) } else { 0 };
+        let is_timed = in_place.is_some_and(|of| of.times);
+        let times = if is_timed { place(calls_count * size_of::<TimeRow>() as u64) } else { 0 };
+        let has_callers = is_timed && in_place.is_some_and(|of| of.callers);
+        let callers_capacity =
+            if has_callers { functions_capacity.saturating_mul(CALLERS).next_power_of_two() } else { 0 };
+        let callers_bytes = u64::from(callers_capacity) * size_of::<CallerRow>() as u64;
+        let callers = if has_callers { place(callers_bytes) } else { 0 };
         Self {
             selectors,
             selector_room,
@@ -102,6 +117,8 @@ impl Layout {
             policies,
             counters,
             times,
+            callers,
+            callers_capacity,
             size: end.next_multiple_of(4096),
         }
     }
@@ -116,13 +133,22 @@ mod tests {
     use speed_bump_abi::Histogram;
 
     use super::*;
+    use crate::python::helper::HelperClock;
+
+    fn in_place(policies: u32, times: bool, callers: bool) -> InPlace {
+        InPlace { clock: HelperClock::MONOTONIC, policies, children: true, times, callers }
+    }
 
     #[test]
     fn nothing_overlaps_and_everything_is_inside() {
         for (functions, selector, policies) in
             [(1, 0, None), (4_096, 100, Some(7)), (16_384, 5 << 20, Some(100_000))]
         {
-            let layout = Layout::new(Room { functions }, selector, policies, policies.is_some());
+            let layout = Layout::new(
+                Room { functions },
+                selector,
+                policies.map(|of| in_place(of, true, true)).as_ref(),
+            );
             let policy_count = u64::from(policies.unwrap_or(0));
             let parts = [
                 (0, size_of::<ControlBlock>() as u64),
@@ -143,6 +169,10 @@ mod tests {
                     policies.map_or(layout.size, |_| layout.times),
                     policies.map_or(0, |_| u64::from(functions) * 64),
                 ),
+                (
+                    policies.map_or(layout.size, |_| layout.callers),
+                    policies.map_or(0, |_| u64::from(layout.callers_capacity) * 64),
+                ),
                 (layout.size, 0),
             ];
             for pair in parts.windows(2) {
@@ -154,6 +184,11 @@ mod tests {
             // Offsets of names travel as `u32`.
             assert!(u32::try_from(layout.names_capacity).is_ok());
         }
-        assert_eq!(Layout::new(Room { functions: 1 }, 0, Some(1), false).times, 0);
+        let layout = |times, callers| {
+            let layout = Layout::new(Room { functions: 1 }, 0, Some(&in_place(1, times, callers)));
+            (layout.times > 0, layout.callers > 0, layout.callers_capacity)
+        };
+        assert_eq!(layout(false, true), (false, false, 0));
+        assert_eq!([layout(true, false), layout(true, true)], [(true, false, 0), (true, true, 4)]);
     }
 }

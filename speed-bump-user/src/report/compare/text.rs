@@ -3,16 +3,16 @@
 use super::{Change, Changed, Comparison};
 use crate::{
     experiment::analysis::verdict::Verdict,
-    printable::{printable, printable_name},
+    printable::{columns as columns_of, printable, printable_name},
     report::words::{fixed, name_and_place_of, nothing, short_verdict, time},
-    stats::table::aligned,
+    stats::table::{aligned, shortened},
 };
 
 /// Functions that are shown.
 const SHOWN: usize = 30;
 
-/// What changed; printable.
-pub fn render(comparison: &Comparison) -> String {
+/// What changed, within so many columns where names give way; printable.
+pub fn render(comparison: &Comparison, columns: usize) -> String {
     let mut text = String::new();
     for difference in &comparison.differences {
         let word = if difference.fatal { "not comparable" } else { "note" };
@@ -22,9 +22,24 @@ pub fn render(comparison: &Comparison) -> String {
         text.push('\n');
     }
     text += &format!("{}\n\n", unit(comparison));
-    text += &aligned(rows(comparison));
+    text += &fitted(rows(comparison), columns);
     text += &more(comparison).map(|line| line + "\n").unwrap_or_default();
     text + &format!("\n{}\n", answer(comparison))
+}
+
+/// The table. Where there is no room, sensitivities and own times go, and names are cut.
+fn fitted(rows: Vec<Vec<String>>, columns: usize) -> String {
+    let fits = |table: &String| table.lines().all(|line| columns_of(line) <= columns);
+    let [name, worth, change, verdict] = [0, 1, 2, 6];
+    let few = |row: &Vec<String>| {
+        [name, worth, change, verdict].into_iter().filter_map(|column| row.get(column).cloned()).collect()
+    };
+    let table = aligned(rows.clone());
+    if fits(&table) {
+        return table;
+    }
+    let table = aligned(shortened(rows.clone(), columns));
+    if fits(&table) { table } else { aligned(shortened(rows.iter().map(few).collect(), columns)) }
 }
 
 /// What a unit takes.
@@ -121,13 +136,27 @@ mod tests {
 
     #[test]
     fn changes_are_told_with_their_intervals() {
-        let text = render(&compare(&experiment(3e5, 1), &experiment(1e5, 2)));
+        let text = render(&compare(&experiment(3e5, 1), &experiment(1e5, 2)), usize::MAX);
         assert!(text.contains("The worth of render changed"), "{text}");
         assert!(text.contains("300us → 100us"), "{text}");
         assert!(
             text.lines().any(|line| line.starts_with("render (app.py:7)") && line.contains("] *")),
             "{text}"
         );
+    }
+
+    #[test]
+    fn names_and_columns_give_way_to_a_narrow_terminal() {
+        let comparison = compare(&experiment(3e5, 1), &experiment(1e5, 2));
+        let widest =
+            |most| render(&comparison, most).lines().filter(|line| line.contains("→ ")).map(columns_of).max();
+        let all = widest(usize::MAX);
+        assert!(all > Some(100), "{all:?}");
+        for most in [100, 80] {
+            let text = render(&comparison, most);
+            let row = text.lines().find(|line| line.starts_with("render")).unwrap_or_default();
+            assert!(row.contains(" *") && columns_of(row) <= most, "{most}: {text}");
+        }
     }
 
     #[test]

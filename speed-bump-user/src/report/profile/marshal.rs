@@ -2,27 +2,41 @@
 //!
 //! Types are those of version 2 (`Python/marshal.c` of CPython 3.8 to 3.15 reads them all). Keys are tuples
 //! of file, line and name; values are primitive calls, all calls, own and cumulative time in seconds, and
-//! callers.
+//! callers, which are a dict with all calls, primitive calls and both times for each.
 
-use super::Profile;
+use super::{FunctionKey, Profile};
 
 /// The file's bytes.
 pub fn pstats(profile: &Profile) -> Vec<u8> {
     let mut bytes = vec![b'{'];
     for (key, entry) in &profile.functions {
-        tuple(&mut bytes, 3);
-        text(&mut bytes, &key.file);
-        whole(&mut bytes, key.line.into());
-        text(&mut bytes, &key.name);
+        function(&mut bytes, key);
         tuple(&mut bytes, 5);
         whole(&mut bytes, entry.primitive_calls);
         whole(&mut bytes, entry.calls);
         seconds(&mut bytes, entry.own_ns);
         seconds(&mut bytes, entry.cumulative_ns);
-        bytes.extend(*b"{0");
+        bytes.push(b'{');
+        for (caller, entry) in profile.callers.get(key).into_iter().flatten() {
+            function(&mut bytes, caller);
+            tuple(&mut bytes, 4);
+            // The other way round than above.
+            whole(&mut bytes, entry.calls);
+            whole(&mut bytes, entry.primitive_calls);
+            seconds(&mut bytes, entry.own_ns);
+            seconds(&mut bytes, entry.cumulative_ns);
+        }
+        bytes.push(b'0');
     }
     bytes.push(b'0');
     bytes
+}
+
+fn function(bytes: &mut Vec<u8>, key: &FunctionKey) {
+    tuple(bytes, 3);
+    text(bytes, &key.file);
+    whole(bytes, key.line.into());
+    text(bytes, &key.name);
 }
 
 fn tuple(bytes: &mut Vec<u8>, length: u32) {

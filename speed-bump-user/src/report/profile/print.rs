@@ -21,27 +21,8 @@ pub fn print(profile: &Profile, printing: &Printing) -> String {
         if calls == primitive { String::new() } else { format!(" ({primitive} primitive calls)") };
     let seconds = profile.sum(|of| of.own_ns) as f64 / 1e9;
     let mut text = format!("         {calls} function calls{primitive} in {seconds:.3} seconds\n\n");
-    let mut functions = profile.functions.clone();
-    sort(&mut functions, &printing.sort);
-    if printing.reverse {
-        functions.reverse();
-    }
-    let order: Vec<&str> = printing.sort.iter().map(|key| key.name()).collect();
-    text += &match order.as_slice() {
-        [] => "   Random listing order was used\n".to_owned(),
-        order => format!("   Ordered by: {}\n", order.join(", ")),
-    };
-    for limit in &printing.limits {
-        let before = functions.len();
-        limit.apply(&mut functions);
-        if functions.len() != before {
-            let limit = printable(limit);
-            text += &format!(
-                "   List reduced from {before} to {} due to restriction <{limit}>\n",
-                functions.len()
-            );
-        }
-    }
+    let (how, functions) = printing.select(profile);
+    text += &how;
     if functions.is_empty() {
         return text;
     }
@@ -50,6 +31,32 @@ pub fn print(profile: &Profile, printing: &Printing) -> String {
         text += &row(key, entry);
     }
     text
+}
+
+impl Printing {
+    /// How functions are listed, in words, and those that are.
+    pub(super) fn select(&self, profile: &Profile) -> (String, Vec<(FunctionKey, Entry)>) {
+        let mut functions = profile.functions.clone();
+        sort(&mut functions, &self.sort);
+        if self.reverse {
+            functions.reverse();
+        }
+        let order: Vec<&str> = self.sort.iter().map(|key| key.name()).collect();
+        let mut text = match order.as_slice() {
+            [] => "   Random listing order was used\n".to_owned(),
+            order => format!("   Ordered by: {}\n", order.join(", ")),
+        };
+        for limit in &self.limits {
+            let before = functions.len();
+            limit.apply(&mut functions);
+            let left = functions.len();
+            if left != before {
+                let limit = printable(limit);
+                text += &format!("   List reduced from {before} to {left} due to restriction <{limit}>\n");
+            }
+        }
+        (text, functions)
+    }
 }
 
 fn row(key: &FunctionKey, entry: &Entry) -> String {

@@ -11,7 +11,7 @@ use speed_bump_abi::{FunctionEntry, FunctionStats, times::FunctionTimes};
 
 use crate::{
     engine::{
-        Counters, Engine, EngineKind, NumberedDose, Policies, SetError, TakeHistogram, signal::UnderWay,
+        Counters, Engine, EngineKind, NumberedDose, Pair, Policies, SetError, TakeHistogram, signal::UnderWay,
     },
     python::helper::Block,
     session::functions::FunctionRange,
@@ -38,6 +38,12 @@ impl HelperRanges {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Counted>> {
         // Nothing in there panics half-way: it is as good as it was.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ranges of helpers that are there, and where each is counted.
+    fn with_blocks(&self) -> Vec<(FunctionRange, Arc<Block>)> {
+        let with_block = |of: &Counted| Some((of.range, of.block.upgrade()?));
+        self.lock().values().filter_map(with_block).collect()
     }
 
     /// The block where an index is counted, and its number there.
@@ -150,6 +156,25 @@ impl Counters for HelperDoses {
             let places = all.iter_mut().skip((next - first) as usize);
             places.zip(times).for_each(|(place, times)| *place = Some(times));
             next = next.saturating_add(taken);
+        }
+        Ok(all)
+    }
+
+    fn callers(&self, first: u32, count: u32) -> io::Result<Vec<Pair>> {
+        let asked = first..first.saturating_add(count);
+        let mut all = Vec::new();
+        for (range, block) in self.ranges.with_blocks() {
+            let touches = range.first < asked.end && range.first.saturating_add(range.count) > asked.start;
+            if !touches {
+                continue;
+            }
+            for pair in block.callers().map_err(io::Error::other)? {
+                if let (Some(caller), Some(callee)) = (range.index(pair.caller), range.index(pair.callee))
+                    && asked.contains(&callee)
+                {
+                    all.push(Pair { caller, callee, ..pair });
+                }
+            }
         }
         Ok(all)
     }

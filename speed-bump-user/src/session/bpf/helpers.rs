@@ -276,6 +276,11 @@ impl BpfSession {
         {
             self.state.untimed.insert(id.0, untimed);
         }
+        if self.settings.callers
+            && let Ok(calls @ 1..) = at_work.presence.block.without_caller()
+        {
+            self.state.without_caller.insert(id.0, calls);
+        }
         let kind = at_work.presence.stub;
         // Of one that delays by itself: what it measured, if it has.
         let block = &at_work.presence.block;

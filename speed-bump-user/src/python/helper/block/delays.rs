@@ -36,6 +36,8 @@ pub struct InPlace {
     pub children: bool,
     /// Whether it times calls.
     pub times: bool,
+    /// Whether it records who calls whom, where it times calls.
+    pub callers: bool,
 }
 
 /// Writes that the helper delays itself, if it does.
@@ -55,6 +57,8 @@ pub(super) fn write(
     put_u64(offset_of!(ControlBlock, policies_offset), layout.policies)?;
     put_u64(offset_of!(ControlBlock, counters_offset), layout.counters)?;
     put_u64(offset_of!(ControlBlock, times_offset), layout.times)?;
+    put_u64(offset_of!(ControlBlock, callers_offset), layout.callers)?;
+    put_u32(offset_of!(ControlBlock, callers_capacity), layout.callers_capacity)?;
     put_u32(offset_of!(ControlBlock, policies_capacity), policies)
 }
 

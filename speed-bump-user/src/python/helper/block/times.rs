@@ -68,7 +68,8 @@ mod tests {
     };
 
     fn block(times: bool) -> Block {
-        let in_place = InPlace { clock: HelperClock::MONOTONIC, policies: 1, children: true, times };
+        let in_place =
+            InPlace { clock: HelperClock::MONOTONIC, policies: 1, children: true, times, callers: false };
         let contents = Contents {
             room: Room { functions: 3 },
             selector: b"",

@@ -1,0 +1,107 @@
+//! The part of the block in which the helper adds up who calls whom.
+//!
+//! The sums are what the process says. Nothing is done with them but to show them.
+
+use std::mem::{offset_of, size_of};
+
+use speed_bump_abi::{
+    callers::{self, CallerRow, PairTimes},
+    control_block::ControlBlock,
+};
+
+use super::{Block, BlockError, InPlace};
+use crate::engine::Pair;
+
+impl Block {
+    /// Who calls whom, in no order; nothing where that is not recorded.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn callers(&self) -> Result<Vec<Pair>, BlockError> {
+        let Some(InPlace { clock, times: true, callers: true, .. }) = self.in_place else {
+            return Ok(Vec::new());
+        };
+        let mut bytes = vec![0; self.layout.callers_capacity as usize * size_of::<CallerRow>()];
+        self.read(self.layout.callers, &mut bytes)?;
+        let pair = |row: &[u8]| {
+            let word = |offset: usize| {
+                let bytes = row.get(offset..).and_then(|bytes| bytes.first_chunk());
+                bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+            };
+            let (caller, callee) = callers::pair(word(offset_of!(CallerRow, key)))?;
+            let times = PairTimes {
+                calls: word(offset_of!(CallerRow, calls)),
+                recursive: word(offset_of!(CallerRow, recursive)),
+                own_ns: clock.time(word(offset_of!(CallerRow, own))).0,
+                cumulative_ns: clock.time(word(offset_of!(CallerRow, cumulative))).0,
+            };
+            Some(Pair { caller, callee, times })
+        };
+        Ok(bytes.chunks_exact(size_of::<CallerRow>()).filter_map(pair).collect())
+    }
+
+    /// Calls whose caller is in no pair.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn without_caller(&self) -> Result<u64, BlockError> {
+        Ok(self.head()?.u64(offset_of!(ControlBlock, callers_without_room)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::FileExt as _;
+
+    use speed_bump_abi::control_block::{HelperCommand, StubForm};
+
+    use super::*;
+    use crate::python::helper::{
+        HelperClock, Room,
+        block::{Contents, tests::memfd},
+    };
+
+    fn block(callers: bool) -> Block {
+        let clock = HelperClock::MONOTONIC;
+        let in_place = InPlace { clock, policies: 1, children: true, times: true, callers };
+        let contents = Contents {
+            room: Room { functions: 3 },
+            selector: b"",
+            stub_form: StubForm::Nop,
+            command: HelperCommand::Run,
+            signals: &[],
+            in_place: Some(in_place),
+        };
+        let file = memfd();
+        contents.write(&file).unwrap();
+        Block::new(file, &contents).unwrap()
+    }
+
+    #[test]
+    fn whatever_a_process_writes_is_read_as_numbers() {
+        let block = block(true);
+        assert_eq!(block.callers().unwrap(), []);
+        assert_eq!(block.layout.callers_capacity, 16);
+        let write = |row: u64, words: [u64; 5]| {
+            let bytes = words.map(u64::to_ne_bytes).concat();
+            block.file.write_all_at(&bytes, block.layout.callers + row * 64).unwrap();
+        };
+        write(2, [callers::key(1, 2), 5, 1, 70, 90]);
+        write(3, [7, 5, 1, 70, 90]);
+        write(15, [u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX]);
+        let found = block.callers().unwrap();
+        let times = PairTimes { calls: 5, recursive: 1, own_ns: 70, cumulative_ns: 90 };
+        assert_eq!(found[0], Pair { caller: 1, callee: 2, times });
+        assert_eq!((found.len(), found[1].caller, found[1].callee), (2, u32::MAX - 1, u32::MAX));
+        block.file.write_all_at(&[0xff; 8], offset_of!(ControlBlock, callers_without_room) as u64).unwrap();
+        assert_eq!(block.without_caller().unwrap(), u64::MAX);
+    }
+
+    #[test]
+    fn without_callers_there_are_none() {
+        let block = block(false);
+        assert_eq!((block.layout.callers, block.callers().unwrap()), (0, vec![]));
+    }
+}
