@@ -3,10 +3,10 @@
 //! Rows are found by open addressing: a pair has the first row of its own or of nobody's, of so many from a
 //! place on that its key says.
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Rows that are looked at for a pair; the table is full for it where all are others'.
-pub const LOOKS: u32 = 32;
+pub const LOOKS: usize = 32;
 
 /// The calls of one function by another one, and their times in units of the block's
 /// [`Clock`](crate::control_block::Clock): written by the helper when calls end. The sums wrap around.
@@ -40,10 +40,10 @@ impl CallerRow {
     };
 }
 
-/// What a pair is known by, of functions by their numbers in the block; never 0.
+/// What a pair is known by, of functions by their numbers in the block, which are below `u32::MAX`; never 0.
 #[inline]
 pub const fn key(caller: u32, callee: u32) -> u64 {
-    ((caller as u64 + 1) << 32) | callee as u64
+    ((caller as u64).wrapping_add(1) << 32) | callee as u64
 }
 
 /// The caller and the callee of a key; `None` for what is no key.
@@ -55,11 +55,42 @@ pub const fn pair(key: u64) -> Option<(u32, u32)> {
     }
 }
 
-/// Which rows are looked at for a key, in a table of so many, a power of two.
+/// The number of the row of a pair, which it has from here on. `None`: there is no room. The length of the
+/// table is a power of two.
 #[inline]
-pub fn places(key: u64, rows: u32) -> impl Iterator<Item = u32> {
-    let first = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
-    (0..LOOKS.min(rows)).map(move |look| first.wrapping_add(look) & rows.wrapping_sub(1))
+pub fn row_of(rows: &[CallerRow], caller: u32, callee: u32) -> Option<usize> {
+    let key = key(caller, callee);
+    for (number, row) in places(rows, key) {
+        let mut theirs = row.key.load(Ordering::Acquire);
+        if theirs == 0 {
+            // Another thread or process may come first.
+            let claimed = row.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
+            theirs = claimed.map_or_else(|theirs| theirs, |_| key);
+        }
+        if theirs == key {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Whether a pair has a row.
+#[inline]
+pub fn has_row(rows: &[CallerRow], caller: u32, callee: u32) -> bool {
+    let key = key(caller, callee);
+    let mut seen = places(rows, key).map(|(_, row)| row.key.load(Ordering::Acquire));
+    seen.find(|theirs| *theirs == 0 || *theirs == key) == Some(key)
+}
+
+/// The rows that are looked at for a key, with their numbers.
+#[inline]
+fn places(rows: &[CallerRow], key: u64) -> impl Iterator<Item = (usize, &CallerRow)> {
+    let first = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+    let last = rows.len().wrapping_sub(1);
+    (0..LOOKS).filter_map(move |look| {
+        let number = first.wrapping_add(look) & last;
+        Some((number, rows.get(number)?))
+    })
 }
 
 /// The calls of one function by another one, as sums.
@@ -87,6 +118,10 @@ impl core::ops::AddAssign for PairTimes {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use std::{collections::BTreeSet, thread, vec::Vec};
+
     use super::*;
 
     #[test]
@@ -103,17 +138,43 @@ mod tests {
         assert_eq!((pair(0), pair(u64::from(u32::MAX))), (None, None));
     }
 
+    fn table(rows: usize) -> Vec<CallerRow> {
+        (0..rows).map(|_| CallerRow::NEW).collect()
+    }
+
     #[test]
-    fn the_rows_of_a_pair_are_in_the_table() {
-        for rows in [1_u32, 16, 1 << 16] {
-            for of in [key(0, 0), key(5, 9), u64::MAX] {
-                let all: [u32; LOOKS as usize] =
-                    core::array::from_fn(|n| places(of, rows).nth(n).unwrap_or(0));
-                assert!(all.iter().all(|place| *place < rows), "{rows}");
-                assert_eq!(places(of, rows).count(), LOOKS.min(rows) as usize);
-            }
-        }
-        assert_eq!(places(1, 0).count(), 0);
+    fn a_pair_keeps_its_row() {
+        let rows = table(1 << 10);
+        let numbers: Vec<_> = (0..100).map(|callee| row_of(&rows, 7, callee)).collect();
+        assert!(numbers.iter().all(|number| number.is_some_and(|number| number < rows.len())));
+        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), 100, "each has its own");
+        assert!((0..100).all(|callee| has_row(&rows, 7, callee) && !has_row(&rows, 8, callee)));
+        let again: Vec<_> = (0..100).map(|callee| row_of(&rows, 7, callee)).collect();
+        assert_eq!(again, numbers);
+    }
+
+    #[test]
+    fn a_full_table_has_no_room_for_others() {
+        let rows = table(16);
+        let placed = (0..100).filter(|callee| row_of(&rows, 0, *callee).is_some()).count();
+        assert_eq!(placed, 16);
+        assert!((0..16).all(|callee| row_of(&rows, 0, callee).is_some()), "those that are there stay");
+        assert_eq!((row_of(&[], 0, 0), has_row(&[], 0, 0)), (None, false));
+    }
+
+    #[test]
+    fn threads_agree_on_rows() {
+        let rows = table(256);
+        let rows = rows.as_slice();
+        let all: Vec<Vec<_>> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| scope.spawn(move || (0..150).map(|callee| row_of(rows, 3, callee)).collect()))
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+        });
+        assert!(all.iter().all(|numbers| *numbers == all[0] && numbers.len() == 150));
+        let used = rows.iter().filter(|row| row.key.load(Ordering::Relaxed) != 0).count();
+        assert_eq!(used, all[0].iter().flatten().count(), "no row is claimed twice for a pair");
     }
 
     #[test]

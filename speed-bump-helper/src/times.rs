@@ -16,7 +16,7 @@ use core::{
 };
 
 use speed_bump_abi::{
-    callers::CallerRow,
+    callers::{CallerRow, has_row, row_of},
     control_block::{Clock, Failure, State},
     times::TimeRow,
 };
@@ -160,9 +160,9 @@ pub(crate) fn rehearse(block: Block) {
     let room = room(block);
     let begun = threads::take(room).and_then(|slot| slot.stack(room.session));
     if let Some(mut stack) = begun
-        && let Some(entered) = stack.enter(NOBODY, u32::MAX, NO_PAIR, now(times.clock(), stub::now()))
+        && let Some(entered) =
+            stack.enter(NOBODY, u32::MAX, no_ones_pair(block, room), now(times.clock(), stub::now()))
     {
-        let _ = block.callers().is_some_and(|callers| callers.has(u32::MAX, u32::MAX));
         entered.call.begin_at(now(times.clock(), stub::now()));
     }
     if let Some((times, slot, mut stack)) = in_progress(block)
@@ -181,7 +181,8 @@ pub(crate) fn rehearse(block: Block) {
 fn room(block: Block) -> Room {
     Room {
         session: SESSION.load(Ordering::Relaxed),
-        levels: block.capacity().saturating_add(block.callers().map_or(0, BlockCallers::capacity)),
+        // And one of no pair, for the rehearsal.
+        levels: block.capacity().saturating_add(block.callers().map_or(0, BlockCallers::capacity)) + 1,
         free_threaded: Api::found().is_some_and(|api| api.version.free_threaded),
     }
 }
@@ -203,11 +204,22 @@ fn in_progress(block: Block) -> Option<(BlockTimes, &'static Slot, Stack<'static
 fn pair(block: Block, stack: &Stack<'_>, function: u32) -> u32 {
     let Some(callers) = block.callers() else { return NO_PAIR };
     let Some(caller) = stack.caller() else { return NO_PAIR };
-    let Some(number) = callers.number(caller, function) else {
-        count(&block.head().callers_without_room, 1);
-        return NO_PAIR;
-    };
-    block.capacity().saturating_add(number)
+    match row_of(callers.rows(), caller, function) {
+        Some(number) => block.capacity().saturating_add(number as u32),
+        None => {
+            count(&block.head().callers_without_room, 1);
+            NO_PAIR
+        }
+    }
+}
+
+/// The same of a pair that there is not: its level is the last.
+#[inline]
+fn no_ones_pair(block: Block, room: Room) -> u32 {
+    match block.callers() {
+        Some(callers) if !has_row(callers.rows(), 0, u32::MAX) => room.levels.saturating_sub(1),
+        _ => NO_PAIR,
+    }
 }
 
 #[inline]
@@ -217,7 +229,7 @@ fn add(block: Block, times: BlockTimes, call: Ended) {
     }
     if call.pair != NO_PAIR
         && let Some(callers) = block.callers()
-        && let Some(row) = callers.row(call.pair.wrapping_sub(block.capacity()))
+        && let Some(row) = callers.rows().get(call.pair.wrapping_sub(block.capacity()) as usize)
     {
         add_to_pair(row, call);
     }
@@ -235,9 +247,11 @@ fn add_to(row: &TimeRow, call: Ended) {
 fn add_to_pair(row: &CallerRow, call: Ended) {
     row.calls.fetch_add(1, Ordering::Relaxed);
     row.own.fetch_add(call.own, Ordering::Relaxed);
-    let of_outermost = if call.is_outermost_of_pair { &row.cumulative } else { &row.recursive };
-    let more = if call.is_outermost_of_pair { call.total } else { 1 };
-    of_outermost.fetch_add(more, Ordering::Relaxed);
+    if call.is_outermost_of_pair {
+        row.cumulative.fetch_add(call.total, Ordering::Relaxed);
+    } else {
+        row.recursive.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The time, where the counter has just been read.

@@ -18,7 +18,9 @@ pub mod kmod;
 pub mod signal;
 
 pub use capabilities::Capabilities;
-pub use interface::{Counters, Dose, Engine, NumberedDose, Pair, Policies, SetError, TakeHistogram};
+pub use interface::{
+    Counters, Dose, Engine, NumberedDose, Pair, Policies, SetError, TakeHistogram, TakePair,
+};
 
 /// Who spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -8,10 +8,11 @@ use std::{
 };
 
 use rustix::process::Signal;
+use serde_json::Value;
 use speed_bump_testing::{
     Fixture,
     session::obstacle,
-    skip,
+    skip, tool,
     wait::{PATIENCE, wait_until},
 };
 
@@ -99,6 +100,43 @@ fn the_window_counts_from_the_start_of_the_command() {
     command.args(["-c", "sleep 1; echo done"]);
     let ended = run("native:*/libc.so.6:getppid\n", &["--duration", "1ms"], &command);
     assert_eq!(ended.run.stdout, "done\n");
+}
+
+#[test]
+fn others_read_along_while_it_runs() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let _turn = beside_others();
+    let fixture = Fixture::compile_text(PATIENT, &["-O1"]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let [go, lines, numbers] = ["go", "lines.json", "numbers.prom"].map(|name| folder.path().join(name));
+    let mut command = Command::new(fixture.program());
+    command.arg(&go);
+    let target = format!("native:{}:work\n", fixture.program().display());
+    let flags = ["--json-lines", lines.to_str().unwrap(), "--prometheus-file", numbers.to_str().unwrap()];
+    let started = start(&target, &flags, &command);
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    wait_until("two lines, and numbers", || {
+        let two_lines = read(&lines).lines().count() >= 2;
+        Ok(two_lines && read(&numbers).contains("speed_bump_session_active 1\n"))
+    })
+    .unwrap();
+    fs::write(&go, "").unwrap();
+    let ended = started.finish();
+    assert!(ended.run.status.success(), "{}", ended.run.stderr);
+    let last: Value = serde_json::from_str(read(&lines).lines().last().unwrap()).unwrap();
+    assert_eq!(last["targets"], ended.report["targets"]);
+    assert!(read(&numbers).contains("speed_bump_session_active 0\n"), "{}", read(&numbers));
+}
+
+/// Standard output is the command's.
+#[test]
+fn lines_go_to_a_file() {
+    let refused =
+        tool::run(&["run", "-t", "native:x:y", "--json-lines", "-", "--", "true"], PATIENCE).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("name a file"), "{}", refused.stderr);
 }
 
 #[test]

@@ -306,7 +306,7 @@ pub struct SessionArgs {
     pub pstats: Option<PathBuf>,
 
     /// Record which function calls which, of Python functions that are selected: for --pstats, and `report
-    /// --callers`. A call costs some 50 ns more
+    /// --callers`. A call costs some 15 ns more than with --times alone
     #[arg(long, requires = "times")]
     pub callers: bool,
 

@@ -135,15 +135,19 @@ pub(super) fn tell_report(flags: &SessionArgs, report: &SessionReport, told: &[S
     warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
 }
 
+/// Callers of a function that are shown.
+const CALLERS_SHOWN: usize = 5;
+
 /// Prints who called the functions that took the most time.
 fn tell_callers(report: &SessionReport) {
-    let Ok(profile) = Profile::of(&report.into()).and_then(|of| of.check_callers().map(|()| of)) else {
+    // Where nothing was called the table says so.
+    let Ok(profile) = Profile::of(&report.into()) else { return };
+    if profile.check_callers().is_err() {
         return tell("no selected function called another one that is selected");
-    };
+    }
     let limits = vec![Limit::Count(FUNCTIONS_SHOWN)];
     let printing = Printing { sort: vec![SortKey::Cumulative], limits, ..Printing::default() };
-    let text = print_edges(&profile.without_folders(), Edges::Callers, &printing);
-    Lines::from_iter(text.lines()).tell();
+    Lines::from_iter(print_edges(&profile, Edges::Callers, &printing, CALLERS_SHOWN).lines()).tell();
 }
 
 /// Says that everything is attached, to how many functions, and how long that took.

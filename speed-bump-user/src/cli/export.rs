@@ -39,6 +39,11 @@ impl Export {
         Ok(Self(Some(exporter)))
     }
 
+    /// Whether numbers are asked for.
+    pub(super) fn ticks(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// The session goes on.
     pub(super) fn tick(&mut self, numbers: impl FnOnce() -> Numbers) {
         let ticked = self.0.as_mut().map_or(Ok(()), |exporter| exporter.tick(numbers));

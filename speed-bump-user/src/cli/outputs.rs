@@ -63,6 +63,11 @@ impl Outputs {
         }
     }
 
+    /// Whether anything is written while the session goes on.
+    pub(super) fn ticks(&self) -> bool {
+        self.lines.is_some()
+    }
+
     /// The session goes on: writes a line, if it is time for one. A place that takes none gets no more.
     pub(super) fn tick(&mut self, report: impl FnOnce() -> Option<SessionReport>) {
         if let Some(Err(error)) = self.lines.as_mut().map(|lines| lines.tick(report)) {

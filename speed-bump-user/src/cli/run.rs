@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 
 use super::{
     args::RunArgs,
@@ -35,6 +35,10 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let signals = HeldSignals::hold();
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
+    if flags.json_lines.as_deref().is_some_and(|path| path.as_os_str() == "-") {
+        let text = "--json-lines -: standard output is the command's; name a file";
+        return Err(Failure::new(USAGE, anyhow!(text)));
+    }
     let mut outputs = Outputs::of(flags)?;
     let mut export = Export::of(&flags.export, flags.quiet, &Numbers::default())?;
     let user = arguments.user.as_deref().map(User::named).transpose();
@@ -56,6 +60,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     }
     let (mut launch, command_events) =
         Launch::start(&arguments.command, user.as_ref(), signals.inherited()).map_err(not_started)?;
+    let mut is_detached = false;
     // From here on the command runs, and whatever goes wrong with us is no reason for it not to.
     let watched = pass_signals_on(signals, &launch).and_then(|()| {
         session.expect(launch.pid(), command_events, launch.detach())?;
@@ -65,17 +70,23 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
             tell(format_args!("attached; the command runs as process {}", launch.pid()));
         }
         let controls = session.controls();
-        let ended = with_ticks(
-            || {
-                outputs.tick(|| controls.report());
-                export.tick(|| Numbers { session: controls.report(), sweep: None });
-            },
-            || runtime.block_on(session.run()),
-        );
+        let ticks = (outputs.ticks() || export.ticks()).then_some(|| {
+            outputs.tick(|| controls.report());
+            export.tick(|| Numbers { session: controls.report(), sweep: None });
+        });
+        let ended = with_ticks(ticks, || {
+            let ended = runtime.block_on(session.run());
+            // At once, however long it takes to write what others read.
+            session.detach();
+            is_detached = true;
+            ended
+        });
         ended.context("the event loop failed")
     });
     export.put(&Numbers::default());
-    session.detach();
+    if !is_detached {
+        session.detach();
+    }
     if let Ok(Ended::Elapsed) = &watched
         && verbose
     {
@@ -100,15 +111,20 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     Ok(if status.success() && written.is_err() { SYSTEM.into() } else { code(status) })
 }
 
-/// Does this, and meanwhile that again and again.
-fn with_ticks<T>(mut tick: impl FnMut() + Send, run: impl FnOnce() -> T) -> T {
+/// Does this, and meanwhile that again and again, if there is anything to do.
+fn with_ticks<T>(tick: Option<impl FnMut() + Send>, run: impl FnOnce() -> T) -> T {
     let (runs, is_over) = channel::<()>();
     thread::scope(|scope| {
-        scope.spawn(move || {
-            while is_over.recv_timeout(REFRESH) == Err(RecvTimeoutError::Timeout) {
-                tick();
-            }
+        let ticking = tick.map(|mut tick| {
+            thread::Builder::new().name("ticks".to_owned()).spawn_scoped(scope, move || {
+                while is_over.recv_timeout(REFRESH) == Err(RecvTimeoutError::Timeout) {
+                    tick();
+                }
+            })
         });
+        if let Some(Err(error)) = ticking {
+            tell(format_args!("speed-bump-ebpf: warning: nothing is written before the end: {error}"));
+        }
         let result = run();
         drop(runs);
         result

@@ -27,6 +27,9 @@ pub struct Pair {
     pub times: PairTimes,
 }
 
+/// Takes a pair.
+pub type TakePair<'a> = dyn FnMut(Pair) + 'a;
+
 /// A dose, and the number by which functions follow it.
 pub type NumberedDose = (u32, Dose);
 
@@ -89,13 +92,13 @@ pub trait Counters: Debug + Send {
         Ok(Vec::new())
     }
 
-    /// Who calls the functions of so many from this one on, by the same numbers, in no order; nothing where
-    /// that is not recorded.
+    /// Hands out who calls the functions of so many from this one on, by the same numbers, in no order;
+    /// nothing where that is not recorded.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    fn callers(&self, _first: u32, _count: u32) -> io::Result<Vec<Pair>> {
-        Ok(Vec::new())
+    fn callers(&self, _first: u32, _count: u32, _take: &mut TakePair<'_>) -> io::Result<()> {
+        Ok(())
     }
 
     /// The thread pointer of the thread that called a function last; `None` where that is not known.

@@ -67,7 +67,7 @@ pub fn control_block(bytes: &[u8]) {
             1 => (layout.functions, layout.index - layout.functions),
             2 => (layout.names, layout.names_capacity),
             3 => (offset_of!(ControlBlock, functions) as u64, 1),
-            4 => (layout.functions, 1),
+            4 => (layout.callers, layout.size - layout.callers),
             5 => {
                 theirs.set_len(place * layout.size / 0xffff).ok();
                 continue;
@@ -104,6 +104,14 @@ fn look(block: &Block, functions: &mut NewFunctions) -> usize {
     if let Ok(calls) = block.calls(0, 64) {
         assert_eq!(calls.len(), 64);
     }
+    if let Ok(times) = block.times(0, 64) {
+        assert!(times.is_none_or(|times| times.len() == 64));
+    }
+    let mut pairs = 0;
+    if block.callers(|pair| pairs += u32::from(pair.times.calls > 0)).is_ok() {
+        assert!(pairs <= block.layout().callers_capacity);
+    }
+    let _ = (block.without_caller(), block.untimed());
     let _ = block.floor();
     let Ok(found) = functions.take(block) else { return 0 };
     let longest = block.layout().names_capacity as usize * 3;

@@ -29,7 +29,7 @@ pub fn report(bytes: &[u8]) {
         assert_visible(&print(&profile, &Printing::default()));
         assert_visible(&print(&profile.without_folders(), &Printing::default()));
         for edges in [Edges::Callers, Edges::Callees] {
-            assert_visible(&print_edges(&profile, edges, &Printing::default()));
+            assert_visible(&print_edges(&profile, edges, &Printing::default(), 3));
         }
     }
 }

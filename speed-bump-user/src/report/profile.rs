@@ -10,7 +10,10 @@ mod marshal;
 mod print;
 mod sort;
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
 
 use super::session::RecordedSession;
 use crate::{elf::demangle::for_people, targets::TargetKind};
@@ -72,6 +75,10 @@ pub enum NoProfile {
 }
 
 impl FunctionKey {
+    fn of(file: &Path, line: Option<u32>, name: String) -> Self {
+        Self { file: file.to_string_lossy().into_owned(), line: line.unwrap_or(0), name }
+    }
+
     /// `app.py:12(handle)`, as `pstats` writes it.
     pub fn standard_name(&self) -> String {
         format!("{}:{}({})", self.file, self.line, self.name)
@@ -79,6 +86,14 @@ impl FunctionKey {
 }
 
 impl Entry {
+    /// `7`, or `7/5` where 5 of them are primitive.
+    fn calls_in_words(&self) -> String {
+        match self {
+            Self { calls, primitive_calls, .. } if calls == primitive_calls => calls.to_string(),
+            Self { calls, primitive_calls, .. } => format!("{calls}/{primitive_calls}"),
+        }
+    }
+
     fn add(&mut self, other: Self) {
         self.primitive_calls = self.primitive_calls.saturating_add(other.primitive_calls);
         self.calls = self.calls.saturating_add(other.calls);
@@ -107,11 +122,8 @@ impl Profile {
                     TargetKind::Native => for_people(&function.name),
                     TargetKind::Python | TargetKind::Usdt => None,
                 };
-                let key = FunctionKey {
-                    file: function.file.to_string_lossy().into_owned(),
-                    line: function.line.unwrap_or(0),
-                    name: name.unwrap_or_else(|| function.name.clone()),
-                };
+                let name = name.unwrap_or_else(|| function.name.clone());
+                let key = FunctionKey::of(&function.file, function.line, name);
                 let entry = Entry {
                     primitive_calls: times.primitive_calls.saturating_add(times.primitive_resumed),
                     calls,
@@ -119,11 +131,7 @@ impl Profile {
                     cumulative_ns: times.cumulative_ns.0,
                 };
                 for caller in function.callers.iter().flatten() {
-                    let by = FunctionKey {
-                        file: caller.file.to_string_lossy().into_owned(),
-                        line: caller.line.unwrap_or(0),
-                        name: caller.name.clone(),
-                    };
+                    let by = FunctionKey::of(&caller.file, caller.line, caller.name.clone());
                     let entry = Entry {
                         primitive_calls: caller.primitive_calls,
                         calls: caller.calls,

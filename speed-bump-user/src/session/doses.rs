@@ -62,8 +62,24 @@ pub(crate) struct Doses {
     past_callers: Callers,
 }
 
-/// What is known of calls of the one function by the other: first by the one that is called.
-pub(super) type Callers = BTreeMap<(FunctionId, FunctionId), PairTimes>;
+/// Who calls whom.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Callers {
+    /// Calls of the one function by the other: first the one that is called.
+    pub(super) pairs: BTreeMap<(FunctionId, FunctionId), PairTimes>,
+    /// Calls whose caller is left out, as there is no room for more pairs.
+    pub(super) left_out: u64,
+}
+
+impl Callers {
+    fn add(&mut self, caller: FunctionId, callee: FunctionId, times: PairTimes) {
+        if self.pairs.len() < PAIRS || self.pairs.contains_key(&(callee, caller)) {
+            *self.pairs.entry((callee, caller)).or_default() += times;
+        } else {
+            self.left_out = self.left_out.saturating_add(times.calls);
+        }
+    }
+}
 
 impl Doses {
     /// Brings the doses of the start into force.
@@ -81,7 +97,7 @@ impl Doses {
             targets,
             past_histograms: BTreeMap::new(),
             past_times: BTreeMap::new(),
-            past_callers: BTreeMap::new(),
+            past_callers: Callers::default(),
         })
     }
 
@@ -283,15 +299,12 @@ impl Doses {
 
     /// Adds who called functions in a range, as far as there is room.
     fn add_callers(&self, range: FunctionRange, callers: &mut Callers) -> io::Result<()> {
-        for pair in self.engine.callers(range.first, range.count)? {
+        self.engine.callers(range.first, range.count, &mut |pair| {
             let (caller, callee) = (self.functions.at(pair.caller), self.functions.at(pair.callee));
-            if let (Some(caller), Some(callee)) = (caller, callee)
-                && (callers.len() < PAIRS || callers.contains_key(&(callee, caller)))
-            {
-                *callers.entry((callee, caller)).or_default() += pair.times;
+            if let (Some(caller), Some(callee)) = (caller, callee) {
+                callers.add(caller, callee, pair.times);
             }
-        }
-        Ok(())
+        })
     }
 
     /// Adds the times of a run of functions, where they are timed.

@@ -9,7 +9,13 @@ use crate::{
     engine::EngineKind,
     policy::Dose,
     probe::plan::Entry,
-    session::{State, doses::Doses, functions::bytes_of, known::FunctionId, snapshot::Snapshot},
+    session::{
+        State,
+        doses::{Callers, Doses},
+        functions::bytes_of,
+        known::FunctionId,
+        snapshot::Snapshot,
+    },
     stats::{
         callers::{CallerReport, without_caller},
         report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
@@ -43,7 +49,7 @@ impl State {
                 *pending_calls.entry(id).or_default() += calls;
             }
         }
-        let mut callers = self.callers(&doses);
+        let (mut callers, left_out) = self.callers(&doses);
         let all_targets = Arc::clone(&doses.targets);
         let engine = |index, dose: Dose| {
             let through_helper = self.ways.get(&index).is_none_or(|way| way.entry == Entry::Helper);
@@ -96,7 +102,7 @@ impl State {
         }
         warnings.extend(self.untimed().of_python());
         warnings.extend(self.native_untimed.of_native());
-        warnings.extend(without_caller(self.without_caller()));
+        warnings.extend(without_caller(self.without_caller().saturating_add(left_out)));
         // Of several the one that does most.
         let has = |engine| targets.iter().any(|target| target.engine == engine);
         let in_helper = !targets.is_empty() && targets.iter().all(|of| of.engine == EngineKind::Helper);
@@ -119,25 +125,30 @@ impl State {
         report
     }
 
-    /// Who called each function, most calls first, where that is recorded.
-    fn callers(&self, doses: &Doses) -> HashMap<FunctionId, Vec<CallerReport>> {
+    /// Who called each function, most calls first, where that is recorded, and how many calls are left out.
+    /// Reports while the session goes on do without: to read all pairs takes its time.
+    fn callers(&self, doses: &Doses) -> (HashMap<FunctionId, Vec<CallerReport>>, u64) {
         let mut by_function: HashMap<FunctionId, Vec<CallerReport>> = HashMap::new();
-        if !self.records_callers {
-            return by_function;
+        if !self.records_callers || self.ended.is_none() {
+            return (by_function, 0);
         }
-        let pairs = doses.callers().unwrap_or_else(|error| {
+        let Callers { pairs, mut left_out } = doses.callers().unwrap_or_else(|error| {
             tracing::warn!("cannot read who called functions: {error}");
-            BTreeMap::new()
+            Callers::default()
         });
         let known = doses.functions.known();
         let mut room = CALLERS_NAMES;
         for ((callee, caller), times) in pairs {
             let Some(caller) = known.get(caller) else { continue };
-            let Some(left) = room.checked_sub(bytes_of(caller)) else { break };
-            room = left;
-            by_function.entry(callee).or_default().push(CallerReport::new(caller, times));
+            match room.checked_sub(bytes_of(caller)) {
+                Some(left) => {
+                    room = left;
+                    by_function.entry(callee).or_default().push(CallerReport::new(caller, times));
+                }
+                None => left_out = left_out.saturating_add(times.calls),
+            }
         }
         by_function.values_mut().for_each(|of| of.sort_by_key(|caller| std::cmp::Reverse(caller.calls)));
-        by_function
+        (by_function, left_out)
     }
 }

@@ -45,8 +45,8 @@ impl CallerReport {
 pub fn without_caller(calls: u64) -> Option<String> {
     (calls > 0).then(|| {
         format!(
-            "the callers of {calls} calls are not known: there are more pairs of a caller and a function \
-             than there is room for; select fewer functions"
+            "the callers of {calls} calls are left out: there are more pairs of a caller and a function than \
+             there is room for; select fewer functions"
         )
     })
 }
@@ -78,6 +78,6 @@ mod tests {
     #[test]
     fn what_is_left_out_is_told() {
         assert_eq!(without_caller(0), None);
-        assert!(without_caller(3).unwrap().starts_with("the callers of 3 calls are not known"));
+        assert!(without_caller(3).unwrap().starts_with("the callers of 3 calls are left out"));
     }
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask bench profile`: whether own times and calls of `--times` are those of cProfile.
 //!
-//! Both watch the same calls, in the same process: where the processor is slow for a moment, it is so for both.
+//! Both watch the same calls, in the same process: where the processor is slow for a moment, it is for both.
 
 use std::{
     collections::HashMap,

@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &ReportArgs, session: &RecordedSession) -> Result<E
     profile.check_callers().context("--callers and --callees").map_err(usage)?;
     let texts = asked.into_iter().map(|(which, edges)| {
         let limits = std::iter::once(which).chain(printing.limits.iter().cloned()).collect();
-        print_edges(&profile, edges, &Printing { limits, ..printing.clone() })
+        print_edges(&profile, edges, &Printing { limits, ..printing.clone() }, usize::MAX)
     });
     print_as_is(texts.collect::<Vec<_>>().join("\n\n").trim_end());
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,9 @@
 //! Who calls whom in a profile as text: what `pstats.Stats.print_callers` and `print_callees` print.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
 
 use super::{Entry, FunctionKey, Profile, print::Printing};
 use crate::printable::printable;
@@ -14,8 +17,9 @@ pub enum Edges {
     Callees,
 }
 
-/// The text; printable. It is empty if there are no functions.
-pub fn print_edges(profile: &Profile, edges: Edges, printing: &Printing) -> String {
+/// The text, with so many callers or callees of a function at most, those with the most time; printable.
+/// Where no functions are left it says that alone, and `pstats` nothing.
+pub fn print_edges(profile: &Profile, edges: Edges, printing: &Printing, most: usize) -> String {
     let (mut text, functions) = printing.select(profile);
     if functions.is_empty() {
         return text;
@@ -39,12 +43,15 @@ pub fn print_edges(profile: &Profile, edges: Edges, printing: &Printing) -> Stri
             Edges::Callees => callees.get(key),
         };
         text += &format!("{:<width$}{arrow} ", name(key));
+        let mut others: Vec<_> = others.into_iter().flatten().collect();
+        let more = others.len().saturating_sub(most);
+        if more > 0 {
+            others.sort_by_key(|(_, entry)| Reverse(entry.cumulative_ns));
+            others.truncate(most);
+        }
         let mut indent = 0;
-        for (other, entry) in others.into_iter().flatten() {
-            let calls = match entry {
-                Entry { calls, primitive_calls, .. } if calls == primitive_calls => calls.to_string(),
-                Entry { calls, primitive_calls, .. } => format!("{calls}/{primitive_calls}"),
-            };
+        for (other, entry) in others {
+            let calls = entry.calls_in_words();
             let [own, cumulative] =
                 [entry.own_ns, entry.cumulative_ns].map(|ns| format!("{:8.3}", ns as f64 / 1e9));
             let space = if indent == 0 { 0 } else { width + 1 };
@@ -54,6 +61,9 @@ pub fn print_edges(profile: &Profile, edges: Edges, printing: &Printing) -> Stri
         }
         if indent == 0 {
             text.push('\n');
+        }
+        if more > 0 {
+            text += &format!("{:width$}    … {more} more\n", "");
         }
     }
     text
@@ -88,7 +98,7 @@ mod tests {
 
     fn printed(edges: Edges) -> String {
         let profile = Profile::of(&serde_json::from_str(SESSION).unwrap()).unwrap();
-        print_edges(&profile, edges, &Printing::default())
+        print_edges(&profile, edges, &Printing::default(), usize::MAX)
     }
 
     #[test]
@@ -102,6 +112,14 @@ Function       was called by...
 /x.py:30(top)  <- 
 ";
         assert_eq!(printed(Edges::Callers), expected);
+    }
+
+    #[test]
+    fn of_many_callers_those_with_the_most_time_are_shown() {
+        let profile = Profile::of(&serde_json::from_str(SESSION).unwrap()).unwrap();
+        let text = print_edges(&profile, Edges::Callers, &Printing::default(), 1);
+        assert!(text.contains("/x.py:30(top)\n") && text.contains("… 1 more\n"), "{text}");
+        assert!(!text.contains("(mid)"), "{text}");
     }
 
     #[test]

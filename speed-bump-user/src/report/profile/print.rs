@@ -60,10 +60,7 @@ impl Printing {
 }
 
 fn row(key: &FunctionKey, entry: &Entry) -> String {
-    let calls = match entry {
-        Entry { calls, primitive_calls, .. } if calls == primitive_calls => calls.to_string(),
-        Entry { calls, primitive_calls, .. } => format!("{calls}/{primitive_calls}"),
-    };
+    let calls = entry.calls_in_words();
     let seconds = |ns: u64| format!("{:8.3}", ns as f64 / 1e9);
     let each = |ns: u64, calls: u64| {
         if calls == 0 { " ".repeat(8) } else { format!("{:8.3}", ns as f64 / 1e9 / calls as f64) }

@@ -11,7 +11,8 @@ use speed_bump_abi::{FunctionEntry, FunctionStats, times::FunctionTimes};
 
 use crate::{
     engine::{
-        Counters, Engine, EngineKind, NumberedDose, Pair, Policies, SetError, TakeHistogram, signal::UnderWay,
+        Counters, Engine, EngineKind, NumberedDose, Pair, Policies, SetError, TakeHistogram, TakePair,
+        signal::UnderWay,
     },
     python::helper::Block,
     session::functions::FunctionRange,
@@ -160,23 +161,23 @@ impl Counters for HelperDoses {
         Ok(all)
     }
 
-    fn callers(&self, first: u32, count: u32) -> io::Result<Vec<Pair>> {
+    fn callers(&self, first: u32, count: u32, take: &mut TakePair<'_>) -> io::Result<()> {
         let asked = first..first.saturating_add(count);
-        let mut all = Vec::new();
         for (range, block) in self.ranges.with_blocks() {
             let touches = range.first < asked.end && range.first.saturating_add(range.count) > asked.start;
             if !touches {
                 continue;
             }
-            for pair in block.callers().map_err(io::Error::other)? {
+            let of_block = block.callers(|pair| {
                 if let (Some(caller), Some(callee)) = (range.index(pair.caller), range.index(pair.callee))
                     && asked.contains(&callee)
                 {
-                    all.push(Pair { caller, callee, ..pair });
+                    take(Pair { caller, callee, ..pair });
                 }
-            }
+            });
+            of_block.map_err(io::Error::other)?;
         }
-        Ok(all)
+        Ok(())
     }
 
     fn last_caller(&self, function: u32) -> io::Result<Option<u64>> {

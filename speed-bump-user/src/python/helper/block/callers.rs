@@ -10,34 +10,29 @@ use speed_bump_abi::{
 };
 
 use super::{Block, BlockError, InPlace};
-use crate::engine::Pair;
+use crate::{engine::Pair, python::helper::HelperClock};
+
+/// Bytes of a row.
+const ROW: usize = size_of::<CallerRow>();
+/// Rows that are read at once: 256 KiB.
+const ROWS_AT_ONCE: u32 = 4_096;
 
 impl Block {
-    /// Who calls whom, in no order; nothing where that is not recorded.
+    /// Hands out who calls whom, in no order; nothing where that is not recorded. A pair of which no call has
+    /// ended is not among them.
     ///
     /// # Errors
     /// The block is gone.
-    pub fn callers(&self) -> Result<Vec<Pair>, BlockError> {
-        let Some(InPlace { clock, times: true, callers: true, .. }) = self.in_place else {
-            return Ok(Vec::new());
-        };
-        let mut bytes = vec![0; self.layout.callers_capacity as usize * size_of::<CallerRow>()];
-        self.read(self.layout.callers, &mut bytes)?;
-        let pair = |row: &[u8]| {
-            let word = |offset: usize| {
-                let bytes = row.get(offset..).and_then(|bytes| bytes.first_chunk());
-                bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-            };
-            let (caller, callee) = callers::pair(word(offset_of!(CallerRow, key)))?;
-            let times = PairTimes {
-                calls: word(offset_of!(CallerRow, calls)),
-                recursive: word(offset_of!(CallerRow, recursive)),
-                own_ns: clock.time(word(offset_of!(CallerRow, own))).0,
-                cumulative_ns: clock.time(word(offset_of!(CallerRow, cumulative))).0,
-            };
-            Some(Pair { caller, callee, times })
-        };
-        Ok(bytes.chunks_exact(size_of::<CallerRow>()).filter_map(pair).collect())
+    pub fn callers(&self, mut take: impl FnMut(Pair)) -> Result<(), BlockError> {
+        let Some(InPlace { clock, times: true, callers: true, .. }) = self.in_place else { return Ok(()) };
+        let mut bytes = vec![0; ROWS_AT_ONCE.min(self.layout.callers_capacity) as usize * ROW];
+        for first in (0..self.layout.callers_capacity).step_by(ROWS_AT_ONCE as usize) {
+            let left = (self.layout.callers_capacity - first) as usize * ROW;
+            let bytes = bytes.get_mut(..left.min(ROWS_AT_ONCE as usize * ROW)).unwrap_or_default();
+            self.read(self.layout.callers + u64::from(first) * ROW as u64, bytes)?;
+            bytes.chunks_exact(ROW).filter_map(|row| pair(row, clock)).for_each(&mut take);
+        }
+        Ok(())
     }
 
     /// Calls whose caller is in no pair.
@@ -49,17 +44,35 @@ impl Block {
     }
 }
 
+fn pair(row: &[u8], clock: HelperClock) -> Option<Pair> {
+    let word = |offset: usize| {
+        let bytes = row.get(offset..).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    };
+    let (caller, callee) = callers::pair(word(offset_of!(CallerRow, key)))?;
+    let times = PairTimes {
+        calls: word(offset_of!(CallerRow, calls)),
+        recursive: word(offset_of!(CallerRow, recursive)),
+        own_ns: clock.time(word(offset_of!(CallerRow, own))).0,
+        cumulative_ns: clock.time(word(offset_of!(CallerRow, cumulative))).0,
+    };
+    (times.calls > 0).then_some(Pair { caller, callee, times })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::os::unix::fs::FileExt as _;
 
-    use speed_bump_abi::control_block::{HelperCommand, StubForm};
+    use speed_bump_abi::{
+        callers as abi,
+        control_block::{HelperCommand, StubForm},
+    };
 
     use super::*;
     use crate::python::helper::{
-        HelperClock, Room,
+        Room,
         block::{Contents, tests::memfd},
     };
 
@@ -79,19 +92,26 @@ mod tests {
         Block::new(file, &contents).unwrap()
     }
 
+    fn callers(block: &Block) -> Vec<Pair> {
+        let mut all = Vec::new();
+        block.callers(|pair| all.push(pair)).unwrap();
+        all
+    }
+
     #[test]
     fn whatever_a_process_writes_is_read_as_numbers() {
         let block = block(true);
-        assert_eq!(block.callers().unwrap(), []);
+        assert_eq!(callers(&block), []);
         assert_eq!(block.layout.callers_capacity, 16);
         let write = |row: u64, words: [u64; 5]| {
             let bytes = words.map(u64::to_ne_bytes).concat();
             block.file.write_all_at(&bytes, block.layout.callers + row * 64).unwrap();
         };
-        write(2, [callers::key(1, 2), 5, 1, 70, 90]);
+        write(2, [abi::key(1, 2), 5, 1, 70, 90]);
         write(3, [7, 5, 1, 70, 90]);
         write(15, [u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX]);
-        let found = block.callers().unwrap();
+        write(4, [abi::key(1, 1), 0, 0, 70, 90]);
+        let found = callers(&block);
         let times = PairTimes { calls: 5, recursive: 1, own_ns: 70, cumulative_ns: 90 };
         assert_eq!(found[0], Pair { caller: 1, callee: 2, times });
         assert_eq!((found.len(), found[1].caller, found[1].callee), (2, u32::MAX - 1, u32::MAX));
@@ -102,6 +122,6 @@ mod tests {
     #[test]
     fn without_callers_there_are_none() {
         let block = block(false);
-        assert_eq!((block.layout.callers, block.callers().unwrap()), (0, vec![]));
+        assert_eq!((block.layout.callers, callers(&block)), (0, vec![]));
     }
 }
