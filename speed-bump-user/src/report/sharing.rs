@@ -1,6 +1,6 @@
 //! Through what a function that matters does so, where that is known.
 
-use super::words::name_and_place;
+use super::words::{name_and_place, some_of};
 use crate::experiment::{
     analysis::{
         factor::{Factor, FactorKind},
@@ -25,13 +25,7 @@ pub(super) fn shared(findings: &Findings) -> Vec<String> {
             None => shared.push((text, vec![name_and_place(factor)])),
         }
     }
-    let line = |(text, names): &(String, Vec<String>)| {
-        let more = names.len().saturating_sub(NAMED);
-        let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-        let named = if more > 0 { format!("{named} and {more} more") } else { named };
-        format!("{named}: {text}")
-    };
-    shared.iter().map(line).collect()
+    shared.iter().map(|(text, names)| format!("{}: {text}", some_of(names, NAMED))).collect()
 }
 
 fn is_told(factor: &Factor) -> bool {

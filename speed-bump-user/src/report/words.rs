@@ -140,6 +140,15 @@ pub fn rounded(ns: f64) -> Nanos {
     Nanos(((ns / scale).round() * scale) as u64)
 }
 
+/// The first of some names, and how many more there are.
+pub fn some_of(names: &[String], most: usize) -> String {
+    let named = names.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(most) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
 /// Where there is nothing to say.
 pub fn nothing() -> String {
     "-".to_owned()

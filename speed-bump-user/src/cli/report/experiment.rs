@@ -17,6 +17,7 @@ use crate::{
         compare::{self, Comparison, compare},
         condition::{Condition, Holds},
         csv, markdown, text,
+        words::some_of,
     },
     stats::json,
 };
@@ -115,8 +116,5 @@ fn check(
 
 /// The first of some names, and how many more there are.
 fn named(names: &[String]) -> String {
-    let named: Vec<String> = names.iter().take(NAMED).map(printable_name).collect();
-    let more = names.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    named.join(", ") + &more
+    some_of(&names.iter().map(printable_name).collect::<Vec<_>>(), NAMED)
 }

@@ -4,7 +4,7 @@ use super::{Change, Changed, Comparison};
 use crate::{
     experiment::analysis::verdict::Verdict,
     printable::{columns as columns_of, printable, printable_name},
-    report::words::{fixed, name_and_place_of, nothing, short_verdict, time},
+    report::words::{fixed, name_and_place_of, nothing, short_verdict, some_of, time},
     stats::table::{aligned, shortened},
 };
 
@@ -77,10 +77,8 @@ pub(in crate::report) fn answer(comparison: &Comparison) -> String {
     match shown.as_slice() {
         [] => format!("No change of worth is shown.{also}"),
         shown => {
-            let named: Vec<String> = shown.iter().take(3).map(|of| printable_name(&of.name)).collect();
-            let more = shown.len().saturating_sub(3);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("The worth of {}{more} changed; what has a * is shown.{also}", named.join(", "))
+            let names: Vec<String> = shown.iter().map(|of| printable_name(&of.name)).collect();
+            format!("The worth of {} changed; what has a * is shown.{also}", some_of(&names, 3))
         }
     }
 }
