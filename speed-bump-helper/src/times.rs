@@ -179,10 +179,11 @@ pub(crate) fn rehearse(block: Block) {
 /// What stacks are made for in this session.
 #[inline]
 fn room(block: Block) -> Room {
+    let pairs = block.callers().map_or(0, BlockCallers::capacity);
     Room {
         session: SESSION.load(Ordering::Relaxed),
         // And one of no pair, for the rehearsal.
-        levels: block.capacity().saturating_add(block.callers().map_or(0, BlockCallers::capacity)) + 1,
+        levels: block.capacity().saturating_add(pairs).saturating_add(1),
         free_threaded: Api::found().is_some_and(|api| api.version.free_threaded),
     }
 }

@@ -53,10 +53,10 @@ pub(super) fn left(
         let share = factor.share(unit);
         if candidate.calls == 0 {
             factor.verdict = Verdict::Dismissed;
-            factor.reason = Some("it was not called".to_owned());
+            factor.reason = Some("not called".to_owned());
         } else if share.is_some_and(|share| share < measured.rules.worth) {
             factor.verdict = Verdict::Dismissed;
-            factor.reason = Some("its own time is less than what would be worth it".to_owned());
+            factor.reason = Some("own time is less than what would be worth it".to_owned());
         } else if let Some(why) = candidate.left_out() {
             factor.reason = Some(why.to_owned());
         } else if let Some(bound) = bound
