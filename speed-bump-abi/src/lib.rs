@@ -10,6 +10,7 @@
 #![no_std]
 
 // BPF has no atomics of 8 and 32 bits, and never sees the block.
+#[cfg(not(target_arch = "bpf"))]
 pub mod callers;
 pub mod calls;
 #[cfg(not(target_arch = "bpf"))]
