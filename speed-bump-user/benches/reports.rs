@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use speed_bump_user::{
     experiment::{
-        analysis::findings::findings,
         record::{Experiment, Measured},
         simulated::{Function, Noise, sweep},
     },
@@ -47,7 +46,7 @@ fn sweeps(what: &str, functions: usize, share: f64, total: Duration) {
     let row = |form: &str, of: &dyn Fn(&Experiment) -> usize| {
         let (took, length) = timed(|| {
             let measured: Measured = serde_json::from_str(&recorded).unwrap();
-            of(&Experiment { findings: findings(&measured), measured })
+            of(&Experiment::of(measured))
         });
         println!("{:<44} {slices:>10} {took:>10.1} {length:>10.1}", format!("{what}: {form}"));
     };

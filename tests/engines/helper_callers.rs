@@ -5,20 +5,13 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use speed_bump_testing::{PythonBuild, Service, pythons, session::Ended, tool};
+use speed_bump_testing::{pythons, session::Ended, tool};
 use speed_bump_tests::{
-    calls::{functions, start},
+    calls::{functions, start_timed},
     helper::{GETPPID, attach, on_each, one_by_one},
 };
 
 const FLAGS: [&str; 4] = ["--times", "--callers", "--delay", "0"];
-
-/// The fixture's interpreter, which has imported what is timed.
-fn begin(python: &PythonBuild) -> Service {
-    let mut service = start(python, &[]);
-    service.ask("import timed").unwrap();
-    service
-}
 
 /// Calls and primitive calls of one function by another one; `None` where there are none.
 fn calls(ended: &Ended, caller: &str, callee: &str) -> Option<(u64, u64)> {
@@ -30,7 +23,7 @@ fn calls(ended: &Ended, caller: &str, callee: &str) -> Option<(u64, u64)> {
 #[test]
 fn each_pair_is_as_cprofile_has_it() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let session = attach(&service, "*timed.py:*\n", &FLAGS);
         let profile = service.ask("say(profile=timed.profiled(timed.everything))").unwrap();
         let ended = session.stop().unwrap();
@@ -68,7 +61,7 @@ fn each_pair_is_as_cprofile_has_it() {
 #[test]
 fn the_caller_is_the_selected_function_in_progress() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let session = attach(&service, "*timed.py:everything\n*timed.py:leaf\n", &FLAGS);
         service.ask("timed.everything()").unwrap();
         service.ask("timed.leaf()").unwrap();
@@ -85,7 +78,7 @@ fn the_caller_is_the_selected_function_in_progress() {
 #[test]
 fn threads_and_forked_children_add_to_the_same_pairs() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let session = attach(&service, "*timed.py:*\n", &FLAGS);
         service.ask("timed.in_threads(4, timed.recursing, 5, 1000)").unwrap();
         let child = "timed.recursing(2, 1000) if child == 0 else os.waitpid(child, 0)";
@@ -99,7 +92,7 @@ fn threads_and_forked_children_add_to_the_same_pairs() {
 #[test]
 fn without_the_flag_nothing_is_recorded() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let session = attach(&service, "*timed.py:*\n", &["--times", "--delay", "0"]);
         service.ask("timed.everything()").unwrap();
         let ended = session.stop().unwrap();
@@ -111,7 +104,7 @@ fn without_the_flag_nothing_is_recorded() {
 #[test]
 fn the_report_says_who_called_what() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let session = attach(&service, "*timed.py:recursing\n*timed.py:spinning\n", &FLAGS);
         service.ask("timed.recursing(3, 1000)").unwrap();
         let said = session.stop().unwrap().run.stderr;
@@ -126,7 +119,7 @@ fn the_report_says_who_called_what() {
 #[test]
 fn each_session_counts_for_itself() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         for depth in [4, 7] {
             let session = attach(&service, "*timed.py:*\n", &FLAGS);
             service.ask(&format!("timed.direct({depth})")).unwrap();
@@ -141,7 +134,7 @@ fn each_session_counts_for_itself() {
 fn only_of_python_functions_is_it_recorded() {
     let newest: Vec<_> = pythons().iter().rev().take(1).collect();
     one_by_one(&newest, |python| {
-        let service = begin(python);
+        let service = start_timed(python);
         let session = attach(&service, &format!("*timed.py:*\n{GETPPID}"), &FLAGS);
         let said = session.stop().unwrap().run.stderr;
         assert!(said.contains("of native functions it is not recorded who calls them"), "{python}: {said}");

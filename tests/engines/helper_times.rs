@@ -9,20 +9,13 @@ use speed_bump_testing::{
     pythons,
     session::Ended,
 };
-use speed_bump_tests::calls::{functions, one_of_each_version, start};
+use speed_bump_tests::calls::{functions, one_of_each_version, start_timed};
 use speed_bump_tests::helper::{attach, on_each, one_by_one, tools};
 
 const TIMES: [&str; 3] = ["--times", "--delay", "0"];
 const ALL: &str = "*timed.py:*\n";
 /// What is in the fixture's `spinning` for so long, in ns.
 const SPUN: u64 = 10_000_000;
-
-/// The fixture's interpreter, which has imported what is timed.
-fn begin(python: &PythonBuild) -> Service {
-    let mut service = start(python, &[]);
-    service.ask("import timed").unwrap();
-    service
-}
 
 /// The first object that a statement says.
 fn said(service: &mut Service, statement: &str, key: &str) -> Value {
@@ -90,7 +83,7 @@ fn a_little_more(ns: u64) -> u64 {
 #[test]
 fn calls_and_primitive_calls_are_those_of_cprofile() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         for (targets, is_all) in [
             (ALL, true),
             ("*timed.py:direct\n*timed.py:odd\n*timed.py:nested\n", false),
@@ -126,7 +119,7 @@ fn calls_and_primitive_calls_are_those_of_cprofile() {
 #[test]
 fn without_times_nothing_is_timed() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let session = attach(&service, ALL, &["--delay", "0"]);
         if python.minor() >= (3, 12) {
             let events = "[e for i in range(6) if sys.monitoring.get_tool(i) for e in \
@@ -145,7 +138,7 @@ fn without_times_nothing_is_timed() {
 #[test]
 fn times_are_within_what_the_program_measures() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let session = attach(&service, ALL, &TIMES);
         let above = measured(&mut service, &format!("timed.above, {SPUN}"));
         let recursing = measured(&mut service, &format!("timed.recursing, 3, {SPUN}"));
@@ -183,7 +176,7 @@ fn times_are_within_what_the_program_measures() {
 #[test]
 fn own_time_is_without_that_of_selected_functions_alone() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let session = attach(&service, "*timed.py:above\n", &TIMES);
         let above = measured(&mut service, &format!("timed.above, {SPUN}"));
         let caller = times(&session.stop().unwrap(), "above");
@@ -196,7 +189,7 @@ fn own_time_is_without_that_of_selected_functions_alone() {
 #[test]
 fn each_thread_has_calls_of_its_own() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let session = attach(&service, ALL, &TIMES);
         let direct = measured(&mut service, "timed.in_threads, 16, timed.direct, 50");
         let whole = measured(&mut service, &format!("timed.in_threads, 4, timed.spinning, {SPUN}"));
@@ -217,7 +210,7 @@ fn each_thread_has_calls_of_its_own() {
 fn delays_are_part_of_the_function() {
     const DELAYED: &str = "*timed.py:leaf delay=5ms\n*timed.py:* delay=0\n";
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let session = attach(&service, DELAYED, &TIMES);
         let whole = measured(&mut service, "timed.catching");
         let ended = session.stop().unwrap();
@@ -255,7 +248,7 @@ fn calls_in_progress_when_a_session_begins_or_ends_are_left_out() {
                         WAITING = threading.Thread(target=timed.calling, args=(LOCK.acquire,)); \
                         WAITING.start()";
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         service.ask(WAIT).unwrap();
         let session = attach(&service, ALL, &TIMES);
         service.ask("timed.leaf(); LOCK.release(); WAITING.join(); next(GENERATOR)").unwrap();
@@ -296,7 +289,7 @@ fn calls_beyond_the_depth_are_left_out_and_told_of() {
                         threading.stack_size(BEFORE); \
                         timed.direct(10)";
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let session = attach(&service, ALL, &TIMES);
         service.ask(DEEP).unwrap();
         let ended = session.stop().unwrap();
@@ -325,7 +318,7 @@ if CHILD == 0:
 assert os.waitpid(CHILD, 0)[1] == 0";
     on_each(|python| {
         for (flags, in_child) in [(&TIMES[..], 1), (&["--times", "--delay", "0", "--no-children"], 0)] {
-            let mut service = begin(python);
+            let mut service = start_timed(python);
             let session = attach(&service, ALL, flags);
             let text = serde_json::to_string(FORK).unwrap();
             service.ask(&format!("exec({text}, globals())")).unwrap();
@@ -346,7 +339,7 @@ assert os.waitpid(CHILD, 0)[1] == 0";
 #[test]
 fn snapshots_of_the_agent_have_times() {
     on_each(|python| {
-        let mut service = begin(python);
+        let mut service = start_timed(python);
         let mut agent = Agent::start().unwrap();
         let prepare = json!({
             "do": "prepare", "pids": [service.pid()], "targets": ["*timed.py:direct"], "times": true
@@ -365,7 +358,7 @@ fn snapshots_of_the_agent_have_times() {
 #[test]
 fn where_calls_cannot_be_timed_is_told_at_the_start() {
     on_each(|python| {
-        let service = begin(python);
+        let service = start_timed(python);
         let refused = |flags: &[&str]| {
             let flags: Vec<&str> = TIMES.iter().chain(flags).copied().collect();
             format!("{:#}", Attached::start(service.pid(), ALL, &flags).unwrap_err())

@@ -13,7 +13,7 @@ use serde_json::Value;
 use speed_bump_testing::{
     PythonBuild, case_ran, places, pythons, pythons::Form, session::obstacle, skip, skip_case, tool,
 };
-use speed_bump_tests::{calls::start, helper::attach};
+use speed_bump_tests::{calls::start_timed, helper::attach};
 
 /// A session of the fixture's calls, with its JSON and its profile.
 struct Recorded {
@@ -30,8 +30,7 @@ static RECORDED: LazyLock<Option<Recorded>> = LazyLock::new(|| {
     }
     let python = pythons().iter().rfind(|python| python.form != Form::Container)?;
     let folder = tempfile::tempdir().unwrap();
-    let mut service = start(python, &[]);
-    service.ask("import timed").unwrap();
+    let mut service = start_timed(python);
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (json, profile) = (path("session.json"), path("session.prof"));
     let flags = ["--times", "--callers", "--delay", "0", "--pstats", &profile];
@@ -144,6 +143,12 @@ fn sessions_are_added_as_pstats_adds_them() {
     assert_same(&ours, &recorded.pstats(&calls), "added");
 }
 
+/// Whether a function of ours is this one of cProfile's, which has the last part of a qualified name.
+fn is_same(of: &Value, entry: &Value) -> bool {
+    let name = of[0].as_str().unwrap().rsplit('.').next().unwrap();
+    name == entry[0].as_str().unwrap() && of[1] == entry[1]
+}
+
 /// Each function that cProfile saw of the same run, with its calls.
 #[test]
 fn calls_are_those_of_cprofile() {
@@ -159,12 +164,7 @@ print(json.dumps(rows))";
     let expected = recorded.expected.as_array().unwrap();
     assert!(expected.len() >= 19, "{expected:?}");
     for entry in expected {
-        // cProfile has the last part of a qualified name.
-        let is_same = |of: &&Value| {
-            let name = of[0].as_str().unwrap().rsplit('.').next().unwrap();
-            name == entry[0].as_str().unwrap() && of[1] == entry[1]
-        };
-        let of = found.iter().find(is_same).unwrap();
+        let of = found.iter().find(|of| is_same(of, entry)).unwrap();
         assert_eq!((&of[2], &of[3]), (&entry[2], &entry[3]), "{entry}");
     }
 }
@@ -184,11 +184,6 @@ print(json.dumps(rows))";
     let found: Value =
         serde_json::from_str(&output(command.arg(script).arg(recorded.path("session.prof")))).unwrap();
     let found = found.as_array().unwrap();
-    // cProfile has the last part of a qualified name.
-    let is_same = |of: &Value, entry: &Value| {
-        let name = of[0].as_str().unwrap().rsplit('.').next().unwrap();
-        name == entry[0].as_str().unwrap() && of[1] == entry[1]
-    };
     let mut pairs = 0;
     for caller in recorded.expected.as_array().unwrap() {
         for callee in caller[4].as_array().unwrap() {

@@ -25,6 +25,13 @@ pub fn start(python: &PythonBuild, options: &[&str]) -> Service {
     start_script(python, options, &script())
 }
 
+/// The same, which has imported what is timed.
+pub fn start_timed(python: &PythonBuild) -> Service {
+    let mut service = start(python, &[]);
+    service.ask("import timed").unwrap();
+    service
+}
+
 /// Starts the fixture with these variables in its environment.
 pub fn start_with(python: &PythonBuild, options: &[&str], variables: &[(&str, &str)]) -> Service {
     start_command(python, options, &script(), variables)

@@ -64,25 +64,11 @@ pub(crate) enum Bench {
 
 /// Builds the tool, where it is needed, and runs one of them.
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
-    match bench {
-        Bench::Inject => return of_library("inject"),
-        Bench::Handle => return of_library("handle"),
-        Bench::Trap => return of_library("trap"),
-        Bench::Statistics => return of_library("statistics"),
-        Bench::Sockets => return of_library("sockets"),
-        Bench::Reports => return of_library("reports"),
-        Bench::Accuracy(_)
-        | Bench::Resolve
-        | Bench::Cycles
-        | Bench::Python(_)
-        | Bench::Start(_)
-        | Bench::Peers(_)
-        | Bench::Planted(_)
-        | Bench::Profile(_)
-        | Bench::Truth(_) => {}
-    }
-    let tool = release::build()?;
-    root::go_on_as_root(&tool)?;
+    let tool = || {
+        let tool = release::build()?;
+        root::go_on_as_root(&tool)?;
+        Ok::<_, anyhow::Error>(tool)
+    };
     match bench {
         Bench::Inject => of_library("inject"),
         Bench::Handle => of_library("handle"),
@@ -90,15 +76,15 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Statistics => of_library("statistics"),
         Bench::Sockets => of_library("sockets"),
         Bench::Reports => of_library("reports"),
-        Bench::Accuracy(options) => accuracy::run(&tool, options),
-        Bench::Resolve => resolve::run(&tool),
-        Bench::Python(options) => python::run(&tool, options),
-        Bench::Start(options) => start::run(&tool, options),
-        Bench::Peers(options) => peers::run(&tool, options),
-        Bench::Planted(options) => planted::run(&tool, options),
-        Bench::Profile(options) => profile::run(&tool, options),
-        Bench::Truth(options) => truth::run(&tool, options),
-        Bench::Cycles => cycles::run(&tool).map(|()| ExitCode::SUCCESS),
+        Bench::Accuracy(options) => accuracy::run(&tool()?, options),
+        Bench::Resolve => resolve::run(&tool()?),
+        Bench::Python(options) => python::run(&tool()?, options),
+        Bench::Start(options) => start::run(&tool()?, options),
+        Bench::Peers(options) => peers::run(&tool()?, options),
+        Bench::Planted(options) => planted::run(&tool()?, options),
+        Bench::Profile(options) => profile::run(&tool()?, options),
+        Bench::Truth(options) => truth::run(&tool()?, options),
+        Bench::Cycles => cycles::run(&tool()?).map(|()| ExitCode::SUCCESS),
     }
 }
 

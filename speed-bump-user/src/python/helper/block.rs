@@ -357,6 +357,12 @@ pub fn failure(number: u32) -> Option<Failure> {
     all.into_iter().find(|failure| *failure as u32 == number)
 }
 
+/// A word of a row that the helper writes; 0 beyond its end.
+fn word(row: &[u8], offset: usize) -> u64 {
+    let bytes = row.get(offset..).and_then(|bytes| bytes.first_chunk());
+    bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
+
 #[cfg(test)]
 pub(in crate::python::helper) mod tests {
     #![allow(clippy::unwrap_used)]

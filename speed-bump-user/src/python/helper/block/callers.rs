@@ -9,7 +9,7 @@ use speed_bump_abi::{
     control_block::ControlBlock,
 };
 
-use super::{Block, BlockError, InPlace};
+use super::{Block, BlockError, InPlace, word};
 use crate::{engine::Pair, python::helper::HelperClock};
 
 /// Bytes of a row.
@@ -45,10 +45,7 @@ impl Block {
 }
 
 fn pair(row: &[u8], clock: HelperClock) -> Option<Pair> {
-    let word = |offset: usize| {
-        let bytes = row.get(offset..).and_then(|bytes| bytes.first_chunk());
-        bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-    };
+    let word = |offset| word(row, offset);
     let (caller, callee) = callers::pair(word(offset_of!(CallerRow, key)))?;
     let times = PairTimes {
         calls: word(offset_of!(CallerRow, calls)),

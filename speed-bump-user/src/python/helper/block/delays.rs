@@ -13,7 +13,7 @@ use speed_bump_abi::{
     control_block::{Calls, Clock, ControlBlock, DelayCounts, Delays},
 };
 
-use super::{Block, BlockError, Contents};
+use super::{Block, BlockError, Contents, word};
 use crate::{
     engine::bpf::switch::Mirror,
     python::helper::{clock::HelperClock, layout::Layout},
@@ -80,10 +80,7 @@ impl Block {
         let mut bytes = vec![0; there * size_of::<Calls>()];
         self.read(self.place_of_calls(first), &mut bytes)?;
         for (stats, bytes) in all.iter_mut().zip(bytes.chunks_exact(size_of::<Calls>())) {
-            let word = |offset: usize| {
-                let bytes = bytes.get(offset..).and_then(|bytes| bytes.first_chunk());
-                bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-            };
+            let word = |offset| word(bytes, offset);
             *stats = FunctionStats {
                 calls: word(offset_of!(Calls, calls)),
                 delayed: word(offset_of!(Calls, delayed)),

@@ -9,7 +9,7 @@ use speed_bump_abi::{
     times::{FunctionTimes, TimeRow},
 };
 
-use super::{Block, BlockError, InPlace};
+use super::{Block, BlockError, InPlace, word};
 use crate::stats::times::Untimed;
 
 impl Block {
@@ -25,10 +25,7 @@ impl Block {
         let mut bytes = vec![0; there * size_of::<TimeRow>()];
         self.read(self.layout.times + u64::from(first) * size_of::<TimeRow>() as u64, &mut bytes)?;
         for (times, bytes) in all.iter_mut().zip(bytes.chunks_exact(size_of::<TimeRow>())) {
-            let word = |offset: usize| {
-                let bytes = bytes.get(offset..).and_then(|bytes| bytes.first_chunk());
-                bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-            };
+            let word = |offset| word(bytes, offset);
             *times = FunctionTimes {
                 recursive: word(offset_of!(TimeRow, recursive)),
                 resumed: word(offset_of!(TimeRow, resumed)),
