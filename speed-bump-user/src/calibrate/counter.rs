@@ -1,51 +1,110 @@
-//! The processor's counter, by which the helper in a process says how long it took: how fast it counts.
+//! The processor's counter, by which the helper in a process measures time: how fast it counts.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{iter, thread, time::Duration};
 
 use speed_bump_abi::SiteArguments;
 
-use crate::units::Nanos;
+use crate::{sys::clock, units::Nanos};
 
-/// What has to pass between two readings. Each is within some 50 ns, one part in 80,000 of this.
-const LEAST_SPAN: Duration = Duration::from_millis(4);
+/// What has to pass between two readings.
+const LEAST_SPAN: Nanos = Nanos(4_000_000);
+/// The same, in a reading's own uncertainty: the rate is known to one part in so many.
+const LEAST_SPAN_IN_DOUBTS: u64 = 10_000;
+/// Where the machine is too busy for that, this is enough.
+const LONGEST_SPAN: Nanos = Nanos(100_000_000);
+/// How often both are read at most, until nothing came in between.
+const TRIES: usize = 32;
+/// Between two readings of the clock lies no more than this, if nothing else came in between.
+const UNDISTURBED: Nanos = Nanos(150);
 
 /// A reading of the counter and of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     ticks: u64,
-    at: Instant,
+    /// By `CLOCK_MONOTONIC`.
+    at: Nanos,
+    /// How far the two may lie apart.
+    doubt: Nanos,
 }
 
 impl Reading {
+    /// Of several readings, the one with the least time in between: a thread that loses its processor between
+    /// the counter and the clock has read two different moments.
     pub(crate) fn now() -> Self {
-        Self { ticks: ticks(), at: Instant::now() }
+        let mut readings = iter::repeat_with(Self::once).take(TRIES);
+        least_disturbed(&mut readings).unwrap_or_else(Self::once)
+    }
+
+    fn once() -> Self {
+        let before = clock::now();
+        let ticks = ticks();
+        let doubt = Nanos(clock::now().0.saturating_sub(before.0));
+        Self { ticks, at: Nanos(before.0.saturating_add(doubt.0 / 2)), doubt }
+    }
+
+    /// What the counter showed.
+    pub(crate) fn ticks(self) -> u64 {
+        self.ticks
+    }
+
+    /// When that was, by `CLOCK_MONOTONIC`.
+    pub(crate) fn at(self) -> Nanos {
+        self.at
     }
 
     /// How many ns pass in [`SiteArguments::TICKS`] of it, by what passed since; 0 where that cannot be.
     /// Waits until enough has passed.
     pub(crate) fn tick_ns(self) -> u32 {
-        thread::sleep(LEAST_SPAN.saturating_sub(self.at.elapsed()));
-        let ns = Nanos::from(self.at.elapsed()).0;
-        let ticks = ticks().wrapping_sub(self.ticks);
+        loop {
+            let later = Self::now();
+            let enough = self.enough(later);
+            let span = later.at.0.saturating_sub(self.at.0);
+            if span >= enough.0 {
+                return self.rate(later);
+            }
+            thread::sleep(Duration::from_nanos(enough.0 - span));
+        }
+    }
+
+    /// What has to lie between this reading and a later one.
+    fn enough(self, later: Self) -> Nanos {
+        let doubt = self.doubt.0.saturating_add(later.doubt.0) / 2;
+        Nanos(doubt.saturating_mul(LEAST_SPAN_IN_DOUBTS)).clamp(LEAST_SPAN, LONGEST_SPAN)
+    }
+
+    fn rate(self, later: Self) -> u32 {
+        let ns = later.at.0.saturating_sub(self.at.0);
+        let ticks = later.ticks.wrapping_sub(self.ticks);
         let rate =
             u128::from(ns).saturating_mul(u128::from(SiteArguments::TICKS)).checked_div(u128::from(ticks));
         rate.and_then(|rate| u32::try_from(rate).ok()).unwrap_or(0)
     }
 }
 
+/// The first that nothing came in between of, or else that of which the least did.
+fn least_disturbed(readings: &mut impl Iterator<Item = Reading>) -> Option<Reading> {
+    let mut best: Option<Reading> = None;
+    for reading in readings {
+        if best.is_none_or(|best| reading.doubt < best.doubt) {
+            best = Some(reading);
+        }
+        if reading.doubt <= UNDISTURBED {
+            break;
+        }
+    }
+    best
+}
+
 /// What the counter shows.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn ticks() -> u64 {
+fn ticks() -> u64 {
     // SAFETY: reads a counter, which nothing forbids our own process.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 /// What the counter shows.
 #[cfg(target_arch = "aarch64")]
-pub(crate) fn ticks() -> u64 {
+fn ticks() -> u64 {
     let ticks;
     // SAFETY: reads a register, which Linux lets processes read.
     unsafe {
@@ -58,6 +117,14 @@ pub(crate) fn ticks() -> u64 {
 mod tests {
     use super::*;
 
+    const AT_ONE_MS: Reading = Reading { ticks: 5_000, at: Nanos(1_000_000), doubt: Nanos(100) };
+
+    /// A later one, of a counter with two ticks a ns.
+    fn later(by: u64, doubt: u64) -> Reading {
+        let Reading { ticks, at, .. } = AT_ONE_MS;
+        Reading { ticks: ticks + 2 * by, at: Nanos(at.0 + by), doubt: Nanos(doubt) }
+    }
+
     #[test]
     fn the_counter_counts_on() {
         let reading = Reading::now();
@@ -69,8 +136,32 @@ mod tests {
     }
 
     #[test]
+    fn the_rate_is_what_passed_by_what_was_counted() {
+        assert_eq!(u64::from(AT_ONE_MS.rate(later(4_000_000, 100))), SiteArguments::TICKS / 2);
+    }
+
+    #[test]
+    fn the_less_sure_a_reading_is_the_longer_is_waited() {
+        assert_eq!(AT_ONE_MS.enough(later(0, 100)), LEAST_SPAN);
+        assert_eq!(AT_ONE_MS.enough(later(0, 2_900)), Nanos(15_000_000));
+        assert_eq!(AT_ONE_MS.enough(later(0, u64::MAX)), LONGEST_SPAN);
+    }
+
+    #[test]
+    fn of_readings_of_a_moment_the_least_disturbed_is_taken() {
+        let of = |doubts: &[u64]| {
+            let mut readings = doubts.iter().map(|doubt| later(0, *doubt));
+            (least_disturbed(&mut readings).map(|reading| reading.doubt.0), readings.count())
+        };
+        assert_eq!(of(&[3_000_000, 160, 7_000]), (Some(160), 0));
+        assert_eq!(of(&[3_000_000, 150, 20]), (Some(150), 1), "good enough");
+        assert_eq!(of(&[20_000, 3_000_000]), (Some(20_000), 0));
+        assert_eq!(of(&[]), (None, 0));
+    }
+
+    #[test]
     fn a_counter_that_stood_still_says_nothing() {
-        let reading = Reading { ticks: ticks().wrapping_add(u64::MAX / 2), at: Instant::now() };
-        assert_eq!(reading.tick_ns(), 0);
+        assert_eq!(AT_ONE_MS.rate(Reading { ticks: AT_ONE_MS.ticks, ..later(4_000_000, 100) }), 0);
+        assert_eq!(AT_ONE_MS.rate(Reading { ticks: 0, ..later(4_000_000, 100) }), 0, "it went backwards");
     }
 }

@@ -7,7 +7,7 @@ use speed_bump_abi::{
     control_block::{Clock, UNIT_PER_NS},
 };
 
-use crate::{calibrate::counter, sys::clock::now, units::Nanos};
+use crate::{calibrate::counter::Reading, units::Nanos};
 
 /// A clock of helpers, and how fast it counts. Times are of `CLOCK_MONOTONIC`, as our own process has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,8 @@ impl HelperClock {
         match self.kind {
             Clock::Monotonic => time.0.saturating_add_signed(self.ahead_ns),
             Clock::Counter => {
-                let (count, now) = (counter::ticks(), now());
+                let reading = Reading::now();
+                let (count, now) = (reading.ticks(), reading.at());
                 if time >= now {
                     count.saturating_add(self.units(Nanos(time.0 - now.0)))
                 } else {
@@ -133,10 +134,10 @@ mod tests {
 
     #[test]
     fn times_lie_on_the_clock_as_they_do_in_time() {
-        let count = counter::ticks();
-        let now = now();
+        let reading = Reading::now();
+        let now = reading.at();
         let later = OF_TWO.at(Nanos(now.0 + 1_000_000_000));
-        assert!(later > count, "{later} {count}");
+        assert!(later > reading.ticks(), "{later} {reading:?}");
         assert!(OF_TWO.at(Nanos(now.0 + 5_000)) < later);
         assert_eq!([HelperClock::MONOTONIC, OF_TWO].map(|clock| clock.at(Nanos(u64::MAX))), [u64::MAX; 2]);
         assert_eq!(HelperClock::MONOTONIC.at(Nanos(7)), 7);
