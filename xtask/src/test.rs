@@ -4,6 +4,7 @@
 //! passed, and this command takes it out again. What tests/skips.toml does not list may not be skipped: it
 //! has failed.
 
+mod panics;
 pub(crate) mod skip_list;
 pub(crate) mod tally;
 

@@ -7,7 +7,10 @@ use std::{
 
 use speed_bump_testing::skip::{Ran, Skip};
 
-use super::skip_list::{Place, SkipList};
+use super::{
+    panics::Panics,
+    skip_list::{Place, SkipList},
+};
 
 /// What stands for the program in the path of a test that is marked `#[ignore]`: libtest does not tell.
 pub(crate) const IGNORED: &str = "ignored";
@@ -23,6 +26,7 @@ pub(crate) struct Tally {
     /// Tests that libtest was told to ignore. It does not count them as passed.
     ignored: BTreeSet<Skip>,
     failures: BTreeSet<String>,
+    panics: Panics,
     skips: BTreeSet<Skip>,
     /// Tests of which a case ran.
     ran: BTreeSet<String>,
@@ -37,6 +41,7 @@ pub(crate) struct Tally {
 impl Tally {
     /// Reads a line of `cargo test`.
     pub(crate) fn read_line(&mut self, line: &str) {
+        self.panics.read_line(line);
         if let Some(counts) = line.strip_prefix("test result: ") {
             self.passed += count(counts, "passed");
             self.failed += count(counts, "failed");
@@ -62,6 +67,7 @@ impl Tally {
         self.failed += own.failed;
         self.ignored.extend(own.ignored);
         self.failures.extend(own.failures);
+        self.panics.extend(own.panics);
         match status {
             // Libtest's own: all passed, and some failed.
             0 => (),
@@ -158,9 +164,6 @@ impl fmt::Display for Tally {
         if self.passed == 0 && self.failed == 0 {
             writeln!(f, "no test has run to its end, which is no success")?;
         }
-        for name in &self.failures {
-            writeln!(f, "FAILED {name}")?;
-        }
         // One line a reason: a test with many cases often lacks one thing for all.
         let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for skip in &self.skips {
@@ -177,6 +180,13 @@ impl fmt::Display for Tally {
         }
         for entry in &self.unused {
             writeln!(f, "warning: {} lists what was not skipped: {entry}", SkipList::FILE)?;
+        }
+        // Last, for who sees the end alone.
+        for name in &self.failures {
+            writeln!(f, "FAILED {name}")?;
+            for line in self.panics.of(name) {
+                writeln!(f, "    {line}")?;
+            }
         }
         for skip in &self.unlisted {
             writeln!(f, "FAILED {}: skipped because {}", what(skip), skip.reason)?;
