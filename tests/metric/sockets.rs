@@ -1,6 +1,6 @@
 //! Requests on sockets, counted by the tool and by the client that made them.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write},
@@ -131,7 +131,8 @@ fn after(sockets: &Sockets, earlier: &Reading, sends: u64) -> Requests {
 
 /// Waits until a reading is as it should be.
 fn read_until(sockets: &Sockets, what: &str, holds: impl Fn(&Reading) -> bool) -> Reading {
-    wait_for(what, || Some(sockets.read()).filter(&holds)).unwrap()
+    wait_for(what, || Some(sockets.read()).filter(&holds))
+        .unwrap_or_else(|error| panic!("{error:#}: {:?}", sockets.read()))
 }
 
 /// What nobody but an answered request may have counted.

@@ -31,6 +31,8 @@ pub struct AnsweredRequests {
     children: bool,
     processes: BTreeSet<Pid>,
     looked: Instant,
+    /// Whether it was said that some are not counted.
+    told: bool,
 }
 
 /// Why there are none.
@@ -55,7 +57,9 @@ impl AnsweredRequests {
         let Some(sockets) = Sockets::attach(&processes)? else { return Ok(None) };
         let first = sockets.read();
         let processes = processes.iter().map(Process::pid).collect();
-        Ok(Some(Self { sockets, first, roots: roots.to_vec(), children, processes, looked: Instant::now() }))
+        let roots = roots.to_vec();
+        let looked = Instant::now();
+        Ok(Some(Self { sockets, first, roots, children, processes, looked, told: false }))
     }
 
     /// Takes up workers that were forked since the last look.
@@ -81,6 +85,13 @@ impl Metric for AnsweredRequests {
             tracing::debug!("workers that were forked are not looked for: {error}");
         }
         let requests = self.sockets.read().since(&self.first);
+        if requests.no_room > 0 && !self.told {
+            self.told = true;
+            tracing::warn!(
+                "requests on some connections are not counted: the kernel has no memory for what is kept of \
+                 them; free some, or say --progress TARGET"
+            );
+        }
         let latency = requests.latency.0 as f64;
         Ok(Reading {
             units: requests.answered as f64,
