@@ -5,14 +5,18 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+/// The target of a function that no target selects, and that calls one that a target does: it is in the table
+/// of functions for its name alone.
+pub const NO_TARGET: u32 = u32::MAX;
+
 /// Rows that are looked at for a pair; the table is full for it where all are others'.
 pub const LOOKS: usize = 32;
 
 /// The calls of one function by another one, and their times in units of the block's
 /// [`Clock`](crate::control_block::Clock): written by the helper when calls end. The sums wrap around.
 ///
-/// The caller is the timed function that was in progress on the thread. A call is *recursive* where another
-/// one of the same pair is in progress there.
+/// The caller is the function of the calling frame, whether a target selects it or not ([`NO_TARGET`]). A
+/// call is *recursive* where another one of the same pair is in progress on the thread.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct CallerRow {

@@ -8,6 +8,7 @@
 //! Only the main interpreter is covered. A forked child inherits the hook without the helper's thread: there
 //! the hook takes itself out when the session is over.
 
+mod calling;
 mod chain;
 pub(crate) mod evaluator;
 pub(crate) mod first_sight;
@@ -27,9 +28,9 @@ use core::{
 use speed_bump_abi::control_block::{ControlBlock, Failure, State, notice};
 
 use self::{
+    calling::{Calling, key},
     evaluator::{Address, Evaluator38, Evaluator39, Frame},
     raised::Raised,
-    stack::Key,
 };
 use crate::{
     block::Block,
@@ -209,7 +210,7 @@ unsafe extern "C" fn on_frame_38(frame: *mut Frame, throw: c_int) -> *mut Object
     // SAFETY: as the caller promises, and the evaluator has the type that 3.8 has.
     unsafe {
         if throw == 0 && frame::begins::<{ frame::LAST_38 }>(frame) {
-            begin::<false>(frame, frame::code(frame), None);
+            begin::<false>(Calling::OLD, frame, frame::code(frame));
         }
         transmute::<Address, Evaluator38>(NEXT.load(Ordering::Relaxed))(frame, throw)
     }
@@ -225,7 +226,7 @@ unsafe extern "C" fn on_frame_39<const LAST: usize>(
     // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
     unsafe {
         if throw == 0 && frame::begins::<LAST>(frame) {
-            begin::<false>(frame, frame::code(frame), None);
+            begin::<false>(Calling::OLD, frame, frame::code(frame));
         }
         transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
     }
@@ -238,7 +239,7 @@ unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, t
     // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
     unsafe {
         if throw == 0 {
-            begin::<false>(frame, frame::code(frame), Some(key));
+            begin::<false>(Calling::of_311(thread, key), frame, frame::code(frame));
         }
         if !stack::is_ample(key) {
             return in_the_depth(thread, frame, throw);
@@ -247,25 +248,15 @@ unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, t
     }
 }
 
-/// By the number of a thread state.
-#[inline]
-fn key(thread: *mut ThreadState) -> Key {
-    match Api::found().and_then(|api| api.thread_id) {
-        // SAFETY: the thread state that Python gave the hook.
-        Some(number) => Key::of_thread_state(unsafe { number(thread) }),
-        None => Key::of_this_thread(),
-    }
-}
-
-/// Runs into the stub, if the frame begins (only 3.11 does not know it yet, and has a key) and is of a
-/// selected function. With `TIMED`, times it from here on. Whether it was one.
+/// Runs into the stub, if the frame begins (only 3.11 does not know it yet) and is of a selected function.
+/// With `TIMED`, times it from here on. Whether it was one.
 ///
 /// # Safety
 /// A frame and its code, about to be evaluated, with the GIL.
 #[inline]
-unsafe fn begin<const TIMED: bool>(frame: *mut Frame, code: *mut Object, key: Option<Key>) -> bool {
+unsafe fn begin<const TIMED: bool>(calling: Calling, frame: *mut Frame, code: *mut Object) -> bool {
     // SAFETY: as the caller promises.
-    unsafe { !is_unselected(code) && begin_selected::<TIMED>(frame, code, key) }
+    unsafe { !is_unselected(code) && begin_selected::<TIMED>(calling, frame, code) }
 }
 
 /// Whether the code is known at once to be of no selected function.
@@ -282,7 +273,7 @@ unsafe fn is_unselected(code: *mut Object) -> bool {
 /// # Safety
 /// As [`begin`].
 #[inline(never)]
-unsafe fn begin_selected<const TIMED: bool>(frame: *mut Frame, code: *mut Object, key: Option<Key>) -> bool {
+unsafe fn begin_selected<const TIMED: bool>(calling: Calling, frame: *mut Frame, code: *mut Object) -> bool {
     let began = stub::now_if_likely();
     let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
         return false;
@@ -290,29 +281,41 @@ unsafe fn begin_selected<const TIMED: bool>(frame: *mut Frame, code: *mut Object
     // SAFETY: as the caller promises.
     let code = unsafe { Code::assume(Python::assume(api), NonNull::new_unchecked(code)) };
     // SAFETY: as the caller promises.
-    if key.is_some() && !unsafe { frame::begins_311(frame, code.as_ptr(), code.flags()) } {
+    if calling.is_311() && !unsafe { frame::begins_311(frame, code.as_ptr(), code.flags()) } {
         return false;
     }
     let is_current = judge.generation == block.head().generation.load(Ordering::Relaxed);
     match judge.known(code) {
         Some(Verdict::Function(number)) if is_current && is_on(block) => {
-            if key.is_some() {
+            if calling.is_311() {
                 // SAFETY: as the caller promises; a frame of 3.11.
                 unsafe { subscript::entered(frame, code) };
             }
-            enter::<TIMED>(block, number, frame, began);
+            // SAFETY: as the caller promises.
+            unsafe { enter::<TIMED>(block, number, calling, frame, code.python(), began) };
             true
         }
         Some(Verdict::Unselected) if is_current => false,
         // SAFETY: as the caller promises.
-        _ => unsafe { begin_unusual::<TIMED>(frame, code.as_ptr(), key, began) },
+        _ => unsafe { begin_unusual::<TIMED>(calling, frame, code.as_ptr(), began) },
     }
 }
 
+/// # Safety
+/// As [`begin`].
 #[inline]
-fn enter<const TIMED: bool>(block: Block, number: u32, frame: *mut Frame, began: Option<Ticks>) {
+unsafe fn enter<const TIMED: bool>(
+    block: Block,
+    number: u32,
+    calling: Calling,
+    frame: *mut Frame,
+    python: Python<'_>,
+    began: Option<Ticks>,
+) {
     if TIMED {
-        stub::enter_timed(block, number, frame as usize, began);
+        // SAFETY: as the caller promises.
+        let caller = || unsafe { calling.caller(python, block, frame) };
+        stub::enter_timed(block, number, frame as usize, began, caller);
     } else {
         stub::enter(block, number, began);
     }
@@ -325,9 +328,9 @@ fn enter<const TIMED: bool>(block: Block, number: u32, frame: *mut Frame, began:
 #[cold]
 #[inline(never)]
 unsafe fn begin_unusual<const TIMED: bool>(
+    calling: Calling,
     frame: *mut Frame,
     code: *mut Object,
-    key: Option<Key>,
     began: Option<Ticks>,
 ) -> bool {
     let (Some(api), Some(block)) = (Api::found(), Block::current()) else { return false };
@@ -343,11 +346,10 @@ unsafe fn begin_unusual<const TIMED: bool>(
     let Some(judge) = judge_at_work(block, python) else { return false };
     // SAFETY: as the caller promises.
     let code = unsafe { Code::assume(python, NonNull::new_unchecked(code)) };
-    let verdict = judge
-        .known(code)
-        .or_else(|| first_sight::judge(block, judge, code, frame, key.unwrap_or_else(Key::of_this_thread)));
+    let verdict = judge.known(code).or_else(|| first_sight::judge(block, judge, code, frame, calling.key()));
     let Some(Verdict::Function(number)) = verdict else { return false };
-    enter::<TIMED>(block, number, frame, began);
+    // SAFETY: as the caller promises.
+    unsafe { enter::<TIMED>(block, number, calling, frame, python, began) };
     true
 }
 

@@ -1,30 +1,26 @@
-//! Which functions are selected, and what is remembered of it.
+//! Which functions are selected, which others call them, and what is remembered of it.
 //!
 //! The verdict on a code object lies in its `co_extra`, so that it dies with the code object: an address that
 //! is used again has none. It is a number, not memory: the epoch that it was found in, and the function's
-//! number. Every selector begins a new epoch in the process, in whichever session; verdicts of older epochs
-//! count nothing.
+//! number. Others have one too once they call selected ones and that is recorded. Every selector begins a new
+//! epoch in the process, in whichever session; verdicts of older epochs count nothing.
+
+mod extra;
 
 use core::{
     cell::UnsafeCell,
-    ffi::c_void,
-    hint::spin_loop,
-    ptr::{self, NonNull},
-    slice,
-    sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    ptr, slice,
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering},
 };
 
-use speed_bump_abi::control_block::Failure;
+use speed_bump_abi::{callers::NO_TARGET, control_block::Failure};
 use speed_bump_selector::{Selector, SelectorError};
 
+pub(crate) use self::extra::{find as find_extra, prepare, read_in_place};
 use crate::{
     block::Block,
     fault::Fault,
-    python::{
-        code::Code,
-        gil::Python,
-        object::{Object, Owned},
-    },
+    python::{code::Code, object::Object},
     table::{self, Function},
 };
 
@@ -62,17 +58,9 @@ static ADOPTING: AtomicBool = AtomicBool::new(false);
 static UNSELECTED: AtomicU64 = AtomicU64::new(u64::MAX);
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-const NO_INDEX: isize = -1;
-/// Our index into `co_extra`, once there is one.
-static INDEX: AtomicIsize = AtomicIsize::new(NO_INDEX);
-/// Where `co_extra` lies in a code object, if it is read in place; else 0.
-static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
-/// Held while a verdict is written in a free-threaded build: two threads must not make room in one code
-/// object.
-static WRITING: AtomicBool = AtomicBool::new(false);
-/// How often it is tried. A forked child may inherit it locked by a thread that it does not have; it finds
-/// its verdicts anew each time then, until it gets a session of its own.
-const PATIENCE: u32 = 100_000;
+/// In the low half of what lies in `co_extra`: the code is of no selected function, and calls some. The rest
+/// is its number in the table.
+const CALLS_SELECTED: u32 = 1 << 31;
 
 impl Judge {
     /// The one that is at work.
@@ -85,7 +73,7 @@ impl Judge {
     /// At the beginning of a session: in a forked child, nobody is left who held a lock.
     pub(crate) fn unlock() {
         ADOPTING.store(false, Ordering::Release);
-        WRITING.store(false, Ordering::Release);
+        extra::unlock();
     }
 
     /// Puts the block's selector to work. `Ok(None)`: another thread is at it.
@@ -136,19 +124,7 @@ impl Judge {
     /// The verdict that was found in this epoch, if any.
     #[inline]
     pub(crate) fn known(&self, code: Code<'_>) -> Option<Verdict> {
-        let index = INDEX.load(Ordering::Relaxed);
-        let in_place = IN_PLACE.load(Ordering::Relaxed);
-        if in_place != 0 {
-            // SAFETY: a living code object, whose `co_extra` lies there; the GIL is held.
-            return self.read_bits(unsafe { ExtraList::read(code.as_ptr(), in_place, index) });
-        }
-        let mut extra: *mut c_void = ptr::null_mut();
-        // SAFETY: a living code object, the GIL is held. It fails for other objects only, and sets nothing
-        // then.
-        unsafe {
-            (code.python().api.get_extra)(code.as_ptr(), index, &raw mut extra);
-        }
-        self.read_bits(extra as u64)
+        self.read_bits(extra::read(code))
     }
 
     #[inline]
@@ -156,10 +132,59 @@ impl Judge {
         if bits >> 32 != u64::from(self.epoch) {
             return None;
         }
-        Some(match (bits as u32).checked_sub(1) {
-            None => Verdict::Unselected,
-            Some(number) => Verdict::Function(number),
+        Some(match bits as u32 {
+            0 | CALLS_SELECTED.. => Verdict::Unselected,
+            number => Verdict::Function(number - 1),
         })
+    }
+
+    /// The number of the function of a calling frame, which gets one here if it is not selected. `None`: it
+    /// has no name that is known for sure, or there is no room.
+    #[inline]
+    pub(crate) fn caller(&self, block: Block, code: Code<'_>) -> Option<u32> {
+        let bits = extra::read(code);
+        if bits >> 32 == u64::from(self.epoch) {
+            match bits as u32 {
+                0 => {}
+                number @ CALLS_SELECTED.. => return Some(number & !CALLS_SELECTED),
+                number => return Some(number - 1),
+            }
+        }
+        self.unknown_caller(block, code)
+    }
+
+    /// The same of code that did not call a selected function before, or was not judged.
+    #[cold]
+    fn unknown_caller(&self, block: Block, code: Code<'_>) -> Option<u32> {
+        let (file, name) = (code.file()?, code.name()?);
+        let verdict = self.known(code).or_else(|| {
+            if code.knows_its_qualname() {
+                return Some(self.judge(block, code, None));
+            }
+            if !code.is_function() && name.text() == "<module>" {
+                return Some(self.judge(block, code, Some(name.text())));
+            }
+            // Its qualified name may select it: whoever sees it called finds that out.
+            (!self.may_select(file.text(), name.text())).then_some(Verdict::Unselected)
+        });
+        if let Verdict::Function(number) = verdict? {
+            return Some(number);
+        }
+        if !table::has_room_for_callers(block) {
+            block.head().callers_without_room.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let qualname = code.qualname();
+        let function = Function {
+            target: NO_TARGET,
+            file: file.text().as_bytes(),
+            qualname: qualname.as_ref().map_or(name.text(), |qualname| qualname.text()).as_bytes(),
+            line: code.line(),
+            generation: self.generation,
+        };
+        let number = table::intern(block, &function).filter(|number| *number < CALLS_SELECTED)?;
+        self.write_bits(code, CALLS_SELECTED | number);
+        Some(number)
     }
 
     /// Whether a function in this file whose plain name is `name` may be selected.
@@ -197,27 +222,17 @@ impl Judge {
 
     /// Remembers a verdict.
     pub(crate) fn remember(&self, code: Code<'_>, verdict: Verdict) {
-        let number = match verdict {
-            Verdict::Unselected => 0,
-            Verdict::Function(number) => u64::from(number) + 1,
-        };
-        let bits = u64::from(self.epoch) << 32 | number;
-        let python = code.python();
-        let lock = python.api.version.free_threaded;
-        if lock && !(0..PATIENCE).any(|_| lock_writing()) {
-            return;
-        }
-        // SAFETY: a living code object, the GIL is held, the index is ours.
-        let result = unsafe {
-            (python.api.set_extra)(code.as_ptr(), INDEX.load(Ordering::Relaxed), bits as *mut c_void)
-        };
-        if lock {
-            WRITING.store(false, Ordering::Release);
-        }
-        if result != 0 {
-            // Without memory it is found again the next time.
-            python.clear();
-        }
+        self.write_bits(
+            code,
+            match verdict {
+                Verdict::Unselected => 0,
+                Verdict::Function(number) => number + 1,
+            },
+        );
+    }
+
+    fn write_bits(&self, code: Code<'_>, low: u32) {
+        extra::write(code, u64::from(self.epoch) << 32 | u64::from(low));
     }
 }
 
@@ -228,117 +243,8 @@ impl Judge {
 #[inline]
 pub(crate) unsafe fn is_unselected(code: *mut Object, extra_offset: usize, generation: u32) -> bool {
     // SAFETY: as the caller promises.
-    let bits = unsafe { ExtraList::read(code, extra_offset, INDEX.load(Ordering::Relaxed)) };
-    bits == UNSELECTED.load(Ordering::Relaxed) && generation == GENERATION.load(Ordering::Relaxed)
-}
-
-/// `_PyCodeObjectExtra` (Objects/codeobject.c), to which `co_extra` points unless it is null.
-#[repr(C)]
-struct ExtraList {
-    count: isize,
-    first: [u64; 0],
-}
-
-impl ExtraList {
-    /// What has this index; 0 if nothing has.
-    ///
-    /// # Safety
-    /// `co_extra` lies at the offset, and nobody writes it meanwhile.
-    #[inline]
-    unsafe fn read(code: *mut Object, offset: usize, index: isize) -> u64 {
-        // SAFETY: as the caller promises.
-        let Some(list) = NonNull::new(unsafe { code.wrapping_byte_add(offset).cast::<*mut Self>().read() })
-        else {
-            return 0;
-        };
-        // SAFETY: as the caller promises; the list has `count` items.
-        unsafe {
-            if !(0..(*list.as_ptr()).count).contains(&index) {
-                return 0;
-            }
-            (&raw const (*list.as_ptr()).first).cast::<u64>().offset(index).read()
-        }
-    }
-}
-
-/// Has verdicts read in place from now on, where the GIL keeps others from writing them meanwhile: asking
-/// Python takes as long as the rest of a look.
-pub(crate) fn read_in_place(python: Python<'_>) {
-    if IN_PLACE.load(Ordering::Relaxed) == 0 && !python.api.version.free_threaded {
-        IN_PLACE.store(find_extra(python).unwrap_or(0), Ordering::Relaxed);
-    }
-}
-
-/// Where `co_extra` lies. `None`: that cannot be found out.
-pub(crate) fn find_extra(python: Python<'_>) -> Option<usize> {
-    let make = python.api.empty_code?;
-    // SAFETY: the arguments are texts; the GIL is held.
-    let made = unsafe { Owned::from_new(python, make(c"".as_ptr(), c"".as_ptr(), 1)) };
-    let Some(made) = made else {
-        python.clear();
-        return None;
-    };
-    // SAFETY: a living code object, which outlives this.
-    let code = unsafe { Code::assume(python, NonNull::new(made.as_ptr())?) };
-    extra_offset(code, python.api.code.size)
-}
-
-/// Where `co_extra` lies, found out on a code object of one's own: it is the one word that setting a value
-/// changes. `None`: no such word.
-fn extra_offset(code: Code<'_>, object_size: usize) -> Option<usize> {
-    /// Large and odd, so that nothing else is likely to look so.
-    const VALUE: u64 = 0x5bed_b09b_5bed_b09b;
-    let index = INDEX.load(Ordering::Relaxed);
-    let start = code.as_ptr().cast::<u64>();
-    let set = |value: u64| {
-        // SAFETY: a living code object, the GIL is held, the index is ours.
-        unsafe { (code.python().api.set_extra)(code.as_ptr(), index, value as *mut c_void) }
-    };
-    let mut before = [0_u64; 64];
-    for (i, word) in before.iter_mut().enumerate().take(object_size / 8) {
-        // SAFETY: inside the object.
-        *word = unsafe { start.add(i).read() };
-    }
-    if set(VALUE) != 0 {
-        code.python().clear();
-        return None;
-    }
-    let mut changed = before.iter().enumerate().take(object_size / 8).filter(|(i, word)| {
-        // SAFETY: inside the object.
-        **word != unsafe { start.add(*i).read() }
-    });
-    let offset = match (changed.next(), changed.next()) {
-        (Some((i, 0)), None) => Some(i * 8),
-        _ => None,
-    };
-    // SAFETY: the word has just become a pointer that Python set.
-    let found = offset.filter(|offset| unsafe { ExtraList::read(code.as_ptr(), *offset, index) } == VALUE);
-    set(0);
-    found
-}
-
-fn lock_writing() -> bool {
-    let locked = !WRITING.swap(true, Ordering::Acquire);
-    if !locked {
-        spin_loop();
-    }
-    locked
-}
-
-/// Has Python set a place aside in all code objects, once a process.
-///
-/// # Errors
-/// [`Failure::Python`]: none is left.
-pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
-    if INDEX.load(Ordering::Relaxed) != NO_INDEX {
-        return Ok(());
-    }
-    // SAFETY: the GIL is held. What is stored is a number, which nothing need free.
-    let index = unsafe { (python.api.request_extra)(None) };
-    if index < 0 {
-        python.clear();
-        return Err(Fault::new(Failure::Python, &["every place in code objects (co_extra) is taken"]));
-    }
-    INDEX.store(index, Ordering::Relaxed);
-    Ok(())
+    let bits = unsafe { extra::read_at(code, extra_offset) };
+    let beyond = bits.wrapping_sub(UNSELECTED.load(Ordering::Relaxed));
+    let is_unselected = beyond == 0 || beyond >> 31 == 1;
+    is_unselected && generation == GENERATION.load(Ordering::Relaxed)
 }

@@ -293,10 +293,32 @@ unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, cou
             if !CALLED.load(Ordering::Relaxed) {
                 CALLED.store(true, Ordering::Relaxed);
             }
-            stub::enter_timed(block, number, code as usize, began);
+            // SAFETY: Python holds the GIL while it calls.
+            let caller = || caller(unsafe { Python::assume(api) }, block);
+            stub::enter_timed(block, number, code as usize, began, caller);
             // Immortal since 3.12.
             api.none.as_ptr()
         }
+    }
+}
+
+/// The number of the function that calls the one that a callback hears of.
+///
+/// Python makes frame objects for both functions then, if there are none: what their layout is without them
+/// differs between versions.
+#[inline(never)]
+fn caller(python: Python<'_>, block: Block) -> Option<u32> {
+    let api = python.api;
+    let (running, back, code) = (api.running_frame?, api.frame_back?, api.frame_code?);
+    // SAFETY: the GIL is held. The frame that runs is the one whose event is heard of: callbacks that are
+    // native have none. All that comes back is an object or null, and ours but for that frame.
+    unsafe {
+        let frame = NonNull::new(running())?;
+        let calling = Owned::from_new(python, back(frame.as_ptr()))?;
+        let code = Owned::from_new(python, code(calling.as_ptr()))?;
+        // The frame keeps it.
+        let code = Code::assume(python, NonNull::new(code.as_ptr())?);
+        Judge::current()?.caller(block, code)
     }
 }
 

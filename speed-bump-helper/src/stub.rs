@@ -4,7 +4,12 @@ use core::sync::atomic::Ordering;
 
 use speed_bump_abi::control_block::StubForm;
 
-use crate::{arch, block::Block, delay, times};
+use crate::{
+    arch,
+    block::Block,
+    delay,
+    times::{self, Entering, Kind},
+};
 
 /// A reading of the processor's counter.
 #[derive(Clone, Copy)]
@@ -62,14 +67,23 @@ pub(crate) fn enter(block: Block, number: u32, began: Option<Ticks>) -> bool {
     delayed
 }
 
-/// The same, and begins to time the call where calls are timed. `identity` is what its end will be known by.
+/// The same, and begins to time the call where calls are timed. `identity` is what its end will be known by,
+/// and `caller` finds the number of the function that calls.
 ///
 /// The delay is part of the function: a slower one would take as long.
 #[inline]
-pub(crate) fn enter_timed(block: Block, number: u32, identity: usize, began: Option<Ticks>) {
-    let timed = block
-        .times()
-        .and_then(|_| times::enter(block, number, identity, times::Kind::Begins, began.unwrap_or_else(now)));
+pub(crate) fn enter_timed(
+    block: Block,
+    number: u32,
+    identity: usize,
+    mut began: Option<Ticks>,
+    caller: impl FnOnce() -> Option<u32>,
+) {
+    let timed = block.times().and_then(|_| {
+        // From here on, what it takes to time the call is part of the delay.
+        let began = *began.get_or_insert_with(now);
+        times::enter(block, number, Entering { identity, kind: Kind::Begins, began }, caller)
+    });
     let delayed = enter(block, number, began);
     if let (Some(timed), false) = (timed, delayed) {
         timed.begins_now();

@@ -1,4 +1,5 @@
-//! The table of functions: every selected function once, whoever finds it.
+//! The table of functions: every selected function once, whoever finds it, and others that call them where
+//! that is recorded.
 //!
 //! Threads without a GIL and forked children add to it at the same time, so everything is done with atomics.
 //! A number that was handed out in vain stays unused: its record never gets ready.
@@ -9,7 +10,7 @@ use speed_bump_abi::control_block::{FunctionRecord, notice};
 
 use crate::block::Block;
 
-/// What a function is known by, and the generation that selects it.
+/// What a function is known by, and the generation in which that was looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function<'a> {
     pub(crate) target: u32,
@@ -45,6 +46,13 @@ pub(crate) fn intern(block: Block, function: &Function<'_>) -> Option<u32> {
         }
     }
     full(block)
+}
+
+/// Whether there is room for functions that are not selected: never more than half of what there is.
+pub(crate) fn has_room_for_callers(block: Block) -> bool {
+    let head = block.head();
+    head.functions.load(Ordering::Relaxed) < block.capacity() / 2
+        && head.names.load(Ordering::Relaxed) < block.names_capacity() as u64 / 2
 }
 
 fn full(block: Block) -> Option<u32> {

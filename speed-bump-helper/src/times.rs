@@ -4,8 +4,8 @@
 //! ([`leave`]). What is in progress lies on a stack for each thread; what has ended is added to the rows of
 //! the control block. Calls in progress when a session begins or a child is forked are not timed.
 //!
-//! Where callers are recorded, the call below on the stack is the caller, as for `cProfile`: what is not
-//! selected is not there. Both are counted when the call ends.
+//! Where callers are recorded, whoever hears of a call says whose frame calls. Both are counted when the call
+//! ends.
 
 mod stack;
 mod threads;
@@ -86,22 +86,27 @@ impl Timed {
     }
 }
 
-/// A call of a function begins or goes on. `identity` is what [`leave`] will know it by.
-#[inline]
-pub(crate) fn enter(block: Block, function: u32, identity: usize, kind: Kind, began: Ticks) -> Option<Timed> {
-    let times = block.times()?;
-    enter_timed(block, times, function, identity, kind, began)
+/// A call that begins or goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Entering {
+    /// What [`leave`] will know it by.
+    pub(crate) identity: usize,
+    pub(crate) kind: Kind,
+    /// When the helper heard of it.
+    pub(crate) began: Ticks,
 }
 
+/// A call of a function begins or goes on. `caller` finds the number of the function that calls, and is asked
+/// where that is recorded.
 #[inline]
-fn enter_timed(
+pub(crate) fn enter(
     block: Block,
-    times: BlockTimes,
     function: u32,
-    identity: usize,
-    kind: Kind,
-    began: Ticks,
+    entering: Entering,
+    caller: impl FnOnce() -> Option<u32>,
 ) -> Option<Timed> {
+    let times = block.times()?;
+    let Entering { identity, kind, began } = entering;
     if !times.in_children() && !life::is_claimed() {
         return None;
     }
@@ -109,14 +114,12 @@ fn enter_timed(
     if kind == Kind::Resumes {
         row.resumed.fetch_add(1, Ordering::Relaxed);
     }
+    let pair = block.callers().map_or(NO_PAIR, |callers| pair(block, callers, caller(), function));
     let room = room(block);
     let slot = threads::take(room);
     let mut stack = slot.and_then(|slot| slot.stack(room.session));
     let start = now(times.clock(), began);
-    let entered = stack.as_mut().and_then(|stack| {
-        let pair = pair(block, stack, function);
-        stack.enter(identity, function, pair, start)
-    });
+    let entered = stack.as_mut().and_then(|stack| stack.enter(identity, function, pair, start));
     let Some(entered) = entered else {
         count(&block.head().times_without_room, 1);
         return None;
@@ -200,11 +203,10 @@ fn in_progress(block: Block) -> Option<(BlockTimes, &'static Slot, Stack<'static
     Some((times, slot, slot.stack(SESSION.load(Ordering::Relaxed))?))
 }
 
-/// The level of a function that begins and of its caller, as a pair, where callers are recorded.
+/// The level of a function that begins and of its caller, as a pair.
 #[inline]
-fn pair(block: Block, stack: &Stack<'_>, function: u32) -> u32 {
-    let Some(callers) = block.callers() else { return NO_PAIR };
-    let Some(caller) = stack.caller() else { return NO_PAIR };
+fn pair(block: Block, callers: BlockCallers, caller: Option<u32>, function: u32) -> u32 {
+    let Some(caller) = caller else { return NO_PAIR };
     match row_of(callers.rows(), caller, function) {
         Some(number) => block.capacity().saturating_add(number as u32),
         None => {

@@ -5,9 +5,15 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use speed_bump_testing::{pythons, session::Ended, tool};
+use speed_bump_testing::{
+    Attached, Service,
+    exact::{self, Subject},
+    pythons,
+    session::Ended,
+    tool,
+};
 use speed_bump_tests::{
-    calls::{functions, start_timed},
+    calls::{functions, one_of_each_version, start_timed},
     helper::{GETPPID, attach, on_each, one_by_one},
 };
 
@@ -58,20 +64,76 @@ fn each_pair_is_as_cprofile_has_it() {
     });
 }
 
+/// Whether a target selects it or not, and whether it began in the session or before.
 #[test]
-fn the_caller_is_the_selected_function_in_progress() {
+fn the_caller_is_the_function_of_the_calling_frame() {
+    const BEFORE: &str = "import threading; \
+                          LOCK = threading.Lock(); \
+                          LOCK.acquire(); \
+                          WAITING = threading.Thread(target=timed.then_leaf, args=(LOCK.acquire,)); \
+                          WAITING.start()";
     on_each(|python| {
         let mut service = start_timed(python);
+        service.ask(BEFORE).unwrap();
         let session = attach(&service, "*timed.py:everything\n*timed.py:leaf\n", &FLAGS);
         service.ask("timed.everything()").unwrap();
-        service.ask("timed.leaf()").unwrap();
+        service.ask("timed.then_leaf(int); timed.then_leaf(int); LOCK.release(); WAITING.join()").unwrap();
         let ended = session.stop().unwrap();
+        assert_eq!(ended.report["warnings"], json!([]), "{python}: {}", ended.run.stderr);
         let leaf = functions(&ended).into_iter().find(|of| of["name"] == "leaf").unwrap();
-        let all = leaf["calls"].as_u64().unwrap();
-        assert_eq!(leaf["callers"].as_array().unwrap().len(), 1, "{python}: {leaf}");
-        assert_eq!(calls(&ended, "everything", "leaf"), Some((all - 1, all - 1)), "{python}: {leaf}");
-        let everything = functions(&ended).into_iter().find(|of| of["name"] == "everything").unwrap();
-        assert!(everything.get("callers").is_none(), "{python}: nobody calls it: {everything}");
+        let by: Vec<_> = leaf["callers"].as_array().unwrap().iter().collect();
+        // Others call it too, which `everything` calls: none of them is selected.
+        assert_eq!(calls(&ended, "everything", "leaf"), Some((100, 100)), "{python}: {leaf}");
+        assert_eq!(calls(&ended, "then_leaf", "leaf"), Some((3, 3)), "{python}: {leaf}");
+        assert_eq!(calls(&ended, "waiting", "leaf"), Some((7, 7)), "{python}: {leaf}");
+        let sum: u64 = by.iter().map(|by| by["calls"].as_u64().unwrap()).sum();
+        assert_eq!(sum, leaf["calls"].as_u64().unwrap(), "{python}: each call has a caller: {leaf}");
+        let outside = by.iter().find(|by| by["name"] == "then_leaf").unwrap();
+        assert!(outside["file"].as_str().unwrap().ends_with("timed.py"), "{python}: {outside}");
+        assert!(outside["line"].as_u64() > Some(1), "{python}: {outside}");
+        // Who calls is not watched for that.
+        let mut names: Vec<_> = functions(&ended).iter().map(|of| of["name"].as_str().unwrap()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["everything", "leaf"], "{python}");
+        assert!(ended.run.stderr.contains("(then_leaf)"), "{python}: {}", ended.run.stderr);
+    });
+}
+
+/// A function that becomes a target after it was known as a caller is watched from then on.
+#[test]
+fn a_caller_can_become_a_target() {
+    on_each(|python| {
+        let mut service = start_timed(python);
+        for _ in 0..2 {
+            let session = attach(&service, "*timed.py:leaf\n", &FLAGS);
+            service.ask("timed.then_leaf(int)").unwrap();
+            assert_eq!(calls(&session.stop().unwrap(), "then_leaf", "leaf"), Some((1, 1)), "{python}");
+            let session = attach(&service, "*timed.py:then_leaf\n*timed.py:leaf\n", &FLAGS);
+            service.ask("timed.then_leaf(int); timed.then_leaf(int)").unwrap();
+            let ended = session.stop().unwrap();
+            assert_eq!(calls(&ended, "then_leaf", "leaf"), Some((2, 2)), "{python}");
+            let caller = functions(&ended).into_iter().find(|of| of["name"] == "then_leaf").unwrap();
+            assert_eq!(caller["calls"], 2, "{python}: {caller}");
+        }
+    });
+}
+
+/// What it takes to find the caller is part of a delay.
+#[test]
+fn delays_are_as_exact_where_callers_are_recorded() {
+    one_by_one(&one_of_each_version(pythons().iter()), |python| {
+        let mut service = exact::start_python(python, &[]).unwrap();
+        let attach = |service: &mut Service, delay: &str| {
+            let flags = ["--entry", "helper", "--times", "--callers", "--delay", delay];
+            Attached::start(service.pid(), "*/exact.py:worked\n", &flags)
+        };
+        let mut subject = Subject { service: &mut service, function: "worked", attach };
+        subject.short().unwrap().assert_exact(&format!("{python}, a short delay"));
+        let long = subject.long(5_000_000).unwrap();
+        long.assert_exact(&format!("{python}, a long delay"));
+        let calls = long.ended.target(0)["calls"].as_u64().unwrap();
+        assert_eq!(self::calls(&long.ended, "time_calls", "worked"), Some((calls, calls)), "{python}");
+        assert!(service.quit().unwrap().success(), "{python}");
     });
 }
 

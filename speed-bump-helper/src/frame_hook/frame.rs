@@ -2,6 +2,7 @@
 
 use core::{
     ffi::c_int,
+    ptr,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -11,6 +12,7 @@ use super::evaluator::Frame;
 use crate::{
     fault::Fault,
     python::{
+        api::ThreadState,
         gil::Python,
         members::{BOOL, INT, Members, OBJECT},
         object::Object,
@@ -21,6 +23,8 @@ use crate::{
 // (3.11)
 /// `f_code`, on all of 3.8 to 3.11.
 const CODE: usize = 32;
+/// `f_back`, on 3.8 to 3.10.
+const BACK: usize = 24;
 /// `f_lasti` on 3.8 and 3.9.
 pub(crate) const LAST_38: usize = 104;
 /// `f_lasti` on 3.10.
@@ -36,6 +40,11 @@ const OWNER: usize = 69;
 /// `FRAME_OWNED_BY_THREAD`, `FRAME_OWNED_BY_GENERATOR`.
 const BY_THREAD: u8 = 0;
 const BY_GENERATOR: u8 = 1;
+// Include/cpython/pystate.h of 3.11
+/// `cframe` of a thread state.
+const CFRAME: usize = 56;
+/// `current_frame` of what that points to.
+const CURRENT: usize = 8;
 // Include/cpython/code.h of 3.11
 /// `_co_firsttraceable`: the number of the instruction that begins the body.
 const FIRST_TRACEABLE: usize = 168;
@@ -101,6 +110,37 @@ pub(crate) unsafe fn code(frame: *mut Frame) -> *mut Object {
     unsafe { frame.wrapping_byte_add(CODE).cast::<*mut Object>().read() }
 }
 
+/// The code of the frame that calls it, on 3.8 to 3.10; null if none does.
+///
+/// # Safety
+/// A frame that is about to be evaluated.
+#[inline]
+pub(crate) unsafe fn calling_code(frame: *mut Frame) -> *mut Object {
+    // SAFETY: as the caller promises; the frame that calls lives as long as it does.
+    unsafe { code_or_null(frame.wrapping_byte_add(BACK).cast::<*mut Frame>().read()) }
+}
+
+/// The code of the frame that calls whatever is about to be evaluated, on 3.11: that is not in its place yet.
+///
+/// # Safety
+/// The thread state that a hook is called with, before the evaluator is.
+#[inline]
+pub(crate) unsafe fn calling_code_311(thread: *mut ThreadState) -> *mut Object {
+    // SAFETY: as the caller promises; a thread state always points to a `_PyCFrame`.
+    unsafe {
+        let of_thread = thread.wrapping_byte_add(CFRAME).cast::<*mut u8>().read();
+        code_or_null(of_thread.wrapping_add(CURRENT).cast::<*mut Frame>().read())
+    }
+}
+
+/// # Safety
+/// Null, or a frame that is evaluated.
+#[inline]
+unsafe fn code_or_null(frame: *mut Frame) -> *mut Object {
+    // SAFETY: as the caller promises.
+    if frame.is_null() { ptr::null_mut() } else { unsafe { code(frame) } }
+}
+
 /// Whether it begins, on 3.8 to 3.10.
 ///
 /// # Safety
@@ -154,7 +194,7 @@ pub(crate) unsafe fn has_begun_311(frame: *mut Frame, code: *mut Object) -> bool
 /// A frame that is about to be evaluated.
 pub(crate) unsafe fn generator(frame: *mut Frame) -> *mut Object {
     match GENERATOR.load(Ordering::Relaxed) {
-        0 => core::ptr::null_mut(),
+        0 => ptr::null_mut(),
         // SAFETY: as the caller promises.
         offset => unsafe { frame.wrapping_byte_add(offset).cast::<*mut Object>().read() },
     }

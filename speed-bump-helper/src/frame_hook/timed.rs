@@ -5,7 +5,7 @@
 use core::{ffi::c_int, mem::transmute, ptr::NonNull, sync::atomic::Ordering};
 
 use super::{
-    NEXT, begin,
+    Calling, NEXT, begin,
     evaluator::{Address, Evaluator38, Evaluator39, Frame},
     frame, in_the_depth, is_on, is_unselected, key, stack,
 };
@@ -19,7 +19,7 @@ use crate::{
         object::Object,
     },
     stub,
-    times::{self, Kind},
+    times::{self, Entering, Kind},
 };
 
 /// The hook for a version.
@@ -73,9 +73,9 @@ unsafe fn timed<const LAST: usize>(
             return evaluate();
         }
         let is_timed = if throw == 0 && frame::begins::<LAST>(frame) {
-            begin::<true>(frame, code, None)
+            begin::<true>(Calling::OLD, frame, code)
         } else {
-            resume(frame, code)
+            resume(Calling::OLD, frame, code)
         };
         let result = evaluate();
         if is_timed {
@@ -89,13 +89,14 @@ unsafe fn timed<const LAST: usize>(
 /// As [`on_frame_38`].
 unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, throw: c_int) -> *mut Object {
     let key = key(thread);
+    let calling = Calling::of_311(thread, key);
     // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
     unsafe {
         let code = frame::code(frame);
         let is_timed = if throw == 0 && !frame::has_begun_311(frame, code) {
-            begin::<true>(frame, code, Some(key))
+            begin::<true>(calling, frame, code)
         } else {
-            !is_unselected(code) && resume(frame, code)
+            !is_unselected(code) && resume(calling, frame, code)
         };
         let result = if stack::is_ample(key) {
             transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
@@ -114,7 +115,7 @@ unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, t
 /// # Safety
 /// A frame and its code, about to be evaluated, with the GIL.
 #[inline(never)]
-unsafe fn resume(frame: *mut Frame, code: *mut Object) -> bool {
+unsafe fn resume(calling: Calling, frame: *mut Frame, code: *mut Object) -> bool {
     let began = stub::now();
     let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
         return false;
@@ -125,7 +126,10 @@ unsafe fn resume(frame: *mut Frame, code: *mut Object) -> bool {
     let is_current = judge.generation == block.head().generation.load(Ordering::Relaxed);
     match judge.known(code) {
         Some(Verdict::Function(number)) if is_current && is_on(block) => {
-            if let Some(timed) = times::enter(block, number, frame as usize, Kind::Resumes, began) {
+            // SAFETY: as the caller promises.
+            let caller = || unsafe { calling.caller(code.python(), block, frame) };
+            let entering = Entering { identity: frame as usize, kind: Kind::Resumes, began };
+            if let Some(timed) = times::enter(block, number, entering, caller) {
                 timed.begins_now();
             }
             true

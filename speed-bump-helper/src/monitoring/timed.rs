@@ -12,7 +12,7 @@ use core::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use super::{METH_FASTCALL, Monitoring, NAME, disable, selected};
+use super::{METH_FASTCALL, Monitoring, NAME, caller, disable, selected};
 use crate::{
     block::Block,
     fault::Fault,
@@ -22,7 +22,7 @@ use crate::{
         object::{Object, Owned},
     },
     stub,
-    times::{self, Kind},
+    times::{self, Entering, Kind},
 };
 
 /// A callback, and the events that it is for, by their names in `sys.monitoring.events`: their numbers differ
@@ -140,7 +140,10 @@ unsafe fn resume(api: &'static Api, arguments: *const *mut Object, count: isize)
     let began = stub::now();
     // SAFETY: as the caller promises.
     let Some((block, code, number)) = (unsafe { selected(api, arguments, count) }) else { return false };
-    if let Some(timed) = times::enter(block, number, code as usize, Kind::Resumes, began) {
+    let entering = Entering { identity: code as usize, kind: Kind::Resumes, began };
+    // SAFETY: Python holds the GIL while it calls.
+    let python = unsafe { Python::assume(api) };
+    if let Some(timed) = times::enter(block, number, entering, || caller(python, block)) {
         timed.begins_now();
     }
     true

@@ -169,6 +169,12 @@ api! {
         /// From 3.9 on: `callable, arguments, count, keywords`.
         vectorcall = c"PyObject_Vectorcall":
             fn(*mut Object, *const *mut Object, usize, *mut Object) -> *mut Object;
+        /// A borrowed reference; null where the thread evaluates nothing.
+        running_frame = c"PyEval_GetFrame": fn() -> *mut Object;
+        /// From 3.9 on. The frame that called a frame, or null.
+        frame_back = c"PyFrame_GetBack": fn(*mut Object) -> *mut Object;
+        /// From 3.9 on. A frame's code.
+        frame_code = c"PyFrame_GetCode": fn(*mut Object) -> *mut Object;
         /// From 3.9 on. Needs no GIL.
         thread_id = c"PyThreadState_GetID": fn(*mut ThreadState) -> u64;
     }

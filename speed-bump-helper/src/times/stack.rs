@@ -67,12 +67,6 @@ pub(super) struct Ended {
 }
 
 impl Stack<'_> {
-    /// The function that began last, which is the caller of one that begins now.
-    #[inline]
-    pub(super) fn caller(&self) -> Option<u32> {
-        self.calls.get(self.depth.checked_sub(1)?).map(|call| call.function)
-    }
-
     /// A call begins. `None`: there is no room for it.
     #[inline]
     pub(super) fn enter(
@@ -197,7 +191,8 @@ mod tests {
         /// Whether it was recursive.
         fn enter(&mut self, identity: usize, at: u64) -> Option<bool> {
             let function = u32::try_from(identity / 100).unwrap();
-            let pair = self.stack().caller().map_or(NO_PAIR, |caller| caller * 10 + function);
+            let last = self.depth.checked_sub(1).and_then(|last| self.calls.get(last));
+            let pair = last.map_or(NO_PAIR, |caller| caller.function * 10 + function);
             self.stack().enter(identity, function, pair, at).map(|entered| entered.recursive)
         }
 

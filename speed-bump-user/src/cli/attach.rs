@@ -143,7 +143,7 @@ fn tell_callers(report: &SessionReport) {
     // Where nothing was called the table says so.
     let Ok(profile) = Profile::of(&report.into()) else { return };
     if profile.check_callers().is_err() {
-        return tell("no selected function called another one that is selected");
+        return tell("no selected function was called by a Python function");
     }
     let limits = vec![Limit::Count(FUNCTIONS_SHOWN)];
     let printing = Printing { sort: vec![SortKey::Cumulative], limits, ..Printing::default() };

@@ -85,7 +85,7 @@ impl Outputs {
         write_json(self.json.as_ref(), report)?;
         let Some(pstats) = &self.pstats else { return Ok(()) };
         match Profile::of(&report.into()) {
-            Ok(profile) => write_pstats(pstats, &profile),
+            Ok(profile) => write_pstats(pstats, &profile.with_callers()),
             // There is no file, and the reason is told.
             Err(error) => Err(Failure::new(SYSTEM, error)),
         }

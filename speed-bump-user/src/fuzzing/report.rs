@@ -25,6 +25,7 @@ pub fn report(bytes: &[u8]) {
     }
     let session = serde_json::from_slice::<RecordedSession>(bytes);
     if let Some(profile) = session.ok().and_then(|session| Profile::of(&session).ok()) {
+        let profile = profile.with_callers();
         assert!(pstats(&profile).starts_with(b"{("));
         assert_visible(&print(&profile, &Printing::default()));
         assert_visible(&print(&profile.without_folders(), &Printing::default()));

@@ -67,10 +67,7 @@ pub enum NoProfile {
     #[error("no function that is timed was called in this session: is the service under load?")]
     NothingCalled,
     /// It was not recorded who called them.
-    #[error(
-        "it was not recorded in this session who calls whom: record one with --times --callers, of functions \
-         that call each other"
-    )]
+    #[error("it was not recorded in this session who calls whom: record one with --times --callers")]
     NoCallers,
 }
 
@@ -147,6 +144,22 @@ impl Profile {
             false => Ok(profile),
             true => Err(if is_timed { NoProfile::NothingCalled } else { NoProfile::NotTimed }),
         }
+    }
+
+    /// The same with all that calls a function of it, also where nothing was counted of it itself: with no
+    /// calls, and the time of those that it made. Programs that read profiles look callers up among the
+    /// functions, and begin where nobody calls.
+    #[must_use]
+    pub fn with_callers(mut self) -> Self {
+        let mut missing: BTreeMap<FunctionKey, Entry> = BTreeMap::new();
+        for (caller, made) in self.callers.values().flatten() {
+            if !self.places.contains_key(caller) {
+                let entry = Entry { cumulative_ns: made.cumulative_ns, ..Entry::default() };
+                missing.entry(caller.clone()).or_default().add(entry);
+            }
+        }
+        missing.into_iter().for_each(|(key, entry)| self.count(key, entry));
+        self
     }
 
     /// Looks whether it is known who calls whom.
@@ -235,6 +248,24 @@ mod tests {
         assert_eq!(names, ["/a/x.py:3(f)", "/b/x.py:3(f)", "/lib/x.so:0(a::b())"]);
         let (_, first) = &profile.functions[0];
         assert_eq!((first.calls, first.primitive_calls, first.own_ns, first.cumulative_ns), (7, 5, 10, 20));
+    }
+
+    #[test]
+    fn callers_of_which_nothing_was_counted_are_functions_without_calls() {
+        let by = r#""callers": [
+            {"name": "f", "file": "/a/x.py", "line": 3, "calls": 1, "primitive_calls": 1, "own_ns": 1,
+             "cumulative_ns": 4},
+            {"name": "<module>", "file": "/a/x.py", "line": 1, "calls": 1, "primitive_calls": 1, "own_ns": 1,
+             "cumulative_ns": 5}],"#;
+        let json = SESSION
+            .replacen(r#""calls": 1, "own_ns""#, &format!(r#"{by} "calls": 1, "own_ns""#), 1)
+            .replacen(r#""calls": 5, "own_ns""#, &format!(r#"{by} "calls": 5, "own_ns""#), 1);
+        let profile = Profile::of(&session(&json)).unwrap();
+        assert_eq!(profile.functions.len(), 3);
+        let profile = profile.with_callers();
+        let (key, entry) = profile.functions.last().unwrap();
+        assert_eq!((profile.functions.len(), key.standard_name().as_str()), (4, "/a/x.py:1(<module>)"));
+        assert_eq!(*entry, Entry { cumulative_ns: 10, ..Entry::default() });
     }
 
     #[test]

@@ -12,7 +12,7 @@ use speed_bump_abi::{FunctionStats, Histogram, callers::PairTimes, times::Functi
 
 use super::{
     SessionError,
-    functions::{FunctionRange, FunctionTable},
+    functions::{Caller, FunctionRange, FunctionTable},
     known::FunctionId,
     snapshot::Snapshot,
 };
@@ -66,13 +66,13 @@ pub(crate) struct Doses {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Callers {
     /// Calls of the one function by the other: first the one that is called.
-    pub(super) pairs: BTreeMap<(FunctionId, FunctionId), PairTimes>,
+    pub(super) pairs: BTreeMap<(FunctionId, Caller), PairTimes>,
     /// Calls whose caller is left out, as there is no room for more pairs.
     pub(super) left_out: u64,
 }
 
 impl Callers {
-    fn add(&mut self, caller: FunctionId, callee: FunctionId, times: PairTimes) {
+    fn add(&mut self, caller: Caller, callee: FunctionId, times: PairTimes) {
         if self.pairs.len() < PAIRS || self.pairs.contains_key(&(callee, caller)) {
             *self.pairs.entry((callee, caller)).or_default() += times;
         } else {
@@ -300,9 +300,11 @@ impl Doses {
     /// Adds who called functions in a range, as far as there is room.
     fn add_callers(&self, range: FunctionRange, callers: &mut Callers) -> io::Result<()> {
         self.engine.callers(range.first, range.count, &mut |pair| {
-            let (caller, callee) = (self.functions.at(pair.caller), self.functions.at(pair.callee));
-            if let (Some(caller), Some(callee)) = (caller, callee) {
-                callers.add(caller, callee, pair.times);
+            let (caller, callee) = (self.functions.caller_at(pair.caller), self.functions.at(pair.callee));
+            match (caller, callee) {
+                (Some(caller), Some(callee)) => callers.add(caller, callee, pair.times),
+                (None, Some(_)) => callers.left_out = callers.left_out.saturating_add(pair.times.calls),
+                (_, None) => {}
             }
         })
     }

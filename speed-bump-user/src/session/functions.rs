@@ -10,6 +10,9 @@ use speed_bump_abi::FunctionStats;
 use super::known::{FunctionId, KnownFunctions};
 use crate::{probe::plan::SelectedFunction, session::SessionError};
 
+/// Of the room for names, that of functions that no target selects is one part in so many, beside it.
+const PART_FOR_CALLERS: usize = 4;
+
 /// Consecutive indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FunctionRange {
@@ -26,6 +29,11 @@ impl FunctionRange {
         let step = count.max(1);
         let starts = (self.first..end).step_by(step as usize);
         starts.map(move |first| Self { first, count: step.min(end - first) })
+    }
+
+    /// The number of the function with this index; `None` outside of the range.
+    fn number(self, index: u32) -> Option<u32> {
+        index.checked_sub(self.first).filter(|number| *number < self.count)
     }
 
     /// The index of the function with this number; `None` outside of the range.
@@ -51,6 +59,26 @@ pub(super) struct FunctionTable {
     past: Vec<FunctionStats>,
     /// Bytes of names that there is still room for.
     room: usize,
+    callers: OnlyCallers,
+}
+
+/// Functions that no target selects, and that call ones that a target does. They count nothing.
+#[derive(Debug)]
+struct OnlyCallers {
+    known: KnownFunctions,
+    /// By index.
+    ids: BTreeMap<u32, FunctionId>,
+    /// As [`FunctionTable::room`].
+    room: usize,
+}
+
+/// A function that calls another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Caller {
+    /// One that a target selects.
+    Selected(FunctionId),
+    /// One that none does; their numbers are their own.
+    Unselected(FunctionId),
 }
 
 /// Indices that were not given to anybody yet.
@@ -90,6 +118,11 @@ impl FunctionTable {
             free: Vec::new(),
             past: Vec::new(),
             room,
+            callers: OnlyCallers {
+                known: KnownFunctions::default(),
+                ids: BTreeMap::new(),
+                room: room / PART_FOR_CALLERS,
+            },
         }
     }
 
@@ -162,11 +195,43 @@ impl FunctionTable {
         true
     }
 
+    /// The same of a function that no target selects.
+    pub(super) fn name_caller(
+        &mut self,
+        range: FunctionRange,
+        number: u32,
+        function: &SelectedFunction,
+    ) -> bool {
+        let Some(index) = range.index(number) else { return true };
+        let OnlyCallers { known, ids, room } = &mut self.callers;
+        if known.id(function).is_none() {
+            let Some(left) = room.checked_sub(bytes_of(function)) else { return false };
+            *room = left;
+        }
+        ids.insert(index, known.enter(function.clone()));
+        true
+    }
+
+    /// The function of an index, where that calls another one.
+    pub(super) fn caller_at(&self, index: u32) -> Option<Caller> {
+        let unselected = || self.callers.ids.get(&index).copied().map(Caller::Unselected);
+        self.at(index).map(Caller::Selected).or_else(unselected)
+    }
+
+    /// Which function that is.
+    pub(super) fn caller(&self, caller: Caller) -> Option<&SelectedFunction> {
+        match caller {
+            Caller::Selected(id) => self.known.get(id),
+            Caller::Unselected(id) => self.callers.known.get(id),
+        }
+    }
+
     /// Gives a range back. `stats` are read of those that have names.
     pub(super) fn give_back(&mut self, range: FunctionRange, stats: impl Fn(u32) -> FunctionStats) {
         let mut rest = self.functions.split_off(&range.first);
         let mut behind = rest.split_off(&(range.first + range.count));
         self.functions.append(&mut behind);
+        self.callers.ids.retain(|index, _| range.number(*index).is_none());
         for (index, id) in rest {
             self.of_id(id).in_ranges.retain(|other| *other != index);
             if let Some(past) = self.past.get_mut(id.0 as usize) {
@@ -264,6 +329,26 @@ mod tests {
         assert_eq!([indices(&table, "f"), indices(&table, "h")], [vec![0], vec![10]]);
         table.give_back(range, |_| FunctionStats::default());
         assert_eq!([indices(&table, "f"), indices(&table, "h")], [vec![0], vec![]]);
+    }
+
+    #[test]
+    fn callers_that_no_target_selects_are_named_and_nothing_else() {
+        let mut table = FunctionTable::new(12, None, 48);
+        let range = table.reserve(10).unwrap();
+        table.name(range, 0, &function("f"));
+        assert!(table.name_caller(range, 1, &function("outside")));
+        assert!(table.name_caller(range, 2, &function("outside")), "known already");
+        assert!(!table.name_caller(range, 3, &function("more")), "a quarter of the room");
+        assert!(table.name_caller(range, 10, &function("beyond")), "passed over");
+        let callers = [0, 1, 2, 3].map(|index| table.caller_at(index));
+        let [Some(selected), Some(unselected), again, None] = callers else { unreachable!("{callers:?}") };
+        assert_eq!((selected, again), (Caller::Selected(FunctionId(0)), Some(unselected)));
+        let name = |caller| table.caller(caller).map(|function| function.name.as_str());
+        assert_eq!((name(selected), name(unselected)), (Some("f"), Some("outside")));
+        assert_eq!((table.known().len(), table.iter().count(), table.runs().len()), (1, 1, 1));
+        table.give_back(range, |_| FunctionStats::default());
+        assert_eq!([0, 1, 2].map(|index| table.caller_at(index)), [None; 3]);
+        assert_eq!(table.caller(unselected).map(|function| function.name.as_str()), Some("outside"));
     }
 
     #[test]

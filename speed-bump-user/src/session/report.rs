@@ -136,10 +136,9 @@ impl State {
             tracing::warn!("cannot read who called functions: {error}");
             Callers::default()
         });
-        let known = doses.functions.known();
         let mut room = CALLERS_NAMES;
         for ((callee, caller), times) in pairs {
-            let Some(caller) = known.get(caller) else { continue };
+            let Some(caller) = doses.functions.caller(caller) else { continue };
             match room.checked_sub(bytes_of(caller)) {
                 Some(left) => {
                     room = left;

@@ -27,7 +27,7 @@ pub struct CallerReport {
 }
 
 impl CallerReport {
-    /// By this function.
+    /// By this function, which a target may select or not.
     pub fn new(caller: &SelectedFunction, times: PairTimes) -> Self {
         Self {
             name: caller.name.clone(),
@@ -45,8 +45,8 @@ impl CallerReport {
 pub fn without_caller(calls: u64) -> Option<String> {
     (calls > 0).then(|| {
         format!(
-            "the callers of {calls} calls are left out: there are more pairs of a caller and a function than \
-             there is room for; select fewer functions"
+            "the callers of {calls} calls are left out: there are more callers, or pairs of a caller and a \
+             function, than there is room for; select fewer functions"
         )
     })
 }

@@ -45,6 +45,7 @@ pub(super) fn run(arguments: &ReportArgs, session: &RecordedSession) -> Result<E
             }
         }
     }
+    profile = profile.with_callers();
     if arguments.profile.strip_dirs {
         profile = profile.without_folders();
     }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use speed_bump_abi::{SiteArguments, control_block::State};
+use speed_bump_abi::{SiteArguments, callers::NO_TARGET, control_block::State};
 
 use super::{
     BpfSession,
@@ -309,7 +309,10 @@ impl BpfSession {
             tracing::debug!("the helper is at work in process {owner}");
         }
         for function in functions {
-            if let Some(function) = self.selected(&function) {
+            if let Some(caller) = self.only_caller(&function) {
+                // Of what there is no room for, the report says that callers are left out.
+                self.state.doses().functions.name_caller(range, function.number, &caller);
+            } else if let Some(function) = self.selected(&function) {
                 tracing::debug!("process {owner}: {} is covered", function.1.name);
                 match floors {
                     Some(floors) => self.state.note_way(function.1.target, Entry::Helper, floors),
@@ -332,16 +335,17 @@ impl BpfSession {
         }
     }
 
+    /// A function that only calls others, where that is recorded.
+    fn only_caller(&self, found: &FoundFunction) -> Option<SelectedFunction> {
+        (self.settings.callers && found.target == NO_TARGET).then(|| named(TargetIndex(NO_TARGET), found))
+    }
+
     /// A function as reports name it, if the helper said something that makes sense.
     fn selected(&self, found: &FoundFunction) -> Option<(u32, SelectedFunction)> {
         let target = TargetIndex(found.target);
         let is_python =
             self.resolver.targets().get(target).is_some_and(|target| target.kind == TargetKind::Python);
-        is_python.then(|| {
-            let line = Some(found.line).filter(|line| line.cast_signed() > 0);
-            let (name, file) = (found.name.clone(), found.file.clone().into());
-            (found.number, SelectedFunction { target, name, file, line })
-        })
+        is_python.then(|| (found.number, named(target, found)))
     }
 
     /// The Python targets that select nothing among what the helpers have found in the processes named on the
@@ -355,4 +359,10 @@ impl BpfSession {
         let python = targets.filter(|(_, target)| target.kind == TargetKind::Python);
         python.map(|(index, _)| index).filter(|index| seen.binary_search(index).is_err()).collect()
     }
+}
+
+/// As reports name it.
+fn named(target: TargetIndex, found: &FoundFunction) -> SelectedFunction {
+    let line = Some(found.line).filter(|line| line.cast_signed() > 0);
+    SelectedFunction { target, name: found.name.clone(), file: found.file.clone().into(), line }
 }

@@ -1,0 +1,61 @@
+//! By what a hook is called, and for whose frame.
+
+use core::ptr::NonNull;
+
+use super::{evaluator::Frame, frame, stack::Key};
+use crate::{
+    block::Block,
+    judge::Judge,
+    python::{
+        api::{Api, ThreadState},
+        code::Code,
+        gil::Python,
+    },
+};
+
+/// Where a hook is called: on 3.11, by which thread state, and that one's number.
+#[derive(Clone, Copy)]
+pub(super) struct Calling(Option<(*mut ThreadState, Key)>);
+
+impl Calling {
+    /// Up to 3.10, where frames say it.
+    pub(super) const OLD: Self = Self(None);
+
+    pub(super) fn of_311(thread: *mut ThreadState, key: Key) -> Self {
+        Self(Some((thread, key)))
+    }
+
+    pub(super) fn is_311(self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(super) fn key(self) -> Key {
+        self.0.map_or_else(Key::of_this_thread, |(_, key)| key)
+    }
+
+    /// The number of the function that calls a frame.
+    ///
+    /// # Safety
+    /// The frame is about to be evaluated, with the GIL.
+    pub(super) unsafe fn caller(self, python: Python<'_>, block: Block, frame: *mut Frame) -> Option<u32> {
+        // SAFETY: as the caller promises.
+        let code = unsafe {
+            let code = match self.0 {
+                Some((thread, _)) => frame::calling_code_311(thread),
+                None => frame::calling_code(frame),
+            };
+            Code::of(python, NonNull::new(code)?)?
+        };
+        Judge::current()?.caller(block, code)
+    }
+}
+
+/// By the number of a thread state.
+#[inline]
+pub(super) fn key(thread: *mut ThreadState) -> Key {
+    match Api::found().and_then(|api| api.thread_id) {
+        // SAFETY: the thread state that Python gave the hook.
+        Some(number) => Key::of_thread_state(unsafe { number(thread) }),
+        None => Key::of_this_thread(),
+    }
+}
