@@ -138,24 +138,32 @@ impl Judge {
         })
     }
 
-    /// The number of the function of a calling frame, which gets one here if it is not selected. `None`: it
-    /// has no name that is known for sure, or there is no room.
+    /// The number of the function of a calling frame, if it has one.
     #[inline]
-    pub(crate) fn caller(&self, block: Block, code: Code<'_>) -> Option<u32> {
+    pub(crate) fn known_caller(&self, code: Code<'_>) -> Option<u32> {
         let bits = extra::read(code);
-        if bits >> 32 == u64::from(self.epoch) {
-            match bits as u32 {
-                0 => {}
-                number @ CALLS_SELECTED.. => return Some(number & !CALLS_SELECTED),
-                number => return Some(number - 1),
-            }
+        if bits >> 32 != u64::from(self.epoch) {
+            return None;
         }
-        self.unknown_caller(block, code)
+        match bits as u32 {
+            0 => None,
+            number @ CALLS_SELECTED.. => Some(number & !CALLS_SELECTED),
+            number => Some(number - 1),
+        }
     }
 
-    /// The same of code that did not call a selected function before, or was not judged.
+    /// Gives the function of a calling frame a number, also if it is not selected. `None`: its names are not
+    /// known for sure, or there is no room for them, which is counted. May clear the exception that is set.
     #[cold]
-    fn unknown_caller(&self, block: Block, code: Code<'_>) -> Option<u32> {
+    pub(crate) fn name_caller(&self, block: Block, code: Code<'_>) -> Option<u32> {
+        let number = self.number_of_caller(block, code);
+        if number.is_none() {
+            block.head().callers_without_room.fetch_add(1, Ordering::Relaxed);
+        }
+        number
+    }
+
+    fn number_of_caller(&self, block: Block, code: Code<'_>) -> Option<u32> {
         let (file, name) = (code.file()?, code.name()?);
         let verdict = self.known(code).or_else(|| {
             if code.knows_its_qualname() {
@@ -170,15 +178,15 @@ impl Judge {
         if let Verdict::Function(number) = verdict? {
             return Some(number);
         }
-        if !table::has_room_for_callers(block) {
-            block.head().callers_without_room.fetch_add(1, Ordering::Relaxed);
+        let own = code.qualname();
+        let qualname = own.as_ref().map_or(name.text(), |qualname| qualname.text());
+        if !table::has_room_for_caller(block, file.text().len().saturating_add(qualname.len())) {
             return None;
         }
-        let qualname = code.qualname();
         let function = Function {
             target: NO_TARGET,
             file: file.text().as_bytes(),
-            qualname: qualname.as_ref().map_or(name.text(), |qualname| qualname.text()).as_bytes(),
+            qualname: qualname.as_bytes(),
             line: code.line(),
             generation: self.generation,
         };

@@ -312,14 +312,24 @@ fn caller(python: Python<'_>, block: Block) -> Option<u32> {
     let (running, back, code) = (api.running_frame?, api.frame_back?, api.frame_code?);
     // SAFETY: the GIL is held. The frame that runs is the one whose event is heard of: callbacks that are
     // native have none. All that comes back is an object or null, and ours but for that frame.
-    unsafe {
+    let calling = unsafe {
         let frame = NonNull::new(running())?;
-        let calling = Owned::from_new(python, back(frame.as_ptr()))?;
+        Owned::from_new(python, back(frame.as_ptr()))
+    };
+    let Some(calling) = calling else {
+        // Nobody calls, or there is no memory for a frame object: that is no error of the program's.
+        python.clear();
+        return None;
+    };
+    // SAFETY: the GIL is held; a frame has a code object, which is kept until the end of this.
+    let (_kept, code) = unsafe {
         let code = Owned::from_new(python, code(calling.as_ptr()))?;
-        // The frame keeps it.
-        let code = Code::assume(python, NonNull::new(code.as_ptr())?);
-        Judge::current()?.caller(block, code)
-    }
+        let known = Code::assume(python, NonNull::new(code.as_ptr())?);
+        (code, known)
+    };
+    let judge = Judge::current()?;
+    // In a callback of `sys.monitoring` no exception is set: what it hears of was put aside for it.
+    judge.known_caller(code).or_else(|| judge.name_caller(block, code))
 }
 
 /// The block, the code object and the function's number, if a session is on and the function is selected.

@@ -48,11 +48,17 @@ pub(crate) fn intern(block: Block, function: &Function<'_>) -> Option<u32> {
     full(block)
 }
 
-/// Whether there is room for functions that are not selected: never more than half of what there is.
-pub(crate) fn has_room_for_callers(block: Block) -> bool {
+/// Bytes of the names of a function that is not selected. The loader would cut longer ones.
+const CALLERS_NAMES: usize = 8 << 10;
+
+/// Whether there is room for a function that is not selected, with so many bytes of names: they go into the
+/// first half of the table alone.
+pub(crate) fn has_room_for_caller(block: Block, bytes: usize) -> bool {
     let head = block.head();
-    head.functions.load(Ordering::Relaxed) < block.capacity() / 2
-        && head.names.load(Ordering::Relaxed) < block.names_capacity() as u64 / 2
+    let names = head.names.load(Ordering::Relaxed).saturating_add(bytes as u64);
+    bytes <= CALLERS_NAMES
+        && head.functions.load(Ordering::Relaxed) < block.capacity() / 2
+        && names < block.names_capacity() as u64 / 2
 }
 
 fn full(block: Block) -> Option<u32> {

@@ -118,6 +118,56 @@ fn a_caller_can_become_a_target() {
     });
 }
 
+/// The same while the session goes on: what calls is one function in the report, by whichever way it came.
+#[test]
+fn a_caller_can_become_a_target_of_the_same_session() {
+    on_each(|python| {
+        let mut service = start_timed(python);
+        let session = attach(&service, "*timed.py:leaf\n", &FLAGS);
+        service.ask("timed.then_leaf(int); timed.then_leaf(int)").unwrap();
+        let pid = session.pid().to_string();
+        let add = ["set", "--session", &pid, "*timed.py:then_leaf", "delay=1ms", "--add"];
+        let run = tool::run(&add, Duration::from_secs(60)).unwrap();
+        assert!(run.status.success(), "{python}: {}", run.stderr);
+        session.wait_for(": then_leaf is covered").unwrap();
+        service.ask("timed.then_leaf(int); timed.then_leaf(int); timed.then_leaf(int)").unwrap();
+        let ended = session.stop().unwrap();
+        assert_eq!(ended.report["warnings"], json!([]), "{python}: {}", ended.run.stderr);
+        assert_eq!(ended.target(1)["delayed"], 3, "{python}: {}", ended.report);
+        let leaf = functions(&ended).into_iter().find(|of| of["name"] == "leaf").unwrap();
+        assert_eq!(leaf["callers"].as_array().unwrap().len(), 1, "{python}: {leaf}");
+        assert_eq!(calls(&ended, "then_leaf", "leaf"), Some((5, 5)), "{python}: {leaf}");
+    });
+}
+
+/// An exception is on its way when the helper first sees who calls, and that one's file has no name in UTF-8.
+#[test]
+fn no_exception_is_lost_over_a_callers_name() {
+    const THROWER: &str = "\
+def thrower(generator):
+    try:
+        generator.throw(KeyError)
+    except BaseException as error:
+        return type(error).__name__
+";
+    on_each(|python| {
+        let mut service = start_timed(python);
+        let text = serde_json::to_string(THROWER).unwrap();
+        let define = format!("exec(compile({text}, '/x\\udc80.py', 'exec'), globals())");
+        service.ask(&define).unwrap();
+        let session = attach(&service, "*timed.py:numbers\n", &FLAGS);
+        service.ask("GENERATOR = timed.numbers(3); next(GENERATOR)").unwrap();
+        let said = service.ask("say(raised=thrower(GENERATOR))").unwrap();
+        assert_eq!(said[0]["raised"], "KeyError", "{python}");
+        let ended = session.stop().unwrap();
+        assert_eq!(ended.report["warnings"], json!([]), "{python}");
+        let numbers = functions(&ended).into_iter().find(|of| of["name"] == "numbers").unwrap();
+        let by = numbers["callers"].as_array().unwrap();
+        let thrower = by.iter().find(|by| by["name"] == "thrower").unwrap();
+        assert_eq!((&thrower["file"], &thrower["calls"]), (&json!("/x\u{fffd}.py"), &json!(1)), "{python}");
+    });
+}
+
 /// What it takes to find the caller is part of a delay.
 #[test]
 fn delays_are_as_exact_where_callers_are_recorded() {

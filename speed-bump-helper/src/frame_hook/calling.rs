@@ -1,8 +1,13 @@
 //! By what a hook is called, and for whose frame.
 
-use core::ptr::NonNull;
+use core::{ptr::NonNull, sync::atomic::Ordering};
 
-use super::{evaluator::Frame, frame, stack::Key};
+use super::{
+    evaluator::Frame,
+    frame,
+    raised::Raised,
+    stack::{self, Key},
+};
 use crate::{
     block::Block,
     judge::Judge,
@@ -46,7 +51,20 @@ impl Calling {
             };
             Code::of(python, NonNull::new(code)?)?
         };
-        Judge::current()?.caller(block, code)
+        let judge = Judge::current()?;
+        judge.known_caller(code).or_else(|| self.name_caller(block, judge, code))
+    }
+
+    /// The same of code that has no number yet.
+    #[cold]
+    #[inline(never)]
+    fn name_caller(self, block: Block, judge: &Judge, code: Code<'_>) -> Option<u32> {
+        if !stack::suffices_to_judge(self.key()) {
+            block.head().callers_without_room.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let _raised = Raised::set_aside(code.python());
+        judge.name_caller(block, code)
     }
 }
 

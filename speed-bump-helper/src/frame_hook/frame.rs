@@ -69,11 +69,13 @@ pub(crate) fn check(python: Python<'_>) -> Result<(), Fault> {
     let (is_known, generator) = match api.version.minor() {
         (3, 8 | 9) => {
             let known = frame.find(c"f_code", &[OBJECT]) == Some(CODE)
+                && frame.find(c"f_back", &[OBJECT]) == Some(BACK)
                 && frame.find(c"f_lasti", &[INT]) == Some(LAST_38);
             (known, LAST_38 - GENERATOR_TO_LAST)
         }
         (3, 10) => {
             let known = frame.find(c"f_code", &[OBJECT]) == Some(CODE)
+                && frame.find(c"f_back", &[OBJECT]) == Some(BACK)
                 && frame.find(c"f_trace_opcodes", &[BOOL]) == Some(85);
             (known, LAST_310 - GENERATOR_TO_LAST)
         }
@@ -84,6 +86,10 @@ pub(crate) fn check(python: Python<'_>) -> Result<(), Fault> {
                 && code.object_size() == INSTRUCTIONS
                 && members(api.function_type).is_some_and(|function| {
                     function.find(c"__module__", &[OBJECT]) == Some(104) && function.object_size() == 136
+                })
+                && api.thread_state.is_some_and(|current| {
+                    // SAFETY: the GIL is held, by a thread that evaluates nothing.
+                    unsafe { is_idle_311(current()) }
                 });
             (known, 0)
         }
@@ -137,8 +143,32 @@ pub(crate) unsafe fn calling_code_311(thread: *mut ThreadState) -> *mut Object {
 /// Null, or a frame that is evaluated.
 #[inline]
 unsafe fn code_or_null(frame: *mut Frame) -> *mut Object {
+    if frame.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: as the caller promises; an object begins with the count of its references.
+    unsafe {
+        let code = code(frame);
+        // The first releases of 3.11 free the code of a frame before the frame is gone, and that may call.
+        if code.cast::<isize>().read() > 0 { code } else { ptr::null_mut() }
+    }
+}
+
+/// Whether the state of a thread that evaluates nothing looks so, on 3.11: it points to a part of itself, in
+/// which there is no frame.
+///
+/// # Safety
+/// A thread state.
+unsafe fn is_idle_311(thread: *mut ThreadState) -> bool {
+    /// Less than what lies before that part, and more than a thread state has, in bytes.
+    const BEFORE: usize = 256;
+    const LARGEST: usize = 1024;
     // SAFETY: as the caller promises.
-    if frame.is_null() { ptr::null_mut() } else { unsafe { code(frame) } }
+    let of_thread = unsafe { thread.wrapping_byte_add(CFRAME).cast::<usize>().read() };
+    let place = of_thread.wrapping_sub(thread as usize);
+    // SAFETY: in the thread state, or right behind it.
+    (BEFORE..LARGEST).contains(&place)
+        && unsafe { (of_thread as *const u8).wrapping_add(CURRENT).cast::<usize>().read() } == 0
 }
 
 /// Whether it begins, on 3.8 to 3.10.

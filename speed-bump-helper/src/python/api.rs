@@ -175,6 +175,8 @@ api! {
         frame_back = c"PyFrame_GetBack": fn(*mut Object) -> *mut Object;
         /// From 3.9 on. A frame's code.
         frame_code = c"PyFrame_GetCode": fn(*mut Object) -> *mut Object;
+        /// The calling thread's.
+        thread_state = c"PyThreadState_Get": fn() -> *mut ThreadState;
         /// From 3.9 on. Needs no GIL.
         thread_id = c"PyThreadState_GetID": fn(*mut ThreadState) -> u64;
     }

@@ -31,11 +31,6 @@ impl FunctionRange {
         starts.map(move |first| Self { first, count: step.min(end - first) })
     }
 
-    /// The number of the function with this index; `None` outside of the range.
-    fn number(self, index: u32) -> Option<u32> {
-        index.checked_sub(self.first).filter(|number| *number < self.count)
-    }
-
     /// The index of the function with this number; `None` outside of the range.
     pub(super) fn index(self, number: u32) -> Option<u32> {
         (number < self.count).then(|| self.first.saturating_add(number))
@@ -205,7 +200,9 @@ impl FunctionTable {
         let Some(index) = range.index(number) else { return true };
         let OnlyCallers { known, ids, room } = &mut self.callers;
         if known.id(function).is_none() {
-            let Some(left) = room.checked_sub(bytes_of(function)) else { return false };
+            // Also of those without names there is no end of numbers.
+            let needed = bytes_of(function).saturating_add(size_of::<SelectedFunction>());
+            let Some(left) = room.checked_sub(needed) else { return false };
             *room = left;
         }
         ids.insert(index, known.enter(function.clone()));
@@ -231,7 +228,8 @@ impl FunctionTable {
         let mut rest = self.functions.split_off(&range.first);
         let mut behind = rest.split_off(&(range.first + range.count));
         self.functions.append(&mut behind);
-        self.callers.ids.retain(|index, _| range.number(*index).is_none());
+        let mut callers = self.callers.ids.split_off(&range.first);
+        self.callers.ids.append(&mut callers.split_off(&(range.first + range.count)));
         for (index, id) in rest {
             self.of_id(id).in_ranges.retain(|other| *other != index);
             if let Some(past) = self.past.get_mut(id.0 as usize) {
@@ -333,7 +331,8 @@ mod tests {
 
     #[test]
     fn callers_that_no_target_selects_are_named_and_nothing_else() {
-        let mut table = FunctionTable::new(12, None, 48);
+        let room = PART_FOR_CALLERS * (size_of::<SelectedFunction>() + "outside/a.py".len());
+        let mut table = FunctionTable::new(12, None, room);
         let range = table.reserve(10).unwrap();
         table.name(range, 0, &function("f"));
         assert!(table.name_caller(range, 1, &function("outside")));

@@ -147,7 +147,12 @@ impl State {
                 None => left_out = left_out.saturating_add(times.calls),
             }
         }
-        by_function.values_mut().for_each(|of| of.sort_by_key(|caller| std::cmp::Reverse(caller.calls)));
+        for of in by_function.values_mut() {
+            // A target may have come to select what was only a caller before.
+            of.sort_by(|a, b| (&a.name, &a.file, a.line).cmp(&(&b.name, &b.file, b.line)));
+            of.dedup_by(|next, first| first.take_in(next));
+            of.sort_by_key(|caller| std::cmp::Reverse(caller.calls));
+        }
         (by_function, left_out)
     }
 }

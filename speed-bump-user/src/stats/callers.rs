@@ -39,14 +39,27 @@ impl CallerReport {
             cumulative_ns: Nanos(times.cumulative_ns),
         }
     }
+
+    /// Adds calls by what is the same function to who reads it. Whether they are.
+    pub(crate) fn take_in(&mut self, other: &Self) -> bool {
+        let is_same = (&self.name, &self.file, self.line) == (&other.name, &other.file, other.line);
+        if is_same {
+            let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+            add(&mut self.calls, other.calls);
+            add(&mut self.primitive_calls, other.primitive_calls);
+            add(&mut self.own_ns.0, other.own_ns.0);
+            add(&mut self.cumulative_ns.0, other.cumulative_ns.0);
+        }
+        is_same
+    }
 }
 
 /// What there is to say of calls whose caller is in no pair.
 pub fn without_caller(calls: u64) -> Option<String> {
     (calls > 0).then(|| {
         format!(
-            "the callers of {calls} calls are left out: there are more callers, or pairs of a caller and a \
-             function, than there is room for; select fewer functions"
+            "the callers of {calls} calls are left out: there is no room for more callers, or pairs of a \
+             caller and a function, or a caller's name is not known yet; select fewer functions"
         )
     })
 }
@@ -71,6 +84,9 @@ mod tests {
         assert_eq!((report.calls, report.primitive_calls), (5, 3));
         let nonsense = PairTimes { recursive: 9, ..times };
         assert_eq!(CallerReport::new(&caller, nonsense).primitive_calls, 0);
+        let mut both = report.clone();
+        assert!(both.take_in(&report) && (both.calls, both.own_ns) == (10, Nanos(20)));
+        assert!(!both.take_in(&CallerReport { line: None, ..report.clone() }));
         let json = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<CallerReport>(&json).unwrap(), report);
     }
