@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{
-    contrast::contrasts,
-    curve::curve,
+    contrast::{Contrast, contrasts},
+    curve::{Curve, curve},
     estimate::{Estimate, estimate},
     factor::{Factor, FactorKind},
     further::{Further, further},
@@ -224,7 +224,7 @@ impl Tried {
         }
         let is_hidden = factor.low.is_some_and(|low| low <= 0.0)
             || factor.high.is_some_and(|high| high < measured.rules.threshold);
-        let longest = || seen.iter().map(|of| of.delay).fold(0.0, f64::max);
+        let longest = || longest_hidden(&seen, factor.curve.as_ref());
         factor.slack_ns = match (bend, verdict) {
             (Some(bend), _) => Some(bend.slack),
             // What shows is not hidden, though it be worth little.
@@ -280,7 +280,43 @@ impl Tried {
     }
 }
 
+/// The longest of these delays that is shorter than the longest ones of which half or more shows.
+fn longest_hidden(seen: &[Contrast], curve: Option<&Curve>) -> f64 {
+    let doses = curve.map_or(&[][..], |curve| &curve.doses);
+    let showing = doses.iter().rev().take_while(|dose| dose.time_ns * 2.0 >= dose.delay_ns);
+    let first = showing.last().map_or(f64::INFINITY, |dose| dose.delay_ns);
+    // Delays of one dose differ a little.
+    let below = first * 0.9;
+    seen.iter().map(|of| of.delay).filter(|delay| *delay < below).fold(0.0, f64::max)
+}
+
 /// `3 min`.
 fn amount(minutes: f64) -> String {
     format!("{:.0} min", minutes.ceil().max(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::curve::Dose, *};
+
+    #[test]
+    fn what_shows_is_not_hidden() {
+        let seen: Vec<Contrast> = (0..)
+            .zip([100.0, 200.0, 205.0, 400.0])
+            .map(|(block, delay)| Contrast { block, time: 0.0, delay })
+            .collect();
+        let curve = |times: [f64; 3]| Curve {
+            doses: [100.0, 202.0, 400.0]
+                .into_iter()
+                .zip(times)
+                .map(|(delay_ns, time_ns)| Dose { delay_ns, time_ns, low_ns: None, high_ns: None, blocks: 1 })
+                .collect(),
+            bend: None,
+        };
+        assert_eq!(longest_hidden(&seen, Some(&curve([0.0, 1.0, 2.0]))), 400.0);
+        assert_eq!(longest_hidden(&seen, Some(&curve([0.0, 1.0, 210.0]))), 205.0);
+        assert_eq!(longest_hidden(&seen, Some(&curve([90.0, 1.0, 210.0]))), 205.0, "noise of a short one");
+        assert_eq!(longest_hidden(&seen, Some(&curve([90.0, 180.0, 210.0]))), 0.0);
+        assert_eq!(longest_hidden(&seen, None), 400.0);
+    }
 }
