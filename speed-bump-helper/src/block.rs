@@ -8,33 +8,31 @@
 //! of theirs are never seen, but for the selector's, which is checked anew for each generation.
 
 mod callers;
+mod delays;
 mod times;
 
 pub(crate) use callers::BlockCallers;
+pub(crate) use delays::BlockDelays;
 pub(crate) use times::BlockTimes;
 
 use core::{
     cell::UnsafeCell,
     mem::{align_of, size_of},
     ptr::{self, NonNull},
-    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering},
 };
 
-use speed_bump_abi::Policy;
 use speed_bump_abi::control_block::{
-    Calls, Clock, ControlBlock, DelayCounts, Delays, FAILURE_TEXT_BYTES, Failure, FunctionRecord,
-    HelperCommand, MAGIC, State, StubForm, VERSION,
+    ControlBlock, Delays, FAILURE_TEXT_BYTES, Failure, FunctionRecord, HelperCommand, MAGIC, State, StubForm,
+    VERSION,
 };
 
-use self::{callers::CallersLayout, times::TimesLayout};
+use self::{callers::CallersLayout, delays::DelayLayout, times::TimesLayout};
 use crate::{fault::Fault, sys};
 
 /// Addresses reserved; the largest block that is accepted. 100,000 functions with names of 100 bytes take 14
 /// MiB.
 const RESERVED: usize = 128 << 20;
-
-/// Bytes of a row of a policy.
-const ROW_BYTES: usize = Policy::WORDS * size_of::<AtomicU64>();
 
 static BASE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 /// How much of the reserved addresses has ever had memory.
@@ -58,19 +56,6 @@ struct Layout {
     times: Option<TimesLayout>,
     /// Where it adds up who calls whom; absent where it does not.
     callers: Option<CallersLayout>,
-}
-
-/// The same for what the helper counts and delays by.
-#[derive(Clone, Copy, Debug)]
-struct DelayLayout {
-    calls: usize,
-    policies: usize,
-    counters: usize,
-    histograms: usize,
-    policies_capacity: u32,
-    clock: Clock,
-    units_per_ns: u64,
-    in_children: bool,
 }
 
 /// Two places, used in turn, so that whoever reads one while the next session begins has it whole.
@@ -231,12 +216,6 @@ impl Block {
         Some(unsafe { self.0.base.add(offset).cast().as_ref() })
     }
 
-    /// What the helper delays by, if it does.
-    #[inline]
-    pub(crate) fn delays(self) -> Option<BlockDelays> {
-        self.0.delays.as_ref().map(|layout| BlockDelays { layout, block: self })
-    }
-
     /// Whether this is the block that was mapped last.
     pub(crate) fn is_current(self) -> bool {
         Self::current().is_some_and(|current| ptr::eq(current.0, self.0))
@@ -294,81 +273,6 @@ impl Block {
     }
 }
 
-/// What the helper counts and delays by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockDelays {
-    layout: &'static DelayLayout,
-    block: Block,
-}
-
-impl BlockDelays {
-    /// The counters of a function.
-    #[inline]
-    pub(crate) fn calls(self, function: u32) -> Option<&'static Calls> {
-        if function >= self.block.0.functions_capacity {
-            return None;
-        }
-        let offset = self.layout.calls + function as usize * size_of::<Calls>();
-        // SAFETY: inside the block (checked when it was mapped), aligned, all fields are atomics.
-        Some(unsafe { self.block.0.base.add(offset).cast().as_ref() })
-    }
-
-    /// The histogram of a function's delays.
-    #[inline]
-    pub(crate) fn delay_counts(self, function: u32) -> Option<&'static DelayCounts> {
-        if function >= self.block.0.functions_capacity {
-            return None;
-        }
-        let offset = self.layout.histograms + function as usize * size_of::<DelayCounts>();
-        // SAFETY: as above.
-        Some(unsafe { self.block.0.base.add(offset).cast().as_ref() })
-    }
-
-    /// The row of a policy that holds in a generation.
-    #[inline]
-    pub(crate) fn policy(self, number: u32, generation: u64) -> Option<Policy> {
-        if number >= self.layout.policies_capacity {
-            return None;
-        }
-        let offset = self.layout.policies + Policy::row(number, generation) as usize * ROW_BYTES;
-        // SAFETY: as above.
-        let words: &[AtomicU64; Policy::WORDS] = unsafe { self.block.0.base.add(offset).cast().as_ref() };
-        let [delay, frequency, who, signal] = words;
-        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        Some(Policy::from_words([read(delay), read(frequency), read(who), read(signal)]))
-    }
-
-    /// How many calls a policy has had.
-    #[inline]
-    pub(crate) fn counter(self, policy: u32) -> Option<&'static AtomicU64> {
-        if policy >= self.layout.policies_capacity {
-            return None;
-        }
-        let offset = self.layout.counters + policy as usize * size_of::<AtomicU64>();
-        // SAFETY: as above.
-        Some(unsafe { self.block.0.base.add(offset).cast().as_ref() })
-    }
-
-    /// What it measures time with.
-    #[inline]
-    pub(crate) fn clock(self) -> Clock {
-        self.layout.clock
-    }
-
-    /// So many ns in units of the clock.
-    #[inline]
-    pub(crate) fn units(self, ns: u64) -> u64 {
-        let units = (u128::from(ns) * u128::from(self.layout.units_per_ns)) >> 32;
-        if units > u128::from(u64::MAX) { u64::MAX } else { units as u64 }
-    }
-
-    /// Whether forked children are counted and delayed too.
-    #[inline]
-    pub(crate) fn in_children(self) -> bool {
-        self.layout.in_children
-    }
-}
-
 impl Layout {
     fn read(base: NonNull<u8>, file_size: usize) -> Option<Self> {
         // SAFETY: mapped and at least so long; all fields are atomics.
@@ -410,41 +314,6 @@ impl Layout {
             && u32::try_from(layout.names_capacity).is_ok()
             && layout.delays.is_none_or(|delays| delays.fits(size, layout.functions_capacity));
         (head_matches && index_suffices && parts_fit).then_some(layout)
-    }
-}
-
-impl DelayLayout {
-    fn read(head: &ControlBlock) -> Option<Self> {
-        let long = |value: &AtomicU64| usize::try_from(value.load(Ordering::Acquire)).ok();
-        Some(Self {
-            calls: long(&head.calls_offset)?,
-            policies: long(&head.policies_offset)?,
-            counters: long(&head.counters_offset)?,
-            histograms: long(&head.histograms_offset)?,
-            policies_capacity: head.policies_capacity.load(Ordering::Acquire),
-            clock: match head.clock.load(Ordering::Acquire) {
-                counter if counter == Clock::Counter as u32 => Clock::Counter,
-                monotonic if monotonic == Clock::Monotonic as u32 => Clock::Monotonic,
-                _ => return None,
-            },
-            units_per_ns: head.units_per_ns.load(Ordering::Acquire),
-            in_children: head.children.load(Ordering::Acquire) != 0,
-        })
-    }
-
-    fn fits(&self, size: usize, functions: u32) -> bool {
-        let policies = self.policies_capacity as usize;
-        let sizes = (
-            (functions as usize).checked_mul(size_of::<Calls>()),
-            (functions as usize).checked_mul(size_of::<DelayCounts>()),
-            policies.checked_mul(Policy::ROWS as usize * ROW_BYTES),
-            policies.checked_mul(size_of::<AtomicU64>()),
-        );
-        let (Some(calls), Some(histograms), Some(rows), Some(counters)) = sizes else { return false };
-        fits(size, self.calls, calls, align_of::<Calls>())
-            && fits(size, self.histograms, histograms, align_of::<DelayCounts>())
-            && fits(size, self.policies, rows, align_of::<AtomicU64>())
-            && fits(size, self.counters, counters, align_of::<AtomicU64>())
     }
 }
 

@@ -10,7 +10,7 @@ use speed_bump_abi::{
     times::TimeRow,
 };
 
-use super::{Block, DelayLayout, fits};
+use super::{Block, delays::DelayLayout, fits};
 
 /// Where the rows are, checked.
 #[derive(Clone, Copy, Debug)]
