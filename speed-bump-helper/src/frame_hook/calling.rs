@@ -45,12 +45,17 @@ impl Calling {
     pub(super) unsafe fn caller(self, python: Python<'_>, block: Block, frame: *mut Frame) -> Option<u32> {
         // SAFETY: as the caller promises.
         let code = unsafe {
-            let code = match self.0 {
+            match self.0 {
                 Some((thread, _)) => frame::calling_code_311(thread),
-                None => frame::calling_code(frame),
-            };
-            Code::of(python, NonNull::new(code)?)?
+                None => Some(frame::calling_code(frame)),
+            }
         };
+        let Some(code) = code else {
+            block.head().callers_without_room.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        // SAFETY: null, or the code of a frame that is evaluated, which keeps it.
+        let code = unsafe { Code::of(python, NonNull::new(code)?) }?;
         let judge = Judge::current()?;
         judge.known_caller(code).or_else(|| self.name_caller(block, judge, code))
     }

@@ -3,13 +3,14 @@
 use core::{
     ffi::c_int,
     ptr,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use speed_bump_abi::control_block::Failure;
 
 use super::evaluator::Frame;
 use crate::{
+    arch,
     fault::Fault,
     python::{
         api::ThreadState,
@@ -56,6 +57,9 @@ const SUSPENDABLE: c_int = 0x20 | 0x80 | 0x200;
 /// Where `f_gen` lies on this version; 0 where nobody asks.
 static GENERATOR: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether it is known on 3.11 where a thread state says its frames.
+static CALLS_KNOWN_311: AtomicBool = AtomicBool::new(false);
+
 /// Checks that frames and code objects look as this file has it, by what their types say of themselves.
 ///
 /// # Errors
@@ -86,11 +90,12 @@ pub(crate) fn check(python: Python<'_>) -> Result<(), Fault> {
                 && code.object_size() == INSTRUCTIONS
                 && members(api.function_type).is_some_and(|function| {
                     function.find(c"__module__", &[OBJECT]) == Some(104) && function.object_size() == 136
-                })
-                && api.thread_state.is_some_and(|current| {
-                    // SAFETY: the GIL is held, by a thread that evaluates nothing.
-                    unsafe { is_idle_311(current()) }
                 });
+            let says_its_frames = api.thread_state.is_some_and(|current| {
+                // SAFETY: the GIL is held, so there is a current one.
+                unsafe { says_its_frames_311(current()) }
+            });
+            CALLS_KNOWN_311.store(says_its_frames, Ordering::Relaxed);
             (known, 0)
         }
         _ => (false, 0),
@@ -127,15 +132,19 @@ pub(crate) unsafe fn calling_code(frame: *mut Frame) -> *mut Object {
 }
 
 /// The code of the frame that calls whatever is about to be evaluated, on 3.11: that is not in its place yet.
+/// Null if none does; `None`: this build is laid out in an unknown way.
 ///
 /// # Safety
 /// The thread state that a hook is called with, before the evaluator is.
 #[inline]
-pub(crate) unsafe fn calling_code_311(thread: *mut ThreadState) -> *mut Object {
+pub(crate) unsafe fn calling_code_311(thread: *mut ThreadState) -> Option<*mut Object> {
+    if !CALLS_KNOWN_311.load(Ordering::Relaxed) {
+        return None;
+    }
     // SAFETY: as the caller promises; a thread state always points to a `_PyCFrame`.
     unsafe {
         let of_thread = thread.wrapping_byte_add(CFRAME).cast::<*mut u8>().read();
-        code_or_null(of_thread.wrapping_add(CURRENT).cast::<*mut Frame>().read())
+        Some(code_or_null(of_thread.wrapping_add(CURRENT).cast::<*mut Frame>().read()))
     }
 }
 
@@ -154,21 +163,21 @@ unsafe fn code_or_null(frame: *mut Frame) -> *mut Object {
     }
 }
 
-/// Whether the state of a thread that evaluates nothing looks so, on 3.11: it points to a part of itself, in
-/// which there is no frame.
+/// Whether the calling thread's state says on 3.11 where its frames are, as far as that can be seen: in a part
+/// of itself where it evaluates nothing, else on the thread's stack.
 ///
 /// # Safety
-/// A thread state.
-unsafe fn is_idle_311(thread: *mut ThreadState) -> bool {
+/// The state of the calling thread.
+unsafe fn says_its_frames_311(thread: *mut ThreadState) -> bool {
     /// Less than what lies before that part, and more than a thread state has, in bytes.
     const BEFORE: usize = 256;
     const LARGEST: usize = 1024;
+    /// More than a thread has of a stack, nearly always.
+    const STACK: usize = 1 << 30;
     // SAFETY: as the caller promises.
-    let of_thread = unsafe { thread.wrapping_byte_add(CFRAME).cast::<usize>().read() };
-    let place = of_thread.wrapping_sub(thread as usize);
-    // SAFETY: in the thread state, or right behind it.
-    (BEFORE..LARGEST).contains(&place)
-        && unsafe { (of_thread as *const u8).wrapping_add(CURRENT).cast::<usize>().read() } == 0
+    let place = unsafe { thread.wrapping_byte_add(CFRAME).cast::<usize>().read() };
+    (BEFORE..LARGEST).contains(&place.wrapping_sub(thread as usize))
+        || (0..STACK).contains(&place.wrapping_sub(arch::stack_pointer()))
 }
 
 /// Whether it begins, on 3.8 to 3.10.
