@@ -66,6 +66,25 @@ fn calls_at_import_time_are_counted_exactly() {
     });
 }
 
+/// From the first call on, and also by what is not selected.
+#[test]
+fn callers_are_recorded_from_the_first_call_on() {
+    on_each(|python| {
+        let folder = tempfile::tempdir().unwrap();
+        let program = script(folder.path(), "program.py", AT_IMPORT);
+        let flags = ["--delay", "0", "--times", "--callers"];
+        let ended = run("*/program.py:at_import\n", &flags, &python.command(&program));
+        let function = &ended.target(0)["functions"][0];
+        let callers = function["callers"].as_array().unwrap();
+        let by = |name| callers.iter().find(|by| by["name"] == name).map(|by| by["calls"].as_u64().unwrap());
+        // Before 3.11 code does not know its qualified name.
+        let of_class = by("K.__init__").or_else(|| by("__init__"));
+        assert_eq!((by("<module>"), of_class), (Some(100), Some(10)), "{python}: {function}");
+        assert_eq!(callers.len(), 2, "{python}: {function}");
+        assert_eq!(ended.report["warnings"], serde_json::json!([]), "{python}: {}", ended.run.stderr);
+    });
+}
+
 #[test]
 fn what_runs_before_the_main_module_is_covered() {
     on_each(|python| {
