@@ -180,7 +180,7 @@ impl Judge {
         }
         let own = code.qualname();
         let qualname = own.as_ref().map_or(name.text(), |qualname| qualname.text());
-        if !table::has_room_for_caller(block, file.text().len().saturating_add(qualname.len())) {
+        if !table::has_room_for_caller(block, [file.text(), qualname]) {
             return None;
         }
         let function = Function {

@@ -48,15 +48,17 @@ pub(crate) fn intern(block: Block, function: &Function<'_>) -> Option<u32> {
     full(block)
 }
 
-/// Bytes of the names of a function that is not selected. The loader would cut longer ones.
-const CALLERS_NAMES: usize = 8 << 10;
+/// Bytes of a name of a function that is not selected. The loader would cut a longer one.
+const CALLERS_NAME: usize = 4096;
 
-/// Whether there is room for a function that is not selected, with so many bytes of names: they go into the
-/// first half of the table alone.
-pub(crate) fn has_room_for_caller(block: Block, bytes: usize) -> bool {
+/// Whether there is room for a function that is not selected, with these names: they go into the first half
+/// of the table alone.
+pub(crate) fn has_room_for_caller(block: Block, names: [&str; 2]) -> bool {
     let head = block.head();
+    let is_short = names.iter().all(|name| name.len() <= CALLERS_NAME);
+    let bytes: usize = names.iter().map(|name| name.len()).sum();
     let names = head.names.load(Ordering::Relaxed).saturating_add(bytes as u64);
-    bytes <= CALLERS_NAMES
+    is_short
         && head.functions.load(Ordering::Relaxed) < block.capacity() / 2
         && names < block.names_capacity() as u64 / 2
 }

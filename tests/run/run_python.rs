@@ -66,22 +66,28 @@ fn calls_at_import_time_are_counted_exactly() {
     });
 }
 
-/// From the first call on, and also by what is not selected.
+/// From the first call on, and also by what is not selected. Without `site` the session begins while frames of
+/// the import system are in progress.
 #[test]
 fn callers_are_recorded_from_the_first_call_on() {
     on_each(|python| {
         let folder = tempfile::tempdir().unwrap();
         let program = script(folder.path(), "program.py", AT_IMPORT);
         let flags = ["--delay", "0", "--times", "--callers"];
-        let ended = run("*/program.py:at_import\n", &flags, &python.command(&program));
-        let function = &ended.target(0)["functions"][0];
-        let callers = function["callers"].as_array().unwrap();
-        let by = |name| callers.iter().find(|by| by["name"] == name).map(|by| by["calls"].as_u64().unwrap());
-        // Before 3.11 code does not know its qualified name.
-        let of_class = by("K.__init__").or_else(|| by("__init__"));
-        assert_eq!((by("<module>"), of_class), (Some(100), Some(10)), "{python}: {function}");
-        assert_eq!(callers.len(), 2, "{python}: {function}");
-        assert_eq!(ended.report["warnings"], serde_json::json!([]), "{python}: {}", ended.run.stderr);
+        for options in [&[][..], &["-I", "-S"]] {
+            let command = python.command_with(options, &program);
+            let ended = run("*/program.py:at_import\n", &flags, &command);
+            let function = &ended.target(0)["functions"][0];
+            let callers = function["callers"].as_array().unwrap();
+            let by =
+                |name| callers.iter().find(|by| by["name"] == name).map(|by| by["calls"].as_u64().unwrap());
+            // Before 3.11 code does not know its qualified name.
+            let of_class = by("K.__init__").or_else(|| by("__init__"));
+            assert_eq!((by("<module>"), of_class), (Some(100), Some(10)), "{python} {options:?}: {function}");
+            assert_eq!(callers.len(), 2, "{python} {options:?}: {function}");
+            let warnings = ended.report["warnings"].to_string();
+            assert!(!warnings.contains("the callers of"), "{python} {options:?}: {warnings}");
+        }
     });
 }
 

@@ -158,6 +158,9 @@ unsafe fn code_or_null(frame: *mut Frame) -> *mut Object {
     // SAFETY: as the caller promises; an object begins with the count of its references.
     unsafe {
         let code = code(frame);
+        if code.is_null() {
+            return code;
+        }
         // The first releases of 3.11 free the code of a frame before the frame is gone, and that may call.
         if code.cast::<isize>().read() > 0 { code } else { ptr::null_mut() }
     }
@@ -175,9 +178,12 @@ unsafe fn says_its_frames_311(thread: *mut ThreadState) -> bool {
     /// More than a thread has of a stack, nearly always.
     const STACK: usize = 1 << 30;
     // SAFETY: as the caller promises.
-    let place = unsafe { thread.wrapping_byte_add(CFRAME).cast::<usize>().read() };
-    (BEFORE..LARGEST).contains(&place.wrapping_sub(thread as usize))
-        || (0..STACK).contains(&place.wrapping_sub(arch::stack_pointer()))
+    let place = unsafe { thread.wrapping_byte_add(CFRAME).cast::<*const u8>().read() };
+    if (BEFORE..LARGEST).contains(&(place as usize).wrapping_sub(thread as usize)) {
+        // SAFETY: in the thread state, or right behind it.
+        return unsafe { place.wrapping_add(CURRENT).cast::<usize>().read_unaligned() } == 0;
+    }
+    (0..STACK).contains(&(place as usize).wrapping_sub(arch::stack_pointer()))
 }
 
 /// Whether it begins, on 3.8 to 3.10.

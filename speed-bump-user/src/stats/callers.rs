@@ -58,8 +58,8 @@ impl CallerReport {
 pub fn without_caller(calls: u64) -> Option<String> {
     (calls > 0).then(|| {
         format!(
-            "the callers of {calls} calls are left out: there is no room for more callers, or pairs of a \
-             caller and a function, or a caller's name is not known yet; select fewer functions"
+            "the callers of {calls} calls are left out: it could not be told who calls, or there is no room \
+             for more callers and pairs; where functions are many, select fewer"
         )
     })
 }

@@ -222,8 +222,7 @@ impl Tried {
             // It shows, and later blocks showed that it is not worth it.
             (factor.verdict, factor.shows) = (Verdict::DoesNotMatter, true);
         }
-        let is_hidden = factor.low.is_some_and(|low| low <= 0.0)
-            || factor.high.is_some_and(|high| high < measured.rules.threshold);
+        let is_hidden = factor.high.is_some_and(|high| high < measured.rules.threshold);
         let longest = || longest_hidden(&seen, factor.curve.as_ref());
         factor.slack_ns = match (bend, verdict) {
             (Some(bend), _) => Some(bend.slack),

@@ -14,7 +14,7 @@ const RANGE: f64 = 1.8;
 const PLACES: usize = 400;
 /// Bends that would show more than this share of the delay beyond them are not believed.
 const MOST_BEYOND: f64 = 3.0;
-/// What has to lie beyond a bend that is not as steep, where a steeper one would fit better.
+/// What has to show beyond a bend that is not as steep, where a steeper one would fit better.
 const LEAST_BEYOND: usize = 2;
 /// A bend is believed when there would be one like it without slack in one case of so many.
 const ERROR: f64 = 0.01;
@@ -50,7 +50,8 @@ pub fn hinge(contrasts: &[Contrast]) -> Option<Hinge> {
     if beyond > MOST_BEYOND {
         // One slice far off makes such a bend; but so do a few whose delays are nearly the same.
         (slack, squares, beyond) = best(&mut fits().filter(|(_, (_, beyond))| *beyond <= MOST_BEYOND))?;
-        if contrasts.iter().filter(|of| of.delay > slack).count() < LEAST_BEYOND {
+        let shows = |of: &&Contrast| of.delay > slack && of.time >= beyond * (of.delay - slack) / 2.0;
+        if contrasts.iter().filter(shows).count() < LEAST_BEYOND {
             return None;
         }
     }
@@ -183,6 +184,12 @@ mod tests {
         let found = hinge(&of).unwrap();
         assert!((2400.0..2700.0).contains(&found.slack) && found.low > 2000.0, "{found:?}");
         assert!((0.9..=1.1).contains(&found.beyond), "{found:?}");
+        // One of the two that is far off is none.
+        let mut one = of;
+        for (number, time) in [(16, 40.0), (18, 3000.0)] {
+            one[number].time = time;
+        }
+        assert_eq!(hinge(&one), None);
     }
 
     #[test]
