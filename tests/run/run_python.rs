@@ -66,8 +66,8 @@ fn calls_at_import_time_are_counted_exactly() {
     });
 }
 
-/// From the first call on, and also by what is not selected. Without `site` the session begins while frames of
-/// the import system are in progress.
+/// From the first call on, and also by what is not selected. Without `site` the session begins while frames
+/// of the import system are in progress.
 #[test]
 fn callers_are_recorded_from_the_first_call_on() {
     on_each(|python| {

@@ -161,13 +161,13 @@ unsafe fn code_or_null(frame: *mut Frame) -> *mut Object {
         if code.is_null() {
             return code;
         }
-        // The first releases of 3.11 free the code of a frame before the frame is gone, and that may call.
+        // The first releases of 3.11 free a frame's code before the frame is gone, and that may call.
         if code.cast::<isize>().read() > 0 { code } else { ptr::null_mut() }
     }
 }
 
-/// Whether the calling thread's state says on 3.11 where its frames are, as far as that can be seen: in a part
-/// of itself where it evaluates nothing, else on the thread's stack.
+/// Whether the calling thread's state says on 3.11 where its frames are, as far as that can be seen: in a
+/// part of itself where it evaluates nothing, else on the thread's stack.
 ///
 /// # Safety
 /// The state of the calling thread.
