@@ -3,7 +3,7 @@
 use super::{BpfSession, helpers::HelperId};
 use crate::{
     probe::{in_place, plan::Plan, resolve::Resolver},
-    process::Process,
+    process::{Process, ProcessError},
     session::SessionError,
     units::{FileOffset, Pid},
 };
@@ -37,6 +37,14 @@ impl BpfSession {
         let stub = helper.map(|helper: HelperId| self.stub_group(helper)).transpose()?.flatten();
         let Some(covered) = self.processes.get(pid) else { return Ok(()) };
         let Some(memory) = &covered.image else {
+            let is_ending = match covered.process.memory() {
+                Ok(now) => now.is_gone(),
+                Err(ProcessError::Gone { .. }) => true,
+                Err(_) => !covered.process.is_alive(),
+            };
+            if is_ending {
+                return Ok(());
+            }
             self.warn(format!(
                 "process {pid}: its memory cannot be read, so that it is not known whether its probes are in \
                  place; without them no call is counted"
