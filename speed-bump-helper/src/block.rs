@@ -208,12 +208,19 @@ impl Block {
 
     /// One of them.
     pub(crate) fn record(self, number: u32) -> Option<&'static FunctionRecord> {
-        if number >= self.0.functions_capacity {
-            return None;
-        }
-        let offset = self.0.functions + number as usize * size_of::<FunctionRecord>();
-        // SAFETY: inside the block (checked when it was mapped), aligned, all fields are atomics.
-        Some(unsafe { self.0.base.add(offset).cast().as_ref() })
+        // SAFETY: so many fit (`Layout::read`), and all fields are atomics.
+        unsafe { self.row(self.0.functions, number, self.0.functions_capacity) }
+    }
+
+    /// One of so many rows that begin at this offset; `None` beyond them.
+    ///
+    /// # Safety
+    /// So many lie in the block, aligned, which was checked when it was mapped; all fields are atomics.
+    #[inline(always)]
+    unsafe fn row<T>(self, first: usize, number: u32, capacity: u32) -> Option<&'static T> {
+        let offset = first + number as usize * size_of::<T>();
+        // SAFETY: as the caller promises.
+        (number < capacity).then(|| unsafe { self.0.base.add(offset).cast().as_ref() })
     }
 
     /// Whether this is the block that was mapped last.

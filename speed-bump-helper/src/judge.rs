@@ -124,15 +124,7 @@ impl Judge {
     /// The verdict that was found in this epoch, if any.
     #[inline]
     pub(crate) fn known(&self, code: Code<'_>) -> Option<Verdict> {
-        self.read_bits(extra::read(code))
-    }
-
-    #[inline]
-    fn read_bits(&self, bits: u64) -> Option<Verdict> {
-        if bits >> 32 != u64::from(self.epoch) {
-            return None;
-        }
-        Some(match bits as u32 {
+        Some(match self.noted(code)? {
             0 | CALLS_SELECTED.. => Verdict::Unselected,
             number => Verdict::Function(number - 1),
         })
@@ -141,15 +133,18 @@ impl Judge {
     /// The number of the function of a calling frame, if it has one.
     #[inline]
     pub(crate) fn known_caller(&self, code: Code<'_>) -> Option<u32> {
-        let bits = extra::read(code);
-        if bits >> 32 != u64::from(self.epoch) {
-            return None;
-        }
-        match bits as u32 {
+        match self.noted(code)? {
             0 => None,
             number @ CALLS_SELECTED.. => Some(number & !CALLS_SELECTED),
             number => Some(number - 1),
         }
+    }
+
+    /// The low half of what lies in `co_extra`, if that is of this epoch.
+    #[inline]
+    fn noted(&self, code: Code<'_>) -> Option<u32> {
+        let bits = extra::read(code);
+        (bits >> 32 == u64::from(self.epoch)).then_some(bits as u32)
     }
 
     /// Gives the function of a calling frame a number, also if it is not selected. `None`: its names are not
@@ -158,7 +153,7 @@ impl Judge {
     pub(crate) fn name_caller(&self, block: Block, code: Code<'_>) -> Option<u32> {
         let number = self.number_of_caller(block, code);
         if number.is_none() {
-            block.head().callers_without_room.fetch_add(1, Ordering::Relaxed);
+            block.leave_out_caller();
         }
         number
     }
@@ -191,7 +186,7 @@ impl Judge {
             generation: self.generation,
         };
         let number = table::intern(block, &function).filter(|number| *number < CALLS_SELECTED)?;
-        self.write_bits(code, CALLS_SELECTED | number);
+        self.note(code, CALLS_SELECTED | number);
         Some(number)
     }
 
@@ -230,7 +225,7 @@ impl Judge {
 
     /// Remembers a verdict.
     pub(crate) fn remember(&self, code: Code<'_>, verdict: Verdict) {
-        self.write_bits(
+        self.note(
             code,
             match verdict {
                 Verdict::Unselected => 0,
@@ -239,7 +234,7 @@ impl Judge {
         );
     }
 
-    fn write_bits(&self, code: Code<'_>, low: u32) {
+    fn note(&self, code: Code<'_>, low: u32) {
         extra::write(code, u64::from(self.epoch) << 32 | u64::from(low));
     }
 }

@@ -210,7 +210,7 @@ fn pair(block: Block, callers: BlockCallers, caller: Option<u32>, function: u32)
     match row_of(callers.rows(), caller, function) {
         Some(number) => block.capacity().saturating_add(number as u32),
         None => {
-            count(&block.head().callers_without_room, 1);
+            block.leave_out_caller();
             NO_PAIR
         }
     }

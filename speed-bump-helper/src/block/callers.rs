@@ -48,6 +48,11 @@ impl Block {
     pub(crate) fn callers(self) -> Option<BlockCallers> {
         Some(BlockCallers { layout: self.0.callers.as_ref()?, block: self })
     }
+
+    /// Counts a call whose caller is left out.
+    pub(crate) fn leave_out_caller(self) {
+        self.head().callers_without_room.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl BlockCallers {

@@ -74,23 +74,15 @@ impl BlockDelays {
     /// The counters of a function.
     #[inline]
     pub(crate) fn calls(self, function: u32) -> Option<&'static Calls> {
-        if function >= self.block.0.functions_capacity {
-            return None;
-        }
-        let offset = self.layout.calls + function as usize * size_of::<Calls>();
-        // SAFETY: inside the block (checked when it was mapped), aligned, all fields are atomics.
-        Some(unsafe { self.block.0.base.add(offset).cast().as_ref() })
+        // SAFETY: so many fit (`DelayLayout::fits`), and all fields are atomics.
+        unsafe { self.block.row(self.layout.calls, function, self.block.0.functions_capacity) }
     }
 
     /// The histogram of a function's delays.
     #[inline]
     pub(crate) fn delay_counts(self, function: u32) -> Option<&'static DelayCounts> {
-        if function >= self.block.0.functions_capacity {
-            return None;
-        }
-        let offset = self.layout.histograms + function as usize * size_of::<DelayCounts>();
         // SAFETY: as above.
-        Some(unsafe { self.block.0.base.add(offset).cast().as_ref() })
+        unsafe { self.block.row(self.layout.histograms, function, self.block.0.functions_capacity) }
     }
 
     /// The row of a policy that holds in a generation.
@@ -100,7 +92,7 @@ impl BlockDelays {
             return None;
         }
         let offset = self.layout.policies + Policy::row(number, generation) as usize * ROW_BYTES;
-        // SAFETY: as above.
+        // SAFETY: inside the block, which was checked too, aligned, and atomics.
         let words: &[AtomicU64; Policy::WORDS] = unsafe { self.block.0.base.add(offset).cast().as_ref() };
         let [delay, frequency, who, signal] = words;
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -110,12 +102,8 @@ impl BlockDelays {
     /// How many calls a policy has had.
     #[inline]
     pub(crate) fn counter(self, policy: u32) -> Option<&'static AtomicU64> {
-        if policy >= self.layout.policies_capacity {
-            return None;
-        }
-        let offset = self.layout.counters + policy as usize * size_of::<AtomicU64>();
         // SAFETY: as above.
-        Some(unsafe { self.block.0.base.add(offset).cast().as_ref() })
+        unsafe { self.block.row(self.layout.counters, policy, self.layout.policies_capacity) }
     }
 
     /// What it measures time with.

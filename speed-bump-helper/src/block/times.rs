@@ -54,12 +54,8 @@ impl BlockTimes {
     /// The row of a function.
     #[inline]
     pub(crate) fn row(self, function: u32) -> Option<&'static TimeRow> {
-        if function >= self.block.0.functions_capacity {
-            return None;
-        }
-        let offset = self.layout.rows + function as usize * size_of::<TimeRow>();
-        // SAFETY: inside the block (checked when it was mapped), aligned, all fields are atomics.
-        Some(unsafe { self.block.0.base.add(offset).cast().as_ref() })
+        // SAFETY: so many fit (`TimesLayout::read`), and all fields are atomics.
+        unsafe { self.block.row(self.layout.rows, function, self.block.0.functions_capacity) }
     }
 
     /// What time is measured with.

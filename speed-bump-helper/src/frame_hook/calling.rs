@@ -1,6 +1,6 @@
 //! By what a hook is called, and for whose frame.
 
-use core::{ptr::NonNull, sync::atomic::Ordering};
+use core::ptr::NonNull;
 
 use super::{
     evaluator::Frame,
@@ -51,7 +51,7 @@ impl Calling {
             }
         };
         let Some(code) = code else {
-            block.head().callers_without_room.fetch_add(1, Ordering::Relaxed);
+            block.leave_out_caller();
             return None;
         };
         // SAFETY: null, or the code of a frame that is evaluated, which keeps it.
@@ -65,7 +65,7 @@ impl Calling {
     #[inline(never)]
     fn name_caller(self, block: Block, judge: &Judge, code: Code<'_>) -> Option<u32> {
         if !stack::suffices_to_judge(self.key()) {
-            block.head().callers_without_room.fetch_add(1, Ordering::Relaxed);
+            block.leave_out_caller();
             return None;
         }
         let _raised = Raised::set_aside(code.python());
