@@ -100,7 +100,9 @@ mod tests {
 
     #[test]
     fn the_control_block_keeps_its_layout() {
-        use control_block::{Calls, ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot};
+        use control_block::{
+            Calls, ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot, Turns,
+        };
         let signals_end = 136 + FAILURE_TEXT_BYTES + 16 * SIGNALS;
         assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 5 * 8 + 5 * 8 + 8);
         assert_eq!(offset_of!(ControlBlock, callers_capacity), size_of::<ControlBlock>() - 8);
@@ -108,6 +110,8 @@ mod tests {
         assert_eq!(size_of::<Calls>(), 64);
         assert_eq!(offset_of!(Calls, entry), 32);
         assert_eq!(offset_of!(Calls, thread), 40);
+        assert_eq!(offset_of!(Calls, own_calls), 48);
+        assert_eq!((size_of::<Turns>(), offset_of!(Turns, shared)), (16, 8));
         assert_eq!(size_of::<SignalSlot>(), 16);
         assert_eq!(offset_of!(ControlBlock, signals), 136 + FAILURE_TEXT_BYTES);
         assert_eq!(offset_of!(ControlBlock, generation), 40);

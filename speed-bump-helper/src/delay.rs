@@ -10,7 +10,7 @@ use core::{
 
 use speed_bump_abi::{
     Control, FunctionEntry, Gaps, Histogram, Policy,
-    control_block::{Calls, Clock},
+    control_block::{Calls, Clock, Turns},
     policy::decide,
 };
 
@@ -54,8 +54,16 @@ static WAY: AtomicUsize = AtomicUsize::new(0);
 static AT_ONCE: AtomicU32 = AtomicU32::new(AT_ONCE_AFTER_DELAY);
 /// So many undelayed calls in a row make it likely that the next one is not delayed either.
 const AT_ONCE_AFTER_DELAY: u32 = 64;
-/// The beginning of a window, in units of the clock, that is known to be over.
-static OPEN_SINCE: AtomicU64 = AtomicU64::new(0);
+
+/// What the clock has said of windows, in units of it.
+struct Known {
+    /// The beginning of a window, which is over.
+    begun: AtomicU64,
+    /// The end of one, which is over too.
+    ended: AtomicU64,
+}
+
+static KNOWN: Known = Known { begun: AtomicU64::new(0), ended: AtomicU64::new(0) };
 
 /// How often the way is measured: the least of these counts.
 const MEASUREMENTS: u32 = 64;
@@ -63,7 +71,12 @@ const MEASUREMENTS: u32 = 64;
 /// A session begins: nothing is known of its calls but which way they come.
 pub(crate) fn begin(way: Way) {
     cold::begin(way);
+    if Api::found().is_some_and(|api| !api.version.free_threaded) {
+        life::count_alone();
+    }
     AT_ONCE.store(AT_ONCE_AFTER_DELAY, Ordering::Relaxed);
+    KNOWN.begun.store(0, Ordering::Relaxed);
+    KNOWN.ended.store(0, Ordering::Relaxed);
 }
 
 /// Measures the way here and back, which `walk` goes once.
@@ -104,11 +117,16 @@ pub(crate) fn visit(
     target: u32,
     began: Option<Ticks>,
 ) -> bool {
-    if !delays.in_children() && !life::is_claimed() {
+    let alone = life::counts_alone();
+    if !alone && !delays.in_children() && !life::is_claimed() {
         return false;
     }
     let Some(calls) = delays.calls(function) else { return false };
-    calls.calls.fetch_add(1, Ordering::Relaxed);
+    if alone {
+        count_on(&calls.own_calls);
+    } else {
+        calls.calls.fetch_add(1, Ordering::Relaxed);
+    }
     calls.thread.store(arch::thread_pointer() as u64, Ordering::Relaxed);
     let number = FunctionEntry::from_word(calls.entry.load(Ordering::Relaxed)).policy_or(target);
     let heard = || match (delays.clock(), began) {
@@ -118,9 +136,9 @@ pub(crate) fn visit(
     };
     let decided = decide(
         number,
-        || is_open(&control(block), &OPEN_SINCE, heard),
+        || is_open(&control(block), &KNOWN, heard),
         || in_force(block, delays, number),
-        || delays.counter(number).map(|counter| counter.fetch_add(1, Ordering::Relaxed)),
+        || delays.turns(number).map(|turns| next(turns, alone)),
     );
     match decided {
         Ok(policy) => {
@@ -137,18 +155,46 @@ pub(crate) fn visit(
     }
 }
 
+/// Counts on where nobody else does; how many there were before.
+#[inline]
+fn count_on(count: &AtomicU64) -> u64 {
+    let before = count.load(Ordering::Relaxed);
+    count.store(before.wrapping_add(1), Ordering::Relaxed);
+    before
+}
+
+/// How many calls there were before this one, here and in forked children, which call at the same time or do
+/// not: where they do in the same nanoseconds, two calls may have the same number.
+#[inline]
+fn next(turns: &Turns, alone: bool) -> u64 {
+    if alone {
+        count_on(&turns.own).wrapping_add(turns.shared.load(Ordering::Relaxed))
+    } else {
+        turns.shared.fetch_add(1, Ordering::Relaxed).wrapping_add(turns.own.load(Ordering::Relaxed))
+    }
+}
+
 /// Whether the window is open, without a look at the clock where that is known. What is over the expiry then
 /// is found out when it comes to a delay.
 #[inline]
-fn is_open(control: &Control, open_since: &AtomicU64, heard: impl FnOnce() -> u64) -> bool {
-    let has_begun = control.start_ns == open_since.load(Ordering::Relaxed);
+fn is_open(control: &Control, known: &Known, heard: impl FnOnce() -> u64) -> bool {
+    // As long as the doses hold the window does not begin, or is over.
+    let is_closed = control.stop != 0
+        || control.start_ns >= control.expires_ns
+        || control.end_ns == known.ended.load(Ordering::Relaxed);
+    if is_closed {
+        return false;
+    }
     // As long as the doses hold the window does not end.
-    if has_begun && control.stop == 0 && control.end_ns >= control.expires_ns {
+    if control.start_ns == known.begun.load(Ordering::Relaxed) && control.end_ns >= control.expires_ns {
         return true;
     }
-    let is_open = control.is_open(heard());
+    let now = heard();
+    let is_open = control.is_open(now);
     if is_open {
-        open_since.store(control.start_ns, Ordering::Relaxed);
+        known.begun.store(control.start_ns, Ordering::Relaxed);
+    } else if now >= control.end_ns {
+        known.ended.store(control.end_ns, Ordering::Relaxed);
     }
     is_open
 }
@@ -297,28 +343,35 @@ mod tests {
 
     #[test]
     fn the_clock_is_read_where_it_decides() {
-        let at = |time: u64, looks: &mut u32, control: &Control, open_since: &AtomicU64| {
-            is_open(control, open_since, || {
+        let at = |time: u64, looks: &mut u32, control: &Control, known: &Known| {
+            is_open(control, known, || {
                 *looks += 1;
                 time
             })
         };
-        let (mut looks, open_since) = (0, AtomicU64::new(0));
+        let known = Known { begun: AtomicU64::new(0), ended: AtomicU64::new(0) };
+        let mut looks = 0;
         let endless = Control { start_ns: 10, end_ns: u64::MAX, stop: 0, expires_ns: 100, generation: 0 };
-        assert!(!at(9, &mut looks, &endless, &open_since));
-        assert!(at(10, &mut looks, &endless, &open_since));
+        assert!(!at(9, &mut looks, &endless, &known));
+        assert!(at(10, &mut looks, &endless, &known));
         assert_eq!(looks, 2);
-        assert!(at(11, &mut looks, &endless, &open_since));
+        assert!(at(11, &mut looks, &endless, &known));
         let ends_later = Control { end_ns: 150, ..endless };
-        assert!(at(11, &mut looks, &ends_later, &open_since));
+        assert!(at(11, &mut looks, &ends_later, &known));
         assert_eq!(looks, 2, "what is known needs no clock");
         // The loader moves the expiry on.
         let ends = Control { expires_ns: 200, ..ends_later };
-        assert!(at(149, &mut looks, &ends, &open_since));
-        assert!(!at(150, &mut looks, &ends, &open_since));
-        assert!(!at(11, &mut looks, &Control { stop: 1, ..endless }, &open_since));
+        assert!(at(149, &mut looks, &ends, &known));
+        assert!(!at(150, &mut looks, &ends, &known));
+        assert_eq!(looks, 4);
+        assert!(!at(151, &mut looks, &ends, &known));
+        assert!(!at(11, &mut looks, &Control { stop: 1, ..endless }, &known));
+        let begins_later = Control { start_ns: 100, ..endless };
+        assert!(!at(99, &mut looks, &begins_later, &known));
+        assert_eq!(looks, 4, "what is over, stopped or far away needs no clock");
         let another = Control { start_ns: 20, ..endless };
-        assert!(!at(19, &mut looks, &another, &open_since));
+        assert!(!at(19, &mut looks, &another, &known));
+        assert!(at(20, &mut looks, &another, &known));
         assert_eq!(looks, 6);
     }
 }

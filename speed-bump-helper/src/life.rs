@@ -1,6 +1,6 @@
-//! Whether the helper's thread lives in this process.
+//! Whether the helper's thread lives in this process, and whether one thread at a time counts here.
 //!
-//! A forked child inherits the helper's memory, but not its thread. So the word lies in a page that the
+//! A forked child inherits the helper's memory, but not its thread. So the words lie in a page that the
 //! kernel zeroes in children.
 
 use core::{
@@ -10,7 +10,14 @@ use core::{
 
 use crate::sys;
 
-static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// What lies in that page.
+#[repr(C)]
+struct Words {
+    claim: AtomicU32,
+    counts_alone: AtomicU32,
+}
+
+static PAGE: AtomicPtr<Words> = AtomicPtr::new(ptr::null_mut());
 
 const NOBODY: u32 = 0;
 const SOMEBODY: u32 = 1;
@@ -20,30 +27,48 @@ const SOMEBODY: u32 = 1;
 /// # Errors
 /// `Ok(false)`: there is one already. Otherwise what the kernel said when it was asked for the page.
 pub(crate) fn claim() -> Result<bool, sys::Errno> {
-    let word = word()?;
-    Ok(word.compare_exchange(NOBODY, SOMEBODY, Ordering::AcqRel, Ordering::Acquire).is_ok())
+    let words = words()?;
+    Ok(words.claim.compare_exchange(NOBODY, SOMEBODY, Ordering::AcqRel, Ordering::Acquire).is_ok())
 }
 
 /// Gives the claim back.
 pub(crate) fn release() {
-    if let Some(word) = existing() {
-        word.store(NOBODY, Ordering::Release);
+    if let Some(words) = existing() {
+        words.counts_alone.store(0, Ordering::Release);
+        words.claim.store(NOBODY, Ordering::Release);
     }
+}
+
+/// From now on, until [`release`], one thread at a time counts in this process, in the block that belongs to
+/// its claim. Without a claim, nothing happens.
+pub(crate) fn count_alone() {
+    if is_claimed()
+        && let Some(words) = existing()
+    {
+        words.counts_alone.store(1, Ordering::Release);
+    }
+}
+
+/// Whether that is so. A forked child inherits the block, and not this.
+#[inline]
+pub(crate) fn counts_alone() -> bool {
+    existing().is_some_and(|words| words.counts_alone.load(Ordering::Acquire) != 0)
 }
 
 /// Whether a thread lives, or is about to.
 pub(crate) fn is_claimed() -> bool {
-    existing().is_some_and(|word| word.load(Ordering::Acquire) == SOMEBODY)
+    existing().is_some_and(|words| words.claim.load(Ordering::Acquire) == SOMEBODY)
 }
 
-fn existing() -> Option<&'static AtomicU32> {
+#[inline]
+fn existing() -> Option<&'static Words> {
     // SAFETY: null, or a page that is never freed.
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
-fn word() -> Result<&'static AtomicU32, sys::Errno> {
-    if let Some(word) = existing() {
-        return Ok(word);
+fn words() -> Result<&'static Words, sys::Errno> {
+    if let Some(words) = existing() {
+        return Ok(words);
     }
     let page = sys::allocate(sys::PAGE)?;
     let give_up = |page: NonNull<u8>| {
@@ -54,7 +79,7 @@ fn word() -> Result<&'static AtomicU32, sys::Errno> {
         give_up(page);
         return Err(error);
     }
-    let ours = page.cast::<AtomicU32>();
+    let ours = page.cast::<Words>();
     match PAGE.compare_exchange(ptr::null_mut(), ours.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: zeroed, aligned, and never freed from here on.
         Ok(_) => Ok(unsafe { ours.as_ref() }),

@@ -121,6 +121,28 @@ for _ in range(5):
             run(&mut service, FORK);
             assert_eq!(session.stop().unwrap().counts(0), counts, "{python} {flags:?}");
         }
+        // Every seventh of all: of 4, 50 and 4.
+        let mut service = start(python, &[]);
+        let session = attach(&service, "*calls.py:plain frequency=7\n", &with(&["--delay", "1us"]));
+        run(&mut service, &format!("times(4, plain, 1)\n{FORK}\ntimes(4, plain, 1)"));
+        assert_eq!(session.stop().unwrap().counts(0), (58, 8), "{python}");
+    });
+}
+
+/// Parent and child count in different ways: neither loses what the other counts meanwhile.
+#[test]
+fn what_calls_beside_its_child_is_counted_exactly() {
+    const BESIDE: &str = "import os
+child = os.fork()
+times(20000, plain, 1)
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0";
+    on_each(|python| {
+        let mut service = start(python, &[]);
+        let session = attach(&service, "*calls.py:plain delay=0\n", &with(&[]));
+        run(&mut service, BESIDE);
+        assert_eq!(session.stop().unwrap().counts(0), (40_000, 0), "{python}");
     });
 }
 

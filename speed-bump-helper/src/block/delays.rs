@@ -7,7 +7,7 @@ use core::{
 
 use speed_bump_abi::{
     Policy,
-    control_block::{Calls, Clock, ControlBlock, DelayCounts},
+    control_block::{Calls, Clock, ControlBlock, DelayCounts, Turns},
 };
 
 use super::{Block, fits};
@@ -53,13 +53,13 @@ impl DelayLayout {
             (functions as usize).checked_mul(size_of::<Calls>()),
             (functions as usize).checked_mul(size_of::<DelayCounts>()),
             policies.checked_mul(Policy::ROWS as usize * ROW_BYTES),
-            policies.checked_mul(size_of::<AtomicU64>()),
+            policies.checked_mul(size_of::<Turns>()),
         );
         let (Some(calls), Some(histograms), Some(rows), Some(counters)) = sizes else { return false };
         fits(size, self.calls, calls, align_of::<Calls>())
             && fits(size, self.histograms, histograms, align_of::<DelayCounts>())
             && fits(size, self.policies, rows, align_of::<AtomicU64>())
-            && fits(size, self.counters, counters, align_of::<AtomicU64>())
+            && fits(size, self.counters, counters, align_of::<Turns>())
     }
 }
 
@@ -101,7 +101,7 @@ impl BlockDelays {
 
     /// How many calls a policy has had.
     #[inline]
-    pub(crate) fn counter(self, policy: u32) -> Option<&'static AtomicU64> {
+    pub(crate) fn turns(self, policy: u32) -> Option<&'static Turns> {
         // SAFETY: as above.
         unsafe { self.block.row(self.layout.counters, policy, self.layout.policies_capacity) }
     }

@@ -5,7 +5,7 @@ use std::mem::size_of;
 use speed_bump_abi::{
     Policy,
     callers::CallerRow,
-    control_block::{Calls, ControlBlock, DelayCounts, FunctionRecord},
+    control_block::{Calls, ControlBlock, DelayCounts, FunctionRecord, Turns},
     times::TimeRow,
 };
 
@@ -95,7 +95,7 @@ impl Layout {
         let histograms = place(calls_count * size_of::<DelayCounts>() as u64);
         let row = Policy::WORDS * size_of::<u64>();
         let policies = place(policy_count * (Policy::ROWS as usize * row) as u64);
-        let counters = place(policy_count * size_of::<u64>() as u64);
+        let counters = place(policy_count * size_of::<Turns>() as u64);
         let is_timed = in_place.is_some_and(|of| of.times);
         let times = if is_timed { place(calls_count * size_of::<TimeRow>() as u64) } else { 0 };
         let has_callers = is_timed && in_place.is_some_and(|of| of.callers);
@@ -164,7 +164,7 @@ mod tests {
                         .map_or(0, |_| u64::from(layout.functions_capacity) * (Histogram::WORDS * 8) as u64),
                 ),
                 (layout.policies, policy_count * 64),
-                (layout.counters, policy_count * 8),
+                (layout.counters, policy_count * 16),
                 (
                     policies.map_or(layout.size, |_| layout.times),
                     policies.map_or(0, |_| u64::from(functions) * 64),

@@ -82,7 +82,7 @@ impl Block {
         for (stats, bytes) in all.iter_mut().zip(bytes.chunks_exact(size_of::<Calls>())) {
             let word = |offset| word(bytes, offset);
             *stats = FunctionStats {
-                calls: word(offset_of!(Calls, calls)),
+                calls: word(offset_of!(Calls, calls)).wrapping_add(word(offset_of!(Calls, own_calls))),
                 delayed: word(offset_of!(Calls, delayed)),
                 requested_ns: word(offset_of!(Calls, requested_ns)),
                 delivered_ns: clock.time(word(offset_of!(Calls, delivered))).0,
