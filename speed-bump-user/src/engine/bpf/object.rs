@@ -24,7 +24,7 @@ use super::{
     Capacity, Form, Hold,
     copies::Original,
     decisions::{self, Decisions},
-    programs::{Originals, Programs},
+    programs::{Manner, Originals, Programs},
 };
 use crate::{
     causes::with_causes,
@@ -72,12 +72,17 @@ pub enum EngineError {
     #[error("the kernel refused the BPF object's type information: {0}")]
     Btf(io::Error),
     /// The kernel refused a program.
-    #[error("the kernel refused the BPF program `{name}`: {error}")]
+    #[error(
+        "the kernel refused the BPF program `{name}`: {error}{}",
+        if *.logs { "; it tells why calls are not delayed: do without `-vv`" } else { "" }
+    )]
     Load {
         /// The program.
         name: &'static str,
         /// Why.
         error: LoadError,
+        /// Whether it is the one that logs what it decides.
+        logs: bool,
     },
     /// A program that follows processes could not be attached.
     #[error(
@@ -164,18 +169,13 @@ pub(super) fn load(
 
     let offsets = offsets.unwrap_or_default();
     if decisions::are_wanted() {
-        match load_logging(form, capacity, &offsets, hold) {
-            Err(EngineError::Load { name, error }) => {
-                tracing::debug!("this kernel takes no BPF program that logs ({name}: {error})");
-            }
-            loaded => return loaded,
-        }
+        return load_logging(form, capacity, &offsets, hold);
     }
     let may_sleep = form.may_sleep();
     let mut object = PARSED.clone().map_err(EngineError::Object)?;
     let btf = load_btf(&mut object)?;
     let maps = MapSettings::new(capacity, &offsets, hold, may_sleep).create(&mut object, &btf)?;
-    let programs = programs(object, maps.all(), form, btf, may_sleep)?;
+    let programs = programs(object, maps.all(), form, btf, Manner { may_sleep, logs: false })?;
     Ok(Loaded { maps, programs, decisions: None })
 }
 
@@ -191,8 +191,7 @@ fn load_logging(
     let btf = load_btf(&mut object)?;
     let settings = MapSettings::new(capacity, offsets, hold, may_sleep);
     let mut ebpf = settings.loader().load(LOGGING_OBJECT)?;
-    let programs = programs(object, ebpf.maps(), form, btf, may_sleep)?;
-    programs.load_all()?;
+    let programs = programs(object, ebpf.maps(), form, btf, Manner { may_sleep, logs: true })?;
     let decisions = Decisions::of(&mut ebpf)?;
     Ok(Loaded { maps: Maps::of(ebpf), programs, decisions })
 }
@@ -215,7 +214,7 @@ fn programs<'a>(
     maps: impl Iterator<Item = (&'a str, &'a Map)>,
     form: Form,
     btf: Arc<OwnedFd>,
-    may_sleep: bool,
+    manner: Manner,
 ) -> Result<Programs, EngineError> {
     // Of our own: programs name them by number, and most are loaded late or never.
     let mut descriptors = HashMap::new();
@@ -270,7 +269,7 @@ fn programs<'a>(
             exec: original(exec)?,
         },
         descriptors.into_values().collect(),
-        may_sleep,
+        manner,
     ))
 }
 

@@ -63,13 +63,21 @@ pub(super) struct Programs {
     loaded: [OnceCell<OwnedFd>; UprobeProgram::ALL.len()],
     /// The maps that they name by number.
     _maps: Vec<OwnedFd>,
-    /// Whether those for sites may sleep.
-    may_sleep: bool,
+    manner: Manner,
+}
+
+/// What the programs for sites may do besides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    /// Sleep.
+    pub(super) may_sleep: bool,
+    /// Log what they decide.
+    pub(super) logs: bool,
 }
 
 impl Programs {
-    pub(super) fn new(form: Form, originals: Originals, maps: Vec<OwnedFd>, may_sleep: bool) -> Self {
-        Self { form, originals, loaded: Default::default(), _maps: maps, may_sleep }
+    pub(super) fn new(form: Form, originals: Originals, maps: Vec<OwnedFd>, manner: Manner) -> Self {
+        Self { form, originals, loaded: Default::default(), _maps: maps, manner }
     }
 
     fn original(&self, program: UprobeProgram) -> Option<&Original> {
@@ -91,17 +99,13 @@ impl Programs {
         }
         let Some(original) = self.original(program) else { return Ok(()) };
         let attach_type = self.form.attach_type();
-        let kind = if self.may_sleep { ProgramKind::SleepingUprobe } else { ProgramKind::Uprobe };
+        let kind = if self.manner.may_sleep { ProgramKind::SleepingUprobe } else { ProgramKind::Uprobe };
         let new = original.load(kind(attach_type));
-        let new = new.map_err(|error| EngineError::Load { name: original.name, error })?;
+        let logs = self.manner.logs;
+        let new = new.map_err(|error| EngineError::Load { name: original.name, error, logs })?;
         // It was empty, and this is the one thread that has it.
         let _ = loaded.set(new);
         Ok(())
-    }
-
-    /// The same with all that there are.
-    pub(super) fn load_all(&self) -> Result<(), EngineError> {
-        UprobeProgram::ALL.into_iter().try_for_each(|program| self.load(program))
     }
 
     /// The program to attach to a site.

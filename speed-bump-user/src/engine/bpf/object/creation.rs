@@ -129,6 +129,8 @@ impl MapSettings {
     /// aya's loader, with the same settings.
     pub(super) fn loader(&self) -> EbpfLoader<'_> {
         let mut loader = EbpfLoader::new();
+        // These programs do not need the kernel's type information, which takes milliseconds to read.
+        loader.btf(None);
         for (name, bytes) in &self.constants {
             loader.override_global(name, bytes.as_slice(), true);
         }
