@@ -2,4 +2,5 @@
 
 mod metrics;
 mod planted;
+mod share;
 mod sweep;

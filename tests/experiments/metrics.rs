@@ -9,7 +9,7 @@ use serde_json::Value;
 use speed_bump_testing::wait::PATIENCE;
 
 use crate::{
-    planted::{Found, planted, planted_with},
+    planted::{Found, planted, planted_alone, planted_with},
     sweep::assert_same_report,
 };
 
@@ -71,7 +71,7 @@ fn a_command_may_count_the_units() {
     let path = log.to_str().unwrap();
     let Some(service) = planted_with("logged", &[path]) else { return };
     let count = format!("command:echo 0; while sleep 0.005; do stat -c %s {path}; done");
-    let found = service.found(&["render"], &["--metric", &count], &["--for", "40s", "--slice", "400ms"]);
+    let found = service.found(&["render"], &["--metric", &count], &["--for", "30s", "--slice", "400ms"]);
     assert_eq!(found.json["aborted"], Value::Null, "{}", found.printed);
     found.assert_sensitivity("render", 1.0);
 }
@@ -81,7 +81,7 @@ fn a_command_may_count_the_units() {
 fn units_may_begin_with_one_function_and_end_with_another() {
     let Some(service) = planted("open") else { return };
     let unit = ["--progress", "*/planted.py:begun..*/planted.py:done"];
-    let found = service.found(&["work"], &unit, &["--for", "40s"]);
+    let found = service.found(&["work"], &unit, &["--for", "25s"]);
     found.assert_not_wrong("work", "matters", 1.0);
     assert_eq!((&found.json["by"], &found.json["open_loop"]), (&"latency".into(), &true.into()));
     // A request each 5 ms, which takes 1.5 ms and a little.
@@ -96,7 +96,7 @@ fn units_may_begin_with_one_function_and_end_with_another() {
 /// Beyond a bound on p99, delays end, with a code of its own and a report.
 #[test]
 fn a_bound_on_p99_ends_it() {
-    let Some(service) = planted("http") else { return };
+    let Some(service) = planted_alone("http") else { return };
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
     let flags = ["--for", "40s", "--max-slowdown", "90%", "--guard", "p99<11ms", "--closed-loop"];

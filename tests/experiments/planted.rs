@@ -2,12 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    fs,
-    process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fs, process::Command, time::Duration};
 
 use serde_json::Value;
 use speed_bump_testing::{
@@ -18,28 +13,43 @@ use speed_bump_testing::{
     tool::{self, Run},
 };
 
-use crate::sweep::assert_same_report;
+use crate::{share::Share, sweep::assert_same_report};
 
 const UNIT: [&str; 2] = ["--progress", "*/planted.py:unit"];
 
-/// A running service. There is one at a time: they would be in each other's way.
+/// A running service, which no other one is in the way of.
 pub(crate) struct Planted {
     pub(crate) service: Service,
-    _alone: MutexGuard<'static, ()>,
+    _share: Share,
 }
-
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Starts one; `None` where this machine has no Python for it, or cannot attach to it, which is told as a
 /// skip.
 #[track_caller]
 pub(crate) fn planted(kind: &str) -> Option<Planted> {
-    planted_with(kind, &[])
+    start(kind, &[], Share::small)
 }
 
 /// The same with more arguments, which may be paths: a container has other ones.
 #[track_caller]
 pub(crate) fn planted_with(kind: &str, more: &[&str]) -> Option<Planted> {
+    start(kind, more, Share::small)
+}
+
+/// The same of one that keeps a processor busy.
+#[track_caller]
+fn planted_busy(kind: &str) -> Option<Planted> {
+    start(kind, &[], Share::large)
+}
+
+/// The same with the machine to itself.
+#[track_caller]
+pub(crate) fn planted_alone(kind: &str) -> Option<Planted> {
+    start(kind, &[], Share::whole)
+}
+
+#[track_caller]
+fn start(kind: &str, more: &[&str], share: fn() -> Share) -> Option<Planted> {
     if let Some(why) = obstacle() {
         skip!("{why}");
         return None;
@@ -50,9 +60,9 @@ pub(crate) fn planted_with(kind: &str, more: &[&str]) -> Option<Planted> {
         return None;
     };
     let script = places::fixtures().join("planted.py");
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let share = share();
     let service = Service::start(python.command(&script).arg(kind).args(more)).unwrap();
-    Some(Planted { service, _alone: alone })
+    Some(Planted { service, _share: share })
 }
 
 impl Planted {
@@ -78,8 +88,13 @@ impl Planted {
 
     #[track_caller]
     fn decided_of(&self, functions: &[&str], unit: &[&str], verdicts: &[(&str, &str)]) -> Found {
-        let mut found = self.found(functions, unit, &["--for", "25s"]);
-        for time in ["50s", "100s"] {
+        // Functions that are not named have to be found in this time too.
+        let (first, further) = match functions {
+            [] => ("25s", ["50s", "100s"]),
+            _ => ("15s", ["40s", "100s"]),
+        };
+        let mut found = self.found(functions, unit, &["--for", first]);
+        for time in further {
             if verdicts.iter().any(|(name, _)| found.factor(name)["verdict"] == "undecided") {
                 println!("undecided:\n{}", found.printed);
                 found = self.found(functions, unit, &["--for", time]);
@@ -170,7 +185,7 @@ fn what_runs_beside_a_device_does_not_matter_and_what_follows_it_does() {
 /// In a loop too, where a profiler would put the hot one on top.
 #[test]
 fn what_is_hot_in_a_loop_need_not_matter() {
-    let Some(service) = planted("asyncio") else { return };
+    let Some(service) = planted_alone("asyncio") else { return };
     let found = service.decided(&UNIT, &[("render", "matters"), ("score", "does-not-matter")]);
     found.assert_sensitivity("render", 1.0);
     found.assert_sensitivity("score", 0.0);
@@ -186,7 +201,7 @@ fn launches_are_hidden_until_the_device_waits_for_them() {
     let found = service.decided(&unit, &[("launch", "does-not-matter")]);
     found.assert_sensitivity("launch", 0.0);
     // A unit takes 4 ms, of which launches take 1.5: beyond 2.5 ms more, they show. 1.6 ms are tried first.
-    let found = service.found(&["launch"], &unit, &["--for", "40s", "--doses", "40%,80%,99%"]);
+    let found = service.found(&["launch"], &unit, &["--for", "30s", "--doses", "40%,80%,99%"]);
     found.assert_not_wrong("launch", "does-not-matter", 0.0);
     let slack = found.factor("launch")["slack_ns"].as_f64().unwrap();
     assert!((1_500_000.0..3_000_000.0).contains(&slack), "{slack}\n{}", found.printed);
@@ -196,7 +211,7 @@ fn launches_are_hidden_until_the_device_waits_for_them() {
 /// Four threads that keep the GIL all the time share what each of them loses, but each keeps it from all.
 #[test]
 fn what_keeps_the_gil_matters() {
-    let Some(service) = planted("gil") else { return };
+    let Some(service) = planted_busy("gil") else { return };
     let found = service.decided(&UNIT, &[("compute", "matters")]);
     found.assert_sensitivity("compute", 1.0);
 }
@@ -272,9 +287,9 @@ fn nothing_has_to_be_said_of_a_server_in_c() {
         return;
     }
     let fixture = Fixture::compile(&places::fixtures().join("planted.c"), &["-O2", "-pthread"]).unwrap();
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let share = Share::whole();
     let service = Service::start(&mut Command::new(fixture.program())).unwrap();
-    let service = Planted { service, _alone: alone };
+    let service = Planted { service, _share: share };
     let found = service.decided_of(&[], &[], &[("commit", "matters"), ("prepare", "does-not-matter")]);
     found.assert_sensitivity("commit", 1.0);
     assert_eq!(found.json["unit"]["source"], "--sockets");
@@ -306,7 +321,7 @@ fn a_loop_without_sockets_has_a_unit_too() {
 /// A thread that has nothing to do with the units, but for the GIL, which its delays keep.
 #[test]
 fn a_thread_that_shares_the_gil_matters() {
-    let Some(service) = planted("background") else { return };
+    let Some(service) = planted_busy("background") else { return };
     let found = service.decided(&UNIT, &[("tick", "matters"), ("crunch", "matters")]);
     // The report says through what.
     let with_units = |name: &str| &found.factor(name)["sharing"]["with_units"];
@@ -322,7 +337,7 @@ fn a_thread_that_shares_the_gil_matters() {
 /// In a process of its own it does not, where there is a processor for each.
 #[test]
 fn a_process_that_shares_nothing_does_not_matter() {
-    let Some(service) = planted("forked") else { return };
+    let Some(service) = planted_alone("forked") else { return };
     let found = service.decided(&UNIT, &[("tick", "does-not-matter"), ("render", "matters")]);
     found.assert_sensitivity("render", 1.0);
 }
@@ -330,7 +345,7 @@ fn a_process_that_shares_nothing_does_not_matter() {
 /// Three workers share what each of them loses. Nothing is named: the requests are those of the children.
 #[test]
 fn workers_behind_one_socket_share_what_each_loses() {
-    let Some(service) = planted("workers") else { return };
+    let Some(service) = planted_alone("workers") else { return };
     let found = service.decided_of(&[], &[], &[("render", "matters")]);
     found.assert_sensitivity("render", 1.0 / 3.0);
     assert_eq!(found.json["unit"]["source"], "--sockets");
@@ -339,8 +354,8 @@ fn workers_behind_one_socket_share_what_each_loses() {
 /// Where one thread does everything, functions are worth what they take.
 #[test]
 fn functions_of_one_busy_thread_are_ranked_by_what_they_take() {
-    let Some(service) = planted("forty") else { return };
-    let found = service.found(&["f[0-9]*"], &UNIT, &["--for", "60s"]);
+    let Some(service) = planted_busy("forty") else { return };
+    let found = service.found(&["f[0-9]*"], &UNIT, &["--for", "45s"]);
     let factors = found.json["factors"].as_array().unwrap();
     let single: Vec<&Value> = factors.iter().filter(|factor| factor["kind"] == "python").collect();
     assert_eq!(single.len(), 40, "{}", found.printed);

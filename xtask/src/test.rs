@@ -12,6 +12,7 @@ use std::{
     env, fs,
     io::{BufRead as _, BufReader},
     process::{Command, ExitCode, Stdio},
+    thread,
 };
 
 use anyhow::{Context as _, Result};
@@ -64,6 +65,9 @@ const OPTIONAL: [Need; 3] = [
     Need { program: "/usr/bin/chromium", package: "chromium", purpose: "to look at reports as people do" },
     Need { program: "/usr/bin/chromedriver", package: "chromium-driver", purpose: "to do so in tests" },
 ];
+
+/// How many tests of a program run at a time (libtest).
+const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -131,6 +135,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let selection = if options.cargo.is_empty() { whole.to_vec() } else { options.cargo.clone() };
     let mut cargo = shell::cargo();
     cargo.args(["test", "--no-fail-fast"]).args(selection).env(skip::FILE_VARIABLE, &skips);
+    if env::var_os(THREADS_VARIABLE).is_none() {
+        // Tests wait for processes, half of their time.
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        cargo.env(THREADS_VARIABLE, (2 * processors).to_string());
+    }
     let mut tally = Tally::default();
     let mut success = true;
     let mut runs = root::split(cargo, options.no_root)?;
