@@ -308,13 +308,13 @@ pub struct Calls {
     pub own_calls: AtomicU64,
 }
 
-/// How many calls a policy has had, which `frequency` goes by: the sum.
+/// How many calls have had their turn by a policy with a `frequency`: the sum.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Turns {
-    /// Those that [`Calls::own_calls`] has.
+    /// Counted as [`Calls::own_calls`] are, without atomic additions.
     pub own: AtomicU64,
-    /// Those that [`Calls::calls`] has.
+    /// Counted as [`Calls::calls`] are.
     pub shared: AtomicU64,
 }
 

@@ -28,7 +28,7 @@ use speed_bump_abi::control_block::{
 };
 
 use self::{callers::CallersLayout, delays::DelayLayout, times::TimesLayout};
-use crate::{fault::Fault, sys};
+use crate::{fault::Fault, life, sys};
 
 /// Addresses reserved; the largest block that is accepted. 100,000 functions with names of 100 bytes take 14
 /// MiB.
@@ -113,6 +113,7 @@ impl Block {
         // SAFETY: not the current place, and only the owner of the process's claim gets here.
         unsafe { *place = Some(layout) };
         CURRENT.store(place, Ordering::Release);
+        life::block_is_mapped();
         Self::current().ok_or(Failure::BadBlock)
     }
 

@@ -57,9 +57,9 @@ const AT_ONCE_AFTER_DELAY: u32 = 64;
 
 /// What the clock has said of windows, in units of it.
 struct Known {
-    /// The beginning of a window, which is over.
+    /// The start of a window, which has passed.
     begun: AtomicU64,
-    /// The end of one, which is over too.
+    /// The end of a window, which has passed.
     ended: AtomicU64,
 }
 
@@ -163,8 +163,8 @@ fn count_on(count: &AtomicU64) -> u64 {
     before
 }
 
-/// How many calls there were before this one, here and in forked children, which call at the same time or do
-/// not: where they do in the same nanoseconds, two calls may have the same number.
+/// How many turns there were before this one, here and in forked children. A call there at the same time may
+/// have the same number, and the next number is left out then.
 #[inline]
 fn next(turns: &Turns, alone: bool) -> u64 {
     if alone {
@@ -178,7 +178,7 @@ fn next(turns: &Turns, alone: bool) -> u64 {
 /// is found out when it comes to a delay.
 #[inline]
 fn is_open(control: &Control, known: &Known, heard: impl FnOnce() -> u64) -> bool {
-    // As long as the doses hold the window does not begin, or is over.
+    // Stopped, beginning only when the doses do not hold any more, or over.
     let is_closed = control.stop != 0
         || control.start_ns >= control.expires_ns
         || control.end_ns == known.ended.load(Ordering::Relaxed);

@@ -14,6 +14,9 @@ use crate::sys;
 #[repr(C)]
 struct Words {
     claim: AtomicU32,
+    /// 1: the block of the session that has the claim is mapped.
+    has_block: AtomicU32,
+    /// 1: see [`count_alone`].
     counts_alone: AtomicU32,
 }
 
@@ -35,15 +38,23 @@ pub(crate) fn claim() -> Result<bool, sys::Errno> {
 pub(crate) fn release() {
     if let Some(words) = existing() {
         words.counts_alone.store(0, Ordering::Release);
+        words.has_block.store(0, Ordering::Release);
         words.claim.store(NOBODY, Ordering::Release);
     }
 }
 
-/// From now on, until [`release`], one thread at a time counts in this process, in the block that belongs to
-/// its claim. Without a claim, nothing happens.
+/// Who has the claim has mapped the block of its session.
+pub(crate) fn block_is_mapped() {
+    if let Some(words) = existing() {
+        words.has_block.store(1, Ordering::Release);
+    }
+}
+
+/// From now on, until [`release`], one thread at a time counts in this process, and no other process counts
+/// in the same place. Not in a process whose block is its parent's: there nothing happens.
 pub(crate) fn count_alone() {
-    if is_claimed()
-        && let Some(words) = existing()
+    if let Some(words) = existing()
+        && words.has_block.load(Ordering::Acquire) != 0
     {
         words.counts_alone.store(1, Ordering::Release);
     }

@@ -28,7 +28,8 @@ fn several_metrics_are_recorded_beside_each_other() {
     let gauge =
         format!("gauge:command:echo $$ > {}; echo 7; while sleep 0.02; do echo 7; done", pid.display());
     let unit = ["--progress", "*/planted.py:*.do_GET", "--sockets", "--metric", &gauge];
-    let found = service.decided(&unit, &[("render", "matters"), ("score", "does-not-matter")]);
+    let verdicts = [("render", "matters"), ("score", "does-not-matter")];
+    let found = service.decided_of(&["render", "score"], "25s", &unit, &verdicts);
     assert_eq!(found.json["unit"]["source"], "--progress */planted.py:*.do_GET");
     let named = format!("--metric {gauge}");
     assert_eq!(found.json["metrics"], serde_json::json!(["--sockets", named]));

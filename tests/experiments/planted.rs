@@ -17,7 +17,7 @@ use crate::{share::Share, sweep::assert_same_report};
 
 const UNIT: [&str; 2] = ["--progress", "*/planted.py:unit"];
 
-/// A running service, which no other one is in the way of.
+/// A running service, with its share of the machine.
 pub(crate) struct Planted {
     pub(crate) service: Service,
     _share: Share,
@@ -42,7 +42,7 @@ fn planted_busy(kind: &str) -> Option<Planted> {
     start(kind, &[], Share::large)
 }
 
-/// The same with the machine to itself.
+/// The same, beside no other service.
 #[track_caller]
 pub(crate) fn planted_alone(kind: &str) -> Option<Planted> {
     start(kind, &[], Share::whole)
@@ -78,23 +78,25 @@ impl Planted {
     }
 
     /// What sweeps of these functions find, with their verdicts. Where the machine is busy with something
-    /// else, a sweep may leave them undecided, and another one is made of twice the time. A wrong verdict is
-    /// one.
+    /// else, a sweep may leave them undecided, and another one is made that may take longer. A wrong verdict
+    /// is one.
     #[track_caller]
     pub(crate) fn decided(&self, unit: &[&str], verdicts: &[(&str, &str)]) -> Found {
         let functions: Vec<&str> = verdicts.iter().map(|(name, _)| *name).collect();
-        self.decided_of(&functions, unit, verdicts)
+        self.decided_of(&functions, "15s", unit, verdicts)
     }
 
+    /// The same of functions that may have to be found first, with the time of the first sweep.
     #[track_caller]
-    fn decided_of(&self, functions: &[&str], unit: &[&str], verdicts: &[(&str, &str)]) -> Found {
-        // Functions that are not named have to be found in this time too.
-        let (first, further) = match functions {
-            [] => ("25s", ["50s", "100s"]),
-            _ => ("15s", ["40s", "100s"]),
-        };
+    pub(crate) fn decided_of(
+        &self,
+        functions: &[&str],
+        first: &str,
+        unit: &[&str],
+        verdicts: &[(&str, &str)],
+    ) -> Found {
         let mut found = self.found(functions, unit, &["--for", first]);
-        for time in further {
+        for time in ["40s", "100s"] {
             if verdicts.iter().any(|(name, _)| found.factor(name)["verdict"] == "undecided") {
                 println!("undecided:\n{}", found.printed);
                 found = self.found(functions, unit, &["--for", time]);
@@ -268,7 +270,7 @@ fn latency_tells_what_matters_below_the_capacity() {
 #[test]
 fn nothing_has_to_be_said_of_a_server() {
     let Some(service) = planted("http") else { return };
-    let found = service.decided_of(&[], &[], &[("render", "matters"), ("score", "does-not-matter")]);
+    let found = service.decided_of(&[], "25s", &[], &[("render", "matters"), ("score", "does-not-matter")]);
     found.assert_sensitivity("render", 1.0);
     assert_eq!(found.json["unit"]["source"], "--sockets");
     let sampling = &found.json["sampling"];
@@ -290,7 +292,7 @@ fn nothing_has_to_be_said_of_a_server_in_c() {
     let share = Share::whole();
     let service = Service::start(&mut Command::new(fixture.program())).unwrap();
     let service = Planted { service, _share: share };
-    let found = service.decided_of(&[], &[], &[("commit", "matters"), ("prepare", "does-not-matter")]);
+    let found = service.decided_of(&[], "25s", &[], &[("commit", "matters"), ("prepare", "does-not-matter")]);
     found.assert_sensitivity("commit", 1.0);
     assert_eq!(found.json["unit"]["source"], "--sockets");
     let sharing = &found.factor("commit")["sharing"];
@@ -303,7 +305,7 @@ fn nothing_has_to_be_said_of_a_server_in_c() {
 fn three_of_a_thousand_functions_are_found() {
     let Some(service) = planted("thousand") else { return };
     let matter = [("f997", "matters"), ("f998", "matters"), ("f999", "matters")];
-    let found = service.decided_of(&["f[0-9]*"], &UNIT, &matter);
+    let found = service.decided_of(&["f[0-9]*"], "15s", &UNIT, &matter);
     let factors = found.json["factors"].as_array().unwrap();
     let dismissed = factors.iter().filter(|factor| factor["verdict"] == "dismissed").count();
     assert_eq!((factors.len(), dismissed), (1_000, 997), "{}", found.printed);
@@ -313,7 +315,7 @@ fn three_of_a_thousand_functions_are_found() {
 #[test]
 fn a_loop_without_sockets_has_a_unit_too() {
     let Some(service) = planted("training") else { return };
-    let found = service.decided_of(&[], &["--closed-loop"], &[("backward", "matters")]);
+    let found = service.decided_of(&[], "25s", &["--closed-loop"], &[("backward", "matters")]);
     assert_eq!(found.json["unit"]["name"], "call of step (planted.py)", "{}", found.printed);
     assert!(found.printed.contains("--progress chooses another"), "{}", found.printed);
 }
@@ -346,7 +348,7 @@ fn a_process_that_shares_nothing_does_not_matter() {
 #[test]
 fn workers_behind_one_socket_share_what_each_loses() {
     let Some(service) = planted_alone("workers") else { return };
-    let found = service.decided_of(&[], &[], &[("render", "matters")]);
+    let found = service.decided_of(&[], "25s", &[], &[("render", "matters")]);
     found.assert_sensitivity("render", 1.0 / 3.0);
     assert_eq!(found.json["unit"]["source"], "--sockets");
 }

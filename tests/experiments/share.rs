@@ -1,26 +1,26 @@
-//! How many services run side by side: one on each processor, and no more than half of them busy ones.
+//! How many services run side by side: no more than there are processors, and fewer where they are busy.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// A part of this machine, given back when it is dropped.
 pub(crate) struct Share(usize);
 
-/// What is taken, in fifths of two processors.
+/// What is taken, in halves of a processor.
 static TAKEN: Mutex<usize> = Mutex::new(0);
 static GIVEN_BACK: Condvar = Condvar::new();
 
 impl Share {
-    /// That of a service that waits for most of its time; waits for it.
+    /// Of a service that waits for most of its time: a processor. Blocks until there is one.
     pub(crate) fn small() -> Self {
         Self::take(2)
     }
 
-    /// That of a service that keeps one processor busy.
+    /// Of a service that keeps a processor busy: half of another one as well, for the tool.
     pub(crate) fn large() -> Self {
         Self::take(3)
     }
 
-    /// All of the machine.
+    /// The whole machine.
     pub(crate) fn whole() -> Self {
         Self::take(all())
     }
@@ -41,6 +41,7 @@ impl Drop for Share {
     }
 }
 
+/// One half more than there are, so that a busy service and one that waits have room on two processors.
 fn all() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from) * 5 / 2
+    std::thread::available_parallelism().map_or(1, usize::from) * 2 + 1
 }

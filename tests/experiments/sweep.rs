@@ -7,7 +7,7 @@ use std::{fs, process::Command, time::Duration};
 use serde_json::Value;
 use speed_bump_testing::{tool, wait::PATIENCE};
 
-use crate::planted::{Planted, planted};
+use crate::planted::planted;
 
 #[test]
 fn what_cannot_be_is_refused_with_the_way_out() {
@@ -83,13 +83,13 @@ fn an_interrupted_sweep_reports_what_there_is() {
 
 #[test]
 fn a_service_that_ends_ends_its_sweep() {
-    let Some(Planted { service, .. }) = planted("shadow") else { return };
+    let Some(planted) = planted("shadow") else { return };
     let mut command = Command::new(tool::path().unwrap());
-    command.args(["sweep", "--pid", &service.pid().to_string(), "-t", "*/planted.py:render"]);
+    command.args(["sweep", "--pid", &planted.pid().to_string(), "-t", "*/planted.py:render"]);
     command.args(["--progress", "*/planted.py:unit", "--for", "60s"]);
     let sweep = tool::Running::start(&mut command).unwrap();
     sweep.wait_for_stderr("titrate: ", PATIENCE).unwrap();
-    drop(service);
+    drop(planted);
     let run = sweep.finish(PATIENCE + Duration::from_secs(5)).unwrap();
     assert_eq!(run.status.code(), Some(0), "{}", run.stderr);
     assert!(run.stdout.contains("the session is over: the target ended"), "{}", run.stdout);

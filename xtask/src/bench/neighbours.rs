@@ -1,6 +1,9 @@
 //! Processes that keep processors busy beside what is measured.
 
-use std::process::{Child, Command, Stdio};
+use std::{
+    process::{Child, Command, Stdio},
+    thread,
+};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -14,7 +17,11 @@ const LOOP: &str =
 pub(super) struct Busy {
     /// So many other processes keep processors busy meanwhile.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
-    pub(super) busy: usize,
+    busy: usize,
+    /// Keep idle processors from going to sleep: with processes that run while nobody else wants to
+    /// (`SCHED_IDLE`), one for each processor.
+    #[arg(long)]
+    awake: bool,
 }
 
 /// Running neighbours. Dropping this ends them.
@@ -23,15 +30,25 @@ pub(super) struct Neighbours(Vec<Child>);
 
 impl Neighbours {
     /// Starts so many.
-    pub(super) fn start(Busy { busy }: Busy) -> Result<Self> {
+    pub(super) fn start(Busy { busy, awake }: Busy) -> Result<Self> {
         println!("{busy} busy neighbours");
         let mut neighbours = Self::default();
         for _ in 0..busy {
-            let mut command = Command::new("sh");
-            command.args(["-c", LOOP]).stdin(Stdio::null());
-            neighbours.0.push(command.spawn().context("cannot start a busy neighbour")?);
+            neighbours.add(&mut Command::new("sh"))?;
+        }
+        if awake {
+            println!("idle processors are kept awake");
+            for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+                neighbours.add(Command::new("chrt").args(["--idle", "0", "sh"]))?;
+            }
         }
         Ok(neighbours)
+    }
+
+    fn add(&mut self, shell: &mut Command) -> Result<()> {
+        let command = shell.args(["-c", LOOP]).stdin(Stdio::null());
+        self.0.push(command.spawn().context("cannot start a busy neighbour")?);
+        Ok(())
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
     Capacity, Form, Hold,
     copies::Original,
     decisions::{self, Decisions},
-    programs::{Manner, Originals, Programs},
+    programs::{Options, Originals, Programs},
 };
 use crate::{
     causes::with_causes,
@@ -74,7 +74,8 @@ pub enum EngineError {
     /// The kernel refused a program.
     #[error(
         "the kernel refused the BPF program `{name}`: {error}{}",
-        if *.logs { "; it tells why calls are not delayed: do without `-vv`" } else { "" }
+        if *.logs { "; the program logs why calls are not delayed, and without `-vv` another one is loaded" }
+        else { "" }
     )]
     Load {
         /// The program.
@@ -175,7 +176,7 @@ pub(super) fn load(
     let mut object = PARSED.clone().map_err(EngineError::Object)?;
     let btf = load_btf(&mut object)?;
     let maps = MapSettings::new(capacity, &offsets, hold, may_sleep).create(&mut object, &btf)?;
-    let programs = programs(object, maps.all(), form, btf, Manner { may_sleep, logs: false })?;
+    let programs = programs(object, maps.all(), form, btf, Options { may_sleep, logs: false })?;
     Ok(Loaded { maps, programs, decisions: None })
 }
 
@@ -191,7 +192,7 @@ fn load_logging(
     let btf = load_btf(&mut object)?;
     let settings = MapSettings::new(capacity, offsets, hold, may_sleep);
     let mut ebpf = settings.loader().load(LOGGING_OBJECT)?;
-    let programs = programs(object, ebpf.maps(), form, btf, Manner { may_sleep, logs: true })?;
+    let programs = programs(object, ebpf.maps(), form, btf, Options { may_sleep, logs: true })?;
     let decisions = Decisions::of(&mut ebpf)?;
     Ok(Loaded { maps: Maps::of(ebpf), programs, decisions })
 }
@@ -214,7 +215,7 @@ fn programs<'a>(
     maps: impl Iterator<Item = (&'a str, &'a Map)>,
     form: Form,
     btf: Arc<OwnedFd>,
-    manner: Manner,
+    options: Options,
 ) -> Result<Programs, EngineError> {
     // Of our own: programs name them by number, and most are loaded late or never.
     let mut descriptors = HashMap::new();
@@ -269,7 +270,7 @@ fn programs<'a>(
             exec: original(exec)?,
         },
         descriptors.into_values().collect(),
-        manner,
+        options,
     ))
 }
 

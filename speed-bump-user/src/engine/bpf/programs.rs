@@ -63,21 +63,21 @@ pub(super) struct Programs {
     loaded: [OnceCell<OwnedFd>; UprobeProgram::ALL.len()],
     /// The maps that they name by number.
     _maps: Vec<OwnedFd>,
-    manner: Manner,
+    options: Options,
 }
 
-/// What the programs for sites may do besides.
+/// What the programs for sites do besides.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Manner {
-    /// Sleep.
+pub(super) struct Options {
+    /// They may sleep, as others want the processor.
     pub(super) may_sleep: bool,
-    /// Log what they decide.
+    /// They log what they decide.
     pub(super) logs: bool,
 }
 
 impl Programs {
-    pub(super) fn new(form: Form, originals: Originals, maps: Vec<OwnedFd>, manner: Manner) -> Self {
-        Self { form, originals, loaded: Default::default(), _maps: maps, manner }
+    pub(super) fn new(form: Form, originals: Originals, maps: Vec<OwnedFd>, options: Options) -> Self {
+        Self { form, originals, loaded: Default::default(), _maps: maps, options }
     }
 
     fn original(&self, program: UprobeProgram) -> Option<&Original> {
@@ -99,9 +99,9 @@ impl Programs {
         }
         let Some(original) = self.original(program) else { return Ok(()) };
         let attach_type = self.form.attach_type();
-        let kind = if self.manner.may_sleep { ProgramKind::SleepingUprobe } else { ProgramKind::Uprobe };
+        let kind = if self.options.may_sleep { ProgramKind::SleepingUprobe } else { ProgramKind::Uprobe };
         let new = original.load(kind(attach_type));
-        let logs = self.manner.logs;
+        let logs = self.options.logs;
         let new = new.map_err(|error| EngineError::Load { name: original.name, error, logs })?;
         // It was empty, and this is the one thread that has it.
         let _ = loaded.set(new);
