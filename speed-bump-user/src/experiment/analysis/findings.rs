@@ -71,7 +71,6 @@ pub fn findings(measured: &Measured) -> Findings {
     let together = together(measured);
     factors.extend(left(measured, unit, &together, alike));
     // A bend says nothing of it: with enough delay, a service that waits for requests has no time to wait.
-    let matters = |of: &Factor| matches!(of.verdict, Verdict::Matters | Verdict::Jointly);
     let reacts = factors.iter().any(|of| of.shows || matters(of));
     let open_loop = open_loop(measured, reacts);
     let withheld = if !validity.holds {
@@ -92,17 +91,29 @@ pub fn findings(measured: &Measured) -> Findings {
             }
         }
     }
-    factors.sort_by(|a, b| {
-        let order = |of: &Factor| (of.verdict == Verdict::Dismissed, of.kind == FactorKind::Group);
-        let own = |of: &Factor| of.own_ns_per_unit.unwrap_or(0.0);
-        (order(a).cmp(&order(b)))
-            .then(b.worth.unwrap_or(-1.0).total_cmp(&a.worth.unwrap_or(-1.0)))
-            .then(own(b).total_cmp(&own(a)))
-            .then_with(|| (&a.name, &a.file, a.line).cmp(&(&b.name, &b.file, b.line)))
-    });
+    rank(&mut factors);
     let verdict = sentence(&factors, withheld, measured.aborted.as_deref());
     let further = further(measured, unit, &factors);
     Findings { time_per_unit_ns: unit, open_loop, validity, verdict, factors, further }
+}
+
+/// Is shown to matter, alone or with others.
+fn matters(of: &Factor) -> bool {
+    matches!(of.verdict, Verdict::Matters | Verdict::Jointly)
+}
+
+/// What is shown to matter comes first, and then all others, by worth: the estimate of a function that was
+/// dropped early, after a few slices, can be above all of those by chance.
+fn rank(factors: &mut [Factor]) {
+    let place = |of: &Factor| (of.verdict == Verdict::Dismissed, of.kind == FactorKind::Group, !matters(of));
+    let worth = |of: &Factor| of.worth.unwrap_or(-1.0);
+    let own = |of: &Factor| of.own_ns_per_unit.unwrap_or(0.0);
+    factors.sort_by(|a, b| {
+        (place(a).cmp(&place(b)))
+            .then(worth(b).total_cmp(&worth(a)))
+            .then(own(b).total_cmp(&own(a)))
+            .then_with(|| (&a.name, &a.file, a.line).cmp(&(&b.name, &b.file, b.line)))
+    });
 }
 
 /// Without a unit under way for less than this share of the time, a service does all that it can.
@@ -297,6 +308,7 @@ fn amount(minutes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::curve::Dose, *};
+    use crate::experiment::{simulated::Function, testing};
 
     #[test]
     fn what_shows_is_not_hidden() {
@@ -317,5 +329,28 @@ mod tests {
         assert_eq!(longest_hidden(&seen, Some(&curve([90.0, 1.0, 210.0]))), 205.0, "noise of a short one");
         assert_eq!(longest_hidden(&seen, Some(&curve([90.0, 180.0, 210.0]))), 0.0);
         assert_eq!(longest_hidden(&seen, None), 400.0);
+    }
+
+    #[test]
+    fn what_is_shown_comes_before_what_chance_estimates_higher() {
+        let function = Function { calls: 1.0, sensitivity: 1.0, slack: 0.0 };
+        let record = testing::measured(&[("f", function, 100)]);
+        let of = |name: &str, verdict, worth| {
+            let factor = Factor::of_candidate(&record, &record.candidates[0]);
+            Factor { name: name.to_owned(), verdict, worth: Some(worth), ..factor }
+        };
+        let group = Factor { kind: FactorKind::Group, ..of("both", Verdict::Jointly, 0.9) };
+        let mut factors = [
+            of("dropped early", Verdict::Undecided, 0.08),
+            of("most", Verdict::Matters, 0.04),
+            of("dismissed", Verdict::Dismissed, 0.0),
+            of("hidden", Verdict::DoesNotMatter, 0.01),
+            group,
+            of("with another", Verdict::Jointly, 0.02),
+            of("some", Verdict::Matters, 0.03),
+        ];
+        rank(&mut factors);
+        let names = factors.each_ref().map(|of| of.name.as_str());
+        assert_eq!(names, ["most", "some", "with another", "dropped early", "hidden", "both", "dismissed"]);
     }
 }
