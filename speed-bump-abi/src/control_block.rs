@@ -103,7 +103,7 @@ pub mod notice {
     pub const TOOL_ID_LOST: u32 = 1;
     /// Another frame evaluation hook came after ours and stays chained to it.
     pub const HOOK_COVERED: u32 = 2;
-    /// There are sub-interpreters that are not covered.
+    /// There are sub-interpreters that are not covered; others are.
     pub const SUBINTERPRETERS: u32 = 4;
     /// The function table is full; later functions are not covered.
     pub const TABLE_FULL: u32 = 8;

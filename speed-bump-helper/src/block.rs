@@ -169,6 +169,13 @@ impl Block {
         self.0.stub_form
     }
 
+    /// Whether a session is on, or begins.
+    #[inline]
+    pub(crate) fn has_session(self) -> bool {
+        let state = self.head().state.load(Ordering::Relaxed);
+        state == State::Active as u32 || state == State::Waiting as u32
+    }
+
     /// Says how far the helper is.
     pub(crate) fn set_state(self, state: State) {
         self.head().state.store(state as u32, Ordering::Release);

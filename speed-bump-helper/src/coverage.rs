@@ -1,8 +1,17 @@
 //! How calls become visible: the one place that knows which mechanism a version has.
 
+use core::{
+    ffi::c_void,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+
 use crate::{
     fault::Fault,
-    frame_hook, monitoring,
+    frame_hook::{
+        self,
+        evaluator::{self, Address},
+    },
+    monitoring,
     python::{api::Api, gil::Python},
     times,
 };
@@ -44,6 +53,50 @@ impl Coverage {
         match self {
             Self::Monitoring => Ok(()),
             Self::FrameHook => frame_hook::surveyed(python),
+        }
+    }
+
+    /// From here on sub-interpreters are to be covered as well. `false`: they cannot be.
+    pub(crate) fn begin_elsewhere(self, api: &'static Api, is_timed: bool) -> bool {
+        match self {
+            Self::Monitoring => monitoring::elsewhere::begin(api, is_timed),
+            Self::FrameHook => frame_hook::elsewhere::hook(api).is_some(),
+        }
+    }
+
+    /// The hook that sees to it in a sub-interpreter.
+    pub(crate) fn hook_elsewhere(self, api: &Api) -> Option<Address> {
+        match self {
+            Self::Monitoring => monitoring::elsewhere::hook(api),
+            Self::FrameHook => frame_hook::elsewhere::hook(api),
+        }
+    }
+
+    /// They are not to be covered any more.
+    pub(crate) fn end_elsewhere(self) {
+        match self {
+            Self::Monitoring => monitoring::elsewhere::end(),
+            Self::FrameHook => {}
+        }
+    }
+
+    /// Puts that hook in its place. Whether it is there.
+    pub(crate) fn put_elsewhere(self, api: &Api, place: &AtomicPtr<c_void>, hook: Address) -> bool {
+        match self {
+            Self::Monitoring => {
+                place.load(Ordering::Acquire) == hook || evaluator::replace_default(place, hook)
+            }
+            Self::FrameHook => frame_hook::elsewhere::install(api, place, hook),
+        }
+    }
+
+    /// Undoes in a sub-interpreter what its hook did, for who holds the GIL.
+    pub(crate) fn undo_elsewhere(self, python: Python<'_>, place: &AtomicPtr<c_void>) {
+        match (self, self.hook_elsewhere(python.api)) {
+            // It does that itself, when it is called.
+            (Self::Monitoring, Some(hook)) => drop(evaluator::replace_default(place, hook)),
+            (Self::Monitoring, None) => {}
+            (Self::FrameHook, _) => frame_hook::elsewhere::uninstall(python, place),
         }
     }
 

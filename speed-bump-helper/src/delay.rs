@@ -20,6 +20,7 @@ use crate::{
     clock,
     cold::{self, Way},
     life,
+    locks::Lock,
     python::api::Api,
     stub::Ticks,
     sys,
@@ -116,8 +117,9 @@ pub(crate) fn visit(
     function: u32,
     target: u32,
     began: Option<Ticks>,
+    lock: Lock,
 ) -> bool {
-    let alone = life::counts_alone();
+    let alone = lock == Lock::Main && life::counts_alone();
     if !alone && !delays.in_children() && !life::is_claimed() {
         return false;
     }

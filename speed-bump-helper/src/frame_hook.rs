@@ -5,15 +5,16 @@
 //! even ask, but evaluates calls from Python to Python in one C function; so the hook is there only while it
 //! is needed.
 //!
-//! Only the main interpreter is covered. A forked child inherits the hook without the helper's thread: there
-//! the hook takes itself out when the session is over.
+//! Interpreters beside the main one get the same hook (`elsewhere`). A forked child inherits the hook without
+//! the helper's thread: there the hook takes itself out when the session is over.
 
 mod calling;
 mod chain;
+pub(crate) mod elsewhere;
 pub(crate) mod evaluator;
 pub(crate) mod first_sight;
 mod frame;
-mod raised;
+pub(crate) mod raised;
 mod stack;
 mod subscript;
 mod timed;
@@ -25,7 +26,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
 };
 
-use speed_bump_abi::control_block::{ControlBlock, Failure, State, notice};
+use speed_bump_abi::control_block::{ControlBlock, Failure, notice};
 
 use self::{
     calling::{Calling, key},
@@ -39,6 +40,8 @@ use crate::{
     fault::Fault,
     judge::{self, Judge, Verdict},
     life,
+    locks::Lock,
+    others,
     python::{
         api::{Api, ThreadState},
         code::Code,
@@ -56,7 +59,7 @@ static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static COVERED: AtomicBool = AtomicBool::new(false);
 /// Whether the hook should be there.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Whether it is not there for now, because a thread is deep in its stack.
+/// Whether it is not there in the main interpreter for now, because a thread is deep in its stack.
 static IN_THE_DEPTH: AtomicBool = AtomicBool::new(false);
 /// Whether the session times calls.
 static TIMED: AtomicBool = AtomicBool::new(false);
@@ -76,14 +79,14 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     if let Some(block) = Block::current() {
         // Of a function that there is not. Python itself takes next to nothing to get to the hook.
         delay::measure_way(block, || {
-            stub::enter(block, u32::MAX, stub::now_if_likely());
+            stub::enter(block, u32::MAX, stub::now_if_likely(), Lock::Main);
             times::rehearse(block);
         });
     }
     WANTED.store(true, Ordering::Release);
     TIMED.store(Block::current().and_then(Block::times).is_some(), Ordering::Release);
-    let (ours, current) = (ours(python), evaluator::current(python));
-    if is_ours(python, current) {
+    let (ours, current) = (ours(python.api), evaluator::current(python));
+    if is_ours(python.api, current) {
         // Of a session before this one, in a forked child.
         evaluator::set(python, ours);
         return Ok(());
@@ -106,7 +109,7 @@ fn install_over_default(python: Python<'_>) {
     IN_THE_DEPTH.store(false, Ordering::Relaxed);
     chain::forget();
     NEXT.store(evaluator::default(), Ordering::Release);
-    evaluator::set(python, ours(python));
+    evaluator::set(python, ours(python.api));
 }
 
 /// After the selector changed.
@@ -133,7 +136,7 @@ pub(crate) fn check_is_due() -> bool {
 /// What the user should hear of, as bits of [`notice`].
 pub(crate) fn check(python: Python<'_>) -> u32 {
     let current = evaluator::current(python);
-    if is_ours(python, current) {
+    if is_ours(python.api, current) {
         return 0;
     }
     if current != evaluator::default() {
@@ -153,7 +156,7 @@ pub(crate) fn uninstall(python: Python<'_>) -> u32 {
     WANTED.store(false, Ordering::Release);
     subscript::take_back(python);
     let current = evaluator::current(python);
-    if is_ours(python, current) {
+    if is_ours(python.api, current) {
         evaluator::set(python, chain::before());
         return 0;
     }
@@ -168,6 +171,7 @@ fn prepare(python: Python<'_>) -> Result<(), Fault> {
         return Err(Fault::new(Failure::Unsupported, &["this is a debug build of CPython (Py_DEBUG)"]));
     }
     frame::check(python)?;
+    calling::prepare(python);
     evaluator::prepare(python)?;
     first_sight::prepare(python)?;
     subscript::prepare(python)?;
@@ -183,14 +187,14 @@ fn prepare(python: Python<'_>) -> Result<(), Fault> {
 }
 
 /// The hook for this version and session.
-fn ours(python: Python<'_>) -> Address {
-    let version = python.api.version.minor();
+fn ours(api: &Api) -> Address {
+    let version = api.version.minor();
     if TIMED.load(Ordering::Acquire) { timed::hook(version) } else { hook(version) }
 }
 
 /// Whether it is the hook of this or another session.
-fn is_ours(python: Python<'_>, evaluator: Address) -> bool {
-    let version = python.api.version.minor();
+fn is_ours(api: &Api, evaluator: Address) -> bool {
+    let version = api.version.minor();
     evaluator == hook(version) || evaluator == timed::hook(version)
 }
 
@@ -286,7 +290,7 @@ unsafe fn begin_selected<const TIMED: bool>(calling: Calling, frame: *mut Frame,
     }
     let is_current = judge.generation == block.head().generation.load(Ordering::Relaxed);
     match judge.known(code) {
-        Some(Verdict::Function(number)) if is_current && is_on(block) => {
+        Some(Verdict::Function(number)) if is_current && block.has_session() => {
             if calling.is_311() {
                 // SAFETY: as the caller promises; a frame of 3.11.
                 unsafe { subscript::entered(frame, code) };
@@ -315,13 +319,13 @@ unsafe fn enter<const TIMED: bool>(
     if TIMED {
         // SAFETY: as the caller promises.
         let caller = || unsafe { calling.caller(python, block, frame) };
-        stub::enter_timed(block, number, frame as usize, began, caller);
+        stub::enter_timed(block, number, frame as usize, began, Lock::Main, caller);
     } else {
-        stub::enter(block, number, began);
+        stub::enter(block, number, began, Lock::Main);
     }
 }
 
-/// What is rare: no verdict, no session, or a new selector.
+/// What is rare: no verdict, no session, a new selector, or a module that begins.
 ///
 /// # Safety
 /// As [`begin`].
@@ -337,27 +341,33 @@ unsafe fn begin_unusual<const TIMED: bool>(
     // SAFETY: as the caller promises.
     let python = unsafe { Python::assume(api) };
     let _raised = Raised::set_aside(python);
-    if !is_on(block) {
+    if !block.has_session() {
         if !life::is_claimed() {
             uninstall(python);
         }
+        if !WANTED.load(Ordering::Acquire) {
+            elsewhere::take_out_here(python);
+        }
+        return false;
+    }
+    if !elsewhere::is_ready(python, block) {
         return false;
     }
     let Some(judge) = judge_at_work(block, python) else { return false };
     // SAFETY: as the caller promises.
     let code = unsafe { Code::assume(python, NonNull::new_unchecked(code)) };
     let verdict = judge.known(code).or_else(|| first_sight::judge(block, judge, code, frame, calling.key()));
-    let Some(Verdict::Function(number)) = verdict else { return false };
+    let number = match verdict {
+        Some(Verdict::Function(number)) => number,
+        Some(Verdict::Loader) => {
+            others::listen(python);
+            return false;
+        }
+        Some(Verdict::Unselected) | None => return false,
+    };
     // SAFETY: as the caller promises.
     unsafe { enter::<TIMED>(block, number, calling, frame, python, began) };
     true
-}
-
-/// Whether the session is on.
-#[inline]
-fn is_on(block: Block) -> bool {
-    let state = block.head().state.load(Ordering::Relaxed);
-    state == State::Active as u32 || state == State::Waiting as u32
 }
 
 /// The judge of the block's generation; in a forked child, where no thread sees to it, it is put to work
@@ -389,24 +399,36 @@ unsafe extern "C" fn in_the_depth(thread: *mut ThreadState, frame: *mut Frame, t
     let Some(api) = Api::found() else { return ptr::null_mut() };
     // SAFETY: as the caller promises.
     let python = unsafe { Python::assume(api) };
-    let ours = ours(python);
-    if next != evaluator::default() || !is_ours(python, evaluator::current(python)) {
+    // SAFETY: the thread state that Python gave the hook, and its interpreter, which is alive: this thread
+    // runs in it.
+    let interpreter = unsafe { elsewhere::interpreter_of(python, thread) };
+    let ours = ours(python.api);
+    // SAFETY: the same. Up to 3.11 there is one GIL for all.
+    let current = unsafe { evaluator::current_of(python, interpreter) };
+    if next != evaluator::default() || !is_ours(python.api, current) {
         // With another tool's hook, or none of ours on top, calls take as much of the stack without us.
         // SAFETY: as the caller promises.
         return unsafe { evaluate(thread, frame, throw) };
     }
     if let Some(block) = Block::current()
-        && is_on(block)
+        && block.has_session()
     {
         block.notice(notice::STACK_SHORT);
     }
-    evaluator::set(python, next);
-    IN_THE_DEPTH.store(true, Ordering::Relaxed);
-    // SAFETY: as the caller promises.
-    let result = unsafe { evaluate(thread, frame, throw) };
-    if WANTED.load(Ordering::Acquire) && evaluator::current(python) == next {
-        IN_THE_DEPTH.store(false, Ordering::Relaxed);
-        evaluator::set(python, ours);
+    let is_main = interpreter == evaluator::main(python);
+    if is_main {
+        IN_THE_DEPTH.store(true, Ordering::Relaxed);
     }
-    result
+    // SAFETY: as the caller promises, and as above: the interpreter is alive until the frame has returned.
+    unsafe {
+        evaluator::set_of(python, interpreter, next);
+        let result = evaluate(thread, frame, throw);
+        if WANTED.load(Ordering::Acquire) && evaluator::current_of(python, interpreter) == next {
+            if is_main {
+                IN_THE_DEPTH.store(false, Ordering::Relaxed);
+            }
+            evaluator::set_of(python, interpreter, ours);
+        }
+        result
+    }
 }

@@ -8,7 +8,7 @@
 //! `site`, whose import is looked for there. With that event the session begins, on the very thread, so that
 //! no call is missed; then the helper's thread is started and takes it over.
 //!
-//! An audit hook cannot be removed: from then on this one returns at once.
+//! What is heard of later is of no concern here.
 
 use core::{
     cell::UnsafeCell,
@@ -21,7 +21,7 @@ use core::{
 use speed_bump_abi::control_block::{Failure, State};
 
 use crate::{
-    attach,
+    attach, audit,
     block::Block,
     host::Library,
     life,
@@ -75,15 +75,12 @@ unsafe impl Sync for Handed {}
 
 static HANDED: Handed = Handed(UnsafeCell::new(None));
 
-type Hook = unsafe extern "C" fn(*const c_char, *mut Object, *mut c_void) -> c_int;
-
 /// Has the session begin when Python does. `Ok(false)`: it has begun.
 ///
 /// # Errors
 /// [`Failure::NoPython`]: the program exports no Python that could be waited for.
 pub(crate) fn arm(block: Block) -> Result<bool, Failure> {
     let library = Library::with(c"PySys_AddAuditHook", b"python").ok_or(Failure::NoPython)?;
-    let add = library.symbol(c"PySys_AddAuditHook").ok_or(Failure::NoPython)?;
     IS_INITIALIZED.find(library, c"Py_IsInitialized")?;
     IS_FINALIZING
         .find(library, c"Py_IsFinalizing")
@@ -95,14 +92,10 @@ pub(crate) fn arm(block: Block) -> Result<bool, Failure> {
     }
     block.set_state(State::Waiting);
     Stage::Armed.begin();
-    // SAFETY: the function has this signature in all versions (Include/cpython/sysmodule.h), and may be
-    // called before the interpreter is initialised.
-    unsafe {
-        let add = transmute::<*mut c_void, unsafe extern "C" fn(Hook, *mut c_void) -> c_int>(add.as_ptr());
-        if add(on_event, ptr::null_mut()) != 0 {
-            Stage::Idle.begin();
-            return Err(Failure::Python);
-        }
+    // SAFETY: Python is not initialised.
+    if !unsafe { audit::listen(library) } {
+        Stage::Idle.begin();
+        return Err(Failure::Python);
     }
     Ok(true)
 }
@@ -118,18 +111,17 @@ pub(crate) fn take() -> Option<Session> {
     unsafe { (*HANDED.0.get()).take() }
 }
 
-/// An audit event: `Py_AuditHookFunction`.
+/// An audit event, while a session waits for Python.
 ///
 /// # Safety
-/// Python calls it. Events before the initialisation may come without a thread state.
-unsafe extern "C" fn on_event(event: *const c_char, arguments: *mut Object, _: *mut c_void) -> c_int {
-    match Stage::now() {
-        // SAFETY: they are what Python has called with.
+/// As Python calls an audit hook.
+pub(crate) unsafe fn on_event(stage: Stage, event: *const c_char, arguments: *mut Object) {
+    match stage {
+        // SAFETY: as the caller promises.
         Stage::Armed => unsafe { begin(event, arguments) },
         Stage::Early => settle(),
         Stage::Idle => {}
     }
-    0
 }
 
 /// Ends the time in which Python does not count as initialised.

@@ -16,7 +16,7 @@ use core::{
 use speed_bump_abi::{callers::NO_TARGET, control_block::Failure};
 use speed_bump_selector::{Selector, SelectorError};
 
-pub(crate) use self::extra::{find as find_extra, prepare, read_in_place};
+pub(crate) use self::extra::{find as find_extra, prepare, prepare_here, read_in_place};
 use crate::{
     block::Block,
     fault::Fault,
@@ -31,6 +31,8 @@ pub(crate) enum Verdict {
     Unselected,
     /// Its number in the table.
     Function(u32),
+    /// It is not selected, but has modules begin, and is to be heard of.
+    Loader,
 }
 
 /// One selector at work.
@@ -61,6 +63,11 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// In the low half of what lies in `co_extra`: the code is of no selected function, and calls some. The rest
 /// is its number in the table.
 const CALLS_SELECTED: u32 = 1 << 31;
+/// The same of [`Verdict::Loader`]: more than any number in the table.
+const LOADER: u32 = CALLS_SELECTED - 1;
+/// The files and the name of such functions: each `exec_module` of importlib (3.8 to 3.15). They run when the
+/// module is in `sys.modules`; two of them begin modules that are written in C.
+const LOADERS: (&str, &str) = ("<frozen importlib._bootstrap", "exec_module");
 
 impl Judge {
     /// The one that is at work.
@@ -68,6 +75,11 @@ impl Judge {
     pub(crate) fn current() -> Option<&'static Self> {
         // SAFETY: null, or a place that is not written as long as it is the current one.
         unsafe { CURRENT.load(Ordering::Acquire).as_ref() }?.as_ref()
+    }
+
+    /// A number that no other selector of the process has.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// At the beginning of a session: in a forked child, nobody is left who held a lock.
@@ -126,6 +138,7 @@ impl Judge {
     pub(crate) fn known(&self, code: Code<'_>) -> Option<Verdict> {
         Some(match self.noted(code)? {
             0 | CALLS_SELECTED.. => Verdict::Unselected,
+            LOADER => Verdict::Loader,
             number => Verdict::Function(number - 1),
         })
     }
@@ -134,7 +147,7 @@ impl Judge {
     #[inline]
     pub(crate) fn known_caller(&self, code: Code<'_>) -> Option<u32> {
         match self.noted(code)? {
-            0 => None,
+            0 | LOADER => None,
             number @ CALLS_SELECTED.. => Some(number & !CALLS_SELECTED),
             number => Some(number - 1),
         }
@@ -185,7 +198,7 @@ impl Judge {
             line: code.line(),
             generation: self.generation,
         };
-        let number = table::intern(block, &function).filter(|number| *number < CALLS_SELECTED)?;
+        let number = table::intern(block, &function).filter(|number| *number < LOADER)?;
         self.note(code, CALLS_SELECTED | number);
         Some(number)
     }
@@ -203,7 +216,8 @@ impl Judge {
     /// Finds the verdict and remembers it. Before 3.11 the qualified name must be given, as code objects do
     /// not know it.
     pub(crate) fn judge(&self, block: Block, code: Code<'_>, qualname: Option<&str>) -> Verdict {
-        let verdict = self.find(block, code, qualname).map_or(Verdict::Unselected, Verdict::Function);
+        let selected = self.find(block, code, qualname).map(Verdict::Function);
+        let verdict = selected.unwrap_or_else(|| of_unselected(code));
         self.remember(code, verdict);
         verdict
     }
@@ -230,6 +244,7 @@ impl Judge {
             match verdict {
                 Verdict::Unselected => 0,
                 Verdict::Function(number) => number + 1,
+                Verdict::Loader => LOADER,
             },
         );
     }
@@ -237,6 +252,13 @@ impl Judge {
     fn note(&self, code: Code<'_>, low: u32) {
         extra::write(code, u64::from(self.epoch) << 32 | u64::from(low));
     }
+}
+
+/// The verdict on code that is not selected.
+pub(crate) fn of_unselected(code: Code<'_>) -> Verdict {
+    let is_loader = code.name().is_some_and(|name| name.text() == LOADERS.1)
+        && code.file().is_some_and(|file| file.text().starts_with(LOADERS.0));
+    if is_loader { Verdict::Loader } else { Verdict::Unselected }
 }
 
 /// Whether nothing happens when the code is called, as far as that is known at once.

@@ -7,9 +7,9 @@
 //!
 //! One session: the loader calls [`speed_bump_attach`] on a stopped thread. That maps the control block
 //! (`block`) and starts a thread (`session`), which takes the GIL, looks at all functions there are
-//! (`survey`), has Python report calls (`coverage`), and then watches the loader (`watch`) until it wants it
-//! to leave, or is gone. Then everything is undone, and the image lies there, at no cost, until the next
-//! session.
+//! (`survey`), has Python report calls (`coverage`, in sub-interpreters `others`), and then watches the
+//! loader (`watch`) until it wants it to leave, or is gone. Then everything is undone, and the image lies
+//! there, at no cost, until the next session.
 //!
 //! The workspace builds this as an ordinary library, for its checks and tests. The shared object is made by
 //! speed-bump-user's build script, with the feature `image`.
@@ -23,6 +23,7 @@ compile_error!("the helper is for 64-bit little-endian Linux");
 
 mod arch;
 mod attach;
+mod audit;
 mod block;
 mod clock;
 mod cold;
@@ -37,7 +38,9 @@ mod image;
 mod judge;
 mod life;
 mod list;
+mod locks;
 mod monitoring;
+mod others;
 mod python;
 mod session;
 mod signals;

@@ -4,6 +4,7 @@
 //! nothing from then on. A forked child inherits all of it, without the helper's thread: there the callback
 //! looks at the block itself.
 
+pub(crate) mod elsewhere;
 mod timed;
 
 use core::{
@@ -12,15 +13,18 @@ use core::{
     sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering},
 };
 
-use speed_bump_abi::control_block::{Failure, State, notice};
+use speed_bump_abi::control_block::{Failure, notice};
 
 use crate::{
     block::Block,
     cold::Way,
     delay,
     fault::Fault,
+    frame_hook::evaluator,
     judge::{self, Judge, Verdict},
     life,
+    locks::Lock,
+    others,
     python::{
         api::{Api, MethodDefinition},
         code::Code,
@@ -46,7 +50,8 @@ static TOOL: AtomicI32 = AtomicI32::new(NO_TOOL);
 static TOOL_NAME: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
 static CALLBACK: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
 static DISABLE: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
-/// Whether a selected function was called since this was last looked at: then the tool id is still ours.
+/// Whether a selected function of the main interpreter was called since this was last looked at: then the
+/// tool id is still ours.
 static CALLED: AtomicBool = AtomicBool::new(false);
 
 static DEFINITION: MethodDefinition = MethodDefinition {
@@ -63,16 +68,20 @@ static DEFINITION: MethodDefinition = MethodDefinition {
 pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     let monitoring = Monitoring::find(python)?;
     prepare(&monitoring)?;
+    // For other interpreters, which are not covered if it cannot be used.
+    if evaluator::default().is_null() {
+        let _ = evaluator::prepare(python);
+    }
     judge::read_in_place(python);
     delay::begin(Way::Monitoring);
     let tool = match TOOL.load(Ordering::Relaxed) {
-        ours if monitoring.is_ours(ours) => ours,
-        _ => monitoring.take_id()?,
+        ours if monitoring.is_named(ours, TOOL_NAME.load(Ordering::Relaxed)) => ours,
+        _ => monitoring.take_id(TOOL_NAME.load(Ordering::Relaxed))?,
     };
     TOOL.store(tool, Ordering::Relaxed);
     let callback = CALLBACK.load(Ordering::Relaxed);
     let installed = monitoring.register(tool, PY_START, callback).and_then(|()| {
-        let more = timed::register(&monitoring, tool)?;
+        let more = timed::register(&monitoring, tool, |listener| listener.of_main(python))?;
         // What answered DISABLE to a session before this one is asked again.
         monitoring.restart()?;
         monitoring.listen(tool, PY_START | more)
@@ -120,7 +129,11 @@ pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
 pub(crate) fn check(python: Python<'_>) -> u32 {
     let Ok(monitoring) = Monitoring::find(python) else { return notice::TOOL_ID_LOST };
     let tool = TOOL.load(Ordering::Relaxed);
-    if monitoring.is_ours(tool) && monitoring.listens(tool, PY_START) { 0 } else { notice::TOOL_ID_LOST }
+    if monitoring.is_named(tool, TOOL_NAME.load(Ordering::Relaxed)) && monitoring.listens(tool, PY_START) {
+        0
+    } else {
+        notice::TOOL_ID_LOST
+    }
 }
 
 /// Whether [`check`] is worth the GIL: no call has shown that all is well.
@@ -135,7 +148,7 @@ pub(crate) fn uninstall(python: Python<'_>) -> u32 {
         return 0;
     }
     let Ok(monitoring) = Monitoring::find(python) else { return notice::TOOL_ID_LOST };
-    if !monitoring.is_ours(tool) {
+    if !monitoring.is_named(tool, TOOL_NAME.load(Ordering::Relaxed)) {
         return notice::TOOL_ID_LOST;
     }
     monitoring.give_back(tool);
@@ -191,8 +204,7 @@ impl<'gil> Monitoring<'gil> {
         result.ok_or_else(|| self.python.fault(&["sys.monitoring.", what, ": "]))
     }
 
-    fn take_id(&self) -> Result<c_int, Fault> {
-        let name = TOOL_NAME.load(Ordering::Relaxed);
+    fn take_id(&self, name: *mut Object) -> Result<c_int, Fault> {
         for id in TOOL_IDS {
             let holder = self.holder(id)?;
             if holder.as_ptr() != self.python.api.none.as_ptr() {
@@ -221,8 +233,8 @@ impl<'gil> Monitoring<'gil> {
         self.done("get_tool", result)
     }
 
-    fn is_ours(&self, id: c_int) -> bool {
-        let name = TOOL_NAME.load(Ordering::Relaxed);
+    /// Whether a tool has the id that was registered with this very object as its name.
+    fn is_named(&self, id: c_int, name: *mut Object) -> bool {
         id != NO_TOOL && !name.is_null() && self.holder(id).is_ok_and(|holder| holder.as_ptr() == name)
     }
 
@@ -283,23 +295,50 @@ impl<'gil> Monitoring<'gil> {
 ///
 /// # Safety
 /// Python calls it, with the GIL, and with a code object as the first argument.
-unsafe extern "C" fn on_start(_: *mut Object, arguments: *const *mut Object, count: isize) -> *mut Object {
+unsafe extern "C" fn on_start(
+    bound: *mut Object,
+    arguments: *const *mut Object,
+    count: isize,
+) -> *mut Object {
     let began = stub::now_if_likely();
     let Some(api) = Api::found() else { return ptr::null_mut() };
+    let lock = lock_of(bound);
     // SAFETY: as the caller promises.
     match unsafe { selected(api, arguments, count) } {
+        // SAFETY: the same.
+        None if unsafe { is_loader(api, arguments, count) } => api.none.as_ptr(),
         None => disable(api),
         Some((block, code, number)) => {
-            if !CALLED.load(Ordering::Relaxed) {
+            if lock == Lock::Main && !CALLED.load(Ordering::Relaxed) {
                 CALLED.store(true, Ordering::Relaxed);
             }
             // SAFETY: Python holds the GIL while it calls.
             let caller = || caller(unsafe { Python::assume(api) }, block);
-            stub::enter_timed(block, number, code as usize, began, caller);
+            stub::enter_timed(block, number, code as usize, began, lock, caller);
             // Immortal since 3.12.
             api.none.as_ptr()
         }
     }
+}
+
+/// Whether the function is not selected, and is to be heard of all the same.
+///
+/// # Safety
+/// As [`selected`].
+#[cold]
+unsafe fn is_loader(api: &'static Api, arguments: *const *mut Object, count: isize) -> bool {
+    // SAFETY: as the caller promises.
+    let code = unsafe {
+        let first = (count > 0).then(|| NonNull::new(*arguments)).flatten();
+        first.and_then(|first| Code::of(Python::assume(api), first))
+    };
+    code.zip(Judge::current()).is_some_and(|(code, judge)| judge.known(code) == Some(Verdict::Loader))
+}
+
+/// Which lock is held, by what a callback is bound to: nothing, where it is the main interpreter's.
+#[inline]
+fn lock_of(bound: *mut Object) -> Lock {
+    if bound.is_null() { Lock::Main } else { Lock::Another }
 }
 
 /// The number of the function that calls the one that a callback hears of.
@@ -350,14 +389,17 @@ unsafe fn selected(
     // SAFETY: there is a first argument, and it lives during the call. Anybody may call this, with anything.
     let code = unsafe { Code::of(python, NonNull::new(*arguments)?) }?;
     let block = Block::current()?;
-    let state = block.head().state.load(Ordering::Relaxed);
-    if state != State::Active as u32 && state != State::Waiting as u32 {
+    if !block.has_session() {
         return None;
     }
     let judge = judge(block)?;
     let verdict = judge.known(code).unwrap_or_else(|| judge.judge(block, code, None));
     match verdict {
         Verdict::Unselected => None,
+        Verdict::Loader => {
+            others::listen(python);
+            None
+        }
         Verdict::Function(number) => Some((block, code.as_ptr(), number)),
     }
 }

@@ -4,6 +4,8 @@
 pub(crate) mod api;
 pub(crate) mod code;
 pub(crate) mod gil;
+pub(crate) mod interpreters;
+pub(crate) mod kept;
 pub(crate) mod made;
 pub(crate) mod members;
 pub(crate) mod object;

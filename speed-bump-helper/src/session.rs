@@ -9,6 +9,7 @@ use crate::{
     coverage::Coverage,
     fault::Fault,
     judge::{self, Judge},
+    others,
     python::{
         api::Api,
         gil::{Gil, Python},
@@ -20,6 +21,8 @@ use crate::{
 
 /// How many looks pass between checks of whether calls are still reported: about a second's.
 const LOOKS_PER_CHECK: u32 = 1000 / LOOK_EVERY_MS;
+/// How often is looked whether interpreters have begun, in ms, of which nothing else told.
+const OTHERS_EVERY_MS: u32 = 50;
 
 /// Why the work in the interpreter is over for now.
 enum Done {
@@ -110,8 +113,22 @@ impl Session {
                 }
             }
             self.check(api);
-            self.watch.wait(self.block);
+            self.wait(api);
         }
+    }
+
+    /// Until the next look. Sub-interpreters that begin meanwhile are covered.
+    fn wait(&mut self, api: &'static Api) {
+        let block = self.block;
+        let Some(coverage) = self.installed else { return self.watch.wait(block, LOOK_EVERY_MS, || {}) };
+        self.watch.wait(block, OTHERS_EVERY_MS, || {
+            // With the GIL, as nobody finalizes Python then: that frees the lock of the list.
+            if others::are_due(api)
+                && let Some(gil) = Gil::take(api)
+            {
+                others::cover(gil.python(), block, coverage);
+            }
+        });
     }
 
     fn wanted(&self) -> Wanted {
@@ -124,7 +141,7 @@ impl Session {
     fn handle_signals(&mut self) -> State {
         self.block.set_state(State::Active);
         while !self.is_over() {
-            self.watch.wait(self.block);
+            self.watch.wait(self.block, LOOK_EVERY_MS, || {});
         }
         State::Left
     }
@@ -166,6 +183,9 @@ impl Session {
             return Ok(Done::Unwanted);
         }
         self.cover(gil.python(), wanted.command)?;
+        if let Some(coverage) = self.installed {
+            others::cover_all(gil.python(), block, coverage);
+        }
         self.block.head().applied_generation.store(wanted.generation, Ordering::Release);
         self.block.set_state(State::Active);
         Ok(Done::Applied)
@@ -180,7 +200,7 @@ impl Session {
                 self.installed = Some(coverage);
             }
             (HelperCommand::Survey, Some(coverage)) => {
-                self.block.notice(coverage.uninstall(python));
+                self.uncover(python, coverage);
                 self.installed = None;
             }
             (HelperCommand::Run, Some(coverage)) => coverage.surveyed(python)?,
@@ -189,16 +209,9 @@ impl Session {
         Ok(())
     }
 
-    /// Looks whether there are interpreters that are not covered, and about once a second whether calls are
-    /// still reported, if no call shows it.
+    /// Looks about once a second whether calls are still reported, if no call shows it.
     fn check(&mut self, api: &'static Api) {
         let Some(coverage) = self.installed else { return };
-        // SAFETY: both return a pointer that is compared and nothing else.
-        let (newest, main) = unsafe { ((api.interpreter_head)(), (api.interpreter_main)()) };
-        // New interpreters come first in the list, and the main one is there from the beginning.
-        if newest != main {
-            self.block.notice(notice::SUBINTERPRETERS);
-        }
         if self.watch.looks().wrapping_sub(self.checked) < LOOKS_PER_CHECK {
             return;
         }
@@ -214,8 +227,13 @@ impl Session {
         if let Some(coverage) = self.installed.take()
             && let Some(gil) = Gil::take(api)
         {
-            self.block.notice(coverage.uninstall(gil.python()));
+            self.uncover(gil.python(), coverage);
         }
+    }
+
+    fn uncover(&mut self, python: Python<'_>, coverage: Coverage) {
+        others::uncover(python, coverage);
+        self.block.notice(coverage.uninstall(python));
     }
 }
 

@@ -8,6 +8,7 @@ use crate::{
     arch,
     block::Block,
     delay,
+    locks::Lock,
     times::{self, Entering, Kind},
 };
 
@@ -45,14 +46,14 @@ pub(crate) fn now_if_likely() -> Option<Ticks> {
 ///
 /// Whether the call was delayed here: then the interpreter's lock may have been given up.
 #[inline]
-pub(crate) fn enter(block: Block, number: u32, began: Option<Ticks>) -> bool {
+pub(crate) fn enter(block: Block, number: u32, began: Option<Ticks>, lock: Lock) -> bool {
     let Some(record) = block.record(number) else { return false };
     let qualname = block.name_address(record.name_offset.load(Ordering::Relaxed)).cast();
     let file = block.name_address(record.file_offset.load(Ordering::Relaxed)).cast();
     let target = record.target.load(Ordering::Relaxed);
     let line = record.line.load(Ordering::Relaxed);
     let in_place = block.delays();
-    let delayed = in_place.is_some_and(|delays| delay::visit(block, delays, number, target, began));
+    let delayed = in_place.is_some_and(|delays| delay::visit(block, delays, number, target, began, lock));
     let form = block.stub_form();
     // Nobody makes up for them where the delay is over: the counter takes its time, too.
     let ticks = match began {
@@ -77,6 +78,7 @@ pub(crate) fn enter_timed(
     number: u32,
     identity: usize,
     mut began: Option<Ticks>,
+    lock: Lock,
     caller: impl FnOnce() -> Option<u32>,
 ) {
     let timed = block.times().and_then(|_| {
@@ -84,7 +86,7 @@ pub(crate) fn enter_timed(
         let began = *began.get_or_insert_with(now);
         times::enter(block, number, Entering { identity, kind: Kind::Begins, began }, caller)
     });
-    let delayed = enter(block, number, began);
+    let delayed = enter(block, number, began, lock);
     if let (Some(timed), false) = (timed, delayed) {
         timed.begins_now();
     }

@@ -17,7 +17,7 @@ use core::{
 
 use speed_bump_abi::{
     callers::{CallerRow, has_row, row_of},
-    control_block::{Clock, Failure, State},
+    control_block::{Clock, Failure},
     times::TimeRow,
 };
 
@@ -29,8 +29,7 @@ use crate::{
     block::{Block, BlockCallers, BlockTimes},
     clock,
     fault::Fault,
-    life,
-    python::api::Api,
+    life, locks,
     stub::{self, Ticks},
 };
 
@@ -59,11 +58,11 @@ pub(crate) fn begin() -> Result<(), Fault> {
     threads::prepare().map_err(no_memory)
 }
 
-/// Frees what the session needed. For who holds the GIL; without one, threads may be at their stacks, and
-/// free them in the next session that times calls.
+/// Frees what the session needed, for who holds the GIL. Where other threads may run without it, their stacks
+/// stay, and each is freed when it is used in the next session that times calls.
 pub(crate) fn end() {
     SESSION.fetch_add(1, Ordering::AcqRel);
-    if Api::found().is_some_and(|api| !api.version.free_threaded) {
+    if !locks::may_be_several() {
         threads::free_all();
     }
 }
@@ -187,7 +186,7 @@ fn room(block: Block) -> Room {
         session: SESSION.load(Ordering::Relaxed),
         // And one of no pair, for the rehearsal.
         levels: block.capacity().saturating_add(pairs).saturating_add(1),
-        free_threaded: Api::found().is_some_and(|api| api.version.free_threaded),
+        at_once: locks::may_be_several(),
     }
 }
 
@@ -195,8 +194,7 @@ fn room(block: Block) -> Room {
 #[inline]
 fn in_progress(block: Block) -> Option<(BlockTimes, &'static Slot, Stack<'static>)> {
     let times = block.times()?;
-    let state = block.head().state.load(Ordering::Relaxed);
-    if state != State::Active as u32 && state != State::Waiting as u32 {
+    if !block.has_session() {
         return None;
     }
     let slot = threads::busy()?;

@@ -30,10 +30,18 @@ impl Watch {
     }
 
     /// Waits for the bell, or for the time of the next look. Whoever looks at the block's command and
-    /// generation after this misses no change.
-    pub(crate) fn wait(&mut self, block: Block) {
+    /// generation after this misses no change. Meanwhile `glance` is called every so many ms.
+    pub(crate) fn wait(&mut self, block: Block, every_ms: u32, mut glance: impl FnMut()) {
         let bell = &block.head().bell;
-        if sys::wait(bell, self.bell, LOOK_EVERY_MS) == Wait::TimedOut {
+        let mut waited_ms = 0;
+        while waited_ms < LOOK_EVERY_MS {
+            if sys::wait(bell, self.bell, every_ms) != Wait::TimedOut {
+                break;
+            }
+            waited_ms += every_ms.max(1);
+            glance();
+        }
+        if waited_ms >= LOOK_EVERY_MS {
             self.look(block.head().heartbeat.load(Ordering::Acquire));
         }
         self.bell = bell.load(Ordering::Acquire);

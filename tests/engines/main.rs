@@ -10,3 +10,4 @@ mod kmod_engine;
 mod kmod_refusals;
 mod old_kernel;
 mod signal_engine;
+mod sub_interpreters;

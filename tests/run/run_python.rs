@@ -5,7 +5,7 @@
 use std::{fs, process::Command};
 
 use speed_bump_testing::{
-    PythonBuild, pythons,
+    PythonBuild, places, pythons,
     pythons::Form,
     session::{Ended, obstacle, obstacle_to_holding},
     skip,
@@ -226,5 +226,19 @@ if __name__ == '__main__':
         let ended = started.finish();
         assert!(ended.run.status.success(), "{python}: {}", ended.run.stderr);
         assert_eq!(ended.counts(1), (40, 40), "{python}: {}", ended.run.stderr);
+    });
+}
+
+/// The first interpreter beside the main one begins right after the program does, and calls at once.
+#[test]
+fn sub_interpreters_are_covered_from_their_first_call_on() {
+    on_each(|python| {
+        let ended =
+            run("*:there\n", &["--delay", "1us"], &python.command(&places::fixtures().join("subs.py")));
+        let not_covered = ended.report["warnings"].to_string().contains("functions are not covered");
+        assert_eq!(not_covered, python.free_threaded, "{python}: {}", ended.report["warnings"]);
+        if !python.free_threaded {
+            assert_eq!(ended.counts(0), (1000, 1000), "{python}: {}", ended.run.stderr);
+        }
     });
 }

@@ -1,6 +1,9 @@
 //! By what a hook is called, and for whose frame.
 
-use core::ptr::NonNull;
+use core::{
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicPtr, Ordering},
+};
 
 use super::{
     evaluator::Frame,
@@ -12,7 +15,7 @@ use crate::{
     block::Block,
     judge::Judge,
     python::{
-        api::{Api, ThreadState},
+        api::{Api, Interpreter, ThreadState},
         code::Code,
         gil::Python,
     },
@@ -73,12 +76,40 @@ impl Calling {
     }
 }
 
-/// By the number of a thread state.
+/// `interp` of a thread state, behind `prev` and `next` (Include/cpython/pystate.h of 3.11).
+const INTERPRETER: usize = 16;
+
+/// The main interpreter, where thread states say at that place which one they are of; else null.
+static MAIN: AtomicPtr<Interpreter> = AtomicPtr::new(ptr::null_mut());
+
+/// Finds out whether they do.
+pub(super) fn prepare(python: Python<'_>) {
+    let (Some(running), Some(interpreter)) = (python.api.thread_state, python.api.thread_interpreter) else {
+        return;
+    };
+    // SAFETY: the GIL is held, so there is a thread state, which is larger than that.
+    unsafe {
+        let thread = running();
+        let main = interpreter(thread);
+        if thread.wrapping_byte_add(INTERPRETER).cast::<*mut Interpreter>().read() == main {
+            MAIN.store(main, Ordering::Release);
+        }
+    }
+}
+
+/// By the number of a thread state, which its interpreter counts.
 #[inline]
 pub(super) fn key(thread: *mut ThreadState) -> Key {
-    match Api::found().and_then(|api| api.thread_id) {
-        // SAFETY: the thread state that Python gave the hook.
-        Some(number) => Key::of_thread_state(unsafe { number(thread) }),
-        None => Key::of_this_thread(),
+    let Some((api, number)) = Api::found().and_then(|api| Some((api, api.thread_id?))) else {
+        return Key::of_this_thread();
+    };
+    // SAFETY: the thread state that Python gave the hook.
+    let (number, interpreter) =
+        unsafe { (number(thread), thread.wrapping_byte_add(INTERPRETER).cast::<*mut Interpreter>().read()) };
+    if interpreter == MAIN.load(Ordering::Relaxed) {
+        return Key::of_thread_state(number, 0);
     }
+    // SAFETY: as above, and its interpreter, in which it runs.
+    let interpreter = api.thread_interpreter.map_or(0, |of| unsafe { (api.interpreter_id)(of(thread)) });
+    Key::of_thread_state(number, interpreter)
 }

@@ -16,6 +16,7 @@ use crate::{
         gil::Python,
         object::Object,
     },
+    sys,
 };
 
 /// A `PyFrameObject`, in 3.11 an `_PyInterpreterFrame`.
@@ -41,7 +42,7 @@ const SEARCHED: usize = 1024;
 static DEFAULT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static GETTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static SETTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-/// Where it lies in an interpreter's state, on 3.8; 0 as long as nobody knows.
+/// Where it lies in an interpreter's state; 0 as long as nobody knows.
 static OFFSET: AtomicUsize = AtomicUsize::new(0);
 
 /// Finds out, once a process.
@@ -60,15 +61,56 @@ pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     if python.api.version.minor() >= (3, 9) {
         GETTER.store(find(c"_PyInterpreterState_GetEvalFrameFunc")?, Ordering::Release);
         SETTER.store(find(c"_PyInterpreterState_SetEvalFrameFunc")?, Ordering::Release);
+        OFFSET.store(probe().unwrap_or(0), Ordering::Release);
     } else if OFFSET.load(Ordering::Acquire) == 0 {
         OFFSET.store(search(main(python), default)?, Ordering::Release);
     }
     Ok(())
 }
 
-fn main(python: Python<'_>) -> *mut Interpreter {
+/// The main interpreter.
+pub(crate) fn main(python: Python<'_>) -> *mut Interpreter {
     // SAFETY: needs nothing.
     unsafe { (python.api.interpreter_main)() }
+}
+
+/// Asks the getter of an interpreter that there is not, whose every word says where it lies: the getter reads
+/// one field, and answers with the default if that is null. `None`: no such answer.
+fn probe() -> Option<usize> {
+    /// More than lies before the field: 8 KiB from 3.12 on.
+    const BYTES: usize = sys::PAGE;
+    let getter = NonNull::new(GETTER.load(Ordering::Acquire))?;
+    let nobody = sys::allocate(BYTES).ok()?;
+    let words = nobody.cast::<usize>();
+    for word in 0..BYTES / 8 {
+        // SAFETY: in the memory that was allocated. Odd, as no address of a function that is aligned.
+        unsafe { words.add(word).write(word * 8 + 1) };
+    }
+    // SAFETY: the function of this name has this signature (Include/cpython/pystate.h), and reads nothing
+    // but a field (Python/pystate.c, 3.9 to 3.15).
+    let said = unsafe { transmute::<Address, Getter>(getter.as_ptr())(nobody.as_ptr().cast()) } as usize;
+    // SAFETY: allocated above, and known to nobody else.
+    unsafe { sys::free(nobody, BYTES) };
+    let offset = said.checked_sub(1)?;
+    (offset > 0 && offset < BYTES && offset.is_multiple_of(8)).then_some(offset)
+}
+
+/// The place of it in an interpreter. `None`: nobody knows where that is.
+///
+/// # Safety
+/// The interpreter is alive as long as the place is used.
+pub(crate) unsafe fn place<'i>(interpreter: NonNull<Interpreter>) -> Option<&'i AtomicPtr<c_void>> {
+    let offset = OFFSET.load(Ordering::Acquire);
+    // SAFETY: an aligned field of the interpreter, which all read and write as a whole.
+    (offset != 0).then(|| unsafe { interpreter.byte_add(offset).cast().as_ref() })
+}
+
+/// Has an interpreter use another evaluator, which its threads find at the next call, if it uses the default
+/// one. Whether it does.
+pub(crate) fn replace_default(place: &AtomicPtr<c_void>, evaluator: Address) -> bool {
+    [ptr::null_mut(), default()]
+        .into_iter()
+        .any(|default| place.compare_exchange(default, evaluator, Ordering::SeqCst, Ordering::SeqCst).is_ok())
 }
 
 fn search(interpreter: *mut Interpreter, default: Address) -> Result<usize, Fault> {
@@ -89,6 +131,11 @@ fn search(interpreter: *mut Interpreter, default: Address) -> Result<usize, Faul
     }
 }
 
+/// What lies in the place of the default one.
+pub(crate) fn stored_default(python: Python<'_>) -> Address {
+    if python.api.version.minor() >= (3, 11) { ptr::null_mut() } else { default() }
+}
+
 /// CPython's own.
 #[inline]
 pub(crate) fn default() -> Address {
@@ -97,27 +144,45 @@ pub(crate) fn default() -> Address {
 
 /// That of the main interpreter.
 pub(crate) fn current(python: Python<'_>) -> Address {
-    let getter = GETTER.load(Ordering::Acquire);
-    if getter.is_null() {
-        // SAFETY: that is where the field is; the GIL is held.
-        return unsafe {
-            main(python).wrapping_byte_add(OFFSET.load(Ordering::Acquire)).cast::<Address>().read()
-        };
-    }
-    // SAFETY: the function of this name has this signature (Include/cpython/pystate.h); the GIL is held.
-    unsafe { transmute::<Address, Getter>(getter)(main(python)) }
+    // SAFETY: the main interpreter is there as long as somebody holds its GIL.
+    unsafe { current_of(python, main(python)) }
 }
 
 /// Has the main interpreter use another.
 pub(crate) fn set(python: Python<'_>, evaluator: Address) {
+    // SAFETY: as in `current`.
+    unsafe { set_of(python, main(python), evaluator) };
+}
+
+/// That of an interpreter.
+///
+/// # Safety
+/// The interpreter is alive, and its GIL is the one that is held.
+pub(crate) unsafe fn current_of(_: Python<'_>, interpreter: *mut Interpreter) -> Address {
+    let getter = GETTER.load(Ordering::Acquire);
+    if getter.is_null() {
+        // SAFETY: that is where the field is; the GIL is held.
+        return unsafe {
+            interpreter.wrapping_byte_add(OFFSET.load(Ordering::Acquire)).cast::<Address>().read()
+        };
+    }
+    // SAFETY: the function of this name has this signature (Include/cpython/pystate.h); the GIL is held.
+    unsafe { transmute::<Address, Getter>(getter)(interpreter) }
+}
+
+/// Has an interpreter use another.
+///
+/// # Safety
+/// As [`current_of`].
+pub(crate) unsafe fn set_of(_: Python<'_>, interpreter: *mut Interpreter, evaluator: Address) {
     let setter = SETTER.load(Ordering::Acquire);
     if setter.is_null() {
-        let place = main(python).wrapping_byte_add(OFFSET.load(Ordering::Acquire)).cast::<Address>();
+        let place = interpreter.wrapping_byte_add(OFFSET.load(Ordering::Acquire)).cast::<Address>();
         // SAFETY: that is where the field is; the GIL is held, and whoever reads it holds it, too.
         unsafe { place.write(evaluator) };
         return;
     }
-    // SAFETY: as in `current`. From 3.11 on, the default is stored as null, which lets calls be inlined
+    // SAFETY: as in `current_of`. From 3.11 on, the default is stored as null, which lets calls be inlined
     // again.
-    unsafe { transmute::<Address, Setter>(setter)(main(python), evaluator) };
+    unsafe { transmute::<Address, Setter>(setter)(interpreter, evaluator) };
 }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     block::Block,
     fault::Fault,
-    judge::{Judge, Verdict},
+    judge::{self, Judge, Verdict},
     python::{
         code::Code,
         gil::Python,
@@ -70,8 +70,9 @@ pub(crate) fn judge(
     }
     let file = code.file()?;
     if judge.selects_nothing_in(file.text()) {
-        judge.remember(code, Verdict::Unselected);
-        return Some(Verdict::Unselected);
+        let unselected = judge::of_unselected(code);
+        judge.remember(code, unselected);
+        return Some(unselected);
     }
     let verdict = of_nameless(block, judge, code, file.text(), frame)?;
     look_into(block, judge, code, DEPTH);
@@ -90,7 +91,7 @@ fn of_nameless(
     if !code.is_function() && name.text() == "<module>" {
         return Some(judge.judge(block, code, Some(name.text())));
     }
-    let unselected = Verdict::Unselected;
+    let unselected = judge::of_unselected(code);
     if !judge.may_select(file, name.text()) {
         judge.remember(code, unselected);
         return Some(unselected);

@@ -5,14 +5,14 @@ use core::ptr;
 use crate::python::{gil::Python, object::Object};
 
 /// The exception that was set when the frame was about to begin, set again when this is dropped.
-pub(super) struct Raised<'gil> {
+pub(crate) struct Raised<'gil> {
     python: Python<'gil>,
     exception: [*mut Object; 3],
 }
 
 impl<'gil> Raised<'gil> {
     /// Until this is dropped.
-    pub(super) fn set_aside(python: Python<'gil>) -> Self {
+    pub(crate) fn set_aside(python: Python<'gil>) -> Self {
         let [mut kind, mut value, mut trace] = [ptr::null_mut(); 3];
         // SAFETY: the GIL is held; the references become ours.
         unsafe { (python.api.error_fetch)(&raw mut kind, &raw mut value, &raw mut trace) };

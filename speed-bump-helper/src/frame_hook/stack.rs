@@ -21,11 +21,17 @@ const TO_JUDGE: usize = 24 << 10;
 pub(crate) struct Key(u64);
 
 impl Key {
-    /// By the number of its thread state, which is never given again.
+    /// By the numbers of its thread state and of that one's interpreter, never given again together.
     #[inline]
-    pub(crate) fn of_thread_state(number: u64) -> Self {
+    pub(crate) fn of_thread_state(number: u64, interpreter: i64) -> Self {
         // 0 is nobody's.
-        Self(number << 1 | 1)
+        Self((number ^ interpreter.cast_unsigned() << 32) << 1 | 1)
+    }
+
+    /// Where its stack is remembered. The first threads of all interpreters have the same number.
+    #[inline]
+    fn index(self) -> usize {
+        (self.0 + (self.0 >> 33) * 37) as usize % ENTRIES.len()
     }
 
     /// Of the calling thread, by the kernel's number.
@@ -50,7 +56,7 @@ static ENTRIES: [Entry; 128] =
 #[inline]
 pub(crate) fn is_ample(key: Key) -> bool {
     let pointer = stack_pointer();
-    let entry = &ENTRIES[key.0 as usize % ENTRIES.len()];
+    let entry = &ENTRIES[key.index()];
     let (low, high) = (entry.low.load(Ordering::Relaxed), entry.high.load(Ordering::Relaxed));
     let is_its_own = entry.key.load(Ordering::Relaxed) == key.0;
     if is_its_own && pointer < high && pointer > low + (high - low) / 2 {
@@ -68,7 +74,7 @@ pub(crate) fn suffices_to_judge(key: Key) -> bool {
 /// Where the stack begins and ends, if the pointer lies in it.
 #[cold]
 fn look(key: Key, pointer: usize) -> Option<(usize, usize)> {
-    let entry = &ENTRIES[key.0 as usize % ENTRIES.len()];
+    let entry = &ENTRIES[key.index()];
     if entry.key.load(Ordering::Relaxed) != key.0 {
         let (low, high) = bounds()?;
         entry.low.store(low, Ordering::Relaxed);

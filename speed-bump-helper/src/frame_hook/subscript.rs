@@ -13,11 +13,13 @@ use core::{
 
 use super::evaluator::Frame;
 use crate::{
+    block::Block,
     fault::Fault,
     judge::{Judge, Verdict},
     python::{
         code::Code,
         gil::Python,
+        kept::{Kept, KeptObject},
         object::{Object, Owned},
     },
     survey::each_function,
@@ -77,6 +79,32 @@ pub(super) fn give_versions(python: Python<'_>) -> Result<(), Fault> {
             unsafe { give_version(function.as_ptr()) };
         }
     })
+}
+
+/// All selected functions of the interpreter that runs, which is not the main one: once a selector. They keep
+/// their versions when the session is over.
+#[cold]
+pub(super) fn give_versions_here(python: Python<'_>, block: Block) {
+    let (name, Some(judge)) = (NAME.load(Ordering::Relaxed), Judge::current()) else { return };
+    let Some(kept) = Kept::here(python).filter(|_| !name.is_null()) else { return };
+    let epoch = i64::from(judge.epoch());
+    if kept.number(KeptObject::Versions) == Some(epoch) {
+        return;
+    }
+    kept.keep_number(KeptObject::Versions, epoch);
+    let given = each_function(python, |function, code| {
+        if !code.is_named(name) {
+            return;
+        }
+        let verdict = judge.known(code).unwrap_or_else(|| judge.judge(block, code, None));
+        if matches!(verdict, Verdict::Function(_)) {
+            // SAFETY: a living function.
+            unsafe { give_version(function.as_ptr()) };
+        }
+    });
+    if given.is_err() {
+        python.clear();
+    }
 }
 
 /// Takes all of our versions back.

@@ -7,7 +7,7 @@ use core::{ffi::c_int, mem::transmute, ptr::NonNull, sync::atomic::Ordering};
 use super::{
     Calling, NEXT, begin,
     evaluator::{Address, Evaluator38, Evaluator39, Frame},
-    frame, in_the_depth, is_on, is_unselected, key, stack,
+    frame, in_the_depth, is_unselected, key, stack,
 };
 use crate::{
     block::Block,
@@ -125,7 +125,7 @@ unsafe fn resume(calling: Calling, frame: *mut Frame, code: *mut Object) -> bool
     let code = unsafe { Code::assume(Python::assume(api), code) };
     let is_current = judge.generation == block.head().generation.load(Ordering::Relaxed);
     match judge.known(code) {
-        Some(Verdict::Function(number)) if is_current && is_on(block) => {
+        Some(Verdict::Function(number)) if is_current && block.has_session() => {
             // SAFETY: as the caller promises.
             let caller = || unsafe { calling.caller(code.python(), block, frame) };
             let entering = Entering { identity: frame as usize, kind: Kind::Resumes, began };

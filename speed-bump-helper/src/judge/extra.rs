@@ -14,6 +14,7 @@ use crate::{
     python::{
         code::Code,
         gil::Python,
+        kept::{Kept, KeptObject},
         object::{Object, Owned},
     },
 };
@@ -188,4 +189,21 @@ pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     }
     INDEX.store(index, Ordering::Relaxed);
     Ok(())
+}
+
+/// Has Python set the same place aside in the interpreter that runs, which is not the one of [`prepare`]:
+/// tried once an interpreter. `false`: it cannot be the same place.
+pub(crate) fn prepare_here(python: Python<'_>) -> bool {
+    let Some(kept) = Kept::here(python) else { return false };
+    if let Some(known) = kept.number(KeptObject::Place) {
+        return known == 1;
+    }
+    let index = INDEX.load(Ordering::Relaxed);
+    // Places are given out from 0 on, until there is none.
+    // SAFETY: the GIL is held. What is stored is a number, which nothing need free.
+    let mut given = core::iter::from_fn(|| Some(unsafe { (python.api.request_extra)(None) }));
+    let is_same = given.find(|given| !(0..index).contains(given)) == Some(index);
+    kept.keep_number(KeptObject::Place, i64::from(is_same));
+    python.clear();
+    is_same
 }

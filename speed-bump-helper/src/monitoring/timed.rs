@@ -19,6 +19,7 @@ use crate::{
     python::{
         api::{Api, FastCall, MethodDefinition},
         gil::Python,
+        kept::KeptObject,
         object::{Object, Owned},
     },
     stub,
@@ -27,48 +28,61 @@ use crate::{
 
 /// A callback, and the events that it is for, by their names in `sys.monitoring.events`: their numbers differ
 /// between versions.
-struct Listener {
+pub(super) struct Listener {
+    /// What it is in another interpreter.
+    pub(super) which: KeptObject,
     events: &'static [&'static core::ffi::CStr],
-    definition: MethodDefinition,
+    pub(super) definition: MethodDefinition,
+    /// That of the main interpreter.
     callback: AtomicPtr<Object>,
 }
 
 impl Listener {
-    const fn new(events: &'static [&'static core::ffi::CStr], function: FastCall) -> Self {
+    const fn new(which: KeptObject, events: &'static [&'static core::ffi::CStr], function: FastCall) -> Self {
         let (name, documentation) = (NAME.as_ptr(), ptr::null());
         let definition = MethodDefinition { name, function, flags: METH_FASTCALL, documentation };
-        Self { events, definition, callback: AtomicPtr::new(ptr::null_mut()) }
+        Self { which, events, definition, callback: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The callback of the main interpreter, made once a process.
+    pub(super) fn of_main(&'static self, python: Python<'_>) -> Result<*mut Object, Fault> {
+        if self.callback.load(Ordering::Acquire).is_null() {
+            // SAFETY: the GIL is held; the definition lives for ever.
+            let made = unsafe {
+                let definition = &raw const self.definition;
+                let made = (python.api.native_function)(definition, ptr::null_mut(), ptr::null_mut());
+                Owned::from_new(python, made)
+            };
+            let made = made.ok_or_else(|| python.fault(&["sys.monitoring: "]))?;
+            self.callback.store(made.keep(), Ordering::Release);
+        }
+        Ok(self.callback.load(Ordering::Acquire))
     }
 }
 
 static LISTENERS: [Listener; 4] = [
-    Listener::new(&[c"PY_RESUME"], on_resume),
-    Listener::new(&[c"PY_RETURN", c"PY_YIELD"], on_end),
-    Listener::new(&[c"PY_THROW"], on_throw),
-    Listener::new(&[c"PY_UNWIND"], on_unwind),
+    Listener::new(KeptObject::OnResume, &[c"PY_RESUME"], on_resume),
+    Listener::new(KeptObject::OnEnd, &[c"PY_RETURN", c"PY_YIELD"], on_end),
+    Listener::new(KeptObject::OnThrow, &[c"PY_THROW"], on_throw),
+    Listener::new(KeptObject::OnUnwind, &[c"PY_UNWIND"], on_unwind),
 ];
 
 /// Has the callbacks called, if the session times calls; the events to listen to.
-pub(super) fn register(monitoring: &Monitoring<'_>, tool: c_int) -> Result<c_int, Fault> {
+pub(super) fn register(
+    monitoring: &Monitoring<'_>,
+    tool: c_int,
+    callback: impl Fn(&'static Listener) -> Result<*mut Object, Fault>,
+) -> Result<c_int, Fault> {
     if Block::current().and_then(Block::times).is_none() {
         return Ok(0);
     }
     let python = monitoring.python;
     let mut events = 0;
     for listener in &LISTENERS {
-        if listener.callback.load(Ordering::Acquire).is_null() {
-            let definition = &raw const listener.definition;
-            // SAFETY: the GIL is held; the definition lives for ever.
-            let made = unsafe {
-                let made = (python.api.native_function)(definition, ptr::null_mut(), ptr::null_mut());
-                Owned::from_new(python, made)
-            };
-            let made = made.ok_or_else(|| python.fault(&["sys.monitoring: "]))?;
-            listener.callback.store(made.keep(), Ordering::Release);
-        }
+        let callback = callback(listener)?;
         for name in listener.events {
             let event = number(monitoring, name).ok_or_else(|| python.fault(&["sys.monitoring.events: "]))?;
-            monitoring.register(tool, event, listener.callback.load(Ordering::Acquire))?;
+            monitoring.register(tool, event, callback)?;
             events |= event;
         }
     }
@@ -139,7 +153,9 @@ unsafe extern "C" fn on_throw(_: *mut Object, arguments: *const *mut Object, cou
 unsafe fn resume(api: &'static Api, arguments: *const *mut Object, count: isize) -> bool {
     let began = stub::now();
     // SAFETY: as the caller promises.
-    let Some((block, code, number)) = (unsafe { selected(api, arguments, count) }) else { return false };
+    let Some((block, code, number)) = (unsafe { selected(api, arguments, count) }) else {
+        return false;
+    };
     let entering = Entering { identity: code as usize, kind: Kind::Resumes, began };
     // SAFETY: Python holds the GIL while it calls.
     let python = unsafe { Python::assume(api) };

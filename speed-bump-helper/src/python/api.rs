@@ -5,7 +5,7 @@ use core::{
     ffi::{CStr, c_char, c_int, c_long, c_void},
     mem::transmute,
     ptr::{self, NonNull},
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::atomic::{AtomicPtr, AtomicU8, Ordering},
 };
 
 use speed_bump_abi::control_block::Failure;
@@ -123,6 +123,17 @@ api! {
         restore_thread = c"PyEval_RestoreThread": fn(*mut ThreadState);
         interpreter_head = c"PyInterpreterState_Head": fn() -> *mut Interpreter;
         interpreter_main = c"PyInterpreterState_Main": fn() -> *mut Interpreter;
+        /// The next in the list. Hold the list's lock.
+        interpreter_next = c"PyInterpreterState_Next": fn(*mut Interpreter) -> *mut Interpreter;
+        /// Needs no GIL.
+        interpreter_id = c"PyInterpreterState_GetID": fn(*mut Interpreter) -> i64;
+        /// That of the running thread.
+        interpreter = c"PyInterpreterState_Get" | c"_PyInterpreterState_Get": fn() -> *mut Interpreter;
+        /// A borrowed reference, or null without an exception: what others keep in the interpreter.
+        interpreter_dict = c"PyInterpreterState_GetDict": fn(*mut Interpreter) -> *mut Object;
+        /// A borrowed reference, or null without an exception.
+        dict_item = c"PyDict_GetItemString": fn(*mut Object, *const c_char) -> *mut Object;
+        dict_set = c"PyDict_SetItemString": fn(*mut Object, *const c_char, *mut Object) -> c_int;
         increment = c"Py_IncRef": fn(*mut Object);
         decrement = c"Py_DecRef": fn(*mut Object);
         error_clear = c"PyErr_Clear": fn();
@@ -144,6 +155,7 @@ api! {
             fn(*mut Object, *const c_char, *const c_char) -> *mut Object;
         bytes_data = c"PyBytes_AsStringAndSize": fn(*mut Object, *mut *mut c_char, *mut isize) -> c_int;
         long_as_long = c"PyLong_AsLong": fn(*mut Object) -> c_long;
+        long = c"PyLong_FromLong": fn(c_long) -> *mut Object;
         tuple_size = c"PyTuple_Size": fn(*mut Object) -> isize;
         /// A borrowed reference.
         tuple_item = c"PyTuple_GetItem": fn(*mut Object, isize) -> *mut Object;
@@ -175,6 +187,14 @@ api! {
         frame_back = c"PyFrame_GetBack": fn(*mut Object) -> *mut Object;
         /// From 3.9 on. A frame's code.
         frame_code = c"PyFrame_GetCode": fn(*mut Object) -> *mut Object;
+        /// From 3.9 on. The interpreter of a thread state. Needs no GIL.
+        thread_interpreter = c"PyThreadState_GetInterpreter": fn(*mut ThreadState) -> *mut Interpreter;
+        /// A `PyThread_type_lock`, and whether to wait for it. Needs no GIL.
+        acquire_lock = c"PyThread_acquire_lock": fn(*mut c_void, c_int) -> c_int;
+        /// Needs no GIL.
+        release_lock = c"PyThread_release_lock": fn(*mut c_void);
+        /// From 3.13 on. Needs no GIL.
+        mutex_unlock = c"PyMutex_Unlock": fn(*const AtomicU8);
         /// The calling thread's.
         thread_state = c"PyThreadState_Get": fn() -> *mut ThreadState;
         /// From 3.9 on. Needs no GIL.

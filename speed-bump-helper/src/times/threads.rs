@@ -55,8 +55,8 @@ pub(super) struct Room {
     pub(super) session: u32,
     /// How many functions and pairs of functions there can be.
     pub(super) levels: u32,
-    /// Whether threads run at the same time: a build without a GIL.
-    pub(super) free_threaded: bool,
+    /// Whether threads may do this at the same time: there is no GIL, or several.
+    pub(super) at_once: bool,
 }
 
 /// Makes the table, once a process.
@@ -116,7 +116,7 @@ pub(super) fn take(room: Room) -> Option<&'static Slot> {
 #[inline]
 fn take_for(thread: usize, room: Room) -> Option<&'static Slot> {
     let table = table()?;
-    let found = find(table, thread).filter(|slot| slot.wake(thread, room.free_threaded));
+    let found = find(table, thread).filter(|slot| slot.wake(thread, room.at_once));
     let slot = match found {
         Some(slot) => slot,
         None => claim(table, thread)?,
@@ -146,15 +146,15 @@ impl Slot {
         self.key.compare_exchange(before, thread, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether it is this thread's, which is in a timed call from here on. Where there is a GIL, nobody else
-    /// takes it meanwhile.
+    /// Whether it is this thread's, which is in a timed call from here on. Where there is one GIL, nobody
+    /// else takes it meanwhile.
     #[inline]
-    fn wake(&self, thread: usize, free_threaded: bool) -> bool {
+    fn wake(&self, thread: usize, at_once: bool) -> bool {
         let key = self.key.load(Ordering::Relaxed);
         if key == thread {
             return true;
         }
-        if free_threaded {
+        if at_once {
             return key == thread | IDLE && self.try_claim(key, thread);
         }
         self.key.store(thread, Ordering::Relaxed);
@@ -229,7 +229,7 @@ mod tests {
 
     use super::{super::stack::NO_PAIR, *};
 
-    const ROOM: Room = Room { session: 1, levels: 8, free_threaded: true };
+    const ROOM: Room = Room { session: 1, levels: 8, at_once: true };
 
     /// A table of the test's own: the real one is for real threads.
     fn a_table() -> &'static [Slot] {

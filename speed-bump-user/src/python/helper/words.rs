@@ -78,7 +78,8 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
         ),
         (
             notice::SUBINTERPRETERS,
-            "there are sub-interpreters whose functions are not covered: only the main interpreter's are",
+            "there are sub-interpreters whose functions are not covered: this build has no GIL, or another \
+             tool has a frame evaluation hook or all tool ids there",
         ),
         (
             notice::TABLE_FULL,

@@ -1,0 +1,59 @@
+//! CPython's audit events (PEP 578), by a hook that hears of those of all interpreters.
+//!
+//! It is added where something is waited for that nothing else tells of: that Python begins in this process
+//! ([`from_start`]), or that another interpreter does ([`others`]). It cannot be removed. Then Python makes
+//! the arguments of each event, which takes 15 to 30 ns (measured on 3.8 to 3.15), and this returns.
+
+use core::{
+    ffi::{c_char, c_int, c_void},
+    mem::transmute,
+    ptr,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use crate::{from_start, host::Library, others, python::object::Object, stage::Stage};
+
+/// `Py_AuditHookFunction`.
+type Hook = unsafe extern "C" fn(*const c_char, *mut Object, *mut c_void) -> c_int;
+
+static IS_ADDED: AtomicBool = AtomicBool::new(false);
+
+/// Has the hook called from here on. `false`: Python could not add it; an exception may be set then. Where
+/// another hook forbids it (`sys.addaudithook` is an event itself), Python does not say so.
+///
+/// # Safety
+/// Python is not initialised yet, or the GIL is held.
+pub(crate) unsafe fn listen(library: Library) -> bool {
+    if IS_ADDED.swap(true, Ordering::AcqRel) {
+        return true;
+    }
+    let added = library.symbol(c"PySys_AddAuditHook").is_some_and(|add| {
+        // SAFETY: the function has this signature in all versions (Include/cpython/sysmodule.h), and may be
+        // called before the interpreter is initialised.
+        let add = unsafe {
+            transmute::<*mut c_void, unsafe extern "C" fn(Hook, *mut c_void) -> c_int>(add.as_ptr())
+        };
+        // SAFETY: as the caller promises.
+        unsafe { add(on_event, ptr::null_mut()) == 0 }
+    });
+    if !added {
+        IS_ADDED.store(false, Ordering::Release);
+    }
+    added
+}
+
+/// Whether that was done.
+pub(crate) fn is_listened_to() -> bool {
+    IS_ADDED.load(Ordering::Acquire)
+}
+
+/// # Safety
+/// Python calls it. Events before the initialisation may come without a thread state.
+unsafe extern "C" fn on_event(event: *const c_char, arguments: *mut Object, _: *mut c_void) -> c_int {
+    match Stage::now() {
+        Stage::Idle => others::on_event(),
+        // SAFETY: they are what Python has called with.
+        stage => unsafe { from_start::on_event(stage, event, arguments) },
+    }
+    0
+}

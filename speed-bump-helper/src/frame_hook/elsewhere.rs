@@ -1,0 +1,85 @@
+//! The hook in interpreters beside the main one. Up to 3.11 there is one GIL for all of them.
+
+use core::{
+    ffi::c_void,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+
+use speed_bump_abi::control_block::notice;
+
+use super::{
+    NEXT,
+    evaluator::{self, Address},
+    is_ours, ours, subscript,
+};
+use crate::{
+    block::Block,
+    judge,
+    python::{
+        api::{Api, Interpreter, ThreadState},
+        gil::Python,
+    },
+};
+
+/// The hook for other interpreters. `None`: it would pass frames on to a hook that the main one had before.
+pub(crate) fn hook(api: &Api) -> Option<Address> {
+    (NEXT.load(Ordering::Acquire) == evaluator::default()).then(|| ours(api))
+}
+
+/// Puts it in its place, unless another tool's is there. Whether it is there.
+pub(crate) fn install(api: &Api, place: &AtomicPtr<c_void>, hook: Address) -> bool {
+    let before = place.load(Ordering::Acquire);
+    let is_there = before == hook
+        || is_ours(api, before)
+            && place.compare_exchange(before, hook, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    is_there || evaluator::replace_default(place, hook)
+}
+
+/// Takes it out of its place again, for who holds the GIL.
+pub(crate) fn uninstall(python: Python<'_>, place: &AtomicPtr<c_void>) {
+    if is_ours(python.api, place.load(Ordering::Acquire)) {
+        place.store(evaluator::stored_default(python), Ordering::Release);
+    }
+}
+
+/// The interpreter of a thread state.
+///
+/// # Safety
+/// A living thread state.
+pub(super) unsafe fn interpreter_of(python: Python<'_>, thread: *mut ThreadState) -> *mut Interpreter {
+    // SAFETY: as the caller promises.
+    python.api.thread_interpreter.map_or_else(|| evaluator::main(python), |of| unsafe { of(thread) })
+}
+
+/// Whether verdicts can be kept in the running interpreter. If not, the hook is taken out there.
+pub(super) fn is_ready(python: Python<'_>, block: Block) -> bool {
+    if running(python) == evaluator::main(python) {
+        return true;
+    }
+    if judge::prepare_here(python) {
+        subscript::give_versions_here(python, block);
+        return true;
+    }
+    block.notice(notice::SUBINTERPRETERS);
+    take_out_here(python);
+    false
+}
+
+/// Takes the hook out of the running interpreter, unless that is the main one.
+pub(super) fn take_out_here(python: Python<'_>) {
+    let interpreter = running(python);
+    if interpreter == evaluator::main(python) {
+        return;
+    }
+    // SAFETY: the running interpreter is alive, and there is one GIL.
+    unsafe {
+        if is_ours(python.api, evaluator::current_of(python, interpreter)) {
+            evaluator::set_of(python, interpreter, evaluator::default());
+        }
+    }
+}
+
+fn running(python: Python<'_>) -> *mut Interpreter {
+    // SAFETY: the GIL is held, so a thread runs.
+    unsafe { (python.api.interpreter)() }
+}

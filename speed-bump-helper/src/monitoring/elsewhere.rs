@@ -1,0 +1,172 @@
+//! `sys.monitoring` in interpreters beside the main one.
+//!
+//! Each has tools, events and callbacks of its own, which a thread that runs in it has to ask for. So a hook
+//! is put there that such a thread calls with its next call of a Python function: it takes itself out, sees
+//! to the interpreter, and lets the function run. What is wanted is the same for all of them, and may have
+//! changed until then.
+//!
+//! Not in builds without a GIL: there threads read the hook twice while another takes it out
+//! (`_PyEval_EvalFrame`, Include/internal/pycore_ceval.h).
+
+use core::{
+    ffi::c_int,
+    mem::transmute,
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+};
+
+use speed_bump_abi::control_block::{Failure, notice};
+
+use super::{DEFINITION, Monitoring, NAME, PY_START, TOOL_IDS, timed};
+use crate::{
+    block::Block,
+    fault::Fault,
+    frame_hook::{
+        evaluator::{self, Address, Evaluator39, Frame},
+        raised::Raised,
+    },
+    judge, locks,
+    python::{
+        api::{Api, MethodDefinition, ThreadState},
+        gil::Python,
+        kept::{Kept, KeptObject},
+        object::{Object, Owned},
+    },
+};
+
+/// Whether calls are to be reported.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// How often an interpreter had no `sys.monitoring`, in a row: one that begins has none yet.
+static WITHOUT: AtomicU32 = AtomicU32::new(0);
+/// So often at most: importing `site` makes some hundred calls.
+const WITHOUT_AT_MOST: u32 = 100_000;
+
+/// Calls are to be reported from here on. `false`: they cannot be.
+pub(crate) fn begin(api: &'static Api, is_timed: bool) -> bool {
+    // Calls are counted with several locks in mind, but stacks are freed where it is known that nobody is at
+    // them.
+    let can_be = hook(api).is_some() && (!is_timed || locks::expect_several(api));
+    WANTED.store(can_be, Ordering::SeqCst);
+    can_be
+}
+
+/// They are not from here on.
+pub(crate) fn end() {
+    WANTED.store(false, Ordering::SeqCst);
+}
+
+/// The hook that has an interpreter do as is wanted. `None`: it cannot be used.
+pub(crate) fn hook(api: &Api) -> Option<Address> {
+    let can_be_used = !api.version.free_threaded && !evaluator::default().is_null();
+    can_be_used.then_some(on_next_call as Evaluator39 as Address)
+}
+
+/// # Safety
+/// Python calls it, with the GIL of its interpreter, in place of its evaluator.
+unsafe extern "C" fn on_next_call(thread: *mut ThreadState, frame: *mut Frame, throw: c_int) -> *mut Object {
+    if let Some(api) = Api::found() {
+        // SAFETY: as the caller promises.
+        see_to_interpreter(unsafe { Python::assume(api) });
+    }
+    // SAFETY: as the caller promises, and evaluators have this type from 3.9 on.
+    unsafe { transmute::<Address, Evaluator39>(evaluator::default())(thread, frame, throw) }
+}
+
+/// Sees to the interpreter that runs, which the hook is taken out of.
+#[cold]
+#[inline(never)]
+fn see_to_interpreter(python: Python<'_>) {
+    // SAFETY: the GIL is held, so an interpreter runs, and is alive until this returns.
+    let place = unsafe { NonNull::new((python.api.interpreter)()).and_then(|here| evaluator::place(here)) };
+    let Some(place) = place else { return };
+    let hook = on_next_call as Evaluator39 as Address;
+    // First: who wants something else from here on puts it back.
+    if place.compare_exchange(hook, ptr::null_mut(), Ordering::SeqCst, Ordering::SeqCst).is_err() {
+        // Another tool came in between, and calls what was there before: with each call, and for ever.
+        return not_covered();
+    }
+    let _raised = Raised::set_aside(python);
+    let done = match Monitoring::find(python) {
+        Ok(monitoring) => {
+            WITHOUT.store(0, Ordering::Relaxed);
+            settle(&monitoring)
+        }
+        Err(_) if is_wanted() && WITHOUT.fetch_add(1, Ordering::Relaxed) < WITHOUT_AT_MOST => {
+            evaluator::replace_default(place, hook);
+            return;
+        }
+        Err(fault) => Err(fault),
+    };
+    if done.is_err() {
+        not_covered();
+    }
+}
+
+/// Whether calls are to be reported. A forked child learns of the end of a session by the block.
+fn is_wanted() -> bool {
+    WANTED.load(Ordering::SeqCst) && Block::current().is_some_and(Block::has_session)
+}
+
+fn not_covered() {
+    if let Some(block) = Block::current()
+        && is_wanted()
+    {
+        block.notice(notice::SUBINTERPRETERS);
+    }
+}
+
+/// Has calls of this interpreter reported, or not any more.
+fn settle(monitoring: &Monitoring<'_>) -> Result<(), Fault> {
+    let python = monitoring.python;
+    let nowhere = || Fault::new(Failure::Python, &["the interpreter keeps nothing for others"]);
+    let kept = Kept::here(python).ok_or_else(nowhere)?;
+    let tool_named =
+        |name: NonNull<Object>| TOOL_IDS.into_iter().find(|id| monitoring.is_named(*id, name.as_ptr()));
+    if !is_wanted() {
+        if let Some(tool) = kept.find(KeptObject::ToolName).and_then(tool_named) {
+            monitoring.give_back(tool);
+        }
+        python.clear();
+        return Ok(());
+    }
+    if !judge::prepare_here(python) {
+        return Err(Fault::new(Failure::Python, &["the place in code objects (co_extra) is taken"]));
+    }
+    // SAFETY: the GIL is held.
+    let make_name = || unsafe { Owned::from_new(python, (python.api.string)(NAME.as_ptr())) };
+    let name =
+        kept.find_or_make(KeptObject::ToolName, make_name).ok_or_else(|| python.fault(&["a name: "]))?;
+    let tool = match tool_named(name) {
+        Some(tool) => tool,
+        None => monitoring.take_id(name.as_ptr())?,
+    };
+    let reported = report(monitoring, &kept, tool);
+    if reported.is_err() {
+        monitoring.give_back(tool);
+    }
+    reported
+}
+
+fn report(monitoring: &Monitoring<'_>, kept: &Kept<'_>, tool: c_int) -> Result<(), Fault> {
+    let python = monitoring.python;
+    let callback = |which, definition: &'static MethodDefinition| {
+        let made = kept.find_or_make(which, || callback(python, definition));
+        made.ok_or_else(|| python.fault(&["a callback: "]))
+    };
+    monitoring.register(tool, PY_START, callback(KeptObject::OnStart, &DEFINITION)?.as_ptr())?;
+    let more = timed::register(monitoring, tool, |listener| {
+        callback(listener.which, &listener.definition).map(NonNull::as_ptr)
+    })?;
+    // What answered DISABLE before is asked again.
+    monitoring.restart()?;
+    monitoring.listen(tool, PY_START | more)
+}
+
+/// A callback that is called with an object before its arguments: it is not the main interpreter's.
+fn callback<'gil>(python: Python<'gil>, definition: &'static MethodDefinition) -> Option<Owned<'gil>> {
+    // SAFETY: the GIL is held; the definition lives for ever, and so does `None` (immortal since 3.12).
+    unsafe {
+        let none = python.api.none.as_ptr();
+        Owned::from_new(python, (python.api.native_function)(definition, none, ptr::null_mut()))
+    }
+}

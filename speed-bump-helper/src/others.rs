@@ -1,0 +1,175 @@
+//! Sub-interpreters: has calls in them reported as well.
+//!
+//! What reports calls belongs to an interpreter, and is asked for by a thread that runs in it. The helper's
+//! thread never does: an interpreter must not be ended while another thread is in it, and may be ended at
+//! any time. So it puts a hook where the interpreter keeps its frame evaluator (PEP 523), under the lock of
+//! the list of interpreters, and the interpreter's own thread calls it with its next call of a Python
+//! function. Up to 3.11 that is the hook that reports calls; from 3.12 on, one that sees to `sys.monitoring`
+//! there, and takes itself out.
+//!
+//! An interpreter that begins during a session raises audit events before any code of the program's runs in
+//! it: with the first of them that finds the list's lock free, the hook is put there. They are listened to
+//! where interpreters are likely to begin: there are some, or the module is loaded by which Python code
+//! begins them. Elsewhere the helper's thread looks for them now and then.
+
+use core::{
+    ffi::CStr,
+    sync::atomic::{AtomicBool, AtomicI64, Ordering},
+};
+
+use speed_bump_abi::control_block::notice;
+
+use crate::{
+    audit,
+    block::Block,
+    coverage::Coverage,
+    frame_hook::evaluator,
+    python::{
+        api::Api,
+        gil::Python,
+        interpreters::{self, Interpreters, Locked},
+    },
+    sys,
+};
+
+/// The number of the first interpreter after the main one.
+const FIRST: i64 = 1;
+/// The modules by which Python code begins interpreters: up to 3.12, and from 3.13 on.
+const MODULES: [&CStr; 2] = [c"_xxsubinterpreters", c"_interpreters"];
+/// How often the list's lock is tried at the end of a session, and how long in between. Who has it has it for
+/// microseconds.
+const TRIES: u32 = 100;
+const BETWEEN_TRIES_NS: u32 = 100_000;
+
+/// Whether a session covers them.
+static COVERED: AtomicBool = AtomicBool::new(false);
+/// All with a smaller number have their hook. For who has the list's lock; others may read it.
+static SEEN: AtomicI64 = AtomicI64::new(FIRST);
+/// Whether all of them are to get it again. Taken back by who has the list's lock.
+static ALL: AtomicBool = AtomicBool::new(false);
+
+/// Has all of them covered, also those that have been: the selector may be another.
+pub(crate) fn cover_all(python: Python<'_>, block: Block, coverage: Coverage) {
+    let covered = coverage.begin_elsewhere(python.api, block.times().is_some());
+    COVERED.store(covered, Ordering::Release);
+    ALL.store(true, Ordering::Release);
+    listen(python);
+    cover(python, block, coverage);
+}
+
+/// Has those covered that are not. If the list is in use, they stay due.
+pub(crate) fn cover(python: Python<'_>, block: Block, coverage: Coverage) {
+    let api = python.api;
+    match Interpreters::find(api).filter(|_| COVERED.load(Ordering::Acquire)) {
+        Some(list) => put_hooks(list, api, block, coverage),
+        None if there_are_some(api) => block.notice(notice::SUBINTERPRETERS),
+        None => {}
+    }
+}
+
+/// Whether there are some that are not covered, as far as that is known without a lock.
+pub(crate) fn are_due(api: &Api) -> bool {
+    interpreters::next_number().map_or_else(|| there_are_some(api), |next| next > first_due())
+}
+
+/// Undoes it.
+pub(crate) fn uncover(python: Python<'_>, coverage: Coverage) {
+    COVERED.store(false, Ordering::Release);
+    coverage.end_elsewhere();
+    let Some(list) = Interpreters::find(python.api).filter(|list| list.next_number() > FIRST) else { return };
+    let Some(locked) = wait_for(list) else { return };
+    locked.each_other(|interpreter, _| {
+        // SAFETY: it is in the list, and stays there as long as the lock is held.
+        if let Some(place) = unsafe { evaluator::place(interpreter) } {
+            coverage.undo_elsewhere(python, place);
+        }
+    });
+}
+
+/// Has audit events tell of those that begin, where some are likely to.
+pub(crate) fn listen(python: Python<'_>) {
+    if audit::is_listened_to() || !COVERED.load(Ordering::Acquire) {
+        return;
+    }
+    let are_some = interpreters::next_number().is_some_and(|next| next > FIRST);
+    if are_some || has_module(python) {
+        // SAFETY: the GIL is held.
+        unsafe { audit::listen(python.api.library) };
+        python.clear();
+    }
+}
+
+/// An audit event, on any thread: has an interpreter begun?
+#[inline]
+pub(crate) fn on_event() {
+    if COVERED.load(Ordering::Relaxed)
+        && let Some(next) = interpreters::next_number()
+        && next > first_due()
+    {
+        cover_new();
+    }
+}
+
+#[cold]
+fn cover_new() {
+    if let (Some(api), Some(block)) = (Api::found(), Block::current())
+        && block.has_session()
+        && let Some(list) = Interpreters::find(api)
+    {
+        put_hooks(list, api, block, Coverage::of(api));
+    }
+}
+
+/// The number from which on they are due.
+#[inline]
+fn first_due() -> i64 {
+    if ALL.load(Ordering::Relaxed) { FIRST } else { SEEN.load(Ordering::Relaxed) }
+}
+
+/// Puts hooks where they are due. If the list is in use, nothing happens.
+fn put_hooks(list: Interpreters, api: &'static Api, block: Block, coverage: Coverage) {
+    let hook = coverage.hook_elsewhere(api);
+    let Some(locked) = list.try_lock() else { return };
+    let first = first_due();
+    ALL.store(false, Ordering::Release);
+    let mut all = true;
+    locked.each_other(|interpreter, number| {
+        if number >= first {
+            // SAFETY: it is in the list, and stays there as long as the lock is held.
+            let place = unsafe { evaluator::place(interpreter) };
+            all &= place.zip(hook).is_some_and(|(place, hook)| coverage.put_elsewhere(api, place, hook));
+        }
+    });
+    SEEN.store(list.next_number(), Ordering::Release);
+    drop(locked);
+    if !all {
+        block.notice(notice::SUBINTERPRETERS);
+    }
+}
+
+fn there_are_some(api: &Api) -> bool {
+    // SAFETY: both return a pointer that is compared and nothing else.
+    let (newest, main) = unsafe { ((api.interpreter_head)(), (api.interpreter_main)()) };
+    !newest.is_null() && newest != main
+}
+
+/// Whether Python code here knows how to begin interpreters.
+fn has_module(python: Python<'_>) -> bool {
+    // SAFETY: the GIL is held; the names are texts, and the dictionary is not used after this.
+    unsafe {
+        let modules = (python.api.sys_object)(c"modules".as_ptr());
+        !modules.is_null()
+            && MODULES.iter().any(|name| !(python.api.dict_item)(modules, name.as_ptr()).is_null())
+    }
+}
+
+/// The list with its lock, which others have for a moment. `None`: for longer than a moment.
+fn wait_for(list: Interpreters) -> Option<Locked> {
+    (0..TRIES).find_map(|_| {
+        let locked = list.try_lock();
+        if locked.is_none() {
+            sys::sleep(BETWEEN_TRIES_NS);
+        }
+        locked
+    })
+}
