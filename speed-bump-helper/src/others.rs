@@ -47,12 +47,15 @@ static COVERED: AtomicBool = AtomicBool::new(false);
 static SEEN: AtomicI64 = AtomicI64::new(FIRST);
 /// Whether all of them are to get it again. Taken back by who has the list's lock.
 static ALL: AtomicBool = AtomicBool::new(false);
+/// Whether it has been said that they are not covered: then they are not looked for any more.
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 /// Has all of them covered, also those that have been: the selector may be another.
 pub(crate) fn cover_all(python: Python<'_>, block: Block, coverage: Coverage) {
     let covered = coverage.begin_elsewhere(python.api, block.times().is_some());
     COVERED.store(covered, Ordering::Release);
     ALL.store(true, Ordering::Release);
+    GIVEN_UP.store(false, Ordering::Relaxed);
     listen(python);
     cover(python, block, coverage);
 }
@@ -62,14 +65,21 @@ pub(crate) fn cover(python: Python<'_>, block: Block, coverage: Coverage) {
     let api = python.api;
     match Interpreters::find(api).filter(|_| COVERED.load(Ordering::Acquire)) {
         Some(list) => put_hooks(list, api, block, coverage),
-        None if there_are_some(api) => block.notice(notice::SUBINTERPRETERS),
+        None if there_are_some(api) => {
+            GIVEN_UP.store(true, Ordering::Relaxed);
+            block.notice(notice::SUBINTERPRETERS);
+        }
         None => {}
     }
 }
 
 /// Whether there are some that are not covered, as far as that is known without a lock.
 pub(crate) fn are_due(api: &Api) -> bool {
-    interpreters::next_number().map_or_else(|| there_are_some(api), |next| next > first_due())
+    let are_due = || match interpreters::next_number() {
+        Some(next) => next > first_due(),
+        None => there_are_some(api),
+    };
+    !GIVEN_UP.load(Ordering::Relaxed) && are_due()
 }
 
 /// Undoes it.
