@@ -10,6 +10,7 @@
 
 mod calling;
 mod chain;
+mod depth;
 pub(crate) mod elsewhere;
 pub(crate) mod evaluator;
 pub(crate) mod first_sight;
@@ -246,7 +247,7 @@ unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, t
             begin::<false>(Calling::of_311(thread, key), frame, frame::code(frame));
         }
         if !stack::is_ample(key) {
-            return in_the_depth(thread, frame, throw);
+            return depth::evaluate(thread, frame, throw);
         }
         transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
     }
@@ -383,52 +384,4 @@ fn judge_at_work(block: Block, python: Python<'_>) -> Option<&'static Judge> {
         python.clear();
     }
     adopted.or_else(Judge::current)
-}
-
-/// On 3.11 each call takes some of the C stack while there is a hook, and none without. Where little is left,
-/// the hook is taken out until the frame returns.
-///
-/// # Safety
-/// As [`on_frame_38`].
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn in_the_depth(thread: *mut ThreadState, frame: *mut Frame, throw: c_int) -> *mut Object {
-    let next = NEXT.load(Ordering::Relaxed);
-    // SAFETY: the evaluator has the type that versions from 3.9 on have.
-    let evaluate = unsafe { transmute::<Address, Evaluator39>(next) };
-    let Some(api) = Api::found() else { return ptr::null_mut() };
-    // SAFETY: as the caller promises.
-    let python = unsafe { Python::assume(api) };
-    // SAFETY: the thread state that Python gave the hook, and its interpreter, which is alive: this thread
-    // runs in it.
-    let interpreter = unsafe { elsewhere::interpreter_of(python, thread) };
-    let ours = ours(python.api);
-    // SAFETY: the same. Up to 3.11 there is one GIL for all.
-    let current = unsafe { evaluator::current_of(python, interpreter) };
-    if next != evaluator::default() || !is_ours(python.api, current) {
-        // With another tool's hook, or none of ours on top, calls take as much of the stack without us.
-        // SAFETY: as the caller promises.
-        return unsafe { evaluate(thread, frame, throw) };
-    }
-    if let Some(block) = Block::current()
-        && block.has_session()
-    {
-        block.notice(notice::STACK_SHORT);
-    }
-    let is_main = interpreter == evaluator::main(python);
-    if is_main {
-        IN_THE_DEPTH.store(true, Ordering::Relaxed);
-    }
-    // SAFETY: as the caller promises, and as above: the interpreter is alive until the frame has returned.
-    unsafe {
-        evaluator::set_of(python, interpreter, next);
-        let result = evaluate(thread, frame, throw);
-        if WANTED.load(Ordering::Acquire) && evaluator::current_of(python, interpreter) == next {
-            if is_main {
-                IN_THE_DEPTH.store(false, Ordering::Relaxed);
-            }
-            evaluator::set_of(python, interpreter, ours);
-        }
-        result
-    }
 }

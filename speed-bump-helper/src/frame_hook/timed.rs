@@ -5,9 +5,9 @@
 use core::{ffi::c_int, mem::transmute, ptr::NonNull, sync::atomic::Ordering};
 
 use super::{
-    Calling, NEXT, begin,
+    Calling, NEXT, begin, depth,
     evaluator::{Address, Evaluator38, Evaluator39, Frame},
-    frame, in_the_depth, is_unselected, key, stack,
+    frame, is_unselected, key, stack,
 };
 use crate::{
     block::Block,
@@ -101,7 +101,7 @@ unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, t
         let result = if stack::is_ample(key) {
             transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
         } else {
-            in_the_depth(thread, frame, throw)
+            depth::evaluate(thread, frame, throw)
         };
         if is_timed {
             end(frame);

@@ -17,7 +17,7 @@ use core::{
 
 use speed_bump_abi::control_block::{Failure, notice};
 
-use super::{DEFINITION, Monitoring, NAME, PY_START, TOOL_IDS, timed};
+use super::{DEFINITION, NAME, PY_START, TOOL_IDS, module::Monitoring, timed};
 use crate::{
     block::Block,
     fault::Fault,

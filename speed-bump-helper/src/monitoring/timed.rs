@@ -12,7 +12,7 @@ use core::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use super::{METH_FASTCALL, Monitoring, NAME, caller, disable, selected};
+use super::{METH_FASTCALL, NAME, caller, disable, module::Monitoring, selected};
 use crate::{
     block::Block,
     fault::Fault,
