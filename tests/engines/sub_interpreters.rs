@@ -83,10 +83,9 @@ fn the_first_one_may_begin_in_a_session() {
 fn they_are_left_as_they_were() {
     on_each(|python| {
         let mut service = with_interpreters(python);
-        let before =
-            service.ask("say(event='tools', seen=[value(OWN, 'tools()'), value(SHARED, 'tools()')])");
-        let Some(session) = attached(python, &service, THERE, &["--delay", "0"]) else { return };
         let seen = "say(event='tools', seen=[value(OWN, 'tools()'), value(SHARED, 'tools()')])";
+        let before = service.ask(seen).unwrap();
+        let Some(session) = attached(python, &service, THERE, &["--delay", "0"]) else { return };
         let during = service.ask(seen).unwrap();
         if python.minor() >= (3, 12) {
             assert!(during[0].to_string().matches("speed-bump").count() == 2, "{python}: {during:?}");
@@ -94,7 +93,7 @@ fn they_are_left_as_they_were() {
         session.stop().unwrap();
         // Each is left with its next call of a Python function.
         service.ask("inside(OWN, 'there(1)'); inside(SHARED, 'there(1)')").unwrap();
-        assert_eq!(service.ask(seen).unwrap(), before.unwrap(), "{python}");
+        assert_eq!(service.ask(seen).unwrap(), before, "{python}");
         service.ask("end(OWN); end(SHARED)").unwrap();
         assert!(service.quit().unwrap().success(), "{python}");
     });

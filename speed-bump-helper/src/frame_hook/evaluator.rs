@@ -61,7 +61,9 @@ pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     if python.api.version.minor() >= (3, 9) {
         GETTER.store(find(c"_PyInterpreterState_GetEvalFrameFunc")?, Ordering::Release);
         SETTER.store(find(c"_PyInterpreterState_SetEvalFrameFunc")?, Ordering::Release);
-        OFFSET.store(probe().unwrap_or(0), Ordering::Release);
+        if OFFSET.load(Ordering::Acquire) == 0 {
+            OFFSET.store(probe().unwrap_or(0), Ordering::Release);
+        }
     } else if OFFSET.load(Ordering::Acquire) == 0 {
         OFFSET.store(search(main(python), default)?, Ordering::Release);
     }

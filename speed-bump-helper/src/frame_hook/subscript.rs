@@ -73,12 +73,7 @@ pub(super) fn give_versions(python: Python<'_>) -> Result<(), Fault> {
     if name.is_null() {
         return Ok(());
     }
-    each_function(python, |function, code| {
-        if code.is_named(name) && matches!(judge.known(code), Some(Verdict::Function(_))) {
-            // SAFETY: a living function.
-            unsafe { give_version(function.as_ptr()) };
-        }
-    })
+    give_selected(python, name, |code| judge.known(code))
 }
 
 /// All selected functions of the interpreter that runs, which is not the main one: once a selector. They keep
@@ -92,19 +87,24 @@ pub(super) fn give_versions_here(python: Python<'_>, block: Block) {
         return;
     }
     kept.keep_number(KeptObject::Versions, epoch);
-    let given = each_function(python, |function, code| {
-        if !code.is_named(name) {
-            return;
-        }
-        let verdict = judge.known(code).unwrap_or_else(|| judge.judge(block, code, None));
-        if matches!(verdict, Verdict::Function(_)) {
+    let verdict = |code: Code<'_>| Some(judge.known(code).unwrap_or_else(|| judge.judge(block, code, None)));
+    if give_selected(python, name, verdict).is_err() {
+        python.clear();
+    }
+}
+
+/// The functions of the interpreter that runs which have the name and are selected.
+fn give_selected(
+    python: Python<'_>,
+    name: *mut Object,
+    verdict: impl Fn(Code<'_>) -> Option<Verdict>,
+) -> Result<(), Fault> {
+    each_function(python, |function, code| {
+        if code.is_named(name) && matches!(verdict(code), Some(Verdict::Function(_))) {
             // SAFETY: a living function.
             unsafe { give_version(function.as_ptr()) };
         }
-    });
-    if given.is_err() {
-        python.clear();
-    }
+    })
 }
 
 /// Takes all of our versions back.
