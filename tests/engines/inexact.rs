@@ -16,7 +16,7 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 use serde_json::Value;
-use speed_bump_testing::{PythonBuild, Service, exact, pythons, session::Ended, skip};
+use speed_bump_testing::{PythonBuild, Service, exact, priority, pythons, session::Ended, skip};
 use speed_bump_tests::{
     calls::start,
     helper::{attach, one_by_one},
@@ -117,6 +117,8 @@ fn threads_that_lose_their_processor_are_told_from_late_delays() {
         let folder = tempfile::tempdir().unwrap();
         let mut service = start(python, &[]);
         pin(service.pid());
+        // More than half of the calls are to be exact, whatever else runs here.
+        priority::prefer(service.pid()).unwrap();
         let competitor = match Competitor::start(python, folder.path()) {
             Ok(competitor) => competitor,
             Err(why) => return skip!("no real-time scheduling here: {why}"),
@@ -178,6 +180,7 @@ fn a_group_that_has_used_up_its_share_is_named() {
         };
         let mut service = start(python, &[]);
         group.take(service.pid());
+        priority::prefer(service.pid()).unwrap();
         let ended = session(&mut service);
         drop(service);
         assert_eq!(cause(&ended).as_deref(), Some("cpu-quota"), "{}", ended.report);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use speed_bump_testing::wait::PATIENCE;
 
 use crate::{
-    planted::{Found, planted, planted_alone, planted_with},
+    planted::{Found, planted, planted_large, planted_with},
     sweep::assert_same_report,
 };
 
@@ -97,7 +97,7 @@ fn units_may_begin_with_one_function_and_end_with_another() {
 /// Beyond a bound on p99, delays end, with a code of its own and a report.
 #[test]
 fn a_bound_on_p99_ends_it() {
-    let Some(service) = planted_alone("http") else { return };
+    let Some(service) = planted_large("http") else { return };
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
     let flags = ["--for", "40s", "--max-slowdown", "90%", "--guard", "p99<11ms", "--closed-loop"];
@@ -172,7 +172,7 @@ fn a_slice_may_be_a_run_of_a_benchmark() {
         "python3 -S -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"{path}\"); \
          print(\"asked\", sum(len(s.recv(s.send(b\"x\"))) for _ in range(40)))'"
     );
-    let found = service.found(&["render", "score"], &["--bench", &ask], &["--for", "30s"]);
+    let found = service.found(&["render", "score"], &["--bench", &ask], &["--for", "20s"]);
     found.assert_not_wrong("render", "matters", 1.0);
     found.assert_not_wrong("score", "does-not-matter", 0.0);
     assert!(slices(&found).iter().all(|slice| slice["units"] == 1.0));

@@ -36,15 +36,15 @@ pub(crate) fn planted_with(kind: &str, more: &[&str]) -> Option<Planted> {
     start(kind, more, Share::small)
 }
 
-/// The same of one that keeps a processor busy.
+/// The same of one that keeps a processor busy, or has more than one process.
 #[track_caller]
-fn planted_busy(kind: &str) -> Option<Planted> {
+pub(crate) fn planted_large(kind: &str) -> Option<Planted> {
     start(kind, &[], Share::large)
 }
 
 /// The same, beside no other service.
 #[track_caller]
-pub(crate) fn planted_alone(kind: &str) -> Option<Planted> {
+fn planted_alone(kind: &str) -> Option<Planted> {
     start(kind, &[], Share::whole)
 }
 
@@ -223,7 +223,7 @@ fn launches_are_hidden_until_the_device_waits_for_them() {
 /// Four threads that keep the GIL all the time share what each of them loses, but each keeps it from all.
 #[test]
 fn what_keeps_the_gil_matters() {
-    let Some(service) = planted_busy("gil") else { return };
+    let Some(service) = planted_large("gil") else { return };
     let found = service.decided(&UNIT, &[("compute", "matters")]);
     found.assert_sensitivity("compute", 1.0);
 }
@@ -233,7 +233,8 @@ fn what_keeps_the_gil_matters() {
 fn nothing_matters_to_a_device() {
     let Some(service) = planted("nothing") else { return };
     let unit = [UNIT[0], UNIT[1], "--closed-loop"];
-    let found = service.decided(&unit, &[("score", "does-not-matter"), ("load", "does-not-matter")]);
+    let verdicts = [("score", "does-not-matter"), ("load", "does-not-matter")];
+    let found = service.decided_of(&["score", "load"], "25s", &unit, &verdicts);
     let verdict = found.json["verdict"].as_str().unwrap();
     assert!(verdict.starts_with("No function is shown to matter"), "{}", found.printed);
 }
@@ -333,7 +334,7 @@ fn a_loop_without_sockets_has_a_unit_too() {
 /// A thread that has nothing to do with the units, but for the GIL, which its delays keep.
 #[test]
 fn a_thread_that_shares_the_gil_matters() {
-    let Some(service) = planted_busy("background") else { return };
+    let Some(service) = planted_large("background") else { return };
     let found = service.decided(&UNIT, &[("tick", "matters"), ("crunch", "matters")]);
     // The report says through what.
     let with_units = |name: &str| &found.factor(name)["sharing"]["with_units"];
@@ -366,8 +367,8 @@ fn workers_behind_one_socket_share_what_each_loses() {
 /// Where one thread does everything, functions are worth what they take.
 #[test]
 fn functions_of_one_busy_thread_are_ranked_by_what_they_take() {
-    let Some(service) = planted_busy("forty") else { return };
-    let found = service.found(&["f[0-9]*"], &UNIT, &["--for", "45s"]);
+    let Some(service) = planted_large("forty") else { return };
+    let found = service.found(&["f[0-9]*"], &UNIT, &["--for", "35s"]);
     let factors = found.json["factors"].as_array().unwrap();
     let single: Vec<&Value> = factors.iter().filter(|factor| factor["kind"] == "python").collect();
     assert_eq!(single.len(), 40, "{}", found.printed);

@@ -15,7 +15,8 @@ impl Share {
         Self::take(2)
     }
 
-    /// Of a service that keeps a processor busy: half of another one as well, for the tool.
+    /// Of a service that keeps a processor busy, or has more than one process: half of another one as well,
+    /// for the tool.
     pub(crate) fn large() -> Self {
         Self::take(3)
     }

@@ -19,7 +19,7 @@ use speed_bump_user::{
     units::Pid,
 };
 
-use mounts::{Layers, Mounter, unread_kernel_log};
+use mounts::{KernelLog, Layers, Mounter};
 
 const TARGETS: &str = "native:*/merged/service:hot\n\
                        native:*/merged/libwork.so:work_cold\n\
@@ -182,10 +182,10 @@ fn a_debug_file_that_the_kernel_makes_up_is_not_read() {
     let service = Service::start(&mut Mounter::Nobody.command(&script)).unwrap();
     let file = fixture.folder().join("targets.txt");
     fs::write(&file, "native:*/service:*\n").unwrap();
-    let before = unread_kernel_log();
+    let log = KernelLog::unread();
     let pid = service.pid().to_string();
     let run = tool::run(&["list", "--pid", &pid, "--targets", file.to_str().unwrap()], PATIENCE).unwrap();
-    assert!(unread_kernel_log() >= before, "{}", run.stdout);
+    log.assert_unread(&run.stdout);
     assert!(run.stdout.contains("service.debug: is a file of procfs"), "{}", run.stdout);
 }
 
@@ -222,10 +222,10 @@ fn a_perf_map_that_the_kernel_makes_up_is_not_read() {
     let Some(service) = python_of_nobody(|python| python.trampolines, &mounts) else {
         return skip!("no Python with perf trampolines that nobody may run");
     };
-    let before = unread_kernel_log();
+    let log = KernelLog::unread();
     let session = Attached::start(service.pid(), "py:*/service.py:hot\n", &["--entry", "perf-map"]).unwrap();
     let ended = session.stop().unwrap();
-    assert!(unread_kernel_log() >= before, "{} bytes were left of {before}", unread_kernel_log());
+    log.assert_unread(&ended.run.stderr);
     let warnings = ended.report["warnings"].to_string();
     let name = format!("/tmp/perf-{}.map", service.pid());
     assert!(warnings.contains(&name) && warnings.contains("a file of procfs"), "{warnings}");
@@ -245,13 +245,13 @@ fn a_source_file_that_the_kernel_makes_up_is_not_read() {
         .arg(&source)
         .status();
     assert!(mounted.unwrap().success());
-    let before = unread_kernel_log();
+    let log = KernelLog::unread();
     let targets = "py:*/service.py:hot\n";
     let session = Attached::start(service.pid(), targets, &["-vv", "--entry", "usdt"]).unwrap();
     service.ask("call hot 40").unwrap();
     session.wait_for("hot is covered").unwrap();
     let ended = session.stop().unwrap();
-    assert!(unread_kernel_log() >= before, "{} bytes were left of {before}", unread_kernel_log());
+    log.assert_unread(&ended.run.stderr);
     assert_eq!(ended.counts(0).0, 40, "{}", ended.run.stderr);
     let name = format!("cannot read {}", source.display());
     let said = &ended.run.stderr;

@@ -15,7 +15,7 @@ use std::{
 };
 
 use speed_bump_abi::control_block::ControlBlock;
-use speed_bump_testing::{Fixture, PythonBuild, Service, pythons, session::obstacle, skip};
+use speed_bump_testing::{Fixture, PythonBuild, Service, pythons, session::obstacle, side_by_side, skip};
 use tool::Tool;
 
 /// A user that owns nothing.
@@ -166,10 +166,10 @@ fn libraries_that_are_loaded_and_cut_do_no_harm_to_a_session() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for turn in 0..5 {
+    side_by_side::on_each(&[0, 1, 2, 3, 4], |turn| {
         let (_fixture, mut service) = cutting(500, "copies");
         let ended = Tool::session(&["--duration", "3s"], service.pid(), WORK).finish();
         assert!(ended.report()["targets"][0].is_object(), "turn {turn}");
         assert!(service.is_running());
-    }
+    });
 }

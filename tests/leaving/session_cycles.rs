@@ -2,9 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{process::Command, sync::Arc, time::Duration};
+use std::{
+    process::Command,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, text, wait::wait_until};
+use speed_bump_testing::{
+    Attached, Fixture, Service, session::obstacle, side_by_side, skip, text, wait::wait_until,
+};
 use speed_bump_user::{
     calibrate,
     engine::EngineChoice,
@@ -58,7 +64,7 @@ fn two_hundred_sessions_on_a_busy_process() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    let (fixture, mut service) = busy();
+    let (fixture, service) = busy();
     let file = fixture.folder().join("targets.txt");
     std::fs::write(&file, TARGETS).unwrap();
     let targets = Arc::new(Targets::load(&file, Reading { is_elf: &|_| false, allow_empty: false }).unwrap());
@@ -74,7 +80,11 @@ fn two_hundred_sessions_on_a_busy_process() {
         callers: false,
     };
     let pid = Pid::new(service.pid()).unwrap();
-    for cycle in 0..CYCLES {
+    let service = Mutex::new(service);
+    let ask = |what: &str| service.lock().unwrap().ask(what);
+    // Two sessions at a time, whose sites are the same.
+    let cycles: Vec<u32> = (0..CYCLES).collect();
+    side_by_side::on_each(&cycles, |cycle| {
         let costs = Costs::measured(calibration.clone());
         let resolver = Resolver::new(Arc::clone(&targets), costs, EntryChoice::Auto, true);
         let process = Process::open(pid).unwrap();
@@ -85,12 +95,12 @@ fn two_hundred_sessions_on_a_busy_process() {
             // Long enough attached to see calls of every target.
             let all = || session.report().targets.iter().all(|target| target.delayed > 0);
             wait_until("every target has been called", || Ok(all())).unwrap();
-            service.ask("call cold 10").unwrap();
+            ask("call cold 10").unwrap();
         }
         session.detach();
         assert_eq!(session.report().warnings, [""; 0]);
-    }
-    is_sound(&fixture, service);
+    });
+    is_sound(&fixture, service.into_inner().unwrap());
 }
 
 #[test]

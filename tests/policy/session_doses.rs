@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, process::Command, time::Duration};
 
 use speed_bump_testing::{
-    Fixture, Service,
+    Fixture, Service, priority,
     session::{obstacle, obstacle_to_frequency},
     skip, text,
     wait::PATIENCE,
@@ -157,6 +157,7 @@ fn the_helper_spins_other_delays_from_the_change_on() {
         return skip!("{why}");
     }
     let mut live = Live::start_with(EngineKind::Signal, dose(2_000));
+    priority::prefer(live.service.pid()).unwrap();
     let least_us = |live: &mut Live, name: &str| {
         live.service.ask("reset").unwrap();
         live.call(&[name]);

@@ -4,7 +4,7 @@
 
 use std::{process::Command, time::Duration};
 
-use speed_bump_testing::{Fixture, Service, pythons, session::obstacle, skip};
+use speed_bump_testing::{Fixture, Service, pythons, session::obstacle, side_by_side, skip};
 use speed_bump_user::{
     sampling::{
         profile::{FunctionSeen, Profile},
@@ -120,14 +120,15 @@ fn memory_that_leads_everywhere_is_no_stack() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for version in ["0x03080ff0", "0x030a00f0", "0x030b00f0", "0x030c00f0", "0x030d00f0", "0x030e00f0"] {
+    let versions = ["0x03080ff0", "0x030a00f0", "0x030b00f0", "0x030c00f0", "0x030d00f0", "0x030e00f0"];
+    side_by_side::on_each(&versions, |version| {
         let flag = format!("-DVERSION={version}");
         let fixture = Fixture::compile_text(HOSTILE, &["-O1", "-rdynamic", &flag]).unwrap();
         let service = Service::start(&mut Command::new(fixture.program())).unwrap();
         let profile = sampled(&service);
         assert!(profile.ticks > 2, "{version}: {profile:#?}");
         assert!(profile.functions.iter().all(|of| of.line.is_none()), "{version}: {profile:#?}");
-    }
+    });
 }
 
 /// Children that come later are looked at too.

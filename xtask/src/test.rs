@@ -5,6 +5,7 @@
 //! has failed.
 
 mod panics;
+mod parts;
 pub(crate) mod skip_list;
 pub(crate) mod tally;
 
@@ -15,7 +16,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use speed_bump_testing::{places, skip};
 
@@ -106,19 +107,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             write_table: options.write_table,
         });
     }
+    let parts = parts::parts(&options.cargo);
     if !options.offline {
         system::ensure(&NEEDS)?;
-        for need in OPTIONAL {
-            if let Err(error) = system::ensure(&[need]) {
-                eprintln!("warning: no {} for the tests: {error:#}", need.package);
-            }
-        }
-        // What cannot be had, the tests skip; tests/skips.toml says what may be.
-        if let Err(error) = pythons::ensure() {
-            eprintln!("warning: not all Pythons for the tests: {error:#}");
-        }
-        if let Err(error) = packages::ensure() {
-            eprintln!("warning: not all Python packages for the tests: {error:#}");
+        // One waits for the network, the other for processors.
+        let mut build = cargo_test(&["--no-run"], parts.last().map_or(&[], Vec::as_slice));
+        let mut build = build.stdin(Stdio::null()).spawn().context("cannot run cargo")?;
+        fetch();
+        if !build.wait().context("cannot wait for cargo")?.success() {
+            bail!("the tests cannot be built: see above");
         }
     }
     let list = SkipList::read()?;
@@ -131,20 +128,20 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     fs::create_dir_all(places::target())?;
     fs::write(&skips, "").with_context(|| format!("cannot write {}", skips.display()))?;
 
-    let whole = ["--workspace", "--exclude", "speed-bump-ebpf"].map(str::to_owned);
-    let selection = if options.cargo.is_empty() { whole.to_vec() } else { options.cargo.clone() };
-    let mut cargo = shell::cargo();
-    cargo.args(["test", "--no-fail-fast"]).args(selection).env(skip::FILE_VARIABLE, &skips);
-    if env::var_os(THREADS_VARIABLE).is_none() {
-        // Tests wait for processes, half of their time.
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        cargo.env(THREADS_VARIABLE, (2 * processors).to_string());
-    }
     let mut tally = Tally::default();
     let mut success = true;
-    let mut runs = root::split(cargo, options.no_root)?;
-    for command in &mut runs.commands {
-        success &= run_and_read(command, &mut tally)?;
+    for part in &parts {
+        let mut cargo = cargo_test(&["--no-fail-fast"], part);
+        cargo.env(skip::FILE_VARIABLE, &skips);
+        if env::var_os(THREADS_VARIABLE).is_none() {
+            // Tests wait for processes, half of their time.
+            let processors = thread::available_parallelism().map_or(1, usize::from);
+            cargo.env(THREADS_VARIABLE, (2 * processors).to_string());
+        }
+        let mut runs = root::split(cargo, options.no_root)?;
+        for command in &mut runs.commands {
+            success &= run_and_read(command, &mut tally)?;
+        }
     }
     tally
         .read_skips(&fs::read_to_string(&skips).with_context(|| format!("cannot read {}", skips.display()))?);
@@ -154,6 +151,27 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     print!("\n{tally}");
     Ok(if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn cargo_test(flags: &[&str], part: &[String]) -> Command {
+    let mut cargo = shell::cargo();
+    cargo.arg("test").args(flags).args(part);
+    cargo
+}
+
+/// Fetches what few tests run. What cannot be had, they skip; tests/skips.toml says what may be.
+fn fetch() {
+    for need in OPTIONAL {
+        if let Err(error) = system::ensure(&[need]) {
+            eprintln!("warning: no {} for the tests: {error:#}", need.package);
+        }
+    }
+    if let Err(error) = pythons::ensure() {
+        eprintln!("warning: not all Pythons for the tests: {error:#}");
+    }
+    if let Err(error) = packages::ensure() {
+        eprintln!("warning: not all Python packages for the tests: {error:#}");
+    }
 }
 
 /// Runs a command that runs tests, and counts what they print. Returns whether it succeeded.

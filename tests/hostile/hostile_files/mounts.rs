@@ -110,8 +110,25 @@ impl Layers {
     }
 }
 
-/// How many bytes of the kernel's log nobody has read yet. There are some.
-pub fn unread_kernel_log() -> i32 {
+/// How many bytes of the kernel's log nobody has read yet.
+pub struct KernelLog(i32);
+
+impl KernelLog {
+    pub fn unread() -> Self {
+        Self(unread_kernel_log())
+    }
+
+    /// A full log gives up its oldest records for new ones. Who reads it takes all that there are.
+    #[track_caller]
+    pub fn assert_unread(&self, said: &str) {
+        let Self(before) = self;
+        let left = unread_kernel_log();
+        assert!(left > before / 2, "{left} bytes were left of {before}: {said}");
+    }
+}
+
+/// There are some.
+fn unread_kernel_log() -> i32 {
     const SIZE_UNREAD: libc::c_int = 9;
     fs::write("/dev/kmsg", "a line that nobody reads\n").unwrap();
     // SAFETY: takes no buffer, and touches no memory.

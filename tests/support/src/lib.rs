@@ -11,6 +11,7 @@ pub mod fixture;
 pub mod lines;
 pub mod matrix;
 pub mod places;
+pub mod priority;
 pub mod pythons;
 pub mod service;
 pub mod session;
