@@ -155,7 +155,7 @@ fn a_spin_of_seconds_ends_with_the_session_and_with_us() {
             // Answers when the spin is over: without an end, that is after the patience of the test.
             let asked = std::thread::scope(|scope| {
                 let asking = scope.spawn(|| service.ask("times(1, plain, 1)").map(drop));
-                std::thread::sleep(Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(300));
                 if killed {
                     session.kill().unwrap()
                 } else {

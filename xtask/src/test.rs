@@ -12,11 +12,11 @@ pub(crate) mod tally;
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
-    process::{Command, ExitCode, Stdio},
+    process::{Child, Command, ExitCode, Stdio},
     thread,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use speed_bump_testing::{places, skip};
 
@@ -107,15 +107,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             write_table: options.write_table,
         });
     }
-    let parts = parts::parts(&options.cargo);
+    let mut parts = parts::parts(&options.cargo);
+    let mut success = true;
     if !options.offline {
         system::ensure(&NEEDS)?;
-        // One waits for the network, the other for processors.
-        let mut build = cargo_test(&["--no-run"], parts.last().map_or(&[], Vec::as_slice));
-        let mut build = build.stdin(Stdio::null()).spawn().context("cannot run cargo")?;
+        let build = options.cargo.is_empty().then(|| start_build(&parts)).transpose()?;
         fetch();
-        if !build.wait().context("cannot wait for cargo")?.success() {
-            bail!("the tests cannot be built: see above");
+        if let Some(mut build) = build
+            && !build.wait().context("cannot wait for cargo")?.success()
+        {
+            success = false;
+            parts.clear();
         }
     }
     let list = SkipList::read()?;
@@ -129,9 +131,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     fs::write(&skips, "").with_context(|| format!("cannot write {}", skips.display()))?;
 
     let mut tally = Tally::default();
-    let mut success = true;
     for part in &parts {
-        let mut cargo = cargo_test(&["--no-fail-fast"], part);
+        let mut cargo = cargo_test("--no-fail-fast", part);
         cargo.env(skip::FILE_VARIABLE, &skips);
         if env::var_os(THREADS_VARIABLE).is_none() {
             // Tests wait for processes, half of their time.
@@ -153,10 +154,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn cargo_test(flags: &[&str], part: &[String]) -> Command {
+fn cargo_test(flag: &str, part: &[String]) -> Command {
     let mut cargo = shell::cargo();
-    cargo.arg("test").args(flags).args(part);
+    cargo.args(["test", flag]).args(part);
     cargo
+}
+
+/// Starts to build what takes longest: that waits for processors, and what is fetched for the network.
+fn start_build(parts: &[Vec<String>]) -> Result<Child> {
+    let mut cargo = cargo_test("--no-run", parts.last().map_or(&[], Vec::as_slice));
+    cargo.stdin(Stdio::null()).spawn().context("cannot run cargo")
 }
 
 /// Fetches what few tests run. What cannot be had, they skip; tests/skips.toml says what may be.
