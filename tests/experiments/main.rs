@@ -4,3 +4,5 @@ mod metrics;
 mod planted;
 mod share;
 mod sweep;
+// Tests run in the order of their names.
+mod whole_machine;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use speed_bump_testing::wait::PATIENCE;
 
 use crate::{
-    planted::{Found, planted, planted_large, planted_with},
+    planted::{Found, planted, planted_large, planted_tiny, planted_with},
     sweep::assert_same_report,
 };
 
@@ -125,7 +125,7 @@ fn a_bound_on_p99_ends_it() {
 
 #[test]
 fn a_metric_that_cannot_serve_is_told_of_before_any_delay() {
-    let Some(service) = planted("shadow") else { return };
+    let Some(service) = planted_tiny("shadow") else { return };
     let sweep = |metric: &str| service.sweep(&[&RENDER[..], &["--metric", metric, "--for", "20s"]].concat());
     let still = sweep("command:while sleep 0.01; do echo 5; done");
     assert_eq!(still.status.code(), Some(2), "{}", still.stderr);

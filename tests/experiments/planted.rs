@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, time::Duration};
 
 use serde_json::Value;
 use speed_bump_testing::{
-    Fixture, PythonBuild, Service, places, pythons,
+    PythonBuild, Service, places, pythons,
     pythons::Form,
     session::obstacle,
     skip,
@@ -15,7 +15,7 @@ use speed_bump_testing::{
 
 use crate::{share::Share, sweep::assert_same_report};
 
-const UNIT: [&str; 2] = ["--progress", "*/planted.py:unit"];
+pub(crate) const UNIT: [&str; 2] = ["--progress", "*/planted.py:unit"];
 
 /// A running service, with its share of the machine.
 pub(crate) struct Planted {
@@ -42,9 +42,15 @@ pub(crate) fn planted_large(kind: &str) -> Option<Planted> {
     start(kind, &[], Share::large)
 }
 
+/// The same of one that is asked for no verdict.
+#[track_caller]
+pub(crate) fn planted_tiny(kind: &str) -> Option<Planted> {
+    start(kind, &[], Share::tiny)
+}
+
 /// The same, beside no other service.
 #[track_caller]
-fn planted_alone(kind: &str) -> Option<Planted> {
+pub(crate) fn planted_alone(kind: &str) -> Option<Planted> {
     start(kind, &[], Share::whole)
 }
 
@@ -62,10 +68,15 @@ fn start(kind: &str, more: &[&str], share: fn() -> Share) -> Option<Planted> {
     let script = places::fixtures().join("planted.py");
     let share = share();
     let service = Service::start(python.command(&script).arg(kind).args(more)).unwrap();
-    Some(Planted { service, _share: share })
+    Some(Planted::new(service, share))
 }
 
 impl Planted {
+    /// A running service that has this share.
+    pub(crate) fn new(service: Service, share: Share) -> Self {
+        Self { service, _share: share }
+    }
+
     pub(crate) fn pid(&self) -> i32 {
         self.service.pid()
     }
@@ -130,7 +141,7 @@ pub(crate) struct Found {
 
 impl Found {
     #[track_caller]
-    fn factor(&self, name: &str) -> &Value {
+    pub(crate) fn factor(&self, name: &str) -> &Value {
         let found = self.find(name);
         assert!(found.is_some(), "{name} is not there\n{}", self.printed);
         found.unwrap()
@@ -192,17 +203,6 @@ fn what_runs_beside_a_device_does_not_matter_and_what_follows_it_does() {
     assert!(slack < 6_000_000.0, "{slack}\n{}", found.printed);
     assert_eq!(found.json["open_loop"], false);
     assert!(found.json["verdict"].as_str().unwrap().starts_with("render "), "{}", found.printed);
-}
-
-/// In a loop too, where a profiler would put the hot one on top.
-#[test]
-fn what_is_hot_in_a_loop_need_not_matter() {
-    let Some(service) = planted_alone("asyncio") else { return };
-    let found = service.decided(&UNIT, &[("render", "matters"), ("score", "does-not-matter")]);
-    found.assert_sensitivity("render", 1.0);
-    found.assert_sensitivity("score", 0.0);
-    let own = |name: &str| found.factor(name)["own_ns_per_unit"].as_f64().unwrap();
-    assert!(own("score") > own("render"), "{}", found.printed);
 }
 
 /// Launches are hidden until the queue runs dry, and show from there on.
@@ -277,40 +277,6 @@ fn latency_tells_what_matters_below_the_capacity() {
     assert_eq!((&found.json["by"], &found.json["open_loop"]), (&"latency".into(), &true.into()));
 }
 
-/// Without any flag: the program's own functions, and requests on its sockets.
-#[test]
-fn nothing_has_to_be_said_of_a_server() {
-    let Some(service) = planted_alone("http") else { return };
-    let found = service.decided_of(&[], "25s", &[], &[("render", "matters"), ("score", "does-not-matter")]);
-    found.assert_sensitivity("render", 1.0);
-    assert_eq!(found.json["unit"]["source"], "--sockets");
-    let sampling = &found.json["sampling"];
-    assert!(sampling["ticks"].as_u64().unwrap() > 20, "{sampling}");
-    let seen = |name: &str| found.json["candidates"].as_array().unwrap().iter().find(|of| of["name"] == name);
-    assert!(seen("render").unwrap()["sampled"]["own"].as_u64().unwrap() > 0, "{}", found.printed);
-    // The thread that answers is known by its system calls.
-    assert_eq!(found.factor("render")["sharing"]["with_units"]["threads"], 1, "{}", found.printed);
-}
-
-/// Nor of a server in C.
-#[test]
-fn nothing_has_to_be_said_of_a_server_in_c() {
-    if let Some(why) = obstacle() {
-        skip!("{why}");
-        return;
-    }
-    let fixture = Fixture::compile(&places::fixtures().join("planted.c"), &["-O2", "-pthread"]).unwrap();
-    let share = Share::whole();
-    let service = Service::start(&mut Command::new(fixture.program())).unwrap();
-    let service = Planted { service, _share: share };
-    let found = service.decided_of(&[], "25s", &[], &[("commit", "matters"), ("prepare", "does-not-matter")]);
-    found.assert_sensitivity("commit", 1.0);
-    assert_eq!(found.json["unit"]["source"], "--sockets");
-    let sharing = &found.factor("commit")["sharing"];
-    let threads = sharing["threads"].as_array().unwrap().len();
-    assert_eq!(sharing["with_units"]["threads"], threads, "{}", found.printed);
-}
-
 /// Three of a thousand functions are worth a look, and matter.
 #[test]
 fn three_of_a_thousand_functions_are_found() {
@@ -322,7 +288,7 @@ fn three_of_a_thousand_functions_are_found() {
     assert_eq!((factors.len(), dismissed), (1_000, 997), "{}", found.printed);
 }
 
-/// Nor of a loop that has no sockets: its unit is the function that it calls again and again.
+/// Nothing has to be said of a loop without sockets: its unit is the function that it calls again and again.
 #[test]
 fn a_loop_without_sockets_has_a_unit_too() {
     let Some(service) = planted("training") else { return };
@@ -345,23 +311,6 @@ fn a_thread_that_shares_the_gil_matters() {
             |line: &str| line.starts_with(&format!("in common with units: {name} (")) && line.contains(what);
         assert!(found.printed.lines().any(is_told), "{name}: {what}\n{}", found.printed);
     }
-}
-
-/// In a process of its own it does not, where there is a processor for each.
-#[test]
-fn a_process_that_shares_nothing_does_not_matter() {
-    let Some(service) = planted_alone("forked") else { return };
-    let found = service.decided(&UNIT, &[("tick", "does-not-matter"), ("render", "matters")]);
-    found.assert_sensitivity("render", 1.0);
-}
-
-/// Three workers share what each of them loses. Nothing is named: the requests are those of the children.
-#[test]
-fn workers_behind_one_socket_share_what_each_loses() {
-    let Some(service) = planted_alone("workers") else { return };
-    let found = service.decided_of(&[], "25s", &[], &[("render", "matters")]);
-    found.assert_sensitivity("render", 1.0 / 3.0);
-    assert_eq!(found.json["unit"]["source"], "--sockets");
 }
 
 /// Where one thread does everything, functions are worth what they take.

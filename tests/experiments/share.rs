@@ -10,6 +10,11 @@ static TAKEN: Mutex<usize> = Mutex::new(0);
 static GIVEN_BACK: Condvar = Condvar::new();
 
 impl Share {
+    /// Of a service that waits for most of its time, and is asked for no verdict.
+    pub(crate) fn tiny() -> Self {
+        Self::take(1)
+    }
+
     /// Of a service that waits for most of its time: a processor. Blocks until there is one.
     pub(crate) fn small() -> Self {
         Self::take(2)

@@ -7,7 +7,7 @@ use std::{fs, process::Command, time::Duration};
 use serde_json::Value;
 use speed_bump_testing::{tool, wait::PATIENCE};
 
-use crate::planted::planted;
+use crate::planted::planted_tiny;
 
 #[test]
 fn what_cannot_be_is_refused_with_the_way_out() {
@@ -49,7 +49,7 @@ fn a_record_of_another_kind_is_refused() {
 
 #[test]
 fn a_unit_that_never_comes_is_told_of() {
-    let Some(service) = planted("shadow") else { return };
+    let Some(service) = planted_tiny("shadow") else { return };
     let run =
         service.sweep(&["-t", "*/planted.py:render", "--progress", "*/planted.py:inside", "--for", "10s"]);
     assert_eq!(run.status.code(), Some(2), "{}", run.stderr);
@@ -63,7 +63,7 @@ fn a_unit_that_never_comes_is_told_of() {
 /// Interrupted, it reports what there is, and the service has no delay left.
 #[test]
 fn an_interrupted_sweep_reports_what_there_is() {
-    let Some(service) = planted("shadow") else { return };
+    let Some(service) = planted_tiny("shadow") else { return };
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
     let mut command = Command::new(tool::path().unwrap());
@@ -83,7 +83,7 @@ fn an_interrupted_sweep_reports_what_there_is() {
 
 #[test]
 fn a_service_that_ends_ends_its_sweep() {
-    let Some(planted) = planted("shadow") else { return };
+    let Some(planted) = planted_tiny("shadow") else { return };
     let mut command = Command::new(tool::path().unwrap());
     command.args(["sweep", "--pid", &planted.pid().to_string(), "-t", "*/planted.py:render"]);
     command.args(["--progress", "*/planted.py:unit", "--for", "60s"]);
@@ -98,7 +98,7 @@ fn a_service_that_ends_ends_its_sweep() {
 /// A guard that is broken ends it, with a code of its own, and a report.
 #[test]
 fn a_broken_guard_ends_it() {
-    let Some(service) = planted("shadow") else { return };
+    let Some(service) = planted_tiny("shadow") else { return };
     let folder = tempfile::tempdir().unwrap();
     let (json, bad) = (folder.path().join("out.json"), folder.path().join("bad"));
     let guard = format!("command:test ! -e {}", bad.display());
@@ -136,7 +136,7 @@ pub(crate) fn assert_same_report(json: &std::path::Path, printed: &str) {
 /// Without targets, the program's own functions are looked at; a plan delays nothing.
 #[test]
 fn a_plan_says_how_sure_it_would_be() {
-    let Some(service) = planted("shadow") else { return };
+    let Some(service) = planted_tiny("shadow") else { return };
     let run = service.sweep(&["--progress", "*/planted.py:unit", "--plan"]);
     assert_eq!(run.status.code(), Some(0), "{}", run.stderr);
     assert!(run.stdout.contains("functions take 1.0 % of a unit's time or more"), "{}", run.stdout);

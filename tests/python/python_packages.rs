@@ -101,7 +101,11 @@ fn attach(service: &Service, package: &Package) -> Result<Attached> {
 fn check(ended: &Ended, package: &Package, calls: u64) -> Result<()> {
     for (position, target) in package.targets.iter().enumerate() {
         let counts = ended.counts(position);
-        ensure!(counts == (calls, calls), "{target}: {calls} calls, counted and delayed {counts:?}");
+        ensure!(
+            counts == (calls, calls),
+            "{target}: {calls} calls, counted and delayed {counts:?}: {}",
+            ended.run.stderr
+        );
     }
     Ok(())
 }

@@ -76,7 +76,7 @@ fn callers_are_recorded_from_the_first_call_on() {
         let flags = ["--delay", "0", "--times", "--callers"];
         for options in [&[][..], &["-I", "-S"]] {
             let command = python.command_with(options, &program);
-            let ended = run("*/program.py:at_import\n", &flags, &command);
+            let ended = all_held(|| run("*/program.py:at_import\n", &flags, &command));
             let function = &ended.target(0)["functions"][0];
             let callers = function["callers"].as_array().unwrap();
             let by =

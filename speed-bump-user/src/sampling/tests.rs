@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use speed_bump_testing::side_by_side;
+
 use super::*;
 use crate::python::pythons;
 
@@ -37,7 +39,7 @@ loop(Work())
 /// Every version here has its stacks where the layouts say.
 #[test]
 fn functions_of_every_python_are_seen_with_their_shares() {
-    for python in pythons::from(3, 8) {
+    side_by_side::on_each(&pythons::from(3, 8), |python| {
         let running = python.start(&[], PROGRAM);
         let profile = sample(&[running.pid()], false, Duration::from_millis(1_500), || true).unwrap();
         let name = |short: &str| match python.minor() {
@@ -61,7 +63,7 @@ fn functions_of_every_python_are_seen_with_their_shares() {
         let waits = of(if python.minor() <= 10 { "wait" } else { "Condition.wait" }).unwrap();
         assert!(waits.running.0 * 4 < often.running.0, "{}", all());
         assert_ne!(waits.threads.keys().next(), often.threads.keys().next(), "{}", all());
-    }
+    });
 }
 
 const LOCKED: &str = "

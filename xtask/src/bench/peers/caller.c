@@ -1,7 +1,7 @@
 /*
  * Calls a native function and measures it from inside, as its caller sees it. What caller.py is to Python
- * functions: `measure CALLS SLEEP_US` answers with what a call of `called` took in each round, in ns, and what
- * the call of `next_called` right after it took.
+ * functions: `measure CALLS 0` answers with what a call of `called` took in each round, in ns, and what the call
+ * of another function right after it took; `measure CALLS SLEEP_US` sleeps before each call of both.
  */
 
 #include <stdint.h>
@@ -28,6 +28,7 @@ __attribute__((noinline)) static int work(int x)
 	}
 FUNCTION(called)
 FUNCTION(next_called)
+FUNCTION(twin)
 
 static uint64_t now(void)
 {
@@ -44,20 +45,11 @@ static void print(const char *name, const uint64_t *times, int count)
 	printf("]");
 }
 
-static void measure(int calls, int sleep_us)
+static void measure_at_once(int calls, uint64_t *first, uint64_t *after)
 {
-	uint64_t *first = calloc(calls, sizeof *first), *after = calloc(calls, sizeof *after);
-	struct timespec pause = {sleep_us / 1000000, sleep_us % 1000000 * 1000L};
-	if (!first || !after)
-		exit(1);
-	/* Its pages are there before the first round. */
-	memset(first, 1, calls * sizeof *first);
-	memset(after, 1, calls * sizeof *after);
-	for (uint64_t start = now(); !sleep_us && now() - start < WARM_UP_NS;)
+	for (uint64_t start = now(); now() - start < WARM_UP_NS;)
 		next_called(0);
 	for (int i = 0; i < calls; i++) {
-		if (sleep_us)
-			nanosleep(&pause, NULL);
 		uint64_t begin = now();
 		called(i);
 		uint64_t middle = now();
@@ -66,13 +58,44 @@ static void measure(int calls, int sleep_us)
 		first[i] = middle - begin;
 		after[i] = end - middle;
 	}
+}
+
+static void measure_slept(int calls, int sleep_us, uint64_t *first, uint64_t *other)
+{
+	struct timespec pause = {sleep_us / 1000000, sleep_us % 1000000 * 1000L};
+	for (int i = 0; i < calls; i++) {
+		nanosleep(&pause, NULL);
+		uint64_t begin = now();
+		called(i);
+		uint64_t end = now();
+		first[i] = end - begin;
+		nanosleep(&pause, NULL);
+		begin = now();
+		twin(i);
+		end = now();
+		other[i] = end - begin;
+	}
+}
+
+static void measure(int calls, int sleep_us)
+{
+	uint64_t *first = calloc(calls, sizeof *first), *other = calloc(calls, sizeof *other);
+	if (!first || !other)
+		exit(1);
+	/* Its pages are there before the first round. */
+	memset(first, 1, calls * sizeof *first);
+	memset(other, 1, calls * sizeof *other);
+	if (sleep_us)
+		measure_slept(calls, sleep_us, first, other);
+	else
+		measure_at_once(calls, first, other);
 	printf("{\"event\":\"times\",");
 	print("called", first, calls);
 	printf(",");
-	print("next_called", after, calls);
+	print("other", other, calls);
 	printf("}\n");
 	free(first);
-	free(after);
+	free(other);
 }
 
 int main(void)

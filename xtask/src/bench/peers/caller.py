@@ -4,9 +4,9 @@ Speaks what tests/fixtures/service.c speaks: a command a line on standard input,
 standard output. With a folder as its argument it loads `sys_monitoring_peer` from there, and takes `peer on
 DELAY_NS FREQUENCY OPENS_AFTER_NS` and `peer off` as well.
 
-`measure CALLS SLEEP_US` answers with an event `times`: for each of so many rounds what a call of `called`
-took, in ns, and what the call of `next_called` right after it took. Each round begins with so long a sleep,
-if it is not 0.
+`measure CALLS 0` answers with an event `times`: for each of so many rounds what a call of `called` took, in ns,
+and what the call of another function right after it took (`other`). `measure CALLS SLEEP_US` sleeps before each
+call of `called`, and as well before each call of another function, in turn.
 """
 
 import json
@@ -26,16 +26,17 @@ def next_called():
     pass
 
 
-def measure(calls, sleep_us, clock=time.perf_counter_ns, sleep=time.sleep):
+def twin():
+    pass
+
+
+def measure_at_once(calls, clock=time.perf_counter_ns):
     first = [0] * calls
     after = [0] * calls
-    seconds = sleep_us / 1e6
     start = clock()
-    while not seconds and clock() - start < WARM_UP_NS:
+    while clock() - start < WARM_UP_NS:
         next_called()
     for i in range(calls):
-        if seconds:
-            sleep(seconds)
         begin = clock()
         called()
         middle = clock()
@@ -44,6 +45,27 @@ def measure(calls, sleep_us, clock=time.perf_counter_ns, sleep=time.sleep):
         first[i] = middle - begin
         after[i] = end - middle
     return first, after
+
+
+def measure_slept(calls, seconds, clock=time.perf_counter_ns, sleep=time.sleep):
+    first = [0] * calls
+    other = [0] * calls
+    for i in range(calls):
+        sleep(seconds)
+        begin = clock()
+        called()
+        end = clock()
+        first[i] = end - begin
+        sleep(seconds)
+        begin = clock()
+        twin()
+        end = clock()
+        other[i] = end - begin
+    return first, other
+
+
+def measure(calls, sleep_us):
+    return measure_slept(calls, sleep_us / 1e6) if sleep_us else measure_at_once(calls)
 
 
 def say(**event):
@@ -61,8 +83,8 @@ def main():
         command, *arguments = line.split()
         if command == "measure":
             calls, sleep_us = map(int, arguments)
-            first, after = measure(calls, sleep_us)
-            say(event="times", called=first, next_called=after)
+            first, other = measure(calls, sleep_us)
+            say(event="times", called=first, other=other)
         elif command == "peer" and arguments[0] == "on":
             peer.install(__file__, "called", *map(int, arguments[1:]))
         elif command == "peer":

@@ -13,7 +13,8 @@ use super::{
 pub(super) struct Slice {
     /// Calls one right after the other.
     pub(super) at_once: Times,
-    /// Calls after a sleep each; none where that is of no interest.
+    /// Calls after a sleep each, in turn with those of a function that is as it was; none where that is of no
+    /// interest.
     pub(super) slept: Option<Times>,
 }
 
@@ -43,8 +44,8 @@ impl Base {
         let quick = |time: fn(&Slice) -> f64| quantile(slices.iter().map(time).collect(), QUICK);
         Self {
             called: quick(|slice| slice.at_once.called.middle()),
-            next: quick(|slice| slice.at_once.next_called.middle()),
-            slept: slept(slices.iter()),
+            next: quick(|slice| slice.at_once.other.middle()),
+            slept: slept(slices.iter(), |times| &times.called),
         }
     }
 
@@ -64,15 +65,16 @@ impl Base {
         Lost {
             call: over(|slice| slice.at_once.called.middle(), QUICK) - self.called,
             call_99: over(|slice| slice.at_once.called.at(0.99), 0.5) - self.called,
-            next: over(|slice| slice.at_once.next_called.middle(), QUICK) - self.next,
-            slept: slept(slices.iter().copied()) - self.slept,
+            next: over(|slice| slice.at_once.other.middle(), QUICK) - self.next,
+            slept: slept(slices.iter().copied(), |times| &times.called)
+                - slept(slices.iter().copied(), |times| &times.other),
         }
     }
 }
 
-/// What a call takes after a sleep, in ns: of all slices together, as each has only a few.
-fn slept<'a>(slices: impl Iterator<Item = &'a Slice>) -> f64 {
-    Sorted::all(slices.filter_map(|slice| Some(&slice.slept.as_ref()?.called))).middle()
+/// What these calls take after a sleep, in ns: of all slices together, as each has only a few.
+fn slept<'a>(slices: impl Iterator<Item = &'a Slice>, calls: fn(&Times) -> &Sorted) -> f64 {
+    Sorted::all(slices.filter_map(|slice| slice.slept.as_ref().map(calls))).middle()
 }
 
 /// What calls lost, in ns.
@@ -84,7 +86,7 @@ pub(super) struct Lost {
     pub(super) call_99: f64,
     /// The call of another function right after it.
     pub(super) next: f64,
-    /// A call after a sleep.
+    /// A call after a sleep, against one of a function that is as it was.
     pub(super) slept: f64,
 }
 
@@ -106,7 +108,7 @@ mod tests {
 
     fn slice(called: f64) -> Slice {
         let times = |called: f64| {
-            Times::read(&[json!({"event":"times","called":[called],"next_called":[called / 10.0]})]).unwrap()
+            Times::read(&[json!({"event":"times","called":[called],"other":[called / 10.0]})]).unwrap()
         };
         Slice { at_once: times(called), slept: Some(times(5.0 * called)) }
     }
@@ -118,6 +120,6 @@ mod tests {
         let dose = Dose::Each(1_000);
         let slices = [slice(1_100.0), slice(2_000.0), slice(1_100.0), slice(1_100.0)];
         let lost = base.all_lost(&slices.map(|slice| (dose, slice)));
-        assert_eq!(lost, [(dose, Lost { call: 1_000.0, call_99: 1_000.0, next: 100.0, slept: 4_500.0 })]);
+        assert_eq!(lost, [(dose, Lost { call: 1_000.0, call_99: 1_000.0, next: 100.0, slept: 4_950.0 })]);
     }
 }

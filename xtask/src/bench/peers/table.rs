@@ -9,15 +9,18 @@ type Row = (String, Vec<(Dose, Lost)>);
 
 /// What a call loses that is not delayed, in ns; a row for each peer.
 pub(super) fn undelayed(rows: &[Row]) -> String {
-    let mut text =
-        format!("  {:<26} {:>10} {:>10} {:>10} {:>10}\n", "", "delay 0", "seldom", "closed", "unmatched");
+    let mut text = format!(
+        "  {:<26} {:>10} {:>10} {:>10} {:>10} {:>12}\n",
+        "", "delay 0", "seldom", "closed", "unmatched", "after sleep"
+    );
     for (name, all) in rows {
         let call = |dose| ns(of(all, dose).map(|lost| lost.call));
         let unmatched = ns(of(all, Dose::Each(0)).map(|lost| lost.next));
+        let slept = ns(of(all, Dose::Each(0)).map(|lost| lost.slept));
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "  {name:<26} {:>10} {:>10} {:>10} {unmatched:>10}",
+            "  {name:<26} {:>10} {:>10} {:>10} {unmatched:>10} {slept:>12}",
             call(Dose::Each(0)),
             call(Dose::Seldom),
             call(Dose::Closed),
@@ -78,8 +81,8 @@ mod tests {
         ];
         let undelayed = undelayed(&peers);
         let rows: Vec<Vec<&str>> = undelayed.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows[1], ["one", "33", "-", "-", "7"]);
-        assert_eq!(rows[2], ["other", "340", "-", "-", "7"]);
+        assert_eq!(rows[1], ["one", "33", "-", "-", "7", "533"]);
+        assert_eq!(rows[2], ["other", "340", "-", "-", "7", "840"]);
         let delayed = delayed(&peers);
         let rows: Vec<Vec<&str>> = delayed.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows.len(), 2);

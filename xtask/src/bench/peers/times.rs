@@ -3,11 +3,11 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// Of a slice: calls of the slowed function, and of another one right after each.
+/// Of a slice: calls of the slowed function, and of another one, right after each or after a sleep as well.
 #[derive(Clone, Debug)]
 pub(super) struct Times {
     pub(super) called: Sorted,
-    pub(super) next_called: Sorted,
+    pub(super) other: Sorted,
 }
 
 impl Times {
@@ -21,7 +21,7 @@ impl Times {
             ensure!(!times.is_empty(), "the program did not measure `{name}`");
             Ok(Sorted::new(times))
         };
-        Ok(Self { called: of("called")?, next_called: of("next_called")? })
+        Ok(Self { called: of("called")?, other: of("other")? })
     }
 }
 
@@ -81,11 +81,11 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_whole() {
-        let answer = [json!({"event":"other"}), json!({"event":"times","called":[2, 1],"next_called":[3]})];
+        let answer = [json!({"event":"other"}), json!({"event":"times","called":[2, 1],"other":[3]})];
         let times = Times::read(&answer).unwrap();
         assert_eq!(times.called.0, [1.0, 2.0]);
-        assert_eq!(times.next_called.0, [3.0]);
+        assert_eq!(times.other.0, [3.0]);
         assert!(Times::read(&answer[..1]).is_err());
-        assert!(Times::read(&[json!({"event":"times","called":[],"next_called":[3]})]).is_err());
+        assert!(Times::read(&[json!({"event":"times","called":[],"other":[3]})]).is_err());
     }
 }

@@ -1,0 +1,74 @@
+//! Services that need the whole machine. They come last: what waits for all of it keeps no other one waiting.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+
+use speed_bump_testing::{Fixture, Service, places, session::obstacle, skip};
+
+use crate::{
+    planted::{Planted, UNIT, planted_alone},
+    share::Share,
+};
+
+/// In a loop a profiler would put the hot one on top.
+#[test]
+fn what_is_hot_in_a_loop_need_not_matter() {
+    let Some(service) = planted_alone("asyncio") else { return };
+    let found = service.decided(&UNIT, &[("render", "matters"), ("score", "does-not-matter")]);
+    found.assert_sensitivity("render", 1.0);
+    found.assert_sensitivity("score", 0.0);
+    let own = |name: &str| found.factor(name)["own_ns_per_unit"].as_f64().unwrap();
+    assert!(own("score") > own("render"), "{}", found.printed);
+}
+
+/// Without any flag: the program's own functions, and requests on its sockets.
+#[test]
+fn nothing_has_to_be_said_of_a_server() {
+    let Some(service) = planted_alone("http") else { return };
+    let found = service.decided_of(&[], "25s", &[], &[("render", "matters"), ("score", "does-not-matter")]);
+    found.assert_sensitivity("render", 1.0);
+    assert_eq!(found.json["unit"]["source"], "--sockets");
+    let sampling = &found.json["sampling"];
+    assert!(sampling["ticks"].as_u64().unwrap() > 20, "{sampling}");
+    let seen = |name: &str| found.json["candidates"].as_array().unwrap().iter().find(|of| of["name"] == name);
+    assert!(seen("render").unwrap()["sampled"]["own"].as_u64().unwrap() > 0, "{}", found.printed);
+    // The thread that answers is known by its system calls.
+    assert_eq!(found.factor("render")["sharing"]["with_units"]["threads"], 1, "{}", found.printed);
+}
+
+/// Nor of a server in C.
+#[test]
+fn nothing_has_to_be_said_of_a_server_in_c() {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+        return;
+    }
+    let fixture = Fixture::compile(&places::fixtures().join("planted.c"), &["-O2", "-pthread"]).unwrap();
+    let share = Share::whole();
+    let service = Service::start(&mut Command::new(fixture.program())).unwrap();
+    let service = Planted::new(service, share);
+    let found = service.decided_of(&[], "25s", &[], &[("commit", "matters"), ("prepare", "does-not-matter")]);
+    found.assert_sensitivity("commit", 1.0);
+    assert_eq!(found.json["unit"]["source"], "--sockets");
+    let sharing = &found.factor("commit")["sharing"];
+    let threads = sharing["threads"].as_array().unwrap().len();
+    assert_eq!(sharing["with_units"]["threads"], threads, "{}", found.printed);
+}
+
+/// In a process of its own it does not, where there is a processor for each.
+#[test]
+fn a_process_that_shares_nothing_does_not_matter() {
+    let Some(service) = planted_alone("forked") else { return };
+    let found = service.decided(&UNIT, &[("tick", "does-not-matter"), ("render", "matters")]);
+    found.assert_sensitivity("render", 1.0);
+}
+
+/// Three workers share what each of them loses. Nothing is named: the requests are those of the children.
+#[test]
+fn workers_behind_one_socket_share_what_each_loses() {
+    let Some(service) = planted_alone("workers") else { return };
+    let found = service.decided_of(&[], "25s", &[], &[("render", "matters")]);
+    found.assert_sensitivity("render", 1.0 / 3.0);
+    assert_eq!(found.json["unit"]["source"], "--sockets");
+}
