@@ -95,7 +95,9 @@ fn the_caller_is_the_function_of_the_calling_frame() {
         let mut names: Vec<_> = functions(&ended).iter().map(|of| of["name"].as_str().unwrap()).collect();
         names.sort_unstable();
         assert_eq!(names, ["everything", "leaf"], "{python}");
-        assert!(ended.run.stderr.contains("(then_leaf)"), "{python}: {}", ended.run.stderr);
+        // Of six callers the five that took most time are printed.
+        let is_printed = ["(then_leaf)", "(waiting)"].map(|name| ended.run.stderr.contains(name));
+        assert_ne!(is_printed, [false, false], "{python}: {}", ended.run.stderr);
     });
 }
 
