@@ -13,7 +13,7 @@ use super::{
     sentence::sentence,
     shared::smallest,
     validity::{Validity, controls, validity},
-    verdict::{Judged, Trial, Verdict, before, judge},
+    verdict::{Trial, Verdict, before, verdicts},
 };
 use crate::{
     experiment::record::{By, Measured, PhaseKind, Slice, Treatment},
@@ -61,9 +61,9 @@ pub fn findings(measured: &Measured) -> Findings {
     let mut tried = tried(measured, unit);
     let trials: Vec<Trial> = tried.iter().map(|of| of.trial.clone()).collect();
     let alike = alike(measured);
-    let judged = judge(&trials, &measured.rules, blocks(measured));
-    for (of, judged) in tried.iter_mut().zip(judged) {
-        of.fill(measured, judged, unit, alike);
+    let verdicts = verdicts(&trials, &measured.rules, blocks(measured));
+    for (of, verdict) in tried.iter_mut().zip(verdicts) {
+        of.fill(measured, verdict, unit, alike);
         of.say_how_long(measured);
     }
     join(measured, &mut tried);
@@ -170,17 +170,17 @@ fn join(measured: &Measured, tried: &mut [Tried]) {
 
 /// Whether there is a verdict about everything that was looked at one by one.
 pub fn is_decided(measured: &Measured) -> bool {
-    let judged = judged(measured);
-    !judged.is_empty() && judged.iter().all(|(_, judged)| judged.verdict != Verdict::Undecided)
+    let verdicts = verdicts_of(measured);
+    !verdicts.is_empty() && verdicts.iter().all(|(_, verdict)| *verdict != Verdict::Undecided)
 }
 
-/// What is found so far of what was looked at one by one.
-pub(super) fn judged(measured: &Measured) -> Vec<(Treatment, Judged)> {
+/// The verdicts so far about what was looked at one by one.
+pub(super) fn verdicts_of(measured: &Measured) -> Vec<(Treatment, Verdict)> {
     let unit = controls(measured.of_phase(PhaseKind::Confirm), measured.by);
     let tried = tried(measured, unit);
     let trials: Vec<Trial> = tried.iter().map(|of| of.trial.clone()).collect();
-    let judged = judge(&trials, &measured.rules, blocks(measured));
-    tried.iter().map(|of| of.treatment).zip(judged).collect()
+    let verdicts = verdicts(&trials, &measured.rules, blocks(measured));
+    tried.iter().map(|of| of.treatment).zip(verdicts).collect()
 }
 
 /// Blocks of the last phase that are done, or begun.
@@ -206,17 +206,15 @@ fn tried(measured: &Measured, unit: Option<f64>) -> Vec<Tried> {
         let factor = Factor { treatment: Some(treatment), ..factor(treatment)? };
         let contrasts = contrasts(measured.of_phase(PhaseKind::Confirm), treatment, u32::MAX, measured.by);
         let share = factor.share(unit);
-        let is_group = !matches!(treatment, Treatment::Function { .. });
-        Some(Tried { treatment, factor, trial: Trial { contrasts, share, is_group } })
+        Some(Tried { treatment, factor, trial: Trial { contrasts, share } })
     };
     measured.treated().into_iter().filter_map(tried).collect()
 }
 
 impl Tried {
     /// `alike` is the sensitivity of all functions, where it is one: more slices know of it than of one.
-    fn fill(&mut self, measured: &Measured, judged: Judged, unit: Option<f64>, alike: Option<Estimate>) {
-        let Judged { verdict, shows } = judged;
-        (self.factor.verdict, self.factor.shows) = (verdict, shows);
+    fn fill(&mut self, measured: &Measured, verdict: Verdict, unit: Option<f64>, alike: Option<Estimate>) {
+        self.factor.verdict = verdict;
         let bend = hinge(&self.trial.contrasts);
         self.factor.curve = curve(measured, self.treatment, bend);
         let seen = before(self.trial.contrasts.clone(), bend);
@@ -228,19 +226,19 @@ impl Tried {
                 let is_within = found.low <= all.sensitivity && all.sensitivity <= found.high;
                 is_within && all.high - all.low < found.high - found.low
             };
-            let told = alike.filter(is_alike).unwrap_or(found);
-            factor.set(told, unit);
-            if verdict == Verdict::Matters && self.trial.is_refuted(&told, &measured.rules) {
-                // Later blocks showed that it is too little.
-                factor.verdict = Verdict::DoesNotMatter;
-            }
+            factor.set(alike.filter(is_alike).unwrap_or(found), unit);
+        }
+        let is_worth_little = factor.worth_high.is_some_and(|worth| worth < measured.rules.worth);
+        if verdict == Verdict::Matters && is_worth_little {
+            // It shows, and later blocks showed that it is not worth it.
+            (factor.verdict, factor.shows) = (Verdict::DoesNotMatter, true);
         }
         let is_hidden = factor.high.is_some_and(|high| high < measured.rules.threshold);
         let longest = || longest_hidden(&seen, factor.curve.as_ref());
         factor.slack_ns = match (bend, verdict) {
             (Some(bend), _) => Some(bend.slack),
-            // What shows is not hidden, though it be little.
-            (None, Verdict::DoesNotMatter) if is_hidden && !shows => Some(longest()).filter(|ns| *ns > 0.0),
+            // What shows is not hidden, though it be worth little.
+            (None, Verdict::DoesNotMatter) if is_hidden => Some(longest()).filter(|ns| *ns > 0.0),
             (None, _) => None,
         };
         let is_faster = factor.high.is_some_and(|high| high < 0.0);
@@ -269,8 +267,7 @@ impl Tried {
         let (sensitivity, (low, high)) = found;
         let rules = &measured.rules;
         // Half widths at which it would be shown to matter, not to show, or to be worth too little.
-        let is_above = self.trial.is_above(sensitivity, rules);
-        let to_matter = if is_above { sensitivity / LATE_LOOKS } else { 0.0 };
+        let to_matter = sensitivity / LATE_LOOKS;
         let not_to_show = (rules.threshold - sensitivity.abs()) / LATE_LOOKS;
         let not_to_be_worth =
             self.trial.share.map_or(0.0, |share| (rules.worth / share - sensitivity) / LATE_LOOKS);

@@ -3,9 +3,9 @@
 use super::{
     contrast::contrasts,
     estimate::{LEAST_BLOCKS, chance, estimate},
-    findings::{CONFIDENCE, judged},
+    findings::{CONFIDENCE, verdicts_of},
     looks::ERROR,
-    verdict::{Judged, Verdict},
+    verdict::Verdict,
 };
 use crate::experiment::record::{Measured, PhaseKind, Treatment};
 
@@ -33,15 +33,13 @@ pub(super) fn smallest(measured: &Measured) -> impl Iterator<Item = u32> {
     joined().filter(move |(_, group)| !has_part(&group.members)).map(|(number, _)| number)
 }
 
-/// All functions of which each alone does not matter, or shows too little to matter, where the others explain
-/// too little of what all did.
+/// All functions that do not matter, each of them alone, where the others explain too little of what all did.
 fn first(measured: &Measured, share: f64, up: f64) -> Option<Vec<u32>> {
     let (mut hidden, mut explained) = (Vec::new(), 0.0);
-    for (treatment, Judged { verdict, shows }) in judged(measured) {
-        let is_little = verdict == Verdict::DoesNotMatter || verdict == Verdict::Undecided && shows;
-        match treatment {
-            Treatment::Function { candidate } if is_little => hidden.push(candidate),
-            of => {
+    for (treatment, verdict) in verdicts_of(measured) {
+        match (treatment, verdict) {
+            (Treatment::Function { candidate }, Verdict::DoesNotMatter) => hidden.push(candidate),
+            (of, _) => {
                 let of = contrasts(measured.of_phase(PhaseKind::Confirm), of, u32::MAX, measured.by);
                 // Nothing is known of it yet: it may explain all.
                 let found = estimate(&of, CONFIDENCE)?;

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::{
     contrast::Contrast,
     estimate::{Estimate, LEAST_BLOCKS, chance, estimate},
-    findings::CONFIDENCE,
     hinge::{Hinge, hinge},
     looks::{self, holm},
 };
@@ -15,7 +14,7 @@ use crate::experiment::record::Rules;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Its delay shows, and as far as is known not less than what is asked for.
+    /// Its delay shows.
     Matters,
     /// It is worth less than what is asked for, or its delay shows less than that. This is shown, and not
     /// only not refuted.
@@ -35,46 +34,31 @@ pub struct Trial {
     pub contrasts: Vec<Contrast>,
     /// Own time per unit over the time of a unit; `None` where that is not known.
     pub share: Option<f64>,
-    /// Whether it is of several functions.
-    pub is_group: bool,
-}
-
-/// What is found of a treatment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Judged {
-    /// What is said of it.
-    pub(super) verdict: Verdict,
-    /// Whether its delay shows, be it much or little.
-    pub(super) shows: bool,
 }
 
 /// The verdicts about some treatments that were tried beside each other, after so many blocks. Each is of the
 /// first look that decided it.
-pub(super) fn judge(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Judged> {
-    let mut judged = vec![Judged { verdict: Verdict::Undecided, shows: false }; trials.len()];
+pub fn verdicts(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Verdict> {
+    let mut verdicts = vec![Verdict::Undecided; trials.len()];
     for look in 0..looks::done(blocks, rules.planned_blocks) {
         let level = looks::levels()[look as usize];
         let until = looks::until(look, rules.planned_blocks);
         let seen: Vec<Vec<Contrast>> = trials.iter().map(|trial| seen(trial, until)).collect();
         let chances: Vec<f64> = seen.iter().map(|of| chance(of).unwrap_or(1.0)).collect();
         let significant = holm(&chances, level);
-        for (index, (trial, judged)) in trials.iter().zip(&mut judged).enumerate() {
-            if judged.verdict != Verdict::Undecided {
+        for (index, trial) in trials.iter().enumerate() {
+            if verdicts[index] != Verdict::Undecided {
                 continue;
             }
             let slower = seen[index].iter().map(|of| of.time).sum::<f64>() > 0.0;
-            judged.shows |= significant[index] && slower && !is_beyond(&seen[index]);
-            let is_enough = judged.shows && is_enough(&seen[index], trial, rules);
-            // A little of each function of a group may be much together.
-            let is_much = is_enough && trial.is_group;
-            if !is_much && is_too_little(&seen[index], trial.share, rules, level) {
-                judged.verdict = Verdict::DoesNotMatter;
-            } else if is_enough {
-                judged.verdict = Verdict::Matters;
+            if is_too_little(&seen[index], trial.share, rules, level) {
+                verdicts[index] = Verdict::DoesNotMatter;
+            } else if significant[index] && slower && !is_beyond(&seen[index]) {
+                verdicts[index] = Verdict::Matters;
             }
         }
     }
-    judged
+    verdicts
 }
 
 /// What a look sees. Where delay stays hidden up to some point, that is what there is to say of the function
@@ -107,36 +91,10 @@ fn is_too_little(contrasts: &[Contrast], share: Option<f64>, rules: &Rules, leve
     found.is_some_and(|found| is_below(&found, share, rules))
 }
 
-/// Whether as far as is known no less shows than what is asked for.
-fn is_enough(contrasts: &[Contrast], trial: &Trial, rules: &Rules) -> bool {
-    estimate(contrasts, CONFIDENCE).is_some_and(|found| trial.is_above(found.sensitivity, rules))
-}
-
-impl Trial {
-    /// Whether this sensitivity is no less than what is asked for: what shows may be next to nothing.
-    pub(super) fn is_above(&self, sensitivity: f64, rules: &Rules) -> bool {
-        let by_worth = self.share.is_none_or(|share| sensitivity * share >= rules.worth);
-        by_worth && (self.is_group || sensitivity >= rules.threshold)
-    }
-
-    /// Whether what is known now takes back that it matters.
-    pub(super) fn is_refuted(&self, found: &Estimate, rules: &Rules) -> bool {
-        if self.is_group {
-            is_worth_little(found, self.share, rules)
-        } else {
-            is_below(found, self.share, rules)
-        }
-    }
-}
-
-/// Whether all of an interval is worth less than what is asked for.
-fn is_worth_little(found: &Estimate, share: Option<f64>, rules: &Rules) -> bool {
-    share.is_some_and(|share| found.high * share < rules.worth)
-}
-
 /// Whether all of an interval is less than what is asked for.
 pub(super) fn is_below(found: &Estimate, share: Option<f64>, rules: &Rules) -> bool {
-    is_worth_little(found, share, rules) || found.high.abs().max(found.low.abs()) < rules.threshold
+    let by_worth = share.is_some_and(|share| found.high * share < rules.worth);
+    by_worth || found.high.abs().max(found.low.abs()) < rules.threshold
 }
 
 #[cfg(test)]
@@ -146,10 +104,6 @@ mod tests {
     const RULES: Rules =
         Rules { worth: 0.01, threshold: 0.1, max_slowdown: 0.2, closed_loop: false, planned_blocks: 40 };
 
-    fn verdicts(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Verdict> {
-        judge(trials, rules, blocks).iter().map(|judged| judged.verdict).collect()
-    }
-
     /// A trial of so many blocks with delays of 100, of which this share shows, and noise that repeats.
     fn trial(share: Option<f64>, sensitivity: f64, noise: f64, blocks: u32) -> Trial {
         let signs = [1.0, -1.0, 0.5, -0.5, 0.0, -1.0, 1.0];
@@ -158,7 +112,7 @@ mod tests {
             time: 100.0 * sensitivity + sign * noise,
             delay: 100.0,
         });
-        Trial { contrasts: contrasts.collect(), share, is_group: false }
+        Trial { contrasts: contrasts.collect(), share }
     }
 
     #[test]
@@ -175,26 +129,6 @@ mod tests {
         use Verdict::{DoesNotMatter, Matters, Undecided};
         let expected = [Matters, DoesNotMatter, Undecided, DoesNotMatter, DoesNotMatter];
         assert_eq!(verdicts(&trials, &RULES, 40), expected);
-    }
-
-    /// What shows for sure, and less than what is asked for, is a trace until the interval says so too.
-    #[test]
-    fn what_shows_a_little_does_not_matter_or_is_left_open() {
-        let judged = |share, sensitivity, noise| {
-            let judged = judge(&[trial(Some(share), sensitivity, noise, 40)], &RULES, 40)[0];
-            (judged.verdict, judged.shows)
-        };
-        use Verdict::{DoesNotMatter, Matters, Undecided};
-        // Less than a tenth of it.
-        assert_eq!(judged(0.3, 0.08, 15.0), (Undecided, true));
-        assert_eq!(judged(0.3, 0.08, 0.5), (DoesNotMatter, true));
-        assert_eq!(judged(0.3, 0.15, 15.0), (Matters, true));
-        // Worth less than a hundredth.
-        assert_eq!(judged(0.03, 0.3, 40.0), (Undecided, true));
-        assert_eq!(judged(0.03, 0.3, 0.5), (DoesNotMatter, true));
-        assert_eq!(judged(0.03, 0.4, 40.0), (Matters, true));
-        // Nothing is known of it.
-        assert_eq!(judged(0.3, 0.0, 60.0), (Undecided, false));
     }
 
     #[test]
