@@ -1,7 +1,7 @@
 /*
  * Calls a native function and measures it from inside, as its caller sees it. What caller.py is to Python
- * functions: `measure CALLS 0` answers with what a call of `called` took in each round, in ns, and what the call
- * of another function right after it took; `measure CALLS SLEEP_US` sleeps before each call of both.
+ * functions: `measure CALLS 0` answers with what a call of `called` took in each round, in ns, and what the
+ * call of another function right after it took; `measure CALLS SLEEP_US` sleeps before each call of both.
  */
 
 #include <stdint.h>

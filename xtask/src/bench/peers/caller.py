@@ -4,9 +4,9 @@ Speaks what tests/fixtures/service.c speaks: a command a line on standard input,
 standard output. With a folder as its argument it loads `sys_monitoring_peer` from there, and takes `peer on
 DELAY_NS FREQUENCY OPENS_AFTER_NS` and `peer off` as well.
 
-`measure CALLS 0` answers with an event `times`: for each of so many rounds what a call of `called` took, in ns,
-and what the call of another function right after it took (`other`). `measure CALLS SLEEP_US` sleeps before each
-call of `called`, and as well before each call of another function, in turn.
+`measure CALLS 0` answers with an event `times`: for each of so many rounds what a call of `called` took, in
+ns, and what the call of another function right after it took (`other`). `measure CALLS SLEEP_US` calls both
+in turn, each after a sleep of its own.
 """
 
 import json

@@ -15,8 +15,8 @@ pub(super) fn undelayed(rows: &[Row]) -> String {
     );
     for (name, all) in rows {
         let call = |dose| ns(of(all, dose).map(|lost| lost.call));
-        let unmatched = ns(of(all, Dose::Each(0)).map(|lost| lost.next));
-        let slept = ns(of(all, Dose::Each(0)).map(|lost| lost.slept));
+        let matched = of(all, Dose::Each(0));
+        let (unmatched, slept) = (ns(matched.map(|lost| lost.next)), ns(matched.map(|lost| lost.slept)));
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
