@@ -17,6 +17,10 @@ use crate::{share::Share, sweep::assert_same_report};
 
 pub(crate) const UNIT: [&str; 2] = ["--progress", "*/planted.py:unit"];
 
+/// What tells apart the functions of which all shows, and those of which nothing does. These services run
+/// beside each other, and on machines that others use too: a little shows of every delay there.
+const ALL_OR_NOTHING: [&str; 4] = ["--threshold", "0.25", "--worth", "1.5%"];
+
 /// A running service, with its share of the machine.
 pub(crate) struct Planted {
     pub(crate) service: Service,
@@ -106,11 +110,12 @@ impl Planted {
         unit: &[&str],
         verdicts: &[(&str, &str)],
     ) -> Found {
-        let mut found = self.found(functions, unit, &["--for", first]);
+        let found_in = |time| self.found(functions, unit, &[&ALL_OR_NOTHING[..], &["--for", time]].concat());
+        let mut found = found_in(first);
         for time in ["40s", "100s"] {
             if verdicts.iter().any(|(name, _)| found.is_open(name)) {
                 println!("undecided:\n{}", found.printed);
-                found = self.found(functions, unit, &["--for", time]);
+                found = found_in(time);
             }
         }
         found.assert_verdicts(verdicts);
@@ -286,6 +291,32 @@ fn three_of_a_thousand_functions_are_found() {
     let factors = found.json["factors"].as_array().unwrap();
     let dismissed = factors.iter().filter(|factor| factor["verdict"] == "dismissed").count();
     assert_eq!((factors.len(), dismissed), (1_000, 997), "{}", found.printed);
+}
+
+/// In a loop a profiler would put the hot one on top.
+#[test]
+fn what_is_hot_in_a_loop_need_not_matter() {
+    let Some(service) = planted_large("asyncio") else { return };
+    let found = service.decided(&UNIT, &[("render", "matters"), ("score", "does-not-matter")]);
+    found.assert_sensitivity("render", 1.0);
+    found.assert_sensitivity("score", 0.0);
+    let own = |name: &str| found.factor(name)["own_ns_per_unit"].as_f64().unwrap();
+    assert!(own("score") > own("render"), "{}", found.printed);
+}
+
+/// Without any flag: the program's own functions, and requests on its sockets.
+#[test]
+fn nothing_has_to_be_said_of_a_server() {
+    let Some(service) = planted_large("http") else { return };
+    let found = service.decided_of(&[], "25s", &[], &[("render", "matters"), ("score", "does-not-matter")]);
+    found.assert_sensitivity("render", 1.0);
+    assert_eq!(found.json["unit"]["source"], "--sockets");
+    let sampling = &found.json["sampling"];
+    assert!(sampling["ticks"].as_u64().unwrap() > 20, "{sampling}");
+    let seen = |name: &str| found.json["candidates"].as_array().unwrap().iter().find(|of| of["name"] == name);
+    assert!(seen("render").unwrap()["sampled"]["own"].as_u64().unwrap() > 0, "{}", found.printed);
+    // The thread that answers is known by its system calls.
+    assert_eq!(found.factor("render")["sharing"]["with_units"]["threads"], 1, "{}", found.printed);
 }
 
 /// Nothing has to be said of a loop without sockets: its unit is the function that it calls again and again.

@@ -11,33 +11,7 @@ use crate::{
     share::Share,
 };
 
-/// In a loop a profiler would put the hot one on top.
-#[test]
-fn what_is_hot_in_a_loop_need_not_matter() {
-    let Some(service) = planted_alone("asyncio") else { return };
-    let found = service.decided(&UNIT, &[("render", "matters"), ("score", "does-not-matter")]);
-    found.assert_sensitivity("render", 1.0);
-    found.assert_sensitivity("score", 0.0);
-    let own = |name: &str| found.factor(name)["own_ns_per_unit"].as_f64().unwrap();
-    assert!(own("score") > own("render"), "{}", found.printed);
-}
-
-/// Without any flag: the program's own functions, and requests on its sockets.
-#[test]
-fn nothing_has_to_be_said_of_a_server() {
-    let Some(service) = planted_alone("http") else { return };
-    let found = service.decided_of(&[], "25s", &[], &[("render", "matters"), ("score", "does-not-matter")]);
-    found.assert_sensitivity("render", 1.0);
-    assert_eq!(found.json["unit"]["source"], "--sockets");
-    let sampling = &found.json["sampling"];
-    assert!(sampling["ticks"].as_u64().unwrap() > 20, "{sampling}");
-    let seen = |name: &str| found.json["candidates"].as_array().unwrap().iter().find(|of| of["name"] == name);
-    assert!(seen("render").unwrap()["sampled"]["own"].as_u64().unwrap() > 0, "{}", found.printed);
-    // The thread that answers is known by its system calls.
-    assert_eq!(found.factor("render")["sharing"]["with_units"]["threads"], 1, "{}", found.printed);
-}
-
-/// Nor of a server in C.
+/// Without any flag, as of a server in Python.
 #[test]
 fn nothing_has_to_be_said_of_a_server_in_c() {
     if let Some(why) = obstacle() {

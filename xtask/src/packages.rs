@@ -3,7 +3,7 @@
 //! They lie in target/python-packages, a folder for each version of Python, which tests put on PYTHONPATH.
 //! Nothing is installed for anything else.
 
-use std::{fs, fs::File, path::PathBuf, process::Command};
+use std::{collections::BTreeSet, fs, fs::File, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -20,8 +20,9 @@ struct Wanted {
     versions: &'static [(u8, u8)],
 }
 
-/// What is fetched: each alone, so that one that cannot be had is no reason to do without the others. PyTorch
-/// is not among them: PyPI has it for CUDA only, which is several gigabytes.
+/// What is fetched: all for a version of Python at once, and where that fails, each alone, so that one that
+/// cannot be had is no reason to do without the others. PyTorch is not among them: PyPI has it for CUDA only,
+/// which is several gigabytes.
 const WANTED: [Wanted; 7] = [
     Wanted { packages: &["numpy"], versions: &EACH_WAY },
     Wanted { packages: &["fastapi", "uvicorn"], versions: &EACH_WAY },
@@ -83,21 +84,31 @@ fn lock() -> Result<File> {
 fn fetch(update: bool) -> Result<()> {
     let _lock = lock()?;
     let mut failures = Vec::new();
-    for Wanted { packages, versions } in WANTED {
-        for version in versions {
-            let folder = places::python_packages(*version);
-            let is_there = packages.iter().all(|package| {
-                folder.join(package).is_dir() || folder.join(format!("{package}.py")).is_file()
-            });
-            if !is_there || update {
-                failures.extend(install(*version, packages).err().map(|error| format!("{error:#}")));
-            }
+    let versions: BTreeSet<(u8, u8)> = WANTED.iter().flat_map(|of| of.versions).copied().collect();
+    for version in versions {
+        let missing: Vec<&[&str]> = WANTED
+            .iter()
+            .filter(|of| of.versions.contains(&version) && (update || !are_there(version, of.packages)))
+            .map(|of| of.packages)
+            .collect();
+        if missing.is_empty() || missing.len() > 1 && install(version, &missing.concat()).is_ok() {
+            continue;
+        }
+        for packages in missing {
+            failures.extend(install(version, packages).err().map(|error| format!("{error:#}")));
         }
     }
     if !failures.is_empty() {
         bail!("{}", failures.join("\n"));
     }
     Ok(())
+}
+
+fn are_there(version: (u8, u8), packages: &[&str]) -> bool {
+    let folder = places::python_packages(version);
+    let is_there =
+        |package: &&str| folder.join(package).is_dir() || folder.join(format!("{package}.py")).is_file();
+    packages.iter().all(is_there)
 }
 
 /// Installs packages for a version of Python, which need not be here.

@@ -105,7 +105,7 @@ pub struct Versions {
 pub struct Rules {
     /// A function that is worth less than this share of a unit's time does not matter.
     pub worth: f64,
-    /// Nor does one whose sensitivity is below this.
+    /// Nor does one whose sensitivity is below this, unless it shows and is worth that.
     pub threshold: f64,
     /// By what share of its time a unit may be slowed down.
     pub max_slowdown: f64,

@@ -101,7 +101,7 @@ pub fn verdict(factor: &Factor) -> String {
     match (factor.verdict, factor.slack_ns) {
         (Verdict::DoesNotMatter, Some(slack)) => format!("{short} (hidden up to {} a unit)", rounded(slack)),
         (Verdict::DoesNotMatter, None) if factor.low.is_some_and(|low| low > 0.0) => {
-            format!("{short} (it shows, and is worth too little)")
+            format!("{short} (it shows, but too little)")
         }
         _ => short.to_owned(),
     }

@@ -84,7 +84,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%")]
     pub worth: f64,
 
-    /// Nor does one of whose added time less than this share shows up
+    /// Nor does one of whose added time less than this share shows up, unless it seems to be worth that
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.1")]
     pub threshold: f64,
 

@@ -49,7 +49,7 @@ pub struct Factor {
     /// Where it runs; none of a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
-    /// Whether it shows, though it is worth too little to matter.
+    /// Whether it shows, be it worth much or little.
     #[serde(skip)]
     pub(super) shows: bool,
     /// What it was tried by, if it was.

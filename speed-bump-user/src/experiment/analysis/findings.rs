@@ -11,9 +11,9 @@ use super::{
     hinge::hinge,
     left::{alike, left, together},
     sentence::sentence,
-    shared::smallest,
+    shared::{is_part, joined},
     validity::{Validity, controls, validity},
-    verdict::{Trial, Verdict, before, verdicts},
+    verdict::{Judged, Trial, Verdict, before, is_above, judge},
 };
 use crate::{
     experiment::record::{By, Measured, PhaseKind, Slice, Treatment},
@@ -61,9 +61,9 @@ pub fn findings(measured: &Measured) -> Findings {
     let mut tried = tried(measured, unit);
     let trials: Vec<Trial> = tried.iter().map(|of| of.trial.clone()).collect();
     let alike = alike(measured);
-    let verdicts = verdicts(&trials, &measured.rules, blocks(measured));
-    for (of, verdict) in tried.iter_mut().zip(verdicts) {
-        of.fill(measured, verdict, unit, alike);
+    let judged = judge(&trials, &measured.rules, blocks(measured));
+    for (of, judged) in tried.iter_mut().zip(judged) {
+        of.fill(measured, judged, unit, alike);
         of.say_how_long(measured);
     }
     join(measured, &mut tried);
@@ -92,7 +92,11 @@ pub fn findings(measured: &Measured) -> Findings {
         }
     }
     rank(&mut factors);
-    let verdict = sentence(&factors, withheld, measured.aborted.as_deref());
+    // The functions of a joined group are counted, and not the group as well.
+    let is_joined =
+        |of: &&Factor| !joined(measured).any(|group| of.treatment == Some(Treatment::Group { group }));
+    let counted: Vec<&Factor> = factors.iter().filter(is_joined).collect();
+    let verdict = sentence(&counted, withheld, measured.aborted.as_deref());
     let further = further(measured, unit, &factors);
     Findings { time_per_unit_ns: unit, open_loop, validity, verdict, factors, further }
 }
@@ -137,33 +141,31 @@ pub fn idle(measured: &Measured) -> Option<f64> {
     idle.filter(|idle| span > 0.0 && *idle >= 0.0).map(|idle| idle / span)
 }
 
-/// Of functions that share slack, none matters alone.
+/// Of functions that share slack, none matters alone. Those that do together are those of the smallest groups
+/// that matter: each half of one may be worth too little.
 fn join(measured: &Measured, tried: &mut [Tried]) {
-    for number in smallest(measured) {
-        let treatment = Treatment::Group { group: number };
-        let Some(group) = tried.iter_mut().find(|of| of.treatment == treatment) else { continue };
-        let matters = group.factor.verdict == Verdict::Matters;
-        let reason = match group.factor.slack_ns.filter(|_| !matters) {
-            Some(slack) => Some(format!(
-                "they share slack: together they are hidden up to {} a unit",
-                Nanos(slack.max(0.0) as u64)
-            )),
-            None => matters.then(|| "none of them matters alone; together they do".to_owned()),
+    let verdict = |tried: &[Tried], group: u32| {
+        tried.iter().find(|of| of.treatment == Treatment::Group { group }).map(|of| of.factor.verdict)
+    };
+    let (mattering, others): (Vec<u32>, Vec<u32>) =
+        joined(measured).partition(|group| verdict(tried, *group) == Some(Verdict::Matters));
+    for group in others {
+        for of in tried.iter_mut().filter(|of| of.treatment == Treatment::Group { group }) {
+            let slack = of.factor.slack_ns.map(|slack| Nanos(slack.max(0.0) as u64));
+            let said = |slack| format!("they share slack: together they are hidden up to {slack} a unit");
+            of.factor.reason = slack.map(said).or(of.factor.reason.take());
+        }
+    }
+    for &group in &mattering {
+        let is_smallest = !mattering.iter().any(|other| is_part(measured, *other, group));
+        let members = measured.members(Treatment::Group { group });
+        let is_of_it = |of: Treatment| match of {
+            Treatment::Function { candidate } => is_smallest && members.contains(&candidate),
+            other => other == Treatment::Group { group },
         };
-        let Some(reason) = reason else { continue };
-        group.factor.reason = Some(reason.clone());
-        if matters {
-            group.factor.verdict = Verdict::Jointly;
-            let members = measured.members(treatment);
-            let is_member = |of: &Tried| {
-                let alone = measured.members(of.treatment);
-                matches!(of.treatment, Treatment::Function { .. })
-                    && alone.iter().all(|of| members.contains(of))
-            };
-            for of in tried.iter_mut().filter(|of| is_member(of)) {
-                of.factor.verdict = Verdict::Jointly;
-                of.factor.reason = Some(reason.clone());
-            }
+        for of in tried.iter_mut().filter(|of| is_of_it(of.treatment)) {
+            of.factor.verdict = Verdict::Jointly;
+            of.factor.reason = Some("none of them matters alone; together they do".to_owned());
         }
     }
 }
@@ -179,8 +181,8 @@ pub(super) fn verdicts_of(measured: &Measured) -> Vec<(Treatment, Verdict)> {
     let unit = controls(measured.of_phase(PhaseKind::Confirm), measured.by);
     let tried = tried(measured, unit);
     let trials: Vec<Trial> = tried.iter().map(|of| of.trial.clone()).collect();
-    let verdicts = verdicts(&trials, &measured.rules, blocks(measured));
-    tried.iter().map(|of| of.treatment).zip(verdicts).collect()
+    let judged = judge(&trials, &measured.rules, blocks(measured));
+    tried.iter().zip(judged).map(|(of, judged)| (of.treatment, judged.verdict)).collect()
 }
 
 /// Blocks of the last phase that are done, or begun.
@@ -213,8 +215,9 @@ fn tried(measured: &Measured, unit: Option<f64>) -> Vec<Tried> {
 
 impl Tried {
     /// `alike` is the sensitivity of all functions, where it is one: more slices know of it than of one.
-    fn fill(&mut self, measured: &Measured, verdict: Verdict, unit: Option<f64>, alike: Option<Estimate>) {
-        self.factor.verdict = verdict;
+    fn fill(&mut self, measured: &Measured, judged: Judged, unit: Option<f64>, alike: Option<Estimate>) {
+        let Judged { verdict, shows } = judged;
+        (self.factor.verdict, self.factor.shows) = (verdict, shows);
         let bend = hinge(&self.trial.contrasts);
         self.factor.curve = curve(measured, self.treatment, bend);
         let seen = before(self.trial.contrasts.clone(), bend);
@@ -228,12 +231,17 @@ impl Tried {
             };
             factor.set(alike.filter(is_alike).unwrap_or(found), unit);
         }
+        // More slices than its own know what it is worth, where all functions show alike.
         let is_worth_little = factor.worth_high.is_some_and(|worth| worth < measured.rules.worth);
-        if verdict == Verdict::Matters && is_worth_little {
-            // It shows, and later blocks showed that it is not worth it.
-            (factor.verdict, factor.shows) = (Verdict::DoesNotMatter, true);
+        let is_worth_it = factor.worth.is_some_and(|worth| worth >= measured.rules.worth);
+        match verdict {
+            Verdict::Matters if is_worth_little => factor.verdict = Verdict::DoesNotMatter,
+            Verdict::Undecided if shows && is_worth_it => factor.verdict = Verdict::Matters,
+            _ => {}
         }
-        let is_hidden = factor.high.is_some_and(|high| high < measured.rules.threshold);
+        let interval = factor.low.zip(factor.high);
+        let is_hidden =
+            !shows && interval.is_some_and(|(low, high)| low <= 0.0 && high < measured.rules.threshold);
         let longest = || longest_hidden(&seen, factor.curve.as_ref());
         factor.slack_ns = match (bend, verdict) {
             (Some(bend), _) => Some(bend.slack),
@@ -266,11 +274,11 @@ impl Tried {
         };
         let (sensitivity, (low, high)) = found;
         let rules = &measured.rules;
+        let share = self.trial.share;
         // Half widths at which it would be shown to matter, not to show, or to be worth too little.
-        let to_matter = sensitivity / LATE_LOOKS;
+        let to_matter = if is_above(sensitivity, share, rules) { sensitivity / LATE_LOOKS } else { 0.0 };
         let not_to_show = (rules.threshold - sensitivity.abs()) / LATE_LOOKS;
-        let not_to_be_worth =
-            self.trial.share.map_or(0.0, |share| (rules.worth / share - sensitivity) / LATE_LOOKS);
+        let not_to_be_worth = share.map_or(0.0, |share| (rules.worth / share - sensitivity) / LATE_LOOKS);
         let wanted = to_matter.max(not_to_show).max(not_to_be_worth);
         let took: f64 = measured
             .phases
@@ -279,12 +287,15 @@ impl Tried {
             .map(|phase| phase.end_ns.0.saturating_sub(phase.start_ns.0) as f64)
             .sum();
         let half = (high - low) / 2.0;
+        let shows = if factor.shows { "it shows, but may be too little; " } else { "" };
         if wanted > 0.0 && took > 0.0 {
             let minutes = took * (half / wanted).powi(2) / 60e9;
             factor.reason = Some(if minutes < LONG {
-                format!("a decision would take some {} in all (--for)", amount(minutes))
+                format!("{shows}a decision would take some {} in all (--for)", amount(minutes))
             } else {
-                "this much noise leaves it open for hours: a quieter machine, or a steadier load".to_owned()
+                format!(
+                    "{shows}this much noise leaves it open for hours: a quieter machine, or a steadier load"
+                )
             });
         }
     }

@@ -85,7 +85,7 @@ pub(super) fn left(
         {
             factor.set(found, unit);
             let bound = effect.bound();
-            let is_worth_little = bound.is_some_and(|bound| is_below(&bound, share, &measured.rules));
+            let is_worth_little = bound.is_some_and(|bound| is_below(&bound, &found, share, &measured.rules));
             factor.verdict = if is_worth_little { Verdict::DoesNotMatter } else { Verdict::Undecided };
             factor.reason = (!is_worth_little)
                 .then(|| "it was looked at among others only: -t with its name looks at it alone".to_owned());

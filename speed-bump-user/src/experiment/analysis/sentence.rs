@@ -10,8 +10,8 @@ use crate::{elf::demangle::for_people, printable::printable_name};
 const NAMED: usize = 3;
 
 /// What is to be said first. `factors` are in their order; `withheld` is why no verdict stands.
-pub(super) fn sentence(factors: &[Factor], withheld: Option<&str>, aborted: Option<&str>) -> String {
-    let with = |verdict| factors.iter().filter(move |of| of.verdict == verdict);
+pub(super) fn sentence(factors: &[&Factor], withheld: Option<&str>, aborted: Option<&str>) -> String {
+    let with = |verdict| factors.iter().copied().filter(move |of| of.verdict == verdict);
     let early = if aborted.is_some() { " The experiment ended early." } else { "" };
     if let Some(why) = withheld {
         return format!("No verdict: {why}.{early}");

@@ -2,9 +2,8 @@
 
 use super::{
     contrast::contrasts,
-    estimate::{LEAST_BLOCKS, chance, estimate},
+    estimate::estimate,
     findings::{CONFIDENCE, verdicts_of},
-    looks::ERROR,
     verdict::Verdict,
 };
 use crate::experiment::record::{Measured, PhaseKind, Treatment};
@@ -23,14 +22,19 @@ pub fn hidden_together(measured: &Measured, share: f64, up: f64) -> Vec<Vec<u32>
 }
 
 /// The groups of functions that share slack, without those of which a part was looked at.
-pub(super) fn smallest(measured: &Measured) -> impl Iterator<Item = u32> {
-    let joined = || (0..).zip(&measured.groups).filter(|(_, group)| group.shares_slack);
-    let has_part = move |members: &[u32]| {
-        joined().any(|(_, other)| {
-            other.members.len() < members.len() && other.members.iter().all(|of| members.contains(of))
-        })
-    };
-    joined().filter(move |(_, group)| !has_part(&group.members)).map(|(number, _)| number)
+fn smallest(measured: &Measured) -> impl Iterator<Item = u32> {
+    joined(measured).filter(|of| !joined(measured).any(|other| is_part(measured, other, *of)))
+}
+
+/// The groups of functions that share slack, by number.
+pub(super) fn joined(measured: &Measured) -> impl Iterator<Item = u32> {
+    (0..).zip(&measured.groups).filter(|(_, group)| group.shares_slack).map(|(number, _)| number)
+}
+
+/// Whether a group is of some of the functions of another one, and not of all.
+pub(super) fn is_part(measured: &Measured, part: u32, whole: u32) -> bool {
+    let [part, whole] = [part, whole].map(|group| measured.members(Treatment::Group { group }));
+    part.len() < whole.len() && part.iter().all(|of| whole.contains(of))
 }
 
 /// All functions that do not matter, each of them alone, where the others explain too little of what all did.
@@ -54,11 +58,7 @@ fn first(measured: &Measured, share: f64, up: f64) -> Option<Vec<u32>> {
 fn halves(measured: &Measured, group: u32) -> Vec<Vec<u32>> {
     let treatment = Treatment::Group { group };
     let members = measured.members(treatment);
-    let of = contrasts(measured.of_phase(PhaseKind::Confirm), treatment, u32::MAX, measured.by);
-    let shows = of.len() >= LEAST_BLOCKS
-        && of.iter().map(|of| of.time).sum::<f64>() > 0.0
-        && chance(&of).is_some_and(|chance| chance < ERROR);
-    if !shows || members.len() < 4 {
+    if members.len() < 4 || !verdicts_of(measured).contains(&(treatment, Verdict::Matters)) {
         return Vec::new();
     }
     let (one, other) = members.split_at(members.len() / 2);

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     contrast::Contrast,
     estimate::{Estimate, LEAST_BLOCKS, chance, estimate},
+    findings::CONFIDENCE,
     hinge::{Hinge, hinge},
     looks::{self, holm},
 };
@@ -14,7 +15,7 @@ use crate::experiment::record::Rules;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Its delay shows.
+    /// Its delay shows, and as far as is known it is worth what is asked for.
     Matters,
     /// It is worth less than what is asked for, or its delay shows less than that. This is shown, and not
     /// only not refuted.
@@ -36,29 +37,49 @@ pub struct Trial {
     pub share: Option<f64>,
 }
 
-/// The verdicts about some treatments that were tried beside each other, after so many blocks. Each is of the
-/// first look that decided it.
-pub fn verdicts(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Verdict> {
-    let mut verdicts = vec![Verdict::Undecided; trials.len()];
+/// What is found of a treatment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Judged {
+    /// What is said of it.
+    pub(super) verdict: Verdict,
+    /// Whether its delay shows, be it worth much or little.
+    pub(super) shows: bool,
+}
+
+/// What is found of some treatments that were tried beside each other, after so many blocks. What the latest
+/// look has shown stands, and what an earlier one showed not to matter.
+pub(super) fn judge(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Judged> {
+    let mut judged = vec![Judged { verdict: Verdict::Undecided, shows: false }; trials.len()];
     for look in 0..looks::done(blocks, rules.planned_blocks) {
         let level = looks::levels()[look as usize];
         let until = looks::until(look, rules.planned_blocks);
         let seen: Vec<Vec<Contrast>> = trials.iter().map(|trial| seen(trial, until)).collect();
-        let chances: Vec<f64> = seen.iter().map(|of| chance(of).unwrap_or(1.0)).collect();
-        let significant = holm(&chances, level);
-        for (index, trial) in trials.iter().enumerate() {
-            if verdicts[index] != Verdict::Undecided {
+        let significant = significant(&seen, level);
+        for (index, (trial, judged)) in trials.iter().zip(&mut judged).enumerate() {
+            let seen = &seen[index];
+            let slower = seen.iter().map(|of| of.time).sum::<f64>() > 0.0;
+            judged.shows = significant[index] && slower && !is_beyond(seen);
+            if judged.verdict == Verdict::DoesNotMatter {
                 continue;
             }
-            let slower = seen[index].iter().map(|of| of.time).sum::<f64>() > 0.0;
-            if is_too_little(&seen[index], trial.share, rules, level) {
-                verdicts[index] = Verdict::DoesNotMatter;
-            } else if significant[index] && slower && !is_beyond(&seen[index]) {
-                verdicts[index] = Verdict::Matters;
-            }
+            judged.verdict = if judged.shows && is_worth_it(seen, trial.share, rules) {
+                Verdict::Matters
+            } else if is_too_little(seen, trial.share, rules, level) {
+                Verdict::DoesNotMatter
+            } else {
+                Verdict::Undecided
+            };
         }
     }
-    verdicts
+    judged
+}
+
+/// Which of them show, with this error in all. What was not tried yet is no test.
+fn significant(seen: &[Vec<Contrast>], level: f64) -> Vec<bool> {
+    let chances: Vec<Option<f64>> = seen.iter().map(|of| chance(of)).collect();
+    let tested: Vec<f64> = chances.iter().copied().flatten().collect();
+    let mut found = holm(&tested, level).into_iter();
+    chances.iter().map(|chance| chance.is_some() && found.next().unwrap_or(false)).collect()
 }
 
 /// What a look sees. Where delay stays hidden up to some point, that is what there is to say of the function
@@ -85,16 +106,34 @@ fn is_beyond(seen: &[Contrast]) -> bool {
     })
 }
 
-/// Whether the function is shown to matter less than what is asked for, with this error on each side.
-fn is_too_little(contrasts: &[Contrast], share: Option<f64>, rules: &Rules, level: f64) -> bool {
-    let found = estimate(contrasts, 1.0 - 2.0 * level);
-    found.is_some_and(|found| is_below(&found, share, rules))
+/// Whether the best estimate of what it is worth is no less than what is asked for. Where that is not known,
+/// it is what more than [`Rules::threshold`] shows of.
+fn is_worth_it(contrasts: &[Contrast], share: Option<f64>, rules: &Rules) -> bool {
+    let found = estimate(contrasts, CONFIDENCE);
+    found.is_some_and(|found| is_above(found.sensitivity, share, rules))
 }
 
-/// Whether all of an interval is less than what is asked for.
-pub(super) fn is_below(found: &Estimate, share: Option<f64>, rules: &Rules) -> bool {
-    let by_worth = share.is_some_and(|share| found.high * share < rules.worth);
-    by_worth || found.high.abs().max(found.low.abs()) < rules.threshold
+/// The same of a sensitivity.
+pub(super) fn is_above(sensitivity: f64, share: Option<f64>, rules: &Rules) -> bool {
+    match share {
+        Some(share) => sensitivity * share >= rules.worth,
+        None => sensitivity >= rules.threshold,
+    }
+}
+
+/// Whether the function is shown to matter less than what is asked for, with this error on each side.
+fn is_too_little(contrasts: &[Contrast], share: Option<f64>, rules: &Rules, level: f64) -> bool {
+    let (bound, told) = (estimate(contrasts, 1.0 - 2.0 * level), estimate(contrasts, CONFIDENCE));
+    bound.zip(told).is_some_and(|(bound, told)| is_below(&bound, &told, share, rules))
+}
+
+/// Whether all of an interval is less than what is asked for. `told` is the one that is told. Where that is
+/// above nothing, and the estimate is worth it, it is not said that too little shows: of N workers each delay
+/// shows for one part in N.
+pub(super) fn is_below(bound: &Estimate, told: &Estimate, share: Option<f64>, rules: &Rules) -> bool {
+    let by_worth = share.is_some_and(|share| bound.high * share < rules.worth);
+    let seems_worth_it = told.low > 0.0 && is_above(told.sensitivity, share, rules);
+    by_worth || !seems_worth_it && bound.high.abs().max(bound.low.abs()) < rules.threshold
 }
 
 #[cfg(test)]
@@ -113,6 +152,10 @@ mod tests {
             delay: 100.0,
         });
         Trial { contrasts: contrasts.collect(), share }
+    }
+
+    fn verdicts(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Verdict> {
+        judge(trials, rules, blocks).iter().map(|of| of.verdict).collect()
     }
 
     #[test]
@@ -139,13 +182,61 @@ mod tests {
         assert_eq!(verdicts(&trials, &RULES, 40), [Verdict::Undecided]);
     }
 
-    #[test]
-    fn a_verdict_stays() {
-        // Ten blocks in which it shows, and thirty in which it does not.
-        let mut first = trial(Some(0.3), 1.0, 1.0, 10);
-        let rest = trial(Some(0.3), 0.0, 1.0, 40).contrasts.into_iter().skip(10);
+    /// Ten blocks in which it shows, and thirty in which this share does.
+    fn fading(share: Option<f64>, sensitivity: f64) -> Trial {
+        let mut first = trial(share, 1.0, 1.0, 10);
+        let rest = trial(share, sensitivity, 1.0, 40).contrasts.into_iter().skip(10);
         first.contrasts.extend(rest);
-        assert_eq!(verdicts(&[first], &RULES, 40), [Verdict::Matters]);
+        first
+    }
+
+    #[test]
+    fn what_shows_is_what_the_latest_look_shows() {
+        assert_eq!(verdicts(&[fading(Some(0.3), 1.0)], &RULES, 10), [Verdict::Matters]);
+        assert_eq!(verdicts(&[fading(Some(0.3), 0.5)], &RULES, 40), [Verdict::Matters]);
+        // It shows in ten, whatever is in the others.
+        let judged = judge(&[fading(Some(0.3), 0.0)], &RULES, 40);
+        assert_eq!(judged, [Judged { verdict: Verdict::Undecided, shows: true }]);
+        let judged = judge(&[fading(Some(0.3), -0.1)], &RULES, 40);
+        assert_eq!(judged, [Judged { verdict: Verdict::Undecided, shows: false }]);
+        // It was shown to be worth too little, and shows.
+        let judged = judge(&[trial(Some(0.005), 1.0, 5.0, 40)], &RULES, 40);
+        assert_eq!(judged, [Judged { verdict: Verdict::DoesNotMatter, shows: true }]);
+    }
+
+    #[test]
+    fn what_is_not_tried_yet_takes_nothing_from_what_is() {
+        // Of two tests, the one with less noise is significant; with ten more it would not be.
+        let little = trial(Some(0.3), 0.35, 90.0, 40);
+        let alone = judge(std::slice::from_ref(&little), &RULES, 40);
+        assert_eq!(alone, [Judged { verdict: Verdict::Matters, shows: true }]);
+        let mut all = vec![trial(None, 0.0, 0.0, 0); 10];
+        all.push(little);
+        assert_eq!(judge(&all, &RULES, 40)[10], alone[0]);
+    }
+
+    #[test]
+    fn what_shows_for_sure_and_may_be_worth_too_little_is_undecided() {
+        // About 0.9 % of a unit, 0.3 to 1.4; by the interval of a late look more than a tenth may show.
+        let little = trial(Some(0.09), 0.1, 9.0, 40);
+        let judged = judge(&[little], &RULES, 40);
+        assert_eq!(judged, [Judged { verdict: Verdict::Undecided, shows: true }]);
+        // Nothing is known of what this one takes.
+        let unknown = judge(&[trial(None, 0.09, 9.0, 40)], &RULES, 40);
+        assert_eq!(unknown, [Judged { verdict: Verdict::Undecided, shows: true }]);
+        assert_eq!(verdicts(&[trial(None, 0.12, 9.0, 40)], &RULES, 40), [Verdict::Matters]);
+    }
+
+    #[test]
+    fn of_many_workers_each_shows_little() {
+        // Sixteen, in half of whose time it is: 50 % of a unit's time, and for sure less than a tenth shows.
+        let half = trial(Some(8.0), 1.0 / 16.0, 1.0, 40);
+        // The same where it is hidden.
+        let hidden = trial(Some(8.0), 0.0, 1.0, 40);
+        // It seems to be worth it, though it is not shown yet.
+        let unsure = trial(Some(8.0), 1.0 / 16.0, 12.0, 16);
+        use Verdict::{DoesNotMatter, Matters, Undecided};
+        assert_eq!(verdicts(&[half, hidden, unsure], &RULES, 40), [Matters, DoesNotMatter, Undecided]);
     }
 
     #[test]

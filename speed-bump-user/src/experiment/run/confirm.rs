@@ -131,8 +131,9 @@ impl Runner<'_> {
             let doses = match treatment {
                 Treatment::Function { .. } => self.doses(&[treatment], basic * level * scale),
                 Treatment::Group { group } if self.is_joined(group) => {
-                    let each: Vec<Treatment> = self.functions_of(treatment);
-                    self.doses(&each, arms.basic_of_each * level * scale)
+                    // Each by its own time, so that what shows of all is what all are worth.
+                    let members = self.measured.members(treatment).len() as f64;
+                    self.doses(&[treatment], arms.basic_of_each * members * level * scale)
                 }
                 Treatment::Group { .. } => self.doses(&[treatment], basic * level * scale),
                 Treatment::Rest => self.doses(&arms.rest, arms.basic_of_each * level * scale),
@@ -208,10 +209,5 @@ impl Runner<'_> {
 
     fn is_joined(&self, group: u32) -> bool {
         self.measured.groups.get(group as usize).is_some_and(|of| of.shares_slack)
-    }
-
-    fn functions_of(&self, treatment: Treatment) -> Vec<Treatment> {
-        let members = self.measured.members(treatment);
-        members.into_iter().map(|candidate| Treatment::Function { candidate }).collect()
     }
 }

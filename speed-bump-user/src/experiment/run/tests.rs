@@ -311,14 +311,57 @@ fn functions_that_share_slack_are_looked_at_together() {
 
 #[test]
 fn what_matters_only_together_is_said_to() {
-    for seed in 0..3 {
+    // None of them shows a tenth of its delay, all together half of it. Each is worth 0.5 %, or 0.8.
+    for (seed, own) in [(0, 60), (1, 60), (2, 60), (3, 60), (0, 80), (1, 80)] {
         let functions: Vec<_> =
-            ["a", "b", "c", "d", "e", "f"].map(|name| (name, function(0.09, 0.0), 110)).into();
-        // None of them shows a tenth of its delay, all together half of it.
+            ["a", "b", "c", "d", "e", "f"].map(|name| (name, function(0.09, 0.0), own)).into();
         let (found, measured) = found(&functions, Noise::White(0.01), seed);
         let of: Vec<_> = found.factors.iter().map(|of| (of.name.as_str(), of.verdict)).collect();
         assert!(measured.groups.iter().all(|group| group.shares_slack), "{of:?}");
-        assert!(of.iter().all(|(_, verdict)| *verdict != Verdict::Undecided), "{of:?}");
+        let wrong = |verdict: Verdict| matches!(verdict, Verdict::Undecided | Verdict::Matters);
+        assert!(!of.iter().any(|(_, verdict)| wrong(*verdict)), "{of:?}");
+        // Those that matter together are those of a group.
+        let jointly = found.factors.iter().filter(|of| of.verdict == Verdict::Jointly);
+        let (groups, single): (Vec<_>, Vec<_>) = jointly.partition(|of| of.kind == FactorKind::Group);
+        assert!(!groups.is_empty() && single.len() >= 2, "{of:?}");
+        assert!(single.iter().all(|of| groups.iter().any(|group| group.name.contains(&of.name))), "{of:?}");
+        assert!(found.verdict.starts_with("No function is shown to matter alone; "), "{}", found.verdict);
+    }
+}
+
+/// What together shows is told of own times as they are: most of it is of one that does not show.
+#[test]
+fn what_matters_together_is_worth_what_its_functions_are() {
+    for seed in 0..4 {
+        let functions = [
+            ("a", function(0.0, 0.0), 500),
+            ("b", function(0.3, 0.0), 12),
+            ("c", function(0.3, 0.0), 12),
+            ("d", function(0.3, 0.0), 12),
+        ];
+        let (found, _) = found(&functions, Noise::White(0.01), seed);
+        // 1.1 % in all.
+        let worth = found.factors.iter().filter_map(|of| of.worth_low);
+        assert!(worth.into_iter().all(|low| low < 0.011), "{found:#?}");
+    }
+}
+
+/// Sixteen of them: a delay in each worker shows in a unit for a sixteenth.
+#[test]
+fn what_little_shows_of_matters_where_workers_are_many() {
+    let functions = [
+        ("render", function(1.0 / 16.0, 0.0), 8_000),
+        ("hidden", function(0.0, 0.0), 500),
+        ("small", function(1.0 / 16.0, 0.0), 80),
+    ];
+    for seed in 0..3 {
+        let found = found(&functions, Noise::White(0.005), seed).0;
+        let render = of(&found, "render");
+        assert_eq!(render.verdict, Verdict::Matters, "{render:#?}");
+        assert!(render.worth_low.unwrap() < 0.5 && 0.5 < render.worth_high.unwrap(), "{render:#?}");
+        for little in ["hidden", "small"] {
+            assert_eq!(of(&found, little).verdict, Verdict::DoesNotMatter, "{found:#?}");
+        }
     }
 }
 

@@ -53,9 +53,9 @@ pub(super) fn forest(measured: &Measured, findings: &Findings, most: usize) -> M
         table.forest.sortable role="table" {
             caption {
                 "What making each function free would gain at most, and which share of its added time shows. "
-                "Lines are intervals of 95 %; what lies left of the dashed line does not matter "
+                "Lines are intervals of 95 %; what lies left of a dashed line does not matter "
                 "(" (short(measured.rules.worth * 100.0)) " % of a unit, sensitivity "
-                (short(measured.rules.threshold)) ")."
+                (short(measured.rules.threshold)) "), unless it shows and is worth more."
             }
             thead role="rowgroup" {
                 tr role="row" {
