@@ -140,10 +140,7 @@ fn a_metric_that_cannot_serve_is_told_of_before_any_delay() {
     for (metric, words) in [
         ("command:i=0; while :; do i=$((i+100)); echo $i; sleep 1; done", "too seldom to be compared"),
         // It falls, but for a step up in a second or so: nearly every slice ends lower than it began.
-        (
-            "command:i=0; while sleep 0.01; do i=$((i+1)); echo $((i / 100 * 1100 - i)); done",
-            "jumped back",
-        ),
+        ("command:i=0; while sleep 0.01; do i=$((i+1)); echo $((i / 100 * 1100 - i)); done", "jumped back"),
     ] {
         let file = ["--json", json.to_str().unwrap()];
         let run = service.sweep(&[&RENDER[..], &["--metric", metric, "--for", "20s"], &file].concat());

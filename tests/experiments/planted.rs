@@ -18,8 +18,8 @@ use crate::{share::Share, sweep::assert_same_report};
 pub(crate) const UNIT: [&str; 2] = ["--progress", "*/planted.py:unit"];
 
 /// What tells apart the functions of which all shows, and those of which nothing does. These services run
-/// beside each other, and on machines that others use too: a little shows of every delay there. Nobody waits for
-/// their units, so that delays may be as long as tells it soon.
+/// beside each other, and on machines that others use too: a little shows of every delay there. Nobody waits
+/// for their units, so that delays may be as long as tells it soon.
 const ALL_OR_NOTHING: [&str; 6] = ["--threshold", "0.25", "--worth", "1.5%", "--max-slowdown", "30%"];
 
 /// A running service, with its share of the machine.
@@ -94,8 +94,8 @@ impl Planted {
     }
 
     /// What sweeps of these functions find, with their verdicts. Where the machine is busy with something
-    /// else, a sweep may leave them undecided, or say what is true of a busy machine alone, and another one is
-    /// made that may take longer. Any other wrong verdict is one, and so is the last one.
+    /// else, a sweep may leave them undecided, or say what is true of a busy machine alone, and another one
+    /// is made that may take longer. Any other wrong verdict is one, and so is the last one.
     #[track_caller]
     pub(crate) fn decided(&self, unit: &[&str], verdicts: &[(&str, &str)]) -> Found {
         let functions: Vec<&str> = verdicts.iter().map(|(name, _)| *name).collect();
