@@ -94,8 +94,8 @@ pub fn findings(measured: &Measured) -> Findings {
     rank(&mut factors);
     // The functions of a joined group are counted, and not the group as well.
     let is_joined =
-        |of: &&Factor| !joined(measured).any(|group| of.treatment == Some(Treatment::Group { group }));
-    let counted: Vec<&Factor> = factors.iter().filter(is_joined).collect();
+        |of: &Factor| joined(measured).any(|group| of.treatment == Some(Treatment::Group { group }));
+    let counted: Vec<&Factor> = factors.iter().filter(|of| !is_joined(of)).collect();
     let verdict = sentence(&counted, withheld, measured.aborted.as_deref());
     let further = further(measured, unit, &factors);
     Findings { time_per_unit_ns: unit, open_loop, validity, verdict, factors, further }
@@ -233,12 +233,13 @@ impl Tried {
         }
         // More slices than its own know what it is worth, where all functions show alike.
         let is_worth_little = factor.worth_high.is_some_and(|worth| worth < measured.rules.worth);
-        let is_worth_it = factor.worth.is_some_and(|worth| worth >= measured.rules.worth);
-        match verdict {
-            Verdict::Matters if is_worth_little => factor.verdict = Verdict::DoesNotMatter,
-            Verdict::Undecided if shows && is_worth_it => factor.verdict = Verdict::Matters,
-            _ => {}
-        }
+        let is_worth_it = factor.worth.map(|worth| worth >= measured.rules.worth);
+        factor.verdict = match (verdict, is_worth_it) {
+            (Verdict::Matters, _) if is_worth_little => Verdict::DoesNotMatter,
+            (Verdict::Matters, Some(false)) => Verdict::Undecided,
+            (Verdict::Undecided, Some(true)) if shows => Verdict::Matters,
+            _ => verdict,
+        };
         let interval = factor.low.zip(factor.high);
         let is_hidden =
             !shows && interval.is_some_and(|(low, high)| low <= 0.0 && high < measured.rules.threshold);

@@ -48,7 +48,10 @@ pub(super) fn again(measured: &Measured) -> Markup {
                     dt { "does not matter" }
                     dd { "Shown to be below the bound, with an error of 5 %. Not merely: nothing was seen." }
                     dt { "undecided" }
-                    dd { "Neither is shown. The interval says what is possible." }
+                    dd {
+                        "Neither is shown, or it shows and may be too little. The interval says what is "
+                        "possible."
+                    }
                 }
             }
         }
