@@ -111,7 +111,20 @@ impl Planted {
         unit: &[&str],
         verdicts: &[(&str, &str)],
     ) -> Found {
-        let found_in = |time| self.found(functions, unit, &[&ALL_OR_NOTHING[..], &["--for", time]].concat());
+        self.decided_by(&ALL_OR_NOTHING, functions, first, unit, verdicts)
+    }
+
+    /// The same, by these rules.
+    #[track_caller]
+    pub(crate) fn decided_by(
+        &self,
+        rules: &[&str],
+        functions: &[&str],
+        first: &str,
+        unit: &[&str],
+        verdicts: &[(&str, &str)],
+    ) -> Found {
+        let found_in = |time| self.found(functions, unit, &[rules, &["--for", time]].concat());
         let mut found = found_in(first);
         for time in ["40s", "100s"] {
             if verdicts.iter().any(|(name, verdict)| found.is_open(name, verdict)) {
@@ -167,8 +180,9 @@ impl Found {
 
     /// Whether delays took longer than was asked for, or processors were taken, so that the report says so.
     fn was_disturbed(&self) -> bool {
-        let words = ["calls were delayed 1", "the machine's processors were busy"];
-        words.iter().any(|words| self.printed.contains(&format!("\nnote: {words}")))
+        let is_above = |number: &Value, most: f64| number.as_f64().is_some_and(|number| number > most);
+        is_above(&self.json["validity"]["delivered_over_asked"], 1.1)
+            || is_above(&self.json["around"]["processors_busy"], 0.9)
     }
 
     #[track_caller]

@@ -34,7 +34,9 @@ fn nothing_has_to_be_said_of_a_server_in_c() {
 #[test]
 fn a_process_that_shares_nothing_does_not_matter() {
     let Some(service) = planted_alone("forked") else { return };
-    let found = service.decided(&UNIT, &[("tick", "does-not-matter"), ("render", "matters")]);
+    let verdicts = [("tick", "does-not-matter"), ("render", "matters")];
+    // Nothing runs beside it: by the rules that hold where none are given.
+    let found = service.decided_by(&[], &["tick", "render"], "15s", &UNIT, &verdicts);
     found.assert_sensitivity("render", 1.0);
 }
 

@@ -14,11 +14,13 @@ const EXPLAINED: f64 = 0.5;
 /// The functions to look at together next, by group; none where there is nothing to find out. `share` of a
 /// unit's time for each of all functions had slowed a unit down by `up`.
 pub fn hidden_together(measured: &Measured, share: f64, up: f64) -> Vec<Vec<u32>> {
+    let verdicts = verdicts_of(measured);
     let joined: Vec<u32> = smallest(measured).collect();
     if joined.is_empty() {
-        return first(measured, share, up).into_iter().collect();
+        return first(measured, &verdicts, share, up).into_iter().collect();
     }
-    joined.into_iter().flat_map(|group| halves(measured, group)).collect()
+    let matters = |group: &u32| verdicts.contains(&(Treatment::Group { group: *group }, Verdict::Matters));
+    joined.into_iter().filter(matters).flat_map(|group| halves(measured, group)).collect()
 }
 
 /// The groups of functions that share slack, without those of which a part was looked at.
@@ -38,10 +40,10 @@ pub(super) fn is_part(measured: &Measured, part: u32, whole: u32) -> bool {
 }
 
 /// All functions that do not matter, each of them alone, where the others explain too little of what all did.
-fn first(measured: &Measured, share: f64, up: f64) -> Option<Vec<u32>> {
+fn first(measured: &Measured, verdicts: &[(Treatment, Verdict)], share: f64, up: f64) -> Option<Vec<u32>> {
     let (mut hidden, mut explained) = (Vec::new(), 0.0);
-    for (treatment, verdict) in verdicts_of(measured) {
-        match (treatment, verdict) {
+    for &of in verdicts {
+        match of {
             (Treatment::Function { candidate }, Verdict::DoesNotMatter) => hidden.push(candidate),
             (of, _) => {
                 let of = contrasts(measured.of_phase(PhaseKind::Confirm), of, u32::MAX, measured.by);
@@ -54,11 +56,10 @@ fn first(measured: &Measured, share: f64, up: f64) -> Option<Vec<u32>> {
     (hidden.len() >= 2 && explained < EXPLAINED * up).then_some(hidden)
 }
 
-/// The halves of a group that matters, where they are two functions or more.
+/// The halves of a group, where they are two functions or more.
 fn halves(measured: &Measured, group: u32) -> Vec<Vec<u32>> {
-    let treatment = Treatment::Group { group };
-    let members = measured.members(treatment);
-    if members.len() < 4 || !verdicts_of(measured).contains(&(treatment, Verdict::Matters)) {
+    let members = measured.members(Treatment::Group { group });
+    if members.len() < 4 {
         return Vec::new();
     }
     let (one, other) = members.split_at(members.len() / 2);

@@ -62,9 +62,14 @@ pub(super) fn judge(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Judged>
             if judged.verdict == Verdict::DoesNotMatter {
                 continue;
             }
-            judged.verdict = if judged.shows && is_worth_it(seen, trial.share, rules) {
+            let told = estimate(seen, CONFIDENCE);
+            let is_worth_it = told.is_some_and(|told| is_above(told.sensitivity, trial.share, rules));
+            let bound = || estimate(seen, 1.0 - 2.0 * level);
+            let is_too_little =
+                |told| bound().is_some_and(|bound| is_below(&bound, &told, trial.share, rules));
+            judged.verdict = if judged.shows && is_worth_it {
                 Verdict::Matters
-            } else if is_too_little(seen, trial.share, rules, level) {
+            } else if told.is_some_and(is_too_little) {
                 Verdict::DoesNotMatter
             } else {
                 Verdict::Undecided
@@ -106,25 +111,13 @@ fn is_beyond(seen: &[Contrast]) -> bool {
     })
 }
 
-/// Whether the best estimate of what it is worth is no less than what is asked for. Where that is not known,
-/// it is what more than [`Rules::threshold`] shows of.
-fn is_worth_it(contrasts: &[Contrast], share: Option<f64>, rules: &Rules) -> bool {
-    let found = estimate(contrasts, CONFIDENCE);
-    found.is_some_and(|found| is_above(found.sensitivity, share, rules))
-}
-
-/// The same of a sensitivity.
+/// Whether what a sensitivity is worth is no less than what is asked for. Where that is not known, it is
+/// [`Rules::threshold`] that is asked for.
 pub(super) fn is_above(sensitivity: f64, share: Option<f64>, rules: &Rules) -> bool {
     match share {
         Some(share) => sensitivity * share >= rules.worth,
         None => sensitivity >= rules.threshold,
     }
-}
-
-/// Whether the function is shown to matter less than what is asked for, with this error on each side.
-fn is_too_little(contrasts: &[Contrast], share: Option<f64>, rules: &Rules, level: f64) -> bool {
-    let (bound, told) = (estimate(contrasts, 1.0 - 2.0 * level), estimate(contrasts, CONFIDENCE));
-    bound.zip(told).is_some_and(|(bound, told)| is_below(&bound, &told, share, rules))
 }
 
 /// Whether all of an interval is less than what is asked for. `told` is the one that is told. Where that is
@@ -206,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_is_not_tried_yet_takes_nothing_from_what_is() {
-        // Of two tests, the one with less noise is significant; with ten more it would not be.
+        // With ten tests more it would not be significant.
         let little = trial(Some(0.3), 0.35, 90.0, 40);
         let alone = judge(std::slice::from_ref(&little), &RULES, 40);
         assert_eq!(alone, [Judged { verdict: Verdict::Matters, shows: true }]);
