@@ -186,7 +186,7 @@ fn delays_are_as_exact_where_callers_are_recorded() {
         };
         let mut subject = Subject { service: &mut service, function: "worked", attach };
         subject.short().unwrap().assert_exact(&format!("{python}, a short delay"));
-        let long = subject.long(5_000_000).unwrap();
+        let long = subject.long(2_000_000).unwrap();
         long.assert_exact(&format!("{python}, a long delay"));
         let calls = long.ended.target(0)["calls"].as_u64().unwrap();
         assert_eq!(self::calls(&long.ended, "time_calls", "worked"), Some((calls, calls)), "{python}");

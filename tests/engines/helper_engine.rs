@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
-
 use serde_json::Value;
 use speed_bump_testing::{
     Attached, Service,
@@ -14,7 +12,7 @@ use speed_bump_testing::{
     wait::PATIENCE,
 };
 use speed_bump_tests::calls::{one_of_each_version, start};
-use speed_bump_tests::helper::{attach, on_each, one_by_one, threads};
+use speed_bump_tests::helper::{attach, on_each, one_by_one, spins_end_with_their_sessions, threads};
 
 const HELPER: [&str; 2] = ["--engine", "helper"];
 
@@ -148,25 +146,7 @@ assert os.waitpid(child, 0)[1] == 0";
 
 #[test]
 fn a_spin_of_seconds_ends_with_the_session_and_with_us() {
-    on_each(|python| {
-        let mut service = start(python, &[]);
-        for killed in [false, true] {
-            let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "10s"]));
-            // Answers when the spin is over: without an end, that is after the patience of the test.
-            let asked = std::thread::scope(|scope| {
-                let asking = scope.spawn(|| service.ask("times(1, plain, 1)").map(drop));
-                std::thread::sleep(Duration::from_millis(300));
-                if killed {
-                    session.kill().unwrap()
-                } else {
-                    drop(session.stop().unwrap())
-                }
-                asking.join().unwrap()
-            });
-            asked.unwrap();
-            service.ask("times(3, plain, 1)").unwrap();
-        }
-    });
+    spins_end_with_their_sessions(|service| attach(service, "*calls.py:plain\n", &with(&["--delay", "10s"])));
 }
 
 #[test]

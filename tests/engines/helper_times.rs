@@ -233,7 +233,7 @@ fn delays_are_as_exact_where_calls_are_timed() {
         };
         let mut subject = Subject { service: &mut service, function: "worked", attach };
         subject.short().unwrap().assert_exact(&format!("{python}, a short delay"));
-        subject.long(5_000_000).unwrap().assert_exact(&format!("{python}, a long delay"));
+        subject.long(2_000_000).unwrap().assert_exact(&format!("{python}, a long delay"));
         assert!(service.quit().unwrap().success(), "{python}");
     });
 }

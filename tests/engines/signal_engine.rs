@@ -18,7 +18,9 @@ use speed_bump_testing::{
     wait::{PATIENCE, wait_until},
 };
 use speed_bump_tests::calls::{one_of_each_version, start};
-use speed_bump_tests::helper::{GETPPID, attach, on_each, one_by_one, threads};
+use speed_bump_tests::helper::{
+    GETPPID, attach, on_each, one_by_one, spins_end_with_their_sessions, threads,
+};
 use speed_bump_user::kernel::KernelFacts;
 
 /// The signal that a session takes first.
@@ -239,25 +241,7 @@ for _ in range(5):
 
 #[test]
 fn a_spin_of_seconds_ends_with_the_session_and_with_us() {
-    on_each(|python| {
-        let mut service = start(python, &[]);
-        for killed in [false, true] {
-            let session = attach(&service, "*calls.py:plain\n", &with(&["--delay", "10s"]));
-            // Answers when the spin is over: without an end, that is after the patience of the test.
-            let asked = std::thread::scope(|scope| {
-                let asking = scope.spawn(|| service.ask("times(1, plain, 1)").map(drop));
-                std::thread::sleep(Duration::from_millis(300));
-                if killed {
-                    session.kill().unwrap()
-                } else {
-                    drop(session.stop().unwrap())
-                }
-                asking.join().unwrap()
-            });
-            asked.unwrap_or_else(|error| panic!("{python}: killed {killed}: {error}"));
-            service.ask("times(3, plain, 1)").unwrap();
-        }
-    });
+    spins_end_with_their_sessions(|service| attach(service, "*calls.py:plain\n", &with(&["--delay", "10s"])));
 }
 
 /// A run of the tool that ends by itself.

@@ -108,7 +108,7 @@ fn the_delay_is_seen_from_inside() {
             short.assert_exact(&format!("{python}, a short delay"));
         }
         if obstacle_to_long_spins().is_none() {
-            subject.long(5_000_000).unwrap().assert_exact(&format!("{python}, a long delay"));
+            subject.long(2_000_000).unwrap().assert_exact(&format!("{python}, a long delay"));
             case_ran!();
         }
         assert!(service.quit().unwrap().success(), "{python}");

@@ -1,12 +1,17 @@
 //! What can be seen of the helper from outside and from inside a process.
 
-use std::fs;
+use std::{fs, thread, time::Duration};
 
 use serde_json::Value;
 use speed_bump_testing::{Attached, PythonBuild, Service, pythons, session::obstacle, side_by_side, skip};
 
+use crate::calls::start;
+
 /// What the helper's thread is called.
 const THREAD: &str = "speed-bump";
+
+/// So long after a process was asked to, its spin has begun, though as many spin as there are interpreters.
+const SPINS_BEGIN: Duration = Duration::from_millis(500);
 
 /// `getppid` of the C library: of `libc.so.6`, or before glibc 2.34 of what that is a link to, such as
 /// `libc-2.31.so`.
@@ -24,6 +29,45 @@ pub fn on_each(case: impl Fn(&PythonBuild) + Sync) {
 pub fn one_by_one(pythons: &[&PythonBuild], case: impl Fn(&PythonBuild)) {
     if may_run(pythons) {
         pythons.iter().for_each(|python| case(python));
+    }
+}
+
+/// A process of each interpreter begins a spin of 10 s, all of them at the same time, and then the sessions
+/// end or are killed: the spins end with them. How a session attaches to `plain` of `calls.py` is given.
+pub fn spins_end_with_their_sessions(attach: impl Fn(&Service) -> Attached) {
+    /// A spin takes that much of its thread's own time, unless it ends with its session.
+    const WHOLE_SPIN_S: f64 = 9.0;
+    const CALL: &str = "import time; begun = time.thread_time(); times(1, plain, 1); \
+                        say(own_s=time.thread_time() - begun)";
+    let pythons: Vec<&PythonBuild> = pythons().iter().collect();
+    if !may_run(&pythons) {
+        return;
+    }
+    let mut services: Vec<_> = pythons.iter().map(|python| start(python, &[])).collect();
+    for killed in [false, true] {
+        let sessions: Vec<_> = services.iter().map(&attach).collect();
+        let answers: Vec<_> = thread::scope(|scope| {
+            let ask = |service: &mut Service| service.ask(CALL);
+            let asked: Vec<_> =
+                services.iter_mut().map(|service| scope.spawn(move || ask(service))).collect();
+            thread::sleep(SPINS_BEGIN);
+            for (session, python) in sessions.into_iter().zip(&pythons) {
+                scope.spawn(move || {
+                    if killed {
+                        session.kill().unwrap();
+                    } else {
+                        assert_eq!(session.stop().unwrap().counts(0).0, 1, "{python}: no spin had begun");
+                    }
+                });
+            }
+            asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+        });
+        for ((answer, python), service) in answers.into_iter().zip(&pythons).zip(&mut services) {
+            let answer = answer.unwrap_or_else(|error| panic!("{python}: killed {killed}: {error}"));
+            let own_s = answer[0]["own_s"].as_f64().unwrap();
+            assert!(own_s < WHOLE_SPIN_S, "{python}: killed {killed}: it spun for {own_s} s");
+            service.ask("times(3, plain, 1)").unwrap();
+        }
     }
 }
 
