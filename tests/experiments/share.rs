@@ -47,7 +47,7 @@ impl Drop for Share {
     }
 }
 
-/// A processor more than there are, so that a busy service and one that waits have room on two.
+/// One half more than there are, so that a busy service and one that waits have room on two processors.
 fn all() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from) * 2 + 2
+    std::thread::available_parallelism().map_or(1, usize::from) * 2 + 1
 }

@@ -5,7 +5,7 @@
 //! calls. One that is too short shows where it is shorter by more than the function's own work, a twentieth
 //! of a short delay. That much the calibration may be wrong by, in either direction.
 
-use std::{ops::RangeInclusive, process::Command};
+use std::{fmt, ops::RangeInclusive, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -133,6 +133,23 @@ struct Work {
     ns: u64,
 }
 
+/// No number of rounds takes as long as a function's own work should.
+#[derive(Debug)]
+struct NoWork {
+    allowed: RangeInclusive<u64>,
+    /// Rounds, and what they took in ns.
+    tried: Vec<(u64, u64)>,
+}
+
+impl fmt::Display for NoWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { allowed, tried } = self;
+        write!(f, "no number of rounds takes {allowed:?} ns: rounds and what they took in ns: {tried:?}")
+    }
+}
+
+impl std::error::Error for NoWork {}
+
 /// What a call takes that does nothing.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
@@ -207,6 +224,15 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
     /// A delay that is so short that the trap shows if its cost is not subtracted: the session in the middle
     /// of several.
     pub fn short(&mut self) -> Result<Measured> {
+        // On a processor that has become slower since the delay was chosen, the function alone may take more
+        // than its part of it. Then a longer one is.
+        match self.chosen_short() {
+            Err(error) if error.is::<NoWork>() => self.chosen_short(),
+            measured => measured,
+        }
+    }
+
+    fn chosen_short(&mut self) -> Result<Measured> {
         let most_ns = obstacle_to_long_spins().map_or(u64::MAX, |_| OLD_KERNELS_MOST_NS);
         let Costs { own_ns, trap_ns } = self.costs()?;
         let is_emulated = trap_ns > EMULATED_TRAP_NS;
@@ -301,7 +327,7 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
         if let Some(best) = best {
             return Ok(best);
         }
-        bail!("no number of rounds takes {allowed:?} ns: rounds and what they took in ns: {tried:?}")
+        bail!(NoWork { allowed, tried })
     }
 
     /// A session during which the processor was as fast as before. What the tool measures of the machine when
@@ -340,58 +366,4 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_delay_is_exact_from_itself_to_a_tenth_more() {
-        exact("at least", 1_000, 1_000);
-        exact("at most", 1_000, 1_100);
-    }
-
-    #[test]
-    #[should_panic(expected = "a short one: the least of many calls with a delay of 1000 ns took 999 ns")]
-    fn less_is_not_exact() {
-        exact("a short one", 1_000, 999);
-    }
-
-    #[test]
-    #[should_panic(expected = "took 1101 ns, not 1000 to 1100 ns")]
-    fn a_tenth_and_more_is_not_exact() {
-        exact("a long one", 1_000, 1_101);
-    }
-
-    fn target(requested: u64, delivered: u64) -> Value {
-        serde_json::json!({ "delivered_ns": delivered, "functions": [{ "requested_ns": requested }] })
-    }
-
-    #[test]
-    fn slack_is_allowed_on_either_side() {
-        exact_within("a little less", 1_000, 10, 990);
-        exact_within("a little more", 1_000, 10, 1_110);
-    }
-
-    #[test]
-    #[should_panic(expected = "took 1111 ns, not 990 to 1110 ns")]
-    fn slack_has_an_end() {
-        exact_within("a long one", 1_000, 10, 1_111);
-    }
-
-    #[test]
-    fn what_was_delivered_fits_into_what_the_calls_took() {
-        delivered(&target(500, 500), 500);
-        delivered(&target(500, 660), 600);
-    }
-
-    #[test]
-    #[should_panic(expected = "Some(499) ns delivered")]
-    fn less_than_was_requested_is_not_delivered() {
-        delivered(&target(500, 499), 600);
-    }
-
-    #[test]
-    #[should_panic(expected = "in calls that took 600 ns")]
-    fn more_than_the_calls_took_is_not_delivered() {
-        delivered(&target(500, 661), 600);
-    }
-}
+mod tests;
