@@ -25,32 +25,35 @@ fn of<'a>(profile: &'a Profile, name: &str) -> &'a FunctionSeen {
     profile.functions.iter().find(|of| of.name == name).unwrap_or_else(|| unreachable!("{profile:#?}"))
 }
 
-/// Two functions that share one thread 3 to 1.
+/// Two functions that share one thread 3 to 1. Each round takes another time, so that samples, of which there
+/// is one in 10 ms, do not keep step with rounds.
 const NATIVE: &str = r#"
 #include <stdio.h>
 #include <unistd.h>
 
 static volatile unsigned long sink;
 
-__attribute__((noinline)) void often(void)
+__attribute__((noinline)) void often(unsigned long times)
 {
-	for (unsigned long i = 0; i < 3000000; i++)
+	for (unsigned long i = 0; i < 3 * times; i++)
 		sink += i;
 }
 
-__attribute__((noinline)) void seldom(void)
+__attribute__((noinline)) void seldom(unsigned long times)
 {
-	for (unsigned long i = 0; i < 1000000; i++)
+	for (unsigned long i = 0; i < times; i++)
 		sink += i;
 }
 
 int main(void)
 {
+	unsigned long random = 88172645463325252ul;
 	printf("{\"event\":\"ready\",\"pid\":%d}\n", getpid());
 	fflush(stdout);
 	for (;;) {
-		often();
-		seldom();
+		random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+		often(random % 1000000);
+		seldom(random % 1000000);
 		if (write(1, "", 0) < 0)
 			return 1;
 	}
