@@ -146,7 +146,7 @@ assert os.waitpid(child, 0)[1] == 0";
 
 #[test]
 fn a_spin_of_seconds_ends_with_the_session_and_with_us() {
-    spins_end_with_their_sessions(|service| attach(service, "*calls.py:plain\n", &with(&["--delay", "10s"])));
+    spins_end_with_their_sessions("helper");
 }
 
 #[test]

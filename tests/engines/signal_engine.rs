@@ -241,7 +241,7 @@ for _ in range(5):
 
 #[test]
 fn a_spin_of_seconds_ends_with_the_session_and_with_us() {
-    spins_end_with_their_sessions(|service| attach(service, "*calls.py:plain\n", &with(&["--delay", "10s"])));
+    spins_end_with_their_sessions("signal");
 }
 
 /// A run of the tool that ends by itself.

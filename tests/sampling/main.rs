@@ -52,8 +52,9 @@ int main(void)
 	fflush(stdout);
 	for (;;) {
 		random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-		often(random % 1000000);
-		seldom(random % 1000000);
+		unsigned long times = random % 1000000;
+		often(times);
+		seldom(times);
 		if (write(1, "", 0) < 0)
 			return 1;
 	}

@@ -10,9 +10,6 @@ use crate::calls::start;
 /// What the helper's thread is called.
 const THREAD: &str = "speed-bump";
 
-/// So long after a process was asked to, its spin has begun, though as many spin as there are interpreters.
-const SPINS_BEGIN: Duration = Duration::from_millis(500);
-
 /// `getppid` of the C library: of `libc.so.6`, or before glibc 2.34 of what that is a link to, such as
 /// `libc-2.31.so`.
 pub const GETPPID: &str = "native:*/libc[-.]*:getppid\n";
@@ -33,10 +30,13 @@ pub fn one_by_one(pythons: &[&PythonBuild], case: impl Fn(&PythonBuild)) {
 }
 
 /// A process of each interpreter begins a spin of 10 s, all of them at the same time, and then the sessions
-/// end or are killed: the spins end with them. How a session attaches to `plain` of `calls.py` is given.
-pub fn spins_end_with_their_sessions(attach: impl Fn(&Service) -> Attached) {
+/// end or are killed: the spins end with them.
+pub fn spins_end_with_their_sessions(engine: &str) {
+    const DELAY: &str = "10s";
     /// A spin takes that much of its thread's own time, unless it ends with its session.
     const WHOLE_SPIN_S: f64 = 9.0;
+    /// So long after a process was asked to, its spin has begun, though all of them spin.
+    const SPINS_BEGIN: Duration = Duration::from_millis(500);
     const CALL: &str = "import time; begun = time.thread_time(); times(1, plain, 1); \
                         say(own_s=time.thread_time() - begun)";
     let pythons: Vec<&PythonBuild> = pythons().iter().collect();
@@ -45,7 +45,9 @@ pub fn spins_end_with_their_sessions(attach: impl Fn(&Service) -> Attached) {
     }
     let mut services: Vec<_> = pythons.iter().map(|python| start(python, &[])).collect();
     for killed in [false, true] {
-        let sessions: Vec<_> = services.iter().map(&attach).collect();
+        let flags = ["--engine", engine, "--delay", DELAY];
+        let attached = |service| attach(service, "*calls.py:plain\n", &flags);
+        let sessions: Vec<_> = services.iter().map(attached).collect();
         let answers: Vec<_> = thread::scope(|scope| {
             let ask = |service: &mut Service| service.ask(CALL);
             let asked: Vec<_> =
