@@ -15,7 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::metric::prometheus::{Source, SourceError, agent};
+use super::metric::{
+    page::Pages,
+    prometheus::{Source, SourceError},
+};
 pub use bound::{Bound, LEAST_LATENCIES, Window};
 
 /// How often guards are looked at.
@@ -88,10 +91,7 @@ impl Condition {
     /// Why it is broken now, if it is. Of the unit's own metric nothing is known here.
     pub fn broken(&self) -> Option<String> {
         match self {
-            Self::Page(url) => {
-                let error = agent().get(url).call().err()?;
-                Some(format!("{url}: {error}"))
-            }
+            Self::Page(url) => Pages::new().check(url).err().map(|error| error.to_string()),
             Self::Command(command) => run(command).err(),
             Self::Own(_) => None,
             Self::Value { source, below, bound } => {

@@ -7,6 +7,7 @@ mod exposition;
 pub mod flow;
 pub mod latencies;
 pub mod level;
+pub(super) mod page;
 pub mod prometheus;
 pub mod requests;
 pub mod sockets;
@@ -62,6 +63,15 @@ pub struct Reading {
     pub latencies: Option<LatencyCounts>,
     /// Of a gauge, which counts no units: the integral of its value over the time, in ns.
     pub level: Option<f64>,
+}
+
+/// Sums over an experiment's ns stay finite for numbers up to this, either way.
+const MOST: f64 = 1e100;
+
+/// Whether a number of a metric's source can be counted with: it is neither infinite nor no number at all, and
+/// its sums over time are not either.
+fn is_countable(number: f64) -> bool {
+    number.abs() <= MOST
 }
 
 /// All metrics of an experiment.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Metric, Reading, level::Level};
+use super::{Metric, Reading, is_countable, level::Level};
 use crate::{experiment::shell::ShellCommand, session::snapshot::Snapshot, sys::clock::now};
 
 /// No number is longer.
@@ -150,7 +150,7 @@ fn line(from: &mut impl BufRead) -> Result<Option<f64>, Ended> {
     if text.is_empty() {
         return Ok(None);
     }
-    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    let number = text.parse::<f64>().ok().filter(|number| is_countable(*number));
     number.map(Some).ok_or_else(|| Ended::NoNumber(text.to_owned()))
 }
 
@@ -176,7 +176,9 @@ mod tests {
     fn each_line_is_a_number() {
         assert_eq!(lines(b"1\n 2.5 \r\n\n-3e2\n4"), (vec![1.0, 2.5, -300.0, 4.0], Ended::Closed));
         assert_eq!(lines(b"1\ntwo\n3\n"), (vec![1.0], Ended::NoNumber("two".to_owned())));
-        assert_eq!(lines(b"inf\n"), (vec![], Ended::NoNumber("inf".to_owned())));
+        for text in ["inf", "NaN", "-1e300"] {
+            assert_eq!(lines(format!("{text}\n").as_bytes()), (vec![], Ended::NoNumber(text.to_owned())));
+        }
         assert_eq!(lines(&[b'1'; 10_000]), (vec![], Ended::TooLong));
     }
 

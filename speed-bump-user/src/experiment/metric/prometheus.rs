@@ -1,19 +1,14 @@
 //! What a service exports for Prometheus: a counter of units, or a histogram of how long they take.
 
-use std::{io, time::Duration};
+use std::io;
 
-use super::{Metric, Reading, exposition::Selector, level::Level};
+use super::{Metric, Reading, exposition::Selector, is_countable, level::Level, page::Pages};
 use crate::{session::snapshot::Snapshot, sys::clock::now};
-
-/// Longer than this no page is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Pages are some hundred kB at most.
-const MOST_BYTES: u64 = 16 << 20;
 
 /// Something on a page: `http://HOST:PORT/metrics#name{label="value"}`.
 #[derive(Clone, Debug)]
 pub struct Source {
-    agent: ureq::Agent,
+    pages: Pages,
     url: String,
     selector: Selector,
 }
@@ -40,7 +35,7 @@ impl Source {
             return Err(SourceError::NotHttp(url.to_owned()));
         }
         let selector = Selector::parse(selector).ok_or_else(|| SourceError::NoName(text.to_owned()))?;
-        Ok(Self { agent: agent(), url: url.to_owned(), selector })
+        Ok(Self { pages: Pages::new(), url: url.to_owned(), selector })
     }
 
     /// The metric's name.
@@ -51,38 +46,43 @@ impl Source {
     /// The value now: of several that are selected, the sum.
     ///
     /// # Errors
-    /// The page does not come, or has nothing of this name.
+    /// The page does not come, has nothing of this name, or has no number there.
     pub fn value(&self) -> io::Result<f64> {
-        let page = self.page()?;
-        self.selector.sum(&page, "").ok_or_else(|| self.missing())
+        let page = self.pages.text(&self.url)?;
+        self.sum(&page, "")?.ok_or_else(|| self.missing())
     }
 
     /// A counter's units; or of a histogram or summary in seconds, how many there were, and how long they
     /// took.
     fn reading(&self) -> io::Result<Reading> {
-        let page = self.page()?;
-        let of = |suffix| self.selector.sum(&page, suffix);
-        if let Some(units) = of("") {
+        let page = self.pages.text(&self.url)?;
+        if let Some(units) = self.sum(&page, "")? {
             return Ok(Reading { units, ..Reading::default() });
         }
-        let units = of("_count").ok_or_else(|| self.missing())?;
-        Ok(Reading { units, latency: of("_sum").map(|seconds| seconds * 1e9), ..Reading::default() })
+        let units = self.sum(&page, "_count")?.ok_or_else(|| self.missing())?;
+        let latency = self.sum(&page, "_sum")?.map(|seconds| seconds * 1e9);
+        Ok(Reading { units, latency, ..Reading::default() })
     }
 
-    fn page(&self) -> io::Result<String> {
-        let fail = |error: ureq::Error| io::Error::other(format!("{}: {error}", self.url));
-        let response = self.agent.get(&self.url).call().map_err(fail)?;
-        response.into_body().with_config().limit(MOST_BYTES).lossy_utf8(true).read_to_string().map_err(fail)
+    /// What a page has there, with this at the end of the name.
+    fn sum(&self, page: &str, suffix: &str) -> io::Result<Option<f64>> {
+        let sum = self.selector.sum(page, suffix);
+        match sum.filter(|value| !is_countable(*value)) {
+            None => Ok(sum),
+            Some(value) => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "{} has {value} for {}{suffix}, which nothing can be counted with: select a series that \
+                     always has a number, with {}{{label=\"value\"}}",
+                    self.url, self.selector.name, self.selector.name
+                ),
+            )),
+        }
     }
 
     fn missing(&self) -> io::Error {
         io::Error::new(io::ErrorKind::NotFound, format!("{} has no metric {}", self.url, self.selector.name))
     }
-}
-
-/// What fetches pages, and gives up on those that do not come.
-pub(crate) fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into()
 }
 
 impl Metric for Source {
@@ -118,34 +118,11 @@ impl Metric for Gauge {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::{
-        io::{Read as _, Write as _},
-        net::TcpListener,
-        thread,
-    };
-
-    use super::*;
-
-    /// Answers so many requests with a page, on the address that is returned.
-    fn serve(status: &'static str, page: &'static str, times: usize) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        thread::spawn(move || {
-            for _ in 0..times {
-                let (mut stream, _) = listener.accept().unwrap();
-                let _ = stream.read(&mut [0; 4_096]).unwrap();
-                let length = page.len();
-                let head =
-                    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
-                stream.write_all(format!("{head}{page}").as_bytes()).unwrap();
-            }
-        });
-        format!("http://{address}/metrics")
-    }
+    use super::{super::page::tests::serve, *};
 
     #[test]
     fn a_page_is_fetched_and_its_metric_found() {
-        let url = serve("200 OK", "requests_total{code=\"200\"} 41\nrequests_total{code=\"500\"} 1\n", 2);
+        let url = serve("200 OK", "", "requests_total{code=\"200\"} 41\nrequests_total{code=\"500\"} 1\n", 2);
         assert_eq!(Source::parse(&format!("{url}#requests_total")).unwrap().value().unwrap(), 42.0);
         let missing = Source::parse(&format!("{url}#replies_total")).unwrap().value().unwrap_err();
         assert!(missing.to_string().ends_with("has no metric replies_total"), "{missing}");
@@ -153,17 +130,34 @@ mod tests {
 
     #[test]
     fn a_histogram_has_units_and_latencies() {
-        let url = serve("200 OK", "t_seconds_bucket{le=\"1\"} 8\nt_seconds_sum 0.5\nt_seconds_count 8\n", 1);
+        let url =
+            serve("200 OK", "", "t_seconds_bucket{le=\"1\"} 8\nt_seconds_sum 0.5\nt_seconds_count 8\n", 1);
         let reading = Source::parse(&format!("{url}#t_seconds")).unwrap().reading().unwrap();
         assert_eq!(reading, Reading { units: 8.0, latency: Some(5e8), ..Reading::default() });
     }
 
     #[test]
     fn errors_name_the_page() {
-        let url = serve("503 Service Unavailable", "", 1);
+        let url = serve("503 Service Unavailable", "", "", 1);
         let error = Source::parse(&format!("{url}#a")).unwrap().value().unwrap_err().to_string();
         assert!(error.contains(&url) && error.contains("503"), "{error}");
         assert!(matches!(Source::parse("http://localhost/metrics"), Err(SourceError::NoName(_))));
         assert!(matches!(Source::parse("https://localhost/metrics#a"), Err(SourceError::NotHttp(_))));
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        for (page, name) in [
+            ("t_seconds NaN\n", "t_seconds"),
+            ("t_seconds_count 3\nt_seconds_sum NaN\n", "t_seconds_sum"),
+            ("t_seconds_count +Inf\nt_seconds_sum 1\n", "t_seconds_count"),
+            ("t_seconds 1e308\n", "t_seconds"),
+            ("t_seconds{a=\"b\"} 9e307\nt_seconds{a=\"c\"} 1e308\n", "t_seconds"),
+        ] {
+            let url = serve("200 OK", "", page, 1);
+            let error =
+                Source::parse(&format!("{url}#t_seconds")).unwrap().reading().unwrap_err().to_string();
+            assert!(error.starts_with(&url) && error.contains(&format!(" for {name}, ")), "{error}");
+        }
     }
 }
