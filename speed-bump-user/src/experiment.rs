@@ -12,6 +12,7 @@ pub mod metric;
 pub mod plan;
 pub mod record;
 pub mod run;
+mod said;
 pub mod schedule;
 pub mod screen;
 mod shell;

@@ -2,7 +2,7 @@
 //! with all that it has started.
 
 use std::{
-    io::{self, Read},
+    io,
     os::unix::process::CommandExt as _,
     process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio},
     thread,
@@ -15,8 +15,6 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How often it is looked whether it has ended.
 const WAITS: Duration = Duration::from_millis(5);
-/// Of a stream's end so much is kept: what benchmarks say, they say last.
-const KEPT: usize = 64 << 10;
 
 /// See above. Dropping it ends it.
 #[derive(Debug)]
@@ -86,24 +84,6 @@ pub(super) fn wait_for(pid: Pid) {
     while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
 }
 
-/// Reads to the end, and keeps the last of it.
-pub(super) fn last_of(mut stream: impl Read) -> Vec<u8> {
-    let (mut kept, mut piece) = (Vec::new(), [0; 4_096]);
-    loop {
-        match stream.read(&mut piece) {
-            Ok(0) => break,
-            Ok(count) => kept.extend_from_slice(piece.get(..count).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-        if kept.len() > 2 * KEPT {
-            kept.drain(..kept.len() - KEPT);
-        }
-    }
-    kept.drain(..kept.len().saturating_sub(KEPT));
-    kept
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -127,14 +107,5 @@ mod tests {
             assert!(began.elapsed() < Duration::from_secs(60), "it is still there");
             thread::sleep(WAITS);
         }
-    }
-
-    #[test]
-    fn the_last_is_kept() {
-        let mut text = vec![b'a'; 5 * KEPT];
-        text.extend(b"the end");
-        let kept = last_of(text.as_slice());
-        assert!(kept.ends_with(b"the end") && kept.len() == KEPT);
-        assert_eq!(last_of(&b"short"[..]), b"short");
     }
 }

@@ -4,7 +4,7 @@ use std::{
     io,
     process::Stdio,
     sync::{Arc, OnceLock},
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 
@@ -13,7 +13,8 @@ use regex_automata::meta::Regex;
 use super::{Metric, Reading};
 use crate::{
     experiment::{
-        shell::{ShellCommand, last_of, wait_for},
+        said::Said,
+        shell::{ShellCommand, wait_for},
         subject,
     },
     session::snapshot::Snapshot,
@@ -104,8 +105,8 @@ struct Running {
     shell: ShellCommand,
     start: Nanos,
     ended: Arc<OnceLock<Nanos>>,
-    output: JoinHandle<Vec<u8>>,
-    errors: JoinHandle<Vec<u8>>,
+    output: Said,
+    errors: Said,
 }
 
 impl Bench {
@@ -132,13 +133,11 @@ impl Bench {
         let (output, errors) = (shell.take_output().ok_or_else(none)?, shell.take_errors().ok_or_else(none)?);
         let ended = Arc::new(OnceLock::new());
         let (tells, pid) = (Arc::clone(&ended), shell.pid().ok_or_else(none)?);
-        let thread = |name: &str| thread::Builder::new().name(name.to_owned());
-        thread("run").spawn(move || {
+        thread::Builder::new().name("run".to_owned()).spawn(move || {
             wait_for(pid);
             let _ = tells.set(now());
         })?;
-        let output = thread("output").spawn(move || last_of(output))?;
-        let errors = thread("errors").spawn(move || last_of(errors))?;
+        let (output, errors) = (Said::of(output)?, Said::of(errors)?);
         self.running = Some(Running { shell, start, ended, output, errors });
         Ok(())
     }
@@ -164,11 +163,8 @@ impl Bench {
         let Some(Running { mut shell, start, output, errors, .. }) = self.running.take() else {
             return Ok(None);
         };
-        // What it has left behind holds its pipes open.
         let status = shell.end()?;
-        let text = |from: JoinHandle<Vec<u8>>| {
-            String::from_utf8_lossy(&from.join().unwrap_or_default()).into_owned()
-        };
+        let text = |said: Said| String::from_utf8_lossy(&said.take()).into_owned();
         let (output, errors) = (text(output), text(errors));
         if !status.success() {
             let said = last_lines(if errors.trim().is_empty() { &output } else { &errors });
@@ -265,6 +261,16 @@ mod tests {
         bench.patience = Duration::ZERO;
         let error = run(&mut bench).unwrap_err().to_string();
         assert!(error.starts_with("`sleep 1000` was ended after 0ns"), "{error}");
+    }
+
+    #[test]
+    fn a_daemon_that_a_run_leaves_behind_is_not_waited_for() {
+        let command = "setsid sleep 60 & until grep -q sleep /proc/$!/comm; do :; done; echo $! is left";
+        let pattern = Pattern::parse("([0-9]+) is left", Captured::Time(Nanos(1))).ok();
+        let run = run(&mut Bench::new(command, pattern)).unwrap();
+        let daemon = rustix::process::Pid::from_raw(run.latency.unwrap() as i32).unwrap();
+        // It still holds the pipe.
+        rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
     }
 
     #[test]
