@@ -9,7 +9,7 @@ use anyhow::Context as _;
 
 use super::{
     exit::{Failure, SYSTEM},
-    signals::StopSignals,
+    signals::{Second, StopSignals},
     terminal::for_programs,
 };
 use crate::{agent::serve, session::quit::Quit};
@@ -19,7 +19,9 @@ pub(super) fn run() -> Result<ExitCode, Failure> {
     let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
     let quit = Quit::default();
     let asks = quit.clone();
-    StopSignals::on_each(move || asks.ask()).context("cannot listen for signals").map_err(system)?;
+    StopSignals::on_each(move || asks.ask(), Second::IsLikeTheFirst)
+        .context("cannot listen for signals")
+        .map_err(system)?;
     serve(BufReader::new(stdin()), for_programs(), &quit).context("cannot serve requests").map_err(system)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -17,7 +17,7 @@ use super::{
     outputs::Outputs,
     request,
     reread::Rereading,
-    signals::StopSignals,
+    signals::{Second, StopSignals},
     terminal::{Lines, tell},
     words::{counted, headers, tell_notices},
 };
@@ -61,7 +61,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
 
     // Signals are handled from before the attach on: none of them may end us with the links' fate open.
     let stop = Stop::default();
-    let signals = StopSignals::ask(stop.clone())
+    let signals = StopSignals::ask(stop.clone(), Second::with(request.engine))
         .context("cannot listen for signals")
         .map_err(|error| Failure::new(SYSTEM, error))?;
     let system = |error: anyhow::Error| Failure::new(SYSTEM, error);

@@ -1,19 +1,56 @@
-//! The signals that end a session.
+//! The signals that end a session, and with it the tool.
+//!
+//! The first one has the session stop, which ends all delays; then the tool reports. Where it hangs, in a write
+//! to a terminal that takes nothing any more (Ctrl-S) or in a file system that never answers, a second one
+//! ends it at once. A terminal like that ends it without one.
 
 use std::{
-    io,
+    io::{self, IsTerminal, stderr, stdout},
+    os::fd::AsFd,
+    process::exit,
     sync::{Arc, OnceLock},
     thread,
+    time::Duration,
 };
 
-use tokio::signal::unix::{SignalKind, signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{Interval, MissedTickBehavior, interval},
+};
 
-use crate::session::stop::Stop;
+use crate::{
+    engine::{EngineChoice, EngineKind},
+    session::stop::Stop,
+};
+
+/// How often the tool looks, after a signal, whether its terminal takes anything.
+const LOOKS: Duration = Duration::from_millis(250);
+/// A terminal that takes nothing at so many looks in a row will not take the report.
+const MOST_LOOKS: u32 = 12;
+/// The exit code of what signal N has ended is so much more than N (POSIX shells).
+const BY_SIGNAL: i32 = 128;
 
 /// Signals that stop a session, from here on: they end the process no more, and none is lost.
 #[derive(Debug)]
 pub(super) struct StopSignals {
     first: Arc<OnceLock<&'static str>>,
+}
+
+/// Whether a second signal ends the tool at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Second {
+    /// The kernel removes what is in place then.
+    Ends,
+    /// What is in place would stay.
+    IsLikeTheFirst,
+}
+
+impl Second {
+    /// Of sessions with this engine: the kernel module's breakpoints stay when the tool is gone.
+    pub(super) fn with(engine: EngineChoice) -> Self {
+        if engine == EngineChoice::Only(EngineKind::Kmod) { Self::IsLikeTheFirst } else { Self::Ends }
+    }
 }
 
 impl StopSignals {
@@ -22,36 +59,41 @@ impl StopSignals {
     ///
     /// # Errors
     /// The handlers could not be installed, or the thread not started.
-    pub(super) fn ask(stop: Stop) -> io::Result<Self> {
-        Self::on_each(move || stop.ask())
+    pub(super) fn ask(stop: Stop, second: Second) -> io::Result<Self> {
+        Self::on_each(move || stop.ask(), second)
     }
 
     /// Has them do this, each time that one comes.
     ///
     /// # Errors
     /// As [`StopSignals::ask`].
-    pub(super) fn on_each(act: impl Fn() + Send + 'static) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        let (mut interrupt, mut terminate, mut hangup) = {
+    pub(super) fn on_each(act: impl Fn() + Send + 'static, second: Second) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let mut signals = {
             let _entered = runtime.enter();
-            (
-                signal(SignalKind::interrupt())?,
-                signal(SignalKind::terminate())?,
-                signal(SignalKind::hangup())?,
-            )
+            Signals::catch()?
         };
         let first = Arc::new(OnceLock::new());
         let heard = Arc::clone(&first);
         let listen = move || {
             runtime.block_on(async {
+                let came = signals.next().await;
+                let _ = heard.set(came.name);
+                act();
+                let (mut looks, mut frozen) = (looks(), 0);
                 loop {
-                    let name = tokio::select! {
-                        _ = interrupt.recv() => "SIGINT",
-                        _ = terminate.recv() => "SIGTERM",
-                        _ = hangup.recv() => "SIGHUP",
-                    };
-                    let _ = heard.set(name);
-                    act();
+                    tokio::select! {
+                        _ = signals.next() => match second {
+                            Second::Ends => exit(BY_SIGNAL + came.number),
+                            Second::IsLikeTheFirst => act(),
+                        },
+                        _ = looks.tick(), if second == Second::Ends => {
+                            frozen = if is_frozen(&stderr()) || is_frozen(&stdout()) { frozen + 1 } else { 0 };
+                            if frozen > MOST_LOOKS {
+                                exit(BY_SIGNAL + came.number);
+                            }
+                        }
+                    }
                 }
             })
         };
@@ -63,4 +105,50 @@ impl StopSignals {
     pub(super) fn first(&self) -> Option<&'static str> {
         self.first.get().copied()
     }
+}
+
+/// A signal that came.
+#[derive(Clone, Copy, Debug)]
+struct Came {
+    name: &'static str,
+    number: i32,
+}
+
+/// Those that are caught.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn catch() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Came {
+        let (name, kind) = tokio::select! {
+            _ = self.interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
+            _ = self.terminate.recv() => ("SIGTERM", SignalKind::terminate()),
+            _ = self.hangup.recv() => ("SIGHUP", SignalKind::hangup()),
+        };
+        Came { name, number: kind.as_raw_value() }
+    }
+}
+
+fn looks() -> Interval {
+    let mut looks = interval(LOOKS);
+    // Looks that come late are not made up for.
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    looks
+}
+
+/// Whether it is a terminal that takes nothing now.
+fn is_frozen(of: &(impl AsFd + IsTerminal)) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    of.is_terminal() && poll(&mut [PollFd::new(of, PollFlags::OUT)], Some(&at_once)) == Ok(0)
 }

@@ -21,7 +21,7 @@ use super::{
     export::{Export, SweepProgress},
     outputs::SweepOutputs,
     request,
-    signals::StopSignals,
+    signals::{Second, StopSignals},
     terminal::{Lines, print_as_is, style, tell},
     words::tell_notices,
 };
@@ -71,7 +71,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let bounds = unit.bounds(&arguments.guards)?;
     let quit = Quit::default();
     let asks = quit.clone();
-    let _signals = StopSignals::on_each(move || asks.ask())
+    let _signals = StopSignals::on_each(move || asks.ask(), Second::with(arguments.way.engine))
         .context("cannot listen for signals")
         .map_err(|error| Failure::new(SYSTEM, error))?;
     let guards = watch(&arguments.guards, &quit)?;
@@ -121,7 +121,8 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         runs: unit.runs(),
     };
     let before = Surroundings::now(&arguments.pids, !arguments.no_children);
-    let mut subject = Live::new(&handle, &quit, metrics, counted.functions);
+    let subject = Live::new(&handle, &quit, metrics, counted.functions);
+    let mut subject = subject.map_err(|error| Failure::new(SYSTEM, error))?;
     let mut measured = run::run(&mut subject, &options, measured, &mut |measured, now| {
         progress.show(measured, now);
         export.tick(|| exported.numbers(measured, now, handle.report()));

@@ -1,5 +1,7 @@
 //! A running service as the subject of an experiment: its session has the doses and the counters.
 
+mod expiry;
+
 use std::{collections::BTreeMap, io, time::Duration};
 
 use super::{
@@ -16,9 +18,12 @@ use crate::{
     targets::{TargetIndex, TargetKind, Targets},
     units::Nanos,
 };
+use expiry::Expiry;
 
 /// What is left of a wait is slept in pieces of this length, so that an end is noticed.
 const PIECE: Duration = Duration::from_millis(50);
+/// No delay.
+const NOTHING: Dose = Dose { delay: Nanos(0), frequency: 1 };
 
 /// See above.
 #[derive(Debug)]
@@ -29,17 +34,31 @@ pub struct Live<'a> {
     /// By candidate.
     functions: Vec<SelectedFunction>,
     doses: BTreeMap<u32, Nanos>,
+    expiry: Expiry,
 }
 
 impl<'a> Live<'a> {
-    /// A session whose functions have no delay, and what counts the units.
+    /// A session whose functions have no delay, and what counts the units. Its doses end when the calling
+    /// thread hangs for some seconds.
+    ///
+    /// # Errors
+    /// No thread could be started to see to that.
     pub fn new(
         handle: &'a Handle,
         quit: &'a Quit,
         metrics: Metrics,
         functions: Vec<SelectedFunction>,
-    ) -> Self {
-        Self { handle, quit, metrics, functions, doses: BTreeMap::new() }
+    ) -> io::Result<Self> {
+        let controls = handle.controls().clone();
+        let all: Vec<(Selection, Dose)> =
+            functions.iter().map(|function| (Selection::Function(function.clone()), NOTHING)).collect();
+        let expiry = Expiry::watch(expiry::PATIENCE, move || {
+            // A session that is over delays nothing.
+            if let Err(error) = controls.set(&all) {
+                tracing::warn!("doses that have expired could not be taken back: {error}");
+            }
+        })?;
+        Ok(Self { handle, quit, metrics, functions, doses: BTreeMap::new(), expiry })
     }
 }
 
@@ -52,6 +71,9 @@ impl Live<'_> {
 
 impl Subject for Live<'_> {
     fn set(&mut self, doses: &[(u32, Nanos)]) -> Result<Nanos, SubjectError> {
+        if self.expiry.hear() {
+            self.doses.clear();
+        }
         let wanted: BTreeMap<u32, Nanos> = doses.iter().copied().collect();
         let gone = self.doses.keys().filter(|of| !wanted.contains_key(of)).map(|of| (*of, Nanos(0)));
         let new = wanted.iter().filter(|(of, dose)| self.doses.get(of) != Some(dose));
@@ -64,12 +86,13 @@ impl Subject for Live<'_> {
         if changes.is_empty() {
             return Ok(now());
         }
-        let applied = self.handle.set(&changes)?;
+        let applied = self.expiry.while_set(!wanted.is_empty(), || self.handle.set(&changes))?;
         self.doses = wanted;
         Ok(applied.at)
     }
 
     fn sample(&mut self) -> Result<Sample, SubjectError> {
+        self.expiry.hear();
         let snapshot = self.handle.snapshot()?;
         let counts = |function: &SelectedFunction| {
             let stats = snapshot.of(function);
@@ -92,6 +115,7 @@ impl Subject for Live<'_> {
         }
         let snapshot = self.handle.snapshot()?;
         for metric in &mut self.metrics.further {
+            self.expiry.hear();
             let reading = metric.read(&snapshot).map_err(SubjectError::Metric)?;
             readings.push((now(), reading));
         }
@@ -107,7 +131,15 @@ impl Subject for Live<'_> {
     }
 
     fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError> {
-        wait_until(self.handle, self.quit, time)
+        // Slices may be longer than the patience.
+        loop {
+            self.expiry.hear();
+            let next = time.min(now() + Nanos::from(expiry::PATIENCE / 4));
+            wait_until(self.handle, self.quit, next)?;
+            if next == time {
+                return Ok(());
+            }
+        }
     }
 
     fn now(&self) -> Nanos {
