@@ -1,6 +1,7 @@
 //! Experiments on running services: what `sweep` says of them, and that it leaves them as they were.
 
 mod hanging;
+mod load;
 mod metrics;
 mod pages;
 mod planted;

@@ -17,7 +17,7 @@ use anyhow::{Context as _, anyhow};
 use super::{
     args::SweepArgs,
     environment::Environment,
-    exit::{Failure, GUARDED, SYSTEM, USAGE},
+    exit::{Failure, GUARDED, NOT_VALID, SYSTEM, USAGE},
     export::{Export, SweepProgress},
     outputs::SweepOutputs,
     request,
@@ -119,6 +119,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         longest_call: arguments.longest_call,
         bounds,
         runs: unit.runs(),
+        wait_load: arguments.wait_load,
     };
     let before = Surroundings::now(&arguments.pids, !arguments.no_children);
     let subject = Live::new(&handle, &quit, metrics, counted.functions);
@@ -142,7 +143,13 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         print_as_is(text::render(&experiment, style()).trim_end());
     }
     outputs.write(&experiment)?;
-    experiment.measured.guard.as_deref().map_or(Ok(ExitCode::SUCCESS), |why| Err(guarded(why)))
+    if let Some(why) = experiment.measured.guard.as_deref() {
+        return Err(guarded(why));
+    }
+    match experiment.measured.not_valid() {
+        Some(why) => Err(Failure::new(NOT_VALID, anyhow!("the experiment ended without a verdict: {why}"))),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn guarded(why: &str) -> Failure {
@@ -233,7 +240,9 @@ fn begin(arguments: &SweepArgs, unit: &Units, counted: &Counted) -> Result<Measu
         around: None,
         phases: Vec::new(),
         slices: Vec::new(),
+        load_changes: Vec::new(),
         aborted: None,
+        invalid: None,
         guard: None,
     })
 }

@@ -1,6 +1,7 @@
 //! What an experiment measured, as its JSON has it. Every number that is ever printed comes from here.
 
 mod around;
+mod load_change;
 mod metrics;
 mod sampling;
 mod sharing;
@@ -11,11 +12,15 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    analysis::findings::{Findings, findings},
+    analysis::{
+        findings::{Findings, findings},
+        load,
+    },
     metric::requests,
 };
 use crate::{targets::TargetKind, units::Nanos};
 pub use around::Around;
+pub use load_change::LoadChange;
 pub use metrics::{MetricReading, Quantiles, Quantity};
 pub use sampling::{Sampled, Sampling};
 pub use sharing::{InCommon, Sharing};
@@ -84,8 +89,14 @@ pub struct Measured {
     pub phases: Vec<Phase>,
     /// In their order.
     pub slices: Vec<Slice>,
+    /// When the load was not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub load_changes: Vec<LoadChange>,
     /// Why it ended before everything was decided, or the time was up.
     pub aborted: Option<String>,
+    /// What ended it and leaves nothing to believe, if that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invalid: Option<String>,
     /// The guard that ended it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<String>,
@@ -232,6 +243,11 @@ impl Candidate {
 }
 
 impl Measured {
+    /// Why it ended with nothing to believe, if it did.
+    pub fn not_valid(&self) -> Option<String> {
+        load::gone(self).or_else(|| load::driven_away(self)).or_else(|| self.invalid.clone())
+    }
+
     /// Slices of a phase that count.
     pub fn of_phase(&self, phase: PhaseKind) -> impl Iterator<Item = &Slice> {
         self.slices.iter().filter(move |slice| slice.phase == phase && slice.counts())

@@ -1,6 +1,7 @@
 //! The experiment itself, phase by phase, on a [`Subject`]. However it ends, no delay is left.
 
 pub(crate) mod confirm;
+mod load;
 mod runs;
 mod screening;
 mod slices;
@@ -21,6 +22,7 @@ use super::{
     subject::{Subject, SubjectError},
 };
 use crate::units::Nanos;
+use load::Load;
 use steps::Steps;
 use titration::Titrated;
 
@@ -60,6 +62,8 @@ pub struct Options {
     pub bounds: Vec<Bound>,
     /// Whether a slice is a run of a benchmark.
     pub runs: bool,
+    /// How long to wait for load that went away.
+    pub wait_load: Duration,
 }
 
 /// What an experiment is doing.
@@ -71,6 +75,8 @@ pub struct Now {
     pub ends: Nanos,
     /// By what share a unit of the last slice took longer than one without delays.
     pub slowdown: Option<f64>,
+    /// Until when it waits for load that went away, without delays; `None` where it does not.
+    pub waits_for_load: Option<Nanos>,
 }
 
 impl Options {
@@ -85,6 +91,7 @@ impl Options {
             longest_call: Nanos(10_000_000),
             bounds: Vec::new(),
             runs: false,
+            wait_load: Duration::from_secs(30),
         }
     }
 }
@@ -105,6 +112,7 @@ pub fn run(
     let pace = Pace { unit: first, under_way: None };
     let times = times(options, measured.candidates.len(), pace);
     let begun = subject.now();
+    let load = Load::new(unit);
     let mut runner = Runner {
         subject,
         options,
@@ -116,6 +124,7 @@ pub fn run(
         latency: None,
         noise: 0.0,
         window: Window::default(),
+        load,
         watch,
         phase: PhaseKind::Census,
         ends: begun,
@@ -123,8 +132,10 @@ pub fn run(
     };
     if let Err(stop) = runner.all_phases() {
         runner.measured.aborted = Some(stop.to_string());
-        if let Stop::Guard(why) = stop {
-            runner.measured.guard = Some(why);
+        match stop {
+            Stop::Guard(why) => runner.measured.guard = Some(why),
+            Stop::Invalid(why) => runner.measured.invalid = Some(why),
+            Stop::Load(_) | Stop::Metric(_) | Stop::Subject(_) => {}
         }
         runner.end_phase("stopped");
     }
@@ -142,6 +153,10 @@ enum Stop {
     Metric(String),
     #[error("a guard ended it: {0}")]
     Guard(String),
+    #[error("{0}")]
+    Load(String),
+    #[error("{0}")]
+    Invalid(String),
 }
 
 /// How the time is divided among so many functions.
@@ -170,6 +185,7 @@ struct Runner<'a> {
     noise: f64,
     /// What the unit's metric said lately.
     window: Window,
+    load: Load,
     watch: &'a mut dyn FnMut(&Measured, Now),
     phase: PhaseKind,
     ends: Nanos,
@@ -217,11 +233,19 @@ impl Runner<'_> {
             let first = self.measured.slices.len();
             let mut steps = Steps::default();
             for _ in 0..slices {
-                self.control_of_census(block, &mut steps)?;
+                if round == 1 {
+                    self.control_of_census(block, &mut steps)?;
+                } else {
+                    self.slice(block, Treatment::Control, &[])?;
+                }
                 block += 1;
             }
             if round == 1 {
                 self.check_steps(&steps, slices)?;
+                if rounds > 1 && !self.was_under_load(block, first)? {
+                    self.leave_unsettled(first);
+                    continue;
+                }
             }
             self.learn_unit(PhaseKind::Census);
             self.noise = self.noise(PhaseKind::Census).max(LEAST_NOISE);
@@ -229,11 +253,10 @@ impl Runner<'_> {
             if change.is_none() || round == rounds {
                 break;
             }
-            let unsettled = self.measured.slices.iter_mut().skip(first);
-            unsettled.for_each(|slice| slice.marks.push(Mark::Unsettled));
+            self.leave_unsettled(first);
         }
         let units: f64 = self.measured.of_phase(PhaseKind::Census).map(|slice| slice.units).sum();
-        let in_slice = units / f64::from(slices);
+        let in_slice = units / self.measured.of_phase(PhaseKind::Census).count().max(1) as f64;
         let census = &mut self.measured.census;
         census.slowdown = Some(census.time_per_unit() / self.pace - 1.0);
         if let Some(sampling) = &mut self.measured.sampling {
@@ -257,12 +280,18 @@ impl Runner<'_> {
         Ok(())
     }
 
+    /// Has slices of the census from this one on not count, as the service was still changing.
+    fn leave_unsettled(&mut self, first: usize) {
+        let unsettled = self.measured.slices.iter_mut().skip(first);
+        unsettled.filter(|slice| slice.counts()).for_each(|slice| slice.marks.push(Mark::Unsettled));
+    }
+
     /// By what share units took longer in the second half of the slices from this one on, where that is more
     /// than noise makes of it.
     fn change_since(&self, first: usize) -> Option<f64> {
-        let of = self.measured.slices.get(first..)?;
+        let of: Vec<&Slice> = self.measured.slices.iter().skip(first).filter(|slice| slice.counts()).collect();
         let (one, other) = of.split_at(of.len() / 2);
-        let half = |slices: &[Slice]| {
+        let half = |slices: &[&Slice]| {
             let times: Vec<f64> = slices.iter().map(|slice| slice.time_per_unit(self.measured.by)).collect();
             let mean = times.iter().sum::<f64>() / times.len() as f64;
             let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
@@ -311,10 +340,20 @@ impl Runner<'_> {
     /// Whether the service is as before.
     fn recover(&mut self) -> Result<(), Stop> {
         self.begin_phase(PhaseKind::Recover, Nanos(0));
+        let first = self.measured.slices.len();
         for block in 0..self.recovery_slices() {
-            self.slice(block, Treatment::Control, &[])?;
+            if self.options.runs {
+                self.run_of_benchmark(block, Treatment::Control, &[])?;
+            } else {
+                self.measure(block, Treatment::Control, &[])?;
+            }
         }
-        self.end_phase("no delays");
+        let outcome = if self.options.runs || self.was_under_load_at_end(first) {
+            "no delays"
+        } else {
+            "the load had ended"
+        };
+        self.end_phase(outcome);
         Ok(())
     }
 
@@ -327,6 +366,11 @@ impl Runner<'_> {
         let end = self.begun + Nanos::from(self.options.total);
         let at_end = self.times.whole_slice().0 * u64::from(self.recovery_slices());
         Nanos(end.0.saturating_sub(self.subject.now().0 + at_end))
+    }
+
+    /// Whether time is up because the load was waited for.
+    fn is_out_of_time(&self) -> bool {
+        !self.measured.load_changes.is_empty() && self.time_left() < self.times.whole_slice()
     }
 
     fn begin_phase(&mut self, kind: PhaseKind, time: Nanos) {

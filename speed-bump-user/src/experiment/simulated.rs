@@ -61,6 +61,8 @@ pub struct Simulated {
     doses: Vec<f64>,
     /// Delay per unit of all functions together that stays hidden, in ns.
     shared_slack: f64,
+    /// From when on which share of the load is there.
+    load: Vec<(f64, f64)>,
     state: f64,
 }
 
@@ -78,6 +80,7 @@ impl Simulated {
             now: 1e9,
             units: 0.0,
             shared_slack: 0.0,
+            load: Vec::new(),
             state: 0.0,
         }
     }
@@ -85,6 +88,15 @@ impl Simulated {
     /// Has so many ns of the delays of a unit stay hidden, whichever functions they are of.
     pub fn share_slack(&mut self, ns: f64) {
         self.shared_slack = ns;
+    }
+
+    /// Has this share of the load be there, from so many ns after the beginning on. Later ones come later.
+    pub fn change_load(&mut self, after: f64, share: f64) {
+        self.load.push((self.now + after, share));
+    }
+
+    fn load(&self) -> f64 {
+        self.load.iter().rev().find(|(from, _)| *from <= self.now).map_or(1.0, |(_, share)| *share)
     }
 
     fn draw(&mut self) -> f64 {
@@ -162,8 +174,10 @@ impl Subject for Simulated {
                 function.sensitivity * (dose * function.calls * more - function.slack).max(0.0)
             };
             let all: f64 = self.functions.iter().zip(&self.doses).map(shows).sum();
-            unit += (all - self.shared_slack).max(0.0);
-            let units = step / unit;
+            // Delays may make units faster, too: a service may answer at once that it is busy.
+            unit += if all > 0.0 { (all - self.shared_slack).max(0.0) } else { all };
+            unit = unit.max(0.05 * self.unit);
+            let units = step / unit * self.load();
             self.units += units;
             for ((function, dose), counts) in self.functions.iter().zip(&self.doses).zip(&mut self.counts) {
                 let calls = units * function.calls * more;

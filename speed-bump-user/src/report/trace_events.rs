@@ -103,5 +103,6 @@ fn why(mark: Mark) -> &'static str {
         Mark::Late => "late",
         Mark::Guarded => "guarded",
         Mark::Unsettled => "unsettled",
+        Mark::Load => "load",
     }
 }

@@ -43,8 +43,9 @@ What the columns mean:
   verdict        `matters` and `does not matter` are shown, each with an error of 5 % at most;
                  all else is undecided
 
-Exit codes: 0 also where nothing is decided; 6 if a guard ended it; else as without a command. What
-was measured until then is reported after Ctrl-C and by a guard too.";
+Exit codes: 0 also where nothing is decided; 6 if a guard ended it; 8 if the load went away, or what
+is counted is no measure of work; else as without a command. What was measured until then is reported
+in each of these cases, and after Ctrl-C.";
 
 /// Flags of `sweep`.
 #[derive(Debug, Args)]
@@ -71,6 +72,11 @@ pub struct SweepArgs {
     /// How long the experiment may take
     #[arg(long = "for", value_name = "TIME", value_parser = span, default_value = "120s")]
     pub time: Duration,
+
+    /// How long to wait for load that went away meanwhile, without delays, until the experiment ends without
+    /// a verdict
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "30s")]
+    pub wait_load: Duration,
 
     /// How long a slice of constant delays is [default: 40 units of work, at least 40 to 150ms]
     #[arg(long, value_name = "TIME", value_parser = span)]

@@ -27,11 +27,12 @@ pub(in crate::cli) struct Progress {
     live: Option<LiveTable>,
     drawn: Option<Instant>,
     told: usize,
+    waits: bool,
 }
 
 impl Progress {
     pub(in crate::cli) fn new(quiet: bool, on_terminal: bool) -> Self {
-        Self { quiet, live: (on_terminal && !quiet).then(LiveTable::new), drawn: None, told: 0 }
+        Self { quiet, live: (on_terminal && !quiet).then(LiveTable::new), drawn: None, told: 0, waits: false }
     }
 
     /// Says something, unless nothing is to be said.
@@ -49,6 +50,13 @@ impl Progress {
                 self.line(&format!("{}: {}", phase_name(phase.kind), phase.outcome));
             }
             self.told = ended;
+        }
+        if self.live.is_none() && self.waits != at.waits_for_load.is_some() {
+            self.waits = !self.waits;
+            self.line(&match at.waits_for_load {
+                Some(until) => waiting(until),
+                None => "the load is back: the experiment goes on".to_owned(),
+            });
         }
         let Some(live) = &mut self.live else { return };
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < REFRESH) {
@@ -73,8 +81,17 @@ impl Progress {
     }
 }
 
+/// `waiting for the load, without delays, for up to 30 s`.
+fn waiting(until: Nanos) -> String {
+    let left = Nanos(until.0.saturating_sub(now().0).div_ceil(1_000_000_000) * 1_000_000_000);
+    format!("units come as no delay explains: waiting for the load, without delays, for up to {left}")
+}
+
 /// `confirm, 42 s left, now 8 % slower`.
 fn state(at: Now) -> String {
+    if let Some(until) = at.waits_for_load {
+        return waiting(until);
+    }
     let left = at.ends.0.saturating_sub(now().0);
     let slower = at.slowdown.map(|share| format!(", now {:+.0} % time per unit", share * 100.0));
     format!(

@@ -7,12 +7,13 @@ use super::{
     curve::{Curve, curve},
     estimate::{Estimate, estimate},
     factor::{Factor, FactorKind},
+    faster::faster,
     further::{Further, further},
     hinge::hinge,
     left::{alike, left, together},
     sentence::sentence,
     shared::{is_part, joined},
-    validity::{Validity, controls, validity},
+    validity::{Problem, Validity, controls, validity},
     verdict::{Judged, Trial, Verdict, before, is_above, judge},
 };
 use crate::{
@@ -43,6 +44,8 @@ pub struct Findings {
 
 /// The intervals of the looks are wider than those that are told.
 const LATE_LOOKS: f64 = 1.2;
+/// Why nothing is said of a function with whose delays units are done faster.
+pub(super) const LESS_TIME: &str = "units took less time with delays than without";
 /// Nobody waits for so many minutes.
 const LONG: f64 = 180.0;
 
@@ -55,13 +58,16 @@ struct Tried {
 
 /// What follows from a record.
 pub fn findings(measured: &Measured) -> Findings {
-    let validity = validity(measured);
+    let mut validity = validity(measured);
     let unit = controls(measured.of_phase(PhaseKind::Confirm), measured.by)
         .or_else(|| controls(measured.slices.iter().filter(|slice| slice.counts()), measured.by));
     let mut tried = tried(measured, unit);
     let trials: Vec<Trial> = tried.iter().map(|of| of.trial.clone()).collect();
     let alike = alike(measured);
     let judged = judge(&trials, &measured.rules, blocks(measured));
+    let sped_up = sped_up(measured, &tried, &judged).filter(|_| measured.invalid.is_none());
+    validity.problems.splice(0..0, sped_up.map(Problem::fatal));
+    validity.holds = !validity.problems.iter().any(|problem| problem.fatal);
     for (of, judged) in tried.iter_mut().zip(judged) {
         of.fill(measured, judged, unit, alike);
         of.say_how_long(measured);
@@ -73,8 +79,9 @@ pub fn findings(measured: &Measured) -> Findings {
     // A bend says nothing of it: with enough delay, a service that waits for requests has no time to wait.
     let reacts = factors.iter().any(|of| of.shows || matters(of));
     let open_loop = open_loop(measured, reacts);
-    let withheld = if !validity.holds {
-        Some("the experiment's own checks failed, so that no verdict stands")
+    let fatal = validity.problems.iter().find(|problem| problem.fatal);
+    let withheld = if let Some(problem) = fatal {
+        Some(problem.text.as_str())
     } else if open_loop.is_none() && factors.iter().any(|of| of.verdict != Verdict::Dismissed) {
         Some(
             "no function is shown to matter, and it is not known whether the service sets the throughput or \
@@ -185,6 +192,19 @@ pub(super) fn verdicts_of(measured: &Measured) -> Vec<(Treatment, Verdict)> {
     tried.iter().zip(judged).map(|(of, judged)| (of.treatment, judged.verdict)).collect()
 }
 
+/// Why what is counted is no measure of work, if that was found out.
+pub fn no_measure(measured: &Measured) -> Option<String> {
+    let tried = tried(measured, controls(measured.of_phase(PhaseKind::Confirm), measured.by));
+    let trials: Vec<Trial> = tried.iter().map(|of| of.trial.clone()).collect();
+    sped_up(measured, &tried, &judge(&trials, &measured.rules, blocks(measured)))
+}
+
+fn sped_up(measured: &Measured, tried: &[Tried], judged: &[Judged]) -> Option<String> {
+    let is_faster = tried.iter().zip(judged).filter(|(_, judged)| judged.faster);
+    let names: Vec<&str> = is_faster.map(|(of, _)| of.factor.name.as_str()).collect();
+    faster(measured, &names)
+}
+
 /// Blocks of the last phase that are done, or begun.
 fn blocks(measured: &Measured) -> u32 {
     measured.of_phase(PhaseKind::Confirm).map(|slice| slice.block.saturating_add(1)).max().unwrap_or(0)
@@ -216,7 +236,7 @@ fn tried(measured: &Measured, unit: Option<f64>) -> Vec<Tried> {
 impl Tried {
     /// `alike` is the sensitivity of all functions, where it is one: more slices know of it than of one.
     fn fill(&mut self, measured: &Measured, judged: Judged, unit: Option<f64>, alike: Option<Estimate>) {
-        let Judged { verdict, shows } = judged;
+        let Judged { verdict, shows, .. } = judged;
         (self.factor.verdict, self.factor.shows) = (verdict, shows);
         let bend = hinge(&self.trial.contrasts);
         self.factor.curve = curve(measured, self.treatment, bend);
@@ -252,7 +272,7 @@ impl Tried {
         };
         let is_faster = factor.high.is_some_and(|high| high < 0.0);
         factor.reason = if is_faster {
-            Some("units took less time with delays than without".to_owned())
+            Some(LESS_TIME.to_owned())
         } else {
             bend.map(|bend| {
                 format!(

@@ -4,9 +4,9 @@ use super::{
     contrast::{Contrast, contrasts},
     estimate::{Estimate, estimate},
     factor::Factor,
-    findings::CONFIDENCE,
+    findings::{CONFIDENCE, LESS_TIME},
     screen_bound::OfScreen,
-    verdict::{Verdict, is_below},
+    verdict::{SURE, Verdict, is_below, is_less},
 };
 use crate::experiment::{
     record::{Candidate, Measured, PhaseKind, Treatment},
@@ -14,7 +14,7 @@ use crate::experiment::{
 };
 
 /// What all functions did together, where the titration ended with that.
-pub(super) fn together(measured: &Measured) -> Vec<Contrast> {
+pub(in crate::experiment) fn together(measured: &Measured) -> Vec<Contrast> {
     let mut slices: Vec<_> = measured.of_phase(PhaseKind::Titrate).collect();
     let Some(last) = slices.iter().rev().find(|slice| slice.treatment == Treatment::Several) else {
         return Vec::new();
@@ -67,7 +67,9 @@ pub(super) fn left(
             let high = bound.high.max(0.0) * all / delay;
             factor.high = Some(high);
             factor.worth_high = share.map(|share| high * share);
-            if factor.worth_high.is_some_and(|worth| worth < measured.rules.worth)
+            if bound.high < 0.0 {
+                factor.reason = Some(LESS_TIME.to_owned());
+            } else if factor.worth_high.is_some_and(|worth| worth < measured.rules.worth)
                 || high < measured.rules.threshold
             {
                 factor.verdict = Verdict::DoesNotMatter;
@@ -85,7 +87,9 @@ pub(super) fn left(
         {
             factor.set(found, unit);
             let bound = effect.bound();
-            let is_worth_little = bound.is_some_and(|bound| is_below(&bound, &found, share, &measured.rules));
+            let is_less = effect.interval(SURE).is_some_and(|found| is_less(&found, share, &measured.rules));
+            let is_worth_little =
+                !is_less && bound.is_some_and(|bound| is_below(&bound, &found, share, &measured.rules));
             factor.verdict = if is_worth_little { Verdict::DoesNotMatter } else { Verdict::Undecided };
             factor.reason = (!is_worth_little)
                 .then(|| "it was looked at among others only: -t with its name looks at it alone".to_owned());
@@ -111,9 +115,14 @@ pub(super) fn alike(measured: &Measured) -> Option<Estimate> {
 
 /// By how much all delays of the screen show, taken together.
 pub(in crate::experiment) fn of_all(measured: &Measured) -> Option<Estimate> {
+    estimate(&of_all_contrasts(measured), CONFIDENCE)
+}
+
+/// What all delays of the screen did.
+pub(super) fn of_all_contrasts(measured: &Measured) -> Vec<Contrast> {
     // Slices of a block that delay the same functions in all, one half of them each, are one contrast.
     let slices = measured.of_phase(PhaseKind::Screen);
-    estimate(&contrasts(slices, Treatment::Several, u32::MAX, measured.by), CONFIDENCE)
+    contrasts(slices, Treatment::Several, u32::MAX, measured.by)
 }
 
 /// The delay per unit of a function where all were delayed at once for the last time.

@@ -5,6 +5,8 @@ use serde::Serialize;
 use super::{
     contrast::contrasts,
     estimate::{LEAST_BLOCKS, chance},
+    load,
+    outliers::median,
     pace::is_slower,
 };
 use crate::{
@@ -29,6 +31,14 @@ const CLOCK_STEP: i64 = 100_000_000;
 const COSTS: f64 = 0.03;
 /// Beyond this share a drift is told.
 const DRIFT: f64 = 0.1;
+/// Where units take so many times as long, or so many times less, it is another service, or another load.
+const ANOTHER: f64 = 2.0;
+/// So many changes of the load are told.
+const LOAD_CHANGES: usize = 5;
+/// More of the slices without delays than this part are not to be without a unit.
+const EMPTY: f64 = 0.05;
+/// Where so many units are done in most of them.
+const DOZENS: f64 = 24.0;
 
 /// What the checks found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -69,9 +79,17 @@ pub struct Problem {
     pub text: String,
 }
 
+impl Problem {
+    /// One beside which no verdict can stand.
+    pub(super) fn fatal(text: String) -> Self {
+        Self { fatal: true, text }
+    }
+}
+
 /// Looks at a record.
 pub fn validity(measured: &Measured) -> Validity {
-    let mut problems = Vec::new();
+    let broken = measured.not_valid().or_else(|| empty(measured));
+    let mut problems: Vec<Problem> = broken.map(Problem::fatal).into_iter().collect();
     let mut fatal = |is: bool, text: String| {
         if is {
             problems.push(Problem { fatal: true, text });
@@ -90,13 +108,26 @@ pub fn validity(measured: &Measured) -> Validity {
         fatal(true, placebo_says(of) + ": something else changed with the slices");
     }
     let dropped = dropped(measured);
-    // Those of a census that was taken again cost nothing but time.
-    let lost: usize = dropped.iter().filter(|of| of.reason != Mark::Unsettled).map(|of| of.slices).sum();
+    // Those of a census that was taken again cost nothing but time, and so do those without load.
+    let is_lost = |of: &&Dropped| match of.reason {
+        Mark::Late | Mark::Guarded => true,
+        Mark::Unsettled | Mark::Load => false,
+    };
+    let lost: usize = dropped.iter().filter(is_lost).map(|of| of.slices).sum();
     let of_all = lost as f64 / measured.slices.len().max(1) as f64;
     fatal(
         of_all > MOST_DROPPED,
         format!("{lost} of {} slices do not count: take longer slices (--slice)", measured.slices.len()),
     );
+    let drift = drift(measured);
+    if let Some(drift) = drift {
+        let text = format!(
+            "without delays, a unit took {:+.0} % time in the second half of the experiment: it was another \
+             load, or another service",
+            drift * 100.0
+        );
+        fatal(!(1.0 / ANOTHER..ANOTHER).contains(&(1.0 + drift)), text);
+    }
     let mut tell = |is: bool, text: String| {
         if is {
             problems.push(Problem { fatal: false, text });
@@ -116,20 +147,23 @@ pub fn validity(measured: &Measured) -> Validity {
             ),
         );
     }
-    let drift = drift(measured);
     if let Some(drift) = drift {
         let text = format!(
             "without delays, a unit took {:+.0} % time in the second half of the experiment; slices \
              are compared with the nearest ones",
             drift * 100.0
         );
-        tell(drift.abs() > DRIFT, text);
+        tell(drift.abs() > DRIFT && (1.0 / ANOTHER..ANOTHER).contains(&(1.0 + drift)), text);
     }
     let recovery = recovery(measured);
     if let Some(recovery) = recovery {
         let text = format!("after the experiment a unit takes {:+.0} % time", recovery * 100.0);
         let stretch: f64 = measured.of_phase(PhaseKind::Recover).map(Slice::span).sum();
         tell(recovery.abs() > DRIFT && is_slower(measured, recovery.abs(), stretch), text);
+    }
+    let came_back = measured.load_changes.iter().filter(|change| change.end_ns.is_some());
+    for change in came_back.take(LOAD_CHANGES) {
+        tell(true, format!("{}: slices of that time do not count", load::said(measured, change)));
     }
     if let Some(around) = &measured.around {
         around_problems(around).into_iter().for_each(|text| tell(true, text));
@@ -220,6 +254,22 @@ fn placebo(measured: &Measured) -> Option<(f64, f64)> {
     let chance = chance(&of)?;
     let time = of.iter().map(|of| of.time).sum::<f64>() / of.len() as f64;
     Some((time / controls(measured.of_phase(PhaseKind::Confirm), measured.by)?, chance))
+}
+
+/// Whether there was no load for a part of the last phase: what a record says that was made before this was
+/// looked at meanwhile.
+fn empty(measured: &Measured) -> Option<String> {
+    let without = measured.of_phase(PhaseKind::Confirm).filter(|slice| slice.treatment == Treatment::Control);
+    let mut units: Vec<f64> = without.map(|slice| slice.units).collect();
+    let count = units.len();
+    let empty = units.iter().filter(|units| **units == 0.0).count();
+    let is_told = empty as f64 > EMPTY * count as f64 && census_units(measured).max(median(&mut units)) >= DOZENS;
+    is_told.then(|| format!("{empty} of {count} slices without delays have no unit: the load was not there"))
+}
+
+/// Units of a slice before the first delay.
+fn census_units(measured: &Measured) -> f64 {
+    median(&mut measured.of_phase(PhaseKind::Census).map(|slice| slice.units).collect::<Vec<f64>>())
 }
 
 fn dropped(measured: &Measured) -> Vec<Dropped> {

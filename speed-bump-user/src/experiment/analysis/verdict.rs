@@ -11,6 +11,12 @@ use super::{
 };
 use crate::experiment::record::Rules;
 
+/// That units take less time where they do not: the error that is allowed in all, as it takes all verdicts
+/// with it.
+const FASTER: f64 = 0.01;
+/// What is below nothing with this confidence is not said to do nothing.
+pub(super) const SURE: f64 = 0.99;
+
 /// What is said of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -44,29 +50,36 @@ pub(super) struct Judged {
     pub(super) verdict: Verdict,
     /// Whether its delay shows, be it worth much or little.
     pub(super) shows: bool,
+    /// Whether units take less time with its delay, by what would matter if it were more.
+    pub(super) faster: bool,
 }
 
 /// What is found of some treatments that were tried beside each other, after so many blocks. What the latest
 /// look has shown stands, and what an earlier one showed not to matter.
 pub(super) fn judge(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Judged> {
-    let mut judged = vec![Judged { verdict: Verdict::Undecided, shows: false }; trials.len()];
+    let open = Judged { verdict: Verdict::Undecided, shows: false, faster: false };
+    let mut judged = vec![open; trials.len()];
     for look in 0..looks::done(blocks, rules.planned_blocks) {
         let level = looks::levels()[look as usize];
         let until = looks::until(look, rules.planned_blocks);
         let seen: Vec<Vec<Contrast>> = trials.iter().map(|trial| seen(trial, until)).collect();
-        let significant = significant(&seen, level);
+        let significant_at = |level| significant(&seen, level);
+        let (significant, faster) = (significant_at(level), significant_at(FASTER / f64::from(looks::LOOKS)));
         for (index, (trial, judged)) in trials.iter().zip(&mut judged).enumerate() {
             let seen = &seen[index];
             let slower = seen.iter().map(|of| of.time).sum::<f64>() > 0.0;
             judged.shows = significant[index] && slower && !is_beyond(seen);
-            if judged.verdict == Verdict::DoesNotMatter {
+            let told = estimate(seen, CONFIDENCE);
+            let less = estimate(seen, SURE);
+            let is_less = less.is_some_and(|less| is_less(&less, trial.share, rules));
+            judged.faster = is_less && faster[index];
+            if judged.verdict == Verdict::DoesNotMatter && !judged.faster {
                 continue;
             }
-            let told = estimate(seen, CONFIDENCE);
             let is_worth_it = told.is_some_and(|told| is_above(told.sensitivity, trial.share, rules));
             let bound = || estimate(seen, 1.0 - 2.0 * level);
             let is_too_little =
-                |told| bound().is_some_and(|bound| is_below(&bound, &told, trial.share, rules));
+                |told| !is_less && bound().is_some_and(|bound| is_below(&bound, &told, trial.share, rules));
             judged.verdict = if judged.shows && is_worth_it {
                 Verdict::Matters
             } else if told.is_some_and(is_too_little) {
@@ -120,9 +133,15 @@ pub(super) fn is_above(sensitivity: f64, share: Option<f64>, rules: &Rules) -> b
     }
 }
 
+/// Whether units take less time, by as much as would matter if it were more.
+pub(super) fn is_less(found: &Estimate, share: Option<f64>, rules: &Rules) -> bool {
+    found.high < 0.0 && is_above(-found.sensitivity, share, rules)
+}
+
 /// Whether all of an interval is less than what is asked for. `told` is the one that is told. Where that is
 /// above nothing, and the estimate is worth it, it is not said that too little shows: of N workers each delay
-/// shows for one part in N.
+/// shows for one part in N. Where units take less time ([`is_less`]), it is not to be said either: that is not
+/// what a function does that does nothing.
 pub(super) fn is_below(bound: &Estimate, told: &Estimate, share: Option<f64>, rules: &Rules) -> bool {
     let by_worth = share.is_some_and(|share| bound.high * share < rules.worth);
     let seems_worth_it = told.low > 0.0 && is_above(told.sensitivity, share, rules);
@@ -135,6 +154,8 @@ mod tests {
 
     const RULES: Rules =
         Rules { worth: 0.01, threshold: 0.1, max_slowdown: 0.2, closed_loop: false, planned_blocks: 40 };
+
+    const OPEN: Judged = Judged { verdict: Verdict::Undecided, shows: false, faster: false };
 
     /// A trial of so many blocks with delays of 100, of which this share shows, and noise that repeats.
     fn trial(share: Option<f64>, sensitivity: f64, noise: f64, blocks: u32) -> Trial {
@@ -189,12 +210,12 @@ mod tests {
         assert_eq!(verdicts(&[fading(Some(0.3), 0.5)], &RULES, 40), [Verdict::Matters]);
         // It shows in ten, whatever is in the others.
         let judged = judge(&[fading(Some(0.3), 0.0)], &RULES, 40);
-        assert_eq!(judged, [Judged { verdict: Verdict::Undecided, shows: true }]);
+        assert_eq!(judged, [Judged { verdict: Verdict::Undecided, shows: true, ..OPEN }]);
         let judged = judge(&[fading(Some(0.3), -0.1)], &RULES, 40);
-        assert_eq!(judged, [Judged { verdict: Verdict::Undecided, shows: false }]);
+        assert_eq!(judged, [Judged { verdict: Verdict::Undecided, shows: false, ..OPEN }]);
         // It was shown to be worth too little, and shows.
         let judged = judge(&[trial(Some(0.005), 1.0, 5.0, 40)], &RULES, 40);
-        assert_eq!(judged, [Judged { verdict: Verdict::DoesNotMatter, shows: true }]);
+        assert_eq!(judged, [Judged { verdict: Verdict::DoesNotMatter, shows: true, ..OPEN }]);
     }
 
     #[test]
@@ -202,7 +223,7 @@ mod tests {
         // With ten tests more it would not be significant.
         let little = trial(Some(0.3), 0.35, 90.0, 40);
         let alone = judge(std::slice::from_ref(&little), &RULES, 40);
-        assert_eq!(alone, [Judged { verdict: Verdict::Matters, shows: true }]);
+        assert_eq!(alone, [Judged { verdict: Verdict::Matters, shows: true, ..OPEN }]);
         let mut all = vec![trial(None, 0.0, 0.0, 0); 10];
         all.push(little);
         assert_eq!(judge(&all, &RULES, 40)[10], alone[0]);
@@ -213,10 +234,10 @@ mod tests {
         // About 0.9 % of a unit, 0.3 to 1.4; by the interval of a late look more than a tenth may show.
         let little = trial(Some(0.09), 0.1, 9.0, 40);
         let judged = judge(&[little], &RULES, 40);
-        assert_eq!(judged, [Judged { verdict: Verdict::Undecided, shows: true }]);
+        assert_eq!(judged, [Judged { verdict: Verdict::Undecided, shows: true, ..OPEN }]);
         // Nothing is known of what this one takes.
         let unknown = judge(&[trial(None, 0.09, 9.0, 40)], &RULES, 40);
-        assert_eq!(unknown, [Judged { verdict: Verdict::Undecided, shows: true }]);
+        assert_eq!(unknown, [Judged { verdict: Verdict::Undecided, shows: true, ..OPEN }]);
         assert_eq!(verdicts(&[trial(None, 0.12, 9.0, 40)], &RULES, 40), [Verdict::Matters]);
     }
 
@@ -233,9 +254,17 @@ mod tests {
     }
 
     #[test]
-    fn less_time_is_not_more() {
-        assert_eq!(verdicts(&[trial(Some(0.3), -1.0, 5.0, 40)], &RULES, 40), [Verdict::DoesNotMatter]);
-        assert_eq!(verdicts(&[trial(None, -1.0, 5.0, 40)], &RULES, 40), [Verdict::Undecided]);
+    fn less_time_is_neither_more_nor_nothing() {
+        for share in [Some(0.3), None] {
+            let judged = judge(&[trial(share, -1.0, 5.0, 40)], &RULES, 40);
+            assert_eq!(judged, [Judged { faster: true, ..OPEN }]);
+            // As much as noise makes of it.
+            let judged = judge(&[trial(share, -1.0, 800.0, 40)], &RULES, 40);
+            assert_eq!(judged, [OPEN]);
+        }
+        // A little less would not matter if it were more.
+        let judged = judge(&[trial(Some(0.03), -0.03, 0.5, 40)], &RULES, 40);
+        assert_eq!(judged, [Judged { verdict: Verdict::DoesNotMatter, ..OPEN }]);
     }
 
     #[test]

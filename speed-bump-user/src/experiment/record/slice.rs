@@ -89,6 +89,8 @@ pub enum Mark {
     Guarded,
     /// It is of a census in which the service was still changing, without any delay.
     Unsettled,
+    /// The load was not there, or it was looked whether it is.
+    Load,
 }
 
 impl Slice {

@@ -7,7 +7,7 @@ use crate::experiment::{
     analysis::{
         contrast::contrasts,
         estimate::{LEAST_BLOCKS, estimate},
-        findings::is_decided,
+        findings::{is_decided, no_measure},
         looks,
         shared::hidden_together,
     },
@@ -96,6 +96,10 @@ impl Runner<'_> {
             basic_of_each: share * basic / up,
         };
         for block in 0..planned {
+            if self.is_out_of_time() {
+                self.end_phase(&format!("{block} of {planned} blocks; the load was waited for meanwhile"));
+                return Ok(());
+            }
             self.block(block, &mut arms)?;
             // What follows may take a while.
             self.subject.set(&[])?;
@@ -105,6 +109,9 @@ impl Runner<'_> {
                 self.enlarge(&mut arms);
             }
             if looks::done(done, planned) > looks::done(block, planned) {
+                if let Some(why) = no_measure(&self.measured) {
+                    return Err(Stop::Invalid(why));
+                }
                 let joined = self.join(&mut arms, share, up);
                 if !joined && is_decided(&self.measured) {
                     self.end_phase(&format!("all is decided after {done} of {planned} blocks"));

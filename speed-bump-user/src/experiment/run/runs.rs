@@ -53,7 +53,9 @@ impl Runner<'_> {
             guarded: false,
             marks: Vec::new(),
         };
-        Ok(self.keep(slice))
+        let slice = self.keep(slice);
+        self.follow(&slice);
+        Ok(slice)
     }
 
     /// What a run without delays takes, in ns.

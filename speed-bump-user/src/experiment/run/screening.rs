@@ -62,7 +62,7 @@ impl Runner<'_> {
         // By how much all show is known from so many blocks on, if there is time for nearly as many.
         let most = if 2 * blocks < BLOCKS_OF_ALIKE { blocks } else { blocks.max(BLOCKS_OF_ALIKE) };
         for block in 0..most {
-            if block >= blocks && !found.all_alike {
+            if block >= blocks && !found.all_alike || block >= LEAST_BLOCKS && self.is_out_of_time() {
                 break;
             }
             let (mut guarded, mut slower) = (0, Vec::new());

@@ -29,8 +29,8 @@ const EDGE_UNITS: f64 = 2.0;
 const LATE: u64 = 10;
 
 impl Runner<'_> {
-    /// Measures a slice with these doses, and keeps it. Where units get slower than they may, delays end, and
-    /// so does the slice.
+    /// A slice with these doses under the load. Where that was not there, it is waited for, and the slice is
+    /// measured again.
     pub(super) fn slice(
         &mut self,
         block: u32,
@@ -40,6 +40,23 @@ impl Runner<'_> {
         if self.options.runs {
             return self.run_of_benchmark(block, treatment, doses);
         }
+        loop {
+            let slice = self.measure(block, treatment, doses)?;
+            if self.is_under_load(block, &slice)? {
+                self.follow(&slice);
+                return Ok(slice);
+            }
+        }
+    }
+
+    /// Measures a slice with these doses, and keeps it. Where units get slower than they may, delays end, and
+    /// so does the slice.
+    pub(super) fn measure(
+        &mut self,
+        block: u32,
+        treatment: Treatment,
+        doses: &[(u32, Nanos)],
+    ) -> Result<Slice, Stop> {
         let in_force = self.subject.set(doses)?;
         let from = in_force + self.times.burn_in;
         let to = from + self.times.slice;
@@ -56,11 +73,13 @@ impl Runner<'_> {
         }
         let after = self.subject.further()?;
         if end.units < start.units {
-            return Err(Stop::Metric(format!(
+            let why = format!(
                 "{} jumped back, from {} to {}: a counter that begins anew, as of a worker that was \
                  replaced, is no measure of work",
                 self.measured.unit.source, start.units, end.units
-            )));
+            );
+            // What was counted with delays before is not to be believed either.
+            return Err(if self.is_guarded() { Stop::Invalid(why) } else { Stop::Metric(why) });
         }
         let allowed = self.times.slice.0 / LATE
             + if self.pace < LONG_UNIT { 0 } else { (self.pace * EDGE_UNITS) as u64 };
@@ -99,10 +118,8 @@ impl Runner<'_> {
     pub(super) fn keep(&mut self, slice: Slice) -> Slice {
         self.measured.slices.push(slice.clone());
         let slowdown = self.slowdown(&slice);
-        if slice.treatment == Treatment::Control && self.is_guarded() {
-            self.follow(&slice);
-        }
-        (self.watch)(&self.measured, Now { phase: self.phase, ends: self.ends, slowdown });
+        let waits_for_load = self.load.waits_until;
+        (self.watch)(&self.measured, Now { phase: self.phase, ends: self.ends, slowdown, waits_for_load });
         slice
     }
 
@@ -167,8 +184,8 @@ impl Runner<'_> {
 
     /// Takes what the guard compares with from a slice without delays: a service gets slower and faster by
     /// itself, and what others are slowed down by is counted from there.
-    fn follow(&mut self, slice: &Slice) {
-        if slice.units >= 1.0 {
+    pub(super) fn follow(&mut self, slice: &Slice) {
+        if slice.treatment == Treatment::Control && self.is_guarded() && slice.units >= 1.0 {
             self.pace = slice.time_per_unit(By::Throughput);
             let latency = slice.latency_ns.map(|latency| latency / slice.units);
             self.latency = self.latency.and(latency).or(self.latency);

@@ -27,8 +27,8 @@ pub(super) struct Steps {
 }
 
 impl Runner<'_> {
-    /// A slice without delays. In the first few it is looked how often the metric moves.
-    pub(super) fn control_of_census(&mut self, block: u32, steps: &mut Steps) -> Result<Slice, Stop> {
+    /// A slice without delays, of the first ones. In the first few it is looked how often the metric moves.
+    pub(super) fn control_of_census(&mut self, block: u32, steps: &mut Steps) -> Result<(), Stop> {
         if block < LOOKED_AT && !self.options.runs {
             let piece = Nanos((self.times.slice.0 / LOOKS).max(1));
             let mut sample = self.look()?;
@@ -41,9 +41,13 @@ impl Runner<'_> {
             }
             steps.fine_span += sample.at.0.saturating_sub(begun.0) as f64;
         }
-        let slice = self.slice(block, Treatment::Control, &[])?;
+        let slice = if self.options.runs {
+            self.run_of_benchmark(block, Treatment::Control, &[])?
+        } else {
+            self.measure(block, Treatment::Control, &[])?
+        };
         steps.slices += u32::from(slice.units > 0.0);
-        Ok(slice)
+        Ok(())
     }
 
     /// Ends the experiment before any delay, where a metric cannot serve.

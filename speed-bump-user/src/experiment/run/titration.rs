@@ -4,8 +4,8 @@
 use super::{Runner, Stop, slices::GUARDS};
 use crate::{
     experiment::{
-        analysis::{estimate::LEAST_BLOCKS, findings, outliers::median},
-        record::{By, PhaseKind, Slice, Treatment},
+        analysis::{estimate::LEAST_BLOCKS, faster, findings, left::together, outliers::median},
+        record::{By, Mark, PhaseKind, Slice, Treatment},
         schedule::call_dose,
     },
     units::Nanos,
@@ -56,12 +56,12 @@ impl Runner<'_> {
         self.begin_phase(PhaseKind::Titrate, self.times.titrate);
         let mut share = FIRST / arms.len() as f64;
         let mut block = 0;
-        let usual = self.pairs();
+        let (usual, mut is_checked) = (self.pairs(), false);
         loop {
             let doses = self.doses(arms, share);
             let at_last = share >= LAST || doses.iter().all(|(_, dose)| *dose == self.options.longest_call);
             let (mut with, mut without, mut guards) = (Vec::new(), Vec::new(), 0);
-            let pairs = if at_last { usual.max(BOUNDING) } else { usual };
+            let pairs = if at_last || is_checked { usual.max(BOUNDING) } else { usual };
             for _ in 0..pairs {
                 without.push(self.slice(block, Treatment::Control, &[])?);
                 let slice = self.slice(block, Treatment::Several, &doses)?;
@@ -77,6 +77,7 @@ impl Runner<'_> {
             let error = OF_MEDIAN * self.noise * (2.0 / f64::from(pairs)).sqrt();
             let reacts = |up: &f64| *up >= REACTS && *up > BELIEVED * error;
             let by = self.measured.by;
+            self.leave_out_without_load(&mut with, &mut without);
             let up = more(by, &with, &without);
             // Where requests come when they like, their latency reacts, and their number does not.
             let is_idle = findings::idle(&self.measured).is_some_and(|share| share > IDLE);
@@ -105,12 +106,31 @@ impl Runner<'_> {
                 ));
                 return Ok(Titrated::Reacts { share, up });
             }
+            // More of the same dose tells whether units really come faster.
+            let is_faster = |up: f64| up <= -REACTS && up < -BELIEVED * error;
+            if is_faster(up) && pairs < BOUNDING {
+                is_checked = true;
+                continue;
+            }
+            if faster::is_faster(&together(&self.measured), self.measured.rules.threshold) {
+                return Err(Stop::Invalid(faster::said("all functions at once")));
+            }
+            is_checked = false;
             if at_last {
                 self.end_phase("the largest delays of all functions together change nothing");
                 return Ok(Titrated::DoesNotReact);
             }
             share = (share * 2.0).min(LAST);
         }
+    }
+
+    /// Leaves out pairs of slices of which one was found not to be under the load, later on.
+    fn leave_out_without_load(&self, with: &mut Vec<Slice>, without: &mut Vec<Slice>) {
+        let slices = self.measured.slices.iter().filter(|slice| slice.marks.contains(&Mark::Load));
+        let out: Vec<Nanos> = slices.map(|slice| slice.start_ns).collect();
+        let is_in = |slice: &Slice| !out.contains(&slice.start_ns);
+        let pairs = std::mem::take(with).into_iter().zip(std::mem::take(without));
+        (*with, *without) = pairs.filter(|(one, other)| is_in(one) && is_in(other)).unzip();
     }
 
     /// How many pairs of slices it takes to believe that units take [`REACTS`] longer, as far as there is

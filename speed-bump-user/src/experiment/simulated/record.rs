@@ -52,7 +52,9 @@ pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Me
         around: None,
         phases: Vec::new(),
         slices: Vec::new(),
+        load_changes: Vec::new(),
         aborted: None,
+        invalid: None,
         guard: None,
     }
 }

@@ -68,6 +68,7 @@ fn why(mark: Mark) -> &'static str {
         Mark::Late => "the tool itself was late",
         Mark::Guarded => "a guard ended it",
         Mark::Unsettled => "the service was still changing, without any delay",
+        Mark::Load => "the load was not there, or it was looked whether it is",
     }
 }
 
