@@ -3,6 +3,7 @@
 //! However it ends, the service, its client and the tool end too: each is stopped when its owner here is
 //! dropped, and the service also ends with its standard input.
 
+mod conclusion;
 mod load;
 mod python;
 mod stop;
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 use speed_bump_testing::{Agent, Service, places};
 
 use crate::{release, root};
+use conclusion::Waited;
 use load::{Load, Throughput};
 use python::Python;
 use stop::Stop;
@@ -146,14 +148,25 @@ impl Stage {
         let after = self.load.measure(span, stop)?;
         row("detached", &after, Some(before.per_second()));
 
-        println!("\nThe requests waited for");
-        verdict(HOT, &base, &hot, hot_delivered);
-        verdict(COLD, &base, &cold, cold_delivered);
-        println!(
-            "Making {}() faster would gain nothing: it hides behind the device. Every\n\
-             microsecond saved in {}() is saved {} times in each request.",
-            HOT.name, COLD.name, COLD.calls
+        let without = [&before, &base, &after];
+        let waited = [(HOT, &hot, hot_delivered), (COLD, &cold, cold_delivered)].map(
+            |(function, delayed, delivered)| {
+                (function, delivered, Waited::of(delivered.each_request_ms(function), delayed, &without))
+            },
         );
+        println!("\nThe requests waited for");
+        for (function, delivered, waited) in waited {
+            println!(
+                "  {:>18} of the time added in {}() ({} calls, {:.3} ms each)",
+                waited.in_per_cent(),
+                function.name,
+                delivered.calls,
+                delivered.each_ms()
+            );
+        }
+        for (function, _, waited) in waited {
+            println!("{}", waited.says(function));
+        }
         Ok(())
     }
 
@@ -212,6 +225,18 @@ struct Delivered {
     ms: f64,
 }
 
+impl Delivered {
+    /// What a call was delayed.
+    fn each_ms(self) -> f64 {
+        self.ms / self.calls.max(1.0)
+    }
+
+    /// What a request would have got slower by, had it waited for each call.
+    fn each_request_ms(self, function: Function) -> f64 {
+        self.each_ms() * f64::from(function.calls)
+    }
+}
+
 fn delivered(session: &mut Agent, function: Function) -> Result<Delivered> {
     let snapshot = session.ask(&json!({"do": "snapshot"}))?;
     let functions = snapshot["functions"].as_array().context("a snapshot without functions")?;
@@ -235,17 +260,5 @@ fn row(what: &str, throughput: &Throughput, predicted: Option<f64>) {
         "{what:<44} {:>10.1} {:>9.2} ms {predicted:>10}",
         throughput.per_second(),
         throughput.milliseconds_each()
-    );
-}
-
-/// How much of what was added to a request's calls the request got slower by.
-fn verdict(function: Function, base: &Throughput, delayed: &Throughput, delivered: Delivered) {
-    let slower_ms = delayed.milliseconds_each() - base.milliseconds_each();
-    println!(
-        "  {:>4.0} % of the time added in {}() ({} calls, {:.3} ms each)",
-        100.0 * slower_ms / function.added_ms(),
-        function.name,
-        delivered.calls,
-        delivered.ms / delivered.calls.max(1.0)
     );
 }

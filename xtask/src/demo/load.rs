@@ -38,10 +38,31 @@ impl Throughput {
 
     /// What most requests took: a busy moment of the machine does not show in it.
     pub(super) fn milliseconds_each(&self) -> f64 {
-        let mut medians = self.medians_ms.clone();
-        medians.sort_by(f64::total_cmp);
-        medians.get(medians.len() / 2).copied().unwrap_or(f64::NAN)
+        median(self.medians_ms.clone())
     }
+
+    /// By how much that may be off: its standard error, by how the client's lines differ.
+    pub(super) fn error_ms(&self) -> f64 {
+        let middle = self.milliseconds_each();
+        let deviation = DEVIATION * median(self.medians_ms.iter().map(|of| (of - middle).abs()).collect());
+        OF_MEDIAN * deviation / (self.medians_ms.len() as f64).sqrt()
+    }
+
+    /// Where nothing but these is known.
+    #[cfg(test)]
+    pub(super) fn of_medians(medians_ms: Vec<f64>) -> Self {
+        Self { medians_ms, ..Self::default() }
+    }
+}
+
+/// The standard error of a median over that of a mean, of normal values.
+const OF_MEDIAN: f64 = 1.25;
+/// Half of the values of a normal distribution are within 1 / 1.4826 deviations.
+const DEVIATION: f64 = 1.4826;
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The running client. Dropping it ends it.
