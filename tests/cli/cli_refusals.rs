@@ -8,8 +8,7 @@ use std::{
 };
 
 use speed_bump_testing::{
-    Fixture, PythonBuild, Service, places, pythons,
-    pythons::Form,
+    Fixture, Service, everybody, places,
     session::{obstacle, obstacle_to_uprobe_multi},
     skip, skip_case, text,
     tool::{self, Run, Running},
@@ -230,14 +229,12 @@ fn the_smallest_sets_of_capabilities_suffice() {
     let run = attach(service.pid(), "-all,+bpf,+perfmon,+sys_ptrace", HOT.trim_end());
     assert!(run.status.success(), "{}", run.stderr);
     // Python through the helper; another user's with CAP_DAC_OVERRIDE.
-    let is_everybodys =
-        |python: &&PythonBuild| python.form == Form::Direct && python.library.starts_with("/usr");
-    let Some(python) = pythons().iter().find(is_everybodys) else {
-        return skip_case!("Python", "this machine has no Python 3.8 or newer that other users may execute");
+    let Some(python) = everybody::python(|_| true).unwrap() else {
+        return skip_case!("Python", "{}", everybody::NO_PYTHON);
     };
-    let script = places::fixtures().join("service.py");
+    let script = everybody::Copy::of(&places::fixtures().join("service.py")).unwrap();
     let service_of = |user: Option<&str>| {
-        let own = python.command(&script);
+        let own = python.command(script.path());
         let mut command = match user {
             None => own,
             Some(user) => {
@@ -257,8 +254,8 @@ fn the_smallest_sets_of_capabilities_suffice() {
     ] {
         let service = service_of(user);
         let run = attach(service.pid(), kept, target);
-        assert!(run.status.success(), "{python}, {kept}: {}", run.stderr);
-        assert!(!run.stderr.contains("warning"), "{python}, {kept}: {}", run.stderr);
+        assert!(run.status.success(), "{}, {kept}: {}", *python, run.stderr);
+        assert!(!run.stderr.contains("warning"), "{}, {kept}: {}", *python, run.stderr);
     }
     let service = service_of(Some("1"));
     let run = attach(service.pid(), "-all,+bpf,+perfmon,+sys_ptrace", target);

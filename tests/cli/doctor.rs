@@ -13,8 +13,9 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 use speed_bump_testing::{
-    Fixture, PythonBuild, Service, places, pythons,
-    pythons::Form,
+    Fixture, Service,
+    everybody::{self, NO_PYTHON},
+    places,
     session::{obstacle, obstacle_to_uprobe_multi},
     skip, text,
     tool::{self, Run, Running},
@@ -182,20 +183,25 @@ fn native_service() -> (Fixture, Service) {
     (fixture, service)
 }
 
-/// A Python that every user may run, and that shows no calls but through the helper.
-fn python() -> Option<&'static PythonBuild> {
-    pythons().iter().find(|python| {
-        python.form == Form::Direct && python.library.starts_with("/usr") && !python.usdt_fires()
-    })
+/// A Python that every user may run, and that shows no calls but through the helper, with the script of its
+/// service.
+struct Everybodys {
+    python: everybody::Python,
+    script: everybody::Copy,
 }
 
-const NO_PYTHON: &str =
-    "this machine has no Python 3.8 or newer that other users may execute and that needs the helper";
+impl Everybodys {
+    fn find() -> Option<Self> {
+        let python = everybody::python(|python| !python.usdt_fires()).unwrap()?;
+        let script = everybody::Copy::of(&places::fixtures().join("service.py")).unwrap();
+        Some(Self { python, script })
+    }
 
-fn python_service(python: &PythonBuild, prefix: &Prefix) -> Service {
-    let own = python.command(&places::fixtures().join("service.py"));
-    let mut command = prefix.command(own.get_program());
-    Service::start(command.args(own.get_args()).arg("0")).unwrap()
+    fn service(&self, prefix: &Prefix) -> Service {
+        let own = self.python.command(self.script.path());
+        let mut command = prefix.command(own.get_program());
+        Service::start(command.args(own.get_args()).arg("0")).unwrap()
+    }
 }
 
 #[test]
@@ -234,7 +240,8 @@ fn python_of_another_user_takes_what_doctor_says() {
     if !has_setpriv() {
         return skip!("no setpriv (util-linux)");
     }
-    let Some(python) = python() else { return skip!("{NO_PYTHON}") };
+    let Some(everybodys) = Everybodys::find() else { return skip!("{NO_PYTHON}") };
+    let python = &*everybodys.python;
     for (user, more, expected) in [
         ("0", "", ""),
         ("1", "", "CAP_DAC_OVERRIDE"),
@@ -242,7 +249,7 @@ fn python_of_another_user_takes_what_doctor_says() {
         ("1", ",+dac_read_search", "CAP_DAC_OVERRIDE"),
         ("1", ",+dac_override", ""),
     ] {
-        let service = python_service(python, &Prefix::user(user));
+        let service = everybodys.service(&Prefix::user(user));
         let kept = format!("-all,+bpf,+perfmon,+sys_ptrace{more}");
         let why = agree_on_python(&Prefix::capabilities(&kept), service.pid());
         assert_eq!(why.is_empty(), expected.is_empty(), "{python}, user {user}, {kept}: {why}");
@@ -265,7 +272,7 @@ fn seccomp_filters_of_a_python_are_asked_by_both() {
     if !has_setpriv() {
         return skip!("no setpriv (util-linux)");
     }
-    let Some(python) = python() else { return skip!("{NO_PYTHON}") };
+    let Some(everybodys) = Everybodys::find() else { return skip!("{NO_PYTHON}") };
     let filter = Fixture::compile_text(FILTERED, &[]).unwrap();
     let under = |call| Prefix::filtered(&filter, call, libc::EPERM);
     let plain = Prefix::default();
@@ -279,7 +286,7 @@ fn seccomp_filters_of_a_python_are_asked_by_both() {
         (NOTHING, &under(NOTHING), "cannot be read"),
         (libc::SYS_memfd_create, &plain, "memfd_create"),
     ] {
-        let mut service = python_service(python, &under(forbidden));
+        let mut service = everybodys.service(&under(forbidden));
         let why = agree_on_python(of_tool, service.pid());
         assert_eq!(why.is_empty(), words.is_empty(), "{forbidden}, {of_tool:?}: {why}");
         assert!(why.contains(words), "{forbidden}, {of_tool:?}: {why}");
@@ -292,7 +299,7 @@ fn a_look_at_a_filter_leaves_no_trace() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    let Some(python) = python() else { return skip!("{NO_PYTHON}") };
+    let Some(Everybodys { python, .. }) = Everybodys::find() else { return skip!("{NO_PYTHON}") };
     let filter = Fixture::compile_text(FILTERED, &[]).unwrap();
     let under = Prefix::filtered(&filter, libc::SYS_memfd_create, libc::EPERM);
     // Without a handler of Python's for EINTR: the C library's sleep tells what is left of it.
@@ -366,9 +373,9 @@ fn system_calls_of_an_injection_that_our_own_filter_forbids() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    let Some(python) = python() else { return skip!("{NO_PYTHON}") };
+    let Some(everybodys) = Everybodys::find() else { return skip!("{NO_PYTHON}") };
     let filter = Fixture::compile_text(FILTERED, &[]).unwrap();
-    let service = python_service(python, &Prefix::default());
+    let service = everybodys.service(&Prefix::default());
     for (call, name) in [(libc::SYS_ptrace, "ptrace(2)"), (libc::SYS_pidfd_getfd, "pidfd_getfd(2)")] {
         let why = agree_on_python(&Prefix::filtered(&filter, call, libc::EPERM), service.pid());
         assert!(why.contains(&format!("{name} is refused to this tool")), "{why}");

@@ -4,22 +4,17 @@
 
 mod conventions;
 
-use std::{
-    fs, io,
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
-    path::Path,
-    process::Command,
-};
+use std::{fs, io, os::unix::process::CommandExt as _, path::Path, process::Command};
 
 use rustix::{fs::inotify, process::Signal};
 use speed_bump_testing::{
-    Service,
-    pythons::{Origin, PythonBuild},
+    Service, everybody,
     session::obstacle,
     skip,
     tool::{self, Run, Running},
     wait::PATIENCE,
 };
+use speed_bump_tests::helper::GETPPID;
 use speed_bump_user::{
     calibrate::CalibrateError, engine::bpf::EngineError, launch::LaunchError, process::ProcessError,
     session::SessionError, units::Pid,
@@ -103,7 +98,7 @@ fn too_few_descriptors() {
         return skip!("{why}");
     }
     for limit in [10, 20, 30] {
-        let (mut command, _folder) = tool_with(&["run", "--", "true"], "native:*/libc.so.6:getppid\n");
+        let (mut command, _folder) = tool_with(&["run", "--", "true"], GETPPID);
         let limit = rustix::process::Rlimit { current: Some(limit), maximum: Some(limit) };
         // SAFETY: one system call, which allocates nothing and takes no lock.
         unsafe {
@@ -122,8 +117,7 @@ fn a_file_that_is_not_executable() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("plain");
     fs::write(&file, "plain\n").unwrap();
-    let (mut command, _folder) =
-        tool_with(&["run", "--", file.to_str().unwrap()], "native:*/libc.so.6:getppid\n");
+    let (mut command, _folder) = tool_with(&["run", "--", file.to_str().unwrap()], GETPPID);
     says(&finish(&mut command), 126, &[("Permission denied", 1), (file.to_str().unwrap(), 1)]);
 }
 
@@ -132,13 +126,10 @@ fn a_target_that_dies_while_it_is_looked_at_has_ended() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    // Others lie where nobody may not go.
-    let is_everybodys = |python: &&PythonBuild| python.origin == Origin::System;
-    let Some(python) = speed_bump_testing::pythons().iter().find(is_everybodys) else {
-        return skip!("/usr/bin/python3 is none, or older than 3.8");
+    let Some(python) = everybody::python(|_| true).unwrap() else {
+        return skip!("{}", everybody::NO_PYTHON);
     };
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = everybody::folder().unwrap();
     let count = 900;
     for index in 0..count {
         fs::write(folder.path().join(index.to_string()), [0; 4096]).unwrap();

@@ -29,6 +29,7 @@ use speed_bump_testing::{
     tool::{self, Run, Running},
     wait::PATIENCE,
 };
+use speed_bump_tests::helper::GETPPID;
 use tempfile::TempDir;
 
 const TARGETS: &str = "native:*/service:hot delay=2us id=mine\n";
@@ -252,7 +253,7 @@ fn a_command_has_its_own_exit_code_unless_only_the_report_failed() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (targets, gone) = (folder.path().join("targets.txt"), folder.path().join("gone"));
-    fs::write(&targets, "native:*/libc.so.6:getppid\n").unwrap();
+    fs::write(&targets, GETPPID).unwrap();
     for (own, expected) in [(0, 4), (3, 3)] {
         fs::create_dir(&gone).unwrap();
         let script = format!("rmdir {}; exit {own}", gone.display());

@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -237,7 +237,6 @@ fn who_may_not_write_is_told_so() {
     const NOBODY: u32 = 65_534;
     let Some((_kernel, module)) = loaded() else { return };
     let fixture = Fixture::service().unwrap();
-    fs::set_permissions(fixture.folder(), fs::Permissions::from_mode(0o755)).unwrap();
     let service = Service::start(Command::new(fixture.program()).arg("0").uid(NOBODY).gid(NOBODY)).unwrap();
     let targets: PathBuf = fixture.folder().join("targets.txt");
     fs::write(&targets, HOT).unwrap();

@@ -5,11 +5,11 @@
 
 mod mounts;
 
-use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt as _, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 use serde_json::Value;
 use speed_bump_testing::{
-    Attached, Fixture, PythonBuild, Service, places, pythons, session::obstacle, skip, skip_case, tool,
+    Attached, Fixture, PythonBuild, Service, everybody, places, session::obstacle, skip, skip_case, tool,
     wait::PATIENCE,
 };
 
@@ -189,26 +189,23 @@ fn a_debug_file_that_the_kernel_makes_up_is_not_read() {
     assert!(run.stdout.contains("service.debug: is a file of procfs"), "{}", run.stdout);
 }
 
-/// The fixture in a Python that anybody may run, as nobody runs it, after a script that mounts.
-fn python_of_nobody(fits: impl Fn(&PythonBuild) -> bool, mounts: &str) -> Option<Service> {
-    let fixture = places::fixtures().join("service.py");
-    let start = |python: &PythonBuild, mounts: &str, arguments: &[&OsStr]| {
-        let command = python.command(&fixture);
-        let mut in_place = Mounter::Nobody.command(&format!(r#"{mounts} exec "$@""#));
-        in_place.arg("sh").arg(command.get_program());
-        in_place.args(if arguments.is_empty() {
-            command.get_args().chain([OsStr::new("0")]).collect()
-        } else {
-            arguments.to_vec()
-        });
-        in_place.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        in_place
-    };
-    let may_run = |python: &&PythonBuild| {
-        start(python, "", &["-c", "pass"].map(OsStr::new)).output().unwrap().status.success()
-    };
-    let python = pythons().iter().filter(|python| fits(python)).find(may_run)?;
-    Some(Service::start(&mut start(python, mounts, &[])).unwrap())
+/// The fixture in a Python, as nobody runs it.
+struct OfNobody {
+    service: Service,
+    script: everybody::Copy,
+    _python: everybody::Python,
+}
+
+impl OfNobody {
+    /// Starts it after a script that mounts. Nothing where no such Python can be run by every user.
+    fn start(fits: impl Fn(&PythonBuild) -> bool, mounts: &str) -> Option<Self> {
+        let python = everybody::python(fits).unwrap()?;
+        let script = everybody::Copy::of(&places::fixtures().join("service.py")).unwrap();
+        let own = python.command(script.path());
+        let mut command = Mounter::Nobody.command(&format!(r#"{mounts} exec "$@""#));
+        command.arg("sh").arg(own.get_program()).args(own.get_args()).arg("0");
+        Some(Self { service: Service::start(&mut command).unwrap(), script, _python: python })
+    }
 }
 
 #[test]
@@ -219,8 +216,8 @@ fn a_perf_map_that_the_kernel_makes_up_is_not_read() {
     let map = "/tmp/perf-$$.map";
     // A process that had the number before may have left one, of another user.
     let mounts = format!("[ -e {map} ] || : > {map}; mount --bind /proc/kmsg {map};");
-    let Some(service) = python_of_nobody(|python| python.trampolines, &mounts) else {
-        return skip!("no Python with perf trampolines that nobody may run");
+    let Some(OfNobody { service, .. }) = &OfNobody::start(|python| python.trampolines, &mounts) else {
+        return skip!("{}", everybody::NO_PYTHON);
     };
     let log = KernelLog::unread();
     let session = Attached::start(service.pid(), "py:*/service.py:hot\n", &["--entry", "perf-map"]).unwrap();
@@ -236,13 +233,14 @@ fn a_source_file_that_the_kernel_makes_up_is_not_read() {
     if let Some(why) = obstacle().map(str::to_owned).or_else(|| Mounter::Nobody.obstacle()) {
         return skip!("{why}");
     }
-    let Some(mut service) = python_of_nobody(PythonBuild::usdt_fires, "") else {
-        return skip!("no Python with USDT probes that nobody may run");
+    let Some(mut of_nobody) = OfNobody::start(PythonBuild::usdt_fires, "") else {
+        return skip!("{}", everybody::NO_PYTHON);
     };
-    let source = places::fixtures().join("service.py");
+    let OfNobody { service, script, .. } = &mut of_nobody;
+    let source = script.path();
     let mounted = Command::new("nsenter")
         .args(["--target", &service.pid().to_string(), "--user", "--mount", "mount", "--bind", "/proc/kmsg"])
-        .arg(&source)
+        .arg(source)
         .status();
     assert!(mounted.unwrap().success());
     let log = KernelLog::unread();
@@ -266,7 +264,6 @@ fn a_link_to_our_proc_is_none_of_the_processs() {
     const IDLE: &str = "#include <stdio.h>\nint main(void) { puts(\"{\\\"event\\\":\\\"ready\\\"}\"); \
                         fflush(stdout); return getchar(); }\n";
     let fixture = Fixture::compile_text(IDLE, &["-static"]).unwrap();
-    fs::set_permissions(fixture.folder(), fs::Permissions::from_mode(0o755)).unwrap();
     std::os::unix::fs::symlink("/proc", fixture.folder().join("proc")).unwrap();
     let mut command = Command::new("chroot");
     command.arg("--userspec=65534:65534").arg(fixture.folder()).arg("/program");

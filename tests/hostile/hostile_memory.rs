@@ -7,15 +7,14 @@ mod library;
 mod tool;
 
 use std::{
-    fs,
     mem::offset_of,
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 use speed_bump_abi::control_block::ControlBlock;
-use speed_bump_testing::{Fixture, PythonBuild, Service, pythons, session::obstacle, side_by_side, skip};
+use speed_bump_testing::{Fixture, PythonBuild, Service, everybody, session::obstacle, side_by_side, skip};
 use tool::Tool;
 
 /// A user that owns nothing.
@@ -30,7 +29,6 @@ fn folder_of(fixture: &Path) -> PathBuf {
 /// Compiles a fixture into a folder that belongs to nobody.
 fn compile(source: &str, flags: &[&str]) -> Fixture {
     let fixture = Fixture::compile(&folder_of(Path::new(source)), flags).unwrap();
-    fs::set_permissions(fixture.folder(), fs::Permissions::from_mode(0o755)).unwrap();
     std::os::unix::fs::chown(fixture.folder(), Some(NOBODY), Some(NOBODY)).unwrap();
     fixture
 }
@@ -39,19 +37,9 @@ fn start(command: &mut Command) -> Service {
     Service::start(command.uid(NOBODY).gid(NOBODY)).unwrap()
 }
 
-/// A Python that nobody may run, at least this old.
-fn python() -> Option<&'static PythonBuild> {
-    let runs = |python: &&PythonBuild| {
-        let mut command = python.interpreter();
-        command.args(["-c", ""]).stdin(Stdio::null()).stderr(Stdio::null()).current_dir("/");
-        command.uid(NOBODY).gid(NOBODY).status().is_ok_and(|status| status.success())
-    };
-    pythons().iter().filter(|python| python.form != pythons::Form::Container).find(runs)
-}
-
 /// A process that fills its control block with so many huge names.
-fn filling(python: &PythonBuild, records: u32) -> Service {
-    let mut command = python.command(&folder_of(Path::new("control_block.py")));
+fn filling(python: &PythonBuild, script: &Path, records: u32) -> Service {
+    let mut command = python.command(script);
     command.arg(records.to_string());
     for (field, offset) in [
         ("state", offset_of!(ControlBlock, state)),
@@ -71,12 +59,13 @@ fn a_control_block_full_of_huge_names_is_bounded() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    let Some(python) = python() else {
-        return skip!("no Python here can be run by another user");
+    let Some(python) = everybody::python(|_| true).unwrap() else {
+        return skip!("{}", everybody::NO_PYTHON);
     };
+    let script = everybody::Copy::of(&folder_of(Path::new("control_block.py"))).unwrap();
     // Some, and more than there is room for.
     for records in [65, 65_536] {
-        let service = filling(python, records);
+        let service = filling(&python, script.path(), records);
         let tool = Tool::session(&["--duration", "2s"], service.pid(), "py:*/control_block.py:*\n");
         let ended = tool.finish();
         let warnings = ended.warnings();

@@ -7,7 +7,7 @@ use std::{
     ffi::OsStr,
     fs,
     mem::offset_of,
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -15,8 +15,7 @@ use std::{
 use serde_json::{Value, json};
 use speed_bump_abi::control_block::{ControlBlock, Failure, State};
 use speed_bump_testing::{
-    Fixture, Service, places,
-    pythons::{Origin, PythonBuild},
+    Fixture, Service, everybody, places,
     session::obstacle,
     skip,
     tool::{self, Run},
@@ -54,7 +53,7 @@ const READABLE: [&str; 3] = ["lone\u{fffd}", "名前の長い関数", "cafe\u{30
 /// A target of nobody's, and the files that it has.
 struct Hostile {
     service: Service,
-    python: &'static PythonBuild,
+    python: everybody::Python,
     folder: TempDir,
 }
 
@@ -72,14 +71,11 @@ impl Hostile {
             skip!("{why}");
             return None;
         }
-        // Others lie where nobody may not go.
-        let is_everybodys = |python: &&PythonBuild| python.origin == Origin::System;
-        let Some(python) = speed_bump_testing::pythons().iter().find(is_everybodys) else {
-            skip!("/usr/bin/python3 is none, or older than 3.8");
+        let Some(python) = everybody::python(|_| true).unwrap() else {
+            skip!("{}", everybody::NO_PYTHON);
             return None;
         };
-        let folder = tempfile::tempdir().unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let folder = everybody::folder().unwrap();
         let script = folder.path().join("target.py");
         fs::write(&script, include_str!("hostile_names/target.py")).unwrap();
         let source = "int work(int n) { return n + 1; }\n\

@@ -19,21 +19,20 @@ use speed_bump_tests::calls::{code, list, run, start, with_trampolines};
 const NOBODY: u32 = 65534;
 
 /// Runs a case on an interpreter that shares the machine's /tmp, and on one that has its own: how a map is
-/// judged does not depend on the release.
+/// judged does not depend on the release, nor on who loads the interpreter.
 fn on_each(case: impl Fn(&PythonBuild)) {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for form in [Form::Direct, Form::Container] {
-        match with_trampolines().find(|python| python.form == form) {
+    for (case_name, has_own_tmp) in [("the machine's /tmp", false), ("its own /tmp", true)] {
+        match with_trampolines().find(|python| (python.form == Form::Container) == has_own_tmp) {
             Some(python) => {
                 case(python);
                 case_ran!();
             }
-            None => skip_case!(
-                format!("{form:?}"),
-                "no such Python has perf trampolines here: run `cargo xtask pythons`"
-            ),
+            None => {
+                skip_case!(case_name, "no such Python has perf trampolines here: run `cargo xtask pythons`")
+            }
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::{
     io::Read,
-    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
 };
 
+use speed_bump_testing::everybody;
 use speed_bump_user::units::Pid;
 use tempfile::TempDir;
 
@@ -20,9 +20,7 @@ pub fn is_root() -> bool {
 
 /// A directory that every user may enter.
 pub fn directory() -> TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    directory
+    everybody::folder().unwrap()
 }
 
 /// A child that is killed when the test is over.

@@ -4,12 +4,11 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Output},
 };
 
-use speed_bump_testing::{Fixture, Service};
+use speed_bump_testing::{Fixture, Service, everybody};
 use tempfile::TempDir;
 
 /// Whose mounts they are.
@@ -59,11 +58,7 @@ pub struct Layers {
 impl Layers {
     /// `LAYERS` stands for where the layers are; the service is in `LAYERS/lo:wer`.
     pub fn new(mounter: Mounter, lower: &str) -> Self {
-        let folder = tempfile::Builder::new().prefix("speed-bump-").tempdir().unwrap();
-        let service = Fixture::service().unwrap();
-        for open in [folder.path(), service.folder()] {
-            fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        let (folder, service) = (everybody::folder().unwrap(), Fixture::service().unwrap());
         Self { mounter, lower: lower.to_owned(), folder, service, pid: 0.into() }
     }
 

@@ -1,4 +1,4 @@
-//! Compiling a C fixture into a folder of its own.
+//! Compiling a C fixture into a folder of its own, which every user may enter.
 
 use std::{
     ffi::OsString,
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 
-use crate::places;
+use crate::{everybody, places};
 
 /// A compiled C program. Its folder goes when this is dropped.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Fixture {
 
     /// The C service with its companion library, with these compiler flags, and more for the service alone.
     pub fn service_linked(flags: &[&str], service_flags: &[&str]) -> Result<Self> {
-        let folder = temporary_folder()?;
+        let folder = everybody::folder()?;
         let library = folder.path().join("libwork.so");
         compile(&places::fixtures().join("libwork.c"), &library, &[&["-shared", "-fPIC"], flags].concat())?;
         let program = folder.path().join("service");
@@ -43,7 +43,7 @@ impl Fixture {
 
     /// Any C source, compiled with these flags into `program`.
     pub fn compile(source: &Path, flags: &[&str]) -> Result<Self> {
-        let folder = temporary_folder()?;
+        let folder = everybody::folder()?;
         let program = folder.path().join("program");
         compile(source, &program, flags)?;
         Ok(Self { folder, program })
@@ -51,7 +51,7 @@ impl Fixture {
 
     /// C source text, compiled with these flags into `program`.
     pub fn compile_text(source: &str, flags: &[&str]) -> Result<Self> {
-        let folder = temporary_folder()?;
+        let folder = everybody::folder()?;
         let file = folder.path().join("program.c");
         std::fs::write(&file, source).with_context(|| format!("cannot write {}", file.display()))?;
         let program = folder.path().join("program");
@@ -83,10 +83,6 @@ pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
         bail!("cp {} {}: {}", from.display(), to.display(), String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
-}
-
-fn temporary_folder() -> Result<TempDir> {
-    tempfile::Builder::new().prefix("speed-bump-").tempdir().context("cannot make a temporary folder")
 }
 
 /// Compiles one source file with the C compiler, `$CC` or gcc. Libraries among the flags come after the

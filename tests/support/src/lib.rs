@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod browser;
+pub mod everybody;
 pub mod exact;
 pub mod fixture;
 pub mod lines;

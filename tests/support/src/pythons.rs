@@ -92,6 +92,18 @@ impl PythonBuild {
         self.has_usdt && !((3, 11)..(3, 15)).contains(&self.minor())
     }
 
+    /// What is run: an executable, or a script that runs one.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// The same interpreter in a copy of its folder.
+    pub(crate) fn moved(&self, from: &Path, to: &Path) -> Self {
+        let moved =
+            |path: &Path| path.strip_prefix(from).map_or_else(|_| path.to_owned(), |rest| to.join(rest));
+        Self { program: moved(&self.program), library: moved(&self.library), ..self.clone() }
+    }
+
     /// The command that runs it, to which a caller adds arguments.
     pub fn interpreter(&self) -> Command {
         Command::new(&self.program)
