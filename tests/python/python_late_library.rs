@@ -8,7 +8,7 @@ use speed_bump_testing::{
     session::obstacle,
     skip,
 };
-use speed_bump_tests::calls::start;
+use speed_bump_tests::{calls::start, helper::GETPPID};
 
 #[test]
 fn a_library_that_is_opened_after_the_attach_is_covered_from_then_on() {
@@ -20,7 +20,7 @@ fn a_library_that_is_opened_after_the_attach_is_covered_from_then_on() {
     };
     let fixture = Fixture::service().unwrap();
     let mut service = start(python, &[]);
-    let targets = "native:*/libc.so.6:getppid\nnative:*/libwork.so:work_cold\n";
+    let targets = &format!("{GETPPID}native:*/libwork.so:work_cold\n");
     let session = Attached::start(service.pid(), targets, &["--no-inject", "-vv"]).unwrap();
     service.ask("times(5, os.getppid)").unwrap();
     service.ask(&format!("WORK = ctypes.CDLL({:?})", fixture.library())).unwrap();

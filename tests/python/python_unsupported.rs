@@ -4,7 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use speed_bump_testing::{Attached, PythonBuild, pythons, session::obstacle, skip};
-use speed_bump_tests::calls::{code, run, start};
+use speed_bump_tests::{
+    calls::{code, run, start},
+    helper::GETPPID,
+};
 
 /// Runs a case on every interpreter before 3.12 whose probe does not fire.
 fn on_each(case: impl Fn(&PythonBuild)) {
@@ -40,7 +43,7 @@ fn python_targets_alone_are_refused() {
 fn beside_native_targets_it_is_a_warning() {
     on_each(|python| {
         let mut service = start(python, &[]);
-        let targets = "*/calls.py:plain\nnative:*/libc.so.6:getppid\n";
+        let targets = &format!("*/calls.py:plain\n{GETPPID}");
         let session = Attached::start(service.pid(), targets, &["--no-inject"]).unwrap();
         service.ask("times(7, os.getppid); times(10, plain, 1)").unwrap();
         let ended = session.stop().unwrap();
@@ -56,11 +59,7 @@ fn strictly_it_is_an_error() {
     on_each(|python| {
         let mut service = start(python, &[]);
         let before = code(service.pid(), python);
-        let run = run(
-            service.pid(),
-            "*/calls.py:plain\nnative:*/libc.so.6:getppid\n",
-            &["--no-inject", "--strict"],
-        );
+        let run = run(service.pid(), &format!("*/calls.py:plain\n{GETPPID}"), &["--no-inject", "--strict"]);
         assert_eq!(run.status.code(), Some(3), "{python}: {}", run.stderr);
         assert!(run.stderr.contains("line 1"), "{python}: {}", run.stderr);
         assert_eq!(code(service.pid(), python), before, "{python}");

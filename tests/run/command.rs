@@ -14,6 +14,7 @@ use speed_bump_testing::{
     tool::{self, Running},
     wait::PATIENCE,
 };
+use speed_bump_tests::helper::GETPPID;
 use tempfile::TempDir;
 
 /// The tool with a command of its own.
@@ -82,7 +83,7 @@ pub(crate) fn status<S: AsRef<OsStr>>(flags: &[&str], program: &str, arguments: 
     let mut command = Command::new(program);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("targets.txt");
-    fs::write(&file, "native:*/libc.so.6:getppid\n").unwrap();
+    fs::write(&file, GETPPID).unwrap();
     command.args(arguments);
     let mut tool = Command::new(tool::path().unwrap());
     tool.arg("run").arg("--targets").arg(&file).args(flags).arg("--").arg(program).args(arguments);

@@ -15,6 +15,7 @@ use speed_bump_testing::{
     skip, tool,
     wait::{PATIENCE, wait_until},
 };
+use speed_bump_tests::helper::GETPPID;
 
 use crate::{
     command::{run, start, status},
@@ -98,7 +99,7 @@ fn the_window_counts_from_the_start_of_the_command() {
     // It runs on when the window has closed.
     let mut command = Command::new("sh");
     command.args(["-c", "sleep 1; echo done"]);
-    let ended = run("native:*/libc.so.6:getppid\n", &["--duration", "1ms"], &command);
+    let ended = run(GETPPID, &["--duration", "1ms"], &command);
     assert_eq!(ended.run.stdout, "done\n");
 }
 
@@ -168,7 +169,7 @@ fn streams_and_surroundings_are_inherited() {
     let mut command = Command::new("sh");
     let text = "echo \"$A $(pwd)\"; echo error >&2; exec grep SigBlk /proc/self/status";
     command.args(["-c", text]).env("A", "b");
-    let ended = run("native:*/libc.so.6:getppid\n", &["--quiet"], &command);
+    let ended = run(GETPPID, &["--quiet"], &command);
     let here = std::env::current_dir().unwrap();
     assert!(ended.run.stdout.starts_with(&format!("b {}\n", here.display())), "{}", ended.run.stdout);
     assert!(ended.run.stdout.contains("SigBlk:\t0000000000000000"), "{}", ended.run.stdout);
@@ -185,7 +186,7 @@ fn signals_are_passed_on_once() {
                 while :; do sleep 0.01; done";
     let mut command = Command::new("sh");
     command.args(["-c", text]);
-    let mut started = start("native:*/libc.so.6:getppid\n", &[], &command);
+    let mut started = start(GETPPID, &[], &command);
     started.running.wait_for_stderr("ready\n", PATIENCE).unwrap();
     started.running.signal(Signal::USR1).unwrap();
     // Signals of different kinds may overtake each other.
@@ -203,7 +204,7 @@ fn a_stopped_command_can_be_continued() {
     let _turn = beside_others();
     let mut command = Command::new("sh");
     command.args(["-c", "echo ready $$ >&2; kill -STOP $$; echo on"]);
-    let started = start("native:*/libc.so.6:getppid\n", &["-v"], &command);
+    let started = start(GETPPID, &["-v"], &command);
     started.running.wait_for_stderr("the command runs as process ", PATIENCE).unwrap();
     started.running.wait_for_stderr("ready", PATIENCE).unwrap();
     let pid = child_of(started.running.pid());
@@ -243,7 +244,7 @@ fn our_death_leaves_the_command_alone() {
     let text = "echo ready >&2; while ! [ -e \"$0\" ]; do sleep 0.01; done; echo done > \"$1\"";
     let mut command = Command::new("sh");
     command.args(["-c", text]).arg(&mark).arg(&result);
-    let mut started = start("native:*/libc.so.6:getppid\n", &[], &command);
+    let mut started = start(GETPPID, &[], &command);
     started.running.wait_for_stderr("ready\n", PATIENCE).unwrap();
     let pid = child_of(started.running.pid());
     started.running.signal(Signal::KILL).unwrap();
@@ -271,7 +272,7 @@ fn our_death_on_the_way_to_an_entry_point_leaves_the_command_alone() {
         let result = folder.path().join("result");
         let mut command = Command::new("sh");
         command.args(["-c", text, text, "300"]).arg(&result);
-        let mut started = start("native:*/libc.so.6:getppid\n", &[], &command);
+        let mut started = start(GETPPID, &[], &command);
         started.running.wait_for_stderr("ready\n", PATIENCE).unwrap();
         std::thread::sleep(std::time::Duration::from_micros(5_300 * round));
         started.running.signal(Signal::KILL).unwrap();
@@ -288,7 +289,7 @@ fn a_command_runs_as_the_user_that_was_asked_for() {
     let _turn = beside_others();
     let mut command = Command::new("sh");
     command.args(["-c", "echo $(id -un) $(id -G) $USER $HOME"]);
-    let ended = run("native:*/libc.so.6:getppid\n", &["--user", "nobody"], &command);
+    let ended = run(GETPPID, &["--user", "nobody"], &command);
     let expected = Command::new("sh").args(["-c", "echo nobody $(id -G nobody) nobody"]).output().unwrap();
     let expected = String::from_utf8(expected.stdout).unwrap();
     assert!(ended.run.stdout.starts_with(expected.trim_end()), "{}", ended.run.stdout);
