@@ -3,5 +3,5 @@
 mod archive;
 mod root;
 
-pub(crate) use archive::{Archive, codename};
+pub(crate) use archive::{Archive, codename, mirror, ways_to_the_network};
 pub(crate) use root::{extract, prepare};

@@ -72,6 +72,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Other users run Pythons that are fetched, and read what tests make, whatever the umask of ours.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let result = match Arguments::parse().command {
         Command::AsRoot(options) => root::as_root(&options),
         Command::Bench(bench) => bench::run(&bench),

@@ -4,6 +4,8 @@
 //! passed, and this command takes it out again. What tests/skips.toml does not list may not be skipped: it
 //! has failed.
 
+mod bare;
+mod mounts;
 mod panics;
 mod parts;
 pub(crate) mod skip_list;
@@ -29,7 +31,7 @@ use skip_list::{Place, SkipList};
 use tally::Tally;
 
 /// What the tests run.
-const NEEDS: [Need; 8] = [
+const NEEDS: [Need; 9] = [
     Need { program: "gcc", package: "gcc", purpose: "to compile the programs that tests attach to" },
     Need {
         program: "/usr/include/stdio.h",
@@ -52,6 +54,11 @@ const NEEDS: [Need; 8] = [
         program: "python3-config",
         package: "python3-dev",
         purpose: "the system's libpython, for programs with an interpreter in them",
+    },
+    Need {
+        program: "setpriv",
+        package: "util-linux",
+        purpose: "to run as other users, with fewer capabilities and with other mounts",
     },
     Need { program: "make", package: "make", purpose: "to build kmod's parsers and run their tests" },
 ];
@@ -86,6 +93,10 @@ pub(crate) struct Options {
     /// With --vm: write the results into docs/kernels.md.
     #[arg(long, requires = "vm")]
     write_table: bool,
+    /// Run them in an empty Debian, made by debootstrap in target/bare: in a copy of the working tree, with
+    /// nothing of this machine but its kernel and its Rust. Takes an hour or so.
+    #[arg(long, conflicts_with_all = ["offline", "vm", "no_root"])]
+    bare: bool,
     /// Do not ask for root: tests that need it are skipped.
     #[arg(long)]
     no_root: bool,
@@ -107,6 +118,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             write_table: options.write_table,
         });
     }
+    if options.bare {
+        bare::run(&options.cargo)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    mounts::check()?;
     let mut parts = parts::parts(&options.cargo);
     let mut success = true;
     if !options.offline {

@@ -201,13 +201,7 @@ fn dependencies(list: &str) -> impl Iterator<Item = &str> {
 
 /// apt's settings: our folders, and the system's ways to reach the network.
 fn configuration(folder: &Path) -> Result<String> {
-    let system = shell::output(Command::new("apt-config").args(["dump", "Acquire"]))?;
-    let acquire = system.lines().filter(|line| {
-        // What to fetch beside packages is the system's own business.
-        !["Acquire::IndexTargets", "Acquire::Languages", "Acquire::GzipIndexes", "Acquire::CompressionTypes"]
-            .iter()
-            .any(|name| line.starts_with(name))
-    });
+    let acquire = ways_to_the_network()?;
     let folder = folder.display();
     Ok(format!(
         "Dir \"{folder}\";\n\
@@ -219,9 +213,20 @@ fn configuration(folder: &Path) -> Result<String> {
          Dir::Etc::sourceparts \"{folder}/etc\";\n\
          Dir::Log \"{folder}/log\";\n\
          Acquire::Languages \"none\";\n\
-         {}\n",
-        acquire.collect::<Vec<_>>().join("\n")
+         {acquire}"
     ))
+}
+
+/// The system's settings of how apt fetches: proxies, certificates and the like.
+pub(crate) fn ways_to_the_network() -> Result<String> {
+    let system = shell::output(Command::new("apt-config").args(["dump", "Acquire"]))?;
+    let acquire = system.lines().filter(|line| {
+        // What to fetch beside packages is the system's own business.
+        !["Acquire::IndexTargets", "Acquire::Languages", "Acquire::GzipIndexes", "Acquire::CompressionTypes"]
+            .iter()
+            .any(|name| line.starts_with(name))
+    });
+    Ok(acquire.map(|line| format!("{line}\n")).collect())
 }
 
 /// The name of this system's Debian release, such as `bookworm`.
@@ -238,7 +243,7 @@ pub(crate) fn codename() -> Result<String> {
 }
 
 /// The mirror that this system takes Debian itself from.
-fn mirror(suites: &[&str]) -> Result<String> {
+pub(crate) fn mirror(suites: &[&str]) -> Result<String> {
     let codename = codename()?;
     let targets = shell::output(Command::new("apt-get").args([
         "indextargets",

@@ -112,7 +112,7 @@ impl SkipList {
 }
 
 /// Whether a text is what the pattern says, in which `*` stands for anything.
-fn matches(pattern: &str, text: &str) -> bool {
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(text) = text.strip_prefix(start) else { return false };
     let mut tails = text.char_indices().map(|(at, _)| at).chain([text.len()]);
