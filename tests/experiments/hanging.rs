@@ -150,10 +150,7 @@ fn a_frozen_terminal_ends_delays_and_a_signal_ends_the_sweep() {
     // Ctrl-S.
     tcflow(terminal(), Action::OOff).unwrap();
     // Slices without delays take less than a second, as those with delays do.
-    wait_until("no calls are delayed any more", || {
-        Ok((0..3).all(|_| late(&mut service) < 0.05))
-    })
-    .unwrap();
+    wait_until("no calls are delayed any more", || Ok((0..3).all(|_| late(&mut service) < 0.05))).unwrap();
     assert!(sweep.0.try_wait().unwrap().is_none());
     kill_process(sweep.pid(), Signal::TERM).unwrap();
     let status = wait_for_exit(&mut sweep.0).unwrap();

@@ -289,7 +289,8 @@ impl Runner<'_> {
     /// By what share units took longer in the second half of the slices from this one on, where that is more
     /// than noise makes of it.
     fn change_since(&self, first: usize) -> Option<f64> {
-        let of: Vec<&Slice> = self.measured.slices.iter().skip(first).filter(|slice| slice.counts()).collect();
+        let of: Vec<&Slice> =
+            self.measured.slices.iter().skip(first).filter(|slice| slice.counts()).collect();
         let (one, other) = of.split_at(of.len() / 2);
         let half = |slices: &[&Slice]| {
             let times: Vec<f64> = slices.iter().map(|slice| slice.time_per_unit(self.measured.by)).collect();

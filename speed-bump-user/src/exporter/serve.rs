@@ -1,8 +1,10 @@
 //! Serving the numbers over HTTP/1.1 (RFC 9112): GET of /metrics, and nothing else.
 //!
-//! Whoever connects is a stranger: there are few connections at a time, and none of them lasts.
+//! Any stranger may connect. There are few connections at a time, none of them lasts, and none keeps others
+//! out: the oldest makes room for a new one.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     io,
     net::{SocketAddr, TcpListener},
@@ -19,20 +21,18 @@ use hyper::{
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::{
     net::TcpStream,
     runtime::Builder,
-    sync::{Notify, Semaphore},
-    task::LocalSet,
+    sync::Notify,
+    task::{AbortHandle, LocalSet},
     time::{sleep, timeout},
 };
 
 /// Connections at a time.
 const CONNECTIONS: usize = 16;
-/// How long a request may take to come.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a connection may last. Prometheus makes another one.
+/// How long a connection may last, and a request take to come. Prometheus makes another one.
 const LONGEST: Duration = Duration::from_secs(15);
 /// Bytes of what is read at a time, and so of a request.
 const MOST_BYTES: usize = 16 << 10;
@@ -50,6 +50,10 @@ pub(super) struct Server {
 impl Server {
     /// Listens, and serves what the text is at the moment.
     pub(super) fn start(address: SocketAddr, text: Arc<Mutex<String>>) -> io::Result<Self> {
+        Self::with(address, text, LONGEST)
+    }
+
+    fn with(address: SocketAddr, text: Arc<Mutex<String>>, longest: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -59,7 +63,7 @@ impl Server {
         let thread = std::thread::Builder::new().name("prometheus".to_owned()).spawn(move || {
             let served = async {
                 tokio::select! {
-                    () = serve(listener, text) => {}
+                    () = serve(listener, text, longest) => {}
                     () = ends.notified() => {}
                 }
             };
@@ -84,19 +88,24 @@ impl Drop for Server {
     }
 }
 
-async fn serve(listener: TcpListener, text: Arc<Mutex<String>>) {
+async fn serve(listener: TcpListener, text: Arc<Mutex<String>>, longest: Duration) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
+                open.retain(|connection| !connection.is_finished());
+                if open.len() >= CONNECTIONS
+                    && let Some(oldest) = open.pop_front()
+                {
+                    oldest.abort();
+                }
                 let text = Arc::clone(&text);
-                tokio::task::spawn_local(async move {
-                    let _permit = permit;
+                let connection = tokio::task::spawn_local(async move {
                     // A connection that fails is its other end's affair.
-                    let _ = timeout(LONGEST, connection(stream, text)).await;
+                    let _ = timeout(longest, connection(stream, text)).await;
                 });
+                open.push_back(connection.abort_handle());
             }
             Err(error) => {
                 tracing::debug!("no connection could be taken: {error}");
@@ -112,10 +121,8 @@ async fn connection(stream: TcpStream, text: Arc<Mutex<String>>) -> Result<(), h
         async move { Ok::<_, Infallible>(answer) }
     });
     http1::Builder::new()
-        .timer(TokioTimer::new())
         // One that stays would keep a place from others.
         .keep_alive(false)
-        .header_read_timeout(PATIENCE)
         .max_buf_size(MOST_BYTES)
         .serve_connection(TokioIo::new(stream), answer)
         .await
@@ -150,8 +157,11 @@ mod tests {
     use super::*;
 
     fn server() -> Server {
-        let address = "127.0.0.1:0".parse().unwrap();
-        Server::start(address, Arc::new(Mutex::new("a_number 1\n".to_owned()))).unwrap()
+        Server::start("127.0.0.1:0".parse().unwrap(), text()).unwrap()
+    }
+
+    fn text() -> Arc<Mutex<String>> {
+        Arc::new(Mutex::new("a_number 1\n".to_owned()))
     }
 
     fn ask(server: &Server, request: &str) -> String {
@@ -191,11 +201,17 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_keeps_nobody_waiting() {
-        let server = server();
+    fn silent_connections_keep_nobody_waiting() {
+        // They would be there for an hour.
+        let hour = Duration::from_secs(3_600);
+        let server = Server::with("127.0.0.1:0".parse().unwrap(), text(), hour).unwrap();
         let silent: Vec<TcpStream> =
-            (0..CONNECTIONS).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
-        let answer = ask(&server, "GET /metrics HTTP/1.0\r\n\r\n");
+            (0..3 * CONNECTIONS).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
         assert!(answer.contains("a_number 1"), "{answer}");
         // It ends with connections open.
         drop(server);

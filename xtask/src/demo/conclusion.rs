@@ -47,7 +47,9 @@ impl Waited {
                  request."
             )
         } else if self.high < HIDDEN {
-            format!("Making {name}() faster would gain next to nothing: while it runs, requests wait for others.")
+            format!(
+                "Making {name}() faster would gain next to nothing: while it runs, requests wait for others."
+            )
         } else {
             format!(
                 "What making {name}() faster would gain cannot be told: the machine changed its pace too much \

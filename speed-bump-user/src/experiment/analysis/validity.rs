@@ -263,7 +263,8 @@ fn empty(measured: &Measured) -> Option<String> {
     let mut units: Vec<f64> = without.map(|slice| slice.units).collect();
     let count = units.len();
     let empty = units.iter().filter(|units| **units == 0.0).count();
-    let is_told = empty as f64 > EMPTY * count as f64 && census_units(measured).max(median(&mut units)) >= DOZENS;
+    let is_told =
+        empty as f64 > EMPTY * count as f64 && census_units(measured).max(median(&mut units)) >= DOZENS;
     is_told.then(|| format!("{empty} of {count} slices without delays have no unit: the load was not there"))
 }
 

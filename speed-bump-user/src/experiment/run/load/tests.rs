@@ -37,10 +37,14 @@ const ONE: [(&str, f64, u64); 2] = [("score", 0.0, 200), ("render", 1.0, 150)];
 
 /// A sweep of a minute of functions with these sensitivities and own times in us, while the load changes to
 /// these shares after so many seconds.
-fn swept(functions: [(&str, f64, u64); 2], noise: Noise, seed: u64, load: &[(f64, f64)]) -> (Findings, Measured) {
-    let functions = functions.map(|(name, sensitivity, own)| {
-        (name, Function { calls: 5.0, sensitivity, slack: 0.0 }, own)
-    });
+fn swept(
+    functions: [(&str, f64, u64); 2],
+    noise: Noise,
+    seed: u64,
+    load: &[(f64, f64)],
+) -> (Findings, Measured) {
+    let functions = functions
+        .map(|(name, sensitivity, own)| (name, Function { calls: 5.0, sensitivity, slack: 0.0 }, own));
     let mut measured = testing::measured(&functions);
     measured.seed = seed;
     measured.rules.closed_loop = true;
@@ -216,7 +220,8 @@ fn units_that_come_faster_with_delays_are_no_measure_of_work() {
         assert!(found.verdict.starts_with("No verdict: units took less time with delays of "), "{}", shown());
         assert!(found.factors.iter().all(|of| of.verdict == Verdict::Undecided), "{}", shown());
         // Nothing else reacts.
-        let (found, measured) = swept([("score", -1.0, 200), ("render", 0.0, 150)], Noise::White(0.02), seed, &[]);
+        let (found, measured) =
+            swept([("score", -1.0, 200), ("render", 0.0, 150)], Noise::White(0.02), seed, &[]);
         assert!(measured.invalid.as_ref().unwrap().contains("all functions at once"), "{found:#?}");
         assert!(measured.slices.iter().all(|slice| !slice.marks.contains(&Mark::Load)), "{found:#?}");
         assert!(found.factors.iter().all(|of| of.verdict == Verdict::Undecided), "{found:#?}");
