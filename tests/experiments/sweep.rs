@@ -60,6 +60,20 @@ fn a_unit_that_never_comes_is_told_of() {
     assert!(run.stderr.contains("none of the selected functions was called"), "{}", run.stderr);
 }
 
+/// Preparation is part of the time that a sweep may take, and is told of.
+#[test]
+fn preparation_that_leaves_no_time_is_told_of() {
+    let Some(service) = planted_tiny("shadow") else { return };
+    // To sample and to count takes five seconds and more.
+    let run = service.sweep(&["--progress", "*/planted.py:unit", "--closed-loop", "--for", "5s"]);
+    assert_eq!(run.status.code(), Some(2), "{}\n{}", run.stdout, run.stderr);
+    assert!(run.stderr.contains("of the 5s that --for gives"), "{}", run.stderr);
+    for step in ["sample: ", "census: "] {
+        let is_told = |line: &str| line.starts_with(step) && line.ends_with(" s so far");
+        assert!(run.stderr.lines().any(is_told), "{step}: {}", run.stderr);
+    }
+}
+
 /// Interrupted, it reports what there is, and the service has no delay left.
 #[test]
 fn an_interrupted_sweep_reports_what_there_is() {

@@ -1,6 +1,7 @@
 //! `sweep`: an experiment on a running service, and its report.
 
 mod find;
+mod preparing;
 mod progress;
 mod sampled;
 mod sharing;
@@ -9,7 +10,7 @@ mod unit;
 use std::{
     io::{self, IsTerminal as _, stderr},
     process::ExitCode,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context as _, anyhow};
@@ -47,6 +48,7 @@ use crate::{
     targets::{TargetIndex, source::TargetSource},
     units::Nanos,
 };
+use preparing::Preparing;
 use progress::Progress;
 use sampled::Found;
 use sharing::Seen;
@@ -56,6 +58,10 @@ use unit::Units;
 const CENSUS: f64 = 0.06;
 /// And for so long at least.
 const LEAST_CENSUS: Duration = Duration::from_secs(2);
+/// With less of all the time left after preparation than this part, there is nothing to measure.
+const LEAST_LEFT: f64 = 0.2;
+/// So many times what preparation takes is time enough.
+const WANTED_LEFT: f64 = 3.0;
 /// So often it is looked whether a run of a benchmark has ended.
 const RUN_ENDS: Nanos = Nanos(10_000_000);
 /// So often it is looked at which threads do units.
@@ -65,6 +71,7 @@ const NOTHING: Dose = Dose { delay: Nanos(0), frequency: 1 };
 
 /// Runs an experiment, and reports.
 pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
+    let begun = Instant::now();
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let outputs = SweepOutputs::of(arguments)?;
     let unit = Units::of(arguments)?;
@@ -78,20 +85,21 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let mut exported = SweepProgress::new(arguments.guards.len());
     let mut export = Export::of(&arguments.export, arguments.quiet, &exported.before())?;
     let mut progress = Progress::new(arguments.quiet, stderr().is_terminal());
+    let preparing = Preparing::begin(arguments.quiet);
 
     let broken = || guards.as_ref().and_then(Guards::broken);
     let or_guarded = |failure| broken().map_or(failure, guarded);
     let (unit, targets, found) = match named(arguments, &environment)? {
         Some(targets) => (unit, targets, None),
         None => {
-            let found = find::find(arguments, unit, &quit, &progress).map_err(or_guarded)?;
+            let found = find::find(arguments, unit, &quit, &preparing).map_err(or_guarded)?;
             (found.unit, found.targets, Some(found.found))
         }
     };
     let request = request(arguments, unit.before(targets));
     let times = unit.times() || found.as_ref().is_none_or(Found::may_time);
     let census = Request { times, ..request.clone() };
-    let counted = count(arguments, &census, &unit, &quit, &mut progress, found.is_none());
+    let counted = count(arguments, &census, &unit, &quit, &preparing, found.is_none());
     let (mut counted, mut metrics, seen) = counted.map_err(or_guarded)?;
     if let Some(profile) = seen.profile.as_ref().or(found.as_ref().map(Found::profile)) {
         seen.find_sharing(&mut counted, profile, &*metrics.unit);
@@ -101,17 +109,19 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     }
     let mut measured = begin(arguments, &unit, &counted)?;
     measured.sampling = found.as_ref().map(Found::record);
-    let spent = census_time(arguments) + found.as_ref().map(Found::span).unwrap_or_default();
-    let total = arguments.time.saturating_sub(spent);
     if arguments.plan {
-        plan(arguments, &measured, total, seen.under_way).print();
+        let left = arguments.time.saturating_sub(begun.elapsed());
+        drop(preparing);
+        plan(arguments, &measured, left, seen.under_way).print();
         return Ok(ExitCode::SUCCESS);
     }
     // Where it counts how long calls take, they are timed all along.
+    preparing.step("attach");
     let handle = start(arguments, &Request { times: unit.times(), ..request }, &quit, Notices::Known)?;
     metrics.begin(handle.controls()).map_err(|error| Failure::new(SYSTEM, error))?;
+    drop(preparing);
     let options = Options {
-        total,
+        total: time_left(arguments.time, begun.elapsed())?,
         slice: arguments.slice,
         per_function: arguments.per_function,
         group: arguments.group,
@@ -154,6 +164,25 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
 
 fn guarded(why: &str) -> Failure {
     Failure::new(GUARDED, anyhow!("a guard ended the experiment: {why}"))
+}
+
+/// What preparation left of all the time.
+fn time_left(time: Duration, took: Duration) -> Result<Duration, Failure> {
+    let left = time.saturating_sub(took);
+    if left >= time.mul_f64(LEAST_LEFT) {
+        return Ok(left);
+    }
+    let seconds = |time: Duration| Nanos::from(Duration::from_secs(time.as_secs()));
+    Err(Failure::new(
+        USAGE,
+        anyhow!(
+            "preparation took {} of the {} that --for gives, so that too little is left to measure anything: \
+             --for {} or more",
+            seconds(took),
+            Nanos::from(time),
+            seconds(took.mul_f64(WANTED_LEFT) + Duration::from_secs(1))
+        ),
+    ))
 }
 
 /// What would be done with the functions that are worth an experiment.
@@ -303,13 +332,15 @@ fn count(
     request: &Request,
     unit: &Units,
     quit: &Quit,
-    progress: &mut Progress,
+    preparing: &Preparing,
     samples: bool,
 ) -> Result<(Counted, Metrics, Seen), Failure> {
+    preparing.step("attach");
     let handle = start(arguments, request, quit, Notices::Told)?;
     let time = census_time(arguments);
     let timed = if request.times { " and timed" } else { "" };
-    progress.line(&format!("census: calls are counted{timed} for {}", Nanos::from(time)));
+    preparing.line(&format!("census: calls are counted{timed} for {}", Nanos::from(time)));
+    preparing.step("census");
     let system = |error: io::Error| Failure::new(SYSTEM, error);
     let mut metrics = unit.metrics()?;
     metrics.begin(handle.controls()).map_err(system)?;
@@ -394,4 +425,25 @@ fn census_time(arguments: &SweepArgs) -> Duration {
 fn seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (since.as_nanos() as u64) % 1_000_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn preparation_is_part_of_the_time() {
+        let seconds = Duration::from_secs;
+        assert_eq!(time_left(seconds(120), seconds(20)).unwrap(), seconds(100));
+        assert_eq!(time_left(seconds(10), seconds(8)).unwrap(), seconds(2));
+        for took in [9, 10, 30] {
+            let failure = time_left(seconds(10), seconds(took)).unwrap_err();
+            assert_eq!(failure.code, USAGE);
+            let text = failure.error.to_string();
+            assert!(text.starts_with(&format!("preparation took {took}s of the 10s that --for")), "{text}");
+            assert!(text.ends_with(&format!("--for {}s or more", 3 * took + 1)), "{text}");
+        }
+    }
 }

@@ -38,6 +38,8 @@ const UNSETTLED_ERRORS: f64 = 4.0;
 const CENSUS_RUNS: u32 = 4;
 /// Slices differ by this at least: few of them may be alike by chance.
 const LEAST_NOISE: f64 = 0.005;
+/// Slices take longer than planned from this many times on.
+const LONGER: f64 = 1.02;
 /// Slices without delays at the end, at least.
 const RECOVERY_SLICES: u32 = 4;
 /// And they take so long.
@@ -135,7 +137,7 @@ pub fn run(
         match stop {
             Stop::Guard(why) => runner.measured.guard = Some(why),
             Stop::Invalid(why) => runner.measured.invalid = Some(why),
-            Stop::Load(_) | Stop::Metric(_) | Stop::Subject(_) => {}
+            Stop::Load(_) | Stop::Time { .. } | Stop::Metric(_) | Stop::Subject(_) => {}
         }
         runner.end_phase("stopped");
     }
@@ -153,6 +155,8 @@ enum Stop {
     Metric(String),
     #[error("a guard ended it: {0}")]
     Guard(String),
+    #[error("time was up before anything was tried; with slices of {slice}, --for {wanted} would do")]
+    Time { slice: Nanos, wanted: Nanos },
     #[error("{0}")]
     Load(String),
     #[error("{0}")]
@@ -343,6 +347,9 @@ impl Runner<'_> {
         self.begin_phase(PhaseKind::Recover, Nanos(0));
         let first = self.measured.slices.len();
         for block in 0..self.recovery_slices() {
+            if block > 0 && self.is_out_of_time() {
+                break;
+            }
             if self.options.runs {
                 self.run_of_benchmark(block, Treatment::Control, &[])?;
             } else {
@@ -369,9 +376,20 @@ impl Runner<'_> {
         Nanos(end.0.saturating_sub(self.subject.now().0 + at_end))
     }
 
-    /// Whether time is up because the load was waited for.
+    /// Whether all of the time is up.
     fn is_out_of_time(&self) -> bool {
-        !self.measured.load_changes.is_empty() && self.time_left() < self.times.whole_slice()
+        self.subject.now() >= self.begun + Nanos::from(self.options.total)
+    }
+
+    /// How many slices there is time for, by what they took lately: ends of slices may wait for a unit.
+    fn slices_in(&self, time: Nanos) -> u32 {
+        let slices = self.measured.slices.iter().filter(|slice| slice.phase != PhaseKind::Census);
+        let starts: Vec<f64> = slices.map(|slice| slice.start_ns.0 as f64).collect();
+        let mut took: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let took = outliers::median(&mut took);
+        let planned = self.times.whole_slice().0 as f64;
+        let share = if took > planned * LONGER { planned / took } else { 1.0 };
+        (f64::from(self.times.slices_in(time)) * share) as u32
     }
 
     fn begin_phase(&mut self, kind: PhaseKind, time: Nanos) {

@@ -69,7 +69,7 @@ pub struct SweepArgs {
     #[arg(long = "guard", value_name = "CONDITION")]
     pub guards: Vec<Condition>,
 
-    /// How long the experiment may take
+    /// How long all of it may take, with preparation
     #[arg(long = "for", value_name = "TIME", value_parser = span, default_value = "120s")]
     pub time: Duration,
 

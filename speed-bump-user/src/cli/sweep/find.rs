@@ -10,7 +10,7 @@ use super::{
         exit::{Failure, SYSTEM, USAGE},
     },
     Notices, before_slices,
-    progress::Progress,
+    preparing::Preparing,
     request,
     sampled::{BRIEF, COUNTED, Found, lines, units},
     start,
@@ -42,25 +42,27 @@ pub(super) fn find(
     arguments: &SweepArgs,
     unit: Units,
     quit: &Quit,
-    progress: &Progress,
+    preparing: &Preparing,
 ) -> Result<Choice, Failure> {
     let wants_unit = unit.is_open();
     let metric = if wants_unit { None } else { unit.early_metric()? };
     let mut found = match metric {
-        None => Found::of(arguments, quit, progress, &mut || None)?,
+        None => Found::of(arguments, quit, preparing, &mut || None)?,
         Some(mut metric) => {
             // Calls are seen in a session alone.
+            preparing.step("attach");
             let session = unit.own().map(|own| begin(arguments, own, quit)).transpose()?;
-            Found::of(arguments, quit, progress, &mut units(&mut *metric, session.as_ref()))?
+            Found::of(arguments, quit, preparing, &mut units(&mut *metric, session.as_ref()))?
         }
     };
+    preparing.step("count calls");
     let chosen = if wants_unit { chosen_unit(arguments, &mut found, quit)? } else { None };
     let unit = match chosen {
         Some(target) => unit.of_calls(target),
         None => unit,
     };
     if let Some(text) = found.unit() {
-        progress.line(text);
+        preparing.line(text);
     }
     if wants_unit && found.unit().is_none() {
         // It has the words for that there is none.

@@ -9,7 +9,7 @@ use super::{
         args::SweepArgs,
         exit::{Failure, SYSTEM, USAGE},
     },
-    progress::Progress,
+    preparing::Preparing,
     stopped,
 };
 use crate::{
@@ -82,11 +82,12 @@ impl Found {
     pub(super) fn of(
         arguments: &SweepArgs,
         quit: &Quit,
-        progress: &Progress,
+        preparing: &Preparing,
         units: &mut dyn FnMut() -> Option<f64>,
     ) -> Result<Self, Failure> {
         let time = arguments.time.mul_f64(PART).max(LEAST);
-        progress.line(&format!("sample: it is looked at what runs, for {}", Nanos::from(time)));
+        preparing.step("sample");
+        preparing.line(&format!("sample: it is looked at what runs, for {}", Nanos::from(time)));
         let (before, begun) = (units(), now());
         let go_on = || !quit.is_asked();
         let profile = sampling::sample(&arguments.pids, !arguments.no_children, time, go_on);
@@ -105,7 +106,7 @@ impl Found {
             profile,
             chosen,
         };
-        progress.line(&found.line(arguments.worth));
+        preparing.line(&found.line(arguments.worth));
         if found.chosen.is_empty() {
             return Err(Failure::new(USAGE, anyhow!(found.nothing())));
         }
@@ -292,11 +293,6 @@ impl Found {
     /// What sampling saw.
     pub(super) fn profile(&self) -> &Profile {
         &self.profile
-    }
-
-    /// The time that sampling took.
-    pub(super) fn span(&self) -> Duration {
-        Duration::from_nanos(self.profile.span.0)
     }
 
     /// What cannot be named, or is nobody's to change.

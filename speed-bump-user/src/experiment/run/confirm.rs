@@ -84,7 +84,7 @@ impl Runner<'_> {
         self.begin_phase(PhaseKind::Confirm, time);
         let mut treatments = survivors;
         treatments.extend((!rest.is_empty()).then_some(Treatment::Rest));
-        let slices = self.times.slices_in(time);
+        let slices = self.slices_in(time);
         let planned = (slices / confirm_block_slices(treatments.len())).max(LEAST_BLOCKS as u32);
         self.measured.rules.planned_blocks = planned;
         let basic = BASIC * self.measured.rules.max_slowdown;
@@ -97,7 +97,7 @@ impl Runner<'_> {
         };
         for block in 0..planned {
             if self.is_out_of_time() {
-                self.end_phase(&format!("{block} of {planned} blocks; the load was waited for meanwhile"));
+                self.end_phase(&format!("{block} of {planned} blocks; time was up"));
                 return Ok(());
             }
             self.block(block, &mut arms)?;
@@ -127,6 +127,9 @@ impl Runner<'_> {
     fn block(&mut self, block: u32, arms: &mut Arms) -> Result<(), Stop> {
         let order = confirm_block(&arms.treatments, &mut self.random);
         for (place, treatment) in order.into_iter().enumerate() {
+            if self.is_out_of_time() {
+                break;
+            }
             let scale = arms.scales.get(&treatment).map_or(1.0, |scale| scale.factor);
             // Levels take turns, also for one and the same treatment.
             let turn = block as usize + place;

@@ -55,7 +55,7 @@ impl Runner<'_> {
         let share = self.times.screen.0 as f64 / (self.times.screen.0 + self.times.confirm.0).max(1) as f64;
         let time = Nanos((self.time_left().0 as f64 * share) as u64);
         self.begin_phase(PhaseKind::Screen, time);
-        let slices = self.times.slices_in(time);
+        let slices = self.slices_in(time);
         let blocks = (slices / SCREEN_BLOCK as u32).max(LEAST_BLOCKS);
         let mut dose = (dose * 2.0 * WANTED / up).min(LARGEST);
         let mut found = Screened::default();

@@ -37,6 +37,7 @@ impl Runner<'_> {
         treatment: Treatment,
         doses: &[(u32, Nanos)],
     ) -> Result<Slice, Stop> {
+        self.check_time()?;
         if self.options.runs {
             return self.run_of_benchmark(block, treatment, doses);
         }

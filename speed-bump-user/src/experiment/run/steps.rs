@@ -41,6 +41,7 @@ impl Runner<'_> {
             }
             steps.fine_span += sample.at.0.saturating_sub(begun.0) as f64;
         }
+        self.check_time()?;
         let slice = if self.options.runs {
             self.run_of_benchmark(block, Treatment::Control, &[])?
         } else {
@@ -48,6 +49,17 @@ impl Runner<'_> {
         };
         steps.slices += u32::from(slice.units > 0.0);
         Ok(())
+    }
+
+    /// Ends the experiment where time is up before it is known what is to be tried.
+    pub(super) fn check_time(&self) -> Result<(), Stop> {
+        let slice = self.times.whole_slice();
+        let is_early = matches!(self.phase, PhaseKind::Census | PhaseKind::Titrate);
+        if is_early && self.is_out_of_time() {
+            Err(Stop::Time { slice, wanted: time_for(slice) })
+        } else {
+            Ok(())
+        }
     }
 
     /// Ends the experiment before any delay, where a metric cannot serve.

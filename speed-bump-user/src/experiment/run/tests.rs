@@ -18,6 +18,8 @@ use crate::experiment::{
     testing,
 };
 
+mod time;
+
 const MS: f64 = 1e6;
 
 /// A function that is called five times a unit.
