@@ -26,8 +26,8 @@ pub const TARGET_GONE: Code = Code(5);
 /// `sweep`: a guard ended it.
 pub const GUARDED: Code = Code(6);
 
-/// `sweep`: it ended as nothing that it measured can be believed: the load went away, or what is counted is no
-/// measure of work.
+/// `sweep`: it ended as nothing that it measured can be believed: the load went away, or what is counted is
+/// no measure of work.
 pub const NOT_VALID: Code = Code(8);
 
 /// `report`: a condition of `--fail-if` holds.

@@ -1,5 +1,5 @@
-//! What follows from what the demo measured, and from nothing else: for which share of the time that was added
-//! in a function requests waited, how sure that is, and what that says of the function.
+//! What follows from what the demo measured, and from nothing else: for which share of the time that was
+//! added in a function requests waited, how sure that is, and what that says of the function.
 
 use super::{Function, load::Throughput};
 
@@ -43,8 +43,8 @@ impl Waited {
         let Function { name, calls, .. } = function;
         if self.low > SHOWS {
             format!(
-                "Requests wait for {name}(): a microsecond saved in a call of it is saved {calls} times in each \
-                 request."
+                "Requests wait for {name}(): a microsecond saved in a call of it is saved {calls} times in \
+                 each request."
             )
         } else if self.high < HIDDEN {
             format!(
@@ -52,8 +52,8 @@ impl Waited {
             )
         } else {
             format!(
-                "What making {name}() faster would gain cannot be told: the machine changed its pace too much \
-                 meanwhile. Try again when it is less busy, or measure for longer (--seconds)."
+                "What making {name}() faster would gain cannot be told: the machine changed its pace too \
+                 much meanwhile. Try again when it is less busy, or measure for longer (--seconds)."
             )
         }
     }

@@ -26,8 +26,8 @@ pub(super) fn faster(measured: &Measured, names: &[&str]) -> Option<String> {
 pub(in crate::experiment) fn said(what: &str) -> String {
     format!(
         "units took less time with delays of {what} than without: what is counted is no measure of work. A \
-         service may answer \"busy\" at once when it is slower, or its clients may ask for less: count what is \
-         done only for answers that are none of those"
+         service may answer \"busy\" at once when it is slower, or its clients may ask for less: count what \
+         is done only for answers that are none of those"
     )
 }
 

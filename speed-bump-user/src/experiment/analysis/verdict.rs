@@ -140,8 +140,8 @@ pub(super) fn is_less(found: &Estimate, share: Option<f64>, rules: &Rules) -> bo
 
 /// Whether all of an interval is less than what is asked for. `told` is the one that is told. Where that is
 /// above nothing, and the estimate is worth it, it is not said that too little shows: of N workers each delay
-/// shows for one part in N. Where units take less time ([`is_less`]), it is not to be said either: that is not
-/// what a function does that does nothing.
+/// shows for one part in N. Where units take less time ([`is_less`]), it is not to be said either: that is
+/// not what a function does that does nothing.
 pub(super) fn is_below(bound: &Estimate, told: &Estimate, share: Option<f64>, rules: &Rules) -> bool {
     let by_worth = share.is_some_and(|share| bound.high * share < rules.worth);
     let seems_worth_it = told.low > 0.0 && is_above(told.sensitivity, share, rules);

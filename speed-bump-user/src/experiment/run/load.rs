@@ -2,8 +2,8 @@
 //! delays end until it is.
 //!
 //! A delay slows units down, by what arrived of it. Slices in which units come far more seldom than that
-//! explains, or far more often than ever, are looked at again *without delays*: only where those are as odd is
-//! it the load. So whether a slice with delays counts does not depend on how slow it was, which would bias
+//! explains, or far more often than ever, are looked at again *without delays*: only where those are as odd
+//! is it the load. So whether a slice with delays counts does not depend on how slow it was, which would bias
 //! what is left. What is dropped is everything since the last slice without delays that was as before.
 
 use std::collections::VecDeque;
@@ -123,8 +123,8 @@ impl Runner<'_> {
         Ok(false)
     }
 
-    /// The same of the first slices of all, from this one on, which there was nothing to compare with: whether
-    /// the load was there until their end.
+    /// The same of the first slices of all, from this one on, which there was nothing to compare with:
+    /// whether the load was there until their end.
     pub(super) fn was_under_load(&mut self, block: u32, first: usize) -> Result<bool, Stop> {
         let mut odd = Vec::new();
         for (index, slice) in self.measured.slices.iter().enumerate().skip(first) {
