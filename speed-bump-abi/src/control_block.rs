@@ -15,7 +15,7 @@ use crate::Histogram;
 /// What the first eight bytes of a block are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// How often the loader increments [`ControlBlock::heartbeat`].
 pub const HEARTBEAT_EVERY_MS: u32 = 100;
@@ -114,6 +114,17 @@ pub mod notice {
     /// A thread came near the end of its C stack. While it was there, calls were not visible (in any thread
     /// on 3.11).
     pub const STACK_SHORT: u32 = 64;
+}
+
+/// Bits of [`ControlBlock::unlisted`]: why functions may be loaded that the helper does not list. They are
+/// known once they are called.
+pub mod unlisted {
+    /// The program has frozen objects (`gc.freeze()`), and this build does not show which.
+    pub const FROZEN: u32 = 1;
+    /// There are sub-interpreters, which may have functions of their own.
+    pub const ELSEWHERE: u32 = 2;
+    /// A build without a GIL does not show all of its functions.
+    pub const WITHOUT_GIL: u32 = 4;
 }
 
 /// Who counts and delays the calls that the helper makes visible.
@@ -284,6 +295,8 @@ pub struct ControlBlock {
     pub callers_without_room: AtomicU64,
     /// How many rows there are, a power of two.
     pub callers_capacity: AtomicU32,
+    /// Written by the helper: bits of [`unlisted`].
+    pub unlisted: AtomicU32,
 }
 
 /// What the helper counts of one function, and which policy it has. The sums wrap around.

@@ -157,7 +157,8 @@ fn put_hooks(list: Interpreters, api: &'static Api, block: Block, coverage: Cove
     }
 }
 
-fn there_are_some(api: &Api) -> bool {
+/// Whether there are some.
+pub(crate) fn there_are_some(api: &Api) -> bool {
     // SAFETY: both return a pointer that is compared and nothing else.
     let (newest, main) = unsafe { ((api.interpreter_head)(), (api.interpreter_main)()) };
     !newest.is_null() && newest != main

@@ -3,6 +3,7 @@
 
 pub(crate) mod api;
 pub(crate) mod code;
+pub(crate) mod frozen;
 pub(crate) mod gil;
 pub(crate) mod interpreters;
 pub(crate) mod kept;

@@ -1,24 +1,28 @@
 //! Finds the selected functions that are loaded, called or not.
 //!
-//! Functions are objects that the garbage collector knows. What is nested in them (inner functions,
-//! comprehensions, classes) may not exist as an object yet; its code is a constant of theirs. The GIL is
-//! given away in between, so that a large program does not stand still.
+//! Functions are objects that the garbage collector knows, also where the program has taken them from it
+//! (`gc.freeze()`). What is nested in them (inner functions, comprehensions, classes) may not exist as an
+//! object yet; its code is a constant of theirs. The GIL is given away in between, so that a large program
+//! does not stand still.
 
 use core::{
     ffi::{c_int, c_void},
+    ops::ControlFlow,
     ptr::{self, NonNull},
     sync::atomic::Ordering,
 };
 
-use speed_bump_abi::control_block::{Failure, notice};
+use speed_bump_abi::control_block::{Failure, notice, unlisted};
 
 use crate::{
     block::Block,
     fault::Fault,
     judge::Judge,
     list::Objects,
+    others,
     python::{
         code::{Code, type_of},
+        frozen::Frozen,
         gil::{Gil, Python},
         made::made_functions,
         object::{Object, Owned},
@@ -53,7 +57,8 @@ pub(crate) fn survey(
     judge: &Judge,
     mut proceed: impl FnMut() -> bool,
 ) -> Result<bool, Fault> {
-    let functions = functions(gil.python())?;
+    let (functions, is_complete) = functions(gil.python())?;
+    tell_what_is_missing(gil.python(), block, is_complete);
     let mut agreed = true;
     for pass in [Pass::Functions, Pass::Nested, Pass::Rest] {
         for number in 0..functions.len() {
@@ -77,6 +82,17 @@ pub(crate) fn survey(
         }
     }
     Ok(agreed)
+}
+
+/// Tells why there may be functions that are not listed.
+fn tell_what_is_missing(python: Python<'_>, block: Block, shows_frozen: bool) {
+    let all = [
+        (!shows_frozen, unlisted::FROZEN),
+        (others::there_are_some(python.api), unlisted::ELSEWHERE),
+        (python.api.version.free_threaded, unlisted::WITHOUT_GIL),
+    ];
+    let bits = all.into_iter().filter(|(is_so, _)| *is_so).fold(0, |bits, (_, bit)| bits | bit);
+    block.head().unlisted.fetch_or(bits, Ordering::AcqRel);
 }
 
 /// # Safety
@@ -173,7 +189,7 @@ pub(crate) fn each_function(
     python: Python<'_>,
     mut show: impl FnMut(NonNull<Object>, Code<'_>),
 ) -> Result<(), Fault> {
-    let functions = functions(python)?;
+    let (functions, _) = functions(python)?;
     for function in (0..functions.len()).filter_map(|number| functions.get(number)) {
         // SAFETY: a function that the list keeps alive.
         if let Some(code) = unsafe { code_of(python, function) } {
@@ -185,20 +201,46 @@ pub(crate) fn each_function(
     Ok(())
 }
 
-/// All functions that the garbage collector knows, each with a reference.
-fn functions(python: Python<'_>) -> Result<Objects, Fault> {
+/// All functions that the garbage collector knows, each with a reference; and whether that is all of them, or
+/// the program has frozen some that it does not show.
+fn functions(python: Python<'_>) -> Result<(Objects, bool), Fault> {
+    let gc = python.import(c"gc").ok_or_else(|| python.fault(&["import gc: "]));
     let mut visited = Visited { python, found: Objects::new(), complete: true };
     match python.api.visit_objects {
         Some(visit) => {
             // SAFETY: the GIL is held, the visitor does what it may, and `visited` outlives the call.
             unsafe { visit(visitor, ptr::from_mut(&mut visited).cast()) };
         }
-        None => listed(&mut visited)?,
+        None => listed(gc.as_ref().map_err(Clone::clone)?, &mut visited)?,
     }
+    let is_complete = add_frozen(gc.ok().as_ref(), &mut visited);
     if visited.complete {
-        Ok(visited.found)
+        Ok((visited.found, is_complete))
     } else {
         Err(Fault::new(Failure::Python, &["no memory for a list of the functions that are loaded"]))
+    }
+}
+
+/// Adds those that are frozen, unless they were visited. `false`: there are some that nothing shows.
+fn add_frozen(gc: Option<&Owned<'_>>, visited: &mut Visited<'_>) -> bool {
+    /// The first version that visits them in each of its releases, with a GIL.
+    const VISITS_THEM: (u8, u8) = (3, 14);
+    let version = visited.python.api.version;
+    if version.minor() >= VISITS_THEM && !version.free_threaded {
+        return true;
+    }
+    let Some(gc) = gc.and_then(|gc| NonNull::new(gc.as_ptr())) else { return false };
+    match Frozen::find(visited.python, gc) {
+        Frozen::Nothing => true,
+        Frozen::Hidden => false,
+        Frozen::Known(chain) => {
+            chain.each(|object| {
+                // SAFETY: an object of the chain, which lives as long as nobody runs Python code.
+                unsafe { visited.visit(object) };
+                if visited.complete { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            true
+        }
     }
 }
 
@@ -237,15 +279,13 @@ unsafe extern "C" fn visitor(object: *mut Object, visited: *mut c_void) -> c_int
 }
 
 /// Before 3.12, by `gc.get_objects()`.
-fn listed(visited: &mut Visited<'_>) -> Result<(), Fault> {
+fn listed(gc: &Owned<'_>, visited: &mut Visited<'_>) -> Result<(), Fault> {
     let python = visited.python;
-    let objects = python.import(c"gc").and_then(|gc| {
-        // SAFETY: the module is alive, the GIL held, and the call has no arguments.
-        unsafe {
-            let listed = (python.api.call_method)(gc.as_ptr(), c"get_objects".as_ptr(), ptr::null());
-            Owned::from_new(python, listed)
-        }
-    });
+    // SAFETY: the module is alive, the GIL held, and the call has no arguments.
+    let objects = unsafe {
+        let listed = (python.api.call_method)(gc.as_ptr(), c"get_objects".as_ptr(), ptr::null());
+        Owned::from_new(python, listed)
+    };
     let Some(objects) = objects else { return Err(python.fault(&["gc.get_objects(): "])) };
     // SAFETY: an object; the function checks that it is a list.
     let count = unsafe { (python.api.list_size)(objects.as_ptr()) };

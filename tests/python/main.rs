@@ -1,6 +1,7 @@
 //! Python functions, by the ways that need no helper, and every shape of function on every interpreter.
 
 mod python_children;
+mod python_frozen;
 mod python_late_library;
 mod python_late_trampolines;
 mod python_list;

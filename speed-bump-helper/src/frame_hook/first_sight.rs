@@ -6,6 +6,7 @@
 //! qualified name.
 
 use core::{
+    ops::ControlFlow,
     ptr::{self, NonNull},
     sync::atomic::{AtomicPtr, AtomicU32, Ordering},
 };
@@ -21,8 +22,10 @@ use crate::{
     block::Block,
     fault::Fault,
     judge::{self, Judge, Verdict},
+    life,
     python::{
         code::Code,
+        frozen::Frozen,
         gil::Python,
         made::made_functions,
         object::{Object, Owned},
@@ -97,8 +100,9 @@ fn of_nameless(
         return Some(unselected);
     }
     let generation = block.head().generation.load(Ordering::Relaxed);
-    if block.head().applied_generation.load(Ordering::Relaxed) != generation {
-        // The survey will come to it.
+    let is_applied = block.head().applied_generation.load(Ordering::Relaxed) == generation;
+    if !is_applied && life::is_claimed() {
+        // The survey will come to it. A forked child has none.
         return None;
     }
     // Before anything runs that could call it again.
@@ -131,14 +135,19 @@ unsafe fn name_of_generator<'gil>(code: Code<'gil>, frame: *mut Frame) -> Option
     unsafe { said_qualname(code.python(), NonNull::new(frame::generator(frame))?, code) }
 }
 
-/// The qualified name of a function that has the code: by `gc.get_referrers`, whatever holds it.
+/// The qualified name of a function that has the code: by `gc.get_referrers`, whatever holds it, and among
+/// what is frozen.
 fn search<'gil>(code: Code<'gil>) -> Option<Utf8<'gil>> {
-    let python = code.python();
     let gc = NonNull::new(GC.load(Ordering::Acquire))?;
     if SEARCHED.fetch_add(1, Ordering::Relaxed) >= SEARCHES {
         SEARCHED.store(SEARCHES, Ordering::Relaxed);
         return None;
     }
+    by_referrers(code, gc).or_else(|| among_frozen(code, gc))
+}
+
+fn by_referrers<'gil>(code: Code<'gil>, gc: NonNull<Object>) -> Option<Utf8<'gil>> {
+    let python = code.python();
     // SAFETY: the module is kept; the argument is what the format says; the GIL is held.
     let holders = unsafe {
         let (method, format) = (c"get_referrers".as_ptr(), c"(O)".as_ptr());
@@ -156,6 +165,25 @@ fn search<'gil>(code: Code<'gil>) -> Option<Utf8<'gil>> {
         // SAFETY: a living object.
         unsafe { is_function_of(code, holder).then(|| said_qualname(python, holder, code)).flatten() }
     })
+}
+
+/// `gc.get_referrers` does not look there.
+fn among_frozen<'gil>(code: Code<'gil>, gc: NonNull<Object>) -> Option<Utf8<'gil>> {
+    let python = code.python();
+    let Frozen::Known(chain) = Frozen::find(python, gc) else { return None };
+    let mut function = None;
+    chain.each(|object| {
+        // SAFETY: an object of the chain, which lives as long as nobody runs Python code.
+        if unsafe { is_function_of(code, object) } {
+            // SAFETY: as above.
+            function = unsafe { Owned::from_borrowed(python, object.as_ptr()) };
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    let function = function?;
+    // SAFETY: a function, which is kept until the end of this.
+    unsafe { said_qualname(python, NonNull::new(function.as_ptr())?, code) }
 }
 
 /// # Safety

@@ -23,11 +23,13 @@ pub(super) struct Planned {
     pub(super) plan: Plan,
     /// What targets that select nothing could have meant: file and qualified name. Empty where nobody looked.
     pub(super) loaded: Vec<(String, String)>,
+    /// Why it may have Python functions that nobody found.
+    pub(super) unlisted: Vec<&'static str>,
 }
 
 impl Planned {
     pub(super) fn new(process: Process, plan: Plan) -> Self {
-        Self { process, plan, loaded: Vec::new() }
+        Self { process, plan, loaded: Vec::new(), unlisted: Vec::new() }
     }
 
     /// Brings the helper in, and adds to the plan what it finds. Where a target selects nothing, also finds
@@ -37,7 +39,7 @@ impl Planned {
         inject_timeout: Duration,
         resolver: &Resolver,
     ) -> Result<Vec<Notice>, ProcessError> {
-        let Self { process, plan, loaded: names } = self;
+        let Self { process, plan, loaded: names, unlisted: may_be_missing } = self;
         let pid = process.pid();
         let program = plan.program.clone().map_or_else(|| process.program(), Ok)?;
         let interpreters = resolver.interpreter_files(process)?;
@@ -55,9 +57,11 @@ impl Planned {
                 return Ok(vec![Notice::NotLooked { pid, why }]);
             }
         };
-        let Survey { functions, looked_at, notices: seen } = found;
+        let Survey { functions, looked_at, unlisted, notices: seen } = found;
         let mut notices = vec![Notice::Looked { pid, functions: looked_at }];
-        notices.extend(seen.into_iter().map(|text| Notice::Seen { pid, text }));
+        notices
+            .extend(seen.into_iter().chain(unlisted.iter().copied()).map(|text| Notice::Seen { pid, text }));
+        *may_be_missing = unlisted;
         let mut functions: Vec<_> =
             functions.into_iter().filter_map(|function| as_planned(function, resolver)).collect();
         functions.sort_by(|a, b| a.selected.cmp(&b.selected));

@@ -115,7 +115,7 @@ pub(super) fn of_files(target: &Target, process: &Process) -> Vec<Reason> {
 }
 
 fn reasons(index: TargetIndex, target: &Target, resolver: &Resolver, planned: &Planned) -> Vec<Reason> {
-    let Planned { process, plan, loaded } = planned;
+    let Planned { process, plan, loaded, unlisted } = planned;
     let of_target = plan.remarks.iter().filter(|remark| remark.target == Some(index));
     let mut reasons: Vec<_> = of_target.map(|remark| Reason::Found(remark.text.clone())).collect();
     if target.kind == TargetKind::Python {
@@ -131,6 +131,9 @@ fn reasons(index: TargetIndex, target: &Target, resolver: &Resolver, planned: &P
         reasons = of_files(target, process);
         let nearest = resolver.nearest(process, index, loaded);
         reasons.extend((!nearest.is_empty()).then_some(Reason::Nearest(nearest)));
+        if target.kind == TargetKind::Python {
+            reasons.extend(unlisted.iter().map(|text| Reason::Found((*text).to_owned())));
+        }
     }
     reasons.truncate(REASONS);
     reasons

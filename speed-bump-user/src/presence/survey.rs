@@ -18,6 +18,8 @@ pub struct Survey {
     pub functions: Vec<FoundFunction>,
     /// Functions that were looked at.
     pub looked_at: u64,
+    /// Why there may be functions that it did not find.
+    pub unlisted: Vec<&'static str>,
     /// What else it had to say.
     pub notices: Vec<&'static str>,
 }
@@ -43,7 +45,8 @@ pub fn survey(
     }
     let mut notices = words::notices(report.notices);
     notices.extend(words::left_out(new.left_out()));
-    Ok(Survey { functions, looked_at: report.surveyed, notices })
+    let unlisted = words::not_listed(report.unlisted);
+    Ok(Survey { functions, looked_at: report.surveyed, unlisted, notices })
 }
 
 /// Names of functions that a process has loaded, whatever the targets select: file and qualified name. There

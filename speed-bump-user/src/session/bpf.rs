@@ -294,6 +294,7 @@ impl BpfSession {
             ));
         }
         if self.settings.strict && !missing.is_empty() {
+            missing.extend(self.unlisted().into_iter().map(str::to_owned));
             return Err(SessionError::NothingSelected(missing));
         }
         for text in missing {

@@ -63,6 +63,8 @@ pub struct Report {
     pub state: Option<State>,
     /// Bits of [`notice`](speed_bump_abi::control_block::notice).
     pub notices: u32,
+    /// Bits of [`unlisted`](speed_bump_abi::control_block::unlisted).
+    pub unlisted: u32,
     /// The selector that everything has been judged by.
     pub applied_generation: u32,
     /// Functions that it looked at in its survey.
@@ -175,6 +177,7 @@ impl Block {
         Ok(Report {
             state: state(head.u32(offset_of!(ControlBlock, state))),
             notices: head.u32(offset_of!(ControlBlock, notices)),
+            unlisted: head.u32(offset_of!(ControlBlock, unlisted)),
             applied_generation: head.u32(offset_of!(ControlBlock, applied_generation)),
             surveyed: head.u64(offset_of!(ControlBlock, surveyed)),
             python: PythonVersion::from_hex(head.u32(offset_of!(ControlBlock, python_version))),

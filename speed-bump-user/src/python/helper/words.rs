@@ -1,6 +1,6 @@
 //! What the helper reports, in sentences with the way out.
 
-use speed_bump_abi::control_block::{Failure, notice};
+use speed_bump_abi::control_block::{Failure, notice, unlisted};
 
 use super::{block, functions::LeftOut};
 use crate::python::version::PythonVersion;
@@ -102,7 +102,34 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
              suspended? Attach again",
         ),
     ];
-    ALL.into_iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| text).collect()
+    texts(bits, &ALL)
+}
+
+/// Why functions may be loaded that the helper does not list: a sentence for each bit.
+pub fn not_listed(bits: u32) -> Vec<&'static str> {
+    texts(
+        bits,
+        &[
+            (
+                unlisted::FROZEN,
+                "the program has taken objects from its garbage collector (gc.freeze), and this build of \
+                 CPython does not show them: functions among them are known once they are called",
+            ),
+            (
+                unlisted::ELSEWHERE,
+                "there are sub-interpreters: functions that they alone have are known once they are called",
+            ),
+            (
+                unlisted::WITHOUT_GIL,
+                "this build has no GIL and may not show all of its functions: those are known once they \
+                 are called",
+            ),
+        ],
+    )
+}
+
+fn texts(bits: u32, all: &[(u32, &'static str)]) -> Vec<&'static str> {
+    all.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| *text).collect()
 }
 
 /// A sentence for each kind of what was left out of what it told.
@@ -145,6 +172,6 @@ mod tests {
         assert!(refusal(4711).ends_with("(failure 4711)"));
         assert_eq!(notices(u32::MAX).len(), 7);
         assert_eq!(notices(0).len(), 0);
-        assert!(notices(notice::TABLE_FULL)[0].contains("narrow"));
+        assert_eq!(not_listed(u32::MAX).len(), 3);
     }
 }

@@ -113,6 +113,8 @@ struct AtWork {
     owner: Pid,
     /// Notices that were told.
     told: u32,
+    /// Why it may not list all functions: bits of its report.
+    unlisted: u32,
     /// Whether it has looked at everything that was loaded.
     is_active: bool,
     /// Whether its process was ever covered.
@@ -146,6 +148,7 @@ impl BpfSession {
             of_family: None,
             owner,
             told: 0,
+            unlisted: 0,
             is_active: false,
             is_covered: false,
             is_over: false,
@@ -267,6 +270,7 @@ impl BpfSession {
         let heard = at_work.new.take(&at_work.presence.block).and_then(|functions| {
             let report = at_work.presence.block.report()?;
             at_work.told |= report.notices;
+            at_work.unlisted |= report.unlisted;
             Ok((functions, report))
         });
         let left_out = at_work.new.left_out();
@@ -346,6 +350,11 @@ impl BpfSession {
         let is_python =
             self.resolver.targets().get(target).is_some_and(|target| target.kind == TargetKind::Python);
         is_python.then(|| (found.number, named(target, found)))
+    }
+
+    /// Why processes may have functions that their helpers have not found.
+    pub(super) fn unlisted(&self) -> Vec<&'static str> {
+        words::not_listed(self.helpers.at_work.values().fold(0, |bits, at_work| bits | at_work.unlisted))
     }
 
     /// The Python targets that select nothing among what the helpers have found in the processes named on the
