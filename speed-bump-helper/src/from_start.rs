@@ -25,7 +25,7 @@ use crate::{
     block::Block,
     host::Library,
     life,
-    python::{api::Api, object::Object},
+    python::{api::Api, object::Object, said::Moment},
     session::{self, Session},
     stage::Stage,
 };
@@ -175,7 +175,10 @@ unsafe fn begin(event: *const c_char, arguments: *mut Object) {
     // The program may have forked before it initialised Python: such a child is like one that was forked
     // later, and has no thread of the helper's.
     let is_owner = life::is_claimed();
-    let begun = Api::look_up().and_then(|api| session::begin(block, api));
+    let begun = Api::look_up(Moment::Initialising).and_then(|api| match api {
+        Some(api) => session::begin(block, api),
+        None => Ok(None),
+    });
     if !is_owner {
         return;
     }

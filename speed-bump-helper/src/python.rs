@@ -10,5 +10,6 @@ pub(crate) mod kept;
 pub(crate) mod made;
 pub(crate) mod members;
 pub(crate) mod object;
+pub(crate) mod said;
 pub(crate) mod text;
 pub(crate) mod version;

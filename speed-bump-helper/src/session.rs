@@ -13,6 +13,7 @@ use crate::{
     python::{
         api::Api,
         gil::{Gil, Python},
+        said::Moment,
     },
     signals,
     survey::survey,
@@ -23,6 +24,10 @@ use crate::{
 const LOOKS_PER_CHECK: u32 = 1000 / LOOK_EVERY_MS;
 /// How often is looked whether interpreters have begun, in ms, of which nothing else told.
 const OTHERS_EVERY_MS: u32 = 50;
+/// How often is looked whether Python has begun, in ms: some of its processes live for milliseconds.
+const BEGINNING_MS: u32 = 1;
+/// For so many of the looks at the loader: two seconds.
+const BEGINNING_LOOKS: u32 = 2000 / LOOK_EVERY_MS;
 
 /// Why the work in the interpreter is over for now.
 enum Done {
@@ -59,7 +64,8 @@ pub(crate) fn serve(block: Block, begun: Option<Session>) -> State {
     if block.command() == HelperCommand::HandleSignals {
         return session.handle_signals();
     }
-    let ended = Api::look_up().and_then(|api| {
+    let ended = session.find_python().and_then(|api| {
+        let Some(api) = api else { return Ok(()) };
         block.head().python_version.store(api.version.hex, Ordering::Release);
         let ended = session.run(api);
         session.undo(api);
@@ -99,6 +105,30 @@ impl Session {
         self.undo(api);
     }
 
+    /// Waits until Python says which one it is. `None`: it is no longer wanted.
+    fn find_python(&mut self) -> Result<Option<&'static Api>, Fault> {
+        let mut found = Api::look_up(Moment::WithoutGil)?;
+        while found.is_none() && !self.is_over() {
+            let mut result = Ok(None);
+            let every_ms = self.beginning_ms();
+            self.watch.wait(
+                self.block,
+                || every_ms,
+                |_| {
+                    result = Api::look_up(Moment::WithoutGil);
+                    matches!(result, Ok(None))
+                },
+            );
+            found = result?;
+        }
+        Ok(found)
+    }
+
+    /// How often is looked whether Python has begun: not for ever as often, as it may never.
+    fn beginning_ms(&self) -> u32 {
+        if self.watch.looks() < BEGINNING_LOOKS { BEGINNING_MS } else { LOOK_EVERY_MS }
+    }
+
     fn run(&mut self, api: &'static Api) -> Result<(), Fault> {
         loop {
             if self.is_over() {
@@ -120,15 +150,29 @@ impl Session {
     /// Until the next look. Sub-interpreters that begin meanwhile are covered.
     fn wait(&mut self, api: &'static Api) {
         let block = self.block;
-        let Some(coverage) = self.installed else { return self.watch.wait(block, LOOK_EVERY_MS, || {}) };
-        self.watch.wait(block, OTHERS_EVERY_MS, || {
-            // With the GIL, as nobody finalizes Python then: that frees the lock of the list.
-            if others::are_due(api)
-                && let Some(gil) = Gil::take(api)
-            {
-                others::cover(gil.python(), block, coverage);
-            }
-        });
+        let Some(coverage) = self.installed else {
+            let begins = self.applied.is_none() && !is_initialized(api);
+            let every_ms = if begins { self.beginning_ms() } else { LOOK_EVERY_MS };
+            return self.watch.wait(block, || every_ms, |_| !begins || !is_initialized(api));
+        };
+        let mut since_others_ms = 0;
+        self.watch.wait(
+            block,
+            || OTHERS_EVERY_MS,
+            |after_ms| {
+                since_others_ms += after_ms;
+                // With the GIL, as nobody finalizes Python then: that frees the lock of the list.
+                if since_others_ms >= OTHERS_EVERY_MS {
+                    since_others_ms = 0;
+                    if others::are_due(api)
+                        && let Some(gil) = Gil::take(api)
+                    {
+                        others::cover(gil.python(), block, coverage);
+                    }
+                }
+                true
+            },
+        );
     }
 
     fn wanted(&self) -> Wanted {
@@ -141,7 +185,7 @@ impl Session {
     fn handle_signals(&mut self) -> State {
         self.block.set_state(State::Active);
         while !self.is_over() {
-            self.watch.wait(self.block, LOOK_EVERY_MS, || {});
+            self.watch.wait(self.block, || LOOK_EVERY_MS, |_| true);
         }
         State::Left
     }
@@ -235,6 +279,11 @@ impl Session {
         others::uncover(python, coverage);
         self.block.notice(coverage.uninstall(python));
     }
+}
+
+fn is_initialized(api: &Api) -> bool {
+    // SAFETY: the function needs nothing.
+    unsafe { (api.is_initialized)() != 0 }
 }
 
 fn not_there(api: &Api) -> Result<Done, Fault> {

@@ -30,16 +30,25 @@ impl Watch {
     }
 
     /// Waits for the bell, or for the time of the next look. Whoever looks at the block's command and
-    /// generation after this misses no change. Meanwhile `glance` is called every so many ms.
-    pub(crate) fn wait(&mut self, block: Block, every_ms: u32, mut glance: impl FnMut()) {
+    /// generation after this misses no change. Meanwhile `glance` is called, every so many ms, as `every_ms`
+    /// says each time, and told after how many; the wait ends when it says `false`.
+    pub(crate) fn wait(
+        &mut self,
+        block: Block,
+        every_ms: impl Fn() -> u32,
+        mut glance: impl FnMut(u32) -> bool,
+    ) {
         let bell = &block.head().bell;
         let mut waited_ms = 0;
         while waited_ms < LOOK_EVERY_MS {
-            if sys::wait(bell, self.bell, every_ms) != Wait::TimedOut {
+            let wait_ms = every_ms().clamp(1, LOOK_EVERY_MS);
+            if sys::wait(bell, self.bell, wait_ms) != Wait::TimedOut {
                 break;
             }
-            waited_ms += every_ms.max(1);
-            glance();
+            waited_ms += wait_ms;
+            if !glance(wait_ms) {
+                break;
+            }
         }
         if waited_ms >= LOOK_EVERY_MS {
             self.look(block.head().heartbeat.load(Ordering::Acquire));

@@ -8,4 +8,5 @@ mod helper_hook;
 mod helper_leaving;
 mod helper_list;
 mod helper_retarget;
+mod helper_version;
 mod hits;

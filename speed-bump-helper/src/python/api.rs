@@ -10,7 +10,12 @@ use core::{
 
 use speed_bump_abi::control_block::Failure;
 
-use super::{code::CodeLayout, object::Object, version::Version};
+use super::{
+    code::CodeLayout,
+    object::Object,
+    said::{self, Moment},
+    version::Version,
+};
 use crate::{fault::Fault, host::Library};
 
 /// A `PyThreadState`.
@@ -81,13 +86,14 @@ macro_rules! api {
         impl Api {
             fn resolve(library: Library, version: Version) -> Result<Self, Fault> {
                 let code_type = required(library, &[c"PyCode_Type"])?.cast();
+                let code = CodeLayout::read(code_type, required(library, &[c"PyType_Type"])?.cast())?;
                 Ok(Self {
-                    version,
+                    version: version.with_layout(code.object_type),
                     code_type,
                     library,
                     function_type: required(library, &[c"PyFunction_Type"])?.cast(),
                     frame_type: required(library, &[c"PyFrame_Type"])?.cast(),
-                    code: CodeLayout::read(code_type, required(library, &[c"PyType_Type"])?.cast())?,
+                    code,
                     none: required(library, &[c"_Py_NoneStruct"])?.cast(),
                     // SAFETY: the function has this name and this signature in all versions that have it.
                     $($name: unsafe {
@@ -217,42 +223,33 @@ impl Api {
         unsafe { FOUND.load(Ordering::Acquire).as_ref() }?.as_ref()
     }
 
-    /// Looks it up, unless that was done. For the helper's thread alone.
+    /// Looks it up, unless that was done. For the helper's thread alone, or the one that initialises Python.
+    /// `Ok(None)`: the version cannot be told before Python is initialised.
     ///
     /// # Errors
     /// [`Failure::NoPython`], [`Failure::UnknownVersion`].
-    pub(crate) fn look_up() -> Result<&'static Self, Fault> {
+    pub(crate) fn look_up(when: Moment) -> Result<Option<&'static Self>, Fault> {
         if let Some(api) = Self::found() {
-            return Ok(api);
+            return Ok(Some(api));
         }
         let Some(library) = Library::with(c"Py_GetVersion", b"python") else {
             return Err(Fault::new(Failure::NoPython, &["nothing in the process exports Py_GetVersion"]));
         };
-        let api = Self::resolve(library, version(library)?)?;
+        let Some(version) = said::version(library, when)? else { return Ok(None) };
+        let api = Self::resolve(library, version)?;
         // SAFETY: nobody has seen the place yet, and there is one thread that does this.
         unsafe { *PLACE.0.get() = Some(api) };
         FOUND.store(PLACE.0.get(), Ordering::Release);
-        Self::found().ok_or_else(|| Fault::new(Failure::NoPython, &[]))
+        Self::found().map(Some).ok_or_else(|| Fault::new(Failure::NoPython, &[]))
     }
-}
-
-fn version(library: Library) -> Result<Version, Fault> {
-    let function = required(library, &[c"Py_GetVersion"])?;
-    // SAFETY: the function has this signature in every CPython, and needs no GIL.
-    let get = unsafe { transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_char>(function.as_ptr()) };
-    // SAFETY: it returns a static text.
-    let text = unsafe { CStr::from_ptr(get()) };
-    let shown = || text.to_str().unwrap_or("(not UTF-8)");
-    let unknown = || Fault::new(Failure::UnknownVersion, &[shown()]);
-    let version = Version::parse(text.to_bytes()).ok_or_else(unknown)?;
-    if ((3, 8)..=(3, 15)).contains(&version.minor()) { Ok(version) } else { Err(unknown()) }
 }
 
 fn first(library: Library, names: &[&CStr]) -> Option<NonNull<c_void>> {
     names.iter().find_map(|name| library.symbol(name))
 }
 
-fn required(library: Library, names: &[&CStr]) -> Result<NonNull<c_void>, Fault> {
+/// One of the names in the library, or the failure that none is there.
+pub(super) fn required(library: Library, names: &[&CStr]) -> Result<NonNull<c_void>, Fault> {
     first(library, names).ok_or_else(|| {
         let name = names.last().and_then(|name| name.to_str().ok()).unwrap_or_default();
         Fault::new(Failure::NoPython, &["the interpreter exports no ", name])

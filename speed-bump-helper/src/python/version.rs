@@ -1,4 +1,4 @@
-//! Which CPython it is, by what `Py_GetVersion` says.
+//! Which CPython it is, by its number, or by what `Py_GetVersion` says.
 
 /// A version of CPython.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,18 @@ pub(crate) struct Version {
 }
 
 impl Version {
+    /// By `Py_Version`.
+    pub(crate) fn of_hex(hex: u32) -> Self {
+        Self { hex, free_threaded: false }
+    }
+
+    /// The same, as what lies before the type of an object tells whether it is built without the GIL: from
+    /// 3.13 on no other build has more there than the count of its references.
+    pub(crate) fn with_layout(self, object_type: usize) -> Self {
+        let free_threaded = self.minor() >= (3, 13) && object_type > size_of::<usize>();
+        Self { free_threaded, ..self }
+    }
+
     /// Reads a text such as `3.14.0rc2 free-threading build (main, …) [GCC 13.3.0]`.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (major, rest) = number(text)?;
@@ -27,8 +39,8 @@ impl Version {
         if [major, minor, micro].iter().any(|part| *part > 255) || serial > 15 {
             return None;
         }
-        let free_threaded = rest.windows(FREE_THREADED.len()).any(|window| window == FREE_THREADED);
-        Some(Self { hex: major << 24 | minor << 16 | micro << 8 | level << 4 | serial, free_threaded })
+        let hex = major << 24 | minor << 16 | micro << 8 | level << 4 | serial;
+        Some(Self::of_hex(hex))
     }
 
     /// Major and minor version.
@@ -37,8 +49,6 @@ impl Version {
         (major, minor)
     }
 }
-
-const FREE_THREADED: &[u8] = b"free-threading build";
 
 fn number(text: &[u8]) -> Option<(u32, &[u8])> {
     let length = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -55,19 +65,30 @@ mod tests {
 
     #[test]
     fn what_interpreters_say() {
-        for (text, hex, free_threaded) in [
-            ("3.8.18 (default, Nov  1 2025, 10:00:00) \n[GCC 12.2.0]", 0x0308_12f0, false),
-            ("3.11.2 (main, Apr 28 2025, 14:11:48) [GCC 12.2.0]", 0x030b_02f0, false),
-            ("3.12.1+ (heads/3.12:1a2b, Jan  1 2024) [GCC]", 0x030c_01f0, false),
-            ("3.13.0 experimental free-threading build (main, Oct 2024) [GCC]", 0x030d_00f0, true),
-            ("3.14.0rc2 free-threading build (main, Aug 2025) [GCC]", 0x030e_00c2, true),
-            ("3.15.0a7 (main) [Clang]", 0x030f_00a7, false),
+        for (text, hex) in [
+            ("3.8.18 (default, Nov  1 2025, 10:00:00) \n[GCC 12.2.0]", 0x0308_12f0),
+            ("3.10.2 (main, Apr 28 2025, 14:11:48) [GCC 12.2.0]", 0x030a_02f0),
+            ("3.10.1+ (heads/3.10:1a2b, Jan  1 2024) [GCC]", 0x030a_01f0),
+            ("3.10.0rc2 (main, Aug 2025) [GCC 13.3.0]", 0x030a_00c2),
+            ("3.9.0a7 (main) [Clang]", 0x0309_00a7),
         ] {
-            assert_eq!(Version::parse(text.as_bytes()), Some(Version { hex, free_threaded }), "{text}");
+            assert_eq!(Version::parse(text.as_bytes()), Some(Version::of_hex(hex)), "{text}");
         }
         for text in ["", "3", "3.", "python", "3.999.1", "99999.1"] {
             assert_eq!(Version::parse(text.as_bytes()), None, "{text}");
         }
         assert_eq!(Version::parse(b"3.12.1 (main)").map(Version::minor), Some((3, 12)));
+    }
+
+    #[test]
+    fn builds_without_the_gil_have_more_before_the_type() {
+        for (hex, object_type, free_threaded) in [
+            (0x030d_00f0, 24, true),
+            (0x030d_00f0, 8, false),
+            (0x030f_00a7, 24, true),
+            (0x0308_12f0, 24, false),
+        ] {
+            assert_eq!(Version::of_hex(hex).with_layout(object_type).free_threaded, free_threaded, "{hex:x}");
+        }
     }
 }

@@ -1,0 +1,191 @@
+//! What an interpreter says of its version.
+//!
+//! From 3.11 on it exports the number. Before, it has nothing but `Py_GetVersion`, which writes a text into
+//! the one buffer that all callers read (Python/getversion.c): while Python begins, its own thread may be at
+//! it, and find the text gone, or the helper may. So there it is called with the GIL, once Python is
+//! initialised, and believed when it says the same again.
+
+use core::{
+    ffi::{CStr, c_char, c_int, c_void},
+    mem::transmute,
+};
+
+use speed_bump_abi::control_block::Failure;
+
+use super::{api::required, version::Version};
+use crate::{fault::Fault, host::Library, sys};
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// The helper's thread, which does not have the GIL.
+    WithoutGil,
+    /// The thread that initialises Python, in the middle of it.
+    Initialising,
+}
+
+/// Versions that the helper knows.
+const KNOWN: core::ops::RangeInclusive<(u8, u8)> = (3, 8)..=(3, 15);
+/// More than `Py_GetVersion` writes, in bytes.
+const TEXT_BYTES: usize = 256;
+/// How often the text is read at most, and how long in between, in ns: others may write it now and then.
+const READS: u32 = 200;
+const BETWEEN_READS_NS: u32 = 500_000;
+/// So often in a row it has to be the same, where its end does not show that it is whole.
+const THE_SAME: u32 = 20;
+
+/// The version. `Ok(None)`: that cannot be told yet.
+///
+/// # Errors
+/// [`Failure::NoPython`], [`Failure::UnknownVersion`].
+pub(super) fn version(library: Library, when: Moment) -> Result<Option<Version>, Fault> {
+    if let Some(number) = library.symbol(c"Py_Version") {
+        // SAFETY: `const unsigned long Py_Version` (Include/pylifecycle.h, from 3.11 on).
+        let number = unsafe { number.cast::<u64>().read() };
+        let known = u32::try_from(number).map(Version::of_hex).ok().filter(is_known);
+        return known
+            .map(Some)
+            .ok_or_else(|| Fault::new(Failure::UnknownVersion, &["by its Py_Version, which is not known"]));
+    }
+    match when {
+        Moment::Initialising => text_of(library, said),
+        Moment::WithoutGil => with_gil(library),
+    }
+}
+
+fn is_known(version: &Version) -> bool {
+    KNOWN.contains(&version.minor())
+}
+
+type Says = unsafe extern "C" fn() -> c_int;
+type Ensure = unsafe extern "C" fn() -> c_int;
+type Release = unsafe extern "C" fn(c_int);
+type GetVersion = unsafe extern "C" fn() -> *const c_char;
+
+fn with_gil(library: Library) -> Result<Option<Version>, Fault> {
+    let find = |names: &[&CStr]| required(library, names).map(core::ptr::NonNull::as_ptr);
+    let is_initialized = find(&[c"Py_IsInitialized"])?;
+    let is_finalizing = find(&[c"Py_IsFinalizing", c"_Py_IsFinalizing"])?;
+    let (ensure, release) = (find(&[c"PyGILState_Ensure"])?, find(&[c"PyGILState_Release"])?);
+    // SAFETY: the functions of these names have these signatures in all versions; the first two need no GIL,
+    // and the third may be called on any thread as long as they say this.
+    unsafe {
+        let says = |function: *mut c_void| transmute::<*mut c_void, Says>(function)() != 0;
+        if says(is_finalizing) {
+            return Err(Fault::new(Failure::Finalizing, &["the interpreter is shutting down"]));
+        }
+        if !says(is_initialized) {
+            return Ok(None);
+        }
+        let state = transmute::<*mut c_void, Ensure>(ensure)();
+        let version = text_of(library, said);
+        transmute::<*mut c_void, Release>(release)(state);
+        version
+    }
+}
+
+/// What it says now.
+fn said(function: *mut c_void) -> Text {
+    // SAFETY: the function has this signature in every CPython.
+    let text = unsafe { transmute::<*mut c_void, GetVersion>(function)() };
+    let mut bytes = [0; TEXT_BYTES];
+    for (number, byte) in bytes.iter_mut().enumerate() {
+        // SAFETY: the buffer ends with a NUL, which is not passed, whoever writes it; or at its end, which
+        // is as far away.
+        *byte = unsafe { text.wrapping_add(number).cast::<u8>().read_volatile() };
+        if *byte == 0 {
+            break;
+        }
+    }
+    Text { bytes }
+}
+
+/// A text as it was read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Text {
+    bytes: [u8; TEXT_BYTES],
+}
+
+impl Text {
+    fn bytes(&self) -> &[u8] {
+        self.bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+
+    /// Whether it ends with the compiler, in brackets, as it does unless that is long.
+    fn shows_its_end(&self) -> bool {
+        self.bytes().ends_with(b"]")
+    }
+}
+
+fn text_of(library: Library, said: impl Fn(*mut c_void) -> Text) -> Result<Option<Version>, Fault> {
+    let function = required(library, &[c"Py_GetVersion"])?.as_ptr();
+    believed(|| said(function), || sys::sleep(BETWEEN_READS_NS)).map(Some).map_err(|last| {
+        let shown = str::from_utf8(last.bytes()).unwrap_or("(not UTF-8)");
+        Fault::new(Failure::UnknownVersion, &[shown])
+    })
+}
+
+/// The version that a text says which is whole; or the text that was read last.
+fn believed(read: impl Fn() -> Text, pause: impl Fn()) -> Result<Version, Text> {
+    let mut last = read();
+    let mut same = 0;
+    for _ in 0..READS {
+        let text = read();
+        same = if text == last { same + 1 } else { 0 };
+        last = text;
+        let is_whole = same > 0 && text.shows_its_end() || same >= THE_SAME;
+        match Version::parse(text.bytes()).filter(is_known) {
+            Some(version) if is_whole => return Ok(version),
+            None if same >= THE_SAME && !text.bytes().is_empty() => return Err(text),
+            _ => {}
+        }
+        pause();
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn text(of: &str) -> Text {
+        let mut bytes = [0; TEXT_BYTES];
+        bytes[..of.len()].copy_from_slice(of.as_bytes());
+        Text { bytes }
+    }
+
+    /// What is believed of texts that are read one after the other, the last one again and again.
+    fn believed_of(texts: &[&str]) -> Result<u32, String> {
+        let left = RefCell::new(texts.iter().rev().copied().collect::<Vec<_>>());
+        let read = || {
+            let mut left = left.borrow_mut();
+            text(if left.len() > 1 { left.pop().unwrap_or_default() } else { left[0] })
+        };
+        let said = believed(read, || {});
+        said.map(|version| version.hex).map_err(|last| String::from_utf8_lossy(last.bytes()).into_owned())
+    }
+
+    const WHOLE: &str = "3.10.13 (main, Nov  1 2025, 10:00:00) [GCC 12.2.0]";
+
+    #[test]
+    fn a_text_that_somebody_writes_meanwhile_is_read_again() {
+        assert_eq!(believed_of(&[WHOLE]), Ok(0x030a_0df0));
+        assert_eq!(believed_of(&["", WHOLE]), Ok(0x030a_0df0));
+        assert_eq!(believed_of(&["3.1", "3.10.1", "3.10.1", WHOLE]), Ok(0x030a_0df0));
+        assert_eq!(believed_of(&[WHOLE, "", "3.10.13 (main", WHOLE, "", WHOLE]), Ok(0x030a_0df0));
+    }
+
+    #[test]
+    fn a_text_without_its_end_is_believed_when_it_stays() {
+        let cut = WHOLE.trim_end_matches(']');
+        assert_eq!(believed_of(&["3.10.1", cut]), Ok(0x030a_0df0));
+    }
+
+    #[test]
+    fn what_is_not_known_is_shown() {
+        assert_eq!(believed_of(&["2.7.18 (default) [GCC]"]), Err("2.7.18 (default) [GCC]".to_owned()));
+        assert_eq!(believed_of(&[""]), Err(String::new()));
+    }
+}
