@@ -101,7 +101,7 @@ pub enum Failure {
 pub mod notice {
     /// Another tool took our `sys.monitoring` tool id; calls are no longer visible.
     pub const TOOL_ID_LOST: u32 = 1;
-    /// Another frame evaluation hook came after ours and stays chained to it.
+    /// Another frame evaluation hook came after ours, calls it, and stays chained to it.
     pub const HOOK_COVERED: u32 = 2;
     /// There are sub-interpreters that are not covered; others are.
     pub const SUBINTERPRETERS: u32 = 4;
@@ -114,6 +114,9 @@ pub mod notice {
     /// A thread came near the end of its C stack. While it was there, calls were not visible (in any thread
     /// on 3.11).
     pub const STACK_SHORT: u32 = 64;
+    /// Another frame evaluation hook was in the place of ours for a while and did not call it: calls were not
+    /// visible. See [`ControlBlock::hook_missed`](super::ControlBlock::hook_missed).
+    pub const HOOK_MISSED: u32 = 128;
 }
 
 /// Bits of [`ControlBlock::unlisted`]: why functions may be loaded that the helper does not list. They are
@@ -297,6 +300,9 @@ pub struct ControlBlock {
     pub callers_capacity: AtomicU32,
     /// Written by the helper: bits of [`unlisted`].
     pub unlisted: AtomicU32,
+    /// Written by the helper: the share of the time, in thousandths, in which another tool's frame evaluation
+    /// hook was in the place of the helper's and did not call it.
+    pub hook_missed: AtomicU32,
 }
 
 /// What the helper counts of one function, and which policy it has. The sums wrap around.

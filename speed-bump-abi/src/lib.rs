@@ -104,9 +104,9 @@ mod tests {
             Calls, ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot, Turns,
         };
         let signals_end = 136 + FAILURE_TEXT_BYTES + 16 * SIGNALS;
-        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 5 * 8 + 5 * 8 + 8);
-        assert_eq!(offset_of!(ControlBlock, callers_capacity), size_of::<ControlBlock>() - 8);
-        assert_eq!(offset_of!(ControlBlock, unlisted), size_of::<ControlBlock>() - 4);
+        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 5 * 8 + 5 * 8 + 16);
+        assert_eq!(offset_of!(ControlBlock, callers_capacity), size_of::<ControlBlock>() - 16);
+        assert_eq!(offset_of!(ControlBlock, hook_missed), size_of::<ControlBlock>() - 8);
         assert_eq!(offset_of!(ControlBlock, control), signals_end + 72);
         assert_eq!(size_of::<Calls>(), 64);
         assert_eq!(offset_of!(Calls, entry), 32);

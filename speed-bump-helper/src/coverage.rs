@@ -6,13 +6,18 @@ use core::{
 };
 
 use crate::{
+    block::Block,
     fault::Fault,
     frame_hook::{
         self,
         evaluator::{self, Address},
+        slot,
     },
     monitoring,
-    python::{api::Api, gil::Python},
+    python::{
+        api::Api,
+        gil::{Gil, Python},
+    },
     times,
 };
 
@@ -32,11 +37,11 @@ impl Coverage {
     }
 
     /// Has calls reported. In a forked child, what was inherited is kept.
-    pub(crate) fn install(self, python: Python<'_>) -> Result<(), Fault> {
+    pub(crate) fn install(self, gil: &mut Gil, block: Block) -> Result<(), Fault> {
         times::begin()?;
         match self {
-            Self::Monitoring => monitoring::install(python),
-            Self::FrameHook => frame_hook::install(python),
+            Self::Monitoring => monitoring::install(gil.python()),
+            Self::FrameHook => frame_hook::install(gil, block),
         }
     }
 
@@ -104,7 +109,32 @@ impl Coverage {
     pub(crate) fn check_is_due(self) -> bool {
         match self {
             Self::Monitoring => monitoring::check_is_due(),
-            Self::FrameHook => frame_hook::check_is_due(),
+            // Its place is looked at all the time: `look`.
+            Self::FrameHook => false,
+        }
+    }
+
+    /// When to look next whether calls are reported, in ms: at the latest after so long.
+    pub(crate) fn next_look_ms(self, latest_ms: u32) -> u32 {
+        match self {
+            Self::Monitoring => latest_ms,
+            Self::FrameHook => slot::next_look_ms(latest_ms),
+        }
+    }
+
+    /// Looks, without the GIL, so many ms after the last time. Whether [`Coverage::see_to`] is worth the GIL.
+    pub(crate) fn look(self, api: &Api, block: Block, after_ms: u32) -> bool {
+        match self {
+            Self::Monitoring => false,
+            Self::FrameHook => slot::look(api, block, after_ms),
+        }
+    }
+
+    /// Has calls reported again, after [`Coverage::look`].
+    pub(crate) fn see_to(self, python: Python<'_>) {
+        match self {
+            Self::Monitoring => {}
+            Self::FrameHook => slot::see_to(python),
         }
     }
 
@@ -112,7 +142,7 @@ impl Coverage {
     pub(crate) fn check(self, python: Python<'_>) -> u32 {
         match self {
             Self::Monitoring => monitoring::check(python),
-            Self::FrameHook => frame_hook::check(python),
+            Self::FrameHook => 0,
         }
     }
 

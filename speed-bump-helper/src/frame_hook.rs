@@ -5,6 +5,10 @@
 //! even ask, but evaluates calls from Python to Python in one C function; so the hook is there only while it
 //! is needed.
 //!
+//! Other tools set hooks as well. Where one stays, ours is a hook of its own that comes before it and has it
+//! evaluate (`chain`). Where one comes and goes, ours waits for it to go, since whoever comes puts back what
+//! it found, and calls it meanwhile (`slot`).
+//!
 //! Interpreters beside the main one get the same hook (`elsewhere`). A forked child inherits the hook without
 //! the helper's thread: there the hook takes itself out when the session is over.
 
@@ -16,18 +20,18 @@ pub(crate) mod evaluator;
 pub(crate) mod first_sight;
 mod frame;
 pub(crate) mod raised;
+pub(crate) mod slot;
 mod stack;
 mod subscript;
 mod timed;
 
 use core::{
-    ffi::{c_int, c_void},
-    mem::transmute,
+    ffi::c_int,
     ptr::{self, NonNull},
     sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering},
 };
 
-use speed_bump_abi::control_block::{ControlBlock, Failure, notice};
+use speed_bump_abi::control_block::{ControlBlock, Failure};
 
 use self::{
     calling::{Calling, key},
@@ -46,18 +50,13 @@ use crate::{
     python::{
         api::{Api, ThreadState},
         code::Code,
-        gil::Python,
+        gil::{Gil, Python},
         object::Object,
     },
     stub::{self, Ticks},
     times,
 };
 
-/// What evaluates a frame after the hook: the default evaluator, or a hook that was there before, by
-/// [`chain`].
-static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-/// Whether a hook that came after ours may still call it.
-static COVERED: AtomicBool = AtomicBool::new(false);
 /// Whether the hook should be there.
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether it is not there in the main interpreter for now, because a thread is deep in its stack.
@@ -73,44 +72,21 @@ static EXTRA: AtomicUsize = AtomicUsize::new(0);
 ///
 /// # Errors
 /// [`Failure::Unsupported`], [`Failure::NoPython`], [`Failure::Python`].
-pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
-    prepare(python)?;
+pub(crate) fn install(gil: &mut Gil, block: Block) -> Result<(), Fault> {
+    slot::find(gil, block);
+    let python = gil.python();
+    prepare(python, block)?;
     subscript::give_versions(python)?;
     delay::begin(Way::Hook);
-    if let Some(block) = Block::current() {
-        // Of a function that there is not. Python itself takes next to nothing to get to the hook.
-        delay::measure_way(block, || {
-            stub::enter(block, u32::MAX, stub::now_if_likely(), Lock::Main);
-            times::rehearse(block);
-        });
-    }
+    // Of a function that there is not. Python itself takes next to nothing to get to the hook.
+    delay::measure_way(block, || {
+        stub::enter(block, u32::MAX, stub::now_if_likely(), Lock::Main);
+        times::rehearse(block);
+    });
     WANTED.store(true, Ordering::Release);
-    TIMED.store(Block::current().and_then(Block::times).is_some(), Ordering::Release);
-    let (ours, current) = (ours(python.api), evaluator::current(python));
-    if is_ours(python.api, current) {
-        // Of a session before this one, in a forked child.
-        evaluator::set(python, ours);
-        return Ok(());
-    }
-    if current == evaluator::default() {
-        install_over_default(python);
-        return Ok(());
-    }
-    if COVERED.load(Ordering::Relaxed) {
-        // It may call ours already. On top of it, ours would call it, and it ours, without end.
-        return Ok(());
-    }
-    NEXT.store(chain::to(python, current), Ordering::Release);
-    evaluator::set(python, ours);
+    TIMED.store(block.times().is_some(), Ordering::Release);
+    slot::take(gil, block);
     Ok(())
-}
-
-fn install_over_default(python: Python<'_>) {
-    COVERED.store(false, Ordering::Relaxed);
-    IN_THE_DEPTH.store(false, Ordering::Relaxed);
-    chain::forget();
-    NEXT.store(evaluator::default(), Ordering::Release);
-    evaluator::set(python, ours(python.api));
 }
 
 /// After the selector changed.
@@ -129,44 +105,14 @@ pub(crate) fn surveyed(python: Python<'_>) -> Result<(), Fault> {
     subscript::give_versions(python)
 }
 
-/// Whether [`check`] is worth the GIL.
-pub(crate) fn check_is_due() -> bool {
-    true
-}
-
-/// What the user should hear of, as bits of [`notice`].
-pub(crate) fn check(python: Python<'_>) -> u32 {
-    let current = evaluator::current(python);
-    if is_ours(python.api, current) {
-        return 0;
-    }
-    if current != evaluator::default() {
-        COVERED.store(true, Ordering::Relaxed);
-        return notice::HOOK_COVERED;
-    }
-    if IN_THE_DEPTH.load(Ordering::Relaxed) {
-        return 0;
-    }
-    // Another tool put back what had been there before it came.
-    install_over_default(python);
-    notice::HOOK_COVERED
-}
-
 /// Undoes [`install`]; what the user should hear of, as bits of [`notice`].
 pub(crate) fn uninstall(python: Python<'_>) -> u32 {
     WANTED.store(false, Ordering::Release);
     subscript::take_back(python);
-    let current = evaluator::current(python);
-    if is_ours(python.api, current) {
-        evaluator::set(python, chain::before());
-        return 0;
-    }
-    let is_covered = current != evaluator::default();
-    COVERED.store(is_covered, Ordering::Relaxed);
-    if is_covered { notice::HOOK_COVERED } else { 0 }
+    slot::give_back(python)
 }
 
-fn prepare(python: Python<'_>) -> Result<(), Fault> {
+fn prepare(python: Python<'_>, block: Block) -> Result<(), Fault> {
     // SAFETY: the GIL is held; the result is compared and nothing else.
     if !unsafe { (python.api.sys_object)(c"gettotalrefcount".as_ptr()) }.is_null() {
         return Err(Fault::new(Failure::Unsupported, &["this is a debug build of CPython (Py_DEBUG)"]));
@@ -179,7 +125,6 @@ fn prepare(python: Python<'_>) -> Result<(), Fault> {
     if !stack::prepare() {
         return Err(Fault::new(Failure::Unsupported, &["the C library does not say where stacks end"]));
     }
-    let Some(block) = Block::current() else { return Err(Fault::new(Failure::BadBlock, &[])) };
     HEAD.store(ptr::from_ref(block.head()).cast_mut(), Ordering::Release);
     if EXTRA.load(Ordering::Relaxed) == 0 {
         EXTRA.store(judge::find_extra(python).unwrap_or(0), Ordering::Release);
@@ -187,69 +132,83 @@ fn prepare(python: Python<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The hook for this version and session.
-fn ours(api: &Api) -> Address {
+/// The hook for this version and session: one that has CPython evaluate, or one that has the other tool's
+/// hook do so (`OVER`).
+fn ours<const OVER: bool>(api: &Api) -> Address {
     let version = api.version.minor();
-    if TIMED.load(Ordering::Acquire) { timed::hook(version) } else { hook(version) }
+    if TIMED.load(Ordering::Acquire) { timed::hook::<OVER>(version) } else { hook::<OVER>(version) }
 }
 
 /// Whether it is the hook of this or another session.
 fn is_ours(api: &Api, evaluator: Address) -> bool {
     let version = api.version.minor();
-    evaluator == hook(version) || evaluator == timed::hook(version)
+    [hook::<false>(version), timed::hook::<false>(version)].contains(&evaluator) || is_over(api, evaluator)
+}
+
+/// Whether it is one of those that have the other tool's hook evaluate.
+fn is_over(api: &Api, evaluator: Address) -> bool {
+    let version = api.version.minor();
+    [hook::<true>(version), timed::hook::<true>(version)].contains(&evaluator)
 }
 
 /// The hook for a version where calls are not timed.
-fn hook(version: (u8, u8)) -> Address {
+fn hook<const OVER: bool>(version: (u8, u8)) -> Address {
     match version {
-        (3, 8) => on_frame_38 as Evaluator38 as Address,
-        (3, 9) => on_frame_39::<{ frame::LAST_38 }> as Evaluator39 as Address,
-        (3, 10) => on_frame_39::<{ frame::LAST_310 }> as Evaluator39 as Address,
-        _ => on_frame_311 as Evaluator39 as Address,
+        (3, 8) => on_frame_38::<OVER> as Evaluator38 as Address,
+        (3, 9) => on_frame_39::<{ frame::LAST_38 }, OVER> as Evaluator39 as Address,
+        (3, 10) => on_frame_39::<{ frame::LAST_310 }, OVER> as Evaluator39 as Address,
+        _ => on_frame_311::<OVER> as Evaluator39 as Address,
     }
 }
 
 /// # Safety
 /// Python calls it, with the GIL, in place of its evaluator.
-unsafe extern "C" fn on_frame_38(frame: *mut Frame, throw: c_int) -> *mut Object {
+unsafe extern "C" fn on_frame_38<const OVER: bool>(frame: *mut Frame, throw: c_int) -> *mut Object {
+    slot::is_called(on_frame_38::<OVER> as Evaluator38 as Address);
     // SAFETY: as the caller promises, and the evaluator has the type that 3.8 has.
     unsafe {
         if throw == 0 && frame::begins::<{ frame::LAST_38 }>(frame) {
             begin::<false>(Calling::OLD, frame, frame::code(frame));
         }
-        transmute::<Address, Evaluator38>(NEXT.load(Ordering::Relaxed))(frame, throw)
+        chain::go_on_38::<OVER>(frame, throw)
     }
 }
 
 /// # Safety
 /// As [`on_frame_38`].
-unsafe extern "C" fn on_frame_39<const LAST: usize>(
+unsafe extern "C" fn on_frame_39<const LAST: usize, const OVER: bool>(
     thread: *mut ThreadState,
     frame: *mut Frame,
     throw: c_int,
 ) -> *mut Object {
+    slot::is_called(on_frame_39::<LAST, OVER> as Evaluator39 as Address);
     // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
     unsafe {
         if throw == 0 && frame::begins::<LAST>(frame) {
             begin::<false>(Calling::OLD, frame, frame::code(frame));
         }
-        transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
+        chain::go_on_39::<OVER>(thread, frame, throw)
     }
 }
 
 /// # Safety
 /// As [`on_frame_38`].
-unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, throw: c_int) -> *mut Object {
+unsafe extern "C" fn on_frame_311<const OVER: bool>(
+    thread: *mut ThreadState,
+    frame: *mut Frame,
+    throw: c_int,
+) -> *mut Object {
+    slot::is_called(on_frame_311::<OVER> as Evaluator39 as Address);
     let key = key(thread);
     // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
     unsafe {
         if throw == 0 {
             begin::<false>(Calling::of_311(thread, key), frame, frame::code(frame));
         }
-        if !stack::is_ample(key) {
+        if !OVER && !stack::is_ample(key) {
             return depth::evaluate(thread, frame, throw);
         }
-        transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
+        chain::go_on_39::<OVER>(thread, frame, throw)
     }
 }
 
@@ -280,6 +239,10 @@ unsafe fn is_unselected(code: *mut Object) -> bool {
 #[inline(never)]
 unsafe fn begin_selected<const TIMED: bool>(calling: Calling, frame: *mut Frame, code: *mut Object) -> bool {
     let began = stub::now_if_likely();
+    if chain::has_passed_on(frame) {
+        // The hook that it was passed on to has come back with it: it is counted already.
+        return false;
+    }
     let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
         return false;
     };

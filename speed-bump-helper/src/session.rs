@@ -147,7 +147,8 @@ impl Session {
         }
     }
 
-    /// Until the next look. Sub-interpreters that begin meanwhile are covered.
+    /// Until the next look. Meanwhile sub-interpreters that begin are covered, and it is seen to that calls are
+    /// reported.
     fn wait(&mut self, api: &'static Api) {
         let block = self.block;
         let Some(coverage) = self.installed else {
@@ -156,23 +157,25 @@ impl Session {
             return self.watch.wait(block, || every_ms, |_| !begins || !is_initialized(api));
         };
         let mut since_others_ms = 0;
-        self.watch.wait(
-            block,
-            || OTHERS_EVERY_MS,
-            |after_ms| {
-                since_others_ms += after_ms;
-                // With the GIL, as nobody finalizes Python then: that frees the lock of the list.
-                if since_others_ms >= OTHERS_EVERY_MS {
-                    since_others_ms = 0;
-                    if others::are_due(api)
-                        && let Some(gil) = Gil::take(api)
-                    {
-                        others::cover(gil.python(), block, coverage);
-                    }
+        let every_ms = || coverage.next_look_ms(OTHERS_EVERY_MS);
+        self.watch.wait(block, every_ms, |after_ms| {
+            since_others_ms += after_ms;
+            // With the GIL, as nobody finalizes Python then: that frees the lock of the list.
+            if since_others_ms >= OTHERS_EVERY_MS {
+                since_others_ms = 0;
+                if others::are_due(api)
+                    && let Some(gil) = Gil::take(api)
+                {
+                    others::cover(gil.python(), block, coverage);
                 }
-                true
-            },
-        );
+            }
+            if coverage.look(api, block, after_ms)
+                && let Some(gil) = Gil::take(api)
+            {
+                coverage.see_to(gil.python());
+            }
+            true
+        });
     }
 
     fn wanted(&self) -> Wanted {
@@ -226,7 +229,7 @@ impl Session {
         if known.is_none() && !survey(&mut gil, block, judge, || block.command() != HelperCommand::Leave)? {
             return Ok(Done::Unwanted);
         }
-        self.cover(gil.python(), wanted.command)?;
+        self.cover(&mut gil, wanted.command)?;
         if let Some(coverage) = self.installed {
             others::cover_all(gil.python(), block, coverage);
         }
@@ -236,18 +239,18 @@ impl Session {
     }
 
     /// Has calls reported or not, as the command wants it.
-    fn cover(&mut self, python: Python<'_>, command: HelperCommand) -> Result<(), Fault> {
+    fn cover(&mut self, gil: &mut Gil, command: HelperCommand) -> Result<(), Fault> {
         match (command, self.installed) {
             (HelperCommand::Run, None) => {
-                let coverage = Coverage::of(python.api);
-                coverage.install(python)?;
+                let coverage = Coverage::of(gil.python().api);
+                coverage.install(gil, self.block)?;
                 self.installed = Some(coverage);
             }
             (HelperCommand::Survey, Some(coverage)) => {
-                self.uncover(python, coverage);
+                self.uncover(gil.python(), coverage);
                 self.installed = None;
             }
-            (HelperCommand::Run, Some(coverage)) => coverage.surveyed(python)?,
+            (HelperCommand::Run, Some(coverage)) => coverage.surveyed(gil.python())?,
             _ => {}
         }
         Ok(())

@@ -6,6 +6,7 @@
 
 mod others;
 mod program;
+mod regions;
 mod stack;
 mod tally;
 

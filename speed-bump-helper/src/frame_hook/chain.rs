@@ -1,4 +1,6 @@
 //! The hook of another tool that ours came after: it is asked to evaluate frames, and is put back in the end.
+//! Only one of our hooks does that; the other one has CPython evaluate. So whoever finds the other one and
+//! puts it back later has nothing called that has gone since.
 
 use core::{
     ffi::{c_int, c_void},
@@ -7,50 +9,68 @@ use core::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use super::evaluator::{self, Address, Evaluator38, Evaluator39, Frame};
-use crate::python::{api::ThreadState, gil::Python, object::Object};
+use super::{
+    evaluator::{self, Address, Evaluator38, Evaluator39, Frame},
+    slot,
+};
+use crate::python::{api::ThreadState, object::Object};
 
 /// That hook. Null: there is none.
 static CHAINED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 /// The frame that was given to it last, while it is at it.
 static PASSED_ON: AtomicPtr<Frame> = AtomicPtr::new(ptr::null_mut());
 
-/// Remembers the hook; the evaluator that passes frames on to it.
-pub(super) fn to(python: Python<'_>, hook: Address) -> Address {
+/// Remembers the hook, before which ours is set.
+pub(super) fn to(hook: Address) {
     CHAINED.store(hook, Ordering::Release);
-    match python.api.version.minor() {
-        (3, 8) => through_chain_38 as Evaluator38 as Address,
-        _ => through_chain_39 as Evaluator39 as Address,
-    }
 }
 
 /// There is none any more.
 pub(super) fn forget() {
-    CHAINED.store(ptr::null_mut(), Ordering::Relaxed);
+    CHAINED.store(ptr::null_mut(), Ordering::Release);
+}
+
+/// Whether there is one.
+pub(super) fn is_there() -> bool {
+    !CHAINED.load(Ordering::Acquire).is_null()
 }
 
 /// What evaluated frames before ours came.
 pub(super) fn before() -> Address {
-    let chained = CHAINED.load(Ordering::Relaxed);
+    let chained = CHAINED.load(Ordering::Acquire);
     if chained.is_null() { evaluator::default() } else { chained }
 }
 
-/// # Safety
-/// Python calls it, with the GIL, in place of its evaluator.
-unsafe extern "C" fn through_chain_38(frame: *mut Frame, throw: c_int) -> *mut Object {
-    // SAFETY: as the caller promises, and the evaluators have the type that 3.8 has.
-    unsafe { pass_on(frame, |next| transmute::<Address, Evaluator38>(next)(frame, throw)) }
+/// Whether it is the frame that the other hook was given, which calls us with it.
+#[inline]
+pub(super) fn has_passed_on(frame: *mut Frame) -> bool {
+    PASSED_ON.load(Ordering::Relaxed) == frame
 }
 
+/// Has evaluate what comes after our hook.
+///
 /// # Safety
-/// Python calls it, with the GIL, in place of its evaluator.
-unsafe extern "C" fn through_chain_39(
+/// Python has called the hook with these, with the GIL.
+#[inline]
+pub(super) unsafe fn go_on_38<const OVER: bool>(frame: *mut Frame, throw: c_int) -> *mut Object {
+    // SAFETY: as the caller promises, and the evaluators have the type that 3.8 has.
+    let evaluate = |next| unsafe { transmute::<Address, Evaluator38>(next)(frame, throw) };
+    if OVER { pass_on(frame, evaluate) } else { evaluate(evaluator::default()) }
+}
+
+/// As [`go_on_38`], from 3.9 on.
+///
+/// # Safety
+/// As there.
+#[inline]
+pub(super) unsafe fn go_on_39<const OVER: bool>(
     thread: *mut ThreadState,
     frame: *mut Frame,
     throw: c_int,
 ) -> *mut Object {
     // SAFETY: as the caller promises, and the evaluators have the type that versions from 3.9 on have.
-    unsafe { pass_on(frame, |next| transmute::<Address, Evaluator39>(next)(thread, frame, throw)) }
+    let evaluate = |next| unsafe { transmute::<Address, Evaluator39>(next)(thread, frame, throw) };
+    if OVER { pass_on(frame, evaluate) } else { evaluate(evaluator::default()) }
 }
 
 /// Has the hook evaluate that was there before ours. Should it come back to ours with the frame that it was
@@ -59,11 +79,12 @@ unsafe extern "C" fn through_chain_39(
 #[inline]
 fn pass_on(frame: *mut Frame, evaluate: impl FnOnce(Address) -> *mut Object) -> *mut Object {
     let chained = CHAINED.load(Ordering::Relaxed);
-    if chained.is_null() || PASSED_ON.load(Ordering::Relaxed) == frame {
+    if chained.is_null() || has_passed_on(frame) {
         return evaluate(evaluator::default());
     }
     PASSED_ON.store(frame, Ordering::Relaxed);
     let result = evaluate(chained);
     PASSED_ON.store(ptr::null_mut(), Ordering::Relaxed);
+    slot::look_after();
     result
 }

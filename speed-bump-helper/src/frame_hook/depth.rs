@@ -5,9 +5,9 @@ use core::{ffi::c_int, mem::transmute, ptr, sync::atomic::Ordering};
 use speed_bump_abi::control_block::notice;
 
 use super::{
-    IN_THE_DEPTH, NEXT, WANTED, elsewhere,
+    IN_THE_DEPTH, WANTED, elsewhere,
     evaluator::{self, Address, Evaluator39, Frame},
-    is_ours, ours,
+    is_ours, is_over, ours,
 };
 use crate::{
     block::Block,
@@ -26,20 +26,20 @@ use crate::{
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn evaluate(thread: *mut ThreadState, frame: *mut Frame, throw: c_int) -> *mut Object {
-    let next = NEXT.load(Ordering::Relaxed);
+    let default = evaluator::default();
     // SAFETY: the evaluator has the type that versions from 3.9 on have.
-    let evaluate = unsafe { transmute::<Address, Evaluator39>(next) };
+    let evaluate = unsafe { transmute::<Address, Evaluator39>(default) };
     let Some(api) = Api::found() else { return ptr::null_mut() };
     // SAFETY: as the caller promises.
     let python = unsafe { Python::assume(api) };
     // SAFETY: the thread state that Python gave the hook, and its interpreter, which is alive: this thread
     // runs in it.
     let interpreter = unsafe { elsewhere::interpreter_of(python, thread) };
-    let ours = ours(python.api);
+    let ours = ours::<false>(python.api);
     // SAFETY: the same. Up to 3.11 there is one GIL for all.
     let current = unsafe { evaluator::current_of(python, interpreter) };
-    if next != evaluator::default() || !is_ours(python.api, current) {
-        // With another tool's hook, or none of ours on top, calls take as much of the stack without us.
+    if !is_ours(python.api, current) || is_over(python.api, current) {
+        // With another tool's hook calls take as much of the stack without us.
         // SAFETY: as the caller promises.
         return unsafe { evaluate(thread, frame, throw) };
     }
@@ -50,17 +50,18 @@ pub(super) unsafe fn evaluate(thread: *mut ThreadState, frame: *mut Frame, throw
     }
     let is_main = interpreter == evaluator::main(python);
     if is_main {
-        IN_THE_DEPTH.store(true, Ordering::Relaxed);
+        IN_THE_DEPTH.store(true, Ordering::SeqCst);
     }
     // SAFETY: as the caller promises, and as above: the interpreter is alive until the frame has returned.
     unsafe {
-        evaluator::set_of(python, interpreter, next);
+        evaluator::set_of(python, interpreter, default);
         let result = evaluate(thread, frame, throw);
-        if WANTED.load(Ordering::Acquire) && evaluator::current_of(python, interpreter) == next {
-            if is_main {
-                IN_THE_DEPTH.store(false, Ordering::Relaxed);
-            }
+        if WANTED.load(Ordering::Acquire) && evaluator::current_of(python, interpreter) == default {
             evaluator::set_of(python, interpreter, ours);
+            if is_main {
+                // After that: who sees neither takes ours for lost.
+                IN_THE_DEPTH.store(false, Ordering::SeqCst);
+            }
         }
         result
     }

@@ -8,7 +8,7 @@ use core::{
 use speed_bump_abi::control_block::notice;
 
 use super::{
-    NEXT,
+    chain,
     evaluator::{self, Address},
     is_ours, ours, subscript,
 };
@@ -21,9 +21,9 @@ use crate::{
     },
 };
 
-/// The hook for other interpreters. `None`: it would pass frames on to a hook that the main one had before.
+/// The hook for other interpreters. `None`: in the main one, ours passes frames on to another tool's.
 pub(crate) fn hook(api: &Api) -> Option<Address> {
-    (NEXT.load(Ordering::Acquire) == evaluator::default()).then(|| ours(api))
+    (!chain::is_there()).then(|| ours::<false>(api))
 }
 
 /// Puts it in its place, unless another tool's is there. Whether it is there.

@@ -12,7 +12,7 @@ use speed_bump_abi::control_block::Failure;
 use crate::{
     fault::Fault,
     python::{
-        api::{Interpreter, ThreadState},
+        api::{Api, Interpreter, ThreadState},
         gil::Python,
         object::Object,
     },
@@ -68,6 +68,17 @@ pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
         OFFSET.store(search(main(python), default)?, Ordering::Release);
     }
     Ok(())
+}
+
+/// Looks once more for where 3.8 keeps it, after [`prepare`]. Whether that is known; the main interpreter is
+/// there.
+pub(crate) fn search_again(api: &Api) -> bool {
+    if OFFSET.load(Ordering::Acquire) == 0 {
+        // SAFETY: needs nothing.
+        let main = unsafe { (api.interpreter_main)() };
+        OFFSET.store(search(main, default()).unwrap_or(0), Ordering::Release);
+    }
+    OFFSET.load(Ordering::Acquire) != 0
 }
 
 /// The main interpreter.

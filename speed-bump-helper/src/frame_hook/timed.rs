@@ -2,12 +2,12 @@
 //!
 //! Generators come by each time that they go on.
 
-use core::{ffi::c_int, mem::transmute, ptr::NonNull, sync::atomic::Ordering};
+use core::{ffi::c_int, ptr::NonNull, sync::atomic::Ordering};
 
 use super::{
-    Calling, NEXT, begin, depth,
+    Calling, begin, chain, depth,
     evaluator::{Address, Evaluator38, Evaluator39, Frame},
-    frame, is_unselected, key, stack,
+    frame, is_unselected, key, slot, stack,
 };
 use crate::{
     block::Block,
@@ -23,39 +23,33 @@ use crate::{
 };
 
 /// The hook for a version.
-pub(super) fn hook(version: (u8, u8)) -> Address {
+pub(super) fn hook<const OVER: bool>(version: (u8, u8)) -> Address {
     match version {
-        (3, 8) => on_frame_38 as Evaluator38 as Address,
-        (3, 9) => on_frame_39::<{ frame::LAST_38 }> as Evaluator39 as Address,
-        (3, 10) => on_frame_39::<{ frame::LAST_310 }> as Evaluator39 as Address,
-        _ => on_frame_311 as Evaluator39 as Address,
+        (3, 8) => on_frame_38::<OVER> as Evaluator38 as Address,
+        (3, 9) => on_frame_39::<{ frame::LAST_38 }, OVER> as Evaluator39 as Address,
+        (3, 10) => on_frame_39::<{ frame::LAST_310 }, OVER> as Evaluator39 as Address,
+        _ => on_frame_311::<OVER> as Evaluator39 as Address,
     }
 }
 
 /// # Safety
 /// Python calls it, with the GIL, in place of its evaluator.
-unsafe extern "C" fn on_frame_38(frame: *mut Frame, throw: c_int) -> *mut Object {
+unsafe extern "C" fn on_frame_38<const OVER: bool>(frame: *mut Frame, throw: c_int) -> *mut Object {
+    slot::is_called(on_frame_38::<OVER> as Evaluator38 as Address);
     // SAFETY: as the caller promises, and the evaluator has the type that 3.8 has.
-    unsafe {
-        timed::<{ frame::LAST_38 }>(frame, throw, || {
-            transmute::<Address, Evaluator38>(NEXT.load(Ordering::Relaxed))(frame, throw)
-        })
-    }
+    unsafe { timed::<{ frame::LAST_38 }>(frame, throw, || chain::go_on_38::<OVER>(frame, throw)) }
 }
 
 /// # Safety
 /// As [`on_frame_38`].
-unsafe extern "C" fn on_frame_39<const LAST: usize>(
+unsafe extern "C" fn on_frame_39<const LAST: usize, const OVER: bool>(
     thread: *mut ThreadState,
     frame: *mut Frame,
     throw: c_int,
 ) -> *mut Object {
+    slot::is_called(on_frame_39::<LAST, OVER> as Evaluator39 as Address);
     // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
-    unsafe {
-        timed::<LAST>(frame, throw, || {
-            transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
-        })
-    }
+    unsafe { timed::<LAST>(frame, throw, || chain::go_on_39::<OVER>(thread, frame, throw)) }
 }
 
 /// # Safety
@@ -74,6 +68,8 @@ unsafe fn timed<const LAST: usize>(
         }
         let is_timed = if throw == 0 && frame::begins::<LAST>(frame) {
             begin::<true>(Calling::OLD, frame, code)
+        } else if chain::has_passed_on(frame) {
+            false
         } else {
             resume(Calling::OLD, frame, code)
         };
@@ -87,7 +83,12 @@ unsafe fn timed<const LAST: usize>(
 
 /// # Safety
 /// As [`on_frame_38`].
-unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, throw: c_int) -> *mut Object {
+unsafe extern "C" fn on_frame_311<const OVER: bool>(
+    thread: *mut ThreadState,
+    frame: *mut Frame,
+    throw: c_int,
+) -> *mut Object {
+    slot::is_called(on_frame_311::<OVER> as Evaluator39 as Address);
     let key = key(thread);
     let calling = Calling::of_311(thread, key);
     // SAFETY: as the caller promises, and the evaluator has the type that versions from 3.9 on have.
@@ -96,10 +97,11 @@ unsafe extern "C" fn on_frame_311(thread: *mut ThreadState, frame: *mut Frame, t
         let is_timed = if throw == 0 && !frame::has_begun_311(frame, code) {
             begin::<true>(calling, frame, code)
         } else {
-            !is_unselected(code) && resume(calling, frame, code)
+            let is_known = is_unselected(code) || chain::has_passed_on(frame);
+            !is_known && resume(calling, frame, code)
         };
-        let result = if stack::is_ample(key) {
-            transmute::<Address, Evaluator39>(NEXT.load(Ordering::Relaxed))(thread, frame, throw)
+        let result = if OVER || stack::is_ample(key) {
+            chain::go_on_39::<OVER>(thread, frame, throw)
         } else {
             depth::evaluate(thread, frame, throw)
         };

@@ -43,8 +43,16 @@ impl Gil {
 
     /// Lets others have it, and waits for it again.
     pub(crate) fn pause(&mut self) {
+        self.without(|| {});
+    }
+
+    /// Does something that needs no GIL while others may have it, and waits for it again.
+    pub(crate) fn without(&mut self, work: impl FnOnce()) {
         // SAFETY: it is held.
-        unsafe { (self.api.restore_thread)((self.api.save_thread)()) };
+        let thread = unsafe { (self.api.save_thread)() };
+        work();
+        // SAFETY: the state of this thread, which was given away above.
+        unsafe { (self.api.restore_thread)(thread) };
     }
 }
 

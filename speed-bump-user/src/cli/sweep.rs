@@ -139,6 +139,11 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         export.tick(|| exported.numbers(measured, now, handle.report()));
     });
     measured.around = Some(before.until_now(!arguments.no_children));
+    measured.missed_calls = seen.missed_calls;
+    let missed = handle.report().map(|report| report.missed_calls).unwrap_or_default();
+    let is_new = |text: &String| !measured.missed_calls.contains(text);
+    let missed: Vec<_> = missed.into_iter().filter(is_new).collect();
+    measured.missed_calls.extend(missed);
     handle.stop();
     drop(handle);
     progress.end();
@@ -267,6 +272,7 @@ fn begin(arguments: &SweepArgs, unit: &Units, counted: &Counted) -> Result<Measu
         census: *census,
         sampling: None,
         around: None,
+        missed_calls: Vec::new(),
         phases: Vec::new(),
         slices: Vec::new(),
         load_changes: Vec::new(),
@@ -378,6 +384,7 @@ fn count(
     let report = handle.report();
     let warnings = report.iter().flat_map(|report| &report.warnings);
     warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
+    seen.missed_calls = report.iter().flat_map(|report| report.missed_calls.clone()).collect();
     let targets = handle.controls().targets();
     let units = after.units - before.units;
     // Little's law.

@@ -100,6 +100,12 @@ impl State {
                  delays them"
             ));
         }
+        let missed_calls: Vec<String> = self.missed.values().flatten().cloned().collect();
+        for text in &missed_calls {
+            if !warnings.contains(text) {
+                warnings.push(text.clone());
+            }
+        }
         warnings.extend(self.untimed().of_python());
         warnings.extend(self.native_untimed.of_native());
         warnings.extend(without_caller(self.without_caller().saturating_add(left_out)));
@@ -120,6 +126,7 @@ impl State {
             targets,
             inexact: None,
             warnings,
+            missed_calls,
         };
         report.judge(self.waited.as_ref());
         report

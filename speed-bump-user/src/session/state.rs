@@ -40,6 +40,8 @@ pub(crate) struct State {
     pub(super) untimed: BTreeMap<u32, Untimed>,
     /// The same of native functions.
     pub(super) native_untimed: Untimed,
+    /// Why calls were missed, by helper.
+    pub(super) missed: BTreeMap<u32, Vec<String>>,
     /// Calls whose caller is in no pair, by who says so.
     pub(super) without_caller: BTreeMap<u32, u64>,
     /// Whether it is recorded who calls whom.
@@ -79,6 +81,7 @@ impl State {
             warnings: Warnings::default(),
             untimed: BTreeMap::new(),
             native_untimed: Untimed::default(),
+            missed: BTreeMap::new(),
             without_caller: BTreeMap::new(),
             records_callers: settings.callers,
             roots: Vec::new(),

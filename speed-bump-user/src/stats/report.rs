@@ -44,6 +44,9 @@ pub struct SessionReport {
     pub inexact: Option<Inexact>,
     /// What went wrong without ending the session.
     pub warnings: Vec<String>,
+    /// Those of them that say why calls were missed: what was counted is less than what there was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missed_calls: Vec<String>,
 }
 
 /// What was counted for one target.

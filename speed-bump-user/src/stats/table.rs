@@ -300,6 +300,7 @@ mod tests {
             targets: vec![target],
             inexact: None,
             warnings: Vec::new(),
+            missed_calls: Vec::new(),
         }
     }
 

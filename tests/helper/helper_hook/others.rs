@@ -81,7 +81,7 @@ fn a_hook_that_another_tool_removed_comes_back() {
         let mut program = prepared(python);
         let control = program.attach(TARGETS);
         program.ask("use(default())");
-        wait_until("the notice", || Ok(control.notices() == notice::HOOK_COVERED)).unwrap();
+        wait_until("the notice", || Ok(control.notices() == notice::HOOK_MISSED)).unwrap();
         assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
         program.leave(&control);
         assert_eq!(program.evaluate("current() == default()"), 1, "{python}");

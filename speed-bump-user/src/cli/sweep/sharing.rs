@@ -30,6 +30,8 @@ pub(super) struct Seen {
     pub(super) profile: Option<Profile>,
     /// Units that were under way at once, on average; `None` where that is not known.
     pub(super) under_way: Option<f64>,
+    /// Why calls were missed.
+    pub(super) missed_calls: Vec<String>,
     /// Thread pointers of threads that called the unit's function.
     callers: BTreeSet<u64>,
     /// Of threads that called other functions last.

@@ -128,6 +128,9 @@ pub fn validity(measured: &Measured) -> Validity {
         );
         fatal(!(1.0 / ANOTHER..ANOTHER).contains(&(1.0 + drift)), text);
     }
+    for text in &measured.missed_calls {
+        fatal(true, format!("calls were missed, so that neither counts nor times are whole: {text}"));
+    }
     let mut tell = |is: bool, text: String| {
         if is {
             problems.push(Problem { fatal: false, text });

@@ -62,6 +62,17 @@ fn holds(factor: &Factor, truth: f64) -> bool {
 }
 
 #[test]
+fn nothing_follows_from_calls_of_which_some_were_missed() {
+    let (before, mut measured) = found(&[("render", function(1.0, 0.0), 50)], Noise::White(0.03), 3);
+    assert_eq!(of(&before, "render").verdict, Verdict::Matters);
+    measured.missed_calls.push("process 7: for 12.0 % of the time another hook was there".to_owned());
+    let found = findings(&measured);
+    assert_eq!(of(&found, "render").verdict, Verdict::Undecided);
+    assert!(!found.validity.holds);
+    assert!(found.validity.problems[0].text.contains("12.0 % of the time"), "{:?}", found.validity);
+}
+
+#[test]
 fn the_hot_function_in_the_shadow_does_not_matter_and_the_cold_one_does() {
     let functions = [
         ("score", function(1.0, 0.9 * MS), 500),

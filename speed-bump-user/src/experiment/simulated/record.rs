@@ -50,6 +50,7 @@ pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Me
         },
         sampling: None,
         around: None,
+        missed_calls: Vec::new(),
         phases: Vec::new(),
         slices: Vec::new(),
         load_changes: Vec::new(),

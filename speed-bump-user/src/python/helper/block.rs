@@ -63,6 +63,9 @@ pub struct Report {
     pub state: Option<State>,
     /// Bits of [`notice`](speed_bump_abi::control_block::notice).
     pub notices: u32,
+    /// The share of the time in which another tool's hook was in the place of its own and did not call it, in
+    /// thousandths.
+    pub hook_missed: u32,
     /// Bits of [`unlisted`](speed_bump_abi::control_block::unlisted).
     pub unlisted: u32,
     /// The selector that everything has been judged by.
@@ -177,6 +180,7 @@ impl Block {
         Ok(Report {
             state: state(head.u32(offset_of!(ControlBlock, state))),
             notices: head.u32(offset_of!(ControlBlock, notices)),
+            hook_missed: head.u32(offset_of!(ControlBlock, hook_missed)),
             unlisted: head.u32(offset_of!(ControlBlock, unlisted)),
             applied_generation: head.u32(offset_of!(ControlBlock, applied_generation)),
             surveyed: head.u64(offset_of!(ControlBlock, surveyed)),

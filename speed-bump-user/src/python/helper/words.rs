@@ -65,7 +65,7 @@ pub fn refusal(number: u32) -> String {
 
 /// A sentence for each bit; bits without a meaning here are passed over.
 pub fn notices(bits: u32) -> Vec<&'static str> {
-    const ALL: [(u32, &str); 7] = [
+    const ALL: [(u32, &str); 8] = [
         (
             notice::TOOL_ID_LOST,
             "another tool took the helper's sys.monitoring tool id: Python calls are no longer seen; end \
@@ -73,8 +73,13 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
         ),
         (
             notice::HOOK_COVERED,
-            "another frame evaluation hook was set after the helper's and keeps calling it: the helper stays \
-             chained to it, at some nanoseconds a call, until the process ends",
+            "another frame evaluation hook was set after the helper's and keeps calling it: the helper's stays \
+             chained to it, at some nanoseconds a call, for as long as that one is there",
+        ),
+        (
+            notice::HOOK_MISSED,
+            "another frame evaluation hook is in the place of the helper's now and then and does not call it: \
+             calls are not seen meanwhile; the report says for how much of the time",
         ),
         (
             notice::SUBINTERPRETERS,
@@ -103,6 +108,23 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
         ),
     ];
     texts(bits, &ALL)
+}
+
+/// Why calls of functions that are covered were missed, so that nothing follows from how many were seen: by
+/// the bits, and the share of the time, in thousandths, in which another hook was in the place of the
+/// helper's.
+pub fn missed(bits: u32, hook_missed: u32) -> Vec<String> {
+    let mut missed: Vec<_> =
+        notices(bits & (notice::TOOL_ID_LOST | notice::STACK_SHORT)).into_iter().map(str::to_owned).collect();
+    if bits & notice::HOOK_MISSED != 0 {
+        // A process could say anything.
+        let percent = f64::from(hook_missed.clamp(1, 1000)) / 10.0;
+        missed.push(format!(
+            "for {percent:.1} % of the time another frame evaluation hook was in the place of the helper's \
+             and did not call it: calls in that time were not seen"
+        ));
+    }
+    missed
 }
 
 /// Why functions may be loaded that the helper does not list: a sentence for each bit.
@@ -170,8 +192,12 @@ mod tests {
         assert!(failure(None, "").contains("another version"));
         assert!(refusal(Failure::NoThread as u32).contains("ulimit -u"));
         assert!(refusal(4711).ends_with("(failure 4711)"));
-        assert_eq!(notices(u32::MAX).len(), 7);
+        assert_eq!(notices(u32::MAX).len(), 8);
         assert_eq!(notices(0).len(), 0);
         assert_eq!(not_listed(u32::MAX).len(), 3);
+        let missed = missed(u32::MAX, u32::MAX);
+        assert!(missed.len() == 3 && missed[2].starts_with("for 100.0 % of the time"), "{missed:?}");
+        assert_eq!(not_listed(0).len(), 0);
+        assert!(notices(notice::TABLE_FULL)[0].contains("narrow"));
     }
 }

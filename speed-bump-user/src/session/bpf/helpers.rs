@@ -331,6 +331,11 @@ impl BpfSession {
         for text in words::left_out(left_out) {
             self.warn(format!("process {owner}: {text}"));
         }
+        let missed = words::missed(report.notices, report.hook_missed);
+        if !missed.is_empty() {
+            let missed = missed.into_iter().map(|text| format!("process {owner}: {text}")).collect();
+            self.state.missed.insert(id.0, missed);
+        }
         for notice in words::notices(report.notices & !told) {
             self.warn(format!("process {owner}: {notice}"));
         }
