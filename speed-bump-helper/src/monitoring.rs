@@ -11,7 +11,7 @@ mod timed;
 use core::{
     ffi::c_int,
     ptr::{self, NonNull},
-    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering},
 };
 
 use speed_bump_abi::control_block::notice;
@@ -41,6 +41,8 @@ const NAME: &core::ffi::CStr = c"speed-bump";
 /// The ids there are, in the order in which we want them: first those that belong to nobody, then those of an
 /// optimiser, a coverage tool, a debugger and a profiler.
 const TOOL_IDS: [c_int; 6] = [3, 4, 5, 1, 0, 2];
+/// Those that belong to nobody: what has one of them has never answered `DISABLE` for another tool with it.
+const NOBODYS: [c_int; 3] = [3, 4, 5];
 /// `sys.monitoring.events.PY_START` (Include/cpython/monitoring.h).
 const PY_START: c_int = 1;
 /// `METH_FASTCALL` (Include/methodobject.h).
@@ -50,6 +52,9 @@ const NO_TOOL: c_int = -1;
 static TOOL: AtomicI32 = AtomicI32::new(NO_TOOL);
 /// The name object that our tool was registered with: by its identity the tool is known to be ours.
 static TOOL_NAME: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
+/// The ids that were ours since all events were last restarted, a bit each: places in code may have answered
+/// `DISABLE` to them.
+static USED: AtomicU32 = AtomicU32::new(0);
 static CALLBACK: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
 static DISABLE: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
 /// Whether a selected function of the main interpreter was called since this was last looked at: then the
@@ -78,22 +83,40 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     delay::begin(Way::Monitoring);
     let tool = match TOOL.load(Ordering::Relaxed) {
         ours if monitoring.is_named(ours, TOOL_NAME.load(Ordering::Relaxed)) => ours,
-        _ => monitoring.take_id(TOOL_NAME.load(Ordering::Relaxed))?,
+        _ => monitoring.take_id(TOOL_NAME.load(Ordering::Relaxed), USED.load(Ordering::Relaxed))?,
     };
-    TOOL.store(tool, Ordering::Relaxed);
-    let callback = CALLBACK.load(Ordering::Relaxed);
-    let installed = monitoring.register(tool, PY_START, callback).and_then(|()| {
-        let more = timed::register(&monitoring, tool, |listener| listener.of_main(python))?;
-        // What answered DISABLE to a session before this one is asked again.
-        monitoring.restart()?;
-        monitoring.listen(tool, PY_START | more)
-    });
-    if installed.is_err() {
-        monitoring.give_back(tool);
-        TOOL.store(NO_TOOL, Ordering::Relaxed);
-    }
+    let installed = report(&monitoring, tool);
     measure_way(python);
     installed
+}
+
+/// Has calls reported to a tool id, from everywhere: what answered `DISABLE` to it in a session before this one
+/// is asked again. For an id that was never ours, that needs nothing. Otherwise all events are restarted,
+/// which reports to other tools, too, what they have disabled.
+fn report(monitoring: &Monitoring<'_>, tool: c_int) -> Result<(), Fault> {
+    let python = monitoring.python;
+    let callback = CALLBACK.load(Ordering::Relaxed);
+    let reported = monitoring.register(tool, PY_START, callback).and_then(|()| {
+        let more = timed::register(monitoring, tool, |listener| listener.of_main(python))?;
+        if !is_fresh(tool, USED.load(Ordering::Relaxed)) || !monitoring.has_others(tool) {
+            monitoring.restart()?;
+            USED.store(0, Ordering::Relaxed);
+        }
+        monitoring.listen(tool, PY_START | more)
+    });
+    if reported.is_err() {
+        monitoring.give_back(tool);
+        TOOL.store(NO_TOOL, Ordering::Relaxed);
+    } else {
+        TOOL.store(tool, Ordering::Relaxed);
+        USED.fetch_or(1 << tool, Ordering::Relaxed);
+    }
+    reported
+}
+
+/// Whether no place in code can have answered `DISABLE` to an id, by those that were ours.
+fn is_fresh(tool: c_int, used: u32) -> bool {
+    NOBODYS.contains(&tool) && used & 1 << tool == 0
 }
 
 /// Measures what Python's way to the callback and back takes, with a function that nobody calls.
@@ -119,12 +142,34 @@ fn measure_way(python: Python<'_>) {
     python.clear();
 }
 
-/// Has every function ask again, after the selector changed.
+/// Has every function ask again, after the selector changed: by another tool id where there are other tools,
+/// which then hear of nothing.
 ///
 /// # Errors
 /// [`Failure::Python`].
 pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
-    Monitoring::find(python)?.restart()
+    let monitoring = Monitoring::find(python)?;
+    let old = TOOL.load(Ordering::Relaxed);
+    let name = TOOL_NAME.load(Ordering::Relaxed);
+    if old != NO_TOOL && monitoring.is_named(old, name) && monitoring.has_others(old) {
+        let used = USED.load(Ordering::Relaxed);
+        if let Ok(tool) = monitoring.take_id(name, used) {
+            if is_fresh(tool, used) {
+                // First the old one, as no call is to be reported twice.
+                monitoring.give_back(old);
+                return report(&monitoring, tool);
+            }
+            monitoring.give_back(tool);
+        }
+    }
+    restart(&monitoring)
+}
+
+fn restart(monitoring: &Monitoring<'_>) -> Result<(), Fault> {
+    monitoring.restart()?;
+    let tool = TOOL.load(Ordering::Relaxed);
+    USED.store(if tool == NO_TOOL { 0 } else { 1 << tool }, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Whether calls are still reported, as bits of [`notice`].
@@ -308,7 +353,9 @@ fn adopt(block: Block, generation: u32) -> Option<&'static Judge> {
     // SAFETY: called by the callback, which Python calls with the GIL.
     let python = unsafe { Python::assume(api) };
     let adopted = Judge::adopt(block, generation).ok().flatten();
-    if adopted.is_some() && rejudge(python).is_err() {
+    // Not by another id, as this one's callback is at work.
+    let again = || Monitoring::find(python).and_then(|monitoring| restart(&monitoring));
+    if adopted.is_some() && again().is_err() {
         python.clear();
     }
     adopted.or_else(Judge::current)

@@ -7,7 +7,7 @@ use core::{
 
 use speed_bump_abi::control_block::Failure;
 
-use super::{NO_TOOL, PY_START, TOOL_IDS, timed};
+use super::{NO_TOOL, PY_START, TOOL_IDS, is_fresh, timed};
 use crate::{
     fault::Fault,
     python::{
@@ -42,8 +42,11 @@ impl<'gil> Monitoring<'gil> {
         result.ok_or_else(|| self.python.fault(&["sys.monitoring.", what, ": "]))
     }
 
-    pub(super) fn take_id(&self, name: *mut Object) -> Result<c_int, Fault> {
-        for id in TOOL_IDS {
+    /// Takes an id that nobody has; sooner one that is fresh, by those that were ours.
+    pub(super) fn take_id(&self, name: *mut Object, used: u32) -> Result<c_int, Fault> {
+        let fresh = TOOL_IDS.into_iter().filter(|id| is_fresh(*id, used));
+        let others = TOOL_IDS.into_iter().filter(|id| !is_fresh(*id, used));
+        for id in fresh.chain(others) {
             let holder = self.holder(id)?;
             if holder.as_ptr() != self.python.api.none.as_ptr() {
                 continue;
@@ -69,6 +72,15 @@ impl<'gil> Monitoring<'gil> {
             (self.python.api.call_method)(self.module.as_ptr(), method, format, id)
         };
         self.done("get_tool", result)
+    }
+
+    /// Whether there are tools beside the one with the id.
+    pub(super) fn has_others(&self, tool: c_int) -> bool {
+        let none = self.python.api.none.as_ptr();
+        let is_others = |id: c_int| id != tool && self.holder(id).is_ok_and(|holder| holder.as_ptr() != none);
+        let has_others = TOOL_IDS.into_iter().any(is_others);
+        self.python.clear();
+        has_others
     }
 
     /// Whether a tool has the id that was registered with this very object as its name.
