@@ -26,6 +26,8 @@ const LEAST_RECENT: usize = 4;
 /// It is another load where units come so many times as fast or as seldom. Machines get half as slow again by
 /// themselves, or twice for a moment.
 const CHANGED: f64 = 2.5;
+/// A slice had all of its load where units took no more than so many times as long as in most.
+const USUAL: f64 = 1.3;
 /// A delay shows several times where a lock is handed on meanwhile, but not more often than this.
 const SHOWS: f64 = 4.0;
 /// Where fewer units are expected in a slice, chance may leave out most of them.
@@ -84,6 +86,11 @@ impl Load {
         let fastest = self.at(|count| count / FAR_OFF).filter(|_| self.recent.len() >= LEAST_RECENT);
         let most = fastest.map_or(f64::INFINITY, |fastest| slice.span() / fastest);
         are_few || slice.units >= LEAST_UNITS && slice.units > most * CHANGED
+    }
+
+    /// Whether units of a slice took about as long as in most others: it may not have lost a part of its load.
+    fn is_usual(&self, slice: &Slice) -> bool {
+        self.rate(slice) * USUAL > 1.0
     }
 
     /// How often units of a slice came, against what is usual.
@@ -220,7 +227,9 @@ impl Runner<'_> {
     /// Drops the slices after the last one without delays that was as before, of those before this one.
     fn drop_since(&mut self, first: usize) {
         let before = self.measured.slices.iter().take(first);
-        let is_known = |slice: &Slice| slice.treatment == Treatment::Control && slice.counts();
+        let is_known = |slice: &Slice| {
+            slice.treatment == Treatment::Control && slice.counts() && self.load.is_usual(slice)
+        };
         let known = before.collect::<Vec<_>>().into_iter().rposition(is_known);
         let from = known.map_or(0, |known| known + 1);
         (from..self.measured.slices.len()).for_each(|index| self.drop_slice(index));

@@ -107,8 +107,8 @@ impl Runner<'_> {
                 return Ok(Titrated::Reacts { share, up });
             }
             // More of the same dose tells whether units really come faster.
-            let is_faster = |up: f64| up <= -REACTS && up < -BELIEVED * error;
-            if is_faster(up) && pairs < BOUNDING {
+            let more_units = 1.0 / (1.0 + up).max(f64::EPSILON) - 1.0;
+            if reacts(&more_units) && pairs < BOUNDING {
                 is_checked = true;
                 continue;
             }
