@@ -9,5 +9,6 @@ mod inject_native_code;
 mod inject_places;
 mod inject_python;
 mod inject_refusals;
+mod inject_small_stacks;
 mod program;
 mod support;

@@ -1,6 +1,7 @@
 //! Stops threads in turn until one stands at a safe point.
 
 use std::{
+    collections::HashMap,
     io,
     time::{Duration, Instant},
 };
@@ -11,11 +12,11 @@ use super::{
     arch,
     remote_call::{Borrowed, Saved},
     returns::{self, Waited},
-    safe_point::{self, Ground, SafePoint},
+    safe_point::{self, Ground, SafePoint, undisturbed},
     seccomp,
     stage::Stage,
     symbols::Symbols,
-    threads::{Candidate, Suits, Tried, Unfit, candidates},
+    threads::{Candidate, Suits, Tried, Turns, Unfit, candidates},
 };
 use crate::{
     process::{Process, Program, status::Status},
@@ -47,16 +48,16 @@ pub(super) fn borrow<'p>(
     let over = started + limits.safe_point;
     let mut tried = Tried::default();
     let mut pause = FIRST_PAUSE;
-    let mut waits = Waits::default();
+    let (mut turns, mut waits) = (Turns::default(), Waits::default());
     loop {
         let waited = started.elapsed();
         let ground = Ground { regions: process.regions()?, interpreters: planned.interpreters };
-        let found = candidates(process, &mut tried);
+        let mut found = candidates(process, &ground.regions, &mut tried);
         let only_noticed = found.iter().all(|candidate| candidate.suits == Suits::WaitsNoticed);
         let noticed = only_noticed || waited > limits.safe_point / UNNOTICED_PART;
-        let fit = found.into_iter().filter(|candidate| noticed || candidate.suits != Suits::WaitsNoticed);
+        found.retain(|candidate| noticed || candidate.suits != Suits::WaitsNoticed);
         let mut in_native_code = Vec::new();
-        for candidate in fit.take(TRIES_A_ROUND) {
+        for candidate in turns.next(found, TRIES_A_ROUND) {
             match attempt(process, memory, candidate, &ground, symbols, planned.program, None)? {
                 Ok(borrowed) => return Ok(borrowed),
                 Err(unfit) => {
@@ -88,24 +89,25 @@ pub(super) fn borrow<'p>(
 /// Whose turn it is to be waited for, among threads in native code.
 #[derive(Debug, Default)]
 struct Waits {
-    done: u32,
+    /// How often a thread was waited for.
+    done: HashMap<Pid, u32>,
 }
 
 /// A wait for a thread to return to the interpreter.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     /// How often it was waited for before.
-    turn: usize,
+    turn: u32,
     until: Instant,
 }
 
 impl Waits {
     /// Threads take turns, and are waited for twice as long each time.
     fn next(&mut self, threads: &[Candidate], over: Instant) -> Option<(Candidate, Wait)> {
-        let (done, count) = (self.done as usize, threads.len());
-        let candidate = *threads.get(done.checked_rem(count)?)?;
-        let turn = done / count;
-        self.done = self.done.saturating_add(1);
+        let done = |candidate: &Candidate| self.done.get(&candidate.thread).copied().unwrap_or(0);
+        let candidate = *threads.iter().min_by_key(|candidate| done(candidate))?;
+        let turn = done(&candidate);
+        self.done.insert(candidate.thread, turn.saturating_add(1));
         let longest = FIRST_WAIT.saturating_mul(1 << turn.min(16));
         Some((candidate, Wait { turn, until: over.min(Instant::now() + longest) }))
     }
@@ -158,19 +160,19 @@ fn attempt<'p>(
     let point = match point {
         Ok(point) => point,
         Err(unfit) => {
-            tracee.detach(0).map_err(system("detaching from a thread"))?;
+            let_go(process, tracee, &found)?;
             return Ok(Err(unfit));
         }
     };
     let (_, stack) = arch::position(&found.registers);
     if memory.is_gone(stack) {
-        tracee.detach(0).map_err(system("detaching from a thread"))?;
+        let_go(process, tracee, &found)?;
         return Err(InjectError::Ended { pid: process.pid(), thread, stage: Stage::Borrow });
     }
     // No other program can take its place while this thread stands still.
     let permitted = process.check_program(program).map_err(InjectError::from);
     if let Err(error) = permitted.and_then(|()| seccomp::check(process, &tracee)) {
-        let_go(process, tracee, &found, ground)?;
+        let_go(process, tracee, &found)?;
         return Err(error);
     }
     let extended = tracee.extended_state().map_err(system("reading vector registers"))?;
@@ -208,24 +210,15 @@ pub(super) fn stop(process: &Process, thread: Pid) -> Result<Result<(Tracee, Ins
 }
 
 /// Lets a stopped thread go on as if it had not been stopped.
-pub(super) fn let_go(
-    process: &Process,
-    tracee: Tracee,
-    found: &Look,
-    ground: &Ground<'_>,
-) -> Result<(), InjectError> {
+pub(super) fn let_go(process: &Process, tracee: Tracee, found: &Look) -> Result<(), InjectError> {
     let system = |what| move |source| super::system(process, what, source);
-    let changed = if arch::needs_restart_call(&found.registers) && !seccomp::allows_restart(process, &tracee)
-    {
+    let (mut registers, mut changed) = undisturbed(&found.registers);
+    if arch::needs_restart_call(&registers) && !seccomp::allows_restart(process, &tracee) {
         // The kernel would continue a timed call by another one, which the filter does not know.
-        let mut registers = found.registers;
         arch::call_fails(&mut registers, libc::EINTR);
-        Some(registers)
-    } else {
-        // Has calls made again that the kernel ends with EINTR.
-        found.judge(ground).ok().map(|point| point.registers)
-    };
-    if let Some(registers) = changed {
+        changed = true;
+    }
+    if changed {
         tracee.set_registers(&registers).map_err(system("setting registers"))?;
     }
     tracee.detach(0).map_err(system("detaching from a thread"))

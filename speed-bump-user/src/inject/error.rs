@@ -143,7 +143,8 @@ pub enum InjectError {
     /// No thread at a safe point.
     #[error(
         "no thread of process {pid} came to a point where it can be borrowed safely within {limit} \
-         ({tried}); nothing was changed; try again, or give --inject-timeout a longer time"
+         ({tried}); nothing was changed; {}",
+        .tried.advice()
     )]
     NoSafePoint {
         /// The process.

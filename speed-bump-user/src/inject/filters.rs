@@ -15,7 +15,6 @@ use super::{
     InjectError,
     borrow::{Look, let_go, stop},
     calls::{Continuation, continuation},
-    safe_point::Ground,
     seccomp,
     threads::{Suits, Tried, candidates, waits_in},
 };
@@ -34,8 +33,7 @@ pub(super) fn judge(process: &Process) -> Result<Option<()>, InjectError> {
     let system = |what| move |source| super::system(process, what, source);
     let over = Instant::now() + LIMIT;
     loop {
-        let ground = Ground { regions: process.regions()?, interpreters: &[] };
-        for candidate in candidates(process, &mut Tried::default()) {
+        for candidate in candidates(process, &process.regions()?, &mut Tried::default()) {
             let thread = candidate.thread;
             if !seccomp::is_filtered(process, thread) {
                 return Ok(Some(()));
@@ -47,7 +45,7 @@ pub(super) fn judge(process: &Process) -> Result<Option<()>, InjectError> {
             let Ok((tracee, _)) = stop(process, thread)? else { continue };
             let found = Look::at(process, &tracee).map_err(system("reading registers"))?;
             let judged = seccomp::check(process, &tracee);
-            let_go(process, tracee, &found, &ground)?;
+            let_go(process, tracee, &found)?;
             return judged.map(Some);
         }
         if Instant::now() > over {
@@ -60,9 +58,9 @@ pub(super) fn judge(process: &Process) -> Result<Option<()>, InjectError> {
 /// Whether a thread waits for a file that limits no time (SO_RCVTIMEO, SO_SNDTIMEO), so that the kernel
 /// continues the call.
 fn waits_without_limit(process: &Process, thread: Pid) -> bool {
-    let Some((number, arguments)) = waits_in(process, thread) else { return false };
-    let [descriptor, ..] = arguments;
-    if continuation(number, arguments) != Some(Continuation::Socket) {
+    let Some(call) = waits_in(process, thread) else { return false };
+    let [descriptor, ..] = call.arguments;
+    if continuation(call.number, call.arguments) != Some(Continuation::Socket) {
         return false;
     }
     let of_thread = Descriptors::of(process.as_fd(), process.pid(), thread);

@@ -137,7 +137,7 @@ impl<'p> Borrowed<'p> {
         loop {
             if self.run_to_system_call(Instant::now() + limit)?.is_none() {
                 let waits = threads::waits_in(self.process, self.thread());
-                let locked = matches!(waits, Some((number, _)) if number == libc::SYS_futex as u64);
+                let locked = waits.is_some_and(|call| call.number == libc::SYS_futex as u64);
                 if locked || started.elapsed() > limit * PATIENCE {
                     return Err(self.give_up(limit, locked));
                 }

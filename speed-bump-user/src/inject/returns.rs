@@ -53,7 +53,7 @@ pub(super) fn wait(
     unusable: u64,
     ground: &Ground<'_>,
     memory: &AddressSpace,
-    turn: usize,
+    turn: u32,
     deadline: Instant,
 ) -> io::Result<Waited> {
     let Some(signal) = breakpoint::harmless_signal(unusable) else { return Ok(Waited::Late(0)) };
@@ -101,18 +101,17 @@ pub(super) fn wait(
 /// breakpoints.
 ///
 /// Functions leave return addresses behind in what later ones use as their buffers. So where the innermost
-/// places led nowhere, the next ones are tried, and then the first again.
+/// places led nowhere, the next ones are tried, and after the last the first again.
 fn places(
     stack: VirtualAddress,
     ground: &Ground<'_>,
     memory: &AddressSpace,
-    turn: usize,
+    turn: u32,
 ) -> Vec<VirtualAddress> {
-    const TURNS: usize = 3;
-    let skipped = turn % TURNS * BREAKPOINTS;
-    let found = return_addresses(stack, ground, memory, skipped + BREAKPOINTS);
-    let skipped = if skipped < found.len() { skipped } else { 0 };
-    found.into_iter().skip(skipped).take(BREAKPOINTS).collect()
+    let turn = turn as usize;
+    let found = return_addresses(stack, ground, memory, turn.saturating_add(1).saturating_mul(BREAKPOINTS));
+    let groups = found.len().div_ceil(BREAKPOINTS).max(1);
+    found.into_iter().skip(turn % groups * BREAKPOINTS).take(BREAKPOINTS).collect()
 }
 
 fn return_addresses(

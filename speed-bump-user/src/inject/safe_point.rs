@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// How much stack a thread must have left: dlopen takes some KiB, the signal frame up to 12.
-const STACK_BYTES: u64 = 48 << 10;
+pub(super) const STACK_BYTES: u64 = 48 << 10;
 
 /// Results of an interrupted call that the kernel makes again or continues (include/linux/errno.h).
 const RESTARTED: std::ops::RangeInclusive<i64> = -516..=-512;
@@ -60,19 +60,14 @@ pub(super) fn judge(registers: &Registers, ground: &Ground<'_>, handles: u64) ->
     if is_loader(region) {
         return Err(Unfit::Loader);
     }
-    let mut registers = *registers;
-    match arch::interrupted_call(&registers) {
+    match arch::interrupted_call(registers) {
         Some(call) => {
             let unfit = Unfit::OtherCall(call.number);
             let continued = continuation(call.number, call.arguments).ok_or(unfit)?;
             match (continued, call.result) {
                 (_, result) if RESTARTED.contains(&result) => {}
-                (Continuation::Eintr { limit }, result) if result == i64::from(-libc::EINTR) => {
-                    if limit.is_none_or(|limit| limit.is_absent(call.arguments)) {
-                        arch::call_again(&mut registers);
-                    }
-                }
-                (Continuation::Socket, result) if result == i64::from(-libc::EINTR) => {}
+                (Continuation::Eintr { .. } | Continuation::Socket, result)
+                    if result == i64::from(-libc::EINTR) => {}
                 // It came to its end just now, and its result waits to be looked at.
                 _ => return Err(Unfit::OtherCode),
             }
@@ -88,7 +83,24 @@ pub(super) fn judge(registers: &Registers, ground: &Ground<'_>, handles: u64) ->
     if !has_stack(&ground.regions, stack) {
         return Err(Unfit::Stack);
     }
+    let (registers, _) = undisturbed(registers);
     Ok(SafePoint { registers })
+}
+
+/// The registers with which a stopped thread goes on as if it had not been stopped, and whether they differ:
+/// a call that the kernel ends with `EINTR`, and that has no limit, is made again.
+pub(super) fn undisturbed(registers: &Registers) -> (Registers, bool) {
+    let mut registers = *registers;
+    let mut changed = false;
+    if let Some(call) = arch::interrupted_call(&registers)
+        && call.result == i64::from(-libc::EINTR)
+        && let Some(Continuation::Eintr { limit }) = continuation(call.number, call.arguments)
+        && limit.is_none_or(|limit| limit.is_absent(call.arguments))
+    {
+        arch::call_again(&mut registers);
+        changed = true;
+    }
+    (registers, changed)
 }
 
 fn is_kernels(region: &Region) -> bool {
@@ -101,7 +113,8 @@ fn is_loader(region: &Region) -> bool {
     name.starts_with("ld-linux") || name.starts_with("ld-2.") || name.starts_with("ld64")
 }
 
-fn has_stack(regions: &[Region], stack: VirtualAddress) -> bool {
+/// Whether so much stack is left below this address as borrowing takes.
+pub(super) fn has_stack(regions: &[Region], stack: VirtualAddress) -> bool {
     let Some(region) = regions.iter().find(|region| region.contains(stack)) else { return false };
     // The main thread's grows on demand, up to its limit.
     region.name == "[stack]" || stack.0 - region.start.0 >= STACK_BYTES

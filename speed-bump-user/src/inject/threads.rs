@@ -1,9 +1,15 @@
 //! Which thread to borrow, and why others were not.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
-use super::calls::{Continuation, continuation};
-use crate::{process::Process, units::Pid};
+use super::{
+    calls::{Continuation, continuation},
+    safe_point::{STACK_BYTES, has_stack},
+};
+use crate::{
+    process::{Process, Region},
+    units::{Bytes, Pid, VirtualAddress},
+};
 
 /// A thread, and how well it suits, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,41 +29,90 @@ pub(super) enum Suits {
     WaitsNoticed,
 }
 
-/// The threads that may suit, the best first. Threads that wait where they must not be taken out of are left
-/// out.
-pub(super) fn candidates(process: &Process, tried: &mut Tried) -> Vec<Candidate> {
+/// The threads that may suit, the best first. Threads that wait where they must not be taken out of, or with
+/// too little stack, are left out: so they are not even stopped. `regions`: the mappings of the process.
+pub(super) fn candidates(process: &Process, regions: &[Region], tried: &mut Tried) -> Vec<Candidate> {
     let threads = process.thread_ids().unwrap_or_default();
     tried.threads = threads.len();
     let mut found = Vec::new();
     for thread in threads {
-        match waits_in(process, thread) {
-            Some((number, arguments)) => match continuation(number, arguments) {
-                Some(Continuation::Kernel) => found.push(Candidate { suits: Suits::WaitsUnnoticed, thread }),
-                Some(Continuation::Eintr { limit }) => {
-                    let unlimited = limit.is_none_or(|limit| limit.is_absent(arguments));
-                    let suits = if unlimited { Suits::WaitsUnnoticed } else { Suits::WaitsNoticed };
-                    found.push(Candidate { suits, thread });
-                }
-                Some(Continuation::Socket) => found.push(Candidate { suits: Suits::WaitsNoticed, thread }),
-                None => tried.count(Unfit::OtherCall(number)),
-            },
-            None => found.push(Candidate { suits: Suits::Runs, thread }),
+        let Some(call) = waits_in(process, thread) else {
+            found.push(Candidate { suits: Suits::Runs, thread });
+            continue;
+        };
+        let suits = match continuation(call.number, call.arguments) {
+            Some(Continuation::Kernel) => Suits::WaitsUnnoticed,
+            Some(Continuation::Eintr { limit }) => {
+                let unlimited = limit.is_none_or(|limit| limit.is_absent(call.arguments));
+                if unlimited { Suits::WaitsUnnoticed } else { Suits::WaitsNoticed }
+            }
+            Some(Continuation::Socket) => Suits::WaitsNoticed,
+            None => {
+                tried.count(Unfit::OtherCall(call.number));
+                continue;
+            }
+        };
+        if has_stack(regions, call.stack) {
+            found.push(Candidate { suits, thread });
+        } else {
+            tried.count(Unfit::Stack);
         }
     }
     found.sort_unstable();
     found
 }
 
-/// The system call that a thread waits in, by /proc/PID/task/TID/syscall; `None` while it runs.
-pub(super) fn waits_in(process: &Process, thread: Pid) -> Option<(u64, [u64; 6])> {
-    let text = super::task::file(process, thread, "syscall")?;
-    let mut fields = str::from_utf8(&text).ok()?.split_whitespace();
-    let number = fields.next()?.parse().ok()?;
-    let mut arguments = [0; 6];
-    for argument in &mut arguments {
-        *argument = u64::from_str_radix(fields.next()?.trim_start_matches("0x"), 16).ok()?;
+/// Whose turn it is to be stopped: those that were stopped in vain come last, so that the same few of many
+/// threads are not stopped again and again.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    round: u32,
+    /// The round in which a thread was stopped last.
+    stopped: HashMap<Pid, u32>,
+}
+
+impl Turns {
+    /// The candidates whose turn it is, at most so many; of those that waited as long, the best first.
+    pub(super) fn next(&mut self, mut candidates: Vec<Candidate>, most: usize) -> Vec<Candidate> {
+        self.round = self.round.saturating_add(1);
+        let before = std::mem::take(&mut self.stopped);
+        let stopped = |thread: &Pid| before.get(thread).copied().unwrap_or(0);
+        candidates.sort_by_key(|candidate| (stopped(&candidate.thread), *candidate));
+        // Threads that have ended are forgotten.
+        self.stopped = candidates.iter().map(|one| (one.thread, stopped(&one.thread))).collect();
+        candidates.truncate(most);
+        self.stopped.extend(candidates.iter().map(|candidate| (candidate.thread, self.round)));
+        candidates
     }
-    Some((number, arguments))
+}
+
+/// A system call that a thread waits in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WaitingCall {
+    pub(super) number: u64,
+    pub(super) arguments: [u64; 6],
+    /// Where the thread's stack ends.
+    pub(super) stack: VirtualAddress,
+}
+
+/// The system call that a thread waits in, by /proc/PID/task/TID/syscall; `None` while it runs.
+pub(super) fn waits_in(process: &Process, thread: Pid) -> Option<WaitingCall> {
+    WaitingCall::parse(&super::task::file(process, thread, "syscall")?)
+}
+
+impl WaitingCall {
+    /// Documentation/filesystems/proc.rst has no word on it; fs/proc/base.c, `proc_pid_syscall`: number, six
+    /// arguments, stack pointer, instruction pointer. It is `running`, or the number is -1, outside of calls.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut fields = str::from_utf8(text).ok()?.split_whitespace();
+        let number = fields.next()?.parse().ok()?;
+        let mut hexadecimal = || u64::from_str_radix(fields.next()?.trim_start_matches("0x"), 16).ok();
+        let mut arguments = [0; 6];
+        for argument in &mut arguments {
+            *argument = hexadecimal()?;
+        }
+        Some(Self { number, arguments, stack: VirtualAddress(hexadecimal()?) })
+    }
 }
 
 /// Why a thread was not borrowed.
@@ -106,6 +161,20 @@ impl Tried {
             None => self.unfit.push((unfit, 1)),
         }
     }
+
+    /// What would help.
+    pub(super) fn advice(&self) -> String {
+        let longer = "try again, or give --inject-timeout a longer time";
+        let short = |(reason, _): &(Unfit, u32)| *reason == Unfit::Stack;
+        let needs = format!("a thread needs at least {} of stack", Bytes(STACK_BYTES));
+        if self.unfit.is_empty() || !self.unfit.iter().any(short) {
+            longer.to_owned()
+        } else if self.unfit.iter().all(short) {
+            format!("{needs}: have the program give one of its threads more, or use --no-inject")
+        } else {
+            format!("{needs}; {longer}")
+        }
+    }
 }
 
 impl fmt::Display for Tried {
@@ -135,7 +204,57 @@ impl fmt::Display for Tried {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+
+    fn pid(number: i32) -> Pid {
+        Pid::new(number).unwrap()
+    }
+
+    #[test]
+    fn every_thread_has_its_turn() {
+        let waiting = |number| Candidate { suits: Suits::WaitsUnnoticed, thread: pid(number) };
+        let running = Candidate { suits: Suits::Runs, thread: pid(1) };
+        let all: Vec<_> = (2..=30).map(waiting).chain([running]).collect();
+        let mut turns = Turns::default();
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            seen.extend(turns.next(all.clone(), 8).iter().map(|one| one.thread.get()));
+        }
+        // The best first, all of them once, and then the first again.
+        assert_eq!(seen, (2..=30).chain([1, 2, 3]).collect::<Vec<_>>());
+        // One that is new is stopped at once, and one that has ended is forgotten.
+        assert_eq!(turns.next(vec![waiting(4), waiting(31)], 1), [waiting(31)]);
+        assert_eq!(turns.stopped.len(), 2);
+    }
+
+    #[test]
+    fn a_call_is_read_with_its_stack() {
+        let call = WaitingCall::parse(b"232 0x3 0x7f00 0x1 0xffffffffffffffff 0x0 0x8 0x7ffd10 0x7f12\n");
+        let call = call.unwrap();
+        assert_eq!((call.number, call.arguments), (232, [3, 0x7f00, 1, u64::MAX, 0, 8]));
+        assert_eq!(call.stack, VirtualAddress(0x7f_fd10));
+        for text in
+            ["running\n", "-1 0x7ffd10 0x7f12\n", "232 0x3\n", "", "232 0x3 0x7 0x1 0xg 0x0 0x8 0x7 0x7"]
+        {
+            assert_eq!(WaitingCall::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn advice_is_what_would_help() {
+        let advice = |unfit: &[Unfit]| {
+            let mut tried = Tried::default();
+            unfit.iter().for_each(|unfit| tried.count(*unfit));
+            tried.advice()
+        };
+        assert!(!advice(&[]).contains("stack") && !advice(&[Unfit::Loader]).contains("stack"));
+        assert!(!advice(&[Unfit::Stack]).contains("longer time"));
+        assert!(advice(&[Unfit::Stack]).contains("--no-inject"));
+        let both = advice(&[Unfit::Loader, Unfit::Stack]);
+        assert!(both.contains("48 KiB of stack") && both.contains("longer time"), "{both}");
+    }
 
     #[test]
     fn what_was_found_is_told_by_how_often() {
