@@ -54,7 +54,7 @@ use crate::{
     probe::file::ProbeFile,
     process::{MappedRange, Process, Program, mapped_file::FileIdentity},
     python::helper::words,
-    sys::ptrace::Tracee,
+    sys::{ptrace::Tracee, watchdog::Watchdog},
     units::{Nanos, Pid, VirtualAddress},
 };
 #[cfg(target_arch = "aarch64")]
@@ -138,6 +138,8 @@ pub fn inject(
     let planned = Planned { program, interpreters };
     let work = || injection.run(&memory, planned, control, &limits);
     // A thread of our own, since the kernel lets go of whatever it traced when it ends.
+    // Dropped when that thread has ended, and with it whatever it still traces.
+    let _watchdog = Watchdog::start();
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

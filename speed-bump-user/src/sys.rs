@@ -27,3 +27,4 @@ pub mod stray_trap;
 pub mod unread_map;
 pub mod vm_read;
 pub mod watch;
+pub mod watchdog;

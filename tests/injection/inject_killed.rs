@@ -3,31 +3,20 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    os::unix::fs::FileExt as _,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use rustix::process::Signal;
 use speed_bump_testing::{
-    Lines, pythons, skip,
+    pythons, skip,
     wait::{wait_for, wait_for_exit},
 };
-use speed_bump_user::{
-    inject::{InjectError, Limits, inject},
-    process::Process,
+use speed_bump_user::{inject::InjectError, process::Process};
+
+use crate::{
+    loader::{Loader, image_file, start_loader},
+    program::Program,
+    support,
 };
-
-use crate::{program::Program, support};
-
-/// What the loader of these tests is told: the process, the file with the image, and the [`Fate`].
-const TARGET: &str = "SPEED_BUMP_TEST_TARGET";
-const IMAGE: &str = "SPEED_BUMP_TEST_IMAGE";
-const FATE: &str = "SPEED_BUMP_TEST_FATE";
 
 /// What the programs do whose thread is borrowed: one waits, one computes, one is waited for to return from
 /// native code.
@@ -40,54 +29,6 @@ const SCRIPTS: [&str; 3] = [
 const KILLS: u32 = 40;
 /// At that many different ones at least; ten are met as a rule.
 const LEAST_STEPS: usize = 4;
-
-/// Not a test by itself: the loader that the tests below start and kill.
-#[test]
-#[ignore = "run by the tests below, as a process of its own"]
-fn loader() {
-    let Ok(target) = std::env::var(TARGET) else { return };
-    let process = support::open(target.parse().unwrap());
-    let image = std::fs::read(std::env::var(IMAGE).unwrap()).unwrap();
-    let interpreters = support::interpreters(&process);
-    let fate = std::env::var(FATE).unwrap();
-    let behaviour = if fate == "attach" { b'K' } else { b'Q' };
-    let mut fill = |block: &File| {
-        if fate == "control" {
-            rustix::process::kill_process(rustix::process::getpid(), Signal::KILL)?;
-        }
-        block.set_len(4096)?;
-        block.write_all_at(&[behaviour], 0)
-    };
-    println!("ready");
-    loop {
-        match inject(
-            &process,
-            &process.program().unwrap(),
-            &image,
-            &interpreters,
-            &mut fill,
-            Limits::default(),
-        ) {
-            // The helper quits by itself, so that the next session is let in.
-            Ok(_) | Err(InjectError::InUse { .. }) => {}
-            Err(error) => panic!("{fate}: {error}"),
-        }
-    }
-}
-
-fn start_loader(target: &Process, image: &Path, fate: &str) -> Child {
-    let mut loader = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "inject_killed::loader", "--nocapture"])
-        .env(TARGET, target.pid().to_string())
-        .env(IMAGE, image)
-        .env(FATE, fate)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = Lines::of(loader.stdout.take().unwrap());
-    while lines.line().is_ok_and(|line| !line.contains("ready")) {}
-    loader
-}
 
 fn goes_on(program: &mut Program, after: &str) {
     if let Err(error) = program.prints() {
@@ -111,15 +52,13 @@ fn takes_the_helper(program: &Program, after: &str) {
     support::check_and_leave(&program.process, &injected);
 }
 
-fn image_file(folder: &Path, variant: &str) -> std::path::PathBuf {
-    let file = folder.join(variant);
-    std::fs::write(&file, support::image_variant(variant)).unwrap();
-    file
-}
-
-fn ended_by_kill(loader: &mut Child) {
+fn ended_by_kill(loader: &mut Loader) {
     use std::os::unix::process::ExitStatusExt as _;
-    assert_eq!(wait_for_exit(loader).unwrap().signal(), Some(libc::SIGKILL), "the loader was not killed");
+    assert_eq!(
+        wait_for_exit(&mut loader.child).unwrap().signal(),
+        Some(libc::SIGKILL),
+        "the loader was not killed"
+    );
 }
 
 /// Each of these kills comes from within the step: from the borrowed thread itself, or while it stands still.
@@ -158,15 +97,15 @@ fn killed_at_any_moment_with_a_thread_borrowed() {
             let mut loader = start_loader(&program.process, &image, "any");
             let step = wait_for("a moment with a thread borrowed", || {
                 std::thread::sleep(Duration::from_micros(u64::from(kill) * 37 % 1000));
-                stop(&loader);
+                loader.stop();
                 let step = borrowed_at(&program.process);
                 if step.is_none() {
-                    rustix::process::kill_process(pid_of(&loader), Signal::CONT).unwrap();
+                    rustix::process::kill_process(loader.pid(), Signal::CONT).unwrap();
                 }
                 step
             })
             .unwrap();
-            loader.kill().unwrap();
+            loader.child.kill().unwrap();
             ended_by_kill(&mut loader);
             *met.entry(step).or_insert(0_u32) += 1;
             goes_on(&mut program, &format!("kill {kill}"));
@@ -175,23 +114,6 @@ fn killed_at_any_moment_with_a_thread_borrowed() {
     }
     println!("killed with the borrowed thread in: {met:?}");
     assert!(met.len() >= LEAST_STEPS, "always at the same steps: {met:?}");
-}
-
-fn pid_of(child: &Child) -> rustix::process::Pid {
-    rustix::process::Pid::from_child(child)
-}
-
-/// Stops the loader, and waits until all its threads stand still.
-fn stop(loader: &Child) {
-    rustix::process::kill_process(pid_of(loader), Signal::STOP).unwrap();
-    wait_for("the loader to stop", || {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", loader.id())).unwrap();
-        let stands = |thread: std::fs::DirEntry| {
-            std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
-        };
-        threads.map(Result::unwrap).all(stands).then_some(())
-    })
-    .unwrap();
 }
 
 /// The system call that the main thread is in, if it is being traced; the loader stands still, so that this

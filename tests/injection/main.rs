@@ -10,5 +10,7 @@ mod inject_places;
 mod inject_python;
 mod inject_refusals;
 mod inject_small_stacks;
+mod inject_stopped;
+mod loader;
 mod program;
 mod support;

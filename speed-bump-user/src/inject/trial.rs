@@ -4,7 +4,7 @@ use super::{
     InjectError, address_space::AddressSpace, filters, headroom, image::IMAGE, injectable::Image, laps::Laps,
     preflight, resident, resident::Residents, symbols, symbols::Symbols,
 };
-use crate::process::Process;
+use crate::{process::Process, sys::watchdog::Watchdog};
 
 /// Everything that an injection goes by.
 pub(super) struct Ready {
@@ -56,6 +56,8 @@ pub enum Trial {
 pub fn would_try(process: &Process) -> Result<Trial, InjectError> {
     Ready::look(process, IMAGE, true, &mut Laps::start())?;
     // A thread of our own, since the kernel lets go of whatever it traced when it ends.
+    // Dropped when that thread has ended, and with it whatever it still traces.
+    let _watchdog = Watchdog::start();
     let judged = std::thread::scope(|scope| match scope.spawn(|| filters::judge(process)).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

@@ -11,7 +11,10 @@ use std::{
 use super::{StoppedProgram, approach::Approach, tracer};
 use crate::{
     process::Process,
-    sys::ptrace::{Resume, Stop, Tracee},
+    sys::{
+        ptrace::{Resume, Stop, Tracee},
+        watchdog::Watchdog,
+    },
     units::Pid,
 };
 
@@ -144,6 +147,7 @@ pub(super) fn stand(
     tracee: Tracee,
     tell: impl FnOnce(StoppedProgram) -> bool,
 ) -> io::Result<()> {
+    let _watchdog = Watchdog::start();
     match tracer::at_entry(process, tracee, tell) {
         Some(tracee) => tracee.detach(0),
         None => Ok(()),

@@ -10,7 +10,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::{CommandEvent, DetachRequest, Order, Outcome, StoppedProgram, approach::Approach};
 use crate::{
     process::Process,
-    sys::ptrace::{Resume, Stop, Tracee},
+    sys::{
+        ptrace::{Resume, Stop, Tracee},
+        watchdog::Watchdog,
+    },
     units::Pid,
 };
 
@@ -62,6 +65,7 @@ fn serve(
     let mut progress = Progress::Runs;
     loop {
         let Some(stop) = tracee.wait_long(|| detach.is_requested())? else { return let_go(tracee, progress) };
+        let _watchdog;
         let signal = match (stop, progress) {
             (Stop::Ended, _) => return Ok(()),
             (Stop::Exec, _) => {
@@ -77,6 +81,8 @@ fn serve(
                 0
             }
             (stop, Progress::Starts(approach)) if approach.ends_with(stop, &tracee)? => {
+                // It stands still until it is let go.
+                _watchdog = Watchdog::start();
                 let process = approach.arrive();
                 progress = Progress::Runs;
                 let tell = |stopped| command_events.send(CommandEvent::AtEntry(stopped)).is_ok();

@@ -14,15 +14,31 @@ impl Blocked {
     /// Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT. Other threads of ours still get them.
     pub fn fatal() -> Self {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: `sigemptyset` initialises the set, `pthread_sigmask` fills in the other; both are valid
-        // pointers, and valid signal numbers cannot fail.
-        let before = unsafe {
+        // SAFETY: `sigemptyset` initialises the set, and valid signal numbers cannot fail.
+        Self::block(&unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
                 libc::sigaddset(set.as_mut_ptr(), signal);
             }
-            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
+            set.assume_init()
+        })
+    }
+
+    /// Blocks all that can be blocked.
+    pub fn all() -> Self {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `sigfillset` initialises the set.
+        Self::block(&unsafe {
+            libc::sigfillset(set.as_mut_ptr());
+            set.assume_init()
+        })
+    }
+
+    fn block(set: &libc::sigset_t) -> Self {
+        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: both are valid pointers, and `pthread_sigmask` fills in the second.
+        let before = unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, set, before.as_mut_ptr());
             before.assume_init()
         };
         Self { before, _not_send: std::marker::PhantomData }

@@ -1,0 +1,131 @@
+//! A watchdog that continues this process when it is stopped at a bad moment.
+//!
+//! A thread of another process that we trace stands still for as long as we do. SIGSTOP cannot be blocked,
+//! and Ctrl-Z stops all processes of a group. So a child in a group of its own looks whether we are stopped,
+//! and continues us. When the work is done, we stop ourselves, as somebody wanted us to stop.
+//!
+//! Whoever continues us in between is not noticed: then we are stopped once more than was asked for.
+
+use std::{
+    fs::File,
+    io::{self, PipeReader, Read as _},
+    os::fd::{AsRawFd as _, RawFd},
+};
+
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::signals::Blocked;
+
+/// How often it looks, in ns: a traced thread stands still for so long too much.
+const LOOK_EVERY: libc::c_long = 500_000;
+
+/// The watchdog, until this is dropped. The thread that started it must not end before.
+#[derive(Debug)]
+pub struct Watchdog {
+    child: libc::pid_t,
+    /// Has a byte for each time that the watchdog continued us.
+    continued: PipeReader,
+}
+
+impl Watchdog {
+    /// Watches this process from here on. `None` if the system allows no such child: then a stop is a stop.
+    pub fn start() -> Option<Self> {
+        let started = Self::try_start();
+        started.inspect_err(|error| tracing::debug!("nobody watches for stops of this process: {error}")).ok()
+    }
+
+    fn try_start() -> io::Result<Self> {
+        let (continued, tell) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&continued, true)?;
+        rustix::io::ioctl_fionbio(&tell, true)?;
+        let own_state = File::open("/proc/thread-self/stat")?;
+        let own = std::process::id().cast_signed();
+        // The child inherits it: Ctrl-Z does not stop it before it has left our process group.
+        let _quiet = Blocked::all();
+        // Registers are 64 bits wide, and so are arguments that the C library passes on as they are.
+        let nothing = 0_usize;
+        // SAFETY: a fork whose end is told by no signal, so that nobody takes it for a child of theirs. The
+        // child of a program with threads may do what a signal handler may, and `watch` does no more.
+        let child = unsafe { libc::syscall(libc::SYS_clone, nothing, nothing, nothing, nothing, nothing) };
+        match libc::pid_t::try_from(child) {
+            Ok(0) => watch(own, own_state.as_raw_fd(), tell.as_raw_fd()),
+            Ok(child) if child > 0 => Ok(Self { child, continued }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let mut status = 0;
+        // SAFETY: our own child, which nobody else waits for, and a valid pointer.
+        unsafe {
+            libc::kill(self.child, libc::SIGKILL);
+            while libc::waitpid(self.child, &raw mut status, libc::__WALL) == -1
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+        }
+        if matches!(self.continued.read(&mut [0]), Ok(1)) {
+            // Cannot fail: it is our own process.
+            let _ = kill_process(getpid(), Signal::STOP);
+        }
+    }
+}
+
+/// What the watchdog does, with all signals blocked: system calls alone, and no allocation.
+fn watch(watched: libc::pid_t, its_state: RawFd, tell: RawFd) -> ! {
+    // SAFETY: calls that a signal handler may make, with valid pointers. What is closed belongs to this child
+    // alone: it must hold nothing open for a process that may be killed. Where the kernel knows no such call
+    // (before 5.9), all stays open until the thread that started the child ends.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::setpgid(0, 0);
+        let (first, last) = (its_state.min(tell), its_state.max(tell));
+        for [from, to] in [[0, first - 1], [first + 1, last - 1], [last + 1, RawFd::MAX]] {
+            if from <= to {
+                libc::syscall(libc::SYS_close_range, i64::from(from), i64::from(to), 0_i64);
+            }
+        }
+    }
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: LOOK_EVERY };
+    let mut stat = [0_u8; 512];
+    loop {
+        // SAFETY: as above.
+        unsafe {
+            if libc::getppid() != watched {
+                libc::_exit(0);
+            }
+            let read = libc::pread(its_state, stat.as_mut_ptr().cast(), stat.len(), 0);
+            let Some(stat) = usize::try_from(read).ok().and_then(|read| stat.get(..read)) else {
+                libc::_exit(0)
+            };
+            if is_stopped(stat) {
+                libc::write(tell, [1_u8].as_ptr().cast(), 1);
+                libc::kill(watched, libc::SIGCONT);
+            }
+            libc::nanosleep(&raw const pause, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Whether the third field of a `stat` in /proc says that the thread is stopped, by nobody who traces it.
+fn is_stopped(stat: &[u8]) -> bool {
+    let name_ends = stat.iter().rposition(|byte| *byte == b')');
+    name_ends.and_then(|end| stat.get(end + 2)) == Some(&b'T')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_is_told_by_the_state() {
+        assert!(is_stopped(b"12 (speed-bump) T 1 12"));
+        assert!(is_stopped(b"12 (a) R) T 1 12"));
+        assert!(!is_stopped(b"12 (a) T) R 1 12"));
+        assert!(!is_stopped(b"12 (traced) t 1 12"));
+        for broken in [&b""[..], b")", b"12 (a)"] {
+            assert!(!is_stopped(broken));
+        }
+    }
+}
