@@ -17,6 +17,9 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
 pub const VERSION: u32 = 9;
 
+/// Bytes of the largest block. The helper reserves addresses for it, in powers of two.
+pub const LARGEST_BLOCK: usize = 256 << 20;
+
 /// How often the loader increments [`ControlBlock::heartbeat`].
 pub const HEARTBEAT_EVERY_MS: u32 = 100;
 /// How often the helper looks at it, and at [`ControlBlock::command`].
@@ -89,12 +92,20 @@ pub enum Failure {
     NoToolId = 6,
     /// A call of Python's own API failed.
     Python = 7,
-    /// The thread could not be started.
+    /// The thread could not be started: the process may have no more of them.
     NoThread = 8,
     /// This build of CPython cannot be covered; the text says why.
     Unsupported = 9,
     /// A session is on in this process. Returned by the helper's function; never in a block.
     Busy = 10,
+    /// The process may not map as much memory as is needed.
+    NoMemory = 11,
+    /// The block could not be mapped, for another reason than [`Failure::NoMemory`].
+    NotMapped = 12,
+    /// The program has no library for threads.
+    NoThreads = 13,
+    /// The program has no clock that delays could be measured by.
+    NoClock = 14,
 }
 
 /// Bits of [`ControlBlock::notices`]: what the user should hear of.

@@ -4,6 +4,9 @@
 //! session maps its block over the same addresses, and zeroed memory lies there between sessions: a late
 //! reader finds [`State::Fresh`] and nothing else, and never faults.
 //!
+//! Addresses are reserved as they are needed, since a process may have a limit on them. A block that is
+//! larger than those before gets new ones, twice as many at least; the old ones stay as they are.
+//!
 //! Offsets and lengths are read once, when the block is mapped, and checked against its size; later changes
 //! of theirs are never seen, but for the selector's, which is checked anew for each generation.
 
@@ -23,18 +26,22 @@ use core::{
 };
 
 use speed_bump_abi::control_block::{
-    ControlBlock, Delays, FAILURE_TEXT_BYTES, Failure, FunctionRecord, HelperCommand, MAGIC, State, StubForm,
-    VERSION,
+    ControlBlock, Delays, FAILURE_TEXT_BYTES, Failure, FunctionRecord, HelperCommand, LARGEST_BLOCK, MAGIC,
+    State, StubForm, VERSION,
 };
 
 use self::{callers::CallersLayout, delays::DelayLayout, times::TimesLayout};
-use crate::{fault::Fault, life, sys};
+use crate::{
+    fault::{Fault, not_mapped},
+    life, sys,
+};
 
-/// Addresses reserved; the largest block that is accepted. 100,000 functions with names of 100 bytes take 14
-/// MiB.
-const RESERVED: usize = 128 << 20;
+/// The least that is reserved.
+const LEAST_RESERVED: usize = 1 << 20;
 
 static BASE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+/// How many addresses are reserved there.
+static RESERVED: AtomicUsize = AtomicUsize::new(0);
 /// How much of the reserved addresses has ever had memory.
 static EXTENT: AtomicUsize = AtomicUsize::new(0);
 
@@ -81,27 +88,26 @@ impl Block {
     /// Maps a new one over the last.
     ///
     /// # Errors
-    /// [`Failure::BadBlock`]: not a block, one of another version, one that does not fit, or one that could
-    /// not be mapped.
+    /// [`Failure::BadBlock`]: not a block, one of another version, or one that does not fit;
+    /// [`Failure::NoMemory`], [`Failure::NotMapped`].
     pub(crate) fn map(fd: i32) -> Result<Self, Failure> {
-        let bad = |_| Failure::BadBlock;
-        let file_size = sys::file_size(fd).map_err(bad)?;
+        let file_size = sys::file_size(fd).map_err(|_| Failure::BadBlock)?;
         let size = usize::try_from(file_size).map_err(|_| Failure::BadBlock)?;
-        if !(size_of::<ControlBlock>()..=RESERVED).contains(&size) {
+        if !(size_of::<ControlBlock>()..=LARGEST_BLOCK).contains(&size) {
             return Err(Failure::BadBlock);
         }
-        let base = base().map_err(bad)?;
+        let base = base(size).map_err(not_mapped)?;
         let extent = EXTENT.load(Ordering::Acquire);
         // SAFETY: the addresses are reserved for blocks alone; readers cope with any content.
         unsafe {
-            sys::map_file_over(base, size, fd).map_err(bad)?;
+            sys::map_file_over(base, size, fd).map_err(not_mapped)?;
         }
         EXTENT.fetch_max(round_up(size), Ordering::AcqRel);
         if extent > round_up(size) {
             // SAFETY: as above, and inside the reservation, which `EXTENT` never leaves.
             let rest = unsafe { base.add(round_up(size)) };
             // SAFETY: as above.
-            unsafe { sys::map_zeroes_over(rest, extent - round_up(size)).map_err(bad)? };
+            unsafe { sys::map_zeroes_over(rest, extent - round_up(size)).map_err(not_mapped)? };
         }
         let Some(layout) = Layout::read(base, size) else {
             Self::forget(base);
@@ -341,17 +347,17 @@ fn round_up(size: usize) -> usize {
     size.next_multiple_of(sys::PAGE)
 }
 
-fn base() -> Result<NonNull<u8>, sys::Errno> {
-    if let Some(base) = NonNull::new(BASE.load(Ordering::Acquire)) {
+/// Where a block of this size is mapped. Only whoever has the claim of the process asks.
+fn base(size: usize) -> Result<NonNull<u8>, sys::Errno> {
+    if let Some(base) = NonNull::new(BASE.load(Ordering::Acquire))
+        && size <= RESERVED.load(Ordering::Acquire)
+    {
         return Ok(base);
     }
-    let ours = sys::reserve(RESERVED)?;
-    match BASE.compare_exchange(ptr::null_mut(), ours.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Ok(ours),
-        Err(theirs) => {
-            // SAFETY: nobody else has seen it.
-            unsafe { sys::free(ours, RESERVED) };
-            NonNull::new(theirs).ok_or(sys::Errno(0))
-        }
-    }
+    let length = size.next_power_of_two().max(LEAST_RESERVED);
+    let base = sys::reserve(length)?;
+    EXTENT.store(0, Ordering::Release);
+    RESERVED.store(length, Ordering::Release);
+    BASE.store(base.as_ptr(), Ordering::Release);
+    Ok(base)
 }

@@ -2,6 +2,8 @@
 
 use speed_bump_abi::control_block::{FAILURE_TEXT_BYTES, Failure};
 
+use crate::sys::Errno;
+
 /// A failure and its details.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
@@ -14,6 +16,12 @@ impl Fault {
     pub(crate) fn new(failure: Failure, parts: &[&str]) -> Self {
         Self { failure, text: Text::of(parts) }
     }
+}
+
+/// What it means that memory could not be mapped.
+pub(crate) fn not_mapped(error: Errno) -> Failure {
+    // ENOMEM, and EAGAIN where memory is locked (mmap(2)).
+    if matches!(error, Errno(11 | 12)) { Failure::NoMemory } else { Failure::NotMapped }
 }
 
 /// A text that needs no allocation, cut at a character when it is too long.

@@ -186,7 +186,7 @@ unsafe fn begin(event: *const c_char, arguments: *mut Object) {
         Ok(Some(session)) => {
             // SAFETY: there is no thread of the helper's that could take it, as the claim is ours.
             unsafe { *HANDED.0.get() = Some(session) };
-            if attach::start(block).is_some() {
+            if attach::start(block).is_ok() {
                 return;
             }
             // `start` has told of it, and freed the block.

@@ -8,6 +8,10 @@ use core::{
     ptr::{self, NonNull},
 };
 
+use speed_bump_abi::control_block::Failure;
+
+use crate::{fault, sys};
+
 /// `RTLD_DEFAULT` of glibc and musl (dlfcn.h): the global scope.
 const GLOBAL_SCOPE: *mut c_void = ptr::null_mut();
 /// `PTHREAD_CREATE_DETACHED` of glibc and musl (pthread.h).
@@ -63,15 +67,17 @@ pub(crate) fn reserved_signals() -> u64 {
     bit(32) | bit(33) | if is_glibc { 0 } else { bit(34) }
 }
 
-/// Starts a detached thread with a stack of its own size; it inherits the signal mask. `None`: it could not
-/// be started.
-pub(crate) fn start_thread(main: ThreadMain) -> Option<()> {
+/// Starts a detached thread with a stack of its own size; it inherits the signal mask.
+///
+/// # Errors
+/// [`Failure::NoThreads`], [`Failure::NoThread`] or [`Failure::NoMemory`].
+pub(crate) fn start_thread(main: ThreadMain) -> Result<(), Failure> {
     type Init = unsafe extern "C" fn(*mut Attributes) -> c_int;
     type Set = unsafe extern "C" fn(*mut Attributes, c_int) -> c_int;
     type SetSize = unsafe extern "C" fn(*mut Attributes, usize) -> c_int;
     type Create = unsafe extern "C" fn(*mut usize, *const Attributes, ThreadMain, *mut c_void) -> c_int;
 
-    let find = |name: &CStr| symbol(name).map(NonNull::as_ptr);
+    let find = |name: &CStr| symbol(name).map(NonNull::as_ptr).ok_or(Failure::NoThreads);
     // SAFETY: the functions of pthread.h, with their signatures.
     let (init, destroy, set_detached, set_size, create) = unsafe {
         (
@@ -86,12 +92,24 @@ pub(crate) fn start_thread(main: ThreadMain) -> Option<()> {
     // SAFETY: the attributes are initialised first and destroyed last, and there is room for them.
     unsafe {
         if init(&raw mut attributes) != 0 {
-            return None;
+            return Err(Failure::NoMemory);
         }
         set_detached(&raw mut attributes, DETACHED);
         set_size(&raw mut attributes, STACK_BYTES);
         let result = create(&raw mut thread, &raw const attributes, main, ptr::null_mut());
         destroy(&raw mut attributes);
-        (result == 0).then_some(())
+        if result == 0 { Ok(()) } else { Err(why_not_started()) }
+    }
+}
+
+/// The C library says EAGAIN, whether the process may have no more threads or no memory for a stack.
+fn why_not_started() -> Failure {
+    match sys::allocate(STACK_BYTES) {
+        Ok(stack) => {
+            // SAFETY: nobody has seen it.
+            unsafe { sys::free(stack, STACK_BYTES) };
+            Failure::NoThread
+        }
+        Err(error) => fault::not_mapped(error),
     }
 }

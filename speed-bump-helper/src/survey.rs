@@ -217,7 +217,7 @@ fn functions(python: Python<'_>) -> Result<(Objects, bool), Fault> {
     if visited.complete {
         Ok((visited.found, is_complete))
     } else {
-        Err(Fault::new(Failure::Python, &["no memory for a list of the functions that are loaded"]))
+        Err(Fault::new(Failure::NoMemory, &["a list of the functions that are loaded"]))
     }
 }
 

@@ -12,8 +12,8 @@ use std::sync::{
 /// Bytes of one name: of a function, of a file, of a symbol. Paths have no more (`PATH_MAX`,
 /// include/uapi/linux/limits.h).
 pub const NAME_BYTES: usize = 4_096;
-/// Bytes of the names that one process tells while a session runs. The control block has room for as many.
-pub const NAMES_OF_PROCESS: usize = 8 << 20;
+/// Bytes of the names that one process tells while a session runs: 65,536 functions with 256 bytes each.
+pub const NAMES_OF_PROCESS: usize = 16 << 20;
 /// Bytes of the names that a session keeps of functions that appear after the attach: 100,000 functions with
 /// 160 bytes each, and as much again.
 pub const NAMES_OF_SESSION: usize = 32 << 20;

@@ -10,6 +10,7 @@
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 mod address_space;
+pub mod addresses;
 mod borrow;
 mod calls;
 pub mod error;
@@ -137,9 +138,9 @@ pub fn inject(
     let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
     let planned = Planned { program, interpreters };
     let work = || injection.run(&memory, planned, control, &limits);
-    // A thread of our own, since the kernel lets go of whatever it traced when it ends.
     // Dropped when that thread has ended, and with it whatever it still traces.
     let _watchdog = Watchdog::start();
+    // A thread of our own, since the kernel lets go of whatever it traced when it ends.
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
@@ -164,6 +165,7 @@ pub fn inject_into_stopped(
     let mut laps = Laps::start();
     preflight::check_traced(process)?;
     headroom::check(process, false)?;
+    addresses::check(process)?;
     let parsed = Image::parse(image)?;
     let symbols = symbols::find(process)?;
     laps.lap("symbols");

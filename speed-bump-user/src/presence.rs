@@ -21,10 +21,10 @@ use std::{
 use speed_bump_abi::control_block::{HelperCommand, State, StubForm};
 
 use crate::{
-    inject::{self, InjectError, Injected, image::IMAGE},
+    inject::{self, InjectError, Injected, addresses, image::IMAGE},
     launch::Wake,
     probe::{file::ProbeFile, resolve::Resolver, site::SiteKind},
-    process::{Process, ProcessError, Program, mapped_file::FileIdentity},
+    process::{Process, ProcessError, Program, RefusalKind, mapped_file::FileIdentity},
     python::helper::{Block, BlockError, Heartbeat, InPlace, Room, block::Contents, words},
     sys::ptrace::Tracee,
     targets::selector,
@@ -148,7 +148,7 @@ impl HelperSetup {
         room: Room,
         command: HelperCommand,
     ) -> Result<Presence, PresenceError> {
-        let contents = self.contents(room, command, Some(process));
+        let contents = self.fitting(process, room, command)?;
         let limits = inject::Limits { safe_point: self.timeout, ..inject::Limits::default() };
         let deadline = Instant::now() + RESIDENT_PATIENCE;
         let mut block = None;
@@ -177,7 +177,7 @@ impl HelperSetup {
         command: HelperCommand,
         ready: impl FnOnce(Result<Presence, PresenceError>),
     ) -> Result<(), PresenceError> {
-        let contents = self.contents(room, command, Some(process));
+        let contents = self.fitting(process, room, command)?;
         let block = OnceLock::new();
         let mut fill = |file: &File| self.fill(file, &contents).map(|filled| drop(block.set(filled)));
         let mut ready = Some(ready);
@@ -189,6 +189,19 @@ impl HelperSetup {
         let limits = inject::Limits::default();
         inject::inject_into_stopped(process, IMAGE, tracee, &mut fill, limits, &mut loaded)?;
         Ok(())
+    }
+
+    /// What a new control block is filled with, of a size that the process has addresses for.
+    fn fitting(
+        &self,
+        process: &Process,
+        room: Room,
+        command: HelperCommand,
+    ) -> Result<Contents<'_>, PresenceError> {
+        let contents = self.contents(room, command, Some(process));
+        let largest = addresses::largest_block(process).map_err(InjectError::from)?;
+        let room = room.that_fits(|room| Contents { room, ..contents }.size() <= largest);
+        Ok(Contents { room, ..contents })
     }
 
     /// What a new control block is filled with.
@@ -245,8 +258,10 @@ impl HelperSetup {
         command: HelperCommand,
         wake: Wake,
     ) -> Result<Joining, PresenceError> {
-        let gone = |_| PresenceError::Gone { pid: process.pid() };
-        let own = Process::open(process.pid()).map_err(gone)?;
+        let own = Process::open(process.pid()).map_err(|error| match error.kind() {
+            RefusalKind::Gone => PresenceError::Gone { pid: process.pid() },
+            _ => InjectError::from(error).into(),
+        })?;
         if own.started() != process.started() {
             return Err(PresenceError::Gone { pid: process.pid() });
         }

@@ -52,7 +52,7 @@ use rustix::{
 
 use crate::{
     sys::below::{LastLink, open_below},
-    units::Pid,
+    units::{Bytes, Pid},
 };
 use access::AccessMode;
 use directory::ProcDirectory;
@@ -223,6 +223,15 @@ impl Process {
     pub fn tracer(&self) -> Result<Option<Pid>, ProcessError> {
         Ok(self.status()?.tracer)
     }
+    /// How much address space it may take (`RLIMIT_AS`); `None` without a limit.
+    pub fn address_limit(&self) -> Result<Option<Bytes>, ProcessError> {
+        let limits = self.read("limits", AccessMode::Read)?;
+        let line =
+            limits.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Max address space"));
+        let soft = line.and_then(|line| str::from_utf8(line).ok()?.split_whitespace().next());
+        Ok(soft.and_then(|soft| soft.parse().ok()).map(Bytes))
+    }
+
 
     /// The PID by which the process knows itself, which names `/tmp/perf-PID.map`: that of the innermost
     /// PID namespace it is in (since Linux 4.1; else ours).

@@ -9,6 +9,7 @@ mod helper_leaving;
 mod helper_list;
 mod helper_regions;
 mod helper_retarget;
+mod helper_room;
 mod helper_tools;
 mod helper_version;
 mod hits;

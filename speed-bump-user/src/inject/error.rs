@@ -182,6 +182,22 @@ pub enum InjectError {
         /// What loading takes at most.
         needed: Bytes,
     },
+    /// A limit of address space is near.
+    #[error(
+        "process {pid} has {left} of address space left of its limit of {limit} (ulimit -v, RLIMIT_AS), and \
+         loading the helper takes {needed} with what is left to the program: raise the limit, as with \
+         `prlimit --pid {pid} --as=BYTES`, or use --no-inject"
+    )]
+    NoAddresses {
+        /// The process.
+        pid: Pid,
+        /// What it may still take.
+        left: Bytes,
+        /// What it may take in all.
+        limit: Bytes,
+        /// What must be left.
+        needed: Bytes,
+    },
     /// Another file lies where the memory file was.
     #[error(
         "descriptor {descriptor} of process {pid}, where a thread of it had just made a memory file for us, \
@@ -207,8 +223,8 @@ pub enum InjectError {
     },
     /// The thread does not share the process's descriptors.
     #[error(
-        "thread {thread} of process {pid} has descriptors of its own, which Linux before 6.9 gives no safe \
-         way to: use --no-inject"
+        "thread {thread} of process {pid} has descriptors of its own, or the main thread has ended, and Linux \
+         before 6.9 gives no safe way to them: use --no-inject"
     )]
     OwnDescriptors {
         /// The process.
@@ -229,7 +245,8 @@ pub enum InjectError {
     /// `dlopen` took no image.
     #[error(
         "the dynamic loader of process {pid} refused the helper (dlopen returned NULL): a security module \
-         may forbid executable memory files, or memory may be short; the process goes on as before"
+         may forbid executable memory files, or memory or its limit of address space may be short; the \
+         process goes on as before"
     )]
     Refused {
         /// The process.

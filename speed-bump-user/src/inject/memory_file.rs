@@ -50,16 +50,17 @@ impl MemoryFile {
             .ok_or(InjectError::OwnDescriptors { pid, thread: borrowed })?;
         let address = thread.text(name)?;
         let flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-        let execution = match execution {
+        let how = match execution {
             Execution::Allowed => MFD_EXEC,
             Execution::Never => MFD_NOEXEC_SEAL,
         };
         let mut create = |flags| thread.system_call(call, number::MEMFD_CREATE, [address, flags, 0, 0, 0, 0]);
-        let mut result = create(flags | execution)?;
+        let mut result = create(flags | how)?;
         if result == i64::from(-libc::EINVAL) {
             result = create(flags)?;
         }
-        if result == i64::from(-libc::EACCES) {
+        // A security module may forbid the other kind as well.
+        if result == i64::from(-libc::EACCES) && execution == Execution::Allowed {
             return Err(InjectError::NoExecutableMemfd { pid });
         }
         let in_process = u64::try_from(result).map_err(|_| InjectError::RemoteCall {

@@ -1,8 +1,8 @@
 //! What is found out before a thread is borrowed: by every injection, and by who asks whether one would work.
 
 use super::{
-    InjectError, address_space::AddressSpace, filters, headroom, image::IMAGE, injectable::Image, laps::Laps,
-    preflight, resident, resident::Residents, symbols, symbols::Symbols,
+    InjectError, address_space::AddressSpace, addresses, filters, headroom, image::IMAGE, injectable::Image,
+    laps::Laps, preflight, resident, resident::Residents, symbols, symbols::Symbols,
 };
 use crate::{process::Process, sys::watchdog::Watchdog};
 
@@ -24,6 +24,7 @@ impl Ready {
     ) -> Result<Self, InjectError> {
         preflight::check(process)?;
         headroom::check(process, for_python)?;
+        addresses::check(process)?;
         laps.lap("preflight");
         let parsed = Image::parse(image)?;
         laps.lap("image");
@@ -55,9 +56,9 @@ pub enum Trial {
 /// Why injecting would be refused.
 pub fn would_try(process: &Process) -> Result<Trial, InjectError> {
     Ready::look(process, IMAGE, true, &mut Laps::start())?;
-    // A thread of our own, since the kernel lets go of whatever it traced when it ends.
     // Dropped when that thread has ended, and with it whatever it still traces.
     let _watchdog = Watchdog::start();
+    // A thread of our own, since the kernel lets go of whatever it traced when it ends.
     let judged = std::thread::scope(|scope| match scope.spawn(|| filters::judge(process)).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

@@ -19,6 +19,10 @@ pub struct Status {
     pub threads: u32,
     /// Memory of its own, not of files, that is there (`RssAnon`, since Linux 4.5; else 0).
     pub anonymous: Bytes,
+    /// Address space that is taken (`VmSize`).
+    pub addresses: Bytes,
+    /// Memory that is locked (`VmLck`): then what is mapped later may be there at once (mlockall(2)).
+    pub locked: Bytes,
     /// What the thread's signals are up to.
     pub signals: SignalMasks,
     /// PIDs by namespace, from ours inwards (since Linux 4.1; else empty).
@@ -98,6 +102,8 @@ impl Status {
             },
             threads: fields.required("Threads", |text| text.parse().ok())?,
             anonymous: fields.kilobytes("RssAnon"),
+            addresses: fields.kilobytes("VmSize"),
+            locked: fields.kilobytes("VmLck"),
             signals: fields.signals()?,
             namespace_pids: fields
                 .text("NSpid")

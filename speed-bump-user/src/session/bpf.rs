@@ -422,7 +422,7 @@ fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings)
     let asks_python = resolver.targets().has_kind(TargetKind::Python);
     let by_programs = !settings.policies.choice().delays_in_helper();
     let helpers = count(roots.iter().filter(|(_, plan)| by_programs && plan.wants_helper()).count());
-    let named = helpers.saturating_mul(Room::NAMED.functions);
+    let named = helpers.saturating_mul(Room::NAMED_OF_PROGRAMS.functions);
     let of_children =
         if by_programs && resolver.may_inject() && settings.children { late_helpers(named) } else { 0 };
     let late_delayed = if asks_python { LATE_DELAYED_PYTHON } else { LATE_DELAYED };

@@ -49,6 +49,11 @@ pub fn obstacle_to_holding() -> Option<&'static str> {
         .then_some("before Linux 5.17 programs that are executed are not held until they are covered")
 }
 
+/// Says why the helper cannot be brought into a process whose main thread has ended here, where that is so.
+pub fn obstacle_to_other_threads() -> Option<&'static str> {
+    is_before(6, 9).then_some("before Linux 6.9 a process without its main thread shows no descriptors")
+}
+
 /// Whether the running kernel is older than a version.
 fn is_before(major: u32, minor: u32) -> bool {
     let uname = rustix::system::uname();

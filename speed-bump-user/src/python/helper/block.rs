@@ -144,6 +144,11 @@ impl Contents<'_> {
         Ok(fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?)
     }
 
+    /// Bytes of the whole block.
+    pub fn size(&self) -> u64 {
+        self.layout().size
+    }
+
     fn layout(&self) -> Layout {
         Layout::new(self.room, self.selector.len(), self.in_place.as_ref())
     }
@@ -345,8 +350,8 @@ fn state(number: u32) -> Option<State> {
 /// The reason with this number.
 pub fn failure(number: u32) -> Option<Failure> {
     use Failure::{
-        BadBlock, BadSelector, Busy, Finalizing, NoPython, NoThread, NoToolId, None as Nothing, Python,
-        UnknownVersion, Unsupported,
+        BadBlock, BadSelector, Busy, Finalizing, NoClock, NoMemory, NoPython, NoThread, NoThreads, NoToolId,
+        None as Nothing, NotMapped, Python, UnknownVersion, Unsupported,
     };
     let all = [
         Nothing,
@@ -360,6 +365,10 @@ pub fn failure(number: u32) -> Option<Failure> {
         NoThread,
         Unsupported,
         Busy,
+        NoMemory,
+        NotMapped,
+        NoThreads,
+        NoClock,
     ];
     all.into_iter().find(|failure| *failure as u32 == number)
 }

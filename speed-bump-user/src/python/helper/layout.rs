@@ -28,10 +28,24 @@ pub struct Room {
 }
 
 impl Room {
-    /// For a process that was named on the command line.
-    pub const NAMED: Self = Self { functions: 16_384 };
+    /// For a process that was named on the command line, where the helper counts.
+    pub const NAMED: Self = Self { functions: 65_536 };
+    /// The same where BPF programs count, which have counters for each processor.
+    pub const NAMED_OF_PROGRAMS: Self = Self { functions: 16_384 };
     /// For its children.
     pub const CHILD: Self = Self { functions: 4_096 };
+    /// For those where there is not enough for all.
+    pub const SMALL: Self = Self { functions: 1_024 };
+    /// The least.
+    pub const LEAST: Self = Self { functions: 256 };
+
+    /// The largest that is not larger than this one and fits, by the size of its block; else the least.
+    pub fn that_fits(self, fits: impl Fn(Self) -> bool) -> Self {
+        let smaller = [Self::NAMED_OF_PROGRAMS, Self::CHILD, Self::SMALL, Self::LEAST];
+        let smaller = smaller.into_iter().filter(|room| room.functions < self.functions);
+        let least = Self { functions: self.functions.min(Self::LEAST.functions) };
+        [self].into_iter().chain(smaller).find(|room| fits(*room)).unwrap_or(least)
+    }
 }
 
 /// Offsets from the start of the block, and sizes.
@@ -130,10 +144,21 @@ fn aligned(bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use speed_bump_abi::Histogram;
+    use speed_bump_abi::{Histogram, control_block::LARGEST_BLOCK};
 
     use super::*;
     use crate::python::helper::HelperClock;
+
+    #[test]
+    fn rooms_get_smaller_until_one_fits() {
+        let of = |room: Room, most: u32| room.that_fits(|room| room.functions <= most).functions;
+        assert_eq!(of(Room::NAMED, u32::MAX), 65_536);
+        assert_eq!(
+            [20_000, 16_384, 5_000, 1_024, 300, 0].map(|most| of(Room::NAMED, most)),
+            [16_384, 16_384, 4_096, 1_024, 256, 256]
+        );
+        assert_eq!((of(Room::SMALL, 5_000), of(Room { functions: 1 }, 0)), (1_024, 1));
+    }
 
     fn in_place(policies: u32, times: bool, callers: bool) -> InPlace {
         InPlace { clock: HelperClock::MONOTONIC, policies, children: true, times, callers }
@@ -184,6 +209,8 @@ mod tests {
             // Offsets of names travel as `u32`.
             assert!(u32::try_from(layout.names_capacity).is_ok());
         }
+        let named = Layout::new(Room::NAMED, 1 << 20, Some(&in_place(10_000, true, true)));
+        assert!(named.size <= LARGEST_BLOCK as u64, "{}", named.size);
         let layout = |times, callers| {
             let layout = Layout::new(Room { functions: 1 }, 0, Some(&in_place(1, times, callers)));
             (layout.times > 0, layout.callers > 0, layout.callers_capacity)

@@ -46,6 +46,22 @@ pub fn failure(reason: Option<Failure>, words: &str) -> String {
             "the process may not start another thread: raise its limit (ulimit -u, pids.max), or use \
              --no-inject"
         }
+        Some(Failure::NoMemory) => {
+            "the process may not map the memory that the helper needs: raise its limit of address space, of \
+             data or of locked memory (ulimit -v, -d, -l; `prlimit` changes those of a process that runs), \
+             or use --no-inject"
+        }
+        Some(Failure::NotMapped) => {
+            "the process could not map what the helper shares with this tool: does a security module forbid \
+             it? Use --no-inject"
+        }
+        Some(Failure::NoThreads) => {
+            "the program has no library for threads (pthread_create), and the helper needs one; use \
+             --no-inject"
+        }
+        Some(Failure::NoClock) => {
+            "the program has no clock (clock_gettime) that the helper could delay by; use --engine bpf"
+        }
         Some(Failure::Busy) => {
             "another session delays Python functions in the process already: end or change that one"
         }
@@ -88,8 +104,9 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
         ),
         (
             notice::TABLE_FULL,
-            "the targets select more functions than there is room for: those that came last are not covered; \
-             narrow the targets",
+            "the targets select more functions than there is room for: those that came last are not covered, \
+             so they are neither counted nor delayed; narrow the targets, or raise the process's limit of \
+             address space, if it has one (ulimit -v)",
         ),
         (
             notice::NAME_UNSURE,
@@ -157,7 +174,7 @@ fn texts(bits: u32, all: &[(u32, &'static str)]) -> Vec<&'static str> {
 /// A sentence for each kind of what was left out of what it told.
 pub fn left_out(what: LeftOut) -> Vec<&'static str> {
     let ends = "some names of its functions and files have more than 4 KiB and are cut";
-    let functions = "the names of its functions and files take more than 8 MiB: some functions are left out \
+    let functions = "the names of its functions and files take more than 16 MiB: some functions are left out \
                      of the report, and delayed all the same";
     [(what.ends_of_names, ends), (what.functions, functions)]
         .into_iter()
@@ -184,13 +201,14 @@ mod tests {
     #[test]
     fn every_failure_and_notice_has_words_of_its_own() {
         let mut seen = std::collections::HashSet::new();
-        for number in 1..=10 {
+        for number in 1..=14 {
             let reason = block::failure(number);
             assert!(reason.is_some() && seen.insert(failure(reason, "")), "{number}");
         }
         assert!(failure(Some(Failure::Python), "PyList_New").contains("(PyList_New)"));
         assert!(failure(None, "").contains("another version"));
         assert!(refusal(Failure::NoThread as u32).contains("ulimit -u"));
+        assert!(refusal(Failure::NoMemory as u32).contains("ulimit -v"));
         assert!(refusal(4711).ends_with("(failure 4711)"));
         assert_eq!(notices(u32::MAX).len(), 8);
         assert_eq!(notices(0).len(), 0);

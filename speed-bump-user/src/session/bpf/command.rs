@@ -44,7 +44,7 @@ impl BpfSession {
     pub fn prepare(resolver: Resolver, settings: Settings) -> Result<Self, SessionError> {
         let follow = offsets_to_follow();
         let capacity = capacity(&resolver, &[], &settings);
-        let named = if resolver.may_inject() { Room::NAMED.functions } else { 0 };
+        let named = if resolver.may_inject() { Room::NAMED_OF_PROGRAMS.functions } else { 0 };
         let functions = capacity.functions.saturating_add(FUNCTIONS).saturating_add(named);
         // What is no CPython is not worth to be held.
         let may_inject = resolver.may_inject() || settings.policies.wants_helper();
@@ -158,7 +158,7 @@ impl BpfSession {
         }
         let rooms: &[Room] = match (for_python, is_command) {
             (false, _) => &NO_PYTHON,
-            (true, true) => &[Room::NAMED],
+            (true, true) => self.named_rooms(),
             (true, false) => &CHILD_ROOMS,
         };
         if is_command {

@@ -35,7 +35,7 @@ impl BpfSession {
             let wanted = plan.wants_helper() || self.settings.policies.wants_helper();
             let begin = || {
                 let program = plan.program.clone().map_or_else(|| process.program(), Ok)?;
-                self.begin_join(process, program, &[Room::NAMED])
+                self.begin_join(process, program, self.named_rooms())
             };
             ways.push(wanted.then(begin).transpose()?);
         }
@@ -82,6 +82,15 @@ impl BpfSession {
         let id = self.take_in(presence, range);
         self.listen_to(id);
         Ok(id)
+    }
+
+    /// Rooms for a process that was named.
+    pub(in crate::session::bpf) fn named_rooms(&self) -> &'static [Room] {
+        if self.settings.policies.choice().delays_in_helper() {
+            &[Room::NAMED, Room::NAMED_OF_PROGRAMS]
+        } else {
+            &[Room::NAMED_OF_PROGRAMS]
+        }
     }
 
     /// Starts to bring the helper into a process that runs this program, with the first of these rooms that

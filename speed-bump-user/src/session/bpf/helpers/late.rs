@@ -24,8 +24,7 @@ const STARTING: Duration = Duration::from_secs(5);
 /// How often that is tried.
 const TRY_EVERY: Duration = Duration::from_millis(25);
 /// Room for children, while there is enough for all and when there is not.
-pub(in crate::session::bpf) const CHILD_ROOMS: [Room; 3] =
-    [Room::CHILD, Room { functions: 1_024 }, Room { functions: 256 }];
+pub(in crate::session::bpf) const CHILD_ROOMS: [Room; 3] = [Room::CHILD, Room::SMALL, Room::LEAST];
 
 /// A helper on its way into a process that is covered already.
 #[derive(Debug)]
