@@ -213,7 +213,7 @@ impl HelperSetup {
             // The process's clock may be another than ours.
             let offsets =
                 |of: &str| fs::read_to_string(format!("/proc/{of}/timens_offsets")).unwrap_or_default();
-            let theirs = process.map(|process| offsets(&process.pid().to_string())).unwrap_or_default();
+            let theirs = process.map(|process| offsets(&process.shown_by().to_string())).unwrap_or_default();
             InPlace { clock: in_place.clock.in_namespace(&theirs, &offsets("self")), ..in_place }
         });
         Contents { room, selector: &self.selector, stub_form, command, signals, in_place }

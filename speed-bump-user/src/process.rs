@@ -96,12 +96,11 @@ impl Process {
         // then do both name the same process. A zombie keeps its PID, but there is nothing to attach to.
         let ended = !process.is_alive();
         let stat = match stat {
-            Ok(stat) if matches!(stat.state, 'Z' | 'X' | 'x') => {
-                return Err(if ended {
-                    ProcessError::Zombie { pid, comm: stat.comm, parent: Pid::new(stat.ppid) }
-                } else {
-                    ProcessError::MainThreadEnded { pid, comm: stat.comm }
-                });
+            Ok(stat) if stat.has_ended() && ended => {
+                return Err(ProcessError::Zombie { pid, comm: stat.comm, parent: Pid::new(stat.ppid) });
+            }
+            Ok(stat) if stat.has_ended() && !process.directory.stand_in() => {
+                return Err(ProcessError::MainThreadEnded { pid, comm: stat.comm });
             }
             Ok(_) if ended => return Err(ProcessError::NoSuchProcess { pid }),
             Ok(stat) => stat,
@@ -144,6 +143,11 @@ impl Process {
         })
     }
 
+    /// The thread by which /proc shows the process: its main thread, or another one if that has ended.
+    pub fn shown_by(&self) -> Pid {
+        self.directory.thread()
+    }
+
     /// The process id as our own PID namespace numbers it.
     pub fn pid(&self) -> Pid {
         self.pid
@@ -167,7 +171,9 @@ impl Process {
 
     /// What the process calls itself: the first 15 bytes of the program's name, unless it was changed.
     pub fn comm(&self) -> Result<String, ProcessError> {
-        let bytes = self.read("comm", AccessMode::Read)?;
+        // Other threads have names of their own.
+        let bytes = self.directory.read_own("comm");
+        let bytes = bytes.map_err(|errno| self.failure("comm", AccessMode::Read, errno))?;
         Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())
     }
 
@@ -206,12 +212,24 @@ impl Process {
 
     /// /proc/PID/status as it is now: credentials, tracer, threads, namespaces' PIDs, seccomp.
     pub fn status(&self) -> Result<Status, ProcessError> {
-        let bytes = self.read("status", AccessMode::Read)?;
-        Status::parse(&bytes).map_err(|field| ProcessError::Malformed {
+        self.parse_status(&self.read("status", AccessMode::Read)?)
+    }
+
+    fn parse_status(&self, text: &[u8]) -> Result<Status, ProcessError> {
+        Status::parse(text).map_err(|field| ProcessError::Malformed {
             pid: self.pid,
             file: "status",
             what: field.0,
         })
+    }
+
+    /// How much address space it may take (`RLIMIT_AS`); `None` without a limit.
+    pub fn address_limit(&self) -> Result<Option<Bytes>, ProcessError> {
+        let limits = self.read("limits", AccessMode::Read)?;
+        let line =
+            limits.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Max address space"));
+        let soft = line.and_then(|line| str::from_utf8(line).ok()?.split_whitespace().next());
+        Ok(soft.and_then(|soft| soft.parse().ok()).map(Bytes))
     }
 
     /// Number of threads.
@@ -223,26 +241,21 @@ impl Process {
     pub fn tracer(&self) -> Result<Option<Pid>, ProcessError> {
         Ok(self.status()?.tracer)
     }
-    /// How much address space it may take (`RLIMIT_AS`); `None` without a limit.
-    pub fn address_limit(&self) -> Result<Option<Bytes>, ProcessError> {
-        let limits = self.read("limits", AccessMode::Read)?;
-        let line =
-            limits.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Max address space"));
-        let soft = line.and_then(|line| str::from_utf8(line).ok()?.split_whitespace().next());
-        Ok(soft.and_then(|soft| soft.parse().ok()).map(Bytes))
-    }
-
 
     /// The PID by which the process knows itself, which names `/tmp/perf-PID.map`: that of the innermost
     /// PID namespace it is in (since Linux 4.1; else ours).
     pub fn namespace_pid(&self) -> Result<Pid, ProcessError> {
-        Ok(self.status()?.namespace_pids.last().copied().unwrap_or(self.pid))
+        // Other threads have numbers of their own.
+        let status = self.directory.read_own("status");
+        let status = status.map_err(|errno| self.failure("status", AccessMode::Read, errno))?;
+        let status = self.parse_status(&status)?;
+        Ok(status.namespace_pids.last().copied().unwrap_or(self.pid))
     }
 
     /// The process's root directory as we reach it, `/proc/PID/root`. For messages and for path arithmetic;
     /// to read a file as the process sees it, take [`Process::open_file`].
     pub fn root(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root", self.pid))
+        PathBuf::from(format!("/proc/{}/root", self.shown_by()))
     }
 
     /// Opens a regular file for reading by the name that the process itself would use: symbolic links are
@@ -255,11 +268,7 @@ impl Process {
 
     /// The executable mappings as they are now.
     pub fn mappings(&self) -> Result<Mappings, ProcessError> {
-        let maps = self.read("maps", AccessMode::Read)?;
-        // A process that has ended since gives an empty list, which must not pass for "maps no files".
-        if maps.is_empty() && !self.is_alive() {
-            return Err(ProcessError::Gone { pid: self.pid });
-        }
+        let maps = self.read_maps()?;
         Mappings::parse(&maps, &self.read_link("root")?).map_err(|line| ProcessError::Malformed {
             pid: self.pid,
             file: "maps",
@@ -267,12 +276,21 @@ impl Process {
         })
     }
 
+    fn read_maps(&self) -> Result<Vec<u8>, ProcessError> {
+        let maps = self.read("maps", AccessMode::Read)?;
+        // A thread that has ended since gives an empty list, which must not pass for "maps no files".
+        if !maps.is_empty() {
+            return Ok(maps);
+        }
+        if self.is_alive() && self.directory.stand_in() {
+            return self.read("maps", AccessMode::Read);
+        }
+        if self.is_alive() { Ok(maps) } else { Err(ProcessError::Gone { pid: self.pid }) }
+    }
+
     /// All mappings as they are now, without files or with, in the order of their addresses.
     pub fn regions(&self) -> Result<Vec<Region>, ProcessError> {
-        let maps = self.read("maps", AccessMode::Read)?;
-        if maps.is_empty() && !self.is_alive() {
-            return Err(ProcessError::Gone { pid: self.pid });
-        }
+        let maps = self.read_maps()?;
         region::parse(&maps).map_err(|line| ProcessError::Malformed {
             pid: self.pid,
             file: "maps",
@@ -323,12 +341,20 @@ impl Process {
     }
 
     fn stat(&self) -> Result<Stat, ProcessError> {
-        let bytes = self.read("stat", AccessMode::Read)?;
-        Stat::parse(&bytes).ok_or_else(|| ProcessError::Malformed {
+        let malformed = |bytes: &[u8]| ProcessError::Malformed {
             pid: self.pid,
             file: "stat",
-            what: String::from_utf8_lossy(&bytes).into_owned(),
-        })
+            what: String::from_utf8_lossy(bytes).into_owned(),
+        };
+        let own = self.directory.read_own("stat");
+        let own = own.map_err(|errno| self.failure("stat", AccessMode::Read, errno))?;
+        let mut stat = Stat::parse(&own).ok_or_else(|| malformed(&own))?;
+        if self.shown_by() != self.pid {
+            // Threads begin later than their process; where the stack lies is told by those alone that run.
+            let shown = self.read("stat", AccessMode::Read)?;
+            stat.startstack = Stat::parse(&shown).ok_or_else(|| malformed(&shown))?.startstack;
+        }
+        Ok(stat)
     }
 
     fn read(&self, file: &'static str, mode: AccessMode) -> Result<Vec<u8>, ProcessError> {

@@ -7,6 +7,7 @@ mod helper_children;
 mod helper_hook;
 mod helper_leaving;
 mod helper_list;
+mod helper_main_thread;
 mod helper_regions;
 mod helper_retarget;
 mod helper_room;

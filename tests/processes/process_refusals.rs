@@ -85,13 +85,35 @@ fn thread() {
 }
 
 #[test]
-fn main_thread_ended() {
+fn a_process_whose_main_thread_has_ended_is_shown_by_another() {
     let directory = directory();
     let program = compile("headless.c", directory.path(), &[]);
-    let child = Running::start(&mut Command::new(program));
+    let mut child = Running::start(Command::new(&program).stdin(Stdio::piped()));
     wait_for("the main thread's end", || state(child.pid()).filter(|(state, _)| *state == 'Z')).unwrap();
-    let error = refusal(child.pid());
-    assert!(matches!(error, ProcessError::MainThreadEnded { .. }), "{error}");
+    let process = Process::open(child.pid()).unwrap();
+    let first = process.shown_by();
+    assert_ne!(first, process.pid());
+    let looks_like_itself = || {
+        assert_eq!(
+            (process.comm().unwrap().as_str(), process.executable().unwrap()),
+            ("headless", program.clone())
+        );
+        assert_eq!(process.namespace_pid().unwrap(), process.pid());
+        let start = first_address(&process);
+        process.memory().unwrap().read_exact(start, &mut [0; 4]).unwrap();
+        assert!(process.mappings().unwrap().files.iter().any(|file| file.open(&process).is_ok()));
+        process.program().unwrap()
+    };
+    let before = looks_like_itself();
+    let started = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap();
+    let ticks = process.started().0.to_string();
+    assert!(started.split_whitespace().any(|field| field == ticks), "{ticks} not in {started}");
+    // The thread that shows it ends.
+    child.0.stdin.take().unwrap().write_all(b"x").unwrap();
+    let task = format!("/proc/{}/task/{first}", process.pid());
+    wait_for("the thread's end", || (!std::path::Path::new(&task).exists()).then_some(())).unwrap();
+    assert_eq!(looks_like_itself(), before);
+    assert!(![first, process.pid()].contains(&process.shown_by()));
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn namespaces(process: &Process) -> Check {
     let differing: Vec<_> = [("mnt", "mount"), ("pid", "PID"), ("user", "user")]
         .into_iter()
         .filter(|(file, _)| {
-            let theirs = inode(format!("/proc/{}/ns/{file}", process.pid()));
+            let theirs = inode(format!("/proc/{}/ns/{file}", process.shown_by()));
             theirs.is_some() && theirs != inode(format!("/proc/self/ns/{file}"))
         })
         .map(|(_, name)| name)

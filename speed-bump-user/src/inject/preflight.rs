@@ -28,7 +28,7 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
         return Err(InjectError::Traced { pid, tracer, name: name_of(tracer) });
     }
     check_traced(process)?;
-    if super::task::state(process, pid) == Some('T') {
+    if super::task::state(process, process.shown_by()) == Some('T') {
         return Err(InjectError::Stopped { pid });
     }
     if is_frozen(process) {

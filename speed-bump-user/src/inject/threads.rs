@@ -35,7 +35,8 @@ pub(super) fn candidates(process: &Process, regions: &[Region], tried: &mut Trie
     let threads = process.thread_ids().unwrap_or_default();
     tried.threads = threads.len();
     let mut found = Vec::new();
-    for thread in threads {
+    let main_has_ended = process.shown_by() != process.pid();
+    for thread in threads.into_iter().filter(|thread| !(main_has_ended && *thread == process.pid())) {
         let Some(call) = waits_in(process, thread) else {
             found.push(Candidate { suits: Suits::Runs, thread });
             continue;

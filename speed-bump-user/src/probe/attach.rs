@@ -15,6 +15,7 @@ use speed_bump_abi::Cookie;
 use super::file::ProbeFile;
 use crate::{
     engine::bpf::{BpfEngine, EngineError, Form, SiteProgram, UprobeProgram},
+    process::Process,
     sys::{
         bpf::{self, MultiSites},
         perf_event::{self, UprobeSource},
@@ -73,6 +74,16 @@ pub enum AttachError {
     /// The process ended.
     #[error("process {pid} ended before its probe sites were attached")]
     ProcessGone {
+        /// The process.
+        pid: Pid,
+    },
+    /// The kernel finds the memory of a process by its main thread.
+    #[error(
+        "process {pid} has ended its main thread while other threads run on, and the kernel puts no probes \
+         into such a process: its native functions cannot be delayed. Its Python functions can, through the \
+         helper (--entry helper)"
+    )]
+    MainThreadEnded {
         /// The process.
         pid: Pid,
     },
@@ -149,6 +160,11 @@ pub fn attach(
     groups: &[SiteGroup],
     at_work: &dyn Fn(),
 ) -> Result<(Attachment, Vec<RefusedSite>), AttachError> {
+    // The link would be made, and no call be seen.
+    let has_sites = groups.iter().any(|group| !group.sites.is_empty());
+    if has_sites && Process::open(pid).is_ok_and(|process| process.shown_by() != pid) {
+        return Err(AttachError::MainThreadEnded { pid });
+    }
     let mut attaching = Attaching {
         engine,
         pid,

@@ -2,6 +2,10 @@
 //!
 //! Lookups relative to the directory's descriptor reach the process it was opened for or fail with `ESRCH`;
 //! a later owner of the PID has another directory.
+//!
+//! Of a process whose main thread has ended this directory shows neither memory nor files. The directory
+//! /proc/TID of another of its threads does, which is not listed and can be opened: that is read instead.
+//! When that thread ends too, the next one takes its place.
 
 use std::{
     ffi::OsString,
@@ -9,6 +13,7 @@ use std::{
     io::Read,
     os::{fd::OwnedFd, unix::ffi::OsStringExt},
     path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use rustix::{
@@ -16,7 +21,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{ProcessError, status::Status};
+use super::{ProcessError, stat::Stat, status::Status};
 use crate::units::Pid;
 
 /// Bytes of `maps`: a process has at most 65,530 mappings unless root says otherwise (vm.max_map_count),
@@ -29,40 +34,105 @@ const FILE_LIMIT: u64 = 1 << 20;
 /// An open /proc/PID.
 #[derive(Debug)]
 pub(super) struct ProcDirectory {
+    pid: Pid,
+    /// The process's own, which is its main thread's.
+    own: OwnedFd,
+    /// Another thread's, since the main thread has ended.
+    stand_in: RwLock<Option<Arc<StandIn>>>,
+}
+
+/// A thread whose directory is read in the place of the process's.
+#[derive(Debug)]
+struct StandIn {
+    thread: Pid,
     fd: OwnedFd,
+}
+
+impl StandIn {
+    /// `None` if the thread has ended, or the number is another process's by now.
+    fn open(process: Pid, thread: Pid) -> Option<Self> {
+        let fd = open_directory(thread).ok()?;
+        let read =
+            |name: &str| read_file(openat(&fd, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, name);
+        let status = Status::parse(&read("status").ok()?).ok()?;
+        let stat = Stat::parse(&read("stat").ok()?)?;
+        (status.thread_group == process && !stat.has_ended()).then_some(Self { thread, fd })
+    }
+}
+
+fn open_directory(pid: Pid) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(CWD, format!("/proc/{pid}"), flags, Mode::empty())
 }
 
 impl ProcDirectory {
     pub(super) fn open(pid: Pid) -> Result<Self, Errno> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).map(|fd| Self { fd })
+        open_directory(pid).map(|own| Self { pid, own, stand_in: RwLock::default() })
+    }
+
+    /// The main thread has ended: has another thread's directory read from here on. Whether there is one.
+    pub(super) fn stand_in(&self) -> bool {
+        let threads = self.numbers_in(&self.own, "task").unwrap_or_default();
+        let others = threads.into_iter().filter(|thread| *thread != self.pid);
+        let found = others.filter_map(|thread| StandIn::open(self.pid, thread)).next();
+        let is_there = found.is_some();
+        *self.stand_in.write().unwrap_or_else(PoisonError::into_inner) = found.map(Arc::new);
+        is_there
+    }
+
+    /// The thread whose directory is read: the main thread, unless that has ended.
+    pub(super) fn thread(&self) -> Pid {
+        self.now().map_or(self.pid, |stand_in| stand_in.thread)
+    }
+
+    fn now(&self) -> Option<Arc<StandIn>> {
+        self.stand_in.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Opens what an entry leads to. The last link is followed: links here are the kernel's own.
     pub(super) fn open_entry(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-        openat(&self.fd, name, flags | OFlags::CLOEXEC, Mode::empty())
+        self.look_up(|directory| openat(directory, name, flags | OFlags::CLOEXEC, Mode::empty()))
+    }
+
+    /// Does it with the directory that is read, and once more where that one's thread has ended.
+    fn look_up<T>(&self, look: impl Fn(&OwnedFd) -> Result<T, Errno>) -> Result<T, Errno> {
+        let Some(stand_in) = self.now() else { return look(&self.own) };
+        match look(&stand_in.fd) {
+            Err(Errno::SRCH | Errno::NOENT) => {
+                self.stand_in();
+                // Without one it has ended, or a thread has executed a program and is the main thread now.
+                self.now().map_or_else(|| look(&self.own), |stand_in| look(&stand_in.fd))
+            }
+            found => found,
+        }
     }
 
     /// Reads a file of the process; `EFBIG` where it has more than [`FILE_LIMIT`], or [`MAPS_LIMIT`].
     pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, Errno> {
-        let file = File::from(self.open_entry(name, OFlags::RDONLY)?);
-        let limit = if name == "maps" { MAPS_LIMIT } else { FILE_LIMIT };
-        let mut bytes = Vec::new();
-        match file.take(limit + 1).read_to_end(&mut bytes) {
-            Ok(_) if bytes.len() as u64 > limit => Err(Errno::FBIG),
-            Ok(_) => Ok(bytes),
-            Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
-        }
+        self.look_up(|directory| {
+            read_file(openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, name)
+        })
+    }
+
+    /// Reads a file of the process itself, which tells what it was started as, even of one whose main thread
+    /// has ended.
+    pub(super) fn read_own(&self, name: &str) -> Result<Vec<u8>, Errno> {
+        read_file(openat(&self.own, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, name)
     }
 
     pub(super) fn read_link(&self, name: &str) -> Result<PathBuf, Errno> {
-        let target = readlinkat(&self.fd, name, Vec::new())?;
+        let target = self.look_up(|directory| readlinkat(directory, name, Vec::new()))?;
         Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
     }
 
     /// Names of the entries of a subdirectory that are numbers, such as `task`.
     pub(super) fn numbers(&self, name: &str) -> Result<Vec<Pid>, Errno> {
-        let directory = self.open_entry(name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        self.numbers_in(&self.own, name)
+    }
+
+    fn numbers_in(&self, directory: &OwnedFd, name: &str) -> Result<Vec<Pid>, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(directory, name, flags, Mode::empty())?;
         let mut numbers = Vec::new();
         for entry in rustix::fs::Dir::read_from(directory)? {
             let entry = entry?;
@@ -74,7 +144,18 @@ impl ProcDirectory {
     /// The user that owns the files in it: the process's effective user, or root if it is not dumpable. (The
     /// directory itself is always the effective user's.)
     pub(super) fn owner(&self) -> Option<u32> {
-        statat(&self.fd, "status", AtFlags::empty()).ok().map(|stat| stat.st_uid)
+        self.look_up(|directory| statat(directory, "status", AtFlags::empty())).ok().map(|stat| stat.st_uid)
+    }
+}
+
+/// Reads a file that was opened by this name; `EFBIG` where it is too long.
+fn read_file(file: OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
+    let limit = if name == "maps" { MAPS_LIMIT } else { FILE_LIMIT };
+    let mut bytes = Vec::new();
+    match File::from(file).take(limit + 1).read_to_end(&mut bytes) {
+        Ok(_) if bytes.len() as u64 > limit => Err(Errno::FBIG),
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
     }
 }
 

@@ -66,10 +66,10 @@ pub enum ProcessError {
         /// Who has to wait for it; absent when that process is outside our PID namespace.
         parent: Option<Pid>,
     },
-    /// The main thread has ended while others run on; /proc then shows neither memory nor files.
+    /// The main thread has ended, and the others are ending.
     #[error(
-        "process {pid} ({comm}) has ended its main thread while other threads run on: the kernel no longer \
-         shows its mappings under /proc/{pid}, so it cannot be attached to"
+        "process {pid} ({comm}) has ended its main thread, and no other of its threads was found: it is \
+         ending, or /proc does not show them"
     )]
     MainThreadEnded {
         /// The PID asked for.

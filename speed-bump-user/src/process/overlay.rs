@@ -204,12 +204,13 @@ fn roots(process: &Process) -> Vec<Root> {
     let namespace = |pid: Pid| readlinkat(CWD, format!("/proc/{pid}/ns/mnt"), Vec::new()).ok();
     let mut seen = HashSet::from([namespace(Pid::own())]);
     let mut roots = vec![Root::Ours];
-    let mut pid = Some(process.pid());
+    let own = process.shown_by();
+    let mut pid = Some(own);
     for _ in 0..=ANCESTORS {
         let Some(of) = pid else { break };
         let root = openat(CWD, format!("/proc/{of}/root"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         // The process's own may be another than its namespace's.
-        if (seen.insert(namespace(of)) || of == process.pid())
+        if (seen.insert(namespace(of)) || of == own)
             && let Ok(root) = root
         {
             roots.push(Root::Of(root));

@@ -24,6 +24,11 @@ impl Stat {
     /// In `flags`: a thread of the kernel's (`PF_KTHREAD`).
     pub(crate) const KERNEL_THREAD: u32 = 0x0020_0000;
 
+    /// Whether the thread has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
     /// Reads the text of /proc/PID/stat; `None` where the kernel has not written it.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|byte| *byte == b'(')?;

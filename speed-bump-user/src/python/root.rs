@@ -26,7 +26,7 @@ pub struct ProcessRoot {
 }
 
 impl ProcessRoot {
-    /// The root and the working folder of a process, as they are now.
+    /// The root and the working folder of a process, or of a thread, as they are now.
     ///
     /// # Errors
     /// The process is gone, or we may not look into it (`CAP_SYS_PTRACE`).

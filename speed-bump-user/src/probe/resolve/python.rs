@@ -309,7 +309,7 @@ pub fn left_out(map: &PerfMapFollower) -> String {
 /// # Errors
 /// The process cannot be looked into.
 pub fn perf_map_of(process: &Process, room: &Budget) -> io::Result<PerfMapFollower> {
-    let root = ProcessRoot::of(process.pid())?;
+    let root = ProcessRoot::of(process.shown_by())?;
     let status = process.status().map_err(io::Error::other)?;
     let pid = process.namespace_pid().map_err(io::Error::other)?;
     Ok(PerfMapFollower::new(root, pid.get(), &status.credentials.users, room))
