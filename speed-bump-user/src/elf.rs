@@ -45,7 +45,7 @@ pub(crate) use mini_debug_info::unpack as unpack_mini_debug_info;
 
 pub use error::{ElfError, ElfErrorKind};
 pub use file::ElfFile;
-pub use functions::{FunctionSymbol, Functions, IndirectFunction, Refusal, RefusedSymbol};
+pub use functions::{FunctionSymbol, Functions, IndirectFunction, Named, Refusal, RefusedSymbol};
 pub use indirect::{Module, resolve_indirect};
 pub use machine::Machine;
 pub use name::{Binding, FunctionNames, SymbolName, SymbolVersion, TableKind};

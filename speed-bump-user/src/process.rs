@@ -41,6 +41,7 @@ use std::{
         unix::ffi::OsStringExt,
     },
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::{
@@ -51,7 +52,10 @@ use rustix::{
 };
 
 use crate::{
-    sys::below::{LastLink, open_below},
+    sys::{
+        below::{LastLink, open_below},
+        clock::{self, ClockId},
+    },
     units::{Bytes, Pid},
 };
 use access::AccessMode;
@@ -196,6 +200,20 @@ impl Process {
             return Ok(Vec::new());
         }
         Ok(bytes.split(|byte| *byte == 0).map(|argument| OsString::from_vec(argument.to_vec())).collect())
+    }
+
+    /// What it was given as its environment when its program began, as far as that lies in its memory still.
+    pub fn environment(&self) -> Result<Vec<OsString>, ProcessError> {
+        let bytes = self.read("environ", AccessMode::Read)?;
+        let variables = bytes.split(|byte| *byte == 0).filter(|variable| !variable.is_empty());
+        Ok(variables.map(|variable| OsString::from_vec(variable.to_vec())).collect())
+    }
+
+    /// How long ago it was started; not when it executed its program.
+    pub fn age(&self) -> Option<Duration> {
+        let ticks = rustix::param::clock_ticks_per_second();
+        let started = self.started.0.checked_mul(1_000_000_000)?.checked_div(ticks)?;
+        clock::read(ClockId::Boottime).0.checked_sub(started).map(Duration::from_nanos)
     }
 
     /// The program, as the kernel names it to us: with ` (deleted)` behind it if it was replaced on disk.

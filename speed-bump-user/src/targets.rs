@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use self::rules::Rules;
 pub use self::{
+    candidates::Candidate,
     changed::TargetChange,
     error::{LineError, LineErrors, LineProblem, MAX_FILE_BYTES, MAX_LINE_BYTES, NoTarget, TargetsError},
     file::Reading,

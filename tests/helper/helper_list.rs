@@ -68,11 +68,11 @@ fn a_target_that_selects_nothing_is_told_with_the_nearest_names() {
         {
             let place = lines.iter().position(|line| line.contains(warning)).unwrap();
             let why = lines[place + 1];
-            let told = format!("process {pid}: nearest are ");
+            let told = format!("process {pid}: nearest are `");
             assert!(why.contains(&told), "{python}: {}", run.stderr);
             let names = why.split_once(&told).unwrap().1;
-            assert!(names.split(", ").next().unwrap().ends_with(name), "{python}: {}", run.stderr);
-            assert!(names.split(", ").count() <= 3, "{python}: {}", run.stderr);
+            assert!(names.split('`').next().unwrap().ends_with(name), "{python}: {}", run.stderr);
+            assert!(names.split("`, `").count() <= 3, "{python}: {}", run.stderr);
         }
         // What belongs to an earlier target has that for a reason.
         let last = lines.iter().position(|line| line.contains("line 4: ")).unwrap();

@@ -5,4 +5,5 @@ mod native_builds;
 mod native_functions;
 mod native_times;
 mod session_usdt;
+mod pasted_names;
 mod site_corpus;

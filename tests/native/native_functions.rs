@@ -333,3 +333,39 @@ for line in sys.stdin:
     assert_eq!(ended.counts(0), (1001, 500));
     service.ask("3").unwrap();
 }
+
+#[test]
+fn a_session_says_which_other_functions_are_the_same_code() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    // As a linker leaves it that folds functions with the same instructions.
+    let source = "#include <stdio.h>\n#define OWN __attribute__((noipa))\n\
+        volatile int sink;\n\
+        OWN int twin_a(int x) { return sink = x + 1; }\n\
+        int twin_b(int x) __attribute__((noipa, alias(\"twin_a\")));\n\
+        OWN int alone(int x) { return x + 2; }\n\
+        int main(void) { int times; puts(\"{\\\"event\\\":\\\"ready\\\"}\"); fflush(stdout);\n\
+        while (scanf(\"%d\", &times) == 1) { while (times-- > 0) { twin_a(1); twin_b(2); alone(3); }\n\
+        puts(\"{\\\"event\\\":\\\"done\\\"}\"); fflush(stdout); } return 0; }\n";
+    let fixture = Fixture::compile_text(source, &["-O1"]).unwrap();
+    let mut service = Service::start(&mut Command::new(fixture.program())).unwrap();
+    let told = |service: &mut Service, targets: &str| {
+        let session = Attached::start(service.pid(), targets, &[]).unwrap();
+        service.ask("5").unwrap();
+        let ended = session.stop().unwrap();
+        (ended.counts(0).0, ended.report["warnings"].to_string())
+    };
+    let (calls, warnings) = told(&mut service, "native:*/program:twin_a\n");
+    assert_eq!(calls, 10);
+    assert!(
+        warnings.contains("`twin_a` of ") && warnings.contains("is one code with `twin_b`"),
+        "{warnings}"
+    );
+    // Whoever asks for both knows, and most functions are alone.
+    for (targets, calls) in [("native:*/program:twin_*\n", 10), ("native:*/program:alone\n", 5)] {
+        let (counted, warnings) = told(&mut service, targets);
+        assert_eq!(counted, calls);
+        assert!(!warnings.contains("is one code with"), "{warnings}");
+    }
+}

@@ -21,7 +21,7 @@ use crate::{
         site::SiteKind,
     },
     process::Process,
-    targets::{Target, TargetIndex},
+    targets::{Target, TargetIndex, TargetKind, exact::plain_name},
 };
 
 /// Functions shown of each target without `--all`.
@@ -129,14 +129,14 @@ impl Shown<'_> {
             }
         }
         for (position, function) in selected.iter().take(self.shown) {
-            self.print_function(function);
+            self.print_function(function, target.kind);
             for site in sites.get(position).into_iter().flatten() {
                 print_site(site, self.plans.resolver.calibration());
             }
         }
         print_rest(selected.len(), self.shown);
         if selected.is_empty()
-            && target.kind == crate::targets::TargetKind::Python
+            && target.kind == TargetKind::Python
             && let PythonPlan::Impossible(why) = &self.plan.python
         {
             print(format_args!("  {why}"));
@@ -146,17 +146,20 @@ impl Shown<'_> {
         }
     }
 
-    fn print_function(&self, function: &PlannedFunction) {
+    fn print_function(&self, function: &PlannedFunction, kind: TargetKind) {
         let selected = &function.selected;
         let line = selected.line.map(|line| format!(":{line}")).unwrap_or_default();
-        let demangled = for_people(&selected.name);
+        let demangled = (kind == TargetKind::Native).then(|| for_people(&selected.name)).flatten();
         let shown = demangled.as_deref().unwrap_or(&selected.name);
-        print(format_args!("  {shown} ({}{line}), entry {}", selected.file.display(), function.entry));
+        let file = selected.file.display();
+        print(format_args!("  {shown} ({file}{line}), entry {}", function.entry));
+        print_written(kind, shown);
         let symbol = demangled.is_some().then_some(selected.name.as_str());
         let aliases = function.aliases.iter().map(String::as_str).filter(|alias| *alias != shown);
-        let others: Vec<&str> = symbol.into_iter().chain(aliases).collect();
-        if !others.is_empty() {
-            print(format_args!("    also called {}", others.join(", ")));
+        // One a line: names have commas in them.
+        for other in symbol.into_iter().chain(aliases) {
+            print(format_args!("    also called {other}"));
+            print_written(kind, other);
         }
         for line in &function.shadowed {
             print(format_args!(
@@ -164,6 +167,14 @@ impl Shown<'_> {
                 line.0 + 1
             ));
         }
+    }
+}
+
+/// How a targets file names a function, where that is not as it is called.
+fn print_written(kind: TargetKind, name: &str) {
+    let written = plain_name(kind, name);
+    if *written != *name {
+        print(format_args!("    written {written} in a targets file"));
     }
 }
 

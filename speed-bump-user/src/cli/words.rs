@@ -81,7 +81,7 @@ pub(super) fn selects_nothing(nothing: &SelectsNothing) -> Lines {
                 Reason::Jit => "it runs code that it has compiled itself, in memory of no file (JIT: Java, \
                                 node, PyPy and others): functions there have no symbols and cannot be targets"
                     .to_owned(),
-                Reason::Nearest(names) => format!("nearest are {}", names.join(", ")),
+                Reason::Nearest(names) => format!("nearest are `{}`", names.join("`, `")),
             };
             lines.push(format!("  process {pid}: {reason}"));
         }

@@ -5,7 +5,7 @@ use std::{fs::File, num::NonZeroU64};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    elf::ElfFile,
+    elf::{ElfFile, demangle::names_of},
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
     session::{SessionError, controls::Controls, known::KnownFunctions},
@@ -203,10 +203,20 @@ fn choose(
         chosen.targets += 1;
     }
     let by_target = chosen.targets > 0;
+    // A name of some function to the letter is no pattern, as where targets are resolved.
+    let native = known
+        .iter()
+        .filter(|(_, function)| targets.get(function.target).is_some_and(|of| of.kind == TargetKind::Native));
+    let is_literal = target.kind == TargetKind::Native
+        && target.name.exact().is_none()
+        && native.map(|(_, function)| function).any(|function| is_called(function, target));
     for (_, function) in known.iter() {
         let of = targets.get(function.target).filter(|of| !of.is_dropped);
         let Some(of) = of else { continue };
         if by_target && !named(of) || !by_target && !selects(wanted, of.kind, function) {
+            continue;
+        }
+        if !by_target && is_literal && !is_called(function, target) {
             continue;
         }
         chosen.functions += 1;
@@ -218,11 +228,20 @@ fn choose(
     chosen
 }
 
+/// Whether a native function is one that a target names to the letter.
+fn is_called(function: &SelectedFunction, target: &Target) -> bool {
+    let file = function.file.to_string_lossy();
+    target.module.matches(&file) && names_of(&function.name).any(|name| *name == *target.name.as_str())
+}
+
 fn selects(wanted: &Targets, kind: TargetKind, function: &SelectedFunction) -> bool {
     let file = function.file.to_string_lossy();
     let selection = match kind {
         TargetKind::Python => wanted.python_in(&file).select(&function.name),
-        TargetKind::Native => wanted.native_in(&file).select([function.name.as_str()]),
+        TargetKind::Native => {
+            let names: Vec<Box<str>> = names_of(&function.name).collect();
+            wanted.native_in(&file).select(names.iter().map(AsRef::as_ref))
+        }
         TargetKind::Usdt => match function.name.split_once(':') {
             Some((provider, name)) => wanted.usdt_in(&file).select(provider, name),
             None => return false,

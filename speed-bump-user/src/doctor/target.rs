@@ -123,7 +123,7 @@ fn memory(process: &Process) -> Check {
 
 fn files(process: &Process) -> Check {
     let name = "mapped files";
-    let Mappings { files, anonymous } = match process.mappings() {
+    let Mappings { files, anonymous, .. } = match process.mappings() {
         Ok(mappings) => mappings,
         Err(error) => return unreadable(name, &error),
     };

@@ -46,6 +46,11 @@ pub(super) fn demangle(name: &str) -> Box<[Box<str>]> {
     forms.into()
 }
 
+/// A symbol, and all that else is written for it.
+pub fn names_of(symbol: &str) -> impl Iterator<Item = Box<str>> {
+    std::iter::once(symbol.into()).chain(demangle(symbol))
+}
+
 /// A symbol as its source language writes it, for people; `None` if it is not mangled, or takes more than a
 /// line then.
 pub fn for_people(symbol: &str) -> Option<String> {

@@ -1,6 +1,8 @@
 //! The functions of a file: the union of its symbol tables, sorted into what can be probed, what is chosen
 //! at run time (IFUNC), and what is refused, with the reason.
 
+use std::borrow::Cow;
+
 use object::{LittleEndian, elf};
 
 use super::{
@@ -99,7 +101,27 @@ pub struct Functions {
 }
 
 impl Functions {
+/// One of a file's symbols, whatever can be done with it.
+#[derive(Clone, Copy, Debug)]
+pub enum Named<'f> {
+    /// Can be probed.
+    Function(&'f FunctionSymbol),
+    /// Is chosen at run time.
+    Indirect(&'f IndirectFunction),
+    /// Cannot be probed.
+    Refused(&'f RefusedSymbol),
+}
+
     /// Functions by address; aliases are one function.
+    /// Everything that has a name, with all that a user may write for it: functions first, then IFUNCs, then
+    /// what cannot be probed.
+    pub fn named(&self) -> impl Iterator<Item = (Named<'_>, Box<dyn Iterator<Item = Cow<'_, str>> + '_>)> {
+        let functions = self.functions.iter().map(|of| (Named::Function(of), boxed(of.names.candidates())));
+        let indirect = self.indirect.iter().map(|of| (Named::Indirect(of), boxed(of.names.candidates())));
+        let refused = self.refused.iter().map(|of| (Named::Refused(of), boxed(of.name.candidates())));
+        functions.chain(indirect).chain(refused)
+    }
+
     pub fn functions(&self) -> &[FunctionSymbol] {
         &self.functions
     }
@@ -239,8 +261,10 @@ impl<'f> Collector<'f> {
                 continue;
             }
             let text = table.name(symbol)?;
-            // Mapping symbols ($x, $d) and nameless ones are no names.
-            if text.is_empty() || text[0] == b'$' {
+            // Mapping symbols ($x, $d) and nameless ones are no names. Swift's names begin with `$` too, and
+            // have a type.
+            let is_mark = text.first() == Some(&b'$') && symbol_type(symbol) == elf::STT_NOTYPE;
+            if text.is_empty() || is_mark {
                 continue;
             }
             let version = table.version(index)?;
@@ -361,6 +385,10 @@ fn judge(main: &ElfFile, symbol: &Symbol, text: &[u8]) -> Result<FileOffset, Ref
 /// `f.cold`, `f.cold.3`, and with a clone's suffix before (`f.isra.0.cold`).
 fn is_cold_part(text: &[u8]) -> bool {
     let without_number = text.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(text, |last| {
+fn boxed<'n>(names: impl Iterator<Item = Cow<'n, str>> + 'n) -> Box<dyn Iterator<Item = Cow<'n, str>> + 'n> {
+    Box::new(names)
+}
+
         let (name, number) = text.split_at(last + 1);
         if number.is_empty() { name } else { name.strip_suffix(b".").unwrap_or(name) }
     });

@@ -89,6 +89,7 @@ fn as_planned(function: FoundFunction, resolver: &Resolver) -> Option<PlannedFun
             line: Some(function.line).filter(|line| line.cast_signed() > 0),
         },
         aliases: Vec::new(),
+        symbols: Vec::new(),
         entry: EntrySource::Helper.into(),
         shadowed: selection.shadowed,
     })

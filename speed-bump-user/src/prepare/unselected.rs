@@ -105,7 +105,7 @@ pub(super) fn of_files(target: &Target, process: &Process) -> Vec<Reason> {
     }
     let Ok(mappings) = process.mappings() else { return reasons };
     let is_like = |mapped: &MappedFile| target.module.matches(&mapped.path_in_process.to_string_lossy());
-    if !mappings.files.iter().any(is_like) {
+    if !mappings.files.iter().chain(&mappings.moved).any(is_like) {
         reasons.push(Reason::NoFile { pattern: target.module.as_str().to_owned() });
     }
     if target.kind == TargetKind::Native && mappings.anonymous.iter().any(|code| !code.is_the_kernels()) {

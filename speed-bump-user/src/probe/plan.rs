@@ -134,6 +134,8 @@ pub struct PlannedFunction {
     pub selected: SelectedFunction,
     /// Its other names: aliases, demangled forms.
     pub aliases: Vec<String>,
+    /// Other symbols of the same code, as the file writes them.
+    pub symbols: Vec<String>,
     /// How its calls become visible.
     pub entry: Entry,
     /// Later lines of the targets file that would have selected it as well.
@@ -192,7 +194,8 @@ impl PlannedFunction {
     /// How much memory it takes with its sites, roughly, in bytes.
     pub(super) fn bytes(&self, sites: &[PlannedSite]) -> usize {
         let selected = size_of::<Self>() + self.selected.name.len() + self.selected.file.as_os_str().len();
-        let aliases: usize = self.aliases.iter().map(|alias| size_of::<String>() + alias.len()).sum();
+        let names = self.aliases.iter().chain(&self.symbols);
+        let aliases: usize = names.map(|alias| size_of::<String>() + alias.len()).sum();
         let of_site = |site: &PlannedSite| {
             let timing = match &site.timing {
                 Timing::NotAsked => 0,

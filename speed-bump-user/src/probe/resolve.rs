@@ -3,7 +3,10 @@
 //! What a file offers is worked out once and remembered by inode: children that exec the same programs, and
 //! processes that share libraries, cost a look-up.
 
+mod copies;
+mod hugify;
 mod indirect;
+mod moved;
 mod native;
 mod nearest;
 pub mod python;
@@ -11,6 +14,7 @@ mod stepped;
 pub mod symbols;
 mod timing;
 
+pub use copies::copies;
 pub use nearest::nearest;
 
 use std::{cell::RefCell, collections::HashMap, io, sync::Arc};
@@ -200,7 +204,7 @@ impl Resolver {
         let mappings = process.mappings()?;
         if self.targets.has_kind(TargetKind::Native) || self.targets.has_kind(TargetKind::Usdt) {
             let shadow_stack = process.status()?.shadow_stack;
-            for mapped in &mappings.files {
+            for mapped in mappings.files.iter().chain(&mappings.moved) {
                 self.plan_file(process, &mappings, mapped, shadow_stack, &mut plan);
             }
         }
@@ -237,8 +241,14 @@ impl Resolver {
                 );
             }
             Ok(selection) => {
-                selection.add_to(plan);
+                let near = hugify::is_near(process, mapped, selection.hugifies);
+                if near.is_none() {
+                    selection.add_to(plan, mapped);
+                }
                 selection.add_indirect(process, mappings, plan);
+                let moved = moved::remarks(&selection, process, mapped, mappings, near.as_deref());
+                plan.out_of_reach.extend(moved.iter().cloned());
+                plan.remarks.extend(moved);
             }
             Err(error) => {
                 let text = format!("nothing can be selected in {path}: {error}");

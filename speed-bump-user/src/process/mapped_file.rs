@@ -145,6 +145,11 @@ impl MappedFile {
         self.ranges.iter().filter(|range| range.executable)
     }
 
+    /// Whether it is the program that the process executes.
+    pub fn is_program_of(&self, process: &Process) -> bool {
+        process.executable().is_ok_and(|program| program == self.shown)
+    }
+
     /// The addresses at which a position of the file is executable; several if the file is loaded more than
     /// once (`dlmopen`).
     pub fn addresses_of(&self, offset: FileOffset) -> impl Iterator<Item = VirtualAddress> {
@@ -167,7 +172,8 @@ impl MappedFile {
     pub fn open(&self, process: &Process) -> Result<OpenFile, MappedFileError> {
         let (pid, path) = (process.pid(), self.path_in_process.clone());
         let mut permitted = true;
-        for range in self.executable_ranges() {
+        let code = self.executable_ranges().next().is_some();
+        for range in self.ranges.iter().filter(|range| range.executable || !code) {
             let opened = self.open_range(process, *range).and_then(|file| {
                 let is_it = self.identity.is_of(&file)?;
                 Ok((file, is_it))

@@ -18,6 +18,9 @@ use crate::units::{FileOffset, VirtualAddress};
 pub struct Mappings {
     /// Files of which at least one part is mapped executable.
     pub files: Vec<MappedFile>,
+    /// Files of which no part is, and among whose parts lies executable memory of no file: a program that has
+    /// moved its code, for huge pages say.
+    pub moved: Vec<MappedFile>,
     /// Executable memory without a file: generated code, trampolines, and the kernel's own pages.
     pub anonymous: Vec<AnonymousMapping>,
 }
@@ -98,7 +101,11 @@ impl Mappings {
                 file.ranges.push(range(&line));
             }
         }
-        mappings.files.retain(|file| file.executable_ranges().next().is_some());
+        let has_code = |file: &MappedFile| file.executable_ranges().next().is_some();
+        let (files, others) = mappings.files.into_iter().partition(has_code);
+        mappings.files = files;
+        mappings.moved = others;
+        mappings.moved.retain(|file| mappings.anonymous.iter().any(|memory| is_among(memory, &file.ranges)));
         Ok(mappings)
     }
 
@@ -106,6 +113,13 @@ impl Mappings {
     pub fn file_at(&self, address: VirtualAddress) -> Option<(&MappedFile, FileOffset)> {
         self.files.iter().find_map(|file| file.offset_of(address).map(|offset| (file, offset)))
     }
+}
+
+/// Whether memory lies between the first and the last part of a file.
+fn is_among(memory: &AnonymousMapping, ranges: &[MappedRange]) -> bool {
+    let after = |range: &MappedRange| range.end <= memory.start;
+    let before = |range: &MappedRange| memory.end <= range.start;
+    !memory.is_the_kernels() && ranges.iter().any(after) && ranges.iter().any(before)
 }
 
 fn range(line: &MapsLine<'_>) -> MappedRange {
@@ -187,6 +201,21 @@ mod tests {
             ("anon_inode:[some]", false, 1),
         ];
         assert_eq!(found, expected.map(|(path, deleted, ranges)| (path.to_owned(), deleted, ranges)));
+    }
+
+    #[test]
+    fn a_file_whose_code_was_moved_is_told_from_one_that_has_none() {
+        const MAPS: &[u8] = b"\
+400000-401000 r--p 00000000 fe:00 7      /bin/moved
+401000-402000 r-xp 00000000 00:00 0 \n\
+402000-403000 r--p 00002000 fe:00 7      /bin/moved
+500000-501000 r--p 00000000 fe:00 8      /share/data
+600000-601000 r--p 00000000 fe:00 9      /share/other
+601000-602000 r--p 00001000 fe:00 9      /share/other
+";
+        let found = Mappings::parse(MAPS, Path::new("/")).unwrap();
+        let moved: Vec<_> = found.moved.iter().map(|file| file.identity.inode).collect();
+        assert_eq!((found.files.len(), moved), (0, vec![7]));
     }
 
     #[test]

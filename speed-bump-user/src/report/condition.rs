@@ -13,7 +13,10 @@ use super::{
     compare::{Change, Comparison},
     words::whole_name,
 };
-use crate::experiment::analysis::{factor::Factor, findings::Findings, verdict::Verdict};
+use crate::{
+    elf::demangle::names_of,
+    experiment::analysis::{factor::Factor, findings::Findings, verdict::Verdict},
+};
 
 pub use parse::ConditionError;
 
@@ -160,7 +163,8 @@ impl Condition {
                 values.push(("a unit".to_owned(), value));
             }
             Some(pattern) => {
-                let named = |name: &str| matches(pattern, name);
+                // As reports write it, or as the file does.
+                let named = |name: &str| names_of(name).any(|name| matches(pattern, &name));
                 if self.field.is_of_two() {
                     let functions = comparison.iter().flat_map(|of| &of.functions);
                     values.extend(functions.filter(|of| named(&of.name)).map(|of| {
@@ -298,6 +302,18 @@ mod tests {
         let holds = |text: &str| text.parse::<Condition>().unwrap().holds(&found, None).unwrap().of.len();
         assert_eq!(holds("worth(a*) > 5%"), 0);
         assert_eq!(holds("worth_high(a*) > 0.4%"), 1);
+    }
+
+    #[test]
+    fn functions_are_named_as_reports_print_them_or_as_files_do() {
+        let mut found = found();
+        let render = found.factors.iter_mut().find(|of| of.name == "render").unwrap();
+        render.name = "_ZN2ns6renderB5cxx11Ei".to_owned();
+        for name in ["ns::render[abi:cxx11](int)", "ns::render[abi:cxx11]", "_ZN2ns6renderB5cxx11Ei", "ns::*"]
+        {
+            let condition = format!("worth({name}) > 0%").parse::<Condition>().unwrap();
+            assert_eq!(condition.holds(&found, None).unwrap().of.len(), 1, "{name}");
+        }
     }
 
     #[test]

@@ -15,11 +15,13 @@ mod in_place;
 mod late_files;
 mod limits;
 mod nearest;
+mod nothing_counted;
 mod phase;
 mod processes;
 mod python;
 mod renewal;
 mod retarget;
+mod shared_code;
 mod signals;
 mod sites;
 mod tick;
@@ -373,7 +375,9 @@ impl Session for BpfSession {
         self.engine.switch().stop();
         if let Some(waiting) = self.waiting.take() {
             let processes = self.processes.iter().map(|(_, covered)| &covered.process);
-            self.state.waited = Some(waiting.later(processes).since(&waiting));
+            let now = waiting.later(processes);
+            self.state.waited = Some(now.since(&waiting));
+            self.explain_nothing(now.ran_since(&waiting));
         }
         self.catching = None;
         let began = Instant::now();

@@ -53,6 +53,15 @@ impl Waiting {
         later
     }
 
+    /// For how long the threads that are left have run since an earlier look.
+    pub(super) fn ran_since(&self, earlier: &Self) -> Nanos {
+        let ran = self.threads.iter().map(|(thread, times)| {
+            let before = earlier.threads.get(thread).copied().unwrap_or_default();
+            times.ran.0.saturating_sub(before.ran.0)
+        });
+        Nanos(ran.fold(0, u64::saturating_add))
+    }
+
     /// What was waited for since an earlier look.
     pub(super) fn since(&self, earlier: &Self) -> Waited {
         let processors = self.processors.since(earlier.processors);
@@ -130,6 +139,8 @@ mod tests {
         // Half of the work was the threads', and so half of what was stolen.
         let expected = Waited { for_processor: Nanos(36), for_hypervisor: Nanos(30), for_quota: Nanos(12) };
         assert_eq!(waited, expected);
+        // The third thread began meanwhile.
+        assert_eq!(after.ran_since(&before), Nanos(300));
     }
 
     #[test]

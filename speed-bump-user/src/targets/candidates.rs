@@ -4,49 +4,67 @@
 use std::collections::HashMap;
 
 use super::{
-    Target, dotted,
+    Target, TargetKind, dotted,
     dotted::DottedNames,
+    exact::plain_line,
     pattern::{Pattern, PatternError, Piece},
 };
 
+/// A function that a target may have meant.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'c> {
+    /// As [`Target::module`] is matched against.
+    pub module: &'c str,
+    /// Its name in full; that of a USDT probe is `provider:name`.
+    pub name: &'c str,
+    /// What else it is called.
+    pub aliases: &'c [String],
+}
+
+impl<'c> From<(&'c str, &'c str)> for Candidate<'c> {
+    fn from((module, name): (&'c str, &'c str)) -> Self {
+        Self { module, name, aliases: &[] }
+    }
+}
+
 impl Target {
-    /// The candidates that come nearest to what this target asks for, at most `limit`, best first, as
-    /// `module:name`.
+    /// The candidates that come nearest to what this target asks for, at most `limit`, best first, as lines
+    /// that select them.
     ///
-    /// A candidate is a module, as [`Target::module`] is matched against, and a name in it; that of a USDT
-    /// probe is `provider:name`. First come those that match but for the case of letters; then those that
-    /// contain the pattern (`SelfAttention.forward` for `forward`) or differ from it by a few letters, the
-    /// fewest first; then the right names in other modules, and other names in the right module.
+    /// First come those that match but for the case of letters; then those that
+    /// contain the pattern (`SelfAttention.forward` for `forward`), have the same name and other parameters,
+    /// or differ from it by a few letters, the fewest first; then the right names in other modules, and other
+    /// names in the right module. Of a candidate with several names, the nearest one counts.
     ///
     /// A hundred thousand candidates take a fraction of a second: when a fixed amount of comparing letters is
     /// used up, the candidates after that are only tried for the case of letters and for containing the
     /// pattern.
-    pub fn nearest<'c>(
+    pub fn nearest<'c, C: Into<Candidate<'c>>>(
         &self,
-        candidates: impl IntoIterator<Item = (&'c str, &'c str)>,
+        candidates: impl IntoIterator<Item = C>,
         limit: usize,
     ) -> Vec<String> {
-        let name = match &self.provider {
-            Some(provider) => Gauge::new(&format!("{provider}:{}", self.name)),
-            None => Gauge::new(self.name.as_str()),
-        };
         // These patterns compiled once; if they do not in lower case, there is nothing to propose.
-        let (Ok(module), Ok(name)) = (Gauge::new(self.module.as_str()), name) else { return Vec::new() };
+        let (Ok(module), Ok(names)) = (Gauge::new(self.module.as_str()), NameGauge::of(self)) else {
+            return Vec::new();
+        };
         let dotted = dotted::applies(&self.module);
         let mut budget = BUDGET;
         let mut modules: HashMap<&str, Option<u32>> = HashMap::new();
-        let mut best = Best { limit, found: Vec::new() };
+        let mut best = Best { kind: self.kind, limit, found: Vec::new() };
         for candidate in candidates {
+            let candidate: Candidate<'c> = candidate.into();
             let in_module = *modules
-                .entry(candidate.0)
-                .or_insert_with(|| module.of_module(candidate.0, dotted, &mut budget));
-            let score = match (in_module, name.of(candidate.1, &mut budget)) {
+                .entry(candidate.module)
+                .or_insert_with(|| module.of_module(candidate.module, dotted, &mut budget));
+            let (near, name) = names.nearest(&candidate, &mut budget);
+            let score = match (in_module, near) {
                 (Some(module), Some(name)) => module + name,
-                (None, Some(0)) if name.letters > 0 => ELSEWHERE,
+                (None, Some(0)) if names.has_letters() => ELSEWHERE,
                 (Some(0), None) if module.letters > 0 => OTHER_NAME,
                 _ => continue,
             };
-            best.add(score, candidate);
+            best.add(score, (candidate.module, name));
         }
         best.finish()
     }
@@ -62,6 +80,73 @@ const OTHER_NAME: u32 = 2_000;
 const CONTAINED: u32 = 1;
 /// A pattern of fewer letters is contained in too much to mean anything.
 const FEWEST_CONTAINED: usize = 3;
+
+/// Measures how far names are from what a target says, in each way in which that can be read.
+struct NameGauge {
+    as_pattern: Gauge,
+    /// `f[abi:cxx11](int)` is no class of characters, if a native function is called so.
+    literally: Option<Gauge>,
+    /// What is before the parameters: `f(int)` is near to `f(long)`.
+    without_parameters: Option<String>,
+}
+
+impl NameGauge {
+    fn of(target: &Target) -> Result<Self, PatternError> {
+        let name = target.name.as_str();
+        let is_native = target.kind == TargetKind::Native;
+        let as_pattern = match &target.provider {
+            Some(provider) => Gauge::new(&format!("{provider}:{name}")),
+            None => Gauge::new(name),
+        };
+        let is_pattern = is_native && target.name.exact().is_none();
+        Ok(Self {
+            as_pattern: as_pattern?,
+            literally: is_pattern.then(|| Gauge::of_text(name)).transpose()?,
+            without_parameters: without_parameters(name).filter(|_| is_native).map(str::to_owned),
+        })
+    }
+
+    fn has_letters(&self) -> bool {
+        self.as_pattern.letters > 0
+    }
+
+    /// How far the nearest name of a candidate is, and which one that is; where none is near, its full name.
+    fn nearest<'c>(&self, candidate: &Candidate<'c>, budget: &mut usize) -> (Option<u32>, &'c str) {
+        let mut best: (Option<u32>, &str) = (None, candidate.name);
+        for name in std::iter::once(candidate.name).chain(candidate.aliases.iter().map(String::as_str)) {
+            let gauges = std::iter::once(&self.as_pattern).chain(&self.literally);
+            let near = gauges.filter_map(|gauge| gauge.of(name, budget)).min();
+            if let Some(near) = near.filter(|near| best.0.is_none_or(|best| *near < best)) {
+                best = (Some(near), name);
+            }
+            // The parameters belong to the name: the full one is shown.
+            let is_overload = self.without_parameters.as_deref() == Some(name);
+            if is_overload && best.0.is_none_or(|best| CONTAINED < best) {
+                best = (Some(CONTAINED), candidate.name);
+            }
+        }
+        best
+    }
+}
+
+/// `ns::f` of `ns::f(int) const`, if it ends in parameters, or in what follows those.
+fn without_parameters(name: &str) -> Option<&str> {
+    let close = name.rfind(')')?;
+    let rest = name.get(close + 1..)?;
+    if !(rest.is_empty() || rest.starts_with(' ')) {
+        return None;
+    }
+    let mut depth = 0_usize;
+    let open = name.get(..=close)?.char_indices().rev().find(|(_, c)| {
+        match c {
+            ')' => depth += 1,
+            '(' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0
+    })?;
+    name.get(..open.0).filter(|before| !before.is_empty())
+}
 
 /// Measures how far texts are from one pattern, without regard to case.
 struct Gauge {
@@ -87,7 +172,6 @@ enum Step {
 impl Gauge {
     fn new(pattern: &str) -> Result<Self, PatternError> {
         let folded = Pattern::new(&pattern.chars().map(fold).collect::<String>())?;
-        let around = Pattern::new(&format!("*{folded}*"))?;
         let mut steps = Vec::new();
         for piece in folded.pieces() {
             match piece {
@@ -96,6 +180,18 @@ impl Gauge {
                 Piece::Literal(literal) => steps.extend(literal.chars().map(Step::Letter)),
             }
         }
+        Self::with_steps(folded, steps)
+    }
+
+    /// A gauge of how far texts are from this one, which is no pattern.
+    fn of_text(text: &str) -> Result<Self, PatternError> {
+        let folded: String = text.chars().map(fold).collect();
+        let pattern = folded.replace('[', "[[]").replace('*', "[*]").replace('?', "[?]");
+        Self::with_steps(Pattern::new(&pattern)?, folded.chars().map(Step::Letter).collect())
+    }
+
+    fn with_steps(folded: Pattern, steps: Vec<Step>) -> Result<Self, PatternError> {
+        let around = Pattern::new(&format!("*{folded}*"))?;
         let letters = || {
             steps.iter().filter_map(|step| match step {
                 Step::Letter(letter) => Some(*letter),
@@ -184,6 +280,7 @@ fn fold(letter: char) -> char {
 
 /// The best candidates so far, and some more.
 struct Best<'c> {
+    kind: TargetKind,
     limit: usize,
     found: Vec<Scored<'c>>,
 }
@@ -207,7 +304,7 @@ impl<'c> Best<'c> {
 
     fn finish(mut self) -> Vec<String> {
         self.trim();
-        self.found.into_iter().map(|(.., module, name)| format!("{module}:{name}")).collect()
+        self.found.into_iter().map(|(.., module, name)| plain_line(self.kind, module, name)).collect()
     }
 }
 
@@ -215,8 +312,11 @@ impl<'c> Best<'c> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::Gauge;
-    use crate::targets::{Reading, Targets};
+    use super::{Candidate, Gauge, without_parameters};
+    use crate::{
+        elf::demangle,
+        targets::{Reading, Targets},
+    };
 
     fn nearest(line: &str, candidates: &[(&str, &str)], limit: usize) -> Vec<String> {
         let reading = Reading { is_elf: &|_| false, allow_empty: false };
@@ -253,10 +353,10 @@ mod tests {
     #[test]
     fn a_few_wrong_letters_are_near() {
         let candidates = [("/l/libc.so.6", "malloc"), ("/l/libc.so.6", "calloc"), ("/l/libc.so.6", "printf")];
-        assert_eq!(nearest("native:*:maloc", &candidates, 10), ["/l/libc.so.6:malloc"]);
-        assert_eq!(nearest("native:*:m*lok", &candidates, 10), ["/l/libc.so.6:malloc"]);
+        assert_eq!(nearest("native:*:maloc", &candidates, 10), ["native:/l/libc.so.6:malloc"]);
+        assert_eq!(nearest("native:*:m*lok", &candidates, 10), ["native:/l/libc.so.6:malloc"]);
         let probes = [("/l/libpython.so", "python:gc__start"), ("/l/libpython.so", "python:line")];
-        assert_eq!(nearest("usdt:*:pyton:gc__start", &probes, 1), ["/l/libpython.so:python:gc__start"]);
+        assert_eq!(nearest("usdt:*:pyton:gc__start", &probes, 1), ["usdt:/l/libpython.so:python:gc__start"]);
     }
 
     #[test]
@@ -269,7 +369,7 @@ mod tests {
         ];
         assert_eq!(
             nearest("native:*/libm.so.6:malloc", &candidates, 10),
-            ["/l/libc.so.6:malloc", "/l/libm.so.6:cos", "/l/libm.so.6:sin"]
+            ["native:/l/libc.so.6:malloc", "native:/l/libm.so.6:cos", "native:/l/libm.so.6:sin"]
         );
     }
 
@@ -287,7 +387,7 @@ mod tests {
             .map(|name| ("/l/lib.so", name.as_str()))
             .chain([("/l/lib.so", "Other_Name")])
             .collect();
-        assert_eq!(nearest("native:*:other_name", &candidates, 3)[0], "/l/lib.so:Other_Name");
+        assert_eq!(nearest("native:*:other_name", &candidates, 3)[0], "native:/l/lib.so:Other_Name");
         assert_eq!(nearest("native:*:ns::some_funktion_nam_77777*", &candidates, 5).len(), 5);
         assert!(nearest("native:*:other_name", &candidates, 0).is_empty());
     }
@@ -300,7 +400,7 @@ mod tests {
         let candidates = [("/usr/bin/app", "malloc"), ("/l/libm.so.6", "cos")];
         assert_eq!(
             nearest("native:*/libm.so.6:malloc", &candidates, 10),
-            ["/usr/bin/app:malloc", "/l/libm.so.6:cos"]
+            ["native:/usr/bin/app:malloc", "native:/l/libm.so.6:cos"]
         );
         // A path is not compared with dotted names.
         assert!(nearest("x/llama:*", &[("/site-packages/y/llama.py", "g")], 10).is_empty());
@@ -311,12 +411,12 @@ mod tests {
         let candidates = [("libmod", "fanctian"), ("xlibmodx", "afunctionb")];
         assert_eq!(
             nearest("native:libmod:function", &candidates, 2),
-            ["xlibmodx:afunctionb", "libmod:fanctian"]
+            ["native:xlibmodx:afunctionb", "native:libmod:fanctian"]
         );
         let candidates = [("/l", "functian"), ("/l", "a_much_longer_function")];
         assert_eq!(
             nearest("native:*:function", &candidates, 2),
-            ["/l:a_much_longer_function", "/l:functian"]
+            ["native:/l:a_much_longer_function", "native:/l:functian"]
         );
     }
 
@@ -338,6 +438,47 @@ mod tests {
         ] {
             let gauge = Gauge::new(pattern).unwrap();
             assert_eq!(gauge.of(text, &mut { usize::MAX }), far, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn mangled_functions_are_near_by_any_of_their_names() {
+        let forms = |symbol: &str| demangle::names_of(symbol).map(String::from).collect::<Vec<_>>();
+        let functions = ["_Z6taggedB5cxx11i", "_ZN2ns7handlerEv", "_ZNK3RowixEi", "main"].map(forms);
+        let of = |name: &str| {
+            let reading = Reading { is_elf: &|_| false, allow_empty: false };
+            let targets = Targets::parse("t", format!("native:*:{name}").as_bytes(), reading).unwrap();
+            let candidates = functions.iter().map(|names| Candidate {
+                module: "/a",
+                name: names.get(1).unwrap_or(&names[0]),
+                aliases: names,
+            });
+            targets.iter().next().unwrap().1.nearest(candidates, 1)
+        };
+        for (name, near) in [
+            ("taged[abi:cxx11](int)", "tagged[abi:cxx11](int)"),
+            ("tagged[abi:cxx11](long*)", "tagged[abi:cxx11](int)"),
+            ("ns::handlr", "ns::handler"),
+            ("_ZN2ns7handlerEl", "_ZN2ns7handlerEv"),
+            ("Row::operator[](char) const", "Row::operator[](int) const"),
+        ] {
+            assert_eq!(of(name), [format!("native:/a:{near}")], "{name}");
+        }
+    }
+
+    #[test]
+    fn what_comes_before_parameters_is_found() {
+        for (name, before) in [
+            ("f(int)", Some("f")),
+            ("f(int (*)(char)) const", Some("f")),
+            ("f(int) [clone .cold]", Some("f")),
+            ("f::operator()() const", Some("f::operator()")),
+            ("main.(*T).M", None),
+            ("f)", None),
+            ("(x)", None),
+            ("f", None),
+        ] {
+            assert_eq!(without_parameters(name), before, "{name}");
         }
     }
 

@@ -1,8 +1,12 @@
 //! Lines that select one function.
 
-use std::path::Path;
+use std::{borrow::Cow, path::Path};
 
-use super::TargetKind;
+use super::{MAX_LINE_BYTES, TargetKind, line as target_line, options::Options};
+use crate::printable::printable;
+
+/// Bytes of a name that are written into a line; of a longer one its beginning, with `*` behind it.
+const NAME_LIMIT: usize = MAX_LINE_BYTES / 2;
 
 /// A line of a targets file that selects the function of this name in this file, and of another file or name
 /// only one that differs in nothing but characters that no line can have: white space, `:` and `#`, which
@@ -16,6 +20,70 @@ pub fn inner_line(kind: TargetKind, file: &Path, name: &str) -> String {
     format!("{}:{}:*.{}", kind.prefix(), escaped(&file.to_string_lossy()), escaped(name))
 }
 
+/// As [`line`], and as plain as can be: what is read back as it is needs no pattern. That of a USDT probe is
+/// `provider:name`.
+pub fn plain_line(kind: TargetKind, file: &str, name: &str) -> String {
+    if kind == TargetKind::Python {
+        let plain = format!("{file}:{name}");
+        let is_read_back = target_line::read(&plain, &|_| false).is_ok_and(|line| {
+            line.is_some_and(|line| {
+                let is_bare = !line.excludes && line.patterns.kind == kind;
+                is_bare
+                    && line.patterns.module.exact() == Some(file)
+                    && line.patterns.name.exact() == Some(name)
+            })
+        });
+        if is_read_back && is_visible(&plain) {
+            return plain;
+        }
+    }
+    let file = if has_pattern(file) || file.contains(':') { Cow::Owned(escaped(file)) } else { file.into() };
+    format!("{}:{file}:{}", kind.prefix(), plain_name(kind, name))
+}
+
+/// How a line names a function: as it is called, where a line can have that, and else by a pattern that
+/// matches it. That of a USDT probe is `provider:name`.
+pub fn plain_name(kind: TargetKind, name: &str) -> Cow<'_, str> {
+    match name.split_once(':') {
+        Some((provider, name)) if kind == TargetKind::Usdt => {
+            format!("{}:{}", plain_part(kind, provider), plain_part(kind, name)).into()
+        }
+        _ => plain_part(kind, name),
+    }
+}
+
+fn plain_part(kind: TargetKind, name: &str) -> Cow<'_, str> {
+    // Of native functions a name is no pattern.
+    let is_itself = kind == TargetKind::Native || !has_pattern(name);
+    let is_read_back = || {
+        // A line of this kind with nothing in it that could be taken for something else.
+        let line = match kind {
+            TargetKind::Usdt => format!("usdt:*:*:{name}"),
+            TargetKind::Native | TargetKind::Python => format!("{}:*:{name}", kind.prefix()),
+        };
+        let line = target_line::read(&line, &|_| false).ok().flatten();
+        line.is_some_and(|line| line.patterns.name.as_str() == name && line.options == Options::default())
+    };
+    if name.len() <= NAME_LIMIT && is_itself && is_visible(name) && is_read_back() {
+        return name.into();
+    }
+    let cut = name.char_indices().map(|(at, _)| at).find(|at| *at > NAME_LIMIT / 4);
+    match cut.filter(|_| name.len() > NAME_LIMIT).and_then(|at| name.get(..at)) {
+        Some(beginning) => format!("{}*", escaped(beginning)).into(),
+        // As a first word, `delay=1` is an option.
+        None => escaped(name).replace('=', "?").into(),
+    }
+}
+
+fn has_pattern(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
+/// Whether it is printed as it is.
+fn is_visible(text: &str) -> bool {
+    printable(text) == text
+}
+
 /// A pattern that matches this text.
 fn escaped(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
@@ -25,7 +93,9 @@ fn escaped(text: &str) -> String {
             '*' => pattern.push_str("[*]"),
             '?' => pattern.push_str("[?]"),
             ':' | '#' | char::REPLACEMENT_CHARACTER => pattern.push('?'),
-            character if character.is_whitespace() || character.is_control() => pattern.push('?'),
+            character if character.is_whitespace() || !is_visible(character.encode_utf8(&mut [0; 4])) => {
+                pattern.push('?');
+            }
             character => pattern.push(character),
         }
     }

@@ -135,6 +135,12 @@ impl Column {
         patterns.filter_map(|pattern| self.lines_of.get(pattern)).flatten().copied()
     }
 
+    /// The lines whose pattern is written so.
+    fn written(&self, text: &str) -> impl Iterator<Item = usize> {
+        let pattern = self.set.written(text);
+        pattern.and_then(|pattern| self.lines_of.get(pattern)).into_iter().flatten().copied()
+    }
+
     pub(super) fn matches(&self, line: usize, text: &str) -> bool {
         self.pattern_of.get(line).copied().flatten().is_some_and(|pattern| self.set.matches(pattern, text))
     }
@@ -167,6 +173,16 @@ impl RulesInModule<'_> {
             return self.lines.iter().copied().filter(|&line| column.matches(line, text)).collect();
         }
         column.matching(text).filter(|&line| self.present.get(line) == Some(&true)).collect()
+    }
+
+    /// The lines among them whose pattern in `column` is `text` to the letter. White space at its ends is
+    /// nothing that a line can have.
+    pub(super) fn written(&self, column: &Column, text: &str) -> Vec<usize> {
+        let is_present = |line: &usize| match self.present.as_slice() {
+            [] => self.lines.binary_search(line).is_ok(),
+            present => present.get(*line) == Some(&true),
+        };
+        column.written(text.trim()).filter(is_present).collect()
     }
 
     /// What it comes to that these lines match.

@@ -1,5 +1,7 @@
 //! Which target selects a function: asked once for a file, then for every name in it.
 
+use std::collections::HashSet;
+
 use super::{ExclusionIndex, TargetIndex, Targets, rules::RulesInModule};
 
 /// What the targets make of one function, symbol or probe. The first line that selects it wins; an exclusion
@@ -79,29 +81,73 @@ impl NativeModule<'_> {
         self.0.is_empty()
     }
 
-    /// What becomes of the symbol that has all of these names: mangled, demangled in any form, aliases.
+    /// What becomes of each symbol of the file, each with all of its names: mangled, demangled in any form,
+    /// aliases. Symbols that no line is about are left out.
+    ///
+    /// A line whose name is a name of some symbol to the letter is about that name: `f[abi:cxx11](int)` is no
+    /// class of characters then. Only where no symbol is called so is it a pattern. So all symbols of a file
+    /// have to be asked for at once.
     ///
     /// A name may end in `@VERSION` or `@@VERSION`. A pattern without `@` is matched against the name before
     /// that. A pattern with `@` is matched against the name with its version too, after one `@` and after
     /// two: `@@` says that the version is the default one, which is nothing that the user of a process has to
     /// know.
+    pub fn select_all<S, N: AsRef<str>>(
+        &self,
+        symbols: impl IntoIterator<Item = (S, impl IntoIterator<Item = N>)>,
+    ) -> Vec<(S, Selection)> {
+        let mut literal = HashSet::new();
+        let mut matched = Vec::new();
+        for (symbol, names) in symbols {
+            let lines = self.lines_about(names);
+            literal.extend(lines.literally.iter().copied());
+            if !lines.literally.is_empty() || !lines.as_pattern.is_empty() {
+                matched.push((symbol, lines));
+            }
+        }
+        let decided = matched.into_iter().map(|(symbol, mut lines)| {
+            lines.as_pattern.retain(|line| !literal.contains(line));
+            lines.as_pattern.append(&mut lines.literally);
+            (symbol, self.0.decide(lines.as_pattern))
+        });
+        decided.filter(|(_, selection)| *selection != Selection::default()).collect()
+    }
+
+    /// What becomes of a symbol of a file that has no other, as far as is known.
     pub fn select<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Selection {
+        self.select_all([((), names)]).pop().map(|((), selection)| selection).unwrap_or_default()
+    }
+
+    /// The lines that one symbol has to do with.
+    fn lines_about<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LinesAbout {
         let rules = self.0.rules;
-        let mut lines = Vec::new();
+        let mut about = LinesAbout::default();
         for name in names {
+            let name = name.as_ref();
+            about.literally.extend(self.0.written(&rules.names, name));
             let Some((base, version)) = split_version(name) else {
-                lines.extend(self.0.matching(&rules.names, name));
+                about.as_pattern.extend(self.0.matching(&rules.names, name));
                 continue;
             };
-            lines.extend(self.0.matching(&rules.names, base));
+            about.as_pattern.extend(self.0.matching(&rules.names, base));
             if !rules.versioned_names.is_empty() {
                 for at in ["@", "@@"] {
-                    lines.extend(self.0.matching(&rules.versioned_names, &format!("{base}{at}{version}")));
+                    let name = format!("{base}{at}{version}");
+                    about.as_pattern.extend(self.0.matching(&rules.versioned_names, &name));
                 }
             }
         }
-        self.0.decide(lines)
+        about
     }
+}
+
+/// The lines that one symbol has to do with, each as often as it has names that are like it.
+#[derive(Debug, Default)]
+struct LinesAbout {
+    /// A name of it is what the line says.
+    literally: Vec<usize>,
+    /// A name of it matches the line's pattern.
+    as_pattern: Vec<usize>,
 }
 
 /// The targets that can select a USDT probe of one ELF file.

@@ -59,6 +59,16 @@ impl Fixture {
         Ok(Self { folder, program })
     }
 
+    /// C++ source text, compiled with these flags into `program`.
+    pub fn compile_cpp(source: &str, flags: &[&str]) -> Result<Self> {
+        let folder = everybody::folder()?;
+        let file = folder.path().join("program.cc");
+        std::fs::write(&file, source).with_context(|| format!("cannot write {}", file.display()))?;
+        let program = folder.path().join("program");
+        compile_by("CXX", "g++", &file, &program, flags)?;
+        Ok(Self { folder, program })
+    }
+
     /// The compiled program.
     pub fn program(&self) -> &Path {
         &self.program
@@ -88,12 +98,17 @@ pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
 /// Compiles one source file with the C compiler, `$CC` or gcc. Libraries among the flags come after the
 /// source.
 fn compile(source: &Path, output: &Path, flags: &[&str]) -> Result<()> {
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| OsString::from("gcc"));
+    compile_by("CC", "gcc", source, output, flags)
+}
+
+/// The same with the compiler that a variable names, or this one.
+fn compile_by(variable: &str, usual: &str, source: &Path, output: &Path, flags: &[&str]) -> Result<()> {
+    let compiler = std::env::var_os(variable).unwrap_or_else(|| OsString::from(usual));
     let mut command = Command::new(&compiler);
     command.args(["-g", "-Wall", "-Wextra", "-Werror"]).arg(source).args(flags).arg("-o").arg(output);
-    let result = command
-        .output()
-        .with_context(|| format!("cannot run {compiler:?}: install gcc, or name a C compiler in CC"))?;
+    let result = command.output().with_context(|| {
+        format!("cannot run {compiler:?}: install {usual}, or name a compiler in {variable}")
+    })?;
     if !result.status.success() {
         bail!("{command:?} failed:\n{}", String::from_utf8_lossy(&result.stderr));
     }

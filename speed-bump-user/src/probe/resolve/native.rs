@@ -1,13 +1,16 @@
 //! Native functions and USDT probes of one file.
 
-use std::{borrow::Cow, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use speed_bump_abi::ArgumentSpec;
 
-use super::{FileError, Resolver, elf_of, indirect, stepped::Neighbours, timing};
+use super::{FileError, Resolver, elf_of, hugify, indirect, moved, stepped::Neighbours, timing};
 use crate::{
     bounds::PLAN_BYTES,
-    elf::{ElfFile, FunctionSymbol, Functions, IndirectFunction, Root, TableKind, UsdtLocation, UsdtProbe},
+    elf::{
+        ElfFile, FunctionSymbol, Functions, IndirectFunction, Named, Root, Segments, TableKind, UsdtLocation,
+        UsdtProbe,
+    },
     engine::bpf::UprobeProgram,
     probe::{
         code::CodeFile,
@@ -15,8 +18,8 @@ use crate::{
         plan::{Entry, Plan, PlannedFunction, PlannedSite, Remark, SelectedFunction, Timing},
         site::{self, CodeMap, Exactness, FunctionCode, SiteKind},
     },
-    process::{Mappings, Process},
-    targets::{NativeModule, Selection, TargetIndex, UsdtModule},
+    process::{MappedFile, Mappings, Process},
+    targets::{NativeModule, TargetIndex, UsdtModule},
 };
 
 /// How many refused symbols of a file are told for a target.
@@ -42,6 +45,8 @@ pub(super) struct FileSelection {
     left_out: usize,
     /// Functions for which others were looked for.
     advised: usize,
+    /// Whether it says by a symbol that it moves its code when it begins.
+    pub(super) hugifies: bool,
 }
 
 /// What the selection of one file works with.
@@ -72,6 +77,7 @@ impl FileSelection {
             bytes: 0,
             left_out: 0,
             advised: 0,
+            hugifies: false,
         };
         let code_file = CodeFile::new(elf_of(file)?);
         let native = resolver.targets.native_in(&name);
@@ -119,9 +125,19 @@ impl FileSelection {
         self.remarks.extend(targets.map(|target| Remark { target: Some(target), text: text.clone() }));
     }
 
-    /// Adds to a plan everything that holds for any process.
-    pub(super) fn add_to(&self, plan: &mut Plan) {
-        for (function, sites) in &self.selected {
+    /// What is selected, with its sites.
+    pub(super) fn selected(&self) -> impl Iterator<Item = (&PlannedFunction, &[PlannedSite])> {
+        self.selected.iter().map(|(function, sites)| (function, sites.as_slice()))
+    }
+
+    /// How the file is laid out.
+    pub(super) fn segments(&self) -> &Segments {
+        self.elf.segments()
+    }
+
+    /// Adds to a plan what the process runs from the file, and what there is to say of the file.
+    pub(super) fn add_to(&self, plan: &mut Plan, mapped: &MappedFile) {
+        for (function, sites) in self.selected().filter(|(_, sites)| moved::is_run(mapped, sites)) {
             let position = plan.functions.len();
             plan.functions.push(function.clone());
             let of_function = |site: &PlannedSite| PlannedSite { function: Some(position), ..site.clone() };
@@ -147,28 +163,25 @@ impl FileSelection {
             Ok(root) => self.elf.functions_with_debug_files(&root, &self.path)?,
             Err(_) => self.elf.functions()?,
         };
-        for function in functions.functions() {
-            let selection = select(matcher, function.names.candidates());
-            if let Some(target) = selection.winner {
-                self.add_function(selecting, &functions, function, target, selection.shadowed);
-            }
-        }
-        for function in functions.indirect() {
-            if let Some(target) = select(matcher, function.names.candidates()).winner {
-                if self.indirect.len() == INDIRECT_LIMIT {
-                    self.left_out += 1;
-                    continue;
-                }
-                self.indirect.push((target, function.clone()));
-            }
-        }
+        let mut names = functions.functions().iter().flat_map(|function| function.names.iter());
+        self.hugifies = names.any(|name| hugify::says_so(name.as_str()));
         let path = self.path.display().to_string();
-        let refused = functions.refused().iter().filter_map(|refused| {
-            let target = select(matcher, refused.name.candidates()).winner?;
-            Some((target, format!("{} in {path} is not probed: {}", refused.name.as_str(), refused.refusal)))
-        });
-        for (target, text) in refused.take(REFUSED_TOLD) {
-            self.remark(target, text);
+        let mut refused_told = 0;
+        for (symbol, selection) in matcher.select_all(functions.named()) {
+            let Some(target) = selection.winner else { continue };
+            match symbol {
+                Named::Function(function) => {
+                    self.add_function(selecting, &functions, function, target, selection.shadowed);
+                }
+                Named::Indirect(_) if self.indirect.len() == INDIRECT_LIMIT => self.left_out += 1,
+                Named::Indirect(function) => self.indirect.push((target, function.clone())),
+                Named::Refused(_) if refused_told == REFUSED_TOLD => {}
+                Named::Refused(refused) => {
+                    refused_told += 1;
+                    let (name, why) = (refused.name.as_str(), refused.refusal);
+                    self.remark(target, format!("{name} in {path} is not probed: {why}"));
+                }
+            }
         }
         if functions.tables().iter().all(|table| *table == TableKind::Dynamic) {
             let selects = |target| {
@@ -236,6 +249,7 @@ impl FileSelection {
         let planned = PlannedFunction {
             selected: SelectedFunction { target, name, file: self.path.clone(), line: None },
             aliases,
+            symbols: function.names.iter().skip(1).map(|of| of.as_str().to_owned()).collect(),
             entry: Entry::Symbol,
             shadowed,
         };
@@ -301,6 +315,7 @@ impl FileSelection {
             let planned = PlannedFunction {
                 selected,
                 aliases: Vec::new(),
+                symbols: Vec::new(),
                 entry: Entry::Usdt,
                 shadowed: selection.shadowed,
             };
@@ -317,12 +332,6 @@ impl FileSelection {
         }
         self.remarks.push(Remark { target: Some(target), text });
     }
-}
-
-/// Asks for a symbol by all of its names.
-fn select<'n>(matcher: &NativeModule<'_>, names: impl Iterator<Item = Cow<'n, str>>) -> Selection {
-    let names: Vec<Cow<'n, str>> = names.collect();
-    matcher.select(names.iter().map(AsRef::as_ref))
 }
 
 /// A site for each location of a probe, and what speaks against the others. The first three arguments go

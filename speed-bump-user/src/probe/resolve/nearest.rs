@@ -1,21 +1,24 @@
 //! Names like those that a target asks for: told where it selects nothing.
 
+use std::{borrow::Cow, collections::HashSet, path::Path};
+
 use super::{
     Resolver, elf_of, probe_file,
     python::{anonymous, list_room, perf_map_of},
 };
 use crate::{
-    elf::ElfFile,
+    bounds::NAME_BYTES,
+    elf::{ElfFile, FunctionNames, Root},
     process::Process,
-    targets::{TargetIndex, TargetKind, Targets},
+    targets::{Candidate, TargetIndex, TargetKind, Targets},
 };
 
 /// How many are told.
 const TOLD: usize = 3;
 
 impl Resolver {
-    /// The names in a process that come nearest to what a target asks for, best first, as `module:name`.
-    /// Empty where there is nothing to choose from. `loaded`: the Python functions that it is known to have.
+    /// The names in a process that come nearest to what a target asks for, best first, as lines
+    /// that select them. Empty where there is nothing to choose from. `loaded`: the Python functions that it is known to have.
     pub fn nearest(
         &self,
         process: &Process,
@@ -40,34 +43,53 @@ pub fn nearest(
             return target.nearest(pairs, TOLD);
         }
         TargetKind::Python => python_names(process),
-        TargetKind::Native => names(process, |elf| {
-            let functions = elf.functions().ok()?;
-            let names = functions.functions().iter().map(|function| &function.names);
-            Some(names.map(|names| names.canonical().as_str().to_owned()).collect())
+        TargetKind::Native => names(process, |elf, path| {
+            let functions = match Root::open(&process.root()) {
+                Ok(root) => elf.functions_with_debug_files(&root, path),
+                Err(_) => elf.functions(),
+            };
+            Some(functions.ok()?.functions().iter().map(|function| names_of(&function.names)).collect())
         }),
-        TargetKind::Usdt => names(process, |elf| {
+        TargetKind::Usdt => names(process, |elf, _| {
             let probes = elf.usdt_probes().ok()?.probes;
-            Some(probes.iter().map(|probe| format!("{}:{}", probe.provider, probe.name)).collect())
+            Some(probes.iter().map(|probe| vec![format!("{}:{}", probe.provider, probe.name)]).collect())
         }),
     };
-    let pairs = candidates.iter().map(|(module, name)| (module.as_str(), name.as_str()));
-    target.nearest(pairs, TOLD)
+    let candidates = candidates.iter().filter_map(|(module, names)| {
+        let (name, aliases) = names.split_first()?;
+        Some(Candidate { module, name, aliases })
+    });
+    target.nearest(candidates, TOLD)
+}
+
+/// As people write the function in full, and all else that it is called.
+fn names_of(names: &FunctionNames) -> Vec<String> {
+    let full = names.canonical().demangled().map(String::from);
+    let others = names.candidates().map(Cow::into_owned);
+    let mut all: Vec<String> = full.into_iter().chain(others).collect();
+    let mut seen = HashSet::new();
+    all.retain(|name| name.len() <= NAME_BYTES && seen.insert(name.clone()));
+    all
 }
 
 /// The Python functions that a perf map lists; without one, none are known.
-fn python_names(process: &Process) -> Vec<(String, String)> {
+fn python_names(process: &Process) -> Vec<(String, Vec<String>)> {
     let map = perf_map_of(process, &list_room());
     let entries = map.ok().and_then(|mut map| map.list(|| anonymous(process)).ok());
-    entries.into_iter().flatten().map(|entry| (entry.filename, entry.qualname)).collect()
+    entries.into_iter().flatten().map(|entry| (entry.filename, vec![entry.qualname])).collect()
 }
 
-/// Names of each file that a process maps; a file that cannot be read has none.
-fn names(process: &Process, of: impl Fn(&ElfFile) -> Option<Vec<String>>) -> Vec<(String, String)> {
+/// The names of what each file that a process maps has; a file that cannot be read has nothing.
+fn names(
+    process: &Process,
+    of: impl Fn(&ElfFile, &Path) -> Option<Vec<Vec<String>>>,
+) -> Vec<(String, Vec<String>)> {
     let mappings = process.mappings().unwrap_or_default();
     let of_file = |mapped| {
         let file = probe_file(process, mapped).ok()?;
         let path = file.path().to_string_lossy().into_owned();
-        Some(of(&elf_of(&file).ok()?)?.into_iter().map(move |name| (path.clone(), name)).collect::<Vec<_>>())
+        let all = of(&elf_of(&file).ok()?, file.path())?;
+        Some(all.into_iter().map(move |names| (path.clone(), names)).collect::<Vec<_>>())
     };
-    mappings.files.iter().filter_map(of_file).flatten().collect()
+    mappings.files.iter().chain(&mappings.moved).filter_map(of_file).flatten().collect()
 }

@@ -259,6 +259,7 @@ impl Resolver {
             let function = PlannedFunction {
                 selected,
                 aliases: Vec::new(),
+                symbols: Vec::new(),
                 entry: EntrySource::PerfMap.into(),
                 shadowed: selection.shadowed,
             };

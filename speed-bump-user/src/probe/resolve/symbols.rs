@@ -13,9 +13,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{FileError, elf_of, indirect, probe_file};
+use super::{FileError, elf_of, indirect, moved, probe_file};
 use crate::{
-    elf::{Binding, ElfFile, FunctionSymbol, Functions, IndirectFunction, SymbolName, TableKind},
+    elf::{Binding, ElfFile, FunctionSymbol, Functions, IndirectFunction, Named, SymbolName, TableKind},
     kernel::KernelVersion,
     probe::{
         code::CodeFile,
@@ -113,7 +113,7 @@ impl SymbolResolver {
         let mut found = NamedFunctions::default();
         let mappings = process.mappings()?;
         let shadow_stack = process.status()?.shadow_stack;
-        for mapped in &mappings.files {
+        for mapped in mappings.files.iter().chain(&mappings.moved) {
             let path = mapped.path_in_process.to_string_lossy();
             if self.targets.native_in(&path).is_empty() {
                 continue;
@@ -181,7 +181,19 @@ impl SymbolResolver {
             );
             return Ok(());
         };
-        found.functions.extend(of_file.functions.iter().map(|(selected, symbol, address)| NamedFunction {
+        let is_run = |(_, _, address): &&(SelectedFunction, String, VirtualAddress)| {
+            let offset = of_file.elf.segments().code_offset_of(*address);
+            offset.is_some_and(|offset| mapped.addresses_of(offset).next().is_some())
+        };
+        for (selected, ..) in of_file.functions.iter().filter(|function| !is_run(function)) {
+            let why = moved::why(mappings.anonymous.iter().any(|memory| !memory.is_the_kernels()), process);
+            let text = format!("{} of {} cannot be probed: {why}", selected.name, file.path().display());
+            let remark = Remark { target: Some(selected.target), text };
+            found.out_of_reach.push(remark.clone());
+            found.remarks.push(remark);
+        }
+        let run = of_file.functions.iter().filter(is_run);
+        found.functions.extend(run.map(|(selected, symbol, address)| NamedFunction {
             selected: selected.clone(),
             path: path.clone(),
             symbol: symbol.clone(),
@@ -199,7 +211,6 @@ impl SymbolResolver {
         let code = code_file.code()?;
         let path = file.path().to_string_lossy().into_owned();
         let matcher = self.targets.native_in(&path);
-        let select = |names: Vec<std::borrow::Cow<'_, str>>| matcher.select(names.iter().map(AsRef::as_ref));
         let mut of_file = OfFile {
             elf,
             functions: Vec::new(),
@@ -208,11 +219,19 @@ impl SymbolResolver {
             remarks: Vec::new(),
         };
         let leads = Leads::new(&tables);
-        for function in tables.functions() {
-            if of_file.functions.len() + of_file.remarks.len() == FUNCTIONS_LIMIT {
-                break;
-            }
-            let Some(target) = select(function.names.candidates().collect()).winner else { continue };
+        for (symbol, selection) in matcher.select_all(tables.named()) {
+            let Some(target) = selection.winner else { continue };
+            let function = match symbol {
+                Named::Function(_) if of_file.functions.len() + of_file.remarks.len() == FUNCTIONS_LIMIT => {
+                    continue;
+                }
+                Named::Function(function) => function,
+                Named::Indirect(function) => {
+                    of_file.indirect.push((target, function.clone()));
+                    continue;
+                }
+                Named::Refused(_) => continue,
+            };
             let named = leads.name_of(function).and_then(|symbol| {
                 let exactness = self.check_entry(&code, function, shadow_stack)?;
                 Ok((symbol, exactness))
@@ -234,11 +253,6 @@ impl SymbolResolver {
                     let text = format!("{name} in {path} is left out: {why}");
                     of_file.remarks.push(Remark { target: Some(target), text });
                 }
-            }
-        }
-        for function in tables.indirect() {
-            if let Some(target) = select(function.names.candidates().collect()).winner {
-                of_file.indirect.push((target, function.clone()));
             }
         }
         code_file.check()?;

@@ -54,7 +54,8 @@ impl BpfSession {
             if nearest.is_empty() {
                 continue;
             }
-            let text = format!("line {}: `{}`: nearest are {}", target.line, target.text, nearest.join(", "));
+            let nearest = nearest.join("`, `");
+            let text = format!("line {}: `{}`: nearest are `{nearest}`", target.line, target.text);
             self.nearest.push(text.clone());
             self.warn(text);
         }

@@ -142,6 +142,7 @@ impl BpfSession {
         for remark in &plan.out_of_reach {
             self.warn(remark.text.clone());
         }
+        self.tell_shared_code(plan);
         let mut indices = Vec::with_capacity(plan.functions.len());
         for function in &plan.functions {
             indices.push(self.state.doses().enter(&function.selected)?);

@@ -50,6 +50,11 @@ impl PatternSet {
         self.patterns.get(number).is_some_and(|pattern| pattern.matches(text))
     }
 
+    /// The number of the pattern that is written so.
+    pub(in crate::targets) fn written(&self, text: &str) -> Option<usize> {
+        self.numbers.get(text).copied()
+    }
+
     /// How many different patterns there are.
     pub(in crate::targets) fn len(&self) -> usize {
         self.patterns.len()

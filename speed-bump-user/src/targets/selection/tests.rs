@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod names;
+
 use super::*;
 use crate::targets::{
     Reading, TargetKind,

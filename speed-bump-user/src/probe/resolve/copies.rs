@@ -1,0 +1,20 @@
+//! Copies that a compiler makes of a function for some of its callers.
+
+use super::elf_of;
+use crate::{elf::SymbolName, probe::file::ProbeFile};
+
+/// Copies that are named.
+const NAMED: usize = 4;
+/// What GCC and LLVM put behind the name of a function for a copy that is called in its place.
+const SUFFIXES: [&str; 5] = [".constprop.", ".isra.", ".part.", ".specialized.", ".llvm."];
+
+/// The functions of a file that are copies of these; none where it cannot be read.
+pub fn copies(file: &ProbeFile, names: &[&str]) -> Vec<String> {
+    let functions = elf_of(file).ok().and_then(|elf| elf.functions().ok()).unwrap_or_default();
+    let all = functions.functions().iter().flat_map(|function| function.names.iter().map(SymbolName::as_str));
+    let is_copy = |name: &&str| {
+        let rest = |of: &&str| name.strip_prefix(*of);
+        names.iter().filter_map(rest).any(|rest| SUFFIXES.iter().any(|suffix| rest.starts_with(suffix)))
+    };
+    all.filter(is_copy).take(NAMED).map(str::to_owned).collect()
+}

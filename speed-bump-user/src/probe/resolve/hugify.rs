@@ -1,0 +1,51 @@
+//! Programs that are about to move their code to memory of no file, just after they have begun.
+//!
+//! A copy of code with breakpoints in it has those too, and there they kill: the kernel knows of no probe
+//! where they are. So no probe goes into such a program before it has done so.
+
+use std::{os::unix::ffi::OsStrExt as _, time::Duration};
+
+use crate::process::{MappedFile, Process};
+
+/// A program that has run for so long has moved its code, or does not.
+const YOUNG: Duration = Duration::from_secs(10);
+/// In a program that BOLT was told to make so (`--hugify`).
+const BOLT: &str = "__bolt_hugify";
+/// node's switch (`node --help`), also in NODE_OPTIONS.
+const NODE: &[u8] = b"--use-largepages=";
+
+/// Whether a function of this name says that its program moves its code.
+pub(super) fn says_so(name: &str) -> bool {
+    name.starts_with(BOLT)
+}
+
+/// Why no probe goes into a file that a process executes, if it is about to move its code. `says_so`: its
+/// functions do.
+pub(super) fn is_near(process: &Process, mapped: &MappedFile, says_so: bool) -> Option<String> {
+    let is_old = || process.age().is_some_and(|age| age > YOUNG);
+    let what = if says_so {
+        "it was made with BOLT's --hugify"
+    } else if asks_node(process) {
+        "it was started with --use-largepages"
+    } else {
+        return None;
+    };
+    (mapped.is_program_of(process) && !is_old()).then(|| {
+        format!(
+            "process {} is about to put memory of its own in place of this file's code ({what}): breakpoints \
+             would be copied with it, and kill the process; start it without that",
+            process.pid()
+        )
+    })
+}
+
+fn asks_node(process: &Process) -> bool {
+    let asks = |text: &[u8]| {
+        let mut words = text.split(u8::is_ascii_whitespace);
+        words.any(|word| word.strip_prefix(NODE).is_some_and(|value| value != b"off"))
+    };
+    let arguments = process.command_line().unwrap_or_default();
+    let environment = process.environment().unwrap_or_default();
+    let options = environment.iter().filter_map(|of| of.as_bytes().strip_prefix(b"NODE_OPTIONS="));
+    arguments.iter().any(|argument| asks(argument.as_bytes())) || options.into_iter().any(asks)
+}

@@ -1,0 +1,92 @@
+//! Functions whose code the process does not run from the file: it has put other memory in its place.
+//!
+//! node does so with `--use-largepages`, BOLT with `--hugify`: they copy the text to huge pages, which are of
+//! no file. The kernel takes a probe all the same, as the file is there, and no call ever comes to it.
+
+use super::native::FileSelection;
+use crate::{
+    probe::plan::{PlannedSite, Remark},
+    process::{MappedFile, Mappings, Process},
+    targets::TargetIndex,
+};
+
+/// Functions that are named.
+const NAMED: usize = 3;
+
+/// Whether the process runs what lies at a site from the file.
+pub(super) fn is_run(mapped: &MappedFile, sites: &[PlannedSite]) -> bool {
+    sites.is_empty() || sites.iter().any(|site| mapped.addresses_of(site.offset).next().is_some())
+}
+
+/// What there is to say of the functions that a target selects and the process does not run from the file.
+/// `is_near`: why it will soon not.
+pub(super) fn remarks(
+    selection: &FileSelection,
+    process: &Process,
+    mapped: &MappedFile,
+    mappings: &Mappings,
+    is_near: Option<&str>,
+) -> Vec<Remark> {
+    let mut by_target: Vec<(TargetIndex, Vec<&str>, bool)> = Vec::new();
+    let is_missed = |sites: &[PlannedSite]| is_near.is_some() || !is_run(mapped, sites);
+    for (function, sites) in selection.selected().filter(|(_, sites)| is_missed(sites)) {
+        let is_copied = sites.iter().any(|site| is_copied(selection, mapped, mappings, site));
+        let target = function.selected.target;
+        match by_target.iter_mut().find(|(of, ..)| *of == target) {
+            Some((_, names, copied)) => {
+                names.push(&function.selected.name);
+                *copied |= is_copied;
+            }
+            None => by_target.push((target, vec![&function.selected.name], is_copied)),
+        }
+    }
+    let path = mapped.path_in_process.display();
+    let remark = |(target, names, is_copied): (TargetIndex, Vec<&str>, bool)| {
+        let why = is_near.map_or_else(|| why(is_copied, process), str::to_owned);
+        let text = format!("{} of {path} cannot be probed: {why}", listed(&names));
+        Remark { target: Some(target), text }
+    };
+    by_target.into_iter().map(remark).collect()
+}
+
+/// Why calls in this process do not come to the file's code, and the way out.
+pub(super) fn why(is_copied: bool, process: &Process) -> String {
+    let pid = process.pid();
+    if is_copied {
+        format!(
+            "process {pid} does not run this file's code there: it has put memory of its own in its place, \
+             which is of no file, so that no call would come to a probe (huge pages, as node's \
+             --use-largepages and BOLT's --hugify make them); start it without that"
+        )
+    } else {
+        format!(
+            "process {pid} has mapped the file without the code there, so that no call would come to a probe"
+        )
+    }
+}
+
+/// Whether executable memory of no file lies where the loader had put a site.
+fn is_copied(
+    selection: &FileSelection,
+    mapped: &MappedFile,
+    mappings: &Mappings,
+    site: &PlannedSite,
+) -> bool {
+    let segments = selection.segments();
+    let Some(address) = segments.code_address_of(site.offset) else { return false };
+    let biases = mapped
+        .ranges
+        .iter()
+        .filter_map(|range| segments.bias_of_mapping(range.start, range.offset, range.executable));
+    let mut places = biases.map(|bias| bias.to_process(address));
+    places.any(|place| mappings.anonymous.iter().any(|memory| memory.contains(place)))
+}
+
+/// The first few of the names, and how many more there are.
+fn listed(names: &[&str]) -> String {
+    let shown = names.get(..NAMED).unwrap_or(names).join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more functions"),
+    }
+}

@@ -1,0 +1,58 @@
+//! Functions that are one code under several names: what is selected by one of them is slowed down under all.
+//!
+//! Linkers fold functions with the same instructions (`--icf`), and programs give names to one function. Both
+//! look the same in a file.
+
+use super::BpfSession;
+use crate::{
+    elf::demangle::for_people,
+    probe::plan::{Plan, PlannedFunction},
+    targets::Targets,
+};
+
+/// Names that are told of one function.
+const NAMED: usize = 3;
+
+impl BpfSession {
+    /// Tells which other functions a plan slows down, that no target asks for.
+    pub(super) fn tell_shared_code(&mut self, plan: &Plan) {
+        let targets = self.resolver.shared_targets().clone();
+        for text in plan.functions.iter().filter_map(|function| shared(function, &targets)) {
+            self.warn(text);
+        }
+    }
+}
+
+fn shared(function: &PlannedFunction, targets: &Targets) -> Option<String> {
+    let selected = &function.selected;
+    let others: Vec<String> =
+        function.symbols.iter().filter_map(|of| unasked(function, of, targets)).collect();
+    let shown = others.get(..NAMED).unwrap_or(&others).join("`, `");
+    let more = match others.len().checked_sub(NAMED + 1) {
+        Some(more) => format!(" and {} more", more + 1),
+        None => String::new(),
+    };
+    let name = for_people(&selected.name).unwrap_or_else(|| selected.name.clone());
+    (!others.is_empty()).then(|| {
+        format!(
+            "`{name}` of {} is one code with `{shown}`{more} (the linker has folded them, or they are names \
+             of one function): calls by any of these names are counted and delayed",
+            selected.file.display()
+        )
+    })
+}
+
+/// Another symbol of a function, as people write it, if it is of another name and no target selects it.
+fn unasked(function: &PlannedFunction, symbol: &str, targets: &Targets) -> Option<String> {
+    let name = &function.selected.name;
+    let own = for_people(name).unwrap_or_else(|| name.clone());
+    let other = for_people(symbol).unwrap_or_else(|| symbol.to_owned());
+    // Several constructors are one in the source, and a C library has names of its own for what it exports.
+    let bare = |name: &str| name.trim_start_matches('_').to_owned();
+    if own == other || bare(&own) == bare(&other) || symbol.starts_with("__") {
+        return None;
+    }
+    let file = function.selected.file.to_string_lossy();
+    let is_asked = targets.native_in(&file).select([symbol, &*other]).winner.is_some();
+    (!is_asked).then_some(other)
+}
