@@ -25,6 +25,7 @@ pub mod demangle;
 pub mod error;
 pub mod file;
 pub mod functions;
+mod go_table;
 pub mod indirect;
 pub mod machine;
 mod mini_debug_info;
@@ -40,6 +41,8 @@ pub mod usdt;
 #[cfg(test)]
 mod fixture;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use go_table::parse as parse_go_table;
 #[cfg(any(test, fuzzing))]
 pub(crate) use mini_debug_info::unpack as unpack_mini_debug_info;
 

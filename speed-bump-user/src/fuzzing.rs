@@ -12,7 +12,7 @@ mod python;
 mod report;
 
 pub use code::{kmod_files, seccomp_filter, site};
-pub use elf::{debug_files, mini_debug_info, names, notes, python_elf};
+pub use elf::{debug_files, go_table, mini_debug_info, names, notes, python_elf};
 pub use process::{maps, status};
 pub use python::{control_block, perf_map, source};
 pub use report::report;
@@ -21,11 +21,12 @@ pub use report::report;
 pub type Run = fn(&[u8]);
 
 /// Every one of them, by the name of its fuzz target.
-pub const ALL: [(&str, Run); 14] = [
+pub const ALL: [(&str, Run); 15] = [
     ("control_block", control_block),
     ("debug_files", debug_files),
     ("kmod_files", kmod_files),
     ("maps", maps),
+    ("go_table", go_table),
     ("mini_debug_info", mini_debug_info),
     ("names", names),
     ("notes", notes),

@@ -1,5 +1,6 @@
 //! Native functions and USDT probes: what is selected, where the probe goes, and exact counts.
 
+mod go_programs;
 mod kept_costs;
 mod native_builds;
 mod native_functions;

@@ -64,12 +64,13 @@ const NEEDS: [Need; 9] = [
 ];
 
 /// What few tests run, and are skipped without.
-const OPTIONAL: [Need; 4] = [
+const OPTIONAL: [Need; 5] = [
     Need {
         program: "musl-gcc",
         package: "musl-tools",
         purpose: "to compile a program with another C library",
     },
+    Need { program: "go", package: "golang-go", purpose: "to compile a Go program" },
     Need { program: "node", package: "nodejs", purpose: "a program that moves its code to huge pages" },
     Need { program: "/usr/bin/chromium", package: "chromium", purpose: "to look at reports as people do" },
     Need { program: "/usr/bin/chromedriver", package: "chromium-driver", purpose: "to do so in tests" },

@@ -9,6 +9,7 @@ use super::{
     debug_files,
     error::ElfError,
     file::ElfFile,
+    go_table::{self, GoFunction},
     mini_debug_info,
     name::{Binding, FunctionNames, SymbolName, SymbolVersion, TableKind, printable},
     root::Root,
@@ -100,7 +101,6 @@ pub struct Functions {
     warnings: Vec<String>,
 }
 
-impl Functions {
 /// One of a file's symbols, whatever can be done with it.
 #[derive(Clone, Copy, Debug)]
 pub enum Named<'f> {
@@ -157,7 +157,8 @@ pub enum Named<'f> {
 }
 
 impl ElfFile {
-    /// Reads the functions that the file itself names: `.symtab`, `.dynsym` and `.gnu_debugdata`.
+    /// Reads the functions that the file itself names: `.symtab`, `.dynsym`, `.gnu_debugdata`, and in Go
+    /// programs without a `.symtab` `.gopclntab`.
     ///
     /// # Errors
     /// [`ElfError`] when the file's own tables cannot be read.
@@ -230,6 +231,10 @@ impl<'f> Collector<'f> {
     fn own_tables(&mut self) -> Result<(), ElfError> {
         self.tables_of(self.main, TableKind::Symbols)?;
         let cache = self.main.cache();
+        if !self.tables.contains(&TableKind::Symbols) {
+            // What is not stripped has the same names in its symbol table.
+            self.go_table();
+        }
         let tables = Tables::read(self.main, &cache)?;
         if let Some(section) = tables.section_named(b".gnu_debugdata") {
             let unpacked = tables
@@ -243,6 +248,44 @@ impl<'f> Collector<'f> {
     }
 
     /// Adds the symbols of a file; `kind` is what its `.symtab` counts as.
+    /// Adds the functions of a Go program's own table, if it has one.
+    fn go_table(&mut self) {
+        let main = self.main;
+        let read = go_table::for_each(main, |function| {
+            let text = function.name;
+            if text.is_empty() || !self.takes(text.len()) {
+                return;
+            }
+            let name = SymbolName::of_go(text);
+            match judge_code(main, function.address, text) {
+                Ok(offset) => {
+                    let GoFunction { address, size, .. } = function;
+                    self.entries.push(Entry { address, size, offset, indirect: false, name });
+                }
+                Err(refusal) => self.refused.push(RefusedSymbol { name, refusal }),
+            }
+        });
+        match read {
+            Ok(true) => self.tables.push(TableKind::GoTable),
+            Ok(false) => {}
+            Err(error) => self.warnings.push(error.to_string()),
+        }
+    }
+
+    /// Whether there is room for a symbol whose name has so many bytes, which is counted.
+    fn takes(&mut self, length: usize) -> bool {
+        if length > NAME_BYTES {
+            self.too_long += 1;
+            return false;
+        }
+        if self.entries.len() + self.refused.len() == SYMBOLS_LIMIT || self.names + length > NAMES_LIMIT {
+            self.too_many += 1;
+            return false;
+        }
+        self.names += length;
+        true
+    }
+
     fn tables_of(&mut self, file: &ElfFile, kind: TableKind) -> Result<(), ElfError> {
         let cache = file.cache();
         for table in Tables::read(file, &cache)?.symbol_tables(&[TableKind::Symbols, TableKind::Dynamic])? {
@@ -269,15 +312,9 @@ impl<'f> Collector<'f> {
             }
             let version = table.version(index)?;
             let length = text.len() + version.map_or(0, |version| version.name.len());
-            if length > NAME_BYTES {
-                self.too_long += 1;
+            if !self.takes(length) {
                 continue;
             }
-            if self.entries.len() + self.refused.len() == SYMBOLS_LIMIT || self.names + length > NAMES_LIMIT {
-                self.too_many += 1;
-                continue;
-            }
-            self.names += length;
             let version = version
                 .map(|version| SymbolVersion { name: printable(version.name), default: version.default });
             let binding = match symbol.st_info >> 4 {
@@ -371,6 +408,11 @@ fn judge(main: &ElfFile, symbol: &Symbol, text: &[u8]) -> Result<FileOffset, Ref
     }
     let offset = main.segments().code_offset_of(address).ok_or(Refusal::NotCode)?;
     if !main.code_sections().may_be_code(address) {
+    judge_code(main, address, text)
+}
+
+/// Whether a function can be probed that begins at an address.
+fn judge_code(main: &ElfFile, address: VirtualAddress, text: &[u8]) -> Result<FileOffset, Refusal> {
         return Err(Refusal::NotCode);
     }
     if main.segments().containing(address).is_some_and(|segment| segment.writable) {

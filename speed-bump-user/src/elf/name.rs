@@ -15,6 +15,8 @@ pub enum TableKind {
     MiniDebugInfo,
     /// The `.symtab` of a separate debug file.
     DebugFile,
+    /// `.gopclntab`, of Go programs.
+    GoTable,
 }
 
 /// Who can see a name (`STB_*`); `STB_GNU_UNIQUE` counts as global.
@@ -64,6 +66,11 @@ impl SymbolName {
             (version, _) => (text, version),
         };
         Self { text, version, binding, table }
+    }
+
+    /// A name as Go writes it, which has no version.
+    pub(super) fn of_go(text: &[u8]) -> Self {
+        Self { text: printable(text), version: None, binding: Binding::Local, table: TableKind::GoTable }
     }
 
     /// A global name for tests elsewhere.

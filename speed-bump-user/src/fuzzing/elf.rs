@@ -12,7 +12,7 @@ use rustix::fs::MemfdFlags;
 use tempfile::TempDir;
 
 use crate::{
-    elf::{Binding, ElfFile, Root, SymbolName, TableKind, unpack_mini_debug_info},
+    elf::{Binding, ElfFile, Root, SymbolName, TableKind, parse_go_table, unpack_mini_debug_info},
     inject::{
         exported,
         image::{IMAGE, Identity},
@@ -86,6 +86,16 @@ pub fn mini_debug_info(bytes: &[u8]) {
     let Some(file) = ANY_FILE.as_ref() else { return };
     if let Ok(unpacked) = unpack_mini_debug_info(file, bytes) {
         unpacked.functions().ok();
+    }
+}
+
+/// Any bytes as `.gopclntab`.
+pub fn go_table(bytes: &[u8]) {
+    for text in [None, Some(0x40_1000)] {
+        for function in parse_go_table(bytes, text).unwrap_or_default() {
+            assert!(function.name.len() <= bytes.len() && !function.name.contains(&0));
+            assert!(function.address.0.checked_add(function.size).is_some());
+        }
     }
 }
 

@@ -361,7 +361,7 @@ fn is_in_file(name: &SymbolName) -> bool {
     match name.table() {
         TableKind::Dynamic => true,
         TableKind::Symbols => name.version().is_none(),
-        TableKind::MiniDebugInfo | TableKind::DebugFile => false,
+        TableKind::MiniDebugInfo | TableKind::DebugFile | TableKind::GoTable => false,
     }
 }
 

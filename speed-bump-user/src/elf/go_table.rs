@@ -1,0 +1,252 @@
+//! `.gopclntab`: the functions of a Go program, by name. Its runtime needs the table for tracebacks, so that
+//! it is there in stripped programs too.
+//!
+//! Format: Go's `src/debug/gosym/pclntab.go` and `src/runtime/symtab.go`, of 1.2, 1.16, 1.18 and 1.20.
+
+use object::LittleEndian;
+
+use super::{error::ElfError, file::ElfFile, tables::Tables};
+use crate::{bounds::NAME_BYTES, units::VirtualAddress};
+
+/// Functions of one table; each takes 8 bytes of it or more. Kubernetes' largest programs have 200,000.
+const FUNCTIONS_LIMIT: usize = 1 << 20;
+/// What the linker calls the section, in position-independent programs too.
+const SECTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
+
+/// A function of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GoFunction<'t> {
+    /// As the file counts.
+    pub(crate) address: VirtualAddress,
+    /// Up to the next function.
+    pub(crate) size: u64,
+    pub(crate) name: &'t [u8],
+}
+
+/// How a version of Go lays the table out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// From 1.2 on: whole addresses, and names from the beginning of the table on.
+    Go12,
+    /// From 1.16 on: names have a part of their own.
+    Go116,
+    /// From 1.18 on: what is counted from the beginning of the text.
+    Go118,
+}
+
+/// What the header says.
+struct Header {
+    layout: Layout,
+    functions: usize,
+    /// Where the text begins, from 1.18 on; 0 where the dynamic loader writes it.
+    text: u64,
+    /// Where names, and the list of functions, begin in the table.
+    names: usize,
+    list: usize,
+}
+
+/// The table's functions, by address; `text` is where the text begins if the table does not say so.
+pub(crate) fn parse(table: &[u8], text: Option<u64>) -> Result<Vec<GoFunction<'_>>, &'static str> {
+    let header = header(table)?;
+    if header.functions > FUNCTIONS_LIMIT {
+        return Err("it has more functions than any program");
+    }
+    let text = if header.text == 0 { text.unwrap_or(0) } else { header.text };
+    let list = table.get(header.list..).ok_or("its functions lie outside of it")?;
+    // Of each function where it begins, and where more is said of it; behind the last one, where that ends.
+    let width = if header.layout == Layout::Go118 { 4 } else { 8 };
+    let number = |at: usize| if width == 4 { u32_at(list, at).map(u64::from) } else { u64_at(list, at) };
+    let begin = |index: usize| {
+        let from_text = number(index.checked_mul(2 * width)?)?;
+        if header.layout == Layout::Go118 { text.checked_add(from_text) } else { Some(from_text) }
+    };
+    let mut found = Vec::new();
+    for index in 0..header.functions {
+        let place = number(index * 2 * width + width).and_then(|place| usize::try_from(place).ok());
+        let (Some(address), Some(end), Some(place)) = (begin(index), begin(index + 1), place) else {
+            return Err("it ends before its last function");
+        };
+        let size = end.checked_sub(address).ok_or("its functions are not in the order of their addresses")?;
+        // The entry comes first there, as wide as in the list.
+        let from = if header.layout == Layout::Go12 { 0 } else { header.list };
+        let name = from.checked_add(place).and_then(|at| u32_at(table, at.checked_add(width)?));
+        let name = name.and_then(|name| header.names.checked_add(usize::try_from(name).ok()?));
+        let name = name.and_then(|at| table.get(at..)).ok_or("a function's name lies outside of it")?;
+        let shown = name.get(..NAME_BYTES + 1).unwrap_or(name);
+        let end = shown.iter().position(|byte| *byte == 0).unwrap_or(shown.len());
+        found.push(GoFunction { address: VirtualAddress(address), size, name: &shown[..end] });
+    }
+    Ok(found)
+}
+
+fn header(table: &[u8]) -> Result<Header, &'static str> {
+    let layout = match u32_at(table, 0) {
+        Some(0xffff_fffb) => Layout::Go12,
+        Some(0xffff_fffa) => Layout::Go116,
+        Some(0xffff_fff0 | 0xffff_fff1) => Layout::Go118,
+        _ => return Err("it is of a version of Go that is not known"),
+    };
+    // Two zeros, the least size of an instruction, the size of a pointer.
+    if !matches!(table.get(4..8), Some([0, 0, 1 | 2 | 4, 8])) {
+        return Err("its header is not that of a 64-bit program");
+    }
+    let word = |index: usize| u64_at(table, 8 + 8 * index);
+    let place = |index| word(index).and_then(|place| usize::try_from(place).ok());
+    let short = "its header is cut off";
+    let functions = place(0).ok_or(short)?;
+    Ok(match layout {
+        Layout::Go12 => Header { layout, functions, text: 0, names: 0, list: 16 },
+        Layout::Go116 => {
+            let (names, list) = place(2).zip(place(6)).ok_or(short)?;
+            Header { layout, functions, text: 0, names, list }
+        }
+        Layout::Go118 => {
+            let (names, list) = place(3).zip(place(7)).ok_or(short)?;
+            Header { layout, functions, text: word(2).ok_or(short)?, names, list }
+        }
+    })
+}
+
+/// Where the text begins that the table counts from, where the dynamic loader writes that into it: what the
+/// file says to write there, or else where the text section begins.
+fn text_of(tables: &Tables<'_>, section_address: u64) -> Result<Option<u64>, ElfError> {
+    /// In the header, behind magic number and number of functions and of files.
+    const TEXT: u64 = 24;
+    let wanted = section_address.checked_add(TEXT);
+    for (_, relocations) in tables.dynamic_relocations()? {
+        let here = relocations.iter().find(|of| Some(of.r_offset.get(LittleEndian)) == wanted);
+        if let Some(relocation) = here {
+            return Ok(Some(relocation.r_addend.get(LittleEndian).cast_unsigned()));
+        }
+    }
+    Ok(tables.section_named(b".text").map(|section| section.sh_addr.get(LittleEndian)))
+}
+
+/// Calls `each` with each function of the table that a file has, if it has one.
+pub(super) fn for_each(file: &ElfFile, mut each: impl FnMut(GoFunction<'_>)) -> Result<bool, ElfError> {
+    let cache = file.cache();
+    let tables = Tables::read(file, &cache)?;
+    let Some(section) = SECTIONS.iter().find_map(|name| tables.section_named(name)) else {
+        return Ok(false);
+    };
+    let table = tables.data(section, "section .gopclntab")?;
+    let text = text_of(&tables, section.sh_addr.get(LittleEndian))?;
+    let functions = parse(table, text).map_err(|what| file.corrupt(what))?;
+    functions.into_iter().for_each(&mut each);
+    Ok(true)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAMES: &[u8] = b"main.main\0main.(*T[...]).M\0";
+
+    fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn halves(halves: &[u32]) -> Vec<u8> {
+        halves.iter().flat_map(|half| half.to_le_bytes()).collect()
+    }
+
+    /// Two functions at 0x1000 and 0x1040, as Go 1.20 lays them out.
+    fn go_1_20() -> Vec<u8> {
+        let (names, list) = (72, 104);
+        let head = [halves(&[0xffff_fff1, 0x0801_0000]), words(&[2, 1, 0x1000, names, 0, 0, 0, list])];
+        let mut table = head.concat();
+        table.extend(NAMES);
+        table.resize(104, 0);
+        // Entry and place of each, the end; then entry and name of each.
+        table.extend(halves(&[0, 20, 0x40, 28, 0x60, 0, 0, 0x40, 10]));
+        table
+    }
+
+    /// The same as Go 1.16 does.
+    fn go_1_16() -> Vec<u8> {
+        let head = [halves(&[0xffff_fffa, 0x0801_0000]), words(&[2, 1, 64, 0, 0, 0, 96])];
+        let mut table = head.concat();
+        table.extend(NAMES);
+        table.resize(96, 0);
+        table.extend(words(&[0x1000, 40, 0x1040, 52, 0x1060]));
+        table.extend([words(&[0x1000]), halves(&[0]), words(&[0x1040]), halves(&[10])].concat());
+        table
+    }
+
+    /// The same as Go 1.2 does.
+    fn go_1_2() -> Vec<u8> {
+        let mut table = [halves(&[0xffff_fffb, 0x0801_0000]), words(&[2])].concat();
+        table.extend(words(&[0x1000, 56, 0x1040, 68, 0x1060]));
+        table.extend([words(&[0x1000]), halves(&[80]), words(&[0x1040]), halves(&[90])].concat());
+        table.extend(NAMES);
+        table
+    }
+
+    #[test]
+    fn functions_of_each_version_are_read() {
+        for table in [go_1_20(), go_1_16(), go_1_2()] {
+            let found = parse(&table, None).unwrap();
+            let found: Vec<_> = found.iter().map(|of| (of.address.0, of.size, of.name)).collect();
+            let expected = [(0x1000, 0x40, &b"main.main"[..]), (0x1040, 0x20, b"main.(*T[...]).M")];
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn the_text_is_where_the_file_says_if_the_table_does_not() {
+        let mut table = go_1_20();
+        table[24..32].fill(0);
+        let first = |text| parse(&table, text).unwrap()[0].address.0;
+        assert_eq!([first(Some(0x7000)), first(None)], [0x7000, 0]);
+    }
+
+    #[test]
+    fn other_tables_are_refused() {
+        for table in [go_1_20(), go_1_16(), go_1_2()] {
+            for length in 0..table.len() - NAMES.len() {
+                let refused = parse(&table[..length], None);
+                assert!(length > 60 || refused.is_err(), "{length}");
+            }
+            let with = |at: usize, byte: u8| {
+                let mut table = table.clone();
+                table[at] = byte;
+                parse(&table, None).map(|found| found.len())
+            };
+            assert!([with(0, 1), with(4, 1), with(7, 4), with(15, 0x7f)].iter().all(Result::is_err));
+        }
+        let mut backwards = go_1_20();
+        backwards[104] = 0x50;
+        assert!(parse(&backwards, None).unwrap_err().contains("order"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_table_panics(
+            changes in proptest::collection::vec((0_usize..140, any::<u8>()), 0..12),
+            text in any::<Option<u64>>(),
+        ) {
+            for mut table in [go_1_20(), go_1_16(), go_1_2()] {
+                for (at, byte) in &changes {
+                    if let Some(place) = table.get_mut(*at) {
+                        *place = *byte;
+                    }
+                }
+                for function in parse(&table, text).unwrap_or_default() {
+                    prop_assert!(function.name.len() <= NAME_BYTES + 1);
+                }
+            }
+        }
+    }
+}
