@@ -165,6 +165,14 @@ pub struct TargetIndex(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExclusionIndex(pub u32);
 
+impl Target {
+    /// Whether its module pattern matches a Python file, also by its dotted names where they apply.
+    pub fn is_in_module(&self, file: &str) -> bool {
+        let by_name = || dotted::DottedNames::of(file).iter().any(|name| self.module.matches(name));
+        self.module.matches(file) || (dotted::applies(&self.module) && by_name())
+    }
+}
+
 impl Targets {
     /// The targets, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (TargetIndex, &Target)> {

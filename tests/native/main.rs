@@ -5,6 +5,6 @@ mod kept_costs;
 mod native_builds;
 mod native_functions;
 mod native_times;
-mod session_usdt;
 mod pasted_names;
+mod session_usdt;
 mod site_corpus;

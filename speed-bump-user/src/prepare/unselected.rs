@@ -8,7 +8,7 @@ use super::{
 use crate::{
     probe::{
         plan::{Plan, PythonPlan},
-        resolve::Resolver,
+        resolve::{Resolver, compiled},
     },
     process::{MappedFile, Process},
     python::entry_source::EntrySource,
@@ -129,6 +129,11 @@ fn reasons(index: TargetIndex, target: &Target, resolver: &Resolver, planned: &P
     reasons.extend(first.map(|first| Reason::SelectedBy(first.line)));
     if reasons.is_empty() {
         reasons = of_files(target, process);
+        // Names of other functions would only mislead.
+        if let Some(text) = compiled(process, target) {
+            reasons.push(Reason::Found(text));
+            return reasons;
+        }
         let nearest = resolver.nearest(process, index, loaded);
         reasons.extend((!nearest.is_empty()).then_some(Reason::Nearest(nearest)));
         if target.kind == TargetKind::Python {

@@ -3,6 +3,7 @@
 //! What a file offers is worked out once and remembered by inode: children that exec the same programs, and
 //! processes that share libraries, cost a look-up.
 
+mod compiled;
 mod copies;
 mod hugify;
 mod indirect;
@@ -14,6 +15,7 @@ mod stepped;
 pub mod symbols;
 mod timing;
 
+pub use compiled::compiled;
 pub use copies::copies;
 pub use nearest::nearest;
 

@@ -12,6 +12,7 @@ mod handshake;
 mod helper_doses;
 mod helpers;
 mod in_place;
+mod jitted;
 mod late_files;
 mod limits;
 mod nearest;
@@ -48,7 +49,10 @@ use crate::{
     },
     kernel::TaskOffsets,
     presence::HelperSetup,
-    probe::{plan::Plan, resolve::Resolver},
+    probe::{
+        plan::Plan,
+        resolve::{Resolver, compiled},
+    },
     process::Process,
     python::helper::{HelperClock, InPlace, Room},
     stats::report::SessionReport,
@@ -290,9 +294,13 @@ impl BpfSession {
         let mut missing = Vec::new();
         for index in self.without_functions() {
             let Some(target) = self.resolver.targets().get(index) else { continue };
+            let mut processes = self.processes.iter().map(|(_, covered)| &covered.process);
+            let why = processes.find_map(|process| compiled(process, target));
             missing.push(format!(
-                "line {}: `{}` selects nothing among the functions that are loaded now",
-                target.line, target.text
+                "line {}: `{}` selects nothing among the functions that are loaded now{}",
+                target.line,
+                target.text,
+                why.map(|why| format!(": {why}")).unwrap_or_default()
             ));
         }
         if self.settings.strict && !missing.is_empty() {
@@ -377,6 +385,7 @@ impl Session for BpfSession {
             let processes = self.processes.iter().map(|(_, covered)| &covered.process);
             let now = waiting.later(processes);
             self.state.waited = Some(now.since(&waiting));
+            self.tell_jitted();
             self.explain_nothing(now.ran_since(&waiting));
         }
         self.catching = None;

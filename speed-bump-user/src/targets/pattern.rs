@@ -100,7 +100,7 @@ impl Pattern {
 
     /// What follows the last `.` of the pattern, where a `.` inside `[...]` does not count; the whole pattern
     /// when it has none.
-    pub(super) fn last_component(&self) -> Result<Cow<'_, Self>, PatternError> {
+    pub(crate) fn last_component(&self) -> Result<Cow<'_, Self>, PatternError> {
         match last_separator(&self.text) {
             Some(dot) => Self::new(&self.text[dot + 1..]).map(Cow::Owned),
             None => Ok(Cow::Borrowed(self)),

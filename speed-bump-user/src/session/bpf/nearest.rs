@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::BpfSession;
 use crate::{
     presence::{HelperSetup, survey::loaded},
+    probe::resolve::compiled,
     process::Process,
     targets::{TargetIndex, TargetKind},
 };
@@ -51,7 +52,8 @@ impl BpfSession {
             let Some(target) = targets.get(index) else { continue };
             let pairs = names.iter().map(|(module, name)| (module.as_str(), name.as_str()));
             let nearest = target.nearest(pairs, NAMED);
-            if nearest.is_empty() {
+            // Of a compiled module it was said what it is: other names would only mislead.
+            if nearest.is_empty() || compiled(process, target).is_some() {
                 continue;
             }
             let nearest = nearest.join("`, `");

@@ -1,0 +1,115 @@
+//! Python targets that mean functions of a compiled module: Cython's, or any other extension's. They are
+//! native code, which no frame of the interpreter runs.
+
+use std::{borrow::Cow, path::Path};
+
+use super::{elf_of, probe_file};
+use crate::{
+    elf::{Functions, SymbolName},
+    process::{MappedFile, Process},
+    targets::{Target, TargetKind, exact::plain_line},
+};
+
+/// Lines that are proposed.
+const PROPOSED: usize = 3;
+/// Compiled modules that are looked into: scientific programs have hundreds.
+const LOOKED_AT: usize = 1_024;
+/// What Cython's names of C functions begin with that stand for a function of the module: as Python calls it,
+/// as C does, and its body.
+const CYTHON: [&str; 3] = ["__pyx_pw_", "__pyx_f_", "__pyx_pf_"];
+
+/// What there is to say where a Python target that selects nothing means a compiled module: that it does, and
+/// which lines select the functions.
+pub fn compiled(process: &Process, target: &Target) -> Option<String> {
+    if target.kind != TargetKind::Python {
+        return None;
+    }
+    let mappings = process.mappings().ok()?;
+    let modules = mappings.files.iter().filter_map(|mapped| Some((mapped, module_of(mapped)?)));
+    let is_named = |file: &str| target.is_in_module(file) && target.module.as_str() != "*";
+    let mut named = None;
+    for (mapped, sources) in modules.take(LOOKED_AT) {
+        // With `*` for a module, the function's name has to tell.
+        let is_named = sources.iter().any(|file| is_named(file));
+        if !is_named && target.module.as_str() != "*" {
+            continue;
+        }
+        let Some(functions) = functions_of(process, mapped) else { continue };
+        let meant = meant(&functions, target);
+        if is_named || !meant.is_empty() {
+            named = Some((mapped, functions, meant));
+            break;
+        }
+    }
+    let (mapped, functions, meant) = named?;
+    let path = mapped.path_in_process.to_string_lossy();
+    let mut all = functions.functions().iter().flat_map(|of| of.names.iter().map(SymbolName::as_str));
+    let by = if all.any(|name| name.starts_with("__pyx_")) { "by Cython" } else { "as an extension" };
+    let lines: Vec<String> =
+        meant.iter().take(PROPOSED).map(|name| plain_line(TargetKind::Native, &path, name)).collect();
+    let way_out = if lines.is_empty() {
+        format!("targets like `{}` select them", plain_line(TargetKind::Native, &path, "NAME"))
+    } else {
+        format!("use `{}`", lines.join("`, `"))
+    };
+    Some(format!(
+        "{path} is a module that was compiled ({by}): its functions are native code, which the interpreter \
+         does not run and no Python target selects; {way_out}"
+    ))
+}
+
+/// The source files that a compiled module could have been, if a mapped file is one: `/x/m.py` and `/x/m.pyx`
+/// of `/x/m.cpython-311-x86_64-linux-gnu.so`.
+fn module_of(mapped: &MappedFile) -> Option<[String; 2]> {
+    let path = &mapped.path_in_process;
+    let name = path.file_name()?.to_str()?;
+    let stem = name.strip_suffix(".so")?.split('.').next().filter(|stem| !stem.is_empty())?;
+    let source = path.parent().unwrap_or(Path::new("/")).join(stem);
+    let source = source.to_string_lossy();
+    Some([format!("{source}.py"), format!("{source}.pyx")])
+}
+
+/// The functions of a file, if it is a module of Python's: it has an initialiser.
+fn functions_of(process: &Process, mapped: &MappedFile) -> Option<Functions> {
+    let file = probe_file(process, mapped).ok()?;
+    let functions = elf_of(&file).ok()?.functions().ok()?;
+    let is_initialiser = |name: &SymbolName| name.as_str().starts_with("PyInit_");
+    let is_module = functions.functions().iter().any(|function| function.names.iter().any(is_initialiser));
+    is_module.then_some(functions)
+}
+
+/// Symbols of the functions that a target means by their names in Python.
+fn meant(functions: &Functions, target: &Target) -> Vec<String> {
+    let Ok(name) = target.name.last_component() else { return Vec::new() };
+    let name: Cow<'_, _> = name;
+    let names = functions.functions().iter().map(|function| function.names.canonical().as_str());
+    let is_meant = |symbol: &&str| {
+        let rest = CYTHON.iter().find_map(|prefix| symbol.strip_prefix(prefix));
+        rest.is_some_and(|rest| python_names(rest).any(|python| name.matches(python)))
+    };
+    let mut meant: Vec<String> = names.filter(is_meant).map(str::to_owned).collect();
+    // As Python calls it first.
+    let order = |symbol: &str| CYTHON.iter().position(|prefix| symbol.starts_with(prefix));
+    meant.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.cmp(b)));
+    meant
+}
+
+/// What could be the name in Python of a symbol of Cython's: what follows a `_`, and the digits behind that
+/// (Cython's `mangle`: `5mymod_3Cls_1run` is the function `run`).
+fn python_names(symbol: &str) -> impl Iterator<Item = &str> {
+    let parts = symbol.match_indices('_').filter_map(|(at, _)| symbol.get(at + 1..));
+    parts.map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_in_python_is_among_the_parts_of_cythons() {
+        let of = |symbol: &'static str| python_names(symbol).collect::<Vec<_>>();
+        assert_eq!(of("5mymod_1run_all"), ["run_all", "all"]);
+        assert_eq!(of("5mymod_3Cls_1run"), ["Cls_1run", "run"]);
+        assert_eq!(of("run"), [""; 0]);
+    }
+}

@@ -1,0 +1,95 @@
+//! Python functions that something has compiled, so that their calls run no code of the interpreter's.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+
+use super::BpfSession;
+use crate::{
+    process::Process,
+    stats::report::{FunctionReport, SessionReport},
+    targets::TargetKind,
+};
+
+/// Functions that are looked at, and bytes of each file up to the function.
+const LOOKED_AT: usize = 64;
+const SOURCE_LIMIT: u64 = 1 << 20;
+/// Lines of decorators before a function.
+const DECORATORS: usize = 32;
+/// Decorators that compile what they are given: numba's, JAX's, PyTorch's.
+const COMPILERS: [&str; 9] =
+    ["jit", "njit", "pjit", "pmap", "vectorize", "guvectorize", "cfunc", "stencil", "script"];
+
+impl BpfSession {
+    /// Warns of functions without a call that are decorated as to be compiled.
+    pub(super) fn tell_jitted(&mut self) {
+        let report = self.report();
+        let roots = self.processes.iter().map(|(_, covered)| &covered.process);
+        let Some(process) = roots.into_iter().next() else { return };
+        let found: Vec<String> = uncalled(&report)
+            .take(LOOKED_AT)
+            .filter_map(|function| {
+                let decorator = decorator_of(process, function)?;
+                Some(format!(
+                    "no call of {} ({}:{}) was counted: `{decorator}` compiles it, and compiled code runs no \
+                     Python function, so that calls of it are not seen",
+                    function.name,
+                    function.file.display(),
+                    function.line?
+                ))
+            })
+            .collect();
+        found.into_iter().for_each(|text| self.warn(text));
+    }
+}
+
+fn uncalled(report: &SessionReport) -> impl Iterator<Item = &FunctionReport> {
+    let python = report.targets.iter().filter(|target| target.kind == TargetKind::Python);
+    python.flat_map(|target| &target.functions).filter(|function| function.calls == 0)
+}
+
+/// The decorator that compiles a function, as its file has it.
+fn decorator_of(process: &Process, function: &FunctionReport) -> Option<String> {
+    // Of a decorated function, the line is that of its first decorator.
+    let first = usize::try_from(function.line?.checked_sub(1)?).ok()?;
+    let file = process.open_file(&function.file).ok()?;
+    let lines = BufReader::new(file.take(SOURCE_LIMIT)).lines().map_while(Result::ok);
+    let lines: Vec<String> = lines.skip(first).take(DECORATORS).collect();
+    compiling_decorator(&lines).map(str::to_owned)
+}
+
+/// The first of the decorators before a function that compiles it, without its arguments.
+fn compiling_decorator(lines: &[String]) -> Option<&str> {
+    let is_function = |line: &&String| {
+        let line = line.trim_start();
+        line.starts_with("def ") || line.starts_with("async def ") || line.starts_with("class ")
+    };
+    let decorators = lines.iter().take_while(|line| !is_function(line)).filter_map(|line| {
+        let line = line.trim();
+        line.strip_prefix('@').map(|_| line.split(['(', ' ', '#']).next().unwrap_or(line))
+    });
+    decorators.into_iter().find(|decorator| {
+        let last = decorator.rsplit(['.', '@']).next().unwrap_or_default();
+        COMPILERS.contains(&last)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decorators_that_compile_are_told_from_others() {
+        for (source, found) in [
+            ("@njit\ndef f(): pass", Some("@njit")),
+            ("@numba.njit(cache=True)\ndef f(): pass", Some("@numba.njit")),
+            ("  @cached\n  @jax.jit  # fast\n  def f(): pass", Some("@jax.jit")),
+            ("@torch.jit.script\ndef f(): pass", Some("@torch.jit.script")),
+            ("@cached\ndef f(): pass\n@njit\ndef g(): pass", None),
+            ("def f(): pass", None),
+            ("@jitter\ndef f(): pass", None),
+            ("", None),
+        ] {
+            let lines: Vec<String> = source.lines().map(str::to_owned).collect();
+            assert_eq!(compiling_decorator(&lines), found, "{source}");
+        }
+    }
+}
