@@ -31,13 +31,28 @@ use clap::Parser as _;
 
 use crate::printable::printable;
 use args::{Cli, Command};
+use terminal::{Stream, lost, tell};
 
 /// Parses the arguments, runs the command, and returns its exit code.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return not_parsed(error),
+    let code = match Cli::try_parse() {
+        Ok(cli) => run(&cli),
+        Err(error) => not_parsed(error),
     };
+    if code == ExitCode::SUCCESS {
+        terminal::flush();
+    }
+    let output = lost(Stream::Output);
+    if let Some(error) = output {
+        tell(format_args!("speed-bump-ebpf: error: cannot write to standard output: {error}"));
+    }
+    let is_lost = output.is_some() || lost(Stream::Errors).is_some();
+    // Another failure is worth more.
+    if code == ExitCode::SUCCESS && is_lost { exit::SYSTEM.into() } else { code }
+}
+
+/// Runs the command, and tells why it failed if it did.
+fn run(cli: &Cli) -> ExitCode {
     log::init(cli.verbose);
     let result = match &cli.command {
         None => attach::run(&cli.attach),
@@ -66,7 +81,7 @@ pub fn main() -> ExitCode {
 /// difference, and its code for usage is 2 as well.
 fn not_parsed(error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        let _ = error.print();
+        Stream::Output.note(error.print());
         return ExitCode::SUCCESS;
     }
     // Messages quote the arguments: they are as wrong when they are printable.

@@ -4,4 +4,5 @@ mod cli_output;
 mod cli_refusals;
 mod doctor;
 mod error_messages;
+mod full_output;
 mod json_places;

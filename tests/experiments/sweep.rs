@@ -95,6 +95,24 @@ fn an_interrupted_sweep_reports_what_there_is() {
     assert_same_report(&json, &run.stdout);
 }
 
+/// Its report is not lost where standard output takes none.
+#[test]
+fn a_report_that_standard_output_does_not_take_is_on_standard_error() {
+    let Some(service) = planted_tiny("shadow") else { return };
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$@\" > /dev/full", "sh"]).arg(tool::path().unwrap());
+    command.args(["sweep", "--pid", &service.pid().to_string(), "-t", "*/planted.py:render"]);
+    command.args(["--progress", "*/planted.py:unit", "--for", "60s"]);
+    let mut sweep = tool::Running::start(&mut command).unwrap();
+    sweep.wait_for_stderr("titrate: ", PATIENCE).unwrap();
+    sweep.signal(rustix::process::Signal::INT).unwrap();
+    let run = sweep.finish(PATIENCE).unwrap();
+    assert_eq!(run.status.code(), Some(4), "{}", run.stderr);
+    assert!(run.stderr.contains("The experiment ended early."), "{}", run.stderr);
+    let last = run.stderr.lines().last().unwrap();
+    assert!(last.contains("standard output") && last.contains("No space left on device"), "{last}");
+}
+
 #[test]
 fn a_service_that_ends_ends_its_sweep() {
     let Some(planted) = planted_tiny("shadow") else { return };

@@ -20,7 +20,8 @@ const LOOKS: Duration = Duration::from_millis(50);
 /// Serves until the input ends, nobody reads the answers, or `quit` is asked. Everything is detached then.
 ///
 /// # Errors
-/// The input cannot be read, or there is no thread to read it.
+/// The input cannot be read, there is no thread to read it, or answers cannot be written for somebody who would
+/// read them.
 pub fn serve(
     input: impl BufRead + Send + 'static,
     mut output: impl Write,
@@ -31,11 +32,15 @@ pub fn serve(
     thread::Builder::new().name("requests".to_owned()).spawn(move || read(input, &lines))?;
     let mut agent = Agent::new(quit.clone());
     let first = json!({ "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION") });
-    let mut say = move |line: &str| writeln!(output, "{line}").and_then(|()| output.flush()).is_ok();
-    let mut is_heard = say(&first.to_string());
+    let mut say = move |line: &str| match writeln!(output, "{line}").and_then(|()| output.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))),
+    };
+    let mut is_heard = say(&first.to_string())?;
     while is_heard && !quit.is_asked() {
         match asked.recv_timeout(LOOKS) {
-            Ok(line) => is_heard = say(&agent.answer(&line?)),
+            Ok(line) => is_heard = say(&agent.answer(&line?))?,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }

@@ -23,7 +23,7 @@ use crate::{
         trace_events::trace,
     },
     stats::{
-        json,
+        json::{self, JsonError},
         json_lines::JsonLines,
         output::{Content, Output},
         report::SessionReport,
@@ -37,6 +37,8 @@ pub(super) struct Outputs {
     json: Option<Output>,
     pstats: Option<Output>,
     lines: Option<JsonLines>,
+    /// A line that somebody would have read could not be written, which was told.
+    lost_line: bool,
     ready: Option<File>,
 }
 
@@ -52,6 +54,7 @@ impl Outputs {
             json: flags.json.as_deref().map(output_at).transpose()?,
             pstats: flags.pstats.as_deref().map(output_at).transpose()?,
             lines: lines.transpose().map_err(|error| Failure::new(USAGE, error))?,
+            lost_line: false,
             ready: ready.transpose().map_err(|error| Failure::new(USAGE, error))?.map(File::from),
         })
     }
@@ -70,8 +73,15 @@ impl Outputs {
 
     /// The session goes on: writes a line, if it is time for one. A place that takes none gets no more.
     pub(super) fn tick(&mut self, report: impl FnOnce() -> Option<SessionReport>) {
-        if let Some(Err(error)) = self.lines.as_mut().map(|lines| lines.tick(report)) {
-            tell(format_args!("speed-bump-ebpf: warning: {error}; --json-lines ends here"));
+        let written = self.lines.as_mut().map(|lines| lines.tick(report));
+        self.look_at_line(written, "; --json-lines ends here");
+    }
+
+    /// After a line that could not be written there are no more. Who has stopped reading misses none.
+    fn look_at_line(&mut self, written: Option<Result<(), JsonError>>, so: &str) {
+        if let Some(Err(error)) = written {
+            tell(format_args!("speed-bump-ebpf: warning: {error}{so}"));
+            self.lost_line |= !error.is_closed();
             self.lines = None;
         }
     }
@@ -79,16 +89,18 @@ impl Outputs {
     /// Writes the report at the end: as the last line, and as JSON. To standard error if it cannot be written
     /// there, as nothing that was counted is to be lost.
     pub(super) fn end(&mut self, report: &SessionReport) -> Result<(), Failure> {
-        if let Some(Err(error)) = self.lines.as_mut().map(|lines| lines.write(report)) {
-            tell(format_args!("speed-bump-ebpf: warning: {error}"));
-        }
+        let written = self.lines.as_mut().map(|lines| lines.write(report));
+        self.look_at_line(written, "");
         write_json(self.json.as_ref(), report)?;
-        let Some(pstats) = &self.pstats else { return Ok(()) };
-        match Profile::of(&report.into()) {
-            Ok(profile) => write_pstats(pstats, &profile.with_callers()),
-            // There is no file, and the reason is told.
-            Err(error) => Err(Failure::new(SYSTEM, error)),
+        if let Some(pstats) = &self.pstats {
+            // Where there is no profile there is no file, and the reason is told.
+            let profile = Profile::of(&report.into()).map_err(|error| Failure::new(SYSTEM, error))?;
+            write_pstats(pstats, &profile.with_callers())?;
         }
+        if self.lost_line {
+            return Err(Failure::new(SYSTEM, anyhow!("not all lines of --json-lines could be written")));
+        }
+        Ok(())
     }
 }
 

@@ -23,7 +23,7 @@ use super::{
     outputs::SweepOutputs,
     request,
     signals::{Second, StopSignals},
-    terminal::{Lines, print_as_is, style, tell},
+    terminal::{self, Lines, Stream, lost, print_as_is, style, tell, tell_as_is},
     words::tell_notices,
 };
 use crate::{
@@ -155,7 +155,13 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
 
     let experiment = Experiment::of(measured);
     if !outputs.take_stdout() {
-        print_as_is(text::render(&experiment, style()).trim_end());
+        let text = text::render(&experiment, style());
+        print_as_is(text.trim_end());
+        // Nothing that was measured is to be lost.
+        terminal::flush();
+        if lost(Stream::Output).is_some() {
+            tell_as_is(text.trim_end());
+        }
     }
     outputs.write(&experiment)?;
     if let Some(why) = experiment.measured.guard.as_deref() {

@@ -4,13 +4,15 @@
 //! most lines, and a line break in one of them is not ours. What has several lines is told as [`Lines`].
 //!
 //! `println!` panics when its reader is gone (`list | head`, a closed ssh session). What nobody reads is not
-//! worth ending for, least of all while something is attached.
+//! worth ending for, least of all while something is attached. Of what somebody would read and was not written,
+//! as the device is full, the command tells when it ends ([`lost`]).
 
 use std::{
     env,
     fmt::{self, Display},
     io::{self, IsTerminal as _, Write as _, stdout},
     os::fd::AsFd,
+    sync::OnceLock,
 };
 
 use crate::{printable::Printable, report::text::Style, stats::table::Size};
@@ -34,15 +36,55 @@ pub fn style() -> Style {
     Style { columns: size(stdout()).columns, colour: !is_set("NO_COLOR") && !is_dumb }
 }
 
+/// A stream that results go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output: results, as programs want them.
+    Output,
+    /// Standard error: all else, and what people read of a session.
+    Errors,
+}
+
+impl Stream {
+    /// Why something was not written there: the first failure.
+    fn failure(self) -> &'static OnceLock<io::Error> {
+        static OUTPUT: OnceLock<io::Error> = OnceLock::new();
+        static ERRORS: OnceLock<io::Error> = OnceLock::new();
+        match self {
+            Self::Output => &OUTPUT,
+            Self::Errors => &ERRORS,
+        }
+    }
+
+    /// Notes that something could not be written there.
+    pub fn note(self, written: io::Result<()>) {
+        if let Err(error) = written {
+            let _ = self.failure().set(error);
+        }
+    }
+}
+
+/// Why something was not written to a stream that somebody may still read.
+pub fn lost(of: Stream) -> Option<&'static io::Error> {
+    of.failure().get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+}
+
+/// Writes what is still to be written to standard output.
+pub fn flush() {
+    Stream::Output.note(stdout().flush());
+}
+
 /// Writes a line of the result to standard output.
 pub fn print(line: impl Display) {
-    let _ = writeln!(stdout().lock(), "{}", Printable(line));
+    print_as_is(&Printable(line).to_string());
 }
 
 /// Writes text of the result to standard output as it is: our own, with nothing in it from outside, or made
-/// for programs.
+/// for programs. After one that could not be written there is none: it would be taken for the whole.
 pub fn print_as_is(text: &str) {
-    let _ = writeln!(stdout().lock(), "{text}");
+    if Stream::Output.failure().get().is_none() {
+        Stream::Output.note(writeln!(stdout().lock(), "{text}"));
+    }
 }
 
 /// Standard output for lines of JSON, which are printable as they are.
@@ -54,12 +96,12 @@ pub fn for_programs() -> impl io::Write {
 pub fn tell(line: impl Display) {
     // In one piece: others write there, too.
     let line = format!("{}\n", Printable(line));
-    let _ = io::stderr().lock().write_all(line.as_bytes());
+    Stream::Errors.note(io::stderr().lock().write_all(line.as_bytes()));
 }
 
 /// Writes text for people or programs to standard error as it is, like [`print_as_is`].
 pub fn tell_as_is(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    Stream::Errors.note(writeln!(io::stderr().lock(), "{text}"));
 }
 
 /// What is told in several lines. The breaks between them are ours; a break within one came from outside.

@@ -1,5 +1,7 @@
 //! Reports as JSON.
 
+use std::io;
+
 use serde::Serialize;
 
 use super::output::{Content, Output, OutputError};
@@ -13,6 +15,13 @@ pub enum JsonError {
     /// The record could not be expressed.
     #[error("cannot express the report as JSON: {0}")]
     Serialize(serde_json::Error),
+}
+
+impl JsonError {
+    /// Whether it could not be written as nobody reads it.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Write(OutputError { error, .. }) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
 }
 
 impl From<serde_json::Error> for JsonError {

@@ -70,7 +70,11 @@ impl Output {
     /// The folder is missing or not writable, the disk is full, or nobody reads.
     pub fn write(&self, content: Content<'_>) -> Result<(), OutputError> {
         let (to, written) = match self {
-            Self::Stdout => ("standard output".to_owned(), io::stdout().lock().write_all(&content.shown())),
+            Self::Stdout => {
+                let mut output = io::stdout().lock();
+                let written = output.write_all(&content.shown()).and_then(|()| output.flush());
+                ("standard output".to_owned(), written)
+            }
             Self::Descriptor(path, descriptor) => {
                 (path.display().to_string(), place::write_open(descriptor, content))
             }
