@@ -6,6 +6,7 @@
 pub mod analysis;
 pub mod groups;
 pub mod guard;
+mod keeper;
 pub mod live;
 pub mod machine;
 pub mod metric;

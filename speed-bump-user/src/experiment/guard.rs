@@ -1,11 +1,12 @@
 //! Guards: conditions under which an experiment is not worth what it costs. They are looked at again and
-//! again on a thread of their own; the first that is broken ends the experiment.
+//! again, each on a thread of its own, so that one which takes long hides no other; the first that is broken
+//! ends the experiment.
 
 mod bound;
 
 use std::{
     io,
-    process::{Child, Command, Stdio},
+    process::Stdio,
     str::FromStr,
     sync::{
         Arc, OnceLock,
@@ -15,9 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::metric::{
-    page::Pages,
-    prometheus::{Source, SourceError},
+use super::{
+    metric::{
+        page::Pages,
+        prometheus::{Source, SourceError},
+    },
+    shell::ShellCommand,
 };
 pub use bound::{Bound, LEAST_LATENCIES, Window};
 
@@ -25,8 +29,6 @@ pub use bound::{Bound, LEAST_LATENCIES, Window};
 const LOOKS: Duration = Duration::from_millis(100);
 /// A command that takes longer is not the health check of a healthy service.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it is looked whether a command has ended.
-const WAITS: Duration = Duration::from_millis(5);
 
 /// A condition.
 #[derive(Clone, Debug)]
@@ -90,9 +92,14 @@ impl FromStr for Condition {
 impl Condition {
     /// Why it is broken now, if it is. Of the unit's own metric nothing is known here.
     pub fn broken(&self) -> Option<String> {
+        self.broken_while(|| true)
+    }
+
+    /// The same as long as somebody wants to know.
+    fn broken_while(&self, is_wanted: impl Fn() -> bool) -> Option<String> {
         match self {
             Self::Page(url) => Pages::new().check(url).err().map(|error| error.to_string()),
-            Self::Command(command) => run(command).err(),
+            Self::Command(command) => run(command, is_wanted).err(),
             Self::Own(_) => None,
             Self::Value { source, below, bound } => {
                 let value = match source.value() {
@@ -107,32 +114,16 @@ impl Condition {
     }
 }
 
-/// Runs a command to its end.
-fn run(command: &str) -> Result<(), String> {
-    let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = shell.spawn().map_err(|error| format!("`{command}` cannot be run: {error}"))?;
-    match wait(&mut child) {
+/// Runs a command to its end, or as long as somebody wants to know of it.
+fn run(command: &str, is_wanted: impl Fn() -> bool) -> Result<(), String> {
+    let shell = ShellCommand::start(command, Stdio::null(), Stdio::null());
+    let mut shell = shell.map_err(|error| format!("`{command}` cannot be run: {error}"))?;
+    match shell.end_within(PATIENCE, &is_wanted) {
         Ok(Some(status)) if status.success() => Ok(()),
         Ok(Some(status)) => Err(format!("`{command}` failed: {status}")),
+        Ok(None) if !is_wanted() => Ok(()),
         Ok(None) => Err(format!("`{command}` took more than {} s", PATIENCE.as_secs())),
         Err(error) => Err(format!("`{command}` cannot be waited for: {error}")),
-    }
-}
-
-/// How it ended; `None` where it had to be ended.
-fn wait(child: &mut Child) -> io::Result<Option<std::process::ExitStatus>> {
-    let began = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if began.elapsed() > PATIENCE {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(WAITS);
     }
 }
 
@@ -141,7 +132,7 @@ fn wait(child: &mut Child) -> io::Result<Option<std::process::ExitStatus>> {
 pub struct Guards {
     broken: Arc<OnceLock<String>>,
     ends: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Guards {
@@ -149,25 +140,22 @@ impl Guards {
     ///
     /// # Errors
     /// No thread could be started.
-    pub fn watch(conditions: Vec<Condition>, act: impl Fn() + Send + 'static) -> io::Result<Self> {
-        let (broken, ends) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::new(false)));
-        let (says, is_over) = (Arc::clone(&broken), Arc::clone(&ends));
-        let look = move || {
-            while !is_over.load(Ordering::SeqCst) {
-                let began = Instant::now();
-                if let Some(why) = conditions.iter().find_map(Condition::broken) {
-                    // Somebody may have ended it meanwhile.
-                    if !is_over.load(Ordering::SeqCst) {
-                        let _ = says.set(why);
-                        act();
-                    }
-                    return;
+    pub fn watch(conditions: Vec<Condition>, act: impl Fn() + Send + Sync + 'static) -> io::Result<Self> {
+        // Threads that were started end with it, should another one not start.
+        let mut guards = Self { broken: Arc::default(), ends: Arc::default(), threads: Vec::new() };
+        let act = Arc::new(act);
+        for condition in conditions {
+            let (says, ends, act) = (Arc::clone(&guards.broken), Arc::clone(&guards.ends), Arc::clone(&act));
+            let look = move || {
+                if let Some(why) = wait_until_broken(&condition, &ends)
+                    && says.set(why).is_ok()
+                {
+                    act();
                 }
-                thread::sleep(LOOKS.saturating_sub(began.elapsed()));
-            }
-        };
-        let thread = thread::Builder::new().name("guards".to_owned()).spawn(look)?;
-        Ok(Self { broken, ends, thread: Some(thread) })
+            };
+            guards.threads.push(thread::Builder::new().name("guard".to_owned()).spawn(look)?);
+        }
+        Ok(guards)
     }
 
     /// Why one is broken, if one is.
@@ -179,8 +167,24 @@ impl Guards {
 impl Drop for Guards {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::SeqCst);
-        let _ = self.thread.take().map(JoinHandle::join);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
+}
+
+/// Looks at a condition again and again. Returns why it is broken, unless that is not wanted any more.
+fn wait_until_broken(condition: &Condition, ends: &AtomicBool) -> Option<String> {
+    let is_wanted = || !ends.load(Ordering::SeqCst);
+    while is_wanted() {
+        let began = Instant::now();
+        if let Some(why) = condition.broken_while(is_wanted) {
+            // Somebody may have ended it meanwhile.
+            return is_wanted().then_some(why);
+        }
+        thread::sleep(LOOKS.saturating_sub(began.elapsed()));
+    }
+    None
 }
 
 #[cfg(test)]
@@ -240,6 +244,18 @@ mod tests {
         told.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(guards.broken(), Some("`false` failed: exit status: 1"));
         assert!(told.recv_timeout(Duration::from_secs(60)).is_err(), "the thread has ended");
+    }
+
+    #[test]
+    fn one_that_takes_long_hides_no_other() {
+        let (tell, told) = channel();
+        let conditions = vec![condition("command:sleep 1000"), condition("command:false")];
+        let guards = Guards::watch(conditions, move || tell.send(()).unwrap()).unwrap();
+        told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(guards.broken(), Some("`false` failed: exit status: 1"));
+        // And it is not waited for.
+        drop(guards);
+        assert!(told.try_recv().is_err());
     }
 
     #[test]

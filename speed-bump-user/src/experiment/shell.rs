@@ -1,5 +1,5 @@
 //! A command of the user's, which runs beside an experiment: in a process group of its own, so that it ends
-//! with all that it has started.
+//! with all that it has started, and with this program at the latest.
 
 use std::{
     io,
@@ -10,6 +10,8 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use super::keeper;
 
 /// It may tidy up for so long before it is killed.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -27,7 +29,8 @@ impl ShellCommand {
     /// Runs it in `/bin/sh`. It reads nothing.
     pub(super) fn start(command: &str, output: Stdio, errors: Stdio) -> io::Result<Self> {
         let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", command]).stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+        shell.args(["-c", keeper::BEGINS, "sh", command]).stdin(keeper::input()?);
+        shell.stdout(output).stderr(errors).process_group(0);
         Ok(Self { child: shell.spawn()?, status: None })
     }
 
@@ -59,8 +62,26 @@ impl ShellCommand {
         }
         let _ = kill_process_group(pid, Signal::KILL);
         let status = self.child.wait()?;
+        keeper::forget(pid);
         self.status = Some(status);
         Ok(status)
+    }
+
+    /// Waits for its end, and ends it when it has taken too long, or is not wanted any more. Returns how it
+    /// ended by itself.
+    pub(super) fn end_within(
+        &mut self,
+        patience: Duration,
+        is_wanted: impl Fn() -> bool,
+    ) -> io::Result<Option<ExitStatus>> {
+        let began = Instant::now();
+        while self.pid().is_some_and(|pid| !has_ended(pid)) {
+            if began.elapsed() > patience || !is_wanted() {
+                return self.end().map(|_| None);
+            }
+            thread::sleep(WAITS);
+        }
+        self.end().map(Some)
     }
 }
 
