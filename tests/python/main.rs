@@ -3,6 +3,7 @@
 mod compiled_functions;
 mod python_children;
 mod python_frozen;
+mod python_jit;
 mod python_late_library;
 mod python_late_trampolines;
 mod python_list;
