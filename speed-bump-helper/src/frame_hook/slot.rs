@@ -194,7 +194,7 @@ pub(crate) fn look(api: &Api, block: Block, after_ms: u32) -> bool {
     if !WANTED.load(Ordering::Acquire) || !is_alive(api) {
         return false;
     }
-    let Some(place) = place(api) else { return false };
+    let Some(place) = place(api) else { return SEEN.is_time(after_ms) };
     let current = place.load(Ordering::Acquire);
     let same_ms = SEEN.note(current, after_ms);
     let mut stays = false;
@@ -229,13 +229,23 @@ pub(crate) fn look(api: &Api, block: Block, after_ms: u32) -> bool {
     stays
 }
 
-/// Has our hook come before one that stays, and never calls ours.
+/// Has our hook come before one that stays, and never calls ours. Where nobody knows the place, it is only
+/// now that ours is found to be gone.
 pub(crate) fn see_to(python: Python<'_>) {
     let current = evaluator::current(python);
-    let is_called = CALLS_US.load(Ordering::Relaxed) == current;
-    if WANTED.load(Ordering::Acquire) && holder(python.api, current) == Holder::Other && !is_called {
-        SEEN.close();
-        set_before(python, current);
+    if !WANTED.load(Ordering::Acquire) {
+        return;
+    }
+    match holder(python.api, current) {
+        Holder::Nobody if place(python.api).is_none() && !IN_THE_DEPTH.load(Ordering::SeqCst) => {
+            SEEN.miss(STAYS_MS);
+            set_alone(python);
+        }
+        Holder::Other if CALLS_US.load(Ordering::Relaxed) != current => {
+            SEEN.close();
+            set_before(python, current);
+        }
+        Holder::Nobody | Holder::Other | Holder::Ours => {}
     }
 }
 
@@ -264,6 +274,15 @@ impl Seen {
             self.busy.store(false, Ordering::Relaxed);
         }
         same_ms
+    }
+
+    /// Whether to look with the GIL, as nobody knows the place: each time that so long has passed.
+    fn is_time(&self, after_ms: u32) -> bool {
+        let is_time = self.note(ptr::null_mut(), after_ms) >= STAYS_MS;
+        if is_time {
+            self.same_ms.store(0, Ordering::Relaxed);
+        }
+        is_time
     }
 
     fn miss(&self, ms: u32) {
