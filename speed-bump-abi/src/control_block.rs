@@ -128,6 +128,10 @@ pub mod notice {
     /// Another frame evaluation hook was in the place of ours for a while and did not call it: calls were not
     /// visible. See [`ControlBlock::hook_missed`](super::ControlBlock::hook_missed).
     pub const HOOK_MISSED: u32 = 128;
+    /// A thread keeps the GIL while it sleeps, so that the helper waited long for it.
+    pub const GIL_KEPT: u32 = 256;
+    /// A child that was forked while the helper waited for the GIL could not begin by itself.
+    pub const FORKED_UNCOVERED: u32 = 512;
 }
 
 /// Bits of [`ControlBlock::unlisted`]: why functions may be loaded that the helper does not list. They are

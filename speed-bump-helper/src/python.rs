@@ -12,4 +12,5 @@ pub(crate) mod members;
 pub(crate) mod object;
 pub(crate) mod said;
 pub(crate) mod text;
+pub(crate) mod turn;
 pub(crate) mod version;

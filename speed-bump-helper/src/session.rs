@@ -14,6 +14,7 @@ use crate::{
         api::Api,
         gil::{Gil, Python},
         said::Moment,
+        turn::Waited,
     },
     signals,
     survey::survey,
@@ -28,6 +29,11 @@ const OTHERS_EVERY_MS: u32 = 50;
 const BEGINNING_MS: u32 = 1;
 /// For so many of the looks at the loader: two seconds.
 const BEGINNING_LOOKS: u32 = 2000 / LOOK_EVERY_MS;
+
+/// From when on it is told that a thread keeps the GIL, in ms.
+const KEPT_MS: u32 = 300;
+/// How long is waited for the GIL where there is another time, in ms.
+const SOON_MS: u32 = 20;
 
 /// Why the work in the interpreter is over for now.
 enum Done {
@@ -85,7 +91,8 @@ pub(crate) fn begin(block: Block, api: &'static Api) -> Result<Option<Session>, 
     let mut session = Session::new(block);
     block.head().python_version.store(api.version.hex, Ordering::Release);
     let wanted = session.wanted();
-    match session.apply(api, wanted)? {
+    let Some(gil) = Gil::take(api) else { return not_there(api).map(|_| Some(session)) };
+    match session.apply(gil, wanted)? {
         Done::Applied => session.applied = Some(wanted),
         Done::Unwanted => return Ok(None),
         // The helper's thread tries on.
@@ -136,7 +143,11 @@ impl Session {
             }
             let wanted = self.wanted();
             if self.applied != Some(wanted) {
-                match self.apply(api, wanted)? {
+                let done = match self.take_gil(api) {
+                    Some(gil) => self.apply(gil, wanted)?,
+                    None => not_there(api)?,
+                };
+                match done {
                     Done::Applied => self.applied = Some(wanted),
                     Done::Unwanted => continue,
                     Done::NotYet => {}
@@ -164,13 +175,13 @@ impl Session {
             if since_others_ms >= OTHERS_EVERY_MS {
                 since_others_ms = 0;
                 if others::are_due(api)
-                    && let Some(gil) = Gil::take(api)
+                    && let Some(gil) = Gil::take_in_turn(api, is_soon)
                 {
                     others::cover(gil.python(), block, coverage);
                 }
             }
             if coverage.look(api, block, after_ms)
-                && let Some(gil) = Gil::take(api)
+                && let Some(gil) = Gil::take_in_turn(api, is_soon)
             {
                 coverage.see_to(gil.python());
             }
@@ -206,8 +217,23 @@ impl Session {
         is_over
     }
 
-    fn apply(&mut self, api: &'static Api, wanted: Wanted) -> Result<Done, Fault> {
-        let Some(mut gil) = Gil::take(api) else { return not_there(api) };
+    /// The GIL, unless the loader no longer wants anything meanwhile.
+    fn take_gil(&mut self, api: &'static Api) -> Option<Gil> {
+        let (block, watch) = (self.block, &mut self.watch);
+        let mut looked_ms = 0;
+        Gil::take_in_turn(api, |waited| {
+            if waited.ms >= KEPT_MS && !waited.is_busy {
+                block.notice(notice::GIL_KEPT);
+            }
+            if waited.ms.saturating_sub(looked_ms) >= LOOK_EVERY_MS {
+                looked_ms = waited.ms;
+                watch.look(block);
+            }
+            block.command() != HelperCommand::Leave && !watch.loader_is_gone()
+        })
+    }
+
+    fn apply(&mut self, mut gil: Gil, wanted: Wanted) -> Result<Done, Fault> {
         // It may have taken long to get here.
         if self.block.command() == HelperCommand::Leave {
             return Ok(Done::Unwanted);
@@ -264,7 +290,7 @@ impl Session {
         }
         self.checked = self.watch.looks();
         if coverage.check_is_due()
-            && let Some(gil) = Gil::take(api)
+            && let Some(gil) = Gil::take_in_turn(api, is_soon)
         {
             self.block.notice(coverage.check(gil.python()));
         }
@@ -272,7 +298,7 @@ impl Session {
 
     fn undo(&mut self, api: &'static Api) {
         if let Some(coverage) = self.installed.take()
-            && let Some(gil) = Gil::take(api)
+            && let Some(gil) = Gil::take_in_turn(api, |_| true)
         {
             self.uncover(gil.python(), coverage);
         }
@@ -287,6 +313,10 @@ impl Session {
 fn is_initialized(api: &Api) -> bool {
     // SAFETY: the function needs nothing.
     unsafe { (api.is_initialized)() != 0 }
+}
+
+fn is_soon(waited: Waited) -> bool {
+    waited.ms <= SOON_MS
 }
 
 fn not_there(api: &Api) -> Result<Done, Fault> {

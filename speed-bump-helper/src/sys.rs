@@ -224,6 +224,39 @@ pub(crate) fn name_thread(name: &CStr) {
     let _ = unsafe { call(number::PRCTL, [PR_SET_NAME, name as usize, 0, 0, 0, 0]) };
 }
 
+/// A clock of the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CpuClock {
+    /// Time since the machine started.
+    Monotonic,
+    /// What all threads of the process took of processors.
+    Process,
+    /// What the calling thread took.
+    Thread,
+    /// What the first thread of the process took.
+    FirstThread,
+}
+
+/// What a clock says, in ns. `None`: it cannot be read.
+pub(crate) fn clock_ns(clock: CpuClock) -> Option<u64> {
+    let number = match clock {
+        CpuClock::Monotonic => 1,
+        CpuClock::Process => 2,
+        CpuClock::Thread => 3,
+        CpuClock::FirstThread => {
+            // SAFETY: takes nothing and changes nothing.
+            let process = unsafe { call(number::GETPID, [0; 6]) }.ok()?;
+            // CPUCLOCK_SCHED of one thread (include/linux/posix-timers.h).
+            (!process << 3) | 6
+        }
+    };
+    let mut time = [0_i64; 2];
+    // SAFETY: `time` has the layout of the kernel's 64-bit timespec, and outlives the call.
+    unsafe { call(number::CLOCK_GETTIME, [number, ptr::from_mut(&mut time) as usize, 0, 0, 0, 0]) }.ok()?;
+    let [seconds, ns] = time.map(i64::cast_unsigned);
+    Some(seconds.wrapping_mul(1_000_000_000).wrapping_add(ns))
+}
+
 /// The number of the calling thread.
 pub(crate) fn thread_number() -> u64 {
     // SAFETY: takes nothing and changes nothing.

@@ -51,12 +51,14 @@ impl Watch {
             }
         }
         if waited_ms >= LOOK_EVERY_MS {
-            self.look(block.head().heartbeat.load(Ordering::Acquire));
+            self.look(block);
         }
         self.bell = bell.load(Ordering::Acquire);
     }
 
-    fn look(&mut self, heartbeat: u32) {
+    /// Looks at the heartbeat, [`LOOK_EVERY_MS`] after the last look or later.
+    pub(crate) fn look(&mut self, block: Block) {
+        let heartbeat = block.head().heartbeat.load(Ordering::Acquire);
         self.looks = self.looks.wrapping_add(1);
         self.same = if heartbeat == self.heartbeat { self.same.saturating_add(1) } else { 0 };
         self.heartbeat = heartbeat;

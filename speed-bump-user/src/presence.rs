@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use speed_bump_abi::control_block::{HelperCommand, State, StubForm};
+use speed_bump_abi::control_block::{HelperCommand, State, StubForm, notice};
 
 use crate::{
     inject::{self, InjectError, Injected, addresses, image::IMAGE},
@@ -64,13 +64,23 @@ pub enum PresenceError {
     /// The interpreter's lock was not to be had.
     #[error(
         "the helper is loaded, but the interpreter of process {pid} did not let it run within {limit}: a \
-         thread holds its lock for long; try again when the process is less busy"
+         thread holds its lock for long, as in a call of C code that has still to return"
     )]
     Overdue {
         /// The process.
         pid: Pid,
         /// How long it waited.
         limit: Nanos,
+    },
+    /// A thread keeps the interpreter's lock and sleeps.
+    #[error(
+        "the helper is loaded, and cannot look at the functions of process {pid} now: a thread of it keeps \
+         the interpreter's lock while it sleeps, as a uWSGI without `enable-threads` does. Send it work, or \
+         start it with `enable-threads`"
+    )]
+    Asleep {
+        /// The process.
+        pid: Pid,
     },
     /// It left before it was told to.
     #[error("the helper in process {pid} left again at once: is the process ending?")]
@@ -156,11 +166,15 @@ impl HelperSetup {
             let mut fill = |file: &File| self.fill(file, &contents).map(|filled| block = Some(filled));
             match inject::inject(process, program, IMAGE, interpreters, &mut fill, limits) {
                 // What a tool that was killed left behind notices that within a second.
-                Err(InjectError::InUse { .. }) if Instant::now() < deadline => thread::sleep(LOOK_EVERY * 10),
+                Err(InjectError::InUse { .. } | InjectError::Leaving { .. }) if Instant::now() < deadline => {
+                    thread::sleep(LOOK_EVERY * 10);
+                }
                 result => break result?,
             }
         };
-        self.presence(process.pid(), injected, block)
+        let mut presence = self.presence(process.pid(), injected, block)?;
+        presence.program = Some(program.clone());
+        Ok(presence)
     }
 
     /// Brings the helper into a program of which no instruction has run, whose only thread stands still and
@@ -238,8 +252,14 @@ impl HelperSetup {
         // What is in was given one.
         let block = block.ok_or(PresenceError::Gone { pid })?;
         // From here on dropping it sends the helper away.
-        let mut presence =
-            Presence { pid, block, file: Arc::new(injected.image), stub: self.stub, offset: FileOffset(0) };
+        let mut presence = Presence {
+            pid,
+            program: None,
+            block,
+            file: Arc::new(injected.image),
+            stub: self.stub,
+            offset: FileOffset(0),
+        };
         presence.offset = stub::find(presence.file.file(), self.stub)?;
         Ok(presence)
     }
@@ -320,6 +340,8 @@ impl Drop for Joining {
 #[derive(Debug)]
 pub struct Presence {
     pid: Pid,
+    /// What the process ran when it was brought in; absent where that had not begun.
+    program: Option<Program>,
     /// What it shares with us.
     pub block: Arc<Block>,
     /// Its image, which the process maps.
@@ -336,6 +358,20 @@ impl Presence {
         self.pid
     }
 
+    /// What the process ran when the helper was brought in, if it was a program that ran already.
+    pub fn program(&self) -> Option<&Program> {
+        self.program.as_ref()
+    }
+
+    /// That the helper does not answer yet; or, where another program has replaced the one that it was brought
+    /// into, that.
+    fn late(&self, process: &Process, error: PresenceError) -> PresenceError {
+        match self.program.as_ref().map(|program| process.check_program(program)) {
+            Some(Err(replaced)) => InjectError::from(replaced).into(),
+            Some(Ok(())) | None => error,
+        }
+    }
+
     /// Waits until the helper is at work. `stopped` is asked again and again whether to go on.
     ///
     /// # Errors
@@ -344,11 +380,15 @@ impl Presence {
         let pid = self.pid;
         let deadline = Instant::now() + INTERPRETER_PATIENCE;
         loop {
-            match self.block.report()?.state {
+            let report = self.block.report()?;
+            match report.state {
                 Some(State::Active) => return Ok(()),
                 Some(State::Failed) => return Err(self.failure()),
                 Some(State::Left) => return Err(PresenceError::Left { pid }),
                 Some(State::Fresh | State::Waiting) | None => {}
+            }
+            if report.notices & notice::GIL_KEPT != 0 {
+                return Err(self.late(process, PresenceError::Asleep { pid }));
             }
             if stopped() {
                 return Err(PresenceError::Stopped);
@@ -357,7 +397,8 @@ impl Presence {
                 return Err(PresenceError::Gone { pid });
             }
             if Instant::now() >= deadline {
-                return Err(PresenceError::Overdue { pid, limit: INTERPRETER_PATIENCE.into() });
+                let overdue = PresenceError::Overdue { pid, limit: INTERPRETER_PATIENCE.into() };
+                return Err(self.late(process, overdue));
             }
             thread::sleep(LOOK_EVERY);
         }

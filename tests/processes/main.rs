@@ -8,3 +8,4 @@ mod session_children;
 mod session_container;
 mod session_families;
 mod session_isolation;
+mod uwsgi;

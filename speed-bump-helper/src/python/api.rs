@@ -124,6 +124,11 @@ api! {
         /// Waits for the GIL.
         gil_ensure = c"PyGILState_Ensure": fn() -> c_int;
         gil_release = c"PyGILState_Release": fn(c_int);
+        /// The calling thread's own; null where it has none.
+        gil_state = c"PyGILState_GetThisThreadState": fn() -> *mut ThreadState;
+        /// Has the main thread call this when it executes Python code; not 0: there is no room. Needs no GIL.
+        add_pending_call = c"Py_AddPendingCall":
+            fn(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int;
         save_thread = c"PyEval_SaveThread": fn() -> *mut ThreadState;
         /// Waits for the GIL.
         restore_thread = c"PyEval_RestoreThread": fn(*mut ThreadState);
@@ -203,6 +208,8 @@ api! {
         mutex_unlock = c"PyMutex_Unlock": fn(*const AtomicU8);
         /// The calling thread's.
         thread_state = c"PyThreadState_Get": fn() -> *mut ThreadState;
+        /// Up to 3.11 that of the thread with the GIL, or null; from 3.12 on the calling thread's. Needs no GIL.
+        holder = c"_PyThreadState_UncheckedGet": fn() -> *mut ThreadState;
         /// From 3.9 on. Needs no GIL.
         thread_id = c"PyThreadState_GetID": fn(*mut ThreadState) -> u64;
     }

@@ -6,7 +6,10 @@
 
 use core::{ffi::c_int, marker::PhantomData};
 
-use super::api::Api;
+use super::{
+    api::Api,
+    turn::{self, Turn, Waited},
+};
 use crate::stage::Stage;
 
 /// The GIL, taken by the helper's thread; in free-threaded builds, an attached thread state. Given back when
@@ -14,6 +17,8 @@ use crate::stage::Stage;
 pub(crate) struct Gil {
     api: &'static Api,
     state: c_int,
+    /// Whether it was given away by a thread that keeps it otherwise.
+    is_offered: bool,
 }
 
 /// The right to call Python's API: somebody on this stack holds the GIL.
@@ -32,8 +37,25 @@ impl Gil {
             if !is_there || (api.is_finalizing)() != 0 {
                 return None;
             }
-            Some(Self { api, state: (api.gil_ensure)() })
+            Some(Self { api, state: (api.gil_ensure)(), is_offered: false })
         }
+    }
+
+    /// The same, for the helper's thread: it is asked for when that does no harm. `go_on` is asked in between.
+    /// `None`: also if it did not want to.
+    pub(crate) fn take_in_turn(api: &'static Api, go_on: impl FnMut(Waited) -> bool) -> Option<Self> {
+        // Before there is an interpreter nobody has it.
+        // SAFETY: the function needs nothing.
+        let is_there = unsafe { (api.is_initialized)() } != 0;
+        if is_there && turn::wait(api, go_on) == Turn::Unwanted {
+            return None;
+        }
+        let Some(mut gil) = Self::take(api) else {
+            turn::over();
+            return None;
+        };
+        gil.is_offered = turn::taken();
+        Some(gil)
     }
 
     /// The right that comes with it.
@@ -41,13 +63,17 @@ impl Gil {
         Python { api: self.api, held: PhantomData }
     }
 
-    /// Lets others have it, and waits for it again.
+    /// Lets others have it, and waits for it again. Not where it would not come back soon.
     pub(crate) fn pause(&mut self) {
         self.without(|| {});
     }
 
-    /// Does something that needs no GIL while others may have it, and waits for it again.
+    /// Does something that needs no GIL while others may have it, and waits for it again. Not at all where it
+    /// would not come back soon.
     pub(crate) fn without(&mut self, work: impl FnOnce()) {
+        if self.is_offered {
+            return;
+        }
         // SAFETY: it is held.
         let thread = unsafe { (self.api.save_thread)() };
         work();
@@ -60,6 +86,9 @@ impl Drop for Gil {
     fn drop(&mut self) {
         // SAFETY: it is held since `take`.
         unsafe { (self.api.gil_release)(self.state) };
+        if self.is_offered {
+            turn::over();
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! From 3.11 on it exports the number. Before, it has nothing but `Py_GetVersion`, which writes a text into
 //! the one buffer that all callers read (Python/getversion.c): while Python begins, its own thread may be at
-//! it, and find the text gone, or the helper may. So there it is called with the GIL, once Python is
-//! initialised, and believed when it says the same again.
+//! it, and find the text gone, or the helper may. So there it is called once Python is initialised, with the
+//! GIL where that is free, and believed when it says the same again. Where a thread has the GIL, it may keep
+//! it while it sleeps, and asking for it would do harm ([`turn`](super::turn)). Nobody initialises Python then.
 
 use core::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -49,7 +50,7 @@ pub(super) fn version(library: Library, when: Moment) -> Result<Option<Version>,
     }
     match when {
         Moment::Initialising => text_of(library, said),
-        Moment::WithoutGil => with_gil(library),
+        Moment::WithoutGil => initialised(library),
     }
 }
 
@@ -60,15 +61,18 @@ fn is_known(version: &Version) -> bool {
 type Says = unsafe extern "C" fn() -> c_int;
 type Ensure = unsafe extern "C" fn() -> c_int;
 type Release = unsafe extern "C" fn(c_int);
+type Holder = unsafe extern "C" fn() -> *mut c_void;
 type GetVersion = unsafe extern "C" fn() -> *const c_char;
 
-fn with_gil(library: Library) -> Result<Option<Version>, Fault> {
+fn initialised(library: Library) -> Result<Option<Version>, Fault> {
     let find = |names: &[&CStr]| required(library, names).map(core::ptr::NonNull::as_ptr);
     let is_initialized = find(&[c"Py_IsInitialized"])?;
     let is_finalizing = find(&[c"Py_IsFinalizing", c"_Py_IsFinalizing"])?;
     let (ensure, release) = (find(&[c"PyGILState_Ensure"])?, find(&[c"PyGILState_Release"])?);
-    // SAFETY: the functions of these names have these signatures in all versions; the first two need no GIL,
-    // and the third may be called on any thread as long as they say this.
+    let holder = find(&[c"_PyThreadState_UncheckedGet"])?;
+    // SAFETY: the functions of these names have these signatures in all versions up to 3.10. Those that are
+    // called without the GIL need none: that which tells who has it reads a word of `_PyRuntime`
+    // (Python/pystate.c).
     unsafe {
         let says = |function: *mut c_void| transmute::<*mut c_void, Says>(function)() != 0;
         if says(is_finalizing) {
@@ -76,6 +80,9 @@ fn with_gil(library: Library) -> Result<Option<Version>, Fault> {
         }
         if !says(is_initialized) {
             return Ok(None);
+        }
+        if !transmute::<*mut c_void, Holder>(holder)().is_null() {
+            return text_of(library, said);
         }
         let state = transmute::<*mut c_void, Ensure>(ensure)();
         let version = text_of(library, said);

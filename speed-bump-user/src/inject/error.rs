@@ -333,6 +333,16 @@ pub enum InjectError {
         /// State of its block.
         state: &'static str,
     },
+    /// The helper of an earlier session could not leave yet.
+    #[error(
+        "the helper of an earlier session has still to leave process {pid}, for which it needs the \
+         interpreter's lock: a thread keeps that while it sleeps or computes. It leaves when the process next \
+         executes Python code: send it work, and try again"
+    )]
+    Leaving {
+        /// The process.
+        pid: Pid,
+    },
     /// The image is not one.
     #[error("the helper's image is not usable: {0}; this build of speed-bump-ebpf is broken")]
     Image(String),

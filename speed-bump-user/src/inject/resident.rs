@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::fs::{OFlags, SealFlags, fcntl_get_seals};
-use speed_bump_abi::control_block::{ControlBlock, State};
+use speed_bump_abi::control_block::{ControlBlock, HelperCommand, State, notice};
 
 use super::{InjectError, injectable::Image, symbols};
 use crate::{
@@ -96,14 +96,26 @@ pub(super) fn check_idle(process: &Process) -> Result<(), InjectError> {
         if !memory_file::is_memory_file(&block).unwrap_or(false) {
             continue;
         }
-        let mut state = [0; 4];
-        if block.read_exact_at(&mut state, offset_of!(ControlBlock, state) as u64).is_err() {
+        let word = |offset: usize| {
+            let mut word = [0; 4];
+            block.read_exact_at(&mut word, offset as u64).ok().map(|()| u32::from_ne_bytes(word))
+        };
+        let (Some(state), Some(command), Some(notices)) = (
+            word(offset_of!(ControlBlock, state)),
+            word(offset_of!(ControlBlock, command)),
+            word(offset_of!(ControlBlock, notices)),
+        ) else {
             continue;
-        }
-        let state = u32::from_ne_bytes(state);
+        };
         let shown = [(State::Fresh, "fresh"), (State::Waiting, "waiting"), (State::Active, "active")];
         if let Some((_, state)) = shown.into_iter().find(|(known, _)| *known as u32 == state) {
-            return Err(InjectError::InUse { pid: process.pid(), state });
+            let pid = process.pid();
+            let is_over = command == HelperCommand::Leave as u32 || notices & notice::LOADER_GONE != 0;
+            return Err(if is_over {
+                InjectError::Leaving { pid }
+            } else {
+                InjectError::InUse { pid, state }
+            });
         }
     }
     Ok(())

@@ -62,7 +62,7 @@ use crate::{
 };
 use event_loop::Sources;
 use helper_doses::{HelperDoses, HelperRanges};
-use helpers::{HelperId, Helpers};
+use helpers::{Helpers, begin::BroughtIn};
 use phase::Processes;
 use renewal::Renewal;
 use signals::{SessionSignals, SignalDoses};
@@ -139,7 +139,7 @@ impl BpfSession {
         session.state.stop.stops(session.engine.switch());
         session.state.roots = roots.iter().map(|(process, _)| process.pid()).collect();
         let helpers = session.bring_helpers_in(&mut roots);
-        let begun = helpers.and_then(|helpers| session.begin(roots, helpers, follow.is_some()));
+        let begun = helpers.and_then(|brought_in| session.begin(roots, brought_in, follow.is_some()));
         if let Err(error) = begun {
             // So that nothing is left when we say so.
             session.detach();
@@ -158,7 +158,7 @@ impl BpfSession {
     fn begin(
         &mut self,
         roots: Vec<(Process, Plan)>,
-        helpers: Vec<Option<HelperId>>,
+        brought_in: BroughtIn,
         follows: bool,
     ) -> Result<(), SessionError> {
         let helper_is_planned = roots.iter().any(|(_, plan)| plan.wants_helper());
@@ -166,13 +166,14 @@ impl BpfSession {
             self.engine.follow_processes()?;
             self.follows = true;
         }
-        for ((process, plan), helper) in roots.into_iter().zip(helpers) {
+        for ((process, plan), helper) in roots.into_iter().zip(brought_in.helpers) {
             self.cover(process, &plan, helper)?;
         }
         if self.settings.children {
             self.look_for_children();
             self.wait_for_joining();
         }
+        self.tell_uncovered(brought_in.uncovered)?;
         if helper_is_planned || self.helpers.are_any() {
             self.check_selections()?;
         }
@@ -292,6 +293,9 @@ impl BpfSession {
     /// `strict` that ends the session. Where no helper looked for functions, it has been told before.
     fn check_selections(&mut self) -> Result<(), SessionError> {
         let mut missing = Vec::new();
+        let unknown = self.helpers.asleep().map(|pid| {
+            format!("; those of process {pid} are not known yet, as a thread keeps the interpreter's lock")
+        });
         for index in self.without_functions() {
             let Some(target) = self.resolver.targets().get(index) else { continue };
             let mut processes = self.processes.iter().map(|(_, covered)| &covered.process);
@@ -300,7 +304,7 @@ impl BpfSession {
                 "line {}: `{}` selects nothing among the functions that are loaded now{}",
                 target.line,
                 target.text,
-                why.map(|why| format!(": {why}")).unwrap_or_default()
+                why.map(|why| format!(": {why}")).or_else(|| unknown.clone()).unwrap_or_default()
             ));
         }
         if self.settings.strict && !missing.is_empty() {
@@ -399,14 +403,16 @@ impl Session for BpfSession {
         for covered in self.processes.take() {
             let pid = covered.process.pid();
             self.untrack(pid);
-            if covered.helper.id().is_some() && self.state.roots.contains(&pid) {
-                with_helper.get_or_insert(covered.process);
+            let program = covered.helper.id().and_then(|id| self.helpers.program(id));
+            if let Some(program) = program.filter(|_| self.state.roots.contains(&pid)) {
+                with_helper.get_or_insert((covered.process, program));
             }
         }
         self.leave_stubs();
         tracing::info!("detached in {}", Nanos::from(began.elapsed()));
-        if let Some(process) = with_helper.filter(|_| self.command.is_none() && self.state.stop.times() < 2) {
-            self.name_nearest(&process);
+        let with_helper = with_helper.filter(|_| self.command.is_none() && self.state.stop.times() < 2);
+        if let Some((process, program)) = with_helper {
+            self.name_nearest(&process, &program);
         }
     }
 

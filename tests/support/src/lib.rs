@@ -20,6 +20,7 @@ pub mod side_by_side;
 pub mod skip;
 pub mod text;
 pub mod tool;
+pub mod uwsgi;
 pub mod wait;
 
 pub use agent::Agent;

@@ -79,9 +79,14 @@ pub fn refusal(number: u32) -> String {
     failure(reason, &words)
 }
 
+/// What it means that a thread keeps the interpreter's lock.
+pub const GIL_KEPT: &str = "a thread keeps the interpreter's lock while it sleeps, as a uWSGI without \
+                            `enable-threads` does: the process, and what it forks from now on, are covered \
+                            from when they next execute Python code";
+
 /// A sentence for each bit; bits without a meaning here are passed over.
 pub fn notices(bits: u32) -> Vec<&'static str> {
-    const ALL: [(u32, &str); 8] = [
+    const ALL: [(u32, &str); 10] = [
         (
             notice::TOOL_ID_LOST,
             "another tool took the helper's sys.monitoring tool id: Python calls are no longer seen; end \
@@ -117,6 +122,12 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
             notice::STACK_SHORT,
             "a thread had used half of its C stack, and CPython 3.11 uses more of it for each call that is \
              seen: calls were not seen until that thread had returned",
+        ),
+        (notice::GIL_KEPT, GIL_KEPT),
+        (
+            notice::FORKED_UNCOVERED,
+            "a child that it has forked is not covered: its Python calls are neither counted nor delayed; \
+             attach again, now that it is there",
         ),
         (
             notice::LOADER_GONE,
@@ -210,7 +221,7 @@ mod tests {
         assert!(refusal(Failure::NoThread as u32).contains("ulimit -u"));
         assert!(refusal(Failure::NoMemory as u32).contains("ulimit -v"));
         assert!(refusal(4711).ends_with("(failure 4711)"));
-        assert_eq!(notices(u32::MAX).len(), 8);
+        assert_eq!(notices(u32::MAX).len(), 10);
         assert_eq!(notices(0).len(), 0);
         assert_eq!(not_listed(u32::MAX).len(), 3);
         let missed = missed(u32::MAX, u32::MAX);

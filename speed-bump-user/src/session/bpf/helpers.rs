@@ -3,7 +3,7 @@
 //! A helper serves the process that it was brought into and those forked from it, which share its block and
 //! its numbers: each helper has a range of the session's function indices.
 
-mod begin;
+pub(super) mod begin;
 pub(super) mod entering;
 pub(super) mod late;
 mod leaving;
@@ -14,7 +14,11 @@ use std::{
     time::Duration,
 };
 
-use speed_bump_abi::{SiteArguments, callers::NO_TARGET, control_block::State};
+use speed_bump_abi::{
+    SiteArguments,
+    callers::NO_TARGET,
+    control_block::{State, notice},
+};
 
 use super::{
     BpfSession,
@@ -30,6 +34,7 @@ use crate::{
         cost::{Floors, IN_HELPER},
         plan::{Entry, SelectedFunction},
     },
+    process::Program,
     python::helper::{Block, FoundFunction, NewFunctions, Room, words},
     session::{SessionError, functions::FunctionRange},
     stats::times::Untimed,
@@ -78,6 +83,11 @@ impl Helpers {
         self.given_up.iter().any(|given_up| given_up.pid == pid)
     }
 
+    /// A process whose functions are not known, as a thread of it keeps the interpreter's lock and sleeps.
+    pub(super) fn asleep(&self) -> Option<Pid> {
+        self.at_work.values().find(|at_work| at_work.is_asleep()).map(|at_work| at_work.owner)
+    }
+
     /// Whether there are any.
     pub(super) fn are_any(&self) -> bool {
         !self.at_work.is_empty()
@@ -86,6 +96,11 @@ impl Helpers {
     /// The same of one helper.
     pub(super) fn block(&self, id: HelperId) -> Option<(Pid, Arc<Block>)> {
         self.at_work.get(&id).map(|at_work| (at_work.owner, Arc::clone(&at_work.presence.block)))
+    }
+
+    /// What the process ran that a helper was brought into, if that ran already.
+    pub(super) fn program(&self, id: HelperId) -> Option<Program> {
+        self.at_work.get(&id)?.presence.program().cloned()
     }
 
     /// What each that is brought in from here on looks for.
@@ -121,6 +136,13 @@ struct AtWork {
     is_covered: bool,
     /// What it says is of no more interest.
     is_over: bool,
+}
+
+impl AtWork {
+    /// Whether it waits for an interpreter whose lock a thread keeps while it sleeps.
+    fn is_asleep(&self) -> bool {
+        !self.is_active && self.told & notice::GIL_KEPT != 0
+    }
 }
 
 impl BpfSession {

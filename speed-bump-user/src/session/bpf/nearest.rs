@@ -9,7 +9,7 @@ use super::BpfSession;
 use crate::{
     presence::{HelperSetup, survey::loaded},
     probe::resolve::compiled,
-    process::Process,
+    process::{Process, Program},
     targets::{TargetIndex, TargetKind},
 };
 
@@ -30,16 +30,17 @@ impl BpfSession {
         python.map(|(index, _)| index).filter(|index| !is_known(*index)).collect()
     }
 
-    /// Looks what a process has loaded that its helper has left, and names what comes nearest.
-    pub(super) fn name_nearest(&mut self, process: &Process) {
+    /// Looks what a process has loaded that its helper has left, and names what comes nearest. Another program
+    /// than the one that the helper was in is left alone.
+    pub(super) fn name_nearest(&mut self, process: &Process, program: &Program) {
         let missing = self.never_selected();
         let (Some(setup), false) = (self.helpers.setup(), missing.is_empty()) else { return };
         if !process.is_alive() {
             return;
         }
         let setup = HelperSetup { timeout: setup.timeout.min(PATIENCE), ..setup.clone() };
-        let names = process.program().ok().zip(self.resolver.interpreter_files(process).ok());
-        let names = names.map(|(program, interpreters)| loaded(process, &program, &interpreters, &setup));
+        let interpreters = self.resolver.interpreter_files(process).ok();
+        let names = interpreters.map(|interpreters| loaded(process, program, &interpreters, &setup));
         let names = match names {
             Some(Ok(names)) => names,
             Some(Err(error)) => {

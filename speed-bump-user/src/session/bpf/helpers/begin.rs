@@ -23,13 +23,21 @@ use crate::{
     targets::TargetKind,
 };
 
+/// The helpers of the processes named on the command line, in their order.
+#[derive(Debug, Default)]
+pub(in crate::session::bpf) struct BroughtIn {
+    pub(in crate::session::bpf) helpers: Vec<Option<HelperId>>,
+    /// Of each whose Python functions are not covered: why not.
+    pub(in crate::session::bpf) uncovered: Vec<String>,
+}
+
 impl BpfSession {
     /// Brings the helper into the processes named on the command line, as far as their plans say so, and
     /// waits until it is at work. A plan that has to do without is changed.
     pub(in crate::session::bpf) fn bring_helpers_in(
         &mut self,
         roots: &mut [(Process, Plan)],
-    ) -> Result<Vec<Option<HelperId>>, SessionError> {
+    ) -> Result<BroughtIn, SessionError> {
         let mut ways = Vec::new();
         for (process, plan) in roots.iter() {
             let wanted = plan.wants_helper() || self.settings.policies.wants_helper();
@@ -39,22 +47,40 @@ impl BpfSession {
             };
             ways.push(wanted.then(begin).transpose()?);
         }
-        let mut ids = Vec::new();
+        let mut brought_in = BroughtIn::default();
         for ((process, plan), way) in roots.iter_mut().zip(ways) {
             let Some((joining, range)) = way else {
-                ids.push(None);
+                brought_in.helpers.push(None);
                 continue;
             };
             match self.wait_for_helper(process, joining, range) {
-                Ok(id) => ids.push(Some(id)),
+                Ok(id) => brought_in.helpers.push(Some(id)),
                 Err(error) => {
                     self.give_back(range);
-                    self.do_without_helper(process, plan, error)?;
-                    ids.push(None);
+                    brought_in.uncovered.extend(self.do_without_helper(process, plan, error)?);
+                    brought_in.helpers.push(None);
                 }
             }
         }
-        Ok(ids)
+        Ok(brought_in)
+    }
+
+    /// Tells of processes without a helper whose Python functions cannot be covered in another way. Where those
+    /// of no other process are covered, that ends the session.
+    pub(in crate::session::bpf) fn tell_uncovered(
+        &mut self,
+        uncovered: Vec<String>,
+    ) -> Result<(), SessionError> {
+        let is_covered = |covered: &Covered| covered.helper.id().is_some() || covered.python.is_some();
+        let is_any = self.has_other_targets_than_python()
+            || self.processes.iter().any(|(_, covered)| is_covered(covered));
+        if let (Some(first), true) = (uncovered.first(), self.settings.strict || !is_any) {
+            return Err(SessionError::Python(first.clone()));
+        }
+        for why in uncovered {
+            self.warn(why);
+        }
+        Ok(())
     }
 
     fn wait_for_helper(
@@ -71,7 +97,14 @@ impl BpfSession {
         }
         let presence = joining.finish()?;
         tracing::info!("the helper is in process {} after {:?}", process.pid(), began.elapsed());
-        presence.wait_active(process, stopped)?;
+        match presence.wait_active(process, stopped) {
+            // It waits on, and the processes that are forked meanwhile need not wait for it.
+            Err(PresenceError::Asleep { .. }) if !self.settings.strict => {}
+            Err(error @ PresenceError::Overdue { .. }) if !self.settings.strict => {
+                self.warn(format!("process {}: {error}; it is covered from then on", process.pid()));
+            }
+            waited => waited?,
+        }
         let report = presence.block.report()?;
         tracing::info!(
             "the helper has looked at {} functions of process {} after {:?}",
@@ -121,13 +154,14 @@ impl BpfSession {
         }
     }
 
-    /// Plans a process anew into which the helper could not be brought.
+    /// Plans a process anew into which the helper could not be brought. Why its Python functions are not
+    /// covered, if they are not.
     fn do_without_helper(
         &mut self,
         process: &Process,
         plan: &mut Plan,
         error: PresenceError,
-    ) -> Result<(), SessionError> {
+    ) -> Result<Option<String>, SessionError> {
         let error = match error.into_other_program() {
             Ok(error) => return Err(error.into()),
             Err(error) => error,
@@ -152,16 +186,12 @@ impl BpfSession {
                 "process {pid}: {error}. Its Python calls are taken from {source}, where every call of any \
                  function traps"
             )),
-            PythonPlan::Impossible(why) if self.has_other_targets_than_python() => {
-                let text = format!("process {pid}: its Python functions are not covered: {why}");
-                self.warn(text);
-            }
             PythonPlan::Impossible(why) => {
-                return Err(SessionError::Python(format!("process {pid}: {why}")));
+                return Ok(Some(format!("process {pid}: its Python functions are not covered: {why}")));
             }
             PythonPlan::NotAsked => {}
         }
-        Ok(())
+        Ok(None)
     }
 
     fn has_other_targets_than_python(&self) -> bool {
@@ -181,7 +211,7 @@ impl BpfSession {
         let deadline = Instant::now() + self.settings.inject_timeout;
         while self.state.stop.times() == 0 && Instant::now() < deadline {
             self.poll_helpers();
-            let is_over = |at_work: &AtWork| at_work.is_active || at_work.is_over;
+            let is_over = |at_work: &AtWork| at_work.is_active || at_work.is_over || at_work.is_asleep();
             let comes = |covered: &Covered| matches!(covered.helper, HelperPhase::Joining(_));
             let any_comes = self.processes.iter().any(|(_, covered)| comes(covered));
             if !any_comes && self.helpers.at_work.values().all(is_over) {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::HelperId;
 use crate::{
+    inject::InjectError,
     presence::{Joining, PresenceError},
     probe::plan::PythonPlan,
     process::Process,
@@ -121,7 +122,9 @@ impl BpfSession {
 
     /// A helper could not be brought into a child: an interpreter that starts may let it in later.
     fn joined_not(&mut self, pid: Pid, late: LateJoin, error: &PresenceError) -> Result<(), SessionError> {
-        if late.since.elapsed() < STARTING {
+        // A helper that has still to leave comes first, however long that takes.
+        let is_leaving = matches!(error, PresenceError::Inject(InjectError::Leaving { .. }));
+        if is_leaving || late.since.elapsed() < STARTING {
             tracing::debug!("the helper is not in process {pid} yet: {error}");
             let next = Instant::now() + TRY_EVERY;
             self.set_joining(pid, LateJoin { next, ..late });
