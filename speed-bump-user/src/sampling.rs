@@ -214,15 +214,17 @@ impl Sampler {
     }
 
     fn follow(&mut self, process: Process) {
-        let stacks = match Stacks::of(&process) {
-            Ok(stacks) => Some(stacks),
-            Err(NoStacks::NoPython) => None,
-            Err(why) => {
+        let (stacks, interpreter) = match Stacks::of(&process) {
+            Ok(stacks) => {
+                let interpreter = stacks.interpreter;
+                (Some(stacks), Some(interpreter))
+            }
+            Err((NoStacks::NoPython, _)) => (None, None),
+            Err((why, interpreter)) => {
                 self.remarks.insert(format!("process {}: {why}", process.pid()));
-                None
+                (None, interpreter)
             }
         };
-        let interpreter = stacks.as_ref().map(|stacks| stacks.interpreter);
         let seen = stacks.as_ref().map(|stacks| (process.pid(), stacks.of_interpreter()));
         self.seen.interpreters.extend(seen);
         self.followed.insert(process.pid(), Followed { process, stacks, interpreter });
@@ -231,8 +233,10 @@ impl Sampler {
     /// Looks at all stacks.
     fn look(&mut self) {
         self.ticks += 1;
-        for stacks in self.followed.values_mut().filter_map(|of| of.stacks.as_mut()) {
-            stacks.look();
+        for Followed { process, stacks, .. } in self.followed.values_mut() {
+            if let Some(stacks) = stacks {
+                stacks.look(process);
+            }
         }
         if self.ticks.is_multiple_of(WAITS) {
             self.waits.look();

@@ -2,9 +2,20 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{process::Command, time::Duration};
+use std::{
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
-use speed_bump_testing::{Fixture, Service, pythons, session::obstacle, side_by_side, skip};
+use speed_bump_testing::{
+    Fixture, PythonBuild, Service, pythons,
+    pythons::Form,
+    session::obstacle,
+    side_by_side, skip, tool,
+    uwsgi::{self, Uwsgi},
+    wait::PATIENCE,
+};
 use speed_bump_user::{
     sampling::{
         profile::{FunctionSeen, Profile},
@@ -159,4 +170,79 @@ fn workers_that_are_forked_meanwhile_are_seen() {
     let processes: Vec<Pid> = work.threads.keys().map(|of| of.process).collect();
     assert!(!processes.contains(&Pid::new(service.pid()).unwrap()), "{profile:#?}");
     assert!(work.own > 5, "{profile:#?}");
+}
+
+/// Workers of uWSGI are forked in C: Python is not told, and thread states keep the numbers of the master's
+/// threads.
+#[test]
+fn functions_of_uwsgi_workers_are_seen() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let builds = uwsgi::builds();
+    if builds.is_empty() {
+        return skip!("pyuwsgi is not here: run `cargo xtask packages`, which needs PyPI");
+    }
+    side_by_side::on_each(&builds, |build| {
+        let server = Uwsgi::start(build, &["--processes", "1"]).unwrap();
+        let pid = Pid::new(server.master()).unwrap();
+        let is_over = AtomicBool::new(false);
+        let profile = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    server.calls(20_000).unwrap();
+                }
+            });
+            let profile = sample(&[pid], true, TIME, || true);
+            is_over.store(true, Ordering::Relaxed);
+            profile.unwrap()
+        });
+        let application = of(&profile, "application");
+        assert!(application.own > 5, "{build}: {profile:#?}");
+        assert!(application.threads.keys().all(|of| of.process != pid), "{build}: {profile:#?}");
+        assert!(profile.unattributed().is_none_or(|share| share < 0.2), "{build}: {profile:#?}");
+    });
+}
+
+/// A program whose only thread has another's numbers in its state; beside Python code it computes in C.
+const UNKNOWN_THREAD: &str = r#"
+import ctypes, json, os, threading, zlib
+get = ctypes.pythonapi.PyThreadState_Get
+get.restype = ctypes.c_void_p
+state = get()
+def word(at): return ctypes.c_uint64.from_address(state + at)
+is_own = lambda at: word(at).value == threading.get_ident()
+at = next(at for at in range(0, 512, 8) if is_own(at))
+word(at).value = 8
+if word(at + 8).value == threading.get_native_id(): word(at + 8).value = 1
+print(json.dumps({"event": "ready", "pid": os.getpid()}), flush=True)
+data = os.urandom(1 << 15)
+def compute():
+    for _ in range(200_000): pass
+while True:
+    compute()
+    zlib.compress(data)
+"#;
+
+#[test]
+fn a_sweep_ranks_nothing_where_python_functions_are_not_seen() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let builds: Vec<&PythonBuild> = pythons().iter().filter(|build| build.form == Form::Direct).collect();
+    if builds.is_empty() {
+        return skip!("this machine has no Python 3.8 or newer");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("unknown.py");
+    std::fs::write(&script, UNKNOWN_THREAD).unwrap();
+    side_by_side::on_each(&builds, |build| {
+        let service = Service::start(&mut build.command(&script)).unwrap();
+        let pid = service.pid().to_string();
+        let arguments = ["sweep", "--pid", &pid, "--for", "10s", "--progress", "native:*:compress*"];
+        let run = tool::run(&arguments, PATIENCE).unwrap();
+        assert!(!run.status.success(), "{build}: {}\n{}", run.stdout, run.stderr);
+        assert!(run.stderr.contains("could not be attributed"), "{build}: {}", run.stderr);
+        assert!(run.stderr.contains("--target"), "{build}: {}", run.stderr);
+    });
 }

@@ -39,16 +39,11 @@ pub(super) struct ThreadLayout {
     pub(super) frame: u64,
     /// `_PyCFrame.current_frame` (3.11 and 3.12).
     pub(super) in_cframe: Option<u64>,
-    pub(super) id: ThreadIdAt,
-}
-
-/// How a thread is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ThreadIdAt {
-    /// `native_thread_id`: the kernel's number of it.
-    Native(u64),
-    /// `thread_id`: the address of the C library's description of it (before 3.11).
-    Library(u64),
+    /// `thread_id`: the address of the C library's description of the thread.
+    pub(super) description: u64,
+    /// `native_thread_id`: the kernel's number of it (3.11). A child that was forked without Python's knowledge
+    /// has its parent's.
+    pub(super) number: Option<u64>,
 }
 
 /// `_PyInterpreterFrame`; `PyFrameObject` before 3.11.
@@ -116,7 +111,7 @@ impl Layout {
             interpreters: 32,
             next_interpreter: 0,
             threads: 8,
-            thread: ThreadLayout { next: 8, frame: 24, in_cframe: None, id: ThreadIdAt::Library(176) },
+            thread: ThreadLayout { next: 8, frame: 24, in_cframe: None, description: 176, number: None },
             frame: FrameLayout { previous: 24, code: 32, owner: None },
             code: OLD_CODE,
             text: OLD_TEXT,
@@ -126,7 +121,13 @@ impl Layout {
             (3, 11) => Some(Self {
                 interpreters: 40,
                 threads: 16,
-                thread: ThreadLayout { next: 8, frame: 56, in_cframe: Some(8), id: ThreadIdAt::Native(160) },
+                thread: ThreadLayout {
+                    next: 8,
+                    frame: 56,
+                    in_cframe: Some(8),
+                    description: 152,
+                    number: Some(160),
+                },
                 frame: FrameLayout { previous: 48, code: 32, owner: Some(69) },
                 code: CodeLayout { file: 112, name: 128, line: 72, ..OLD_CODE },
                 ..old
@@ -134,7 +135,13 @@ impl Layout {
             (3, 12) => Some(Self {
                 interpreters: 40,
                 threads: 72,
-                thread: ThreadLayout { next: 8, frame: 56, in_cframe: Some(0), id: ThreadIdAt::Native(144) },
+                thread: ThreadLayout {
+                    next: 8,
+                    frame: 56,
+                    in_cframe: Some(0),
+                    description: 136,
+                    number: Some(144),
+                },
                 frame: FrameLayout { previous: 8, code: 0, owner: Some(70) },
                 code: CodeLayout { file: 112, name: 128, line: 68, ..OLD_CODE },
                 text: TEXT,
@@ -169,7 +176,8 @@ impl Layout {
                 next: near(thread + 2)?,
                 frame: near(thread + 4)?,
                 in_cframe: None,
-                id: ThreadIdAt::Native(near(ids + 1)?),
+                description: near(ids)?,
+                number: Some(near(ids + 1)?),
             },
             frame: FrameLayout {
                 previous: near(frame + 1)?,

@@ -99,6 +99,7 @@ impl Leaves {
             by_file.entry(identity).or_default().push((offset, threads));
         }
         let mut functions = Vec::new();
+        let mut interpreter = ByThread::new();
         for (identity, places) in by_file {
             let Some(file) = self.files.get(&identity) else { continue };
             let samples = || places.iter().flat_map(|(_, threads)| threads.values()).sum::<u64>();
@@ -106,6 +107,9 @@ impl Leaves {
             if let Some(what) = file.no_candidates() {
                 *self.elsewhere.entry(what).or_default() += samples();
                 if file.is_interpreter {
+                    for (of, ticks) in places.iter().flat_map(|(_, threads)| threads) {
+                        *interpreter.entry(*of).or_default() += ticks;
+                    }
                     continue;
                 }
             }
@@ -150,7 +154,7 @@ impl Leaves {
             }
             functions.extend(of_file.into_values());
         }
-        let clock = ClockSeen { rate, samples: self.samples, elsewhere: self.elsewhere };
+        let clock = ClockSeen { rate, samples: self.samples, elsewhere: self.elsewhere, interpreter };
         (functions, clock)
     }
 }

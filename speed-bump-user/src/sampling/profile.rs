@@ -10,6 +10,18 @@ use crate::units::{Nanos, Pid};
 /// Threads of a function that are told.
 pub(super) const THREADS_TOLD: usize = 64;
 
+/// Of fewer ticks or looks than this no share is told.
+const LEAST: u64 = 10;
+/// So many looks do not miss a thread by chance: once in 150 times.
+const LOOKS_MISSED: f64 = 5.0;
+/// The time of a tick, where there is no clock.
+const TICK_NS: u64 = 10_000_000;
+
+/// `None` where there are too few.
+fn share(part: u64, all: u64) -> Option<f64> {
+    (all >= LEAST).then(|| part as f64 / all as f64)
+}
+
 /// What was seen of processes in a stretch of time.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
@@ -118,12 +130,60 @@ pub struct ClockSeen {
     pub samples: u64,
     /// Those that are no function's: by what it was that the processes executed.
     pub elsewhere: BTreeMap<String, u64>,
+    /// Those in the Python interpreter's own code, which executes Python functions.
+    pub interpreter: BTreeMap<ThreadOf, u64>,
 }
 
 impl Profile {
     /// Looks at stacks in a second.
     pub fn rate(&self) -> f64 {
         if self.span.0 == 0 { 0.0 } else { self.ticks as f64 * 1e9 / self.span.0 as f64 }
+    }
+
+    /// The share of the Python interpreter's time that is no function's that was seen: that of threads whose
+    /// stacks were not found, and that of stacks that could not be read. `None` where too little was seen.
+    pub fn unattributed(&self) -> Option<f64> {
+        let unseen = match &self.clock {
+            Some(clock) => self.unseen_ticks(clock),
+            None => self.unseen_time(),
+        };
+        let unreadable = share(self.dropped, self.samples + self.dropped);
+        let (unseen, unreadable) = match (unseen, unreadable) {
+            (None, None) => return None,
+            (unseen, unreadable) => (unseen.unwrap_or(0.0), unreadable.unwrap_or(0.0)),
+        };
+        Some(unseen + (1.0 - unseen) * unreadable)
+    }
+
+    /// Of the ticks in the interpreter's code, those of threads without a stack.
+    fn unseen_ticks(&self, clock: &ClockSeen) -> Option<f64> {
+        let looks = self.rate() / clock.rate.max(1) as f64;
+        let is_seen = |of: &ThreadOf, ticks: u64| {
+            let has_stack = self.threads.get(of).is_some_and(|seen| seen.ticks > 0);
+            // A thread that was there for a moment may have been missed, while others like it were not.
+            has_stack || self.has_stacks(of.process) && (ticks as f64 * looks) < LOOKS_MISSED
+        };
+        let ticks = &clock.interpreter;
+        let unseen = ticks.iter().filter(|(of, ticks)| !is_seen(of, **ticks)).map(|(_, ticks)| ticks);
+        share(unseen.sum(), ticks.values().sum())
+    }
+
+    /// Where there is no clock: of the time that processes with an interpreter ran, that of those without any
+    /// stack. A thread without one may be one that executes no Python.
+    fn unseen_time(&self) -> Option<f64> {
+        let (mut unseen, mut all) = (0, 0);
+        for (of, seen) in self.threads.iter().filter(|(of, _)| self.interpreters.contains_key(&of.process)) {
+            all += seen.ran.0;
+            unseen += if self.has_stacks(of.process) { 0 } else { seen.ran.0 };
+        }
+        share(unseen / TICK_NS, all / TICK_NS)
+    }
+
+    /// Whether any stack of a process was seen.
+    fn has_stacks(&self, process: Pid) -> bool {
+        let first = Pid::FIRST;
+        let mut threads = self.threads.range(ThreadOf { process, thread: first }..);
+        threads.by_ref().take_while(|(of, _)| of.process == process).any(|(_, seen)| seen.ticks > 0)
     }
 
     /// What a function took of the time, all threads taken together: 1 is one thread all the time.

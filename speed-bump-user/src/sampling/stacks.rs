@@ -1,7 +1,7 @@
 //! The Python stacks of one process.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs::File,
     path::PathBuf,
     rc::Rc,
@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 
 use super::{
     code::Codes,
-    layout::{DEBUG_WORDS, Layout, ThreadIdAt},
+    layout::{DEBUG_WORDS, Layout},
     memory::{Moment, OfProcess, Source as _},
     profile::{FunctionSeen, InterpreterSeen, THREADS_TOLD, ThreadOf, ThreadSeen},
     threads::Threads,
@@ -61,6 +61,8 @@ pub(super) struct Stacks {
     tallies: Vec<Tally>,
     numbers: Threads,
     threads: HashMap<Pid, ThreadNow>,
+    /// States of threads that are not there, as those that a fork left behind.
+    of_none: HashSet<ThreadState>,
     pub(super) samples: u64,
     pub(super) dropped: u64,
 }
@@ -84,18 +86,23 @@ pub(super) enum NoStacks {
 
 impl Stacks {
     /// Finds the interpreter of a process.
-    pub(super) fn of(process: &Process) -> Result<Self, NoStacks> {
-        let mappings = process.mappings().map_err(|error| NoStacks::Process(error.to_string()))?;
+    ///
+    /// # Errors
+    /// There are no stacks that could be read. The file of the interpreter is told, if one was found.
+    pub(super) fn of(process: &Process) -> Result<Self, (NoStacks, Option<FileIdentity>)> {
+        let mappings = process.mappings().map_err(|error| (NoStacks::Process(error.to_string()), None))?;
         for mapped in &mappings.files {
             let Ok(open) = mapped.open(process) else { continue };
             let Ok(Some(found)) = interpreter::identify(open.file(), &mapped.path_in_process) else {
                 continue;
             };
-            let runtime = found.runtime.ok_or(NoStacks::NoRuntime(found.version))?;
+            let because = |why| (why, Some(mapped.identity));
+            let no_runtime = || because(NoStacks::NoRuntime(found.version));
+            let runtime = found.runtime.ok_or_else(no_runtime)?;
             let bias = found
                 .evaluator
                 .and_then(|evaluator| mapped.load_bias(evaluator.offset, evaluator.address))
-                .ok_or(NoStacks::NoRuntime(found.version))?;
+                .ok_or_else(no_runtime)?;
             let runtime = runtime.0.wrapping_add(bias);
             let mut source = OfProcess(process.pid());
             let described = || {
@@ -108,7 +115,7 @@ impl Stacks {
             };
             let layout = Layout::of(found.version)
                 .or_else(described)
-                .ok_or(NoStacks::UnknownVersion(found.version))?;
+                .ok_or_else(|| because(NoStacks::UnknownVersion(found.version)))?;
             let mut stacks = Self {
                 pid: process.pid(),
                 layout,
@@ -120,13 +127,14 @@ impl Stacks {
                 tallies: Vec::new(),
                 numbers: Threads::default(),
                 threads: HashMap::new(),
+                of_none: HashSet::new(),
                 samples: 0,
                 dropped: 0,
             };
             stacks.look_again(process);
             return Ok(stacks);
         }
-        Err(NoStacks::NoPython)
+        Err((NoStacks::NoPython, None))
     }
 
     /// What is known of the interpreter.
@@ -136,6 +144,11 @@ impl Stacks {
 
     /// Finds out which threads there are now.
     pub(super) fn look_again(&mut self, process: &Process) {
+        self.of_none.clear();
+        self.find_threads(process);
+    }
+
+    fn find_threads(&mut self, process: &Process) {
         let mut threads = process.thread_ids().unwrap_or_default();
         threads.truncate(THREADS);
         self.numbers.set(process, &threads);
@@ -150,12 +163,22 @@ impl Stacks {
     }
 
     /// Looks at all stacks.
-    pub(super) fn look(&mut self) {
+    pub(super) fn look(&mut self, process: &Process) {
         self.memory.forget();
         let Ok(threads) = walk::threads(&mut self.memory, &self.layout, self.runtime) else {
             self.dropped += 1;
             return;
         };
+        // Threads that began since they were last looked for: once in a look, and not again for a state that
+        // is of none.
+        let is_new =
+            |of: &mut Self, state: &ThreadState| !of.of_none.contains(state) && of.thread(*state).is_none();
+        if threads.iter().any(|state| is_new(self, state)) {
+            self.find_threads(process);
+            let of_none: Vec<ThreadState> =
+                threads.iter().filter(|state| self.thread(**state).is_none()).copied().collect();
+            self.of_none.extend(of_none);
+        }
         let mut done: Vec<Pid> = Vec::new();
         for state in threads {
             let Some(thread) = self.thread(state) else { continue };
@@ -232,10 +255,8 @@ impl Stacks {
 
     /// The thread of a state, as we number it.
     fn thread(&mut self, state: ThreadState) -> Option<Pid> {
-        match self.layout.thread.id {
-            ThreadIdAt::Native(_) => self.numbers.by_number(state.id),
-            ThreadIdAt::Library(_) => self.numbers.by_description(self.memory.source(), state.id),
-        }
+        let by_number = state.number.and_then(|number| self.numbers.by_number(number));
+        by_number.or_else(|| self.numbers.by_description(self.memory.source(), state.description))
     }
 
     /// What was seen, of threads and of functions.

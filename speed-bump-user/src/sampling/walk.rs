@@ -4,7 +4,7 @@
 //! dropped.
 
 use super::{
-    layout::{Layout, ThreadIdAt},
+    layout::Layout,
     memory::{Moment, Source, word},
 };
 
@@ -22,11 +22,12 @@ const NO_CODE: u8 = 3;
 const TAG: u64 = 7;
 
 /// A thread state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ThreadState {
     pub(super) address: u64,
-    /// As [`ThreadIdAt`] says.
-    pub(super) id: u64,
+    /// As [`ThreadLayout`](super::layout::ThreadLayout) has them.
+    pub(super) description: u64,
+    pub(super) number: Option<u64>,
 }
 
 /// A stack that makes no sense: it was changed while it was read, or is not what it says.
@@ -48,15 +49,16 @@ pub(super) fn threads<S: Source>(
         }
         let mut thread = memory.word(at(interpreter, layout.threads)?).ok_or(Torn)?;
         while thread != 0 {
-            let id = match layout.thread.id {
-                ThreadIdAt::Native(offset) | ThreadIdAt::Library(offset) => offset,
+            let description = memory.word(at(thread, layout.thread.description)?).ok_or(Torn)?;
+            let number = match layout.thread.number {
+                Some(offset) => Some(memory.word(at(thread, offset)?).ok_or(Torn)?),
+                None => None,
             };
-            let id = memory.word(at(thread, id)?).ok_or(Torn)?;
             // More than there can be: the list leads back into itself.
             if found.len() == THREADS {
                 return Err(Torn);
             }
-            found.push(ThreadState { address: thread, id });
+            found.push(ThreadState { address: thread, description, number });
             thread = memory.word(at(thread, layout.thread.next)?).ok_or(Torn)?;
         }
         interpreter = memory.word(at(interpreter, layout.next_interpreter)?).ok_or(Torn)?;

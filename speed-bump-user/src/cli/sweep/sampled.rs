@@ -53,6 +53,8 @@ const MOST_TIMED: f64 = 0.01;
 const MOST_BESIDE_PYTHON: f64 = 0.02;
 /// From this share of the processor time on it is told what is no function's.
 const TOLD: f64 = 0.05;
+/// Where more of the interpreter's time than this is no function's that was seen, nothing is ranked.
+const MOST_UNATTRIBUTED: f64 = 0.2;
 /// Calls in a second that a unit of work must have.
 const LEAST_RATE: f64 = 5.0;
 /// How long calls of functions that may be the unit are counted.
@@ -107,6 +109,9 @@ impl Found {
             chosen,
         };
         preparing.line(&found.line(arguments.worth));
+        if found.profile.unattributed().is_some_and(|share| share > MOST_UNATTRIBUTED) {
+            return Err(Failure::new(SYSTEM, anyhow!(found.blind())));
+        }
         if found.chosen.is_empty() {
             return Err(Failure::new(USAGE, anyhow!(found.nothing())));
         }
@@ -127,11 +132,34 @@ impl Found {
         )
     }
 
+    /// What is said where functions that matter may not have been seen.
+    fn blind(&self) -> String {
+        let mut text = format!(
+            "{}: what takes time may not be among the functions that were seen, so nothing is ranked. Name \
+             functions with --target PATTERN",
+            self.unattributed().unwrap_or_default()
+        );
+        for why in &self.profile.remarks {
+            text += "; ";
+            text += why;
+        }
+        text
+    }
+
+    /// The time that the interpreter takes for functions that were not seen, where it is worth telling.
+    fn unattributed(&self) -> Option<String> {
+        let share = self.profile.unattributed().filter(|share| *share >= TOLD)?;
+        Some(format!(
+            "{:.0} % of the time that the Python interpreter took could not be attributed to any function",
+            share * 100.0
+        ))
+    }
+
     fn nothing(&self) -> String {
         let mut text = "sampling saw no function that could be slowed down: is the service under load? Name \
                         functions with --target PATTERN"
             .to_owned();
-        for why in &self.profile.remarks {
+        for why in self.profile.remarks.iter().chain(&self.unattributed()) {
             text += "; ";
             text += why;
         }
@@ -312,7 +340,7 @@ impl Found {
     /// What the record has of it.
     pub(super) fn record(&self) -> Sampling {
         let profile = &self.profile;
-        let remarks = profile.remarks.iter().cloned().chain(self.elsewhere());
+        let remarks = profile.remarks.iter().cloned().chain(self.unattributed()).chain(self.elsewhere());
         let all: f64 = profile.functions.iter().map(|of| profile.share(of)).sum();
         let dismissed: f64 = self.dismissed().map(|of| profile.share(of)).fold(0.0, std::ops::Add::add);
         Sampling {
