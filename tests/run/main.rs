@@ -2,6 +2,7 @@
 
 mod command;
 mod run_command;
+mod run_late;
 mod run_python;
 mod run_terminal;
 mod run_workers;

@@ -91,6 +91,12 @@ impl BpfSession {
         let known: HashSet<u32> =
             covered.groups.iter().flat_map(|of| &of.group.sites).map(|site| site.site).collect();
         if plan.wants_helper() {
+            if self.command.is_some() && !self.has_helper(pid) {
+                self.warn(format!(
+                    "process {pid}: it loaded its Python when it had begun already, as programs with a Python \
+                     of their own do; calls until the helper is in are not seen"
+                ));
+            }
             self.join_later(pid);
         }
         let mut groups = self.enter_plan(&plan)?;
