@@ -205,7 +205,7 @@ unsafe extern "C" fn on_frame_311<const OVER: bool>(
         if throw == 0 {
             begin::<false>(Calling::of_311(thread, key), frame, frame::code(frame));
         }
-        if !OVER && !stack::is_ample(key) {
+        if !chain::has_next::<OVER>() && !stack::is_ample(key) {
             return depth::evaluate(thread, frame, throw);
         }
         chain::go_on_39::<OVER>(thread, frame, throw)

@@ -4,6 +4,7 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
 
+mod again;
 mod others;
 mod program;
 mod regions;

@@ -5,7 +5,7 @@ use core::{ffi::c_int, mem::transmute, ptr, sync::atomic::Ordering};
 use speed_bump_abi::control_block::notice;
 
 use super::{
-    IN_THE_DEPTH, WANTED, elsewhere,
+    IN_THE_DEPTH, WANTED, chain, elsewhere,
     evaluator::{self, Address, Evaluator39, Frame},
     is_ours, is_over, ours,
 };
@@ -38,7 +38,7 @@ pub(super) unsafe fn evaluate(thread: *mut ThreadState, frame: *mut Frame, throw
     let ours = ours::<false>(python.api);
     // SAFETY: the same. Up to 3.11 there is one GIL for all.
     let current = unsafe { evaluator::current_of(python, interpreter) };
-    if !is_ours(python.api, current) || is_over(python.api, current) {
+    if !is_ours(python.api, current) || is_over(python.api, current) && chain::is_there() {
         // With another tool's hook calls take as much of the stack without us.
         // SAFETY: as the caller promises.
         return unsafe { evaluate(thread, frame, throw) };
@@ -58,10 +58,11 @@ pub(super) unsafe fn evaluate(thread: *mut ThreadState, frame: *mut Frame, throw
         let result = evaluate(thread, frame, throw);
         if WANTED.load(Ordering::Acquire) && evaluator::current_of(python, interpreter) == default {
             evaluator::set_of(python, interpreter, ours);
-            if is_main {
-                // After that: who sees neither takes ours for lost.
-                IN_THE_DEPTH.store(false, Ordering::SeqCst);
-            }
+        }
+        if is_main {
+            // After that: who sees neither takes ours for lost. Whoever has the place now, ours is missing
+            // from here on if nobody has it later.
+            IN_THE_DEPTH.store(false, Ordering::SeqCst);
         }
         result
     }

@@ -99,6 +99,7 @@ fn set_alone(python: Python<'_>) {
 
 /// Ours comes first, and has the other one evaluate. Should that call ours, the frame was counted.
 fn set_before(python: Python<'_>, other: Address) {
+    CALLS_US.store(ptr::null_mut(), Ordering::Relaxed);
     chain::to(other);
     evaluator::set(python, ours::<true>(python.api));
 }
@@ -106,14 +107,27 @@ fn set_before(python: Python<'_>, other: Address) {
 /// Takes our hook out; what the user should hear of, as bits of [`notice`].
 pub(super) fn give_back(python: Python<'_>) -> u32 {
     let current = evaluator::current(python);
+    notice_on_top(current);
     match holder(python.api, current) {
-        Holder::Ours if is_over(python.api, current) => evaluator::set(python, chain::before()),
-        Holder::Ours => evaluator::set(python, evaluator::default()),
-        Holder::Nobody => {}
+        Holder::Ours => {
+            let before = if is_over(python.api, current) { chain::before() } else { evaluator::default() };
+            evaluator::set(python, before);
+            chain::forget();
+        }
+        Holder::Nobody => chain::forget(),
+        // Should it call ours, or put ours back, ours still has evaluate whom it came after.
         Holder::Other if CALLS_US.load(Ordering::Relaxed) == current => return notice::HOOK_COVERED,
         Holder::Other => {}
     }
     0
+}
+
+/// Another tool's hook that ours was set before is on top of ours now: so it has ours to put back when it
+/// goes, and is not to be called or put back then. As long as it stays, it is called without us.
+fn notice_on_top(current: Address) {
+    if chain::is(current) {
+        chain::forget();
+    }
 }
 
 /// Whether the main interpreter's memory is there, also for who does not hold the GIL: it is freed at the end
@@ -137,19 +151,31 @@ pub(super) fn is_called(hook: Address) {
     let place = PLACE.load(Ordering::Relaxed);
     // SAFETY: null, or the place in the main interpreter; Python calls the hook, so it is there.
     if !place.is_null() && unsafe { &*place }.load(Ordering::Relaxed) != hook {
-        note_caller();
+        note_caller(hook);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note_caller() {
+fn note_caller(hook: Address) {
     let Some(api) = Api::found() else { return };
     // SAFETY: both return a pointer that is compared and nothing else; a thread runs, as it calls the hook.
     let is_main = unsafe { (api.interpreter)() == (api.interpreter_main)() };
     let Some(current) = place(api).map(|place| place.load(Ordering::Relaxed)) else { return };
-    if is_main && holder(api, current) == Holder::Other {
+    if !is_main {
+        return;
+    }
+    if holder(api, current) == Holder::Other {
         CALLS_US.store(current, Ordering::Relaxed);
+        notice_on_top(current);
+    } else if is_over(api, current) && is_ours(api, hook) && !is_over(api, hook) && chain::is_there() {
+        // Ours was set before one that calls ours after all: nothing had been called for a while. It comes
+        // first again, or each call would come by twice.
+        let chained = chain::before();
+        CALLS_US.store(chained, Ordering::Relaxed);
+        chain::forget();
+        // SAFETY: Python calls the hook, with the GIL.
+        evaluator::set(unsafe { Python::assume(api) }, chained);
     }
 }
 
@@ -179,6 +205,16 @@ fn come_again() {
     }
 }
 
+/// Ours that is there: which of ours is to be there in this session. None but the one that has another's hook
+/// evaluate needs that one.
+fn keep(api: &Api, current: Address) -> Address {
+    if is_over(api, current) && chain::is_there() {
+        return ours::<true>(api);
+    }
+    chain::forget();
+    ours::<false>(api)
+}
+
 /// When to look next, in ms: at the latest after so long.
 pub(crate) fn next_look_ms(latest_ms: u32) -> u32 {
     if !SEEN.busy.load(Ordering::Relaxed) {
@@ -200,8 +236,9 @@ pub(crate) fn look(api: &Api, block: Block, after_ms: u32) -> bool {
     let mut stays = false;
     match holder(api, current) {
         Holder::Ours => {
-            // One of a session that timed calls, or did not, as somebody has put it back.
-            let hook = if is_over(api, current) { ours::<true>(api) } else { ours::<false>(api) };
+            // One of a session that timed calls, or did not, as somebody has put it back. Or one that came
+            // before another's, which has gone.
+            let hook = keep(api, current);
             let _ = place.compare_exchange(current, hook, Ordering::SeqCst, Ordering::SeqCst);
         }
         Holder::Nobody if IN_THE_DEPTH.load(Ordering::SeqCst) => {}
@@ -213,6 +250,7 @@ pub(crate) fn look(api: &Api, block: Block, after_ms: u32) -> bool {
             evaluator::replace_default(place, ours::<false>(api));
         }
         Holder::Other if CALLS_US.load(Ordering::Relaxed) == current => {
+            notice_on_top(current);
             OTHERS.store(true, Ordering::Relaxed);
             SEEN.open_ms.store(0, Ordering::Relaxed);
             if same_ms >= STAYS_MS {
@@ -220,6 +258,7 @@ pub(crate) fn look(api: &Api, block: Block, after_ms: u32) -> bool {
             }
         }
         Holder::Other => {
+            notice_on_top(current);
             OTHERS.store(true, Ordering::Relaxed);
             SEEN.open_ms.fetch_add(u64::from(after_ms), Ordering::Relaxed);
             stays = same_ms >= STAYS_MS;

@@ -100,7 +100,7 @@ unsafe extern "C" fn on_frame_311<const OVER: bool>(
             let is_known = is_unselected(code) || chain::has_passed_on(frame);
             !is_known && resume(calling, frame, code)
         };
-        let result = if OVER || stack::is_ample(key) {
+        let result = if chain::has_next::<OVER>() || stack::is_ample(key) {
             chain::go_on_39::<OVER>(thread, frame, throw)
         } else {
             depth::evaluate(thread, frame, throw)

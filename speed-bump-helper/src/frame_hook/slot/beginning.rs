@@ -12,11 +12,15 @@ use core::{
 
 use speed_bump_abi::control_block::HelperCommand;
 
-use super::{CALLS_US, Holder, OTHERS, PLACE, SEEN, holder, is_alive, place, set_alone, set_before};
+use super::{
+    CALLS_US, Holder, OTHERS, PLACE, SEEN, holder, is_alive, keep, notice_on_top, place, set_alone,
+    set_before,
+};
 use crate::{
     block::Block,
     clock,
     frame_hook::{
+        IN_THE_DEPTH, chain,
         evaluator::{self, Address},
         is_over, ours,
     },
@@ -56,6 +60,15 @@ pub(in crate::frame_hook) fn take(gil: &mut Gil, block: Block) {
     SEEN.forget();
     let place = place(api);
     PLACE.store(place.map_or(ptr::null_mut(), |place| ptr::from_ref(place).cast_mut()), Ordering::Release);
+    // Nothing is left of a session before this one but what somebody may still call or put back.
+    IN_THE_DEPTH.store(false, Ordering::SeqCst);
+    let current = evaluator::current(gil.python());
+    notice_on_top(current);
+    match holder(api, current) {
+        Holder::Nobody => chain::forget(),
+        Holder::Ours => evaluator::set(gil.python(), keep(api, current)),
+        Holder::Other => {}
+    }
     let mut around = Around::default();
     for _ in 0..ROUNDS {
         let current = evaluator::current(gil.python());
@@ -71,8 +84,7 @@ pub(in crate::frame_hook) fn take(gil: &mut Gil, block: Block) {
         match holder(api, current) {
             Holder::Nobody => set_alone(python),
             // Of a session before this one, in a forked child; or just now.
-            Holder::Ours if is_over(api, current) => evaluator::set(python, ours::<true>(api)),
-            Holder::Ours => evaluator::set(python, ours::<false>(api)),
+            Holder::Ours => evaluator::set(python, keep(api, current)),
             Holder::Other if around.calls_us(current) => {}
             Holder::Other => set_before(python, current),
         }
