@@ -41,8 +41,8 @@ const NAME: &core::ffi::CStr = c"speed-bump";
 /// The ids there are, in the order in which we want them: first those that belong to nobody, then those of an
 /// optimiser, a coverage tool, a debugger and a profiler.
 const TOOL_IDS: [c_int; 6] = [3, 4, 5, 1, 0, 2];
-/// Those that belong to nobody: what has one of them has never answered `DISABLE` for another tool with it.
-const NOBODYS: [c_int; 3] = [3, 4, 5];
+/// Those that belong to nobody. The others are taken where these are in use.
+const NOBODYS: [c_int; 2] = [3, 4];
 /// `sys.monitoring.events.PY_START` (Include/cpython/monitoring.h).
 const PY_START: c_int = 1;
 /// `METH_FASTCALL` (Include/methodobject.h).
@@ -53,8 +53,9 @@ static TOOL: AtomicI32 = AtomicI32::new(NO_TOOL);
 /// The name object that our tool was registered with: by its identity the tool is known to be ours.
 static TOOL_NAME: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
 /// The ids that were ours since all events were last restarted, a bit each: places in code may have answered
-/// `DISABLE` to them.
-static USED: AtomicU32 = AtomicU32::new(0);
+/// `DISABLE` to them. At first all of them: other tools and other versions of the helper may have had them,
+/// and Python keeps what code answered them as long as it does not run.
+static USED: AtomicU32 = AtomicU32::new(u32::MAX);
 static CALLBACK: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
 static DISABLE: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
 /// Whether a selected function of the main interpreter was called since this was last looked at: then the
@@ -90,9 +91,11 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     installed
 }
 
-/// Has calls reported to a tool id, from everywhere: what answered `DISABLE` to it in a session before this one
-/// is asked again. For an id that was never ours, that needs nothing. Otherwise all events are restarted,
-/// which reports to other tools, too, what they have disabled.
+/// Has calls reported to a tool id, from everywhere: what answered `DISABLE` to it in a session before this
+/// one is asked again. For an id that was not ours since all events were restarted, that needs nothing.
+/// Otherwise they are restarted, which reports to other tools, too, what they have disabled. Should another
+/// tool have had that id in between and have given it back, what it disabled and what did not run since is not
+/// asked: nobody can tell.
 fn report(monitoring: &Monitoring<'_>, tool: c_int) -> Result<(), Fault> {
     let python = monitoring.python;
     let callback = CALLBACK.load(Ordering::Relaxed);
@@ -114,7 +117,7 @@ fn report(monitoring: &Monitoring<'_>, tool: c_int) -> Result<(), Fault> {
     reported
 }
 
-/// Whether no place in code can have answered `DISABLE` to an id, by those that were ours.
+/// Whether no place in code can have answered `DISABLE` to an id of ours, by those that were.
 fn is_fresh(tool: c_int, used: u32) -> bool {
     NOBODYS.contains(&tool) && used & 1 << tool == 0
 }
@@ -153,13 +156,11 @@ pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
     let name = TOOL_NAME.load(Ordering::Relaxed);
     if old != NO_TOOL && monitoring.is_named(old, name) && monitoring.has_others(old) {
         let used = USED.load(Ordering::Relaxed);
-        if let Ok(tool) = monitoring.take_id(name, used) {
-            if is_fresh(tool, used) {
-                // First the old one, as no call is to be reported twice.
-                monitoring.give_back(old);
-                return report(&monitoring, tool);
-            }
-            monitoring.give_back(tool);
+        let fresh = TOOL_IDS.into_iter().filter(|id| is_fresh(*id, used));
+        if let Ok(tool) = monitoring.take_one(name, fresh) {
+            // First the old one, as no call is to be reported twice.
+            monitoring.give_back(old);
+            return report(&monitoring, tool);
         }
     }
     restart(&monitoring)

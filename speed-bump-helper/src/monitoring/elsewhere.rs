@@ -17,7 +17,7 @@ use core::{
 
 use speed_bump_abi::control_block::{Failure, notice};
 
-use super::{DEFINITION, NAME, PY_START, TOOL_IDS, is_fresh, module::Monitoring, timed};
+use super::{DEFINITION, NAME, PY_START, TOOL_IDS, module::Monitoring, timed};
 use crate::{
     block::Block,
     fault::Fault,
@@ -132,24 +132,22 @@ fn settle(monitoring: &Monitoring<'_>) -> Result<(), Fault> {
     if !judge::prepare_here(python) {
         return Err(Fault::new(Failure::Python, &["the place in code objects (co_extra) is taken"]));
     }
-    // The ids that were ours here are not known; all may have been, once one was.
-    let used = if kept.find(KeptObject::ToolName).is_some() { u32::MAX } else { 0 };
     // SAFETY: the GIL is held.
     let make_name = || unsafe { Owned::from_new(python, (python.api.string)(NAME.as_ptr())) };
     let name =
         kept.find_or_make(KeptObject::ToolName, make_name).ok_or_else(|| python.fault(&["a name: "]))?;
     let tool = match tool_named(name) {
         Some(tool) => tool,
-        None => monitoring.take_id(name.as_ptr(), used)?,
+        None => monitoring.take_id(name.as_ptr(), u32::MAX)?,
     };
-    let reported = report(monitoring, &kept, tool, used);
+    let reported = report(monitoring, &kept, tool);
     if reported.is_err() {
         monitoring.give_back(tool);
     }
     reported
 }
 
-fn report(monitoring: &Monitoring<'_>, kept: &Kept<'_>, tool: c_int, used: u32) -> Result<(), Fault> {
+fn report(monitoring: &Monitoring<'_>, kept: &Kept<'_>, tool: c_int) -> Result<(), Fault> {
     let python = monitoring.python;
     let callback = |which, definition: &'static MethodDefinition| {
         let made = kept.find_or_make(which, || callback(python, definition));
@@ -159,10 +157,9 @@ fn report(monitoring: &Monitoring<'_>, kept: &Kept<'_>, tool: c_int, used: u32) 
     let more = timed::register(monitoring, tool, |listener| {
         callback(listener.which, &listener.definition).map(NonNull::as_ptr)
     })?;
-    // What answered DISABLE before is asked again. Other tools are, too.
-    if !is_fresh(tool, used) || !monitoring.has_others(tool) {
-        monitoring.restart()?;
-    }
+    // What answered DISABLE before is asked again. Other tools of this interpreter are, too: who had the ids
+    // here is not known.
+    monitoring.restart()?;
     monitoring.listen(tool, PY_START | more)
 }
 

@@ -46,7 +46,16 @@ impl<'gil> Monitoring<'gil> {
     pub(super) fn take_id(&self, name: *mut Object, used: u32) -> Result<c_int, Fault> {
         let fresh = TOOL_IDS.into_iter().filter(|id| is_fresh(*id, used));
         let others = TOOL_IDS.into_iter().filter(|id| !is_fresh(*id, used));
-        for id in fresh.chain(others) {
+        self.take_one(name, fresh.chain(others))
+    }
+
+    /// Takes the first of these ids that nobody has.
+    pub(super) fn take_one(
+        &self,
+        name: *mut Object,
+        ids: impl IntoIterator<Item = c_int>,
+    ) -> Result<c_int, Fault> {
+        for id in ids {
             let holder = self.holder(id)?;
             if holder.as_ptr() != self.python.api.none.as_ptr() {
                 continue;
