@@ -204,16 +204,18 @@ pub(crate) fn each_function(
 /// All functions that the garbage collector knows, each with a reference; and whether that is all of them, or
 /// the program has frozen some that it does not show.
 fn functions(python: Python<'_>) -> Result<(Objects, bool), Fault> {
-    let gc = python.import(c"gc").ok_or_else(|| python.fault(&["import gc: "]));
     let mut visited = Visited { python, found: Objects::new(), complete: true };
     match python.api.visit_objects {
         Some(visit) => {
             // SAFETY: the GIL is held, the visitor does what it may, and `visited` outlives the call.
             unsafe { visit(visitor, ptr::from_mut(&mut visited).cast()) };
         }
-        None => listed(gc.as_ref().map_err(Clone::clone)?, &mut visited)?,
+        None => {
+            let gc = python.import(c"gc").ok_or_else(|| python.fault(&["import gc: "]))?;
+            listed(&gc, &mut visited)?;
+        }
     }
-    let is_complete = add_frozen(gc.ok().as_ref(), &mut visited);
+    let is_complete = add_frozen(&mut visited);
     if visited.complete {
         Ok((visited.found, is_complete))
     } else {
@@ -222,14 +224,16 @@ fn functions(python: Python<'_>) -> Result<(Objects, bool), Fault> {
 }
 
 /// Adds those that are frozen, unless they were visited. `false`: there are some that nothing shows.
-fn add_frozen(gc: Option<&Owned<'_>>, visited: &mut Visited<'_>) -> bool {
+fn add_frozen(visited: &mut Visited<'_>) -> bool {
     /// The first version that visits them in each of its releases, with a GIL.
     const VISITS_THEM: (u8, u8) = (3, 14);
     let version = visited.python.api.version;
     if version.minor() >= VISITS_THEM && !version.free_threaded {
         return true;
     }
-    let Some(gc) = gc.and_then(|gc| NonNull::new(gc.as_ptr())) else { return false };
+    // Who has not imported that has frozen nothing.
+    let gc = visited.python.imported(c"gc");
+    let Some(gc) = gc.as_ref().and_then(|gc| NonNull::new(gc.as_ptr())) else { return true };
     match Frozen::find(visited.python, gc) {
         Frozen::Nothing => true,
         Frozen::Hidden => false,

@@ -38,6 +38,8 @@ use crate::{
 const DEPTH: u32 = 20;
 /// How often a function is searched for with one selector. Each search walks all objects: some milliseconds.
 const SEARCHES: u32 = 200;
+/// So many frozen objects count as a search of their own: to walk them takes some milliseconds.
+const FROZEN_A_SEARCH: usize = 100_000;
 
 /// The module `gc`.
 static GC: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
@@ -172,7 +174,7 @@ fn among_frozen<'gil>(code: Code<'gil>, gc: NonNull<Object>) -> Option<Utf8<'gil
     let python = code.python();
     let Frozen::Known(chain) = Frozen::find(python, gc) else { return None };
     let mut function = None;
-    chain.each(|object| {
+    let walked = chain.each(|object| {
         // SAFETY: an object of the chain, which lives as long as nobody runs Python code.
         if unsafe { is_function_of(code, object) } {
             // SAFETY: as above.
@@ -181,6 +183,7 @@ fn among_frozen<'gil>(code: Code<'gil>, gc: NonNull<Object>) -> Option<Utf8<'gil
         }
         ControlFlow::Continue(())
     });
+    SEARCHED.fetch_add((walked / FROZEN_A_SEARCH).try_into().unwrap_or(SEARCHES), Ordering::Relaxed);
     let function = function?;
     // SAFETY: a function, which is kept until the end of this.
     unsafe { said_qualname(python, NonNull::new(function.as_ptr())?, code) }

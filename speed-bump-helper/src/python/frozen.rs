@@ -5,11 +5,14 @@
 //! ones are a generation of their own. Where that begins is not exported; it lies behind the three others and
 //! a pointer to the first of them (`struct _gc_runtime_state`, Include/internal/pycore_gc.h of 3.9 to 3.13,
 //! pycore_pymem.h of 3.8). It is found by that pointer, and believed if its chain has as many objects as
-//! `gc.get_freeze_count()` says.
+//! `gc.get_freeze_count()` says. To follow the chain of millions of objects takes a tenth of a second, with
+//! the GIL, so that is done once: from then on the chain is followed when it is used, and no further than each
+//! link points back.
 
 use core::{
     ops::ControlFlow,
     ptr::{self, NonNull},
+    sync::atomic::{AtomicPtr, Ordering},
 };
 
 use super::{gil::Python, object::Object, object::Owned};
@@ -29,6 +32,9 @@ const HEAD: usize = 16;
 /// Bits of its second word that are no part of the address (`_PyGC_PREV_MASK`).
 const FLAGS: usize = 3;
 
+/// The head of a chain that was followed to its end and had as many objects as it should have.
+static PROVEN: AtomicPtr<Links> = AtomicPtr::new(ptr::null_mut());
+
 /// The objects that are frozen. They stay so as long as nobody runs Python code.
 pub(crate) enum Frozen {
     /// There are none.
@@ -39,10 +45,9 @@ pub(crate) enum Frozen {
     Hidden,
 }
 
-/// As many objects, chained to this head.
+/// Objects that are chained to this head.
 pub(crate) struct Chain {
     head: NonNull<Links>,
-    count: usize,
 }
 
 /// A `PyGC_Head`.
@@ -55,6 +60,12 @@ struct Links {
 impl Frozen {
     /// Those of the running interpreter, which the module `gc` knows.
     pub(crate) fn find(python: Python<'_>, gc: NonNull<Object>) -> Self {
+        let chain = head(python).map(|head| Chain { head });
+        if let Some(chain) = chain.as_ref()
+            && PROVEN.load(Ordering::Relaxed) == chain.head.as_ptr()
+        {
+            return if chain.is_empty() { Self::Nothing } else { Self::Known(Chain { head: chain.head }) };
+        }
         // SAFETY: the module is alive, the GIL held, and the call has no arguments.
         let count = unsafe {
             let count = (python.api.call_method)(gc.as_ptr(), c"get_freeze_count".as_ptr(), ptr::null());
@@ -63,31 +74,72 @@ impl Frozen {
         python.clear();
         match count.map(usize::try_from) {
             Some(Ok(0)) => Self::Nothing,
-            Some(Ok(count)) => chain(python, count).map_or(Self::Hidden, Self::Known),
+            Some(Ok(count)) => match chain.filter(|chain| chain.is_whole(count)) {
+                Some(chain) => {
+                    PROVEN.store(chain.head.as_ptr(), Ordering::Relaxed);
+                    Self::Known(chain)
+                }
+                None => Self::Hidden,
+            },
             Some(Err(_)) | None => Self::Hidden,
         }
     }
 }
 
 impl Chain {
-    /// Shows each of them, until it is told to stop. Nothing may run, be made or be freed meanwhile.
-    pub(crate) fn each(&self, mut show: impl FnMut(NonNull<Object>) -> ControlFlow<()>) {
-        // SAFETY: the head of a chain that was followed to its end.
-        let mut links = unsafe { self.head.as_ref().next };
-        for _ in 0..self.count {
-            if let Some(object) = NonNull::new(links.wrapping_byte_add(HEAD).cast())
+    /// Shows each of them, until it is told to stop; how many were shown. Nothing may run, be made or be freed
+    /// meanwhile.
+    pub(crate) fn each(&self, mut show: impl FnMut(NonNull<Object>) -> ControlFlow<()>) -> usize {
+        let (mut links, mut shown) = (self.head.as_ptr(), 0);
+        // SAFETY: the head, or what was in the chain.
+        while let Some(next) = unsafe { after(links) }
+            && next != self.head.as_ptr()
+        {
+            shown += 1;
+            if let Some(object) = NonNull::new(next.wrapping_byte_add(HEAD).cast())
                 && show(object).is_break()
             {
-                return;
+                break;
             }
-            // SAFETY: in the chain.
-            links = unsafe { (*links).next };
+            links = next;
         }
+        shown
+    }
+
+    fn is_empty(&self) -> bool {
+        // SAFETY: the head of a chain.
+        unsafe { after(self.head.as_ptr()) == Some(self.head.as_ptr()) }
+    }
+
+    /// Whether it comes back to its head after as many objects as it should have.
+    fn is_whole(&self, count: usize) -> bool {
+        let mut links = self.head.as_ptr();
+        for passed in 0..=count {
+            // SAFETY: the head, or what was in the chain.
+            let Some(next) = (unsafe { after(links) }) else { return false };
+            if next == self.head.as_ptr() {
+                return passed == count;
+            }
+            links = next;
+        }
+        false
     }
 }
 
-/// The chain of this many objects.
-fn chain(python: Python<'_>, count: usize) -> Option<Chain> {
+/// What comes next. `None`: that does not say that it comes after this.
+///
+/// # Safety
+/// The head of a chain, or what comes after another one in it.
+unsafe fn after(links: *mut Links) -> Option<*mut Links> {
+    // SAFETY: as the caller promises.
+    let next = unsafe { (*links).next };
+    // SAFETY: one before it says that it comes next.
+    let points_back = || unsafe { (*next).previous } & !FLAGS == links as usize;
+    (!next.is_null() && next.is_aligned() && points_back()).then_some(next)
+}
+
+/// Where the head of the chain should lie.
+fn head(python: Python<'_>) -> Option<NonNull<Links>> {
     let api = python.api;
     // Include/object.h: objects begin with the count of their references and their type.
     if api.version.free_threaded || api.code.object_type != 8 {
@@ -111,31 +163,5 @@ fn chain(python: Python<'_>, count: usize) -> Option<Chain> {
     });
     let (place, None) = (places.next()?, places.next()) else { return None };
     // SAFETY: the frozen generation follows the pointer.
-    let head = unsafe { place.add(1) }.cast::<Links>();
-    let chain = Chain { head, count };
-    chain.is_whole().then_some(chain)
-}
-
-impl Chain {
-    /// Whether it comes back to its head after as many objects as it should have.
-    fn is_whole(&self) -> bool {
-        let head = self.head.as_ptr();
-        let mut links = head;
-        for passed in 0..=self.count {
-            // SAFETY: the head, or what one before it says comes next, and what says the same of that one.
-            let next = unsafe { (*links).next };
-            if next.is_null() || !next.is_aligned() {
-                return false;
-            }
-            // SAFETY: as above.
-            if unsafe { (*next).previous } & !FLAGS != links as usize {
-                return false;
-            }
-            if next == head {
-                return passed == self.count;
-            }
-            links = next;
-        }
-        false
-    }
+    Some(unsafe { place.add(1) }.cast::<Links>())
 }

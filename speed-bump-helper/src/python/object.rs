@@ -113,9 +113,22 @@ impl<'gil> Python<'gil> {
         Fault { failure: Failure::Python, text }
     }
 
-    /// Imports a module. Without it, an exception is set.
+    /// A module that was imported, as `sys.modules` has it. Runs no Python code, unlike an import where the
+    /// program has replaced `__import__`.
+    pub(crate) fn imported(self, name: &CStr) -> Option<Owned<'gil>> {
+        // SAFETY: the GIL is held; `sys` keeps its dictionary, and that keeps the module until we have a
+        // reference.
+        unsafe {
+            let modules = NonNull::new((self.api.sys_object)(c"modules".as_ptr()))?;
+            Owned::from_borrowed(self, (self.api.dict_item)(modules.as_ptr(), name.as_ptr()))
+        }
+    }
+
+    /// Imports a module, unless it was imported. Without it, an exception is set.
     pub(crate) fn import(self, name: &CStr) -> Option<Owned<'gil>> {
-        // SAFETY: the GIL is held.
-        unsafe { Owned::from_new(self, (self.api.import)(name.as_ptr())) }
+        self.imported(name).or_else(|| {
+            // SAFETY: the GIL is held.
+            unsafe { Owned::from_new(self, (self.api.import)(name.as_ptr())) }
+        })
     }
 }

@@ -67,7 +67,9 @@ type GetVersion = unsafe extern "C" fn() -> *const c_char;
 fn initialised(library: Library) -> Result<Option<Version>, Fault> {
     let find = |names: &[&CStr]| required(library, names).map(core::ptr::NonNull::as_ptr);
     let is_initialized = find(&[c"Py_IsInitialized"])?;
-    let is_finalizing = find(&[c"Py_IsFinalizing", c"_Py_IsFinalizing"])?;
+    let is_finalizing = find(&[c"Py_IsFinalizing", c"_Py_IsFinalizing"]).map_err(|_| {
+        Fault::new(Failure::UnknownVersion, &["older than 3.7, as it exports no _Py_IsFinalizing"])
+    })?;
     let (ensure, release) = (find(&[c"PyGILState_Ensure"])?, find(&[c"PyGILState_Release"])?);
     let holder = find(&[c"_PyThreadState_UncheckedGet"])?;
     // SAFETY: the functions of these names have these signatures in all versions up to 3.10. Those that are
