@@ -6,6 +6,7 @@ mod runs;
 mod screening;
 mod slices;
 mod steps;
+mod time;
 mod titration;
 
 use std::time::Duration;
@@ -38,12 +39,6 @@ const UNSETTLED_ERRORS: f64 = 4.0;
 const CENSUS_RUNS: u32 = 4;
 /// Slices differ by this at least: few of them may be alike by chance.
 const LEAST_NOISE: f64 = 0.005;
-/// Slices take longer than planned from this many times on.
-const LONGER: f64 = 1.02;
-/// Slices without delays at the end, at least.
-const RECOVERY_SLICES: u32 = 4;
-/// And they take so long.
-const RECOVERY: Nanos = Nanos(1_000_000_000);
 
 /// How an experiment is to be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,7 +132,11 @@ pub fn run(
         match stop {
             Stop::Guard(why) => runner.measured.guard = Some(why),
             Stop::Invalid(why) => runner.measured.invalid = Some(why),
-            Stop::Load(_) | Stop::Time { .. } | Stop::Metric(_) | Stop::Subject(_) => {}
+            Stop::Load(_)
+            | Stop::TimeWithoutLoad
+            | Stop::Time { .. }
+            | Stop::Metric(_)
+            | Stop::Subject(_) => {}
         }
         runner.end_phase("stopped");
     }
@@ -157,6 +156,8 @@ enum Stop {
     Guard(String),
     #[error("time was up before anything was tried; with slices of {slice}, --for {wanted} would do")]
     Time { slice: Nanos, wanted: Nanos },
+    #[error("time was up while the load was not there")]
+    TimeWithoutLoad,
     #[error("{0}")]
     Load(String),
     #[error("{0}")]
@@ -363,33 +364,6 @@ impl Runner<'_> {
         };
         self.end_phase(outcome);
         Ok(())
-    }
-
-    fn recovery_slices(&self) -> u32 {
-        self.times.slices_in(RECOVERY).max(RECOVERY_SLICES)
-    }
-
-    /// What is left of all the time, but for the slices at the end.
-    fn time_left(&self) -> Nanos {
-        let end = self.begun + Nanos::from(self.options.total);
-        let at_end = self.times.whole_slice().0 * u64::from(self.recovery_slices());
-        Nanos(end.0.saturating_sub(self.subject.now().0 + at_end))
-    }
-
-    /// Whether all of the time is up.
-    fn is_out_of_time(&self) -> bool {
-        self.subject.now() >= self.begun + Nanos::from(self.options.total)
-    }
-
-    /// How many slices there is time for, by what they took lately: ends of slices may wait for a unit.
-    fn slices_in(&self, time: Nanos) -> u32 {
-        let slices = self.measured.slices.iter().filter(|slice| slice.phase != PhaseKind::Census);
-        let starts: Vec<f64> = slices.map(|slice| slice.start_ns.0 as f64).collect();
-        let mut took: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let took = outliers::median(&mut took);
-        let planned = self.times.whole_slice().0 as f64;
-        let share = if took > planned * LONGER { planned / took } else { 1.0 };
-        (f64::from(self.times.slices_in(time)) * share) as u32
     }
 
     fn begin_phase(&mut self, kind: PhaseKind, time: Nanos) {

@@ -36,6 +36,8 @@ const LEAST_UNITS: f64 = 5.0;
 const DOZENS: f64 = 24.0;
 /// So many slices without delays have to be as odd: one is a moment of the machine's.
 const LOOKS: usize = 2;
+/// Load that goes away in this part of all the time, at its end, takes nothing with it.
+const LATE: u64 = 10;
 /// And so many have to be as before until the load is back.
 const BACK: usize = 2;
 
@@ -46,6 +48,8 @@ pub(super) struct Load {
     recent: VecDeque<f64>,
     /// Before there are any.
     census: f64,
+    /// How many units were expected in the latest slices, as far as all of them are without any.
+    silent: f64,
     /// Until when it is waited for, while it is.
     pub(super) waits_until: Option<Nanos>,
 }
@@ -79,16 +83,22 @@ impl Load {
         (slice.span() - SHOWS * delayed).max(0.0) / slowest
     }
 
-    /// Whether units of a slice came as nobody's delay explains.
+    /// A slice was measured, whatever it is for.
+    fn hear(&mut self, slice: &Slice) {
+        self.silent = if slice.units == 0.0 { self.silent + self.expected(slice) } else { 0.0 };
+    }
+
+    /// Whether units of a slice, which was heard of, came as nobody's delay explains. Where few come in one,
+    /// that none does is seen in several.
     fn is_odd(&self, slice: &Slice) -> bool {
-        let expected = self.expected(slice);
+        let expected = if slice.units == 0.0 { self.silent } else { self.expected(slice) };
         let are_few = expected >= LEAST_UNITS && slice.units < expected / CHANGED;
         let fastest = self.at(|count| count / FAR_OFF).filter(|_| self.recent.len() >= LEAST_RECENT);
         let most = fastest.map_or(f64::INFINITY, |fastest| slice.span() / fastest);
         are_few || slice.units >= LEAST_UNITS && slice.units > most * CHANGED
     }
 
-    /// Whether units of a slice took about as long as in most others: it may not have lost a part of its load.
+    /// Whether units of a slice took about as long as in most others: then it had all of its load.
     fn is_usual(&self, slice: &Slice) -> bool {
         self.rate(slice) * USUAL > 1.0
     }
@@ -107,8 +117,9 @@ impl Runner<'_> {
         if slice.marks.contains(&Mark::Late) {
             return Ok(true);
         }
+        self.load.hear(slice);
         if !self.load.is_odd(slice) {
-            if slice.treatment == Treatment::Control && slice.counts() {
+            if slice.treatment == Treatment::Control && slice.counts() && slice.units > 0.0 {
                 self.load.add(slice);
             }
             return Ok(true);
@@ -138,9 +149,10 @@ impl Runner<'_> {
             if !slice.counts() {
                 continue;
             }
+            self.load.hear(slice);
             if self.load.is_odd(slice) {
                 odd.push(index);
-            } else {
+            } else if slice.units > 0.0 {
                 odd.clear();
                 self.load.add(slice);
             }
@@ -156,7 +168,14 @@ impl Runner<'_> {
 
     /// Whether slices of the end were under the load: nothing is left to wait for.
     pub(super) fn was_under_load_at_end(&mut self, first: usize) -> bool {
-        let odd = self.measured.slices.iter().skip(first).take_while(|slice| self.load.is_odd(slice)).count();
+        let mut odd = 0;
+        for slice in self.measured.slices.iter().skip(first) {
+            self.load.hear(slice);
+            if !self.load.is_odd(slice) {
+                break;
+            }
+            odd += 1;
+        }
         if odd <= LOOKS {
             return true;
         }
@@ -167,6 +186,7 @@ impl Runner<'_> {
     /// A slice without delays that counts for nothing but this.
     fn look_at_load(&mut self, block: u32) -> Result<Slice, Stop> {
         let slice = self.measure(block, Treatment::Control, &[])?;
+        self.load.hear(&slice);
         self.drop_slice(self.measured.slices.len().saturating_sub(1));
         Ok(slice)
     }
@@ -176,14 +196,21 @@ impl Runner<'_> {
         self.subject.set(&[])?;
         self.drop_since(first);
         let Some(odd) = self.measured.slices.get(first).cloned() else { return Ok(()) };
-        let until = self.subject.now() + Nanos::from(self.options.wait_load);
-        let until = until.min(self.begun + Nanos::from(self.options.total));
+        let patience = self.subject.now() + Nanos::from(self.options.wait_load);
+        let until = patience.min(self.begun + Nanos::from(self.options.total));
         self.load.waits_until = Some(until);
         // The first odd one may have begun under the load.
         let mut last = self.measured.slices.last().unwrap_or(&odd).clone();
         let (mut back, mut waits) = (0, 0);
         while back < BACK {
             if self.subject.now() >= until {
+                // What was measured before is nearly all that there was time for.
+                let was_late =
+                    until.0.saturating_sub(odd.start_ns.0) < Nanos::from(self.options.total).0 / LATE;
+                if until < patience && was_late {
+                    self.note_change(&odd, &last, until)?;
+                    return Err(Stop::TimeWithoutLoad);
+                }
                 let change = self.change(&odd, &last, None);
                 let said = load::said(&self.measured, &change);
                 self.measured.load_changes.push(change);

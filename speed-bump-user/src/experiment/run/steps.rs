@@ -51,17 +51,6 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Ends the experiment where time is up before it is known what is to be tried.
-    pub(super) fn check_time(&self) -> Result<(), Stop> {
-        let slice = self.times.whole_slice();
-        let is_early = matches!(self.phase, PhaseKind::Census | PhaseKind::Titrate);
-        if is_early && self.is_out_of_time() {
-            Err(Stop::Time { slice, wanted: time_for(slice) })
-        } else {
-            Ok(())
-        }
-    }
-
     /// Ends the experiment before any delay, where a metric cannot serve.
     pub(super) fn check_steps(&self, steps: &Steps, slices: u32) -> Result<(), Stop> {
         let unit = &self.measured.unit;
@@ -108,7 +97,7 @@ impl Runner<'_> {
 }
 
 /// Time for some blocks of a few functions.
-fn time_for(slice: Nanos) -> Nanos {
+pub(super) fn time_for(slice: Nanos) -> Nanos {
     const SLICES: u64 = 100;
     let seconds = slice.0.saturating_mul(SLICES).div_ceil(1_000_000_000);
     Nanos(seconds.saturating_mul(1_000_000_000))

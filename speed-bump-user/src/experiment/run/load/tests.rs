@@ -102,6 +102,41 @@ fn load_that_ends_takes_all_verdicts_with_it() {
     }
 }
 
+/// Where only a few units are done in a slice, that none is done shows in several.
+#[test]
+fn load_that_ends_is_noticed_where_few_units_are_done() {
+    for seed in 0..5 {
+        let functions =
+            TWO.map(|(name, sensitivity, own)| (name, Function { calls: 5.0, sensitivity, slack: 0.0 }, own));
+        let mut measured = testing::measured(&functions);
+        measured.rules.closed_loop = true;
+        // As a machine has it that is busy with other things.
+        let unit = 40.0 * MS;
+        measured.census.end_ns = Nanos((measured.census.units * unit) as u64);
+        for candidate in &mut measured.candidates {
+            candidate.own_ns = candidate.own_ns.map(|own| Nanos(own.0 * 40));
+        }
+        let of = functions.map(|(_, function, _)| function).into();
+        let mut service = Simulated::new(unit, of, Noise::White(0.3), seed);
+        service.change_load(20.0 * SECOND, 0.0);
+        let options = Options { slice: Some(Duration::from_millis(220)), ..options() };
+        let measured = run(&mut service, &options, measured, &mut |_, _| {});
+        let found = findings(&measured);
+        assert!(found.verdict.starts_with("No verdict: the load stopped after "), "{seed} {found:#?}");
+        assert!(found.time_per_unit_ns.unwrap() < 2.0 * unit, "{seed} {found:#?}");
+    }
+}
+
+/// And what goes away just before the time is up takes nothing with it.
+#[test]
+fn load_that_goes_as_time_is_up_takes_nothing_with_it() {
+    let functions = [("score", 0.05, 200), ("render", 1.0, 150)];
+    let (found, measured) = swept(functions, Noise::White(0.1), 4, &[(56.5, 0.0)]);
+    assert_eq!(measured.aborted.as_deref(), Some("time was up while the load was not there"), "{found:#?}");
+    assert!(found.validity.holds && measured.not_valid().is_none(), "{found:#?}");
+    assert_eq!(of(&found, "render").verdict, Verdict::Matters, "{found:#?}");
+}
+
 #[test]
 fn load_that_pauses_is_waited_for() {
     for (seed, noise) in (0..).zip([Noise::White(0.01), Noise::Correlated(0.01), Noise::WarmUp(0.01)]) {
