@@ -125,3 +125,22 @@ fn sub_interpreters_are_covered_after_a_session_beside_a_hook_that_has_gone_sinc
         program.ask("end(SUB)");
     });
 }
+
+/// Without any hook, 3.11 needs no C stack for calls; with another tool's, it does without ours, too.
+#[test]
+fn recursion_is_as_deep_as_without_a_hook_when_the_one_that_ours_came_before_has_gone() {
+    on_each(|python| {
+        if python.minor() != (3, 11) {
+            return;
+        }
+        let mut program = prepared(python);
+        program.ask("FOREIGN.begin()");
+        let control = program.attach(TARGETS);
+        program.ask("OURS = current(); FOREIGN.next.value = OURS; use(FOREIGN.address)");
+        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
+        program.ask("use(OURS); DEPTH = in_thread(0, 400000, down, 300000)");
+        assert_eq!(program.evaluate("DEPTH"), 300_000, "{python}");
+        program.leave(&control);
+        assert_eq!(program.evaluate("current() == default()"), 1, "{python}");
+    });
+}
