@@ -147,7 +147,9 @@ impl Guards {
         for condition in conditions {
             let (says, ends, act) = (Arc::clone(&guards.broken), Arc::clone(&guards.ends), Arc::clone(&act));
             let look = move || {
-                if let Some(why) = wait_until_broken(&condition, &ends)
+                // Nor are others looked at any more when one is broken.
+                let is_wanted = || !ends.load(Ordering::SeqCst) && says.get().is_none();
+                if let Some(why) = wait_until_broken(&condition, is_wanted)
                     && says.set(why).is_ok()
                 {
                     act();
@@ -174,8 +176,7 @@ impl Drop for Guards {
 }
 
 /// Looks at a condition again and again. Returns why it is broken, unless that is not wanted any more.
-fn wait_until_broken(condition: &Condition, ends: &AtomicBool) -> Option<String> {
-    let is_wanted = || !ends.load(Ordering::SeqCst);
+fn wait_until_broken(condition: &Condition, is_wanted: impl Fn() -> bool + Copy) -> Option<String> {
     while is_wanted() {
         let began = Instant::now();
         if let Some(why) = condition.broken_while(is_wanted) {
