@@ -65,20 +65,32 @@ impl Gil {
 
     /// Lets others have it, and waits for it again. Not where it would not come back soon.
     pub(crate) fn pause(&mut self) {
-        self.without(|| {});
+        if !self.is_offered {
+            self.without(|| {});
+        }
     }
 
-    /// Does something that needs no GIL while others may have it, and waits for it again. Not at all where it
-    /// would not come back soon.
+    /// Does something that needs no GIL while others may have it, and waits for it again. A thread that keeps
+    /// it otherwise goes on meanwhile, and gives it away once more.
     pub(crate) fn without(&mut self, work: impl FnOnce()) {
-        if self.is_offered {
-            return;
-        }
         // SAFETY: it is held.
         let thread = unsafe { (self.api.save_thread)() };
+        if self.is_offered {
+            turn::over();
+        }
         work();
+        if self.is_offered {
+            turn::wait(self.api, |_| true);
+        }
         // SAFETY: the state of this thread, which was given away above.
         unsafe { (self.api.restore_thread)(thread) };
+        self.is_offered = turn::taken();
+    }
+
+    /// Whether a thread that keeps it otherwise has given it away, and waits in Python code for the end of
+    /// what it is needed for.
+    pub(crate) fn is_offered(&self) -> bool {
+        self.is_offered
     }
 }
 

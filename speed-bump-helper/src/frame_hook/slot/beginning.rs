@@ -76,7 +76,10 @@ pub(in crate::frame_hook) fn take(gil: &mut Gil, block: Block) {
         // Another may be about to come, and have read the place already.
         let is_likely = around.are_others || OTHERS.load(Ordering::Relaxed);
         let patience_ns = if is_likely { PATIENCE_NS } else { GLANCE_NS };
-        if let Some(place) = place {
+        // A thread that has given the GIL away for this waits, and sets nothing.
+        if let Some(place) = place
+            && (is_likely || !gil.is_offered())
+        {
             wait(gil, block, patience_ns, |api| around.is_settled(api, place));
         }
         let python = gil.python();
