@@ -10,7 +10,14 @@ use super::{
     api::Api,
     turn::{self, Turn, Waited},
 };
-use crate::stage::Stage;
+use crate::{
+    stage::Stage,
+    sys::{self, CpuClock},
+};
+
+/// For how long a thread that has given the GIL away waits in one piece, in ns, before it goes on for a
+/// while.
+const MOST_IN_ONE_PIECE_NS: u64 = 100_000_000;
 
 /// The GIL, taken by the helper's thread; in free-threaded builds, an attached thread state. Given back when
 /// dropped.
@@ -19,6 +26,8 @@ pub(crate) struct Gil {
     state: c_int,
     /// Whether it was given away by a thread that keeps it otherwise.
     is_offered: bool,
+    /// Since when that thread waits (`CLOCK_MONOTONIC`, in ns); `None` where there is no clock.
+    since_ns: Option<u64>,
 }
 
 /// The right to call Python's API: somebody on this stack holds the GIL.
@@ -37,12 +46,12 @@ impl Gil {
             if !is_there || (api.is_finalizing)() != 0 {
                 return None;
             }
-            Some(Self { api, state: (api.gil_ensure)(), is_offered: false })
+            Some(Self { api, state: (api.gil_ensure)(), is_offered: false, since_ns: None })
         }
     }
 
-    /// The same, for the helper's thread: it is asked for when that does no harm. `go_on` is asked in between.
-    /// `None`: also if it did not want to.
+    /// The same, for the helper's thread: it is asked for when that does no harm. `go_on` is asked in
+    /// between. `None`: also if it did not want to.
     pub(crate) fn take_in_turn(api: &'static Api, go_on: impl FnMut(Waited) -> bool) -> Option<Self> {
         // Before there is an interpreter nobody has it.
         // SAFETY: the function needs nothing.
@@ -54,7 +63,7 @@ impl Gil {
             turn::over();
             return None;
         };
-        gil.is_offered = turn::taken();
+        gil.taken();
         Some(gil)
     }
 
@@ -63,11 +72,23 @@ impl Gil {
         Python { api: self.api, held: PhantomData }
     }
 
-    /// Lets others have it, and waits for it again. Not where it would not come back soon.
+    /// Lets others have it, and waits for it again. A thread that keeps it otherwise, and so may not give it
+    /// away again soon, goes on only when it has waited for long.
     pub(crate) fn pause(&mut self) {
-        if !self.is_offered {
+        if !self.is_offered || self.has_waited_for_long() {
             self.without(|| {});
         }
+    }
+
+    fn has_waited_for_long(&self) -> bool {
+        let waited = sys::clock_ns(CpuClock::Monotonic).zip(self.since_ns);
+        waited.is_none_or(|(now, since)| now.saturating_sub(since) > MOST_IN_ONE_PIECE_NS)
+    }
+
+    /// It was taken in turn.
+    fn taken(&mut self) {
+        self.is_offered = turn::taken();
+        self.since_ns = sys::clock_ns(CpuClock::Monotonic);
     }
 
     /// Does something that needs no GIL while others may have it, and waits for it again. A thread that keeps
@@ -84,7 +105,7 @@ impl Gil {
         }
         // SAFETY: the state of this thread, which was given away above.
         unsafe { (self.api.restore_thread)(thread) };
-        self.is_offered = turn::taken();
+        self.taken();
     }
 
     /// Whether a thread that keeps it otherwise has given it away, and waits in Python code for the end of
