@@ -21,6 +21,7 @@ use crate::{
         functions::FunctionRange,
     },
     targets::TargetKind,
+    units::Pid,
 };
 
 /// The helpers of the processes named on the command line, in their order.
@@ -28,7 +29,7 @@ use crate::{
 pub(in crate::session::bpf) struct BroughtIn {
     pub(in crate::session::bpf) helpers: Vec<Option<HelperId>>,
     /// Of each whose Python functions are not covered: why not.
-    pub(in crate::session::bpf) uncovered: Vec<String>,
+    pub(in crate::session::bpf) uncovered: Vec<(Pid, String)>,
 }
 
 impl BpfSession {
@@ -57,7 +58,8 @@ impl BpfSession {
                 Ok(id) => brought_in.helpers.push(Some(id)),
                 Err(error) => {
                     self.give_back(range);
-                    brought_in.uncovered.extend(self.do_without_helper(process, plan, error)?);
+                    let why = self.do_without_helper(process, plan, error)?;
+                    brought_in.uncovered.extend(why.map(|why| (process.pid(), why)));
                     brought_in.helpers.push(None);
                 }
             }
@@ -65,20 +67,20 @@ impl BpfSession {
         Ok(brought_in)
     }
 
-    /// Tells of processes without a helper whose Python functions cannot be covered in another way. Where those
-    /// of no other process are covered, that ends the session.
+    /// Tells of processes without a helper whose Python functions cannot be covered in another way. Where
+    /// those of no other process are covered, that ends the session.
     pub(in crate::session::bpf) fn tell_uncovered(
         &mut self,
-        uncovered: Vec<String>,
+        uncovered: Vec<(Pid, String)>,
     ) -> Result<(), SessionError> {
         let is_covered = |covered: &Covered| covered.helper.id().is_some() || covered.python.is_some();
         let is_any = self.has_other_targets_than_python()
             || self.processes.iter().any(|(_, covered)| is_covered(covered));
-        if let (Some(first), true) = (uncovered.first(), self.settings.strict || !is_any) {
-            return Err(SessionError::Python(first.clone()));
+        if let (Some((pid, why)), true) = (uncovered.first(), self.settings.strict || !is_any) {
+            return Err(SessionError::Python(format!("process {pid}: {why}")));
         }
-        for why in uncovered {
-            self.warn(why);
+        for (pid, why) in uncovered {
+            self.warn(format!("process {pid}: its Python functions are not covered: {why}"));
         }
         Ok(())
     }
@@ -186,9 +188,7 @@ impl BpfSession {
                 "process {pid}: {error}. Its Python calls are taken from {source}, where every call of any \
                  function traps"
             )),
-            PythonPlan::Impossible(why) => {
-                return Ok(Some(format!("process {pid}: its Python functions are not covered: {why}")));
-            }
+            PythonPlan::Impossible(why) => return Ok(Some(why.clone())),
             PythonPlan::NotAsked => {}
         }
         Ok(None)
