@@ -18,6 +18,17 @@ pub(super) fn is_run(mapped: &MappedFile, sites: &[PlannedSite]) -> bool {
     sites.is_empty() || sites.iter().any(|site| mapped.addresses_of(site.offset).next().is_some())
 }
 
+/// Why no call of a function would come to its probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missed {
+    /// The process is about to move its code.
+    Soon,
+    /// It runs a copy.
+    Copied,
+    /// It has not mapped the code.
+    NotMapped,
+}
+
 /// What there is to say of the functions that a target selects and the process does not run from the file.
 /// `is_near`: why it will soon not.
 pub(super) fn remarks(
@@ -27,22 +38,30 @@ pub(super) fn remarks(
     mappings: &Mappings,
     is_near: Option<&str>,
 ) -> Vec<Remark> {
-    let mut by_target: Vec<(TargetIndex, Vec<&str>, bool)> = Vec::new();
-    let is_missed = |sites: &[PlannedSite]| is_near.is_some() || !is_run(mapped, sites);
-    for (function, sites) in selection.selected().filter(|(_, sites)| is_missed(sites)) {
-        let is_copied = sites.iter().any(|site| is_copied(selection, mapped, mappings, site));
-        let target = function.selected.target;
-        match by_target.iter_mut().find(|(of, ..)| *of == target) {
-            Some((_, names, copied)) => {
-                names.push(&function.selected.name);
-                *copied |= is_copied;
+    let mut by_target: Vec<(TargetIndex, Missed, Vec<&str>)> = Vec::new();
+    for (function, sites) in selection.selected() {
+        let missed = if is_run(mapped, sites) {
+            if is_near.is_none() {
+                continue;
             }
-            None => by_target.push((target, vec![&function.selected.name], is_copied)),
+            Missed::Soon
+        } else if sites.iter().any(|site| is_copied(selection, mapped, mappings, site)) {
+            Missed::Copied
+        } else {
+            Missed::NotMapped
+        };
+        let target = function.selected.target;
+        match by_target.iter_mut().find(|(of, how, _)| (*of, *how) == (target, missed)) {
+            Some((.., names)) => names.push(&function.selected.name),
+            None => by_target.push((target, missed, vec![&function.selected.name])),
         }
     }
     let path = mapped.path_in_process.display();
-    let remark = |(target, names, is_copied): (TargetIndex, Vec<&str>, bool)| {
-        let why = is_near.map_or_else(|| why(is_copied, process), str::to_owned);
+    let remark = |(target, missed, names): (TargetIndex, Missed, Vec<&str>)| {
+        let why = match missed {
+            Missed::Soon => is_near.unwrap_or_default().to_owned(),
+            Missed::Copied | Missed::NotMapped => why(missed == Missed::Copied, process),
+        };
         let text = format!("{} of {path} cannot be probed: {why}", listed(&names));
         Remark { target: Some(target), text }
     };
