@@ -8,6 +8,7 @@ use super::{
     BpfSession, LATE_FUNCTIONS, capacity,
     helpers::{CHILD_ROOMS, NO_PYTHON},
     offsets_to_follow,
+    processes::FoundBy,
 };
 use crate::{
     engine::bpf::{Capacity, Hold},
@@ -187,7 +188,7 @@ impl BpfSession {
     pub(super) fn cover_anew(&mut self, pid: Pid) {
         self.let_go_of_image(pid);
         match Process::open(pid) {
-            Ok(process) => self.cover_found(process),
+            Ok(process) => self.cover_found(process, FoundBy::Exec),
             Err(error) => tracing::debug!("process {pid} is not covered after its exec: {error}"),
         }
     }

@@ -91,12 +91,7 @@ impl BpfSession {
         let known: HashSet<u32> =
             covered.groups.iter().flat_map(|of| &of.group.sites).map(|site| site.site).collect();
         if plan.wants_helper() {
-            if self.command.is_some() && !self.has_helper(pid) {
-                self.warn(format!(
-                    "process {pid}: it loaded its Python when it had begun already, as programs with a Python \
-                     of their own do; calls until the helper is in are not seen"
-                ));
-            }
+            self.tell_late_python(pid);
             self.join_later(pid);
         }
         let mut groups = self.enter_plan(&plan)?;
@@ -118,5 +113,15 @@ impl BpfSession {
         }
         self.read_python_of(pid);
         attached
+    }
+
+    /// Says under `run` that a process has called functions already that the session was to see.
+    pub(super) fn tell_late_python(&mut self, pid: Pid) {
+        if self.command.is_some() && !self.has_helper(pid) {
+            self.warn(format!(
+                "process {pid}: it loaded its Python when it had begun already, as programs with a Python of \
+                 their own do; calls until the helper is in are not seen"
+            ));
+        }
     }
 }

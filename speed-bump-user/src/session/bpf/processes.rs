@@ -64,6 +64,15 @@ impl Covered {
     }
 }
 
+/// How it came out that a process runs a program that nobody held before it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FoundBy {
+    /// It executed the program.
+    Exec,
+    /// A look at the children of what is covered.
+    Look,
+}
+
 impl BpfSession {
     /// Attaches to a process what the plan for it says, and to the stub of the helper that is in it already.
     ///
@@ -290,14 +299,14 @@ impl BpfSession {
                 return;
             }
         };
-        self.cover_found(process);
+        self.cover_found(process, FoundBy::Exec);
         if self.processes.get(pid).is_some() {
             tracing::debug!("child {pid} is covered anew: it has replaced its image");
         }
     }
 
     /// Covers a child whose image is not known yet.
-    pub(super) fn cover_found(&mut self, process: Process) {
+    pub(super) fn cover_found(&mut self, process: Process, found: FoundBy) {
         let pid = process.pid();
         let image = process.memory().ok();
         match self.resolver.plan_at_start(&process, self.entry_source()) {
@@ -305,6 +314,9 @@ impl BpfSession {
                 let wants_helper = plan.wants_helper() || self.settings.policies.wants_helper();
                 self.settle(pid, image, |session| session.cover(process, &plan, None));
                 if wants_helper && self.processes.get(pid).is_some() {
+                    if found == FoundBy::Exec && plan.wants_helper() {
+                        self.tell_late_python(pid);
+                    }
                     self.join_later(pid);
                 }
             }

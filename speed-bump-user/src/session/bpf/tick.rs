@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use speed_bump_abi::maps::Fault;
 
-use super::BpfSession;
+use super::{BpfSession, processes::FoundBy};
 use crate::units::Nanos;
 
 /// How often children and replaced images are looked for where the kernel does not announce them.
@@ -82,7 +82,7 @@ impl BpfSession {
             };
             for child in descendants {
                 if !self.processes.has(child.pid()) {
-                    self.cover_found(child);
+                    self.cover_found(child, FoundBy::Look);
                 }
             }
         }
