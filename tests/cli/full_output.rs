@@ -1,5 +1,5 @@
-//! What is written to where nothing fits any more: it is an error and said, whatever the command and the form.
-//! Only who has stopped reading is left in peace.
+//! What is written to where nothing fits any more: it is an error and said, whatever the command and the
+//! form. Only who has stopped reading is left in peace.
 
 #![allow(clippy::unwrap_used)]
 
@@ -99,9 +99,10 @@ fn lists_checks_and_sessions() {
     for arguments in [&["doctor", "--pid", pid][..], &["doctor", "--pid", pid, "--json"]] {
         tells_of_a_full_device(arguments);
     }
-    let _session = Attached::start(service.pid(), &format!("{HOT}\n"), &[]).unwrap();
+    let session = Attached::start(service.pid(), &format!("{HOT}\n"), &[]).unwrap();
     tells_of_a_full_device(&["sessions"]);
-    tells_of_a_full_device(&["set", HOT, "delay=2us"]);
+    // Other tests have sessions, too.
+    tells_of_a_full_device(&["set", "--session", &session.pid().to_string(), HOT, "delay=2us"]);
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn program_of(process: &Process) -> PathBuf {
 }
 
 fn has_helper(process: &Process) -> bool {
-    process.regions().unwrap().iter().any(|region| region.name.to_string_lossy().contains("speed-bump"))
+    process.regions().unwrap().iter().any(|region| region.name.to_string_lossy().contains("memfd:speed-bump"))
 }
 
 #[test]
