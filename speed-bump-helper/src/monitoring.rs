@@ -94,8 +94,8 @@ pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
 /// Has calls reported to a tool id, from everywhere: what answered `DISABLE` to it in a session before this
 /// one is asked again. For an id that was not ours since all events were restarted, that needs nothing.
 /// Otherwise they are restarted, which reports to other tools, too, what they have disabled. Should another
-/// tool have had that id in between and have given it back, what it disabled and what did not run since is not
-/// asked: nobody can tell.
+/// tool have had that id in between and have given it back, what it disabled and what did not run since is
+/// not asked: nobody can tell.
 fn report(monitoring: &Monitoring<'_>, tool: c_int) -> Result<(), Fault> {
     let python = monitoring.python;
     let callback = CALLBACK.load(Ordering::Relaxed);

@@ -158,8 +158,8 @@ impl Session {
         }
     }
 
-    /// Until the next look. Meanwhile sub-interpreters that begin are covered, and it is seen to that calls are
-    /// reported.
+    /// Until the next look. Meanwhile sub-interpreters that begin are covered, and it is seen to that calls
+    /// are reported.
     fn wait(&mut self, api: &'static Api) {
         let block = self.block;
         let Some(coverage) = self.installed else {

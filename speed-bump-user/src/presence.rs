@@ -363,8 +363,8 @@ impl Presence {
         self.program.as_ref()
     }
 
-    /// That the helper does not answer yet; or, where another program has replaced the one that it was brought
-    /// into, that.
+    /// That the helper does not answer yet; or, where another program has replaced the one that it was
+    /// brought into, that.
     fn late(&self, process: &Process, error: PresenceError) -> PresenceError {
         match self.program.as_ref().map(|program| process.check_program(program)) {
             Some(Err(replaced)) => InjectError::from(replaced).into(),

@@ -1,4 +1,5 @@
-//! What a sweep does where something that it writes to takes nothing any more: delays end, and signals end it.
+//! What a sweep does where something that it writes to takes nothing any more: delays end, and signals end
+//! it.
 
 #![allow(clippy::unwrap_used)]
 

@@ -77,7 +77,8 @@ fn a_sweep_whose_load_ends_gives_no_verdict() {
     assert_eq!(run.status.code(), Some(8), "{shown}");
     assert!(run.stdout.starts_with("No verdict: the load stopped"), "{shown}");
     assert!(run.stderr.contains("waiting for the load"), "{shown}");
-    // It takes about what it took in the census, and not fifty times that, and no slice without a unit counts.
+    // It takes about what it took in the census, and not fifty times that, and no slice without a unit
+    // counts.
     let counted = counted(&found);
     let times = counted.iter().filter(|slice| slice["phase"] == "census").map(|slice| {
         let number = |key: &str| slice[key].as_f64().unwrap();

@@ -38,8 +38,8 @@ fn heard(service: &mut Service) -> u64 {
     service.ask(ask).unwrap()[0]["heard"].as_u64().unwrap()
 }
 
-/// What another tool hears of once more when the first session of a process begins, as nobody knows then who has
-/// had the helper's tool ids before.
+/// What another tool hears of once more when the first session of a process begins, as nobody knows then who
+/// has had the helper's tool ids before.
 const ONCE_MORE: u64 = 2;
 
 #[test]

@@ -208,7 +208,8 @@ api! {
         mutex_unlock = c"PyMutex_Unlock": fn(*const AtomicU8);
         /// The calling thread's.
         thread_state = c"PyThreadState_Get": fn() -> *mut ThreadState;
-        /// Up to 3.11 that of the thread with the GIL, or null; from 3.12 on the calling thread's. Needs no GIL.
+        /// Up to 3.11 that of the thread with the GIL, or null; from 3.12 on the calling thread's. Needs no
+        /// GIL.
         holder = c"_PyThreadState_UncheckedGet": fn() -> *mut ThreadState;
         /// From 3.9 on. Needs no GIL.
         thread_id = c"PyThreadState_GetID": fn(*mut ThreadState) -> u64;

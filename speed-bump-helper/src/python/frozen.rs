@@ -6,8 +6,8 @@
 //! a pointer to the first of them (`struct _gc_runtime_state`, Include/internal/pycore_gc.h of 3.9 to 3.13,
 //! pycore_pymem.h of 3.8). It is found by that pointer, and believed if its chain has as many objects as
 //! `gc.get_freeze_count()` says. To follow the chain of millions of objects takes a tenth of a second, with
-//! the GIL, so that is done once: from then on the chain is followed when it is used, and no further than each
-//! link points back.
+//! the GIL, so that is done once: from then on the chain is followed when it is used, and no further than
+//! each link points back.
 
 use core::{
     ops::ControlFlow,
@@ -87,8 +87,8 @@ impl Frozen {
 }
 
 impl Chain {
-    /// Shows each of them, until it is told to stop; how many were shown. Nothing may run, be made or be freed
-    /// meanwhile.
+    /// Shows each of them, until it is told to stop; how many were shown. Nothing may run, be made or be
+    /// freed meanwhile.
     pub(crate) fn each(&self, mut show: impl FnMut(NonNull<Object>) -> ControlFlow<()>) -> usize {
         let (mut links, mut shown) = (self.head.as_ptr(), 0);
         // SAFETY: the head, or what was in the chain.

@@ -4,7 +4,8 @@
 //! the one buffer that all callers read (Python/getversion.c): while Python begins, its own thread may be at
 //! it, and find the text gone, or the helper may. So there it is called once Python is initialised, with the
 //! GIL where that is free, and believed when it says the same again. Where a thread has the GIL, it may keep
-//! it while it sleeps, and asking for it would do harm ([`turn`](super::turn)). Nobody initialises Python then.
+//! it while it sleeps, and asking for it would do harm ([`turn`](super::turn)). Nobody initialises Python
+//! then.
 
 use core::{
     ffi::{CStr, c_char, c_int, c_void},

@@ -1,14 +1,14 @@
 //! When the GIL may be asked for without harm.
 //!
-//! A thread that waits for the GIL as CPython has it wait sets a flag. The thread with the GIL gives it away when it
-//! sees the flag, and then waits until another has taken it. Some programs keep the GIL while they sleep, as
-//! uWSGI does without `--enable-threads`, and fork in C. A child that is forked while the helper waits inherits
-//! the flag and not the helper: it gives the GIL away and waits for ever. So the helper looks first, and asks
-//! where the GIL is free, or is passed on, or a thread that computes has it.
+//! A thread that waits for the GIL as CPython has it wait sets a flag. The thread with the GIL gives it away
+//! when it sees the flag, and then waits until another has taken it. Some programs keep the GIL while they
+//! sleep, as uWSGI does without `--enable-threads`, and fork in C. A child that is forked while the helper
+//! waits inherits the flag and not the helper: it gives the GIL away and waits for ever. So the helper looks
+//! first, and asks where the GIL is free, or is passed on, or a thread that computes has it.
 //!
-//! Otherwise it puts a call into Python's queue (`Py_AddPendingCall`), which the main thread makes as soon as it
-//! executes Python code: that offers the GIL to the helper. A child that is forked meanwhile inherits the queue,
-//! and begins the session for itself with its first Python code.
+//! Otherwise it puts a call into Python's queue (`Py_AddPendingCall`), which the main thread makes as soon as
+//! it executes Python code: that offers the GIL to the helper. A child that is forked meanwhile inherits the
+//! queue, and begins the session for itself with its first Python code.
 
 mod breaker;
 mod holder;

@@ -20,8 +20,8 @@ const LOOKS: Duration = Duration::from_millis(50);
 /// Serves until the input ends, nobody reads the answers, or `quit` is asked. Everything is detached then.
 ///
 /// # Errors
-/// The input cannot be read, there is no thread to read it, or answers cannot be written for somebody who would
-/// read them.
+/// The input cannot be read, there is no thread to read it, or answers cannot be written for somebody who
+/// would read them.
 pub fn serve(
     input: impl BufRead + Send + 'static,
     mut output: impl Write,

@@ -1,8 +1,8 @@
 //! The signals that end a session, and with it the tool.
 //!
-//! The first one has the session stop, which ends all delays; then the tool reports. Where it hangs, in a write
-//! to a terminal that takes nothing any more (Ctrl-S) or in a file system that never answers, a second one
-//! ends it at once. A terminal like that ends it without one.
+//! The first one has the session stop, which ends all delays; then the tool reports. Where it hangs, in a
+//! write to a terminal that takes nothing any more (Ctrl-S) or in a file system that never answers, a second
+//! one ends it at once. A terminal like that ends it without one.
 
 use std::{
     io::{self, IsTerminal, stderr, stdout},
@@ -88,7 +88,8 @@ impl StopSignals {
                             Second::IsLikeTheFirst => act(),
                         },
                         _ = looks.tick(), if second == Second::Ends => {
-                            frozen = if is_frozen(&stderr()) || is_frozen(&stdout()) { frozen + 1 } else { 0 };
+                            let is_frozen = is_frozen(&stderr()) || is_frozen(&stdout());
+                            frozen = if is_frozen { frozen + 1 } else { 0 };
                             if frozen > MOST_LOOKS {
                                 exit(BY_SIGNAL + came.number);
                             }

@@ -4,8 +4,8 @@
 //! most lines, and a line break in one of them is not ours. What has several lines is told as [`Lines`].
 //!
 //! `println!` panics when its reader is gone (`list | head`, a closed ssh session). What nobody reads is not
-//! worth ending for, least of all while something is attached. Of what somebody would read and was not written,
-//! as the device is full, the command tells when it ends ([`lost`]).
+//! worth ending for, least of all while something is attached. Of what somebody would read and was not
+//! written, as the device is full, the command tells when it ends ([`lost`]).
 
 use std::{
     env,

@@ -24,8 +24,8 @@ done
 for group in $groups; do kill -s KILL -- "-$group"; done
 "#;
 
-/// How a command begins that leads a process group: it tells of itself by what its input is to begin with, and
-/// then reads nothing. So there is no moment in which it runs unknown.
+/// How a command begins that leads a process group: it tells of itself by what its input is to begin with,
+/// and then reads nothing. So there is no moment in which it runs unknown.
 pub(super) const BEGINS: &str = r#"echo "+ $$" >&0; exec /bin/sh -c "$1" < /dev/null"#;
 
 /// The shell, of which there is one for all commands.

@@ -68,8 +68,8 @@ pub struct Reading {
 /// Sums over an experiment's ns stay finite for numbers up to this, either way.
 const MOST: f64 = 1e100;
 
-/// Whether a number of a metric's source can be counted with: it is neither infinite nor no number at all, and
-/// its sums over time are not either.
+/// Whether a number of a metric's source can be counted with: it is neither infinite nor no number at all,
+/// and its sums over time are not either.
 fn is_countable(number: f64) -> bool {
     number.abs() <= MOST
 }

@@ -85,7 +85,8 @@ pub struct Measured {
     /// What changed around it, from the first slice to the last; `None` where that is not known.
     #[serde(default)]
     pub around: Option<Around>,
-    /// Why calls of the functions were missed, in the census or later: then nothing follows from what was seen.
+    /// Why calls of the functions were missed, in the census or later: then nothing follows from what was
+    /// seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missed_calls: Vec<String>,
     /// In their order.

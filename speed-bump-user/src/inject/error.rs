@@ -223,8 +223,8 @@ pub enum InjectError {
     },
     /// The thread does not share the process's descriptors.
     #[error(
-        "thread {thread} of process {pid} has descriptors of its own, or the main thread has ended, and Linux \
-         before 6.9 gives no safe way to them: use --no-inject"
+        "thread {thread} of process {pid} has descriptors of its own, or the main thread has ended, and \
+         Linux before 6.9 gives no safe way to them: use --no-inject"
     )]
     OwnDescriptors {
         /// The process.
@@ -336,8 +336,8 @@ pub enum InjectError {
     /// The helper of an earlier session could not leave yet.
     #[error(
         "the helper of an earlier session has still to leave process {pid}, for which it needs the \
-         interpreter's lock: a thread keeps that while it sleeps or computes. It leaves when the process next \
-         executes Python code: send it work, and try again"
+         interpreter's lock: a thread keeps that while it sleeps or computes. It leaves when the process \
+         next executes Python code: send it work, and try again"
     )]
     Leaving {
         /// The process.

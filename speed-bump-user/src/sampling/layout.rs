@@ -41,8 +41,8 @@ pub(super) struct ThreadLayout {
     pub(super) in_cframe: Option<u64>,
     /// `thread_id`: the address of the C library's description of the thread.
     pub(super) description: u64,
-    /// `native_thread_id`: the kernel's number of it (3.11). A child that was forked without Python's knowledge
-    /// has its parent's.
+    /// `native_thread_id`: the kernel's number of it (3.11). A child that was forked without Python's
+    /// knowledge has its parent's.
     pub(super) number: Option<u64>,
 }
 

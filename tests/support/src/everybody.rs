@@ -1,5 +1,5 @@
-//! What every user of this machine can reach: folders, copies of files, and interpreters. The working tree may
-//! lie below a home that its owner alone may enter, and so may the folder for temporary files.
+//! What every user of this machine can reach: folders, copies of files, and interpreters. The working tree
+//! may lie below a home that its owner alone may enter, and so may the folder for temporary files.
 
 use std::{
     env, fs,

@@ -129,7 +129,8 @@ impl Around {
         self.before = if is_before { self.before.saturating_add(1) } else { 0 };
         match holder(api, current) {
             Holder::Nobody => {
-                // Who has read the place before and writes it now has not found ours: it is looked at further.
+                // Who has read the place before and writes it now has not found ours: it is looked at
+                // further.
                 evaluator::replace_default(place, ours::<false>(api));
                 self.came = false;
             }

@@ -1,9 +1,10 @@
 //! Has Python's main thread look at the queue of pending calls.
 //!
-//! From 3.9 to 3.12 `Py_AddPendingCall` tells the main thread of a call only if the main thread itself calls it
-//! (`COMPUTE_EVAL_BREAKER` in Python/ceval.c or ceval_gil.c): otherwise the call is made when that thread has
-//! waited for the GIL again. So the helper sets the word that has a thread look, as CPython does before and
-//! after. The places are those that `offsetof` gives with the headers of 3.9.18, 3.10.13, 3.11.7 and 3.12.1.
+//! From 3.9 to 3.12 `Py_AddPendingCall` tells the main thread of a call only if the main thread itself calls
+//! it (`COMPUTE_EVAL_BREAKER` in Python/ceval.c or ceval_gil.c): otherwise the call is made when that thread
+//! has waited for the GIL again. So the helper sets the word that has a thread look, as CPython does before
+//! and after. The places are those that `offsetof` gives with the headers of 3.9.18, 3.10.13, 3.11.7 and
+//! 3.12.1.
 
 use core::{
     ptr::NonNull,

@@ -69,7 +69,8 @@ fn places(api: &Api) -> Option<(&'static AtomicUsize, &'static AtomicI32)> {
     })
 }
 
-/// The offsets of both in the interpreter, as CPython describes them (Include/internal/pycore_debug_offsets.h).
+/// The offsets of both in the interpreter, as CPython describes them
+/// (Include/internal/pycore_debug_offsets.h).
 fn described(api: &Api) -> Option<(usize, usize)> {
     let runtime = api.library.symbol(c"_PyRuntime")?.cast::<[u64; DESCRIBED]>();
     // SAFETY: `_PyRuntime` begins with its description, which is larger and never written.

@@ -38,8 +38,8 @@ impl Load {
         self.busy > 0
     }
 
-    /// Whether another thread computes than the first, or some thread has for long. Where the clocks cannot be
-    /// read, that is taken for so.
+    /// Whether another thread computes than the first, or some thread has for long. Where the clocks cannot
+    /// be read, that is taken for so.
     pub(super) fn others_compute(&mut self) -> bool {
         let (Some(before), Some(now)) = (self.before, Times::read()) else { return true };
         let window = now.now.saturating_sub(before.now);

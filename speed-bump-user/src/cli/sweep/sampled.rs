@@ -215,8 +215,8 @@ impl Found {
             }
             let why = format!(
                 "it is called {rate:.0} times a second or more: to count its calls would take \
-                 {:.1} % of a processor, more than is left after the others; say --target '{}' to have it all \
-                 the same",
+                 {:.1} % of a processor, more than is left after the others; say --target '{}' to have it \
+                 all the same",
                 share * 100.0,
                 exact::line(TargetKind::Native, &function.file, &function.name)
             );

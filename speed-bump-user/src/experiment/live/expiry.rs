@@ -59,7 +59,8 @@ impl Expiry {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The thread goes on. Returns whether doses have expired since they were set last: none is in force then.
+    /// The thread goes on. Returns whether doses have expired since they were set last: none is in force
+    /// then.
     pub(super) fn hear(&self) -> bool {
         let mut state = lock(&self.shared.0);
         state.heard = Instant::now();

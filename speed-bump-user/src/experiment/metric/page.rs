@@ -51,8 +51,8 @@ impl Pages {
         let to = location
             .map_or_else(String::new, |to| format!(" to {}", at_most(printable(to), LONGEST_ADDRESS)));
         Err(io::Error::other(format!(
-            "{url} answered with status {status}{to}; redirects are not followed: give the address of the page \
-             itself"
+            "{url} answered with status {status}{to}; redirects are not followed: give the address of the \
+             page itself"
         )))
     }
 }

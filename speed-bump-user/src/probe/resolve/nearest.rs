@@ -18,7 +18,8 @@ const TOLD: usize = 3;
 
 impl Resolver {
     /// The names in a process that come nearest to what a target asks for, best first, as lines
-    /// that select them. Empty where there is nothing to choose from. `loaded`: the Python functions that it is known to have.
+    /// that select them. Empty where there is nothing to choose from. `loaded`: the Python functions that it
+    /// is known to have.
     pub fn nearest(
         &self,
         process: &Process,

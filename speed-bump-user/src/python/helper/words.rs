@@ -94,13 +94,13 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
         ),
         (
             notice::HOOK_COVERED,
-            "another frame evaluation hook was set after the helper's and keeps calling it: the helper's stays \
-             chained to it, at some nanoseconds a call, for as long as that one is there",
+            "another frame evaluation hook was set after the helper's and keeps calling it: the helper's \
+             stays chained to it, at some nanoseconds a call, for as long as that one is there",
         ),
         (
             notice::HOOK_MISSED,
-            "another frame evaluation hook is in the place of the helper's now and then and does not call it: \
-             calls are not seen meanwhile; the report says for how much of the time",
+            "another frame evaluation hook is in the place of the helper's now and then and does not call \
+             it: calls are not seen meanwhile; the report says for how much of the time",
         ),
         (
             notice::SUBINTERPRETERS,

@@ -30,8 +30,8 @@ impl BpfSession {
         python.map(|(index, _)| index).filter(|index| !is_known(*index)).collect()
     }
 
-    /// Looks what a process has loaded that its helper has left, and names what comes nearest. Another program
-    /// than the one that the helper was in is left alone.
+    /// Looks what a process has loaded that its helper has left, and names what comes nearest. Another
+    /// program than the one that the helper was in is left alone.
     pub(super) fn name_nearest(&mut self, process: &Process, program: &Program) {
         let missing = self.never_selected();
         let (Some(setup), false) = (self.helpers.setup(), missing.is_empty()) else { return };
