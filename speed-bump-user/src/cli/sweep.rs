@@ -30,7 +30,7 @@ use crate::{
     calibrate::kept,
     experiment::{
         guard::{Condition, Guards},
-        live::{Counted, Live, counted, wait_until},
+        live::{Counted, Live, NOTHING, counted, wait_until},
         machine::Surroundings,
         metric::{Metrics, Reading},
         plan::Plan,
@@ -39,7 +39,7 @@ use crate::{
         schedule::Pace,
         subject::SubjectError,
     },
-    policy::{Dose, Selection},
+    policy::Selection,
     prepare::{Prepared, Purpose, Request, notice::Notice},
     report::text,
     sampling,
@@ -66,8 +66,6 @@ const WANTED_LEFT: f64 = 3.0;
 const RUN_ENDS: Nanos = Nanos(10_000_000);
 /// So often it is looked at which threads do units.
 const CALLERS: Nanos = Nanos(20_000_000);
-/// No dose at all.
-const NOTHING: Dose = Dose { delay: Nanos(0), frequency: 1 };
 
 /// Runs an experiment, and reports.
 pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {

@@ -23,7 +23,7 @@ use expiry::Expiry;
 /// What is left of a wait is slept in pieces of this length, so that an end is noticed.
 const PIECE: Duration = Duration::from_millis(50);
 /// No delay.
-const NOTHING: Dose = Dose { delay: Nanos(0), frequency: 1 };
+pub(crate) const NOTHING: Dose = Dose { delay: Nanos(0), frequency: 1 };
 
 /// See above.
 #[derive(Debug)]

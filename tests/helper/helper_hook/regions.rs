@@ -7,6 +7,7 @@ use speed_bump_abi::control_block::notice;
 use speed_bump_testing::{PythonBuild, wait::wait_until};
 
 use super::program::{Program, counts, on_each, prepared};
+use crate::control::Control;
 
 const TARGETS: &str = "*/calls.py:plain\n";
 /// 200 calls, in 20 regions.
@@ -29,8 +30,18 @@ fn with_regions(program: &mut Program, how: &str) {
 }
 
 /// The share of the time, in thousandths, in which calls were missed.
-fn missed(control: &crate::control::Control) -> u32 {
+fn missed(control: &Control) -> u32 {
     control.head().hook_missed.load(Ordering::Acquire)
+}
+
+/// That calls are counted once the tool has gone, and that the session leaves the place as it found it.
+#[track_caller]
+fn is_as_without_it(python: &PythonBuild, program: &mut Program, control: &Control) {
+    program.ask("REGIONS.end()");
+    wait_until("the hook", || Ok(program.evaluate("current() != default()") == 1)).unwrap();
+    assert_eq!(program.calls(control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
+    program.leave(control);
+    assert_eq!(program.evaluate("current() == default()"), 1, "{python}");
 }
 
 #[test]
@@ -60,11 +71,7 @@ fn the_time_of_a_hook_that_comes_and_goes_and_does_not_call_ours_is_said() {
         wait_until("the notice", || Ok(control.notices() & notice::HOOK_MISSED != 0)).unwrap();
         program.ask("time.sleep(0.5)");
         assert!((1..=1000).contains(&missed(&control)), "{python}: {}", missed(&control));
-        program.ask("REGIONS.end()");
-        wait_until("the hook", || Ok(program.evaluate("current() != default()") == 1)).unwrap();
-        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
-        program.leave(&control);
-        assert_eq!(program.evaluate("current() == default()"), 1, "{python}");
+        is_as_without_it(python, &mut program, &control);
     });
 }
 
@@ -76,11 +83,7 @@ fn a_tool_that_does_not_put_back_what_it_found_is_said() {
         let control = program.attach(TARGETS);
         wait_until("the notice", || Ok(control.notices() & notice::HOOK_MISSED != 0)).unwrap();
         assert!(missed(&control) > 0, "{python}");
-        program.ask("REGIONS.end()");
-        wait_until("the hook", || Ok(program.evaluate("current() != default()") == 1)).unwrap();
-        assert_eq!(program.calls(&control, "times(10, plain, 1)"), counts(&[("plain", 10)]), "{python}");
-        program.leave(&control);
-        assert_eq!(program.evaluate("current() == default()"), 1, "{python}");
+        is_as_without_it(python, &mut program, &control);
     });
 }
 
