@@ -20,8 +20,8 @@ pub fn inner_line(kind: TargetKind, file: &Path, name: &str) -> String {
     format!("{}:{}:*.{}", kind.prefix(), escaped(&file.to_string_lossy()), escaped(name))
 }
 
-/// As [`line()`], and as plain as can be: what is read back as it is needs no pattern. That of a USDT probe is
-/// `provider:name`.
+/// As [`line()`], and as plain as can be: what is read back as it is needs no pattern. The line of a USDT
+/// probe is `provider:name`.
 pub fn plain_line(kind: TargetKind, file: &str, name: &str) -> String {
     if kind == TargetKind::Python {
         let plain = format!("{file}:{name}");
