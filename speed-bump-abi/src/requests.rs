@@ -64,6 +64,8 @@ pub struct Requests {
     pub more_sends: u64,
     /// Receives and sends of connections that the kernel had no memory for: not counted.
     pub no_room: u64,
+    /// Answered requests whose answer says over HTTP/1 that they failed: its status is 5xx, 408 or 429.
+    pub failed: u64,
     /// Answered requests by latency.
     pub latencies: Latencies,
 }
@@ -89,6 +91,7 @@ impl Requests {
             more_receives: next(),
             more_sends: next(),
             no_room: next(),
+            failed: next(),
             latencies,
         }
     }
@@ -202,6 +205,7 @@ mod tests {
         words.iter_mut().zip(1..).for_each(|(word, number)| *word = number);
         let requests = Requests::from_words(&words);
         assert_eq!((requests.connections, requests.latency_ns, requests.no_room), (1, 4, 9));
-        assert_eq!((requests.latencies.buckets[0], requests.latencies.buckets[447]), (10, 457));
+        assert_eq!(requests.failed, 10);
+        assert_eq!((requests.latencies.buckets[0], requests.latencies.buckets[447]), (11, 458));
     }
 }

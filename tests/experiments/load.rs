@@ -133,3 +133,20 @@ fn answers_that_say_busy_leave_no_verdict() {
     assert!(run.stdout.starts_with("No verdict: units took less time with delays of "), "{shown}");
     assert_eq!(found["validity"]["holds"], false, "{shown}");
 }
+
+/// Requests that fail are no work, however long they take.
+#[test]
+fn requests_that_fail_while_a_function_is_delayed_end_the_sweep() {
+    let Some(service) = planted("failing") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("out.json");
+    let functions = ["-t", "*/planted.py:score", "-t", "*/planted.py:render"];
+    let more = ["--sockets", "--closed-loop", "--for", "30s", "--json", json.to_str().unwrap()];
+    let run = service.sweep(&[&functions[..], &more].concat());
+    let (found, shown) = (read(&json), format!("{}\n{}", run.stdout, run.stderr));
+    assert_eq!(verdicts(&found), ["undecided"; 2], "{shown}");
+    assert_eq!(run.status.code(), Some(8), "{shown}");
+    assert!(run.stdout.starts_with("No verdict: requests failed while "), "{shown}");
+    assert!(run.stdout.contains(" answers were HTTP 5xx, 408 or 429"), "{shown}");
+    assert_eq!(found["validity"]["holds"], false, "{shown}");
+}

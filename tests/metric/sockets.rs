@@ -235,6 +235,36 @@ fn pieces_of_requests_and_of_answers_are_told_apart() {
 }
 
 #[test]
+fn answers_that_say_they_failed_are_told_apart() {
+    let python = match python() {
+        Ok(python) => python,
+        Err(why) => return skip!("{why}"),
+    };
+    for kind in ["tcp4", "unix"] {
+        let service = start(python, &[kind]);
+        let sockets = attach(&service);
+        let mut client = Client::connect(&service);
+        for call in ["sendto", "write", "writev", "sendmsg"] {
+            for (status, is_failure) in
+                [("200", 0), ("404", 0), ("500", 1), ("503", 1), ("408", 1), ("429", 1), ("304", 0)]
+            {
+                let before = sockets.read();
+                client.ask(&format!("status {status} {call}"));
+                let requests = after(&sockets, &before, 1);
+                assert_eq!(requests.answered, 1, "{kind} {call} {status}");
+                // It is counted right after the answer is.
+                let failed =
+                    || Some(sockets.read().since(&before).failed).filter(|found| *found == is_failure);
+                wait_for(&format!("{kind} {call} {status}"), failed).unwrap();
+            }
+            let before = sockets.read();
+            client.ask("echo");
+            assert_eq!(after(&sockets, &before, 1).failed, 0, "{kind} {call}: no HTTP");
+        }
+    }
+}
+
+#[test]
 fn requests_without_an_answer_are_in_flight_until_the_connection_is_closed() {
     let python = match python() {
         Ok(python) => python,

@@ -17,6 +17,7 @@ mod connection;
 mod count;
 mod maps;
 mod requests;
+mod status;
 #[path = "../task.rs"]
 mod task;
 

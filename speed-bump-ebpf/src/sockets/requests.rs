@@ -9,6 +9,7 @@ use crate::{
     connection::{Counted, Sock},
     count::add,
     maps::{PROCESSES, THREADS, counts, has, set},
+    status::has_failed,
 };
 
 /// Counts something on this processor.
@@ -58,6 +59,9 @@ pub fn sent(sock: Sock) {
     match connection.end() {
         Some(since_ns) => {
             answered(now_ns().saturating_sub(since_ns));
+            if has_failed() {
+                count(counter!(failed), 1);
+            }
             set(&THREADS, bpf_get_current_pid_tgid() as u32);
         }
         None => count(counter!(more_sends), 1),

@@ -11,6 +11,7 @@ pub mod contrast;
 pub mod curve;
 pub mod estimate;
 pub mod factor;
+pub(super) mod failed;
 pub(super) mod faster;
 pub mod findings;
 pub mod further;

@@ -61,6 +61,8 @@ pub struct Reading {
     pub idle: Option<f64>,
     /// How many units had which latency; `None` where that is not known.
     pub latencies: Option<LatencyCounts>,
+    /// Units that failed, of those that were done; `None` where that is not known.
+    pub failed: Option<f64>,
     /// Of a gauge, which counts no units: the integral of its value over the time, in ns.
     pub level: Option<f64>,
 }

@@ -161,6 +161,7 @@ impl Subject for Simulated {
             latency: None,
             idle: None,
             latencies: None,
+            failed: None,
             counts: self.counts.iter().map(counts).collect(),
         })
     }

@@ -70,6 +70,8 @@ pub struct Sample {
     pub idle: Option<f64>,
     /// How many units had which latency; `None` where that is not known.
     pub latencies: Option<LatencyCounts>,
+    /// Units that failed, of those that were done; `None` where that is not known.
+    pub failed: Option<f64>,
     /// By candidate.
     pub counts: Vec<Counts>,
 }

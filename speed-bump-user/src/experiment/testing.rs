@@ -25,6 +25,7 @@ pub(crate) fn slice(phase: PhaseKind, block: u32, treatment: Treatment, units: f
         latency_ns: None,
         quantiles: None,
         idle_ns: None,
+        failed: None,
         metrics: BTreeMap::new(),
         guarded: false,
         marks: Vec::new(),

@@ -99,6 +99,7 @@ impl Metric for AnsweredRequests {
             // By Little's law; less than nothing where several were under way at once.
             idle: Some(requests.over.0 as f64 - latency),
             latencies: Some(requests.latencies()),
+            failed: Some(requests.failed as f64),
             level: None,
         })
     }

@@ -60,6 +60,10 @@ pub struct Slice {
     /// What further metrics did, by name. One that was set back meanwhile is not here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, MetricReading>,
+    /// Units that failed, of those that were done: answers over HTTP/1 with a status of 5xx, 408 or 429.
+    /// `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<f64>,
     /// Whether a guard set all delays to zero, which ended it early.
     pub guarded: bool,
     /// Why it does not count: rules that know nothing of how long units took.

@@ -49,6 +49,7 @@ impl Runner<'_> {
             latency_ns: run.latency,
             quantiles: None,
             idle_ns: None,
+            failed: None,
             metrics: self.further(&before, &after),
             guarded: false,
             marks: Vec::new(),

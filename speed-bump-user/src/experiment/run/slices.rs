@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Now, Runner, Stop};
 use crate::{
     experiment::{
+        analysis::failed::failed,
         guard::LEAST_LATENCIES,
         metric::Reading,
         record::{By, Delivered, Mark, MetricReading, PhaseKind, Slice, Treatment},
@@ -44,6 +45,9 @@ impl Runner<'_> {
         loop {
             let slice = self.measure(block, treatment, doses)?;
             if self.is_under_load(block, &slice)? {
+                if let Some(why) = failed(&self.measured).filter(|_| !doses.is_empty()) {
+                    return Err(Stop::Invalid(why));
+                }
                 self.follow(&slice);
                 return Ok(slice);
             }
@@ -108,6 +112,7 @@ impl Runner<'_> {
                 .zip(start.latencies)
                 .and_then(|(end, start)| end.since(&start).quantiles()),
             idle_ns: end.idle.zip(start.idle).map(|(end, start)| end - start),
+            failed: end.failed.zip(start.failed).map(|(end, start)| end - start),
             metrics: self.further(&before, &after),
             guarded,
             marks,

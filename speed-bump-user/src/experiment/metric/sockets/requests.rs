@@ -114,6 +114,7 @@ impl Reading {
             more_receives: now.more_receives.saturating_sub(then.more_receives),
             more_sends: now.more_sends.saturating_sub(then.more_sends),
             no_room: now.no_room.saturating_sub(then.no_room),
+            failed: now.failed.saturating_sub(then.failed),
             latencies,
         }
     }
@@ -142,6 +143,8 @@ pub struct Requests {
     pub more_sends: u64,
     /// Receives and sends of connections that the kernel had no memory for: not counted.
     pub no_room: u64,
+    /// Answered requests whose answer says over HTTP/1 that they failed: its status is 5xx, 408 or 429.
+    pub failed: u64,
     /// The answered by latency.
     latencies: Latencies,
 }
