@@ -10,7 +10,7 @@ use speed_bump_testing::{
     wait::{PATIENCE, wait_until},
 };
 
-use crate::planted::{UNIT, planted_tiny};
+use crate::planted::{UNIT, planted_tiny, planted_with};
 
 /// Has a command leave the numbers of its shell and of what that has started.
 fn tells_of_itself(file: &Path) -> String {
@@ -57,6 +57,42 @@ fn a_sweep_that_is_killed_leaves_no_command_behind() {
         ended.unwrap_or_else(|error| panic!("{flags:?}: {error:#}"));
         fs::remove_file(&file).unwrap();
     }
+}
+
+/// Whichever run it is that hangs.
+#[test]
+fn a_benchmark_that_hangs_ends_the_sweep_when_its_time_is_up() {
+    let Some(service) = planted_tiny("shadow") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for (hangs, code, words) in [
+        ("sleep 1000", 2, "a run had not ended when the time was up that --for gives"),
+        ("sleep 0.2; echo x >> runs; test $(wc -l < runs) -lt 5 || kill -STOP $$", 8, "it was ended"),
+    ] {
+        let mut command = Command::new(tool::path().unwrap());
+        command.args(["sweep", "--pid", &service.pid().to_string(), "-t", "*/planted.py:render"]);
+        command.args(["--for", "5s", "--bench", hangs]).current_dir(folder.path());
+        let run = Running::start(&mut command).unwrap().finish(PATIENCE).unwrap();
+        assert_eq!(run.status.code(), Some(code), "{}\n{}", run.stderr, run.stdout);
+        assert!(run.stderr.contains(words), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn a_metrics_command_that_is_stopped_leaves_no_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, bad) = (folder.path().join("units"), folder.path().join("bad"));
+    let Some(service) = planted_with("logged", &[log.to_str().unwrap()]) else { return };
+    let count = format!(
+        "command:while sleep 0.005; do stat -c %s {}; test ! -e {} || kill -STOP $$; done",
+        log.display(),
+        bad.display()
+    );
+    let sweep = sweep(service.pid(), &["--metric", &count, "--slice", "400ms"]);
+    sweep.wait_for_stderr("census: a unit takes ", PATIENCE).unwrap();
+    fs::write(&bad, "").unwrap();
+    let run = sweep.finish(PATIENCE).unwrap();
+    assert_eq!(run.status.code(), Some(8), "{}\n{}", run.stderr, run.stdout);
+    assert!(run.stderr.contains("has printed nothing for 5s"), "{}", run.stderr);
 }
 
 #[test]

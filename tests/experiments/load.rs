@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use speed_bump_testing::{
     tool::{self, Run},
@@ -106,6 +107,27 @@ fn a_sweep_whose_load_pauses_goes_on() {
     // Machines differ in how sure it is.
     assert!(!verdicts(&found).contains(&"does-not-matter"), "{shown}");
     assert!(counted(&found).iter().all(|slice| slice["units"].as_f64() > Some(0.0)), "{shown}");
+}
+
+/// A service that answers no request any more is not one whose clients have gone.
+#[test]
+fn a_service_that_deadlocks_is_said_to_stand_still() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("out.json");
+    let Some(service) = planted("stuck") else { return };
+    let mut command = Command::new(tool::path().unwrap());
+    command.args(["sweep", "--pid", &service.pid().to_string(), "-t", "*/planted.py:render", "--sockets"]);
+    command.args(["--closed-loop", "--for", "40s", "--wait-load", "1s", "--json", json.to_str().unwrap()]);
+    let sweep = tool::Running::start(&mut command).unwrap();
+    sweep.wait_for_stderr("titrate: ", PATIENCE).unwrap();
+    kill_process(Pid::from_raw(service.pid()).unwrap(), Signal::USR1).unwrap();
+    let run = sweep.finish(PATIENCE).unwrap();
+    let (found, shown) = (read(&json), format!("{}\n{}", run.stdout, run.stderr));
+    assert_eq!(run.status.code(), Some(8), "{shown}");
+    assert_eq!(verdicts(&found), ["undecided"], "{shown}");
+    assert!(run.stdout.starts_with("No verdict: the service stood still after "), "{shown}");
+    assert!(run.stdout.contains("no unit is done, and 1 request has no answer"), "{shown}");
+    assert_eq!(found["load_changes"][0]["unanswered"], 1, "{shown}");
 }
 
 /// The function that matters most is said not to, if what it lets others be answered counts as work.

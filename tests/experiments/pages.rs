@@ -4,10 +4,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
+    fs,
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
     process::Command,
+    sync::{Arc, OnceLock},
     thread,
+    time::Duration,
 };
 
 use speed_bump_testing::{
@@ -15,7 +19,7 @@ use speed_bump_testing::{
     wait::PATIENCE,
 };
 
-use crate::planted::{Planted, UNIT, planted_tiny};
+use crate::planted::{Planted, UNIT, planted_tiny, planted_with};
 
 /// Answers every request the same, until the test ends.
 fn serve(answer: String) -> SocketAddr {
@@ -77,4 +81,109 @@ fn a_metric_that_is_no_number_is_told_of() {
         assert_eq!(run.status.code(), Some(4), "{}\n{}", run.stderr, run.stdout);
         assert!(run.stderr.contains("for a_total, which nothing can be counted with"), "{}", run.stderr);
     }
+}
+
+/// A page of how many units a service has done, by its log, until it is told to be another one.
+struct Counter {
+    address: SocketAddr,
+    log: PathBuf,
+    turned: Arc<OnceLock<u64>>,
+}
+
+impl Counter {
+    /// `turned` answers from when it was told on, knowing how many units there are, and were then.
+    fn start(log: &Path, turned: fn(TcpStream, u64, u64)) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let counter =
+            Self { address: listener.local_addr().unwrap(), log: log.to_owned(), turned: Arc::default() };
+        let (log, then) = (counter.log.clone(), Arc::clone(&counter.turned));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, log, then) = (stream.unwrap(), log.clone(), Arc::clone(&then));
+                thread::spawn(move || {
+                    let _ = stream.read(&mut [0; 4_096]);
+                    // The folder goes with the test.
+                    let units = fs::metadata(log).map_or(0, |log| log.len());
+                    match then.get() {
+                        None => count(stream, units),
+                        Some(then) => turned(stream, units, *then),
+                    }
+                });
+            }
+        });
+        counter
+    }
+
+    fn turn(&self) {
+        self.turned.set(fs::metadata(&self.log).unwrap().len()).unwrap();
+    }
+}
+
+fn count(mut stream: TcpStream, units: u64) {
+    let text = format!("a_total {units}\n");
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", text.len());
+    let _ = stream.write_all((head + &text).as_bytes());
+}
+
+/// Whatever becomes of the page while functions are delayed, the sweep ends soon and without a verdict, and
+/// says why.
+#[test]
+fn a_metric_that_fails_in_a_sweep_leaves_no_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("units");
+    let Some(service) = planted_with("logged", &[log.to_str().unwrap()]) else { return };
+    let cases: [(fn(TcpStream, u64, u64), &str); 4] = [
+        // It never answers.
+        (|stream, _, _| drop((stream, thread::sleep(4 * PATIENCE))), "did not answer, or not to the end"),
+        // It answers late.
+        (
+            |stream, units, _| {
+                thread::sleep(Duration::from_millis(1_200));
+                count(stream, units);
+            },
+            "to be read, and a slice ",
+        ),
+        // It begins anew, and is soon beyond what it was.
+        (|stream, units, then| count(stream, 5 * (units - then)), "jumped back, from "),
+        // It stands still.
+        (
+            |stream, _, then| count(stream, then),
+            "% as often as before: units fail, or what counts them stands still",
+        ),
+    ];
+    for (turned, words) in cases {
+        let counter = Counter::start(&log, turned);
+        let json = folder.path().join("out.json");
+        let mut command = Command::new(tool::path().unwrap());
+        command.args(["sweep", "--pid", &service.pid().to_string(), "-t", "*/planted.py:render"]);
+        let metric = format!("prometheus:http://{}/metrics#a_total", counter.address);
+        command.args(["--closed-loop", "--metric", &metric, "--for", "40s", "--wait-load", "1s"]);
+        let sweep = Running::start(command.args(["--json", json.to_str().unwrap()])).unwrap();
+        sweep.wait_for_stderr("census: a unit takes ", PATIENCE).unwrap();
+        counter.turn();
+        let run = sweep.finish(PATIENCE).unwrap();
+        let shown = format!("{}\n{}", run.stdout, run.stderr);
+        assert_eq!(run.status.code(), Some(8), "{shown}");
+        assert!(run.stdout.starts_with("No verdict: ") && run.stderr.contains(words), "{words}\n{shown}");
+        let found: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+        assert_eq!(found["validity"]["holds"], false, "{shown}");
+        assert!(
+            found["factors"].as_array().unwrap().iter().all(|of| of["verdict"] == "undecided"),
+            "{shown}"
+        );
+        fs::remove_file(&json).unwrap();
+    }
+}
+
+#[test]
+fn a_counter_that_runs_backwards_is_not_taken_for_no_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("units");
+    let Some(service) = planted_with("logged", &[log.to_str().unwrap()]) else { return };
+    let counter = Counter::start(&log, |stream, units, _| count(stream, (1 << 40) - units));
+    counter.turn();
+    let metric = format!("prometheus:http://{}/metrics#a_total", counter.address);
+    let run = sweep(&service, nobody(), &["--for", "20s", "--metric", &metric]);
+    assert_eq!(run.status.code(), Some(2), "{}\n{}", run.stderr, run.stdout);
+    assert!(run.stderr.contains("jumped back, from 1099"), "{}", run.stderr);
 }

@@ -58,6 +58,8 @@ use unit::Units;
 const CENSUS: f64 = 0.06;
 /// And for so long at least.
 const LEAST_CENSUS: Duration = Duration::from_secs(2);
+/// And for this part at most, where no unit is done.
+const LONGEST_CENSUS: f64 = 0.16;
 /// With less of all the time left after preparation than this part, there is nothing to measure.
 const LEAST_LEFT: f64 = 0.2;
 /// So many times what preparation takes is time enough.
@@ -83,7 +85,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let mut exported = SweepProgress::new(arguments.guards.len());
     let mut export = Export::of(&arguments.export, arguments.quiet, &exported.before())?;
     let mut progress = Progress::new(arguments.quiet, stderr().is_terminal());
-    let preparing = Preparing::begin(arguments.quiet);
+    let preparing = Preparing::begin(arguments.quiet, now() + Nanos::from(arguments.time));
 
     let broken = || guards.as_ref().and_then(Guards::broken);
     let or_guarded = |failure| broken().map_or(failure, guarded);
@@ -129,6 +131,9 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
         runs: unit.runs(),
         wait_load: arguments.wait_load,
     };
+    if let Some(why) = run::no_room(&options, &measured) {
+        return Err(Failure::new(USAGE, anyhow!(why)));
+    }
     let before = Surroundings::now(&arguments.pids, !arguments.no_children);
     let subject = Live::new(&handle, &quit, metrics, counted.functions);
     let mut subject = subject.map_err(|error| Failure::new(SYSTEM, error))?;
@@ -216,7 +221,8 @@ fn watch(conditions: &[Condition], quit: &Quit) -> Result<Option<Guards>, Failur
     if conditions.is_empty() {
         return Ok(None);
     }
-    if let Some(why) = conditions.iter().find_map(Condition::broken) {
+    let is_wanted = || !quit.is_asked();
+    if let Some(why) = conditions.iter().find_map(|condition| condition.broken_while(is_wanted)) {
         return Err(Failure::new(
             GUARDED,
             anyhow!("a guard does not hold before anything was delayed: {why}"),
@@ -233,7 +239,8 @@ fn begin(arguments: &SweepArgs, unit: &Units, counted: &Counted) -> Result<Measu
     if census.units <= 0.0 {
         let text = format!(
             "{}: no unit of work was done in {} s: is the service under load, and does `list -t PATTERN` \
-             show the function?",
+             show the function? If one takes longer than that, --for has to be some thousand times as long \
+             as it takes",
             unit.source(),
             (census.end_ns.0 - census.start_ns.0) / 1_000_000_000
         );
@@ -357,12 +364,12 @@ fn count(
     let ended = |error| before_slices(error, &unit.source());
     if unit.runs() {
         // The first one has what is not there yet: caches, and pages of files.
-        run_once(&handle, quit, &mut metrics).map_err(ended)?;
+        run_once(&handle, quit, &mut metrics, preparing.ends).map_err(ended)?;
     }
     let (earlier, before) = look(&handle, &mut metrics).map_err(system)?;
     let mut seen = Seen::default();
     if unit.runs() {
-        run_once(&handle, quit, &mut metrics).map_err(ended)?;
+        run_once(&handle, quit, &mut metrics, preparing.ends).map_err(ended)?;
     } else {
         let end = now() + Nanos::from(time);
         if samples {
@@ -384,13 +391,31 @@ fn count(
         }
         seen.take_callers(&handle);
     }
-    let (later, after) = look(&handle, &mut metrics).map_err(system)?;
+    let (mut later, mut after) = look(&handle, &mut metrics).map_err(system)?;
+    // A unit may take longer than that.
+    let latest = earlier.at + Nanos::from(longest_census(arguments));
+    while after.units == before.units && now() < latest && !unit.runs() {
+        wait_until(&handle, quit, latest.min(now() + CALLERS)).map_err(ended)?;
+        (later, after) = look(&handle, &mut metrics).map_err(system)?;
+    }
     let report = handle.report();
     let warnings = report.iter().flat_map(|report| &report.warnings);
     warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
     seen.missed_calls = report.iter().flat_map(|report| report.missed_calls.clone()).collect();
     let targets = handle.controls().targets();
     let units = after.units - before.units;
+    if units < 0.0 {
+        return Err(Failure::new(
+            USAGE,
+            anyhow!(
+                "{} jumped back, from {} to {}: a counter only grows; one that begins anew, as of a worker \
+                 that was replaced, is no measure of work, nor is a gauge",
+                unit.source(),
+                before.units,
+                after.units
+            ),
+        ));
+    }
     // Little's law.
     let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
     seen.under_way = latency.map(|latency| latency / later.at.0.saturating_sub(earlier.at.0).max(1) as f64);
@@ -418,18 +443,29 @@ fn look(handle: &Handle, metrics: &mut Metrics) -> io::Result<(Snapshot, Reading
     Ok((snapshot, reading))
 }
 
-/// A run of the benchmark.
-fn run_once(handle: &Handle, quit: &Quit, metrics: &mut Metrics) -> Result<(), SubjectError> {
+/// A run of the benchmark, which is ended when all of the time is up.
+fn run_once(handle: &Handle, quit: &Quit, metrics: &mut Metrics, ends: Nanos) -> Result<(), SubjectError> {
     let Some(bench) = metrics.unit.bench() else { return Ok(()) };
     bench.begin().map_err(SubjectError::Metric)?;
     while bench.finished().map_err(SubjectError::Metric)?.is_none() {
         wait_until(handle, quit, now() + RUN_ENDS)?;
+        if now() >= ends {
+            return Err(SubjectError::Metric(io::Error::other(
+                "a run had not ended when the time was up that --for gives for all of them: is it waiting for \
+                 something?",
+            )));
+        }
     }
     Ok(())
 }
 
 fn census_time(arguments: &SweepArgs) -> Duration {
     arguments.time.mul_f64(CENSUS).max(LEAST_CENSUS)
+}
+
+/// As long as no unit is done.
+fn longest_census(arguments: &SweepArgs) -> Duration {
+    arguments.time.mul_f64(LONGEST_CENSUS).max(census_time(arguments))
 }
 
 /// Another one each time.

@@ -96,7 +96,7 @@ impl Condition {
     }
 
     /// The same as long as somebody wants to know.
-    fn broken_while(&self, is_wanted: impl Fn() -> bool) -> Option<String> {
+    pub fn broken_while(&self, is_wanted: impl Fn() -> bool) -> Option<String> {
         match self {
             Self::Page(url) => Pages::new().check(url).err().map(|error| error.to_string()),
             Self::Command(command) => run(command, is_wanted).err(),

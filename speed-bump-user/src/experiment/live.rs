@@ -104,8 +104,8 @@ impl Subject for Live<'_> {
         };
         let counts = self.functions.iter().map(counts).collect();
         let reading = self.metrics.unit.read(&snapshot).map_err(SubjectError::Metric)?;
-        let Reading { units, latency, idle, latencies, failed, level: _ } = reading;
-        Ok(Sample { at: snapshot.at, units, latency, idle, latencies, failed, counts })
+        let Reading { units, latency, idle, latencies, failed, under_way, level: _ } = reading;
+        Ok(Sample { at: snapshot.at, units, latency, idle, latencies, failed, under_way, counts })
     }
 
     fn further(&mut self) -> Result<Vec<(Nanos, Reading)>, SubjectError> {

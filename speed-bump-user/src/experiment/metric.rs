@@ -48,7 +48,7 @@ pub trait Metric: fmt::Debug {
     }
 }
 
-/// What was counted so far. All numbers but the level's grow from reading to reading.
+/// What was counted so far. All numbers but the level's, and what is under way, grow from reading to reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// Units of work that were done.
@@ -63,6 +63,8 @@ pub struct Reading {
     pub latencies: Option<LatencyCounts>,
     /// Units that failed, of those that were done; `None` where that is not known.
     pub failed: Option<f64>,
+    /// How many units are begun and not done; `None` where that is not known.
+    pub under_way: Option<u64>,
     /// Of a gauge, which counts no units: the integral of its value over the time, in ns.
     pub level: Option<f64>,
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod confirm;
 mod load;
+mod readings;
 mod runs;
 mod screening;
 mod slices;
@@ -24,7 +25,9 @@ use super::{
 };
 use crate::units::Nanos;
 use load::Load;
+use readings::Readings;
 use steps::Steps;
+pub use time::no_room;
 use titration::Titrated;
 
 /// Slices without delays before the first delay, at least.
@@ -121,6 +124,7 @@ pub fn run(
         latency: None,
         noise: 0.0,
         window: Window::default(),
+        readings: Readings::default(),
         load,
         watch,
         phase: PhaseKind::Census,
@@ -128,15 +132,18 @@ pub fn run(
         begun,
     };
     if let Err(stop) = runner.all_phases() {
-        runner.measured.aborted = Some(stop.to_string());
+        let said = stop.to_string();
+        runner.measured.aborted = Some(said.clone());
         match stop {
             Stop::Guard(why) => runner.measured.guard = Some(why),
             Stop::Invalid(why) => runner.measured.invalid = Some(why),
-            Stop::Load(_)
-            | Stop::TimeWithoutLoad
-            | Stop::Time { .. }
-            | Stop::Metric(_)
-            | Stop::Subject(_) => {}
+            // Delays are over then, and what was measured with them is whole.
+            Stop::Metric(_) | Stop::Subject(SubjectError::Metric(_))
+                if runner.phase == PhaseKind::Recover => {}
+            Stop::Metric(_) | Stop::Subject(SubjectError::Metric(_)) => {
+                runner.measured.invalid = Some(said);
+            }
+            Stop::Load(_) | Stop::TimeWithoutLoad | Stop::Time { .. } | Stop::Subject(_) => {}
         }
         runner.end_phase("stopped");
     }
@@ -190,6 +197,7 @@ struct Runner<'a> {
     noise: f64,
     /// What the unit's metric said lately.
     window: Window,
+    readings: Readings,
     load: Load,
     watch: &'a mut dyn FnMut(&Measured, Now),
     phase: PhaseKind,
@@ -260,7 +268,8 @@ impl Runner<'_> {
             }
             self.leave_unsettled(first);
         }
-        let units: f64 = self.measured.of_phase(PhaseKind::Census).map(|slice| slice.units).sum();
+        // The sum of none is -0.0.
+        let units = self.measured.of_phase(PhaseKind::Census).map(|slice| slice.units).sum::<f64>().abs();
         let in_slice = units / self.measured.of_phase(PhaseKind::Census).count().max(1) as f64;
         let census = &mut self.measured.census;
         census.slowdown = Some(census.time_per_unit() / self.pace - 1.0);

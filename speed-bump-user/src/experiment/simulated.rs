@@ -162,6 +162,7 @@ impl Subject for Simulated {
             idle: None,
             latencies: None,
             failed: None,
+            under_way: None,
             counts: self.counts.iter().map(counts).collect(),
         })
     }

@@ -72,6 +72,8 @@ pub struct Sample {
     pub latencies: Option<LatencyCounts>,
     /// Units that failed, of those that were done; `None` where that is not known.
     pub failed: Option<f64>,
+    /// How many units are begun and not done; `None` where that is not known.
+    pub under_way: Option<u64>,
     /// By candidate.
     pub counts: Vec<Counts>,
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::super::terminal::tell;
+use crate::units::Nanos;
 
 /// So often it is told that a step goes on.
 const EVERY: Duration = Duration::from_secs(1);
@@ -16,6 +17,8 @@ pub(super) struct Preparing {
     shared: Arc<Shared>,
     teller: Option<JoinHandle<()>>,
     quiet: bool,
+    /// When all of the time is up.
+    pub(super) ends: Nanos,
 }
 
 #[derive(Default)]
@@ -37,15 +40,15 @@ impl Default for Step {
 }
 
 impl Preparing {
-    /// Begins; `quiet`: without a word.
-    pub(super) fn begin(quiet: bool) -> Self {
+    /// Begins; `quiet`: without a word. All of the time is up at `ends`.
+    pub(super) fn begin(quiet: bool, ends: Nanos) -> Self {
         let shared = Arc::<Shared>::default();
         let of_thread = Arc::clone(&shared);
         // Without it, less is told.
         let teller = (!quiet)
             .then(|| thread::Builder::new().name("preparing".to_owned()).spawn(move || of_thread.tell()))
             .and_then(Result::ok);
-        Self { shared, teller, quiet }
+        Self { shared, teller, quiet, ends }
     }
 
     /// Says something, unless nothing is to be said.

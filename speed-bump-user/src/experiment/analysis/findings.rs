@@ -82,6 +82,8 @@ pub fn findings(measured: &Measured) -> Findings {
     let fatal = validity.problems.iter().find(|problem| problem.fatal);
     let withheld = if let Some(problem) = fatal {
         Some(problem.text.as_str())
+    } else if let Some(why) = measured.aborted.as_deref().filter(|_| !was_compared(measured)) {
+        Some(why)
     } else if open_loop.is_none() && factors.iter().any(|of| of.verdict != Verdict::Dismissed) {
         Some(
             "no function is shown to matter, and it is not known whether the service sets the throughput or \
@@ -106,6 +108,12 @@ pub fn findings(measured: &Measured) -> Findings {
     let verdict = sentence(&counted, withheld, measured.aborted.as_deref());
     let further = further(measured, unit, &factors);
     Findings { time_per_unit_ns: unit, open_loop, validity, verdict, factors, further }
+}
+
+/// Whether functions were looked at one by one, for however long.
+fn was_compared(measured: &Measured) -> bool {
+    let mut phases = measured.phases.iter();
+    phases.any(|phase| matches!(phase.kind, PhaseKind::Screen | PhaseKind::Confirm))
 }
 
 /// Is shown to matter, alone or with others.

@@ -9,12 +9,14 @@ use std::{
 };
 
 use super::{Metric, Reading, is_countable, level::Level};
-use crate::{experiment::shell::ShellCommand, session::snapshot::Snapshot, sys::clock::now};
+use crate::{experiment::shell::ShellCommand, session::snapshot::Snapshot, sys::clock::now, units::Nanos};
 
 /// No number is longer.
 const LONGEST_LINE: usize = 128;
-/// So long its first number is waited for.
+/// So long its first number is waited for, and each other one at least.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// And so many times as long as it took at most between two numbers.
+const MOST: u64 = 10;
 
 /// What a command prints.
 #[derive(Debug)]
@@ -28,8 +30,32 @@ pub struct Numbers {
 #[derive(Debug, Default)]
 struct Printed {
     value: Option<f64>,
+    /// When that was printed.
+    at: Nanos,
+    /// The longest time between two numbers.
+    longest: Nanos,
     level: Level,
     ended: Option<Ended>,
+}
+
+impl Printed {
+    fn take(&mut self, at: Nanos, value: f64) {
+        if self.value.is_some() {
+            self.longest = self.longest.max(self.silent(at));
+        }
+        (self.value, self.at) = (Some(value), at);
+        self.level.step(at, value);
+    }
+
+    /// For how long it has printed nothing.
+    fn silent(&self, at: Nanos) -> Nanos {
+        Nanos(at.0.saturating_sub(self.at.0))
+    }
+
+    /// Whether it prints no more, as one that hangs or was stopped.
+    fn is_still(&self, at: Nanos) -> bool {
+        self.silent(at) > Nanos::from(PATIENCE).max(Nanos(self.longest.0.saturating_mul(MOST)))
+    }
 }
 
 /// Why no more numbers come.
@@ -41,6 +67,8 @@ enum Ended {
     NoNumber(String),
     /// A line does not end.
     TooLong,
+    /// It prints nothing for so long.
+    Still(Nanos),
 }
 
 impl Numbers {
@@ -61,10 +89,7 @@ impl Numbers {
                 let (printed, changed) = &*prints;
                 let mut printed = lock(printed);
                 match line {
-                    Ok(Some(value)) => {
-                        printed.value = Some(value);
-                        printed.level.step(now(), value);
-                    }
+                    Ok(Some(value)) => printed.take(now(), value),
                     Ok(None) => {}
                     Err(why) => printed.ended = Some(why),
                 }
@@ -101,6 +126,11 @@ impl Numbers {
             Ended::TooLong => {
                 format!("`{command}` printed a line of more than {LONGEST_LINE} bytes, which is not a number")
             }
+            Ended::Still(silent) => format!(
+                "`{command}` has printed nothing for {}: it has to print the present value again and again, \
+                 even one that has not changed",
+                Nanos(silent.0 / 1_000_000_000 * 1_000_000_000)
+            ),
             Ended::Closed => {
                 let how =
                     self.shell.end().map_or_else(|error| error.to_string(), |status| status.to_string());
@@ -116,8 +146,9 @@ impl Numbers {
 impl Metric for Numbers {
     fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
         let (value, level, ended) = {
-            let printed = lock(&self.read.0);
-            (printed.value, printed.level, printed.ended.clone())
+            let (printed, at) = (lock(&self.read.0), now());
+            let still = || printed.is_still(at).then(|| Ended::Still(printed.silent(at)));
+            (printed.value, printed.level, printed.ended.clone().or_else(still))
         };
         if let Some(why) = ended {
             return Err(self.error(&why));
@@ -180,6 +211,16 @@ mod tests {
             assert_eq!(lines(format!("{text}\n").as_bytes()), (vec![], Ended::NoNumber(text.to_owned())));
         }
         assert_eq!(lines(&[b'1'; 10_000]), (vec![], Ended::TooLong));
+    }
+
+    #[test]
+    fn a_command_is_still_when_it_takes_far_longer_than_before() {
+        let second = |count: u64| Nanos(count * 1_000_000_000);
+        let mut printed = Printed::default();
+        printed.take(second(100), 1.0);
+        assert!(!printed.is_still(second(105)) && printed.is_still(second(106)));
+        printed.take(second(102), 1.0);
+        assert!(!printed.is_still(second(122)) && printed.is_still(second(123)));
     }
 
     #[test]

@@ -11,6 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MOST_BYTES: u64 = 16 << 20;
 /// Of the address that a redirect names, so many characters are told.
 const LONGEST_ADDRESS: usize = 200;
+/// And of the way in which a page is compressed.
+const LONGEST_CODING: usize = 40;
 
 /// Fetches pages. Connections are kept for the next one.
 #[derive(Clone, Debug)]
@@ -20,17 +22,28 @@ impl Pages {
     /// Fetches nothing yet.
     pub(in crate::experiment) fn new() -> Self {
         let config = ureq::Agent::config_builder();
-        Self(config.timeout_global(Some(PATIENCE)).max_redirects(0).proxy(None).build().into())
+        let config = config.timeout_global(Some(PATIENCE)).max_redirects(0).proxy(None);
+        Self(config.accept_encoding("identity").build().into())
     }
 
     /// Asks for a page, and returns its text.
     ///
     /// # Errors
-    /// It does not come in time, is larger than 16 MiB, or the answer is an error or a redirect.
+    /// It does not come in time, is larger than 16 MiB, is compressed, or the answer is an error or a
+    /// redirect.
     pub(in crate::experiment) fn text(&self, url: &str) -> io::Result<String> {
-        let body = self.answer(url)?.into_body();
-        let text = body.into_with_config().limit(MOST_BYTES).lossy_utf8(true).read_to_string();
-        text.map_err(|error| failed(url, &error))
+        let answer = self.answer(url)?;
+        if let Some(coding) = answer.headers().get("content-encoding").filter(|of| *of != "identity") {
+            let coding = String::from_utf8_lossy(coding.as_bytes());
+            return Err(io::Error::other(format!(
+                "{url} answered with a page that is compressed ({}), although it was asked for one that is \
+                 not: give the address of the service itself",
+                at_most(printable(&coding), LONGEST_CODING)
+            )));
+        }
+        let body = answer.into_body().into_with_config().limit(MOST_BYTES).read_to_vec();
+        // Names and numbers are ASCII; labels that are not said to be UTF-8 may be anything.
+        body.map(|body| String::from_utf8_lossy(&body).into_owned()).map_err(|error| failed(url, &error))
     }
 
     /// Asks for a page, and does not read it.
@@ -58,7 +71,22 @@ impl Pages {
 }
 
 fn failed(url: &str, error: &ureq::Error) -> io::Error {
-    io::Error::other(format!("{url}: {error}"))
+    // What happens to a body comes as an error of the reader.
+    let inner = match error {
+        ureq::Error::Io(inner) => inner.get_ref().and_then(|inner| inner.downcast_ref::<ureq::Error>()),
+        _ => None,
+    };
+    io::Error::other(match inner.unwrap_or(error) {
+        ureq::Error::Timeout(_) => {
+            format!("{url} did not answer, or not to the end, within {} s", PATIENCE.as_secs())
+        }
+        ureq::Error::BodyExceedsLimit(bytes) => {
+            format!("{url} answered with a page of more than {} MiB, which is none of numbers", bytes >> 20)
+        }
+        ureq::Error::StatusCode(status) => format!("{url} answered with status {status}"),
+        ureq::Error::Protocol(error) => format!("{url} answered with what is not HTTP/1.1: {error}"),
+        error => format!("{url}: {error}"),
+    })
 }
 
 #[cfg(test)]
@@ -67,7 +95,7 @@ pub(in crate::experiment) mod tests {
 
     use std::{
         io::{Read as _, Write as _},
-        net::TcpListener,
+        net::{TcpListener, TcpStream},
         thread,
     };
 
@@ -101,6 +129,72 @@ pub(in crate::experiment) mod tests {
             let error = error.unwrap_err().to_string();
             assert!(error.starts_with(&url) && error.contains(&format!("302 to {other}")), "{error}");
         }
+    }
+
+    /// Answers one request by what this does with the connection.
+    fn answer_by(answer: impl FnOnce(TcpStream) -> io::Result<()> + Send + 'static) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4_096]).unwrap();
+            // The other end goes when it has enough.
+            let _ = answer(stream);
+        });
+        format!("http://{address}/metrics")
+    }
+
+    #[test]
+    fn pages_that_never_end_are_not_waited_for() {
+        fn again(mut stream: TcpStream, head: &str, text: &[u8], pause: Duration) -> io::Result<()> {
+            stream.write_all(head.as_bytes())?;
+            loop {
+                stream.write_all(text)?;
+                thread::sleep(pause);
+            }
+        }
+        const OK: &str = "HTTP/1.1 200 OK\r\n";
+        const CHUNKS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        const SECOND: Duration = Duration::from_secs(1);
+        let late = "did not answer, or not to the end, within 2 s";
+        let mebibyte = vec![b'#'; 1 << 20];
+        let cases = [
+            (answer_by(|stream| again(stream, "", b"", SECOND)), late),
+            (answer_by(|stream| again(stream, "", b"H", SECOND)), late),
+            (answer_by(|stream| again(stream, CHUNKS, b"1\r\n#\r\n", SECOND / 10)), late),
+            (answer_by(|stream| again(stream, OK, b"a: b\r\n", Duration::ZERO)), "too many headers"),
+            (answer_by(|stream| again(stream, "", b"HTTP/1.1 100 Continue\r\n\r\n", Duration::ZERO)), ""),
+            (
+                answer_by(move |stream| {
+                    let head = format!("{OK}Content-Length: {}\r\n\r\n", 1 << 30);
+                    again(stream, &head, &mebibyte, Duration::ZERO)
+                }),
+                "a page of more than 16 MiB",
+            ),
+        ];
+        let ask = |(url, words): (String, &'static str)| {
+            thread::spawn(move || {
+                let error = Pages::new().text(&url).unwrap_err().to_string();
+                assert!(error.starts_with(&url) && error.contains(words), "{error}");
+            })
+        };
+        cases.map(ask).into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    #[test]
+    fn what_is_no_page_is_told_of() {
+        let asked = |answer: &'static [u8]| {
+            let url = answer_by(move |mut stream| stream.write_all(answer));
+            Pages::new().text(&url)
+        };
+        let error = asked(&[0xff; 4_096]).unwrap_err().to_string();
+        assert!(error.contains("answered with what is not HTTP/1.1"), "{error}");
+        let zipped = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\0";
+        let error = asked(zipped).unwrap_err().to_string();
+        assert!(error.contains("a page that is compressed (gzip)"), "{error}");
+        // What a label has in it is nobody's affair.
+        let latin = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\na{b=\"\xe4\"} 1\n";
+        assert_eq!(asked(latin).unwrap(), "a{b=\"\u{fffd}\"} 1\n");
     }
 
     #[test]

@@ -100,6 +100,7 @@ impl Metric for AnsweredRequests {
             idle: Some(requests.over.0 as f64 - latency),
             latencies: Some(requests.latencies()),
             failed: Some(requests.failed as f64),
+            under_way: Some(requests.in_flight),
             level: None,
         })
     }

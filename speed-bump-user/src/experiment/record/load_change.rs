@@ -15,6 +15,13 @@ pub struct LoadChange {
     pub waited_until_ns: Nanos,
     /// How often units came meanwhile, as a share of how often they came before.
     pub rate: f64,
+    /// How often the functions were called meanwhile, as a share of how often they were before; `None` where
+    /// that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<f64>,
+    /// Units that were begun and not done then; `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<u64>,
     /// Whether something was delayed as it began.
     pub delayed: bool,
 }

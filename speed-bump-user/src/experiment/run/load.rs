@@ -13,6 +13,7 @@ use crate::{
     experiment::{
         analysis::load,
         record::{By, LoadChange, Mark, Slice, Treatment},
+        subject::Sample,
     },
     units::Nanos,
 };
@@ -50,6 +51,12 @@ pub(super) struct Load {
     census: f64,
     /// How many units were expected in the latest slices, as far as all of them are without any.
     silent: f64,
+    /// How often functions are called in a slice that was as before, per ns.
+    usual_calls: Option<f64>,
+    /// The same of the latest slice.
+    calls: f64,
+    /// Units that were under way at its end, where that is known.
+    under_way: Option<u64>,
     /// Until when it is waited for, while it is.
     pub(super) waits_until: Option<Nanos>,
 }
@@ -58,6 +65,24 @@ impl Load {
     /// Where a unit took so many ns when calls were counted.
     pub(super) fn new(census: f64) -> Self {
         Self { census, ..Self::default() }
+    }
+
+    /// Takes what was called from one edge of the slice that was just measured to the other.
+    pub(super) fn note_calls(&mut self, start: &Sample, end: &Sample) {
+        let calls = |sample: &Sample| sample.counts.iter().map(|of| of.calls as f64).sum::<f64>();
+        let span = end.at.0.saturating_sub(start.at.0).max(1) as f64;
+        (self.calls, self.under_way) = ((calls(end) - calls(start)) / span, end.under_way);
+    }
+
+    /// Of a slice without delays that was as before, the one that was just measured.
+    fn add_latest(&mut self, slice: &Slice) {
+        self.add(slice);
+        self.usual_calls = Some(self.calls);
+    }
+
+    /// How often functions were called in the latest slice, as a share of how often they were before.
+    fn calls_left(&self) -> Option<f64> {
+        self.usual_calls.filter(|usual| *usual > 0.0).map(|usual| self.calls / usual)
     }
 
     /// Of a slice without delays that was as before.
@@ -120,7 +145,7 @@ impl Runner<'_> {
         self.load.hear(slice);
         if !self.load.is_odd(slice) {
             if slice.treatment == Treatment::Control && slice.counts() && slice.units > 0.0 {
-                self.load.add(slice);
+                self.load.add_latest(slice);
             }
             return Ok(true);
         }
@@ -247,6 +272,8 @@ impl Runner<'_> {
             end_ns: end,
             waited_until_ns: self.subject.now(),
             rate: self.load.rate(last),
+            calls: self.load.calls_left(),
+            unanswered: self.load.under_way,
             delayed: !odd.doses.is_empty(),
         }
     }

@@ -5,10 +5,12 @@ use super::{
     slices::{LOOKS, delivered},
 };
 use crate::{
-    experiment::record::{PhaseKind, Slice, Treatment},
+    experiment::record::{Census, PhaseKind, Slice, Treatment},
     units::Nanos,
 };
 
+/// A run that takes so many times what the longest one took may never end.
+const HANGS: u64 = 2;
 /// So often it is looked whether the run has ended.
 const ENDS: Nanos = Nanos(10_000_000);
 
@@ -22,7 +24,7 @@ impl Runner<'_> {
         doses: &[(u32, Nanos)],
     ) -> Result<Slice, Stop> {
         self.subject.set(doses)?;
-        let (start, before) = (self.look()?, self.subject.further()?);
+        let (start, before) = (self.look()?, self.look_further()?);
         self.subject.begin_run()?;
         let mut looked = start.at;
         let run = loop {
@@ -31,12 +33,13 @@ impl Runner<'_> {
             if let Some(run) = self.subject.finished_run()? {
                 break run;
             }
+            self.check_run(start.at, now)?;
             if now.0.saturating_sub(looked.0) >= LOOKS.0 {
                 looked = now;
                 self.look()?;
             }
         };
-        let (end, after) = (self.subject.sample()?, self.subject.further()?);
+        let (end, after) = (self.look()?, self.look_further()?);
         let slice = Slice {
             phase: self.phase,
             block,
@@ -57,6 +60,24 @@ impl Runner<'_> {
         let slice = self.keep(slice);
         self.follow(&slice);
         Ok(slice)
+    }
+
+    /// Ends a run that hangs when all of the time is up.
+    fn check_run(&self, start: Nanos, now: Nanos) -> Result<(), Stop> {
+        let took = now.0.saturating_sub(start.0);
+        let Census { start_ns, end_ns, .. } = self.measured.census;
+        let slices = self.measured.slices.iter().map(|slice| (slice.start_ns, slice.end_ns));
+        let spans = slices.chain([(start_ns, end_ns)]).map(|(start, end)| end.0.saturating_sub(start.0));
+        let longest = spans.max().unwrap_or_default();
+        if !self.is_out_of_time() || took <= longest.saturating_mul(HANGS) {
+            return Ok(());
+        }
+        Err(Stop::Metric(format!(
+            "{} had run for {} when the time was up, and for {} at most before: it was ended",
+            self.measured.unit.source,
+            Nanos(took / 1_000_000 * 1_000_000),
+            Nanos(longest / 1_000_000 * 1_000_000)
+        )))
     }
 
     /// What a run without delays takes, in ns.

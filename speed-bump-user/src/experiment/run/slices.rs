@@ -68,7 +68,7 @@ impl Runner<'_> {
         let first = self.look()?;
         let mut guarded = self.watch_until(from, &first)?;
         let start = self.edge(guarded)?;
-        let before = self.subject.further()?;
+        let before = self.look_further()?;
         if !guarded {
             guarded = self.watch_until(to, &first)?;
         }
@@ -76,16 +76,8 @@ impl Runner<'_> {
         if guarded {
             self.subject.set(&[])?;
         }
-        let after = self.subject.further()?;
-        if end.units < start.units {
-            let why = format!(
-                "{} jumped back, from {} to {}: a counter that begins anew, as of a worker that was \
-                 replaced, is no measure of work",
-                self.measured.unit.source, start.units, end.units
-            );
-            // What was counted with delays before is not to be believed either.
-            return Err(if self.is_guarded() { Stop::Invalid(why) } else { Stop::Metric(why) });
-        }
+        let after = self.look_further()?;
+        self.load.note_calls(&start, &end);
         let allowed = self.times.slice.0 / LATE
             + if self.pace < LONG_UNIT { 0 } else { (self.pace * EDGE_UNITS) as u64 };
         let late = |planned: Nanos, at: Nanos| at.0.saturating_sub(planned.0) > allowed;
@@ -127,20 +119,6 @@ impl Runner<'_> {
         let waits_for_load = self.load.waits_until;
         (self.watch)(&self.measured, Now { phase: self.phase, ends: self.ends, slowdown, waits_for_load });
         slice
-    }
-
-    /// A sample. Beyond a bound, delays end.
-    pub(super) fn look(&mut self) -> Result<Sample, Stop> {
-        let sample = self.subject.sample()?;
-        if self.options.bounds.is_empty() {
-            return Ok(sample);
-        }
-        self.window.add(&sample);
-        if let Some(why) = self.window.broken(&self.options.bounds) {
-            self.subject.set(&[])?;
-            return Err(Stop::Guard(why));
-        }
-        Ok(sample)
     }
 
     /// What further metrics did between two readings, by their names.

@@ -1,25 +1,59 @@
 //! How much of an experiment's time is left, and how many slices there is time for.
 
-use super::{Runner, Stop, outliers, steps::time_for};
-use crate::{experiment::record::PhaseKind, units::Nanos};
+use super::{CENSUS_SLICES, Options, Runner, Stop, outliers, steps::time_for};
+use crate::{
+    experiment::{
+        record::{Measured, PhaseKind},
+        schedule::Pace,
+    },
+    units::Nanos,
+};
 
 /// Slices take longer than planned from this many times on.
 const LONGER: f64 = 1.02;
+/// And far longer from this many times on.
+const FAR_LONGER: u64 = 2;
 /// Slices without delays at the end, at least.
 const RECOVERY_SLICES: u32 = 4;
 /// And they take so long.
 const RECOVERY: Nanos = Nanos(1_000_000_000);
 
+/// Why so much time has no room for anything, where units take as long as in the census.
+pub fn no_room(options: &Options, measured: &Measured) -> Option<String> {
+    let unit = measured.census.time_per_unit();
+    let times = super::times(options, measured.candidates.len(), Pace { unit, under_way: None });
+    let slice = times.whole_slice();
+    if options.runs || slice.0.saturating_mul(u64::from(CENSUS_SLICES)) <= Nanos::from(options.total).0 {
+        return None;
+    }
+    let wanted = time_for(slice);
+    Some(format!(
+        "a unit of work takes {}, and a slice has to hold some, so that it takes {slice}: the time that is \
+         left has room for {} of them, and {CENSUS_SLICES} come before the first delay. Say --for {wanted}, \
+         or count something that is done more often",
+        Nanos((unit / 1e6) as u64 * 1_000_000),
+        times.slices_in(Nanos::from(options.total)),
+    ))
+}
+
 impl Runner<'_> {
     /// Ends the experiment where time is up before it is known what is to be tried.
     pub(super) fn check_time(&self) -> Result<(), Stop> {
-        let slice = self.times.whole_slice();
+        let slice = self.slice_takes();
         let is_early = matches!(self.phase, PhaseKind::Census | PhaseKind::Titrate);
         if is_early && self.is_out_of_time() {
             Err(Stop::Time { slice, wanted: time_for(slice) })
         } else {
             Ok(())
         }
+    }
+
+    /// What a slice takes: as planned, unless it takes far longer, as where a metric is slow.
+    fn slice_takes(&self) -> Nanos {
+        let elapsed = self.subject.now().0.saturating_sub(self.begun.0);
+        let took = elapsed / self.measured.slices.len().max(1) as u64;
+        let planned = self.times.whole_slice();
+        if took > planned.0.saturating_mul(FAR_LONGER) { Nanos(took) } else { planned }
     }
 
     pub(super) fn recovery_slices(&self) -> u32 {
