@@ -1,5 +1,7 @@
 //! How sessions end, and what they leave: nothing.
 
+mod moments;
+mod neighbours;
 mod session_cycles;
 mod session_expiry;
 mod session_leaving;
