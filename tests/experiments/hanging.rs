@@ -22,11 +22,12 @@ use speed_bump_testing::{
     Service, pythons,
     pythons::{Form, PythonBuild},
     session::obstacle,
-    skip, tool,
-    wait::{wait_for_exit, wait_until},
+    skip,
+    tool::{self, Running},
+    wait::{PATIENCE, wait_for_exit, wait_until},
 };
 
-use crate::share::Share;
+use crate::{planted::planted_with, share::Share};
 
 /// Calls a function again and again, and says how many of its calls began late.
 const CALLER: &str = r#"
@@ -156,6 +157,27 @@ fn a_frozen_terminal_ends_delays_and_a_signal_ends_the_sweep() {
     kill_process(sweep.pid(), Signal::TERM).unwrap();
     let status = wait_for_exit(&mut sweep.0).unwrap();
     assert_eq!(status.code(), Some(128 + libc::SIGTERM), "{status}");
+}
+
+/// The helper leaves a tool that is stopped, and what counts units knows nothing of that.
+#[test]
+fn a_sweep_that_was_stopped_meanwhile_gives_no_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("units");
+    let Some(service) = planted_with("logged", &[log.to_str().unwrap()]) else { return };
+    let count = format!("command:while sleep 0.005; do stat -c %s {}; done", log.display());
+    let mut command = Command::new(tool::path().unwrap());
+    command.args(["sweep", "--pid", &service.pid().to_string(), "-t", "*/planted.py:render"]);
+    command.args(["--closed-loop", "--for", "15s", "--metric", &count]);
+    let mut sweep = Running::start(&mut command).unwrap();
+    sweep.wait_for_stderr("census: a unit takes ", PATIENCE).unwrap();
+    sweep.signal(Signal::STOP).unwrap();
+    thread::sleep(Duration::from_millis(2_500));
+    sweep.signal(Signal::CONT).unwrap();
+    let run = sweep.finish(PATIENCE).unwrap();
+    let shown = format!("{}\n{}", run.stdout, run.stderr);
+    assert!(run.stdout.starts_with("No verdict: "), "{shown}");
+    assert!(run.stdout.contains("has left: was the tool stopped"), "{shown}");
 }
 
 #[test]

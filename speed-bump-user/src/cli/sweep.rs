@@ -1,5 +1,6 @@
 //! `sweep`: an experiment on a running service, and its report.
 
+mod census;
 mod find;
 mod preparing;
 mod progress;
@@ -8,7 +9,7 @@ mod sharing;
 mod unit;
 
 use std::{
-    io::{self, IsTerminal as _, stderr},
+    io::{IsTerminal as _, stderr},
     process::ExitCode,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -23,16 +24,15 @@ use super::{
     outputs::SweepOutputs,
     request,
     signals::{Second, StopSignals},
-    terminal::{self, Lines, Stream, lost, print_as_is, style, tell, tell_as_is},
+    terminal::{self, Lines, Stream, lost, print_as_is, style, tell_as_is},
     words::tell_notices,
 };
 use crate::{
     calibrate::kept,
     experiment::{
         guard::{Condition, Guards},
-        live::{Counted, Live, NOTHING, counted, wait_until},
+        live::{Counted, Live, NOTHING},
         machine::Surroundings,
-        metric::{Metrics, Reading},
         plan::Plan,
         record::{Experiment, Measured, Rules, SCHEMA, Unit, Versions},
         run::{self, Options, confirm::BASIC},
@@ -42,32 +42,21 @@ use crate::{
     policy::Selection,
     prepare::{Prepared, Purpose, Request, notice::Notice},
     report::text,
-    sampling,
-    session::{handle::Handle, quit::Quit, snapshot::Snapshot},
+    session::{handle::Handle, quit::Quit},
     sys::clock::now,
     targets::{TargetIndex, source::TargetSource},
     units::Nanos,
 };
+use census::count;
 use preparing::Preparing;
 use progress::Progress;
 use sampled::Found;
-use sharing::Seen;
 use unit::Units;
 
-/// Of all the time, calls are timed for this part.
-const CENSUS: f64 = 0.06;
-/// And for so long at least.
-const LEAST_CENSUS: Duration = Duration::from_secs(2);
-/// And for this part at most, where no unit is done.
-const LONGEST_CENSUS: f64 = 0.16;
 /// With less of all the time left after preparation than this part, there is nothing to measure.
 const LEAST_LEFT: f64 = 0.2;
 /// So many times what preparation takes is time enough.
 const WANTED_LEFT: f64 = 3.0;
-/// So often it is looked whether a run of a benchmark has ended.
-const RUN_ENDS: Nanos = Nanos(10_000_000);
-/// So often it is looked at which threads do units.
-const CALLERS: Nanos = Nanos(20_000_000);
 
 /// Runs an experiment, and reports.
 pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
@@ -342,87 +331,6 @@ fn start(arguments: &SweepArgs, request: &Request, quit: &Quit, notices: Notices
     Ok(prepared.start(quit.next_stop())?)
 }
 
-/// Counts and times calls for a while, and returns what counts units, and what was seen of threads
-/// meanwhile, by sampling too where that is wanted.
-fn count(
-    arguments: &SweepArgs,
-    request: &Request,
-    unit: &Units,
-    quit: &Quit,
-    preparing: &Preparing,
-    samples: bool,
-) -> Result<(Counted, Metrics, Seen), Failure> {
-    preparing.step("attach");
-    let handle = start(arguments, request, quit, Notices::Told)?;
-    let time = census_time(arguments);
-    let timed = if request.times { " and timed" } else { "" };
-    preparing.line(&format!("census: calls are counted{timed} for {}", Nanos::from(time)));
-    preparing.step("census");
-    let system = |error: io::Error| Failure::new(SYSTEM, error);
-    let mut metrics = unit.metrics()?;
-    metrics.begin(handle.controls()).map_err(system)?;
-    let ended = |error| before_slices(error, &unit.source());
-    if unit.runs() {
-        // The first one has what is not there yet: caches, and pages of files.
-        run_once(&handle, quit, &mut metrics, preparing.ends).map_err(ended)?;
-    }
-    let (earlier, before) = look(&handle, &mut metrics).map_err(system)?;
-    let mut seen = Seen::default();
-    if unit.runs() {
-        run_once(&handle, quit, &mut metrics, preparing.ends).map_err(ended)?;
-    } else {
-        let end = now() + Nanos::from(time);
-        if samples {
-            let go_on = || {
-                seen.add_callers(&handle, unit.target());
-                !quit.is_asked()
-            };
-            // Without it, less is told.
-            let profile = sampling::sample(&arguments.pids, !arguments.no_children, time, go_on);
-            seen.profile = profile.ok();
-        }
-        loop {
-            seen.add_callers(&handle, unit.target());
-            let next = end.min(now() + CALLERS);
-            wait_until(&handle, quit, next).map_err(ended)?;
-            if next == end {
-                break;
-            }
-        }
-        seen.take_callers(&handle);
-    }
-    let (mut later, mut after) = look(&handle, &mut metrics).map_err(system)?;
-    // A unit may take longer than that.
-    let latest = earlier.at + Nanos::from(longest_census(arguments));
-    while after.units == before.units && now() < latest && !unit.runs() {
-        wait_until(&handle, quit, latest.min(now() + CALLERS)).map_err(ended)?;
-        (later, after) = look(&handle, &mut metrics).map_err(system)?;
-    }
-    let report = handle.report();
-    let warnings = report.iter().flat_map(|report| &report.warnings);
-    warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
-    seen.missed_calls = report.iter().flat_map(|report| report.missed_calls.clone()).collect();
-    let targets = handle.controls().targets();
-    let units = after.units - before.units;
-    if units < 0.0 {
-        return Err(Failure::new(
-            USAGE,
-            anyhow!(
-                "{} jumped back, from {} to {}: a counter only grows; one that begins anew, as of a worker \
-                 that was replaced, is no measure of work, nor is a gauge",
-                unit.source(),
-                before.units,
-                after.units
-            ),
-        ));
-    }
-    // Little's law.
-    let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
-    seen.under_way = latency.map(|latency| latency / later.at.0.saturating_sub(earlier.at.0).max(1) as f64);
-    let counted = counted(&earlier, &later, units, &targets, unit.target(), unit.targets(), report.as_ref());
-    Ok((counted, metrics, seen))
-}
-
 /// Why nothing came of it: it ended before the first slice.
 fn before_slices(error: SubjectError, source: &str) -> Failure {
     match error {
@@ -434,38 +342,6 @@ fn before_slices(error: SubjectError, source: &str) -> Failure {
 
 fn stopped() -> Failure {
     Failure::new(USAGE, anyhow!("stopped before anything was measured"))
-}
-
-/// What was counted so far, of calls and of units.
-fn look(handle: &Handle, metrics: &mut Metrics) -> io::Result<(Snapshot, Reading)> {
-    let snapshot = handle.snapshot()?;
-    let reading = metrics.unit.read(&snapshot)?;
-    Ok((snapshot, reading))
-}
-
-/// A run of the benchmark, which is ended when all of the time is up.
-fn run_once(handle: &Handle, quit: &Quit, metrics: &mut Metrics, ends: Nanos) -> Result<(), SubjectError> {
-    let Some(bench) = metrics.unit.bench() else { return Ok(()) };
-    bench.begin().map_err(SubjectError::Metric)?;
-    while bench.finished().map_err(SubjectError::Metric)?.is_none() {
-        wait_until(handle, quit, now() + RUN_ENDS)?;
-        if now() >= ends {
-            return Err(SubjectError::Metric(io::Error::other(
-                "a run had not ended when the time was up that --for gives for all of them: is it waiting for \
-                 something?",
-            )));
-        }
-    }
-    Ok(())
-}
-
-fn census_time(arguments: &SweepArgs) -> Duration {
-    arguments.time.mul_f64(CENSUS).max(LEAST_CENSUS)
-}
-
-/// As long as no unit is done.
-fn longest_census(arguments: &SweepArgs) -> Duration {
-    arguments.time.mul_f64(LONGEST_CENSUS).max(census_time(arguments))
 }
 
 /// Another one each time.

@@ -37,7 +37,7 @@ pub(in crate::experiment) fn said(measured: &Measured, change: &LoadChange) -> S
     }
 }
 
-/// What is said of units that came no more. Nobody but the service knows whether it was not asked, or does not
+/// What is said of units that came no more. Only the service knows whether it was not asked, or does not
 /// answer; whether its functions are called says something of that.
 fn stopped(change: &LoadChange, begun: Nanos, lasted: Nanos) -> String {
     if let Some(end) = change.end_ns {

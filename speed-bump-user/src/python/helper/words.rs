@@ -142,8 +142,8 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
 /// the bits, and the share of the time, in thousandths, in which another hook was in the place of the
 /// helper's.
 pub fn missed(bits: u32, hook_missed: u32) -> Vec<String> {
-    let mut missed: Vec<_> =
-        notices(bits & (notice::TOOL_ID_LOST | notice::STACK_SHORT)).into_iter().map(str::to_owned).collect();
+    let unseen = notice::TOOL_ID_LOST | notice::STACK_SHORT | notice::LOADER_GONE;
+    let mut missed: Vec<_> = notices(bits & unseen).into_iter().map(str::to_owned).collect();
     if bits & notice::HOOK_MISSED != 0 {
         // A process could say anything.
         let percent = f64::from(hook_missed.clamp(1, 1000)) / 10.0;
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(notices(0).len(), 0);
         assert_eq!(not_listed(u32::MAX).len(), 3);
         let missed = missed(u32::MAX, u32::MAX);
-        assert!(missed.len() == 3 && missed[2].starts_with("for 100.0 % of the time"), "{missed:?}");
+        assert!(missed.len() == 4 && missed[3].starts_with("for 100.0 % of the time"), "{missed:?}");
         assert_eq!(not_listed(0).len(), 0);
         assert!(notices(notice::TABLE_FULL)[0].contains("narrow"));
     }

@@ -353,7 +353,10 @@ impl BpfSession {
         for text in words::left_out(left_out) {
             self.warn(format!("process {owner}: {text}"));
         }
-        let missed = words::missed(report.notices, report.hook_missed);
+        let mut missed = words::missed(report.notices, report.hook_missed);
+        if missed.is_empty() {
+            missed.extend(over.clone());
+        }
         if !missed.is_empty() {
             let missed = missed.into_iter().map(|text| format!("process {owner}: {text}")).collect();
             self.state.missed.insert(id.0, missed);

@@ -1,0 +1,154 @@
+//! The census: calls are counted and timed, without any delay, before it is known what is worth an experiment.
+
+use std::{io, time::Duration};
+
+use anyhow::anyhow;
+
+use super::{
+    super::{
+        args::SweepArgs,
+        exit::{Failure, SYSTEM, USAGE},
+        terminal::tell,
+    },
+    Notices, before_slices,
+    preparing::Preparing,
+    sharing::Seen,
+    start,
+    unit::Units,
+};
+use crate::{
+    experiment::{
+        live::{Counted, counted, wait_until},
+        metric::{Metrics, Reading},
+        subject::SubjectError,
+    },
+    prepare::Request,
+    sampling,
+    session::{handle::Handle, quit::Quit, snapshot::Snapshot},
+    sys::clock::now,
+    units::Nanos,
+};
+
+/// Of all the time, calls are timed for this part.
+const CENSUS: f64 = 0.06;
+/// And for so long at least.
+const LEAST_CENSUS: Duration = Duration::from_secs(2);
+/// And for this part at most, where no unit is done.
+const LONGEST_CENSUS: f64 = 0.16;
+/// So often it is looked whether a run of a benchmark has ended.
+const RUN_ENDS: Nanos = Nanos(10_000_000);
+/// So often it is looked at which threads do units.
+const CALLERS: Nanos = Nanos(20_000_000);
+
+/// Counts and times calls for a while, and returns what counts units, and what was seen of threads
+/// meanwhile, by sampling too where that is wanted.
+pub(super) fn count(
+    arguments: &SweepArgs,
+    request: &Request,
+    unit: &Units,
+    quit: &Quit,
+    preparing: &Preparing,
+    samples: bool,
+) -> Result<(Counted, Metrics, Seen), Failure> {
+    preparing.step("attach");
+    let handle = start(arguments, request, quit, Notices::Told)?;
+    let time = census_time(arguments);
+    let timed = if request.times { " and timed" } else { "" };
+    preparing.line(&format!("census: calls are counted{timed} for {}", Nanos::from(time)));
+    preparing.step("census");
+    let system = |error: io::Error| Failure::new(SYSTEM, error);
+    let mut metrics = unit.metrics()?;
+    metrics.begin(handle.controls()).map_err(system)?;
+    let ended = |error| before_slices(error, &unit.source());
+    if unit.runs() {
+        // The first one has what is not there yet: caches, and pages of files.
+        run_once(&handle, quit, &mut metrics, preparing.ends).map_err(ended)?;
+    }
+    let (earlier, before) = look(&handle, &mut metrics).map_err(system)?;
+    let mut seen = Seen::default();
+    if unit.runs() {
+        run_once(&handle, quit, &mut metrics, preparing.ends).map_err(ended)?;
+    } else {
+        let end = now() + Nanos::from(time);
+        if samples {
+            let go_on = || {
+                seen.add_callers(&handle, unit.target());
+                !quit.is_asked()
+            };
+            // Without it, less is told.
+            let profile = sampling::sample(&arguments.pids, !arguments.no_children, time, go_on);
+            seen.profile = profile.ok();
+        }
+        loop {
+            seen.add_callers(&handle, unit.target());
+            let next = end.min(now() + CALLERS);
+            wait_until(&handle, quit, next).map_err(ended)?;
+            if next == end {
+                break;
+            }
+        }
+        seen.take_callers(&handle);
+    }
+    let (mut later, mut after) = look(&handle, &mut metrics).map_err(system)?;
+    // A unit may take longer than that.
+    let latest = earlier.at + Nanos::from(longest_census(arguments));
+    while after.units == before.units && now() < latest && !unit.runs() {
+        wait_until(&handle, quit, latest.min(now() + CALLERS)).map_err(ended)?;
+        (later, after) = look(&handle, &mut metrics).map_err(system)?;
+    }
+    let report = handle.report();
+    let warnings = report.iter().flat_map(|report| &report.warnings);
+    warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
+    seen.missed_calls = report.iter().flat_map(|report| report.missed_calls.clone()).collect();
+    let targets = handle.controls().targets();
+    let units = after.units - before.units;
+    if units < 0.0 {
+        return Err(Failure::new(
+            USAGE,
+            anyhow!(
+                "{} jumped back, from {} to {}: a counter only grows; one that begins anew, as of a worker \
+                 that was replaced, is no measure of work, nor is a gauge",
+                unit.source(),
+                before.units,
+                after.units
+            ),
+        ));
+    }
+    // Little's law.
+    let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
+    seen.under_way = latency.map(|latency| latency / later.at.0.saturating_sub(earlier.at.0).max(1) as f64);
+    let counted = counted(&earlier, &later, units, &targets, unit.target(), unit.targets(), report.as_ref());
+    Ok((counted, metrics, seen))
+}
+
+/// What was counted so far, of calls and of units.
+fn look(handle: &Handle, metrics: &mut Metrics) -> io::Result<(Snapshot, Reading)> {
+    let snapshot = handle.snapshot()?;
+    let reading = metrics.unit.read(&snapshot)?;
+    Ok((snapshot, reading))
+}
+
+/// A run of the benchmark, which is ended when all of the time is up.
+fn run_once(handle: &Handle, quit: &Quit, metrics: &mut Metrics, ends: Nanos) -> Result<(), SubjectError> {
+    let Some(bench) = metrics.unit.bench() else { return Ok(()) };
+    bench.begin().map_err(SubjectError::Metric)?;
+    while bench.finished().map_err(SubjectError::Metric)?.is_none() {
+        wait_until(handle, quit, now() + RUN_ENDS)?;
+        if now() >= ends {
+            return Err(SubjectError::Metric(io::Error::other(
+                "a run had not ended when the time was up that --for gives for all of them: does it wait for \
+                 something?",
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn census_time(arguments: &SweepArgs) -> Duration {
+    arguments.time.mul_f64(CENSUS).max(LEAST_CENSUS)
+}
+
+/// As long as no unit is done.
+fn longest_census(arguments: &SweepArgs) -> Duration {
+    arguments.time.mul_f64(LONGEST_CENSUS).max(census_time(arguments))
+}
