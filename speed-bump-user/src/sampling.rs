@@ -7,8 +7,10 @@
 //! which is bounded.
 
 mod code;
+mod functions;
 mod layout;
 mod leaves;
+mod may;
 mod memory;
 pub mod profile;
 mod stacks;
@@ -23,8 +25,9 @@ use std::{
 
 use self::{
     leaves::Leaves,
-    profile::{Profile, ThreadSeen},
-    stacks::{NoStacks, Stacks},
+    may::MayGoOn,
+    profile::Profile,
+    stacks::{Counts, NoStacks, Shared, Stacks},
     waits::Waits,
 };
 use crate::{
@@ -48,14 +51,18 @@ const LOOK_AGAIN: Nanos = Nanos(1_000_000_000);
 const WAITS: u64 = 10;
 /// Processes that are looked at.
 const PROCESSES: usize = 1_024;
+/// A look at all stacks takes no more of a processor than this. What it leaves comes first in the next one.
+const LONGEST: Nanos = Nanos(250_000_000);
+/// Remarks that are told.
+const REMARKS: usize = 100;
 
 /// Nothing can be sampled.
 #[derive(Debug, thiserror::Error)]
 #[error("none of the processes can be looked into: {0}")]
 pub struct SamplingError(String);
 
-/// Samples processes for a while, with their descendants if `children` says so. `go_on` is asked at each
-/// look; where it says no, or all processes have ended, that is all.
+/// Samples processes for a while, with their descendants if `children` says so. `go_on` is asked many times a
+/// second; where it says no, or all processes have ended, that is all.
 ///
 /// # Errors
 /// None of the processes can be looked into.
@@ -63,10 +70,11 @@ pub fn sample(
     pids: &[Pid],
     children: bool,
     time: Duration,
-    mut go_on: impl FnMut() -> bool,
+    go_on: impl FnMut() -> bool,
 ) -> Result<Profile, SamplingError> {
+    let mut may = MayGoOn::asking(go_on);
     let mut sampler = Sampler { pids: pids.to_vec(), children, ..Sampler::default() };
-    sampler.look_again();
+    sampler.look_again(&mut may);
     if sampler.followed.is_empty() {
         let why: Vec<String> = sampler.remarks.into_iter().collect();
         return Err(SamplingError(why.join("; ")));
@@ -86,16 +94,16 @@ pub fn sample(
     let end = begun + Nanos::from(time);
     let mut pace = Pace { interval, looked_again: begun, cost: cost_before };
     let mut next = begun + interval;
-    while next <= end && go_on() {
+    while next <= end && may.go_on() {
         std::thread::sleep(Duration::from_nanos(next.0.saturating_sub(now().0)));
         let at = now();
-        sampler.look();
+        sampler.look(&mut may);
         if let Some(clocks) = &mut clocks {
             clocks.read(|sample| sampler.add(sample));
         }
         if at.0 - pace.looked_again.0 >= LOOK_AGAIN.0 {
             pace.adapt(at);
-            sampler.look_again();
+            sampler.look_again(&mut may);
             if sampler.followed.is_empty() {
                 break;
             }
@@ -106,7 +114,7 @@ pub fn sample(
     let span = Nanos(now().0 - begun.0);
     let own_cost = Nanos(own_time().0 - cost_before.0);
     let clock = clocks.map(|_| RATE);
-    Ok(Profile { span, own_cost, ..sampler.seen(clock) })
+    Ok(Profile { span, own_cost, ..sampler.seen(clock, &mut may) })
 }
 
 /// How often is looked.
@@ -157,8 +165,11 @@ struct Sampler {
     followed: BTreeMap<Pid, Followed>,
     leaves: Leaves,
     waits: Waits,
+    shared: Shared,
     /// Of processes that have ended, too.
     seen: Profile,
+    /// The one that the last look had no time for.
+    first: Option<Pid>,
     ticks: u64,
     clock_of: BTreeMap<profile::ThreadOf, u64>,
     remarks: BTreeSet<String>,
@@ -166,12 +177,12 @@ struct Sampler {
 
 impl Sampler {
     /// Finds new processes and threads, and leaves those that have ended.
-    fn look_again(&mut self) {
+    fn look_again(&mut self, may: &mut MayGoOn<impl FnMut() -> bool>) {
         let ended: Vec<Pid> =
             self.followed.iter().filter(|(_, of)| !of.process.is_alive()).map(|(pid, _)| *pid).collect();
         for pid in ended {
             if let Some(stacks) = self.followed.remove(&pid).and_then(|of| of.stacks) {
-                take(&mut self.seen, stacks);
+                take(&mut self.seen, stacks.end(&mut self.shared));
             }
         }
         let mut new = Vec::new();
@@ -184,16 +195,22 @@ impl Sampler {
         }
         for process in new {
             if self.followed.len() == PROCESSES {
-                self.remarks.insert(format!("only {PROCESSES} processes are looked at"));
+                self.remark(format!("only {PROCESSES} processes are looked at"));
                 break;
+            }
+            if !may.go_on() {
+                return;
             }
             if !self.followed.contains_key(&process.pid()) {
                 self.follow(process);
             }
         }
         for of in self.followed.values_mut() {
+            if !may.go_on() {
+                return;
+            }
             if let Some(stacks) = &mut of.stacks {
-                stacks.look_again(&of.process);
+                stacks.look_again(&of.process, &mut self.shared);
             }
             self.waits.look_again(&of.process);
         }
@@ -201,12 +218,18 @@ impl Sampler {
         self.leaves.look_again();
     }
 
+    fn remark(&mut self, text: String) {
+        if self.remarks.len() < REMARKS {
+            self.remarks.insert(text);
+        }
+    }
+
     fn open(&mut self, pid: Pid) -> Option<Process> {
         match Process::open(pid) {
             Ok(process) => Some(process),
             Err(error) => {
                 if !self.followed.contains_key(&pid) && self.ticks == 0 {
-                    self.remarks.insert(error.to_string());
+                    self.remark(error.to_string());
                 }
                 None
             }
@@ -214,14 +237,14 @@ impl Sampler {
     }
 
     fn follow(&mut self, process: Process) {
-        let (stacks, interpreter) = match Stacks::of(&process) {
+        let (stacks, interpreter) = match Stacks::of(&process, &mut self.shared) {
             Ok(stacks) => {
                 let interpreter = stacks.interpreter;
                 (Some(stacks), Some(interpreter))
             }
             Err((NoStacks::NoPython, _)) => (None, None),
             Err((why, interpreter)) => {
-                self.remarks.insert(format!("process {}: {why}", process.pid()));
+                self.remark(format!("process {}: {why}", process.pid()));
                 (None, interpreter)
             }
         };
@@ -231,11 +254,20 @@ impl Sampler {
     }
 
     /// Looks at all stacks.
-    fn look(&mut self) {
+    fn look(&mut self, may: &mut MayGoOn<impl FnMut() -> bool>) {
         self.ticks += 1;
-        for Followed { process, stacks, .. } in self.followed.values_mut() {
-            if let Some(stacks) = stacks {
-                stacks.look(process);
+        let end = own_time() + LONGEST;
+        let mut may_go_on = || own_time() < end && may.go_on();
+        let first = self.first.take().unwrap_or(Pid::FIRST);
+        let order: Vec<Pid> =
+            self.followed.range(first..).chain(self.followed.range(..first)).map(|(pid, _)| *pid).collect();
+        for pid in order {
+            let Some(Followed { process, stacks: Some(stacks), .. }) = self.followed.get_mut(&pid) else {
+                continue;
+            };
+            let is_all = stacks.look(process, &mut self.shared, &mut may_go_on);
+            if !is_all && self.first.is_none() {
+                self.first = Some(pid);
             }
         }
         if self.ticks.is_multiple_of(WAITS) {
@@ -252,24 +284,29 @@ impl Sampler {
     }
 
     /// Everything.
-    fn seen(mut self, clock: Option<u64>) -> Profile {
-        for of in std::mem::take(&mut self.followed).into_values() {
+    fn seen(mut self, clock: Option<u64>, may: &mut MayGoOn<impl FnMut() -> bool>) -> Profile {
+        let mut profile = self.seen;
+        for of in self.followed.into_values() {
             if let Some(stacks) = of.stacks {
-                take(&mut self.seen, stacks);
+                take(&mut profile, stacks.end(&mut self.shared));
             }
         }
-        let mut profile = self.seen;
         profile.ticks = self.ticks;
+        profile.threads = self.shared.ended;
         self.waits.seen(&mut profile.threads);
         for (thread, ticks) in self.clock_of {
             profile.threads.entry(thread).or_default().clock += ticks;
         }
+        let (left_out, ran) = self.shared.functions.left_out();
+        profile.left_out = left_out;
+        profile.ran_unattributed = profile.ran_unattributed + ran;
+        profile.functions = self.shared.functions.seen();
         if let Some(rate) = clock {
-            let (functions, seen) = self.leaves.seen(rate);
+            let (functions, seen) = self.leaves.seen(rate, &mut || may.go_on());
             profile.functions.extend(functions);
             profile.clock = Some(seen);
         }
-        profile.remarks = self.remarks.into_iter().collect();
+        profile.remarks = self.remarks.into_iter().chain(profile.not_told()).collect();
         profile.functions.sort_by(|a, b| {
             b.own.cmp(&a.own).then_with(|| (&a.file, &a.name, a.line).cmp(&(&b.file, &b.name, b.line)))
         });
@@ -277,37 +314,13 @@ impl Sampler {
     }
 }
 
-/// Takes what was seen of a process; functions that were seen in others are the same.
-fn take(profile: &mut Profile, stacks: Stacks) {
-    profile.samples += stacks.samples;
-    profile.dropped += stacks.dropped;
-    let (threads, functions) = stacks.seen();
-    for (thread, seen) in threads {
-        let of: &mut ThreadSeen = profile.threads.entry(thread).or_default();
-        of.ticks += seen.ticks;
-        of.running = of.running + seen.running;
-    }
-    for function in functions {
-        let is_same = |of: &&mut profile::FunctionSeen| {
-            of.line == function.line && of.name == function.name && of.file == function.file
-        };
-        match profile.functions.iter_mut().find(is_same) {
-            Some(known) => {
-                let above = |of: &profile::FunctionSeen| u64::from(of.depth) * of.anywhere;
-                let all = known.anywhere + function.anywhere;
-                let depth = (above(known) + above(&function) + all / 2).checked_div(all).unwrap_or(0);
-                known.depth = u32::try_from(depth).unwrap_or(u32::MAX);
-                known.own += function.own;
-                known.running = known.running + function.running;
-                known.anywhere += function.anywhere;
-                known.anywhere_running = known.anywhere_running + function.anywhere_running;
-                for (thread, samples) in function.threads {
-                    *known.threads.entry(thread).or_default() += samples;
-                }
-            }
-            None => profile.functions.push(function),
-        }
-    }
+/// Takes what was counted of a process.
+fn take(profile: &mut Profile, counts: Counts) {
+    profile.samples += counts.samples;
+    profile.dropped += counts.dropped;
+    profile.missed += counts.missed;
+    profile.ran = profile.ran + counts.ran;
+    profile.ran_unattributed = profile.ran_unattributed + counts.ran_dropped;
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod library;
-mod tool;
+pub(crate) mod tool;
 
 use std::{
     mem::offset_of,

@@ -3,29 +3,20 @@
 use std::collections::HashMap;
 
 use super::{
+    functions::{Functions, Number, PythonFunction},
     layout::Layout,
     memory::{Source, word},
+    profile::LeftOut,
     walk::Torn,
 };
-use crate::bounds::NAME_BYTES;
+use crate::bounds::{Budget, NAME_BYTES, Share};
 
-/// Code objects that are known at once. A program of a million lines has some 50,000 functions.
+/// Code objects of a process that are known at once. A program of a million lines has some 50,000 functions.
 const KNOWN: usize = 1 << 16;
-/// Functions of a process that are told apart.
-const FUNCTIONS: usize = 1 << 15;
+/// And of all processes together.
+pub(super) const KNOWN_OF_ALL: usize = 1 << 18;
 /// The highest line number that is believed.
 const LINES: u64 = 1 << 30;
-
-/// A Python function.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct PythonFunction {
-    /// `co_filename`
-    pub(super) file: String,
-    /// `co_qualname`; `co_name` before 3.11.
-    pub(super) name: String,
-    /// `co_firstlineno`
-    pub(super) line: u32,
-}
 
 /// What is read of a code object each time: while that stays the same, so does the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,45 +33,35 @@ pub(super) struct Codes {
     layout: Layout,
     /// The type of code objects, once one has been seen.
     kind: Option<u64>,
-    known: HashMap<u64, (Head, u32)>,
-    numbers: HashMap<PythonFunction, u32>,
-    functions: Vec<PythonFunction>,
-    buffer: Vec<u8>,
+    known: HashMap<u64, (Head, Number)>,
+    room: Budget,
+    share: Share,
 }
 
 impl Codes {
-    pub(super) fn new(layout: Layout) -> Self {
-        Self {
-            layout,
-            kind: None,
-            known: HashMap::new(),
-            numbers: HashMap::new(),
-            functions: Vec::new(),
-            buffer: Vec::new(),
-        }
-    }
-
-    /// All functions that were seen, by number.
-    pub(super) fn all(&self) -> &[PythonFunction] {
-        &self.functions
+    /// `room` is for what all processes know.
+    pub(super) fn new(layout: Layout, room: &Budget) -> Self {
+        Self { layout, kind: None, known: HashMap::new(), room: room.clone(), share: room.share(KNOWN) }
     }
 
     /// The numbers of the functions of these code objects, in their order.
-    pub(super) fn functions(&mut self, source: &mut impl Source, codes: &[u64]) -> Result<Vec<u32>, Torn> {
+    pub(super) fn functions(
+        &mut self,
+        source: &mut impl Source,
+        codes: &[u64],
+        functions: &mut Functions,
+    ) -> Result<Vec<Number>, Torn> {
         let length = self.layout.code.size();
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(length * codes.len(), 0);
-        let read = source.read_parts(codes, length, &mut buffer);
-        let numbers = if read == buffer.len() {
-            let heads = buffer.chunks_exact(length).map(|bytes| self.head(bytes));
-            let heads: Vec<Option<Head>> = heads.collect();
-            let both = codes.iter().zip(heads);
-            both.map(|(code, head)| self.number(source, *code, head?)).collect::<Option<Vec<u32>>>()
-        } else {
-            None
+        let mut buffer = vec![0; length * codes.len()];
+        if source.read_parts(codes, length, &mut buffer) < buffer.len() {
+            return Err(Torn);
+        }
+        let heads = codes.iter().zip(buffer.chunks_exact(length));
+        let number = |(code, bytes): (&u64, &[u8])| {
+            let head = self.head(bytes)?;
+            self.number(source, *code, head, functions)
         };
-        self.buffer = buffer;
-        numbers.ok_or(Torn)
+        heads.map(number).collect::<Option<_>>().ok_or(Torn)
     }
 
     fn head(&self, bytes: &[u8]) -> Option<Head> {
@@ -94,7 +75,13 @@ impl Codes {
         })
     }
 
-    fn number(&mut self, source: &mut impl Source, code: u64, head: Head) -> Option<u32> {
+    fn number(
+        &mut self,
+        source: &mut impl Source,
+        code: u64,
+        head: Head,
+        functions: &mut Functions,
+    ) -> Option<Number> {
         if let Some((known, number)) = self.known.get(&code)
             && *known == head
         {
@@ -107,25 +94,27 @@ impl Codes {
                 self.kind = Some(head.kind);
             }
         }
-        let file = self.text(source, head.file)?;
-        let name = self.text(source, head.name)?;
-        (!name.is_empty()).then_some(())?;
-        let function = PythonFunction { file, name, line: head.line };
-        let number = match self.numbers.get(&function) {
-            Some(number) => *number,
-            None => {
-                (self.functions.len() < FUNCTIONS).then_some(())?;
-                let number = u32::try_from(self.functions.len()).ok()?;
-                self.functions.push(function.clone());
-                self.numbers.insert(function, number);
-                number
+        let number = match (self.text(source, head.file)?, self.text(source, head.name)?) {
+            (Ok(file), Ok(name)) => {
+                let function = PythonFunction { file, name, line: head.line };
+                functions.number(function, self.layout.code.is_qualified())
             }
+            (Err(why), _) | (_, Err(why)) => Err(why),
         };
-        if self.known.len() == KNOWN {
-            self.known.clear();
+        self.know(code, head, number);
+        Some(number)
+    }
+
+    /// Where there is no room for more, it begins anew.
+    fn know(&mut self, code: u64, head: Head, number: Number) {
+        if !self.known.contains_key(&code) && !self.share.take(1) {
+            self.known = HashMap::new();
+            self.share = self.room.share(KNOWN);
+            if !self.share.take(1) {
+                return;
+            }
         }
         self.known.insert(code, (head, number));
-        Some(number)
     }
 
     /// Whether this is the type of code objects, by the name that it has.
@@ -141,14 +130,17 @@ impl Codes {
         source.read(name, &mut bytes) == bytes.len() && bytes == *NAME
     }
 
-    /// The text of a `str`.
-    fn text(&self, source: &mut impl Source, address: u64) -> Option<String> {
+    /// The text of a `str`, or why a function that has it is left out; `None` where it is none.
+    fn text(&self, source: &mut impl Source, address: u64) -> Option<Result<String, LeftOut>> {
         let layout = &self.layout.text;
         let mut head = vec![0; (layout.length.max(layout.state) + 8) as usize];
         (source.read(address, &mut head) == head.len()).then_some(())?;
-        let length =
-            usize::try_from(word(&head, layout.length)?).ok().filter(|length| *length <= NAME_BYTES)?;
         let (bytes_each, is_ascii) = form(word(&head, layout.state)?)?;
+        let length = match usize::try_from(word(&head, layout.length)?).ok()? {
+            0 => return Some(Err(LeftOut::NoName)),
+            length if length > NAME_BYTES => return Some(Err(LeftOut::TooLong)),
+            length => length,
+        };
         let start = if is_ascii { layout.ascii } else { layout.other };
         let mut bytes = vec![0; length * bytes_each];
         (source.read(address.checked_add(start)?, &mut bytes) == bytes.len()).then_some(())?;
@@ -157,7 +149,15 @@ impl Codes {
             // A file name that is no UTF-8 has surrogates.
             (!is_ascii || number < 128).then(|| char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER))
         };
-        bytes.chunks_exact(bytes_each).map(character).collect()
+        let mut text = String::with_capacity(length);
+        for bytes in bytes.chunks_exact(bytes_each) {
+            text.push(character(bytes)?);
+            if text.len() > NAME_BYTES {
+                return Some(Err(LeftOut::TooLong));
+            }
+        }
+        text.shrink_to_fit();
+        Some(Ok(text))
     }
 }
 

@@ -1,15 +1,22 @@
 //! Native functions, by where in their files processes are when the clocks of the processors tick.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
 };
 
-use super::profile::{ClockSeen, FunctionSeen, ThreadOf};
+use super::{
+    own_time,
+    profile::{ClockSeen, FunctionSeen, ThreadOf},
+};
 use crate::{
+    bounds::NAMES_OF_SESSION,
     elf::{ElfFile, Functions},
-    process::{Mappings, OpenFile, Process, mapped_file::FileIdentity},
-    sys::clock_samples::ClockSample,
+    process::{
+        AnonymousMapping, MappedFile, MappedRange, Mappings, OpenFile, Process, mapped_file::FileIdentity,
+    },
+    sys::{clock::now, clock_samples::ClockSample},
     units::{FileOffset, Nanos, Pid},
 };
 
@@ -19,6 +26,14 @@ const PLACES: usize = 1 << 17;
 const FILES: usize = 256;
 /// How many times the mappings of a process are read again in a second, as code was loaded since.
 const LOOKS: u32 = 4;
+/// Bytes of mappings that are known at once, of all processes: one can have 32 MiB of them.
+const MAPPINGS: usize = 64 << 20;
+/// To read mappings takes no more of a processor in a second than this.
+const MOST_READING: Nanos = Nanos(250_000_000);
+/// Bytes of the names of functions that are told.
+const NAMES: usize = NAMES_OF_SESSION;
+/// To read symbols takes no longer than this, but for the last file.
+const MOST_SYMBOLS: Nanos = Nanos(10_000_000_000);
 
 /// Ticks by thread.
 type ByThread = BTreeMap<ThreadOf, u64>;
@@ -40,27 +55,64 @@ pub(super) struct Leaves {
     elsewhere: BTreeMap<String, u64>,
     samples: u64,
     mappings: HashMap<Pid, (Mappings, u32)>,
+    /// Bytes that those take.
+    mapping_bytes: usize,
+    /// How long it took to read them since they were last forgotten.
+    reading: Nanos,
 }
 
 impl Leaves {
     /// Mappings are looked at anew from here on.
     pub(super) fn look_again(&mut self) {
-        self.mappings.clear();
+        self.forget_mappings();
+        self.reading = Nanos(0);
+    }
+
+    fn forget_mappings(&mut self) {
+        self.mappings = HashMap::new();
+        self.mapping_bytes = 0;
+    }
+
+    /// The mappings of a process as they are now, if there is time to read them.
+    fn read_mappings(&mut self, process: &Process, looks: u32) {
+        if self.reading >= MOST_READING {
+            return;
+        }
+        let begun = own_time();
+        let mappings = process.mappings().unwrap_or_default();
+        let bytes = bytes_of(&mappings);
+        if let Some((before, _)) = self.mappings.remove(&process.pid()) {
+            self.mapping_bytes -= bytes_of(&before);
+        }
+        if self.mapping_bytes + bytes > MAPPINGS {
+            self.forget_mappings();
+        }
+        self.mapping_bytes += bytes;
+        self.mappings.insert(process.pid(), (mappings, looks));
+        self.reading = self.reading + Nanos(own_time().0 - begun.0);
     }
 
     /// Adds a tick for a process whose interpreter, if it has one, is in this file.
     pub(super) fn add(&mut self, process: &Process, interpreter: Option<FileIdentity>, sample: ClockSample) {
         self.samples += 1;
         let pid = process.pid();
-        let (mappings, looks) =
-            self.mappings.entry(pid).or_insert_with(|| (process.mappings().unwrap_or_default(), LOOKS));
-        let mut found = mappings.file_at(sample.place);
-        let is_anonymous = mappings.anonymous.iter().any(|of| of.contains(sample.place));
-        if found.is_none() && !is_anonymous && *looks > 0 {
-            *looks -= 1;
-            *mappings = process.mappings().unwrap_or_default();
-            found = mappings.file_at(sample.place);
+        if !self.mappings.contains_key(&pid) {
+            self.read_mappings(process, LOOKS);
         }
+        let is_known = |mappings: &Mappings| {
+            let is_anonymous = mappings.anonymous.iter().any(|of| of.contains(sample.place));
+            is_anonymous || mappings.file_at(sample.place).is_some()
+        };
+        let looks =
+            self.mappings.get(&pid).filter(|(mappings, _)| !is_known(mappings)).map(|(_, looks)| *looks);
+        if let Some(looks) = looks.filter(|looks| *looks > 0) {
+            self.read_mappings(process, looks - 1);
+        }
+        let Some((mappings, _)) = self.mappings.get(&pid) else {
+            *self.elsewhere.entry("code that there was no time to look up".to_owned()).or_default() += 1;
+            return;
+        };
+        let found = mappings.file_at(sample.place);
         let Some((mapped, offset)) = found else {
             let anonymous = mappings.anonymous.iter().find(|of| of.contains(sample.place));
             let what = match anonymous {
@@ -92,17 +144,27 @@ impl Leaves {
         *self.places.entry(place).or_default().entry(of).or_default() += 1;
     }
 
-    /// What was seen: functions, and the rest.
-    pub(super) fn seen(mut self, rate: u64) -> (Vec<FunctionSeen>, ClockSeen) {
+    /// What was seen: functions, and the rest. Where it may not go on, it tells of fewer functions.
+    pub(super) fn seen(
+        mut self,
+        rate: u64,
+        may_go_on: &mut dyn FnMut() -> bool,
+    ) -> (Vec<FunctionSeen>, ClockSeen) {
         let mut by_file: HashMap<FileIdentity, Vec<(FileOffset, ByThread)>> = HashMap::new();
         for ((identity, offset), threads) in std::mem::take(&mut self.places) {
             by_file.entry(identity).or_default().push((offset, threads));
         }
         let mut functions = Vec::new();
         let mut interpreter = ByThread::new();
+        let samples_of = |places: &[(FileOffset, ByThread)]| -> u64 {
+            places.iter().flat_map(|(_, threads)| threads.values()).sum()
+        };
+        let mut by_file: Vec<_> = by_file.into_iter().collect();
+        by_file.sort_by_cached_key(|(_, places)| Reverse(samples_of(places)));
+        let (begun, mut name_bytes) = (now(), 0);
         for (identity, places) in by_file {
             let Some(file) = self.files.get(&identity) else { continue };
-            let samples = || places.iter().flat_map(|(_, threads)| threads.values()).sum::<u64>();
+            let samples = || samples_of(&places);
             let name = || file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if let Some(what) = file.no_candidates() {
                 *self.elsewhere.entry(what).or_default() += samples();
@@ -112,6 +174,11 @@ impl Leaves {
                     }
                     continue;
                 }
+            }
+            if now().0 - begun.0 > MOST_SYMBOLS.0 || !may_go_on() {
+                let what = "files that there was no time to look into".to_owned();
+                *self.elsewhere.entry(what).or_default() += samples();
+                continue;
             }
             let is_everybodys = is_everybodys(&file.path);
             let Some((elf, symbols)) = file.symbols() else {
@@ -132,6 +199,14 @@ impl Leaves {
                     }
                     continue;
                 };
+                if !of_file.contains_key(symbol) {
+                    if name_bytes + symbol.len() > NAMES {
+                        let what = "functions beyond the first 32 MiB of names".to_owned();
+                        *self.elsewhere.entry(what).or_default() += threads.values().sum::<u64>();
+                        continue;
+                    }
+                    name_bytes += symbol.len();
+                }
                 let seen = of_file.entry(symbol.to_owned()).or_insert_with(|| FunctionSeen {
                     file: file.path.clone(),
                     name: symbol.to_owned(),
@@ -175,6 +250,16 @@ impl SeenFile {
         let functions = elf.functions().ok()?;
         Some((elf, functions))
     }
+}
+
+/// What mappings take of memory, roughly.
+fn bytes_of(mappings: &Mappings) -> usize {
+    let of_file = |file: &MappedFile| {
+        let ranges = file.ranges.capacity() * size_of::<MappedRange>();
+        size_of::<MappedFile>() + file.path_in_process.as_os_str().len() + ranges
+    };
+    let files = mappings.files.iter().chain(&mappings.moved).map(of_file).sum::<usize>();
+    files + mappings.anonymous.len() * size_of::<AnonymousMapping>()
 }
 
 /// Whether a file is the C library's, or one of an allocator.

@@ -62,7 +62,7 @@ impl<S: Source> Moment<S> {
 
     /// Another moment begins.
     pub(super) fn forget(&mut self) {
-        self.pieces.clear();
+        self.pieces = HashMap::new();
     }
 
     /// As it is now.

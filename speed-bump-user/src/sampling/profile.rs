@@ -39,6 +39,14 @@ pub struct Profile {
     pub samples: u64,
     /// Those that made no sense, as they were changed while they were read.
     pub dropped: u64,
+    /// Of those that were read, those that end in a function that is left out, by the reason.
+    pub left_out: BTreeMap<LeftOut, u64>,
+    /// Looks at threads that were left out, as there was no time or no room for them.
+    pub missed: u64,
+    /// For how long threads with stacks ran.
+    pub ran: Nanos,
+    /// The part of it that is no function's: of stacks that made no sense, or of functions that are left out.
+    pub ran_unattributed: Nanos,
     /// Ticks of the processors' clock for these processes; `None` where there is no such clock.
     pub clock: Option<ClockSeen>,
     /// Processor time that the sampling itself took.
@@ -54,6 +62,29 @@ pub struct ThreadOf {
     pub process: Pid,
     /// Its own number.
     pub thread: Pid,
+}
+
+/// Why a Python function is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LeftOut {
+    /// Its name or its file is empty: no target selects it.
+    NoName,
+    /// Its name or its file is longer than [`NAME_BYTES`](crate::bounds::NAME_BYTES): no line of a target has
+    /// room for it.
+    TooLong,
+    /// So many functions, or so many bytes of names, were seen that there is no room for more.
+    TooMany,
+}
+
+impl LeftOut {
+    /// What such functions are.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::NoName => "functions whose name or file is empty",
+            Self::TooLong => "functions whose name or file is longer than 4 KiB",
+            Self::TooMany => "functions beyond the first 65,536, or beyond the first 32 MiB of names",
+        }
+    }
 }
 
 /// The interpreter of a process.
@@ -141,18 +172,36 @@ impl Profile {
     }
 
     /// The share of the Python interpreter's time that is no function's that was seen: that of threads whose
-    /// stacks were not found, and that of stacks that could not be read. `None` where too little was seen.
+    /// stacks were not found, and that of stacks that could not be read or end in functions that are left
+    /// out. `None` where too little was seen.
     pub fn unattributed(&self) -> Option<f64> {
         let unseen = match &self.clock {
             Some(clock) => self.unseen_ticks(clock),
             None => self.unseen_time(),
         };
-        let unreadable = share(self.dropped, self.samples + self.dropped);
+        let left_out: u64 = self.left_out.values().sum();
+        let no_functions = self.dropped + self.missed + left_out;
+        let of_looks = share(no_functions, self.samples + self.dropped + self.missed);
+        // Threads that wait have stacks too, and those can hide what runs.
+        let of_time = share(self.ran_unattributed.0 / TICK_NS, self.ran.0 / TICK_NS);
+        let unreadable = of_looks.into_iter().chain(of_time).max_by(f64::total_cmp);
         let (unseen, unreadable) = match (unseen, unreadable) {
             (None, None) => return None,
             (unseen, unreadable) => (unseen.unwrap_or(0.0), unreadable.unwrap_or(0.0)),
         };
         Some(unseen + (1.0 - unseen) * unreadable)
+    }
+
+    /// What was seen, and is told by no function.
+    pub(super) fn not_told(&self) -> Vec<String> {
+        let left_out = self.left_out.iter().map(|(why, samples)| {
+            format!("{samples} of {} stacks end in {}: those are left out", self.samples, why.what())
+        });
+        let missed = (self.missed > 0).then(|| {
+            let looks = self.samples + self.dropped + self.missed;
+            format!("{} of {looks} looks at threads were left out, as there are too many", self.missed)
+        });
+        left_out.chain(missed).collect()
     }
 
     /// Of the ticks in the interpreter's code, those of threads without a stack.
@@ -202,19 +251,12 @@ impl Profile {
 }
 
 impl FunctionSeen {
-    /// A sample in which it was the innermost.
+    /// Samples in which it was the innermost.
     pub(super) fn add(&mut self, thread: ThreadOf, samples: u64, running: Nanos) {
         self.own += samples;
         self.running = self.running + running;
         if self.threads.len() < THREADS_TOLD || self.threads.contains_key(&thread) {
             *self.threads.entry(thread).or_default() += samples;
-        }
-    }
-
-    /// A thread in which it was on the stack.
-    pub(super) fn add_thread(&mut self, thread: ThreadOf) {
-        if self.threads.len() < THREADS_TOLD {
-            self.threads.entry(thread).or_default();
         }
     }
 

@@ -1,39 +1,31 @@
 //! The Python stacks of one process.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fs::File,
-    path::PathBuf,
     rc::Rc,
 };
 
-use rustix::fs::OFlags;
+use rustix::{
+    fs::OFlags,
+    process::{Resource, getrlimit},
+};
 
 use super::{
-    code::Codes,
+    code::{self, Codes},
+    functions::{Functions, Number},
     layout::{DEBUG_WORDS, Layout},
     memory::{Moment, OfProcess, Source as _},
-    profile::{FunctionSeen, InterpreterSeen, THREADS_TOLD, ThreadOf, ThreadSeen},
+    profile::{InterpreterSeen, ThreadOf, ThreadSeen},
     threads::Threads,
     walk::{self, THREADS, ThreadState},
 };
 use crate::{
+    bounds::{Budget, Share},
     process::{Process, mapped_file::FileIdentity, scheduling::ThreadTimes},
     python::{interpreter, version::PythonVersion},
     units::{Nanos, Pid},
 };
-
-/// What was counted of a function.
-#[derive(Debug, Default)]
-struct Tally {
-    own: BTreeMap<ThreadOf, (u64, Nanos)>,
-    anywhere: u64,
-    anywhere_running: Nanos,
-    /// Threads that it was anywhere in; not all where they are many.
-    threads: BTreeSet<ThreadOf>,
-    /// How many functions were above it, in all samples that it was anywhere in.
-    above: u64,
-}
 
 /// A thread between two looks.
 #[derive(Debug)]
@@ -42,8 +34,38 @@ struct ThreadNow {
     times: Option<File>,
     ran: Option<ThreadTimes>,
     /// Its stack when it was last looked at; it is the same while it does not run.
-    stack: Option<(u64, Rc<[u32]>)>,
+    stack: Option<(u64, Rc<[Number]>)>,
     seen: ThreadSeen,
+    _room: Share,
+}
+
+/// What the processes share, and have room for together.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) functions: Functions,
+    /// What was seen of threads that have ended.
+    pub(super) ended: BTreeMap<ThreadOf, ThreadSeen>,
+    codes: Budget,
+    threads: Budget,
+}
+
+/// Threads that are looked at, of all processes. Each has a file open.
+const THREADS_OF_ALL: usize = 1 << 15;
+/// Threads that have ended, and are told all the same.
+const ENDED: usize = 1 << 16;
+
+impl Default for Shared {
+    fn default() -> Self {
+        let files = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
+        // The others are for everything else.
+        let threads = files.map_or(THREADS_OF_ALL, |files| (files / 2).min(THREADS_OF_ALL));
+        Self {
+            functions: Functions::default(),
+            ended: BTreeMap::new(),
+            codes: Budget::new(code::KNOWN_OF_ALL),
+            threads: Budget::new(threads),
+        }
+    }
 }
 
 /// The stacks of a process with a CPython.
@@ -57,14 +79,25 @@ pub(super) struct Stacks {
     pub(super) interpreter: FileIdentity,
     memory: Moment<OfProcess>,
     codes: Codes,
-    /// By the number of the function.
-    tallies: Vec<Tally>,
     numbers: Threads,
     threads: HashMap<Pid, ThreadNow>,
+    /// Room for those.
+    room: Budget,
     /// States of threads that are not there, as those that a fork left behind.
     of_none: HashSet<ThreadState>,
+    /// How many threads the last look left to the next one.
+    left: usize,
+    pub(super) counts: Counts,
+}
+
+/// What was counted of stacks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
     pub(super) samples: u64,
     pub(super) dropped: u64,
+    pub(super) missed: u64,
+    pub(super) ran: Nanos,
+    pub(super) ran_dropped: Nanos,
 }
 
 /// Why there are none.
@@ -89,7 +122,10 @@ impl Stacks {
     ///
     /// # Errors
     /// There are no stacks that could be read. The file of the interpreter is told, if one was found.
-    pub(super) fn of(process: &Process) -> Result<Self, (NoStacks, Option<FileIdentity>)> {
+    pub(super) fn of(
+        process: &Process,
+        shared: &mut Shared,
+    ) -> Result<Self, (NoStacks, Option<FileIdentity>)> {
         let mappings = process.mappings().map_err(|error| (NoStacks::Process(error.to_string()), None))?;
         for mapped in &mappings.files {
             let Ok(open) = mapped.open(process) else { continue };
@@ -123,15 +159,15 @@ impl Stacks {
                 has_gil: !found.is_free_threaded,
                 interpreter: mapped.identity,
                 memory: Moment::of(OfProcess(process.pid())),
-                codes: Codes::new(layout),
-                tallies: Vec::new(),
+                codes: Codes::new(layout, &shared.codes),
                 numbers: Threads::default(),
                 threads: HashMap::new(),
+                room: shared.threads.clone(),
                 of_none: HashSet::new(),
-                samples: 0,
-                dropped: 0,
+                left: 0,
+                counts: Counts::default(),
             };
-            stacks.look_again(process);
+            stacks.look_again(process, shared);
             return Ok(stacks);
         }
         Err((NoStacks::NoPython, None))
@@ -143,30 +179,62 @@ impl Stacks {
     }
 
     /// Finds out which threads there are now.
-    pub(super) fn look_again(&mut self, process: &Process) {
+    pub(super) fn look_again(&mut self, process: &Process, shared: &mut Shared) {
         self.of_none.clear();
-        self.find_threads(process);
+        self.find_threads(process, shared);
     }
 
-    fn find_threads(&mut self, process: &Process) {
+    fn find_threads(&mut self, process: &Process, shared: &mut Shared) {
         let mut threads = process.thread_ids().unwrap_or_default();
         threads.truncate(THREADS);
         self.numbers.set(process, &threads);
+        let there: HashSet<Pid> = threads.iter().copied().collect();
+        for (thread, now) in self.threads.extract_if(|thread, _| !there.contains(thread)) {
+            shared.has_ended(ThreadOf { process: self.pid, thread }, now.seen);
+        }
         for thread in threads {
-            self.threads.entry(thread).or_insert_with(|| ThreadNow {
-                times: process.open_entry(&format!("task/{thread}/schedstat"), OFlags::RDONLY).ok(),
-                ran: None,
-                stack: None,
-                seen: ThreadSeen::default(),
-            });
+            if self.threads.contains_key(&thread) {
+                continue;
+            }
+            let mut room = self.room.share(1);
+            if !room.take(1) {
+                break;
+            }
+            self.threads.insert(
+                thread,
+                ThreadNow {
+                    times: process.open_entry(&format!("task/{thread}/schedstat"), OFlags::RDONLY).ok(),
+                    ran: None,
+                    stack: None,
+                    seen: ThreadSeen::default(),
+                    _room: room,
+                },
+            );
         }
     }
 
-    /// Looks at all stacks.
-    pub(super) fn look(&mut self, process: &Process) {
+    /// Looks at all stacks, for as long as it may. Whether it has.
+    pub(super) fn look(
+        &mut self,
+        process: &Process,
+        shared: &mut Shared,
+        may_go_on: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        self.look_while(process, shared, may_go_on);
+        // Others need the room.
         self.memory.forget();
-        let Ok(threads) = walk::threads(&mut self.memory, &self.layout, self.runtime) else {
-            self.dropped += 1;
+        self.left == 0
+    }
+
+    fn look_while(&mut self, process: &Process, shared: &mut Shared, may_go_on: &mut dyn FnMut() -> bool) {
+        if !may_go_on() {
+            self.left = self.threads.len().max(1);
+            self.counts.missed += self.left as u64;
+            return;
+        }
+        let left = std::mem::take(&mut self.left);
+        let Ok(mut threads) = walk::threads(&mut self.memory, &self.layout, self.runtime) else {
+            self.counts.dropped += 1;
             return;
         };
         // Threads that began since they were last looked for: once in a look, and not again for a state that
@@ -174,24 +242,39 @@ impl Stacks {
         let is_new =
             |of: &mut Self, state: &ThreadState| !of.of_none.contains(state) && of.thread(*state).is_none();
         if threads.iter().any(|state| is_new(self, state)) {
-            self.find_threads(process);
+            self.find_threads(process, shared);
             let of_none: Vec<ThreadState> =
                 threads.iter().filter(|state| self.thread(**state).is_none()).copied().collect();
+            if self.of_none.len() > THREADS {
+                self.of_none.clear();
+            }
             self.of_none.extend(of_none);
         }
-        let mut done: Vec<Pid> = Vec::new();
-        for state in threads {
-            let Some(thread) = self.thread(state) else { continue };
+        // Those that the last look had no time for come first.
+        let first = threads.len().saturating_sub(left);
+        threads.rotate_left(first);
+        let mut done: HashSet<Pid> = HashSet::new();
+        for (place, state) in threads.iter().enumerate() {
+            if !may_go_on() {
+                self.left = threads.len() - place;
+                self.counts.missed += self.left as u64;
+                return;
+            }
+            let Some(thread) = self.thread(*state) else { continue };
             // One with a state in several interpreters executes code in one of them.
-            if !done.contains(&thread) && self.look_at(thread, state.address) {
-                done.push(thread);
+            if !done.contains(&thread) && self.look_at(thread, state.address, &mut shared.functions) {
+                done.insert(thread);
             }
         }
     }
 
     /// Whether it executes Python code.
-    fn look_at(&mut self, thread: Pid, state: u64) -> bool {
-        let Some(now) = self.threads.get_mut(&thread) else { return false };
+    fn look_at(&mut self, thread: Pid, state: u64, functions: &mut Functions) -> bool {
+        let Some(now) = self.threads.get_mut(&thread) else {
+            // There was no room for it.
+            self.counts.missed += 1;
+            return true;
+        };
         let ran = now.times.as_ref().and_then(ThreadTimes::read);
         let both = ran.zip(now.ran);
         let running = both.map_or(Nanos(0), |(ran, before)| Nanos(ran.ran.0.saturating_sub(before.ran.0)));
@@ -204,12 +287,15 @@ impl Stacks {
             Some((_, stack)) => Rc::clone(stack),
             None => {
                 let codes = walk::stack(&mut self.memory, &self.layout, state);
-                let functions = codes.and_then(|codes| self.codes.functions(self.memory.source(), &codes));
-                match functions {
-                    Ok(functions) => Rc::from(functions),
+                let numbers =
+                    codes.and_then(|codes| self.codes.functions(self.memory.source(), &codes, functions));
+                match numbers {
+                    Ok(numbers) => Rc::from(numbers),
                     Err(walk::Torn) => {
                         now.stack = None;
-                        self.dropped += 1;
+                        self.counts.dropped += 1;
+                        self.counts.ran = self.counts.ran + running;
+                        self.counts.ran_dropped = self.counts.ran_dropped + running;
                         return true;
                     }
                 }
@@ -219,37 +305,11 @@ impl Stacks {
         if stack.is_empty() {
             return false;
         }
-        self.samples += 1;
+        self.counts.samples += 1;
+        self.counts.ran = self.counts.ran + running;
         now.seen.ticks += 1;
         now.seen.running = now.seen.running + running;
-        let of = ThreadOf { process: self.pid, thread };
-        self.tallies.resize_with(self.codes.all().len(), Tally::default);
-        // Where each is the outermost time: one that calls itself is there more than once.
-        let mut outermost: Vec<(u32, usize)> = Vec::with_capacity(stack.len());
-        for (place, function) in stack.iter().enumerate() {
-            let Some(tally) = self.tallies.get_mut(*function as usize) else { continue };
-            if place == 0 {
-                let own = tally.own.entry(of).or_default();
-                own.0 += 1;
-                own.1 = own.1 + running;
-            }
-            match outermost.iter_mut().find(|(known, _)| known == function) {
-                Some((_, known)) => *known = place,
-                None => {
-                    outermost.push((*function, place));
-                    tally.anywhere += 1;
-                    if tally.threads.len() < THREADS_TOLD {
-                        tally.threads.insert(of);
-                    }
-                    tally.anywhere_running = tally.anywhere_running + running;
-                }
-            }
-        }
-        for (function, place) in outermost {
-            if let Some(tally) = self.tallies.get_mut(function as usize) {
-                tally.above += (stack.len() - 1 - place) as u64;
-            }
-        }
+        functions.add(&stack, ThreadOf { process: self.pid, thread }, running);
         true
     }
 
@@ -259,29 +319,21 @@ impl Stacks {
         by_number.or_else(|| self.numbers.by_description(self.memory.source(), state.description))
     }
 
-    /// What was seen, of threads and of functions.
-    pub(super) fn seen(self) -> (Vec<(ThreadOf, ThreadSeen)>, Vec<FunctionSeen>) {
-        let of = |thread: Pid| ThreadOf { process: self.pid, thread };
-        let threads = self.threads.iter().map(|(thread, now)| (of(*thread), now.seen.clone())).collect();
-        let functions = self.codes.all().iter().zip(&self.tallies).map(|(function, tally)| {
-            let mut seen = FunctionSeen {
-                file: PathBuf::from(&function.file),
-                name: function.name.clone(),
-                line: Some(function.line),
-                own: 0,
-                running: Nanos(0),
-                anywhere: tally.anywhere,
-                anywhere_running: tally.anywhere_running,
-                is_qualified: self.layout.code.is_qualified(),
-                is_everybodys: false,
-                // Seldom a stack is cut short, as it was changed meanwhile.
-                depth: (tally.above + tally.anywhere / 2).checked_div(tally.anywhere).unwrap_or(0) as u32,
-                threads: BTreeMap::new(),
-            };
-            tally.own.iter().for_each(|(thread, (samples, running))| seen.add(*thread, *samples, *running));
-            tally.threads.iter().for_each(|thread| seen.add_thread(*thread));
-            seen
-        });
-        (threads, functions.collect())
+    /// The process has ended, or nothing is looked at any more.
+    pub(super) fn end(self, shared: &mut Shared) -> Counts {
+        for (thread, now) in self.threads {
+            shared.has_ended(ThreadOf { process: self.pid, thread }, now.seen);
+        }
+        self.counts
+    }
+}
+
+impl Shared {
+    fn has_ended(&mut self, thread: ThreadOf, seen: ThreadSeen) {
+        if self.ended.len() < ENDED || self.ended.contains_key(&thread) {
+            let of = self.ended.entry(thread).or_default();
+            of.ticks += seen.ticks;
+            of.running = of.running + seen.running;
+        }
     }
 }

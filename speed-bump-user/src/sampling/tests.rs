@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use speed_bump_testing::side_by_side;
 
-use super::*;
+use super::{profile::ThreadSeen, *};
 use crate::python::pythons;
 
 const PROGRAM: &str = "

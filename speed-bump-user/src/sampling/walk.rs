@@ -102,7 +102,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{python::version::PythonVersion, sampling::code::Codes};
+    use crate::{
+        bounds::Budget,
+        python::version::PythonVersion,
+        sampling::{code::Codes, functions::Functions},
+    };
 
     /// Words at addresses that are small: so that random ones lead to each other.
     #[derive(Debug)]
@@ -167,11 +171,11 @@ mod tests {
                 let mut memory = Moment::of(Words(words.clone()));
                 let found = threads(&mut memory, &layout, BASE).unwrap_or_default();
                 prop_assert!(found.len() <= THREADS);
-                let mut codes = Codes::new(layout);
+                let (mut codes, mut functions) = (Codes::new(layout, &Budget::new(64)), Functions::default());
                 for thread in found.iter().take(16).map(|thread| thread.address).chain([BASE]) {
                     let Ok(stack) = stack(&mut memory, &layout, thread) else { continue };
                     prop_assert!(stack.len() <= FRAMES);
-                    let _ = codes.functions(memory.source(), &stack);
+                    let _ = codes.functions(memory.source(), &stack, &mut functions);
                 }
             }
         }

@@ -38,13 +38,22 @@ impl Tool {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("targets.txt");
         fs::write(&file, targets).unwrap();
+        let file = ["--targets", file.to_str().unwrap()];
+        Self::in_folder(folder, &[arguments, &file].concat(), pid)
+    }
+
+    /// Runs it with these arguments alone.
+    pub(crate) fn on(arguments: &[&str], pid: i32) -> Self {
+        Self::in_folder(tempfile::tempdir().unwrap(), arguments, pid)
+    }
+
+    fn in_folder(folder: TempDir, arguments: &[&str], pid: i32) -> Self {
         let output = |name: &str| Stdio::from(File::create(folder.path().join(name)).unwrap());
         let child = Command::new("sh")
             .args(["-c", &format!("ulimit -v {ADDRESS_SPACE_KIB}; exec \"$0\" \"$@\"")])
             .arg(tool::path().unwrap())
             .args(arguments)
-            .args(["--pid", &pid.to_string(), "--targets"])
-            .arg(file)
+            .args(["--pid", &pid.to_string()])
             .stdin(Stdio::null())
             .stdout(output("stdout"))
             .stderr(output("stderr"))

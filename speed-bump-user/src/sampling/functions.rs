@@ -1,0 +1,211 @@
+//! The Python functions of all processes: which there are, and in which samples they were.
+//!
+//! A process can have as many functions as it likes, of any names, and new ones all the time. So all
+//! processes share one table with room for so many functions, and for so many bytes of their names. A
+//! function that was seen in several processes is in it once. What finds no room is left out: samples that
+//! end in it are no function's, and are told as that.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+    rc::Rc,
+};
+
+use super::profile::{FunctionSeen, LeftOut, THREADS_TOLD, ThreadOf};
+use crate::{bounds::NAMES_OF_SESSION, units::Nanos};
+
+/// Functions that are told apart. A program of a million lines has some 50,000.
+const FUNCTIONS: usize = 1 << 16;
+/// Bytes of their names and files.
+const NAMES: usize = NAMES_OF_SESSION;
+/// Threads that are told with functions: 8 each.
+const THREADS: usize = 8 * FUNCTIONS;
+
+/// A Python function.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct PythonFunction {
+    /// `co_filename`
+    pub(super) file: String,
+    /// `co_qualname`; `co_name` before 3.11.
+    pub(super) name: String,
+    /// `co_firstlineno`
+    pub(super) line: u32,
+}
+
+/// The number of a function in the table, or why it has none.
+pub(super) type Number = Result<u32, LeftOut>;
+
+/// What was counted of a function.
+#[derive(Debug, Default)]
+struct Tally {
+    own: u64,
+    running: Nanos,
+    anywhere: u64,
+    anywhere_running: Nanos,
+    /// Own samples by thread; not of all where they are many.
+    threads: BTreeMap<ThreadOf, u64>,
+    /// How many functions were above it, in all samples that it was anywhere in.
+    above: u64,
+}
+
+/// A function of the table.
+#[derive(Debug)]
+struct Known {
+    function: Rc<PythonFunction>,
+    is_qualified: bool,
+    tally: Tally,
+}
+
+/// The functions of all processes.
+#[derive(Debug, Default)]
+pub(super) struct Functions {
+    numbers: HashMap<Rc<PythonFunction>, u32>,
+    known: Vec<Known>,
+    name_bytes: usize,
+    threads: usize,
+    /// Samples that end in a function that is left out.
+    left_out: BTreeMap<LeftOut, u64>,
+    left_out_running: Nanos,
+    /// Where each function of a stack is the outermost time.
+    outermost: Vec<(u32, usize)>,
+}
+
+impl Functions {
+    /// The number of a function, which it gets if there is room.
+    pub(super) fn number(&mut self, function: PythonFunction, is_qualified: bool) -> Number {
+        if let Some(number) = self.numbers.get(&function) {
+            return Ok(*number);
+        }
+        let bytes = function.file.len() + function.name.len();
+        if self.known.len() == FUNCTIONS || self.name_bytes + bytes > NAMES {
+            return Err(LeftOut::TooMany);
+        }
+        let number = u32::try_from(self.known.len()).map_err(|_| LeftOut::TooMany)?;
+        self.name_bytes += bytes;
+        let function = Rc::new(function);
+        self.numbers.insert(Rc::clone(&function), number);
+        self.known.push(Known { function, is_qualified, tally: Tally::default() });
+        Ok(number)
+    }
+
+    /// Adds a sample of a thread that has run for so long since the one before: the functions of its stack,
+    /// the innermost first.
+    pub(super) fn add(&mut self, stack: &[Number], thread: ThreadOf, running: Nanos) {
+        if let Some(Err(why)) = stack.first() {
+            *self.left_out.entry(*why).or_default() += 1;
+            self.left_out_running = self.left_out_running + running;
+        }
+        // One that calls itself is there more than once.
+        let mut outermost = std::mem::take(&mut self.outermost);
+        outermost.clear();
+        for (place, number) in stack.iter().enumerate() {
+            let Ok(number) = number else { continue };
+            let Some(tally) = self.known.get_mut(*number as usize).map(|known| &mut known.tally) else {
+                continue;
+            };
+            let known = outermost.iter_mut().find(|(known, _)| known == number);
+            let is_first = known.is_none();
+            match known {
+                Some((_, outermost)) => *outermost = place,
+                None => outermost.push((*number, place)),
+            }
+            if is_first {
+                tally.anywhere += 1;
+                tally.anywhere_running = tally.anywhere_running + running;
+                let has_room = tally.threads.len() < THREADS_TOLD && self.threads < THREADS;
+                if has_room && !tally.threads.contains_key(&thread) {
+                    tally.threads.insert(thread, 0);
+                    self.threads += 1;
+                }
+            }
+            if place == 0 {
+                tally.own += 1;
+                tally.running = tally.running + running;
+                if let Some(samples) = tally.threads.get_mut(&thread) {
+                    *samples += 1;
+                }
+            }
+        }
+        for (number, place) in &outermost {
+            if let Some(known) = self.known.get_mut(*number as usize) {
+                known.tally.above += (stack.len() - 1 - place) as u64;
+            }
+        }
+        self.outermost = outermost;
+    }
+
+    /// Samples that ended in functions that are left out, and for how long their threads had run.
+    pub(super) fn left_out(&self) -> (BTreeMap<LeftOut, u64>, Nanos) {
+        (self.left_out.clone(), self.left_out_running)
+    }
+
+    /// What was seen of each.
+    pub(super) fn seen(self) -> Vec<FunctionSeen> {
+        drop(self.numbers);
+        let seen = |Known { function, is_qualified, tally }: Known| {
+            let PythonFunction { file, name, line } = Rc::unwrap_or_clone(function);
+            FunctionSeen {
+                file: PathBuf::from(file),
+                name,
+                line: Some(line),
+                own: tally.own,
+                running: tally.running,
+                anywhere: tally.anywhere,
+                anywhere_running: tally.anywhere_running,
+                is_qualified,
+                is_everybodys: false,
+                // Seldom a stack is cut short, as it was changed meanwhile.
+                depth: (tally.above + tally.anywhere / 2).checked_div(tally.anywhere).unwrap_or(0) as u32,
+                threads: tally.threads,
+            }
+        };
+        self.known.into_iter().map(seen).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::units::Pid;
+
+    fn function(name: &str) -> PythonFunction {
+        PythonFunction { file: "/a.py".to_owned(), name: name.to_owned(), line: 1 }
+    }
+
+    fn thread(number: i32) -> ThreadOf {
+        ThreadOf { process: Pid::new(number).unwrap(), thread: Pid::new(number).unwrap() }
+    }
+
+    #[test]
+    fn functions_of_several_processes_are_one() {
+        let mut functions = Functions::default();
+        let inner = functions.number(function("inner"), true);
+        let outer = functions.number(function("outer"), true);
+        assert_eq!(functions.number(function("inner"), true), inner);
+        functions.add(&[inner, outer], thread(1), Nanos(5));
+        functions.add(&[inner, inner, outer], thread(2), Nanos(7));
+        functions.add(&[Err(LeftOut::NoName), outer], thread(2), Nanos(3));
+        assert_eq!(functions.left_out(), (BTreeMap::from([(LeftOut::NoName, 1)]), Nanos(3)));
+        let seen = functions.seen();
+        let [inner, outer] = &seen[..] else { unreachable!("{seen:?}") };
+        assert_eq!((inner.own, inner.running, inner.anywhere, inner.depth), (2, Nanos(12), 2, 1));
+        assert_eq!((outer.own, outer.anywhere_running, outer.anywhere, outer.depth), (0, Nanos(15), 3, 0));
+        assert_eq!(inner.threads, BTreeMap::from([(thread(1), 1), (thread(2), 1)]));
+        assert_eq!(outer.threads, BTreeMap::from([(thread(1), 0), (thread(2), 0)]));
+    }
+
+    #[test]
+    fn names_and_functions_end_where_their_room_does() {
+        let mut functions = Functions::default();
+        let long = |number: usize| function(&format!("{number:04095}"));
+        let fitting = (0..).take_while(|number| functions.number(long(*number), true).is_ok()).count();
+        assert_eq!(fitting, NAMES / (4_095 + "/a.py".len()));
+        assert_eq!(functions.number(long(fitting), true), Err(LeftOut::TooMany));
+        assert_eq!(functions.number(long(0), true), Ok(0), "what is known stays");
+        let mut functions = Functions::default();
+        let fitting = (0..).take_while(|of| functions.number(function(&of.to_string()), true).is_ok());
+        assert_eq!(fitting.count(), FUNCTIONS);
+    }
+}
