@@ -4,6 +4,7 @@ mod commands;
 mod hanging;
 mod load;
 mod metrics;
+mod odd_names;
 mod pages;
 mod planted;
 mod share;

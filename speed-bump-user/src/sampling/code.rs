@@ -15,8 +15,6 @@ use crate::bounds::{Budget, NAME_BYTES, Share};
 const KNOWN: usize = 1 << 16;
 /// And of all processes together.
 pub(super) const KNOWN_OF_ALL: usize = 1 << 18;
-/// The highest line number that is believed.
-const LINES: u64 = 1 << 30;
 
 /// What is read of a code object each time: while that stays the same, so does the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +64,13 @@ impl Codes {
 
     fn head(&self, bytes: &[u8]) -> Option<Head> {
         let code = &self.layout.code;
-        let line = word(bytes, code.line)? & u64::from(u32::MAX);
+        let line = (word(bytes, code.line)? & u64::from(u32::MAX)) as u32;
         Some(Head {
             kind: word(bytes, code.kind)?,
             file: word(bytes, code.file)?,
             name: word(bytes, code.name)?,
-            line: u32::try_from(line).ok().filter(|line| u64::from(*line) < LINES)?,
+            // A function can be said to begin in any line. One that there cannot be is told as 0.
+            line: u32::try_from(line.cast_signed()).unwrap_or(0),
         })
     }
 

@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, path::Path};
 
-use super::{MAX_LINE_BYTES, TargetKind, line as target_line, options::Options};
+use super::{
+    MAX_LINE_BYTES, TargetKind, line as target_line,
+    options::{self, Options},
+};
 use crate::printable::printable;
 
 /// Bytes of a name that are written into a line; of a longer one its beginning, with `*` behind it.
@@ -12,12 +15,38 @@ const NAME_LIMIT: usize = MAX_LINE_BYTES / 2;
 /// only one that differs in nothing but characters that no line can have: white space, `:` and `#`, which
 /// match any character.
 pub fn line(kind: TargetKind, file: &Path, name: &str) -> String {
-    format!("{}:{}:{}", kind.prefix(), escaped(&file.to_string_lossy()), escaped(name))
+    let mut pattern = escaped(name);
+    // As a first word, `delay=1` is an option.
+    if options::split(&pattern).0.is_empty() {
+        pattern = pattern.replace('=', "?");
+    }
+    format!("{}:{}:{pattern}", kind.prefix(), escaped(&file.to_string_lossy()))
 }
 
 /// The same for a name without the classes and functions that it is in; it is the last part of a longer one.
 pub fn inner_line(kind: TargetKind, file: &Path, name: &str) -> String {
     format!("{}:{}:*.{}", kind.prefix(), escaped(&file.to_string_lossy()), escaped(name))
+}
+
+/// As [`line()`]; `None` where no line selects the function: it has no name, its file has none, or both are
+/// too long for one.
+pub fn selecting_line(kind: TargetKind, file: &Path, name: &str) -> Option<String> {
+    read_back(line(kind, file, name), kind, file, name)
+}
+
+/// As [`inner_line()`]; `None` as for [`selecting_line()`].
+pub fn selecting_inner_line(kind: TargetKind, file: &Path, name: &str) -> Option<String> {
+    read_back(inner_line(kind, file, name), kind, file, &format!(".{name}"))
+}
+
+/// The line, if it selects this name.
+fn read_back(line: String, kind: TargetKind, file: &Path, name: &str) -> Option<String> {
+    let read = Some(&line).filter(|line| line.len() <= MAX_LINE_BYTES && !name.is_empty())?;
+    let read = target_line::read(read, &|_| false).ok()??;
+    let patterns = &read.patterns;
+    let is_alone = !read.excludes && patterns.kind == kind && read.options == Options::default();
+    let is_it = patterns.module.matches(&file.to_string_lossy()) && patterns.name.matches(name);
+    (is_alone && is_it).then_some(line)
 }
 
 /// As [`line()`], and as plain as can be: what is read back as it is needs no pattern. The line of a USDT
@@ -129,6 +158,62 @@ mod tests {
             prop_assert!(target.module.matches(&file), "{line}");
             prop_assert!(target.name.matches(&name), "{line}");
             prop_assert!(!target.name.matches(&format!("{name}x")), "{line}");
+        }
+    }
+
+    #[test]
+    fn functions_that_no_line_selects_have_none() {
+        let python = |file: &str, name: &str| selecting_line(TargetKind::Python, Path::new(file), name);
+        let long = |length: usize| "n".repeat(length);
+        for (file, name) in [
+            ("", "f"),
+            ("/a.py", ""),
+            ("", ""),
+            ("/a.py", &*long(MAX_LINE_BYTES)),
+            (&*long(MAX_LINE_BYTES), "f"),
+            (&*long(MAX_LINE_BYTES / 2), &*long(MAX_LINE_BYTES / 2)),
+            // Three characters of a pattern each.
+            ("/a.py", &*"*".repeat(MAX_LINE_BYTES / 2)),
+        ] {
+            assert_eq!(python(file, name), None, "{} and {}", file.len(), name.len());
+            let inner = selecting_inner_line(TargetKind::Python, Path::new(file), name);
+            assert!(inner.is_none() || name.is_empty(), "{inner:?}");
+        }
+        for name in [
+            "f",
+            " ",
+            "\n",
+            "a\nb",
+            "\0",
+            "\u{fffd}",
+            "\u{202e}f",
+            "\u{1b}[2J",
+            "*",
+            "[",
+            "[!",
+            "?",
+            "a:b",
+            ":",
+            "!f",
+            "!",
+            "#",
+            "#f",
+            " f ",
+            "f delay=1ms",
+            "delay=1ms",
+            "=",
+            "native:f",
+            "<locals>",
+            ".",
+            "\u{1f600}",
+            &*long(MAX_LINE_BYTES / 2),
+        ] {
+            let line = python("/a.py", name).unwrap_or_else(|| unreachable!("{name:?}"));
+            assert!(targets(&line).iter().next().unwrap().1.name.matches(name), "{line}");
+            let of_file = python(name, "f").unwrap_or_else(|| unreachable!("{name:?}"));
+            assert!(targets(&of_file).iter().next().unwrap().1.module.matches(name), "{of_file}");
+            let inner = selecting_inner_line(TargetKind::Python, Path::new("/a.py"), name);
+            assert!(inner.is_some(), "{name:?}");
         }
     }
 

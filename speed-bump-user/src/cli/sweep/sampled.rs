@@ -63,13 +63,15 @@ pub(super) const COUNTED: Duration = Duration::from_secs(2);
 const OF_UNIT: u64 = 1_000;
 /// How many of those there may be.
 const MOST_UNITS: usize = 16;
+/// Why a function that takes time is left out where its names are no name of a target.
+const NO_TARGET: &str = "no target selects it: its name or its file is empty, or both together are too long";
 
 /// What sampling found.
 pub(super) struct Found {
     profile: Profile,
     /// Those that are taken up, in their order.
     chosen: Vec<FunctionSeen>,
-    /// Native functions that are left out, with their calls in a second, and why.
+    /// Functions that are left out, with their calls in a second, and why.
     left_out: Vec<(FunctionSeen, f64, Nanos, String)>,
     /// Time per unit meanwhile.
     time_per_unit: Option<f64>,
@@ -99,10 +101,10 @@ impl Found {
             return Err(stopped());
         }
         let done = after.zip(before).map(|(after, before)| after - before).filter(|done| *done > 0.0);
-        let chosen = chosen(&profile, arguments.worth);
+        let (chosen, no_targets) = chosen(&profile, arguments.worth);
         let found = Self {
             time_per_unit: done.map(|done| (ended.0 - begun.0) as f64 / done),
-            left_out: Vec::new(),
+            left_out: no_targets.into_iter().map(|of| (of, 0.0, Nanos(0), NO_TARGET.to_owned())).collect(),
             unit: None,
             traps: 0.0,
             profile,
@@ -162,6 +164,9 @@ impl Found {
         for why in self.profile.remarks.iter().chain(&self.unattributed()) {
             text += "; ";
             text += why;
+        }
+        if !self.left_out.is_empty() {
+            text += &format!("; of {} functions {NO_TARGET}", self.left_out.len());
         }
         if let Some(clock) = &self.profile.clock {
             for (what, samples) in &clock.elsewhere {
@@ -251,6 +256,7 @@ impl Found {
             .functions
             .iter()
             .filter(|of| of.line.is_some() && of.depth > 0 && of.anywhere_running.0 > least)
+            .filter(|of| !lines(of).is_empty())
             .cloned()
             .collect();
         functions.sort_by(|a, b| a.depth.cmp(&b.depth).then(b.anywhere_running.cmp(&a.anywhere_running)));
@@ -263,11 +269,12 @@ impl Found {
     pub(super) fn choose_unit(&mut self, outermost: &[FunctionSeen], counted: &Counted) -> Option<String> {
         let span = (counted.census.end_ns.0 - counted.census.start_ns.0) as f64 / 1e9;
         let rate = |candidate: &&Candidate| candidate.calls as f64 / span;
-        let (candidate, rate) = outermost.iter().find_map(|function| {
+        let (candidate, rate, line) = outermost.iter().find_map(|function| {
             let found = counted.candidates.iter().filter(|of| is_of(of, function));
             let most = found.max_by_key(|of| of.calls)?;
             let rate = rate(&most);
-            (rate >= LEAST_RATE).then_some((most, rate))
+            let line = exact::selecting_line(TargetKind::Python, &most.file, &most.name);
+            line.filter(|_| rate >= LEAST_RATE).map(|line| (most, rate, line))
         })?;
         self.unit = Some(format!(
             "the unit of work was chosen: a call of {} ({}), the outermost function that is called again and \
@@ -275,7 +282,7 @@ impl Found {
             candidate.name,
             place(&candidate.file, candidate.line)
         ));
-        Some(exact::line(TargetKind::Python, &candidate.file, &candidate.name))
+        Some(line)
     }
 
     /// What was chosen as the unit.
@@ -302,13 +309,13 @@ impl Found {
                 target,
                 name: seen.name.clone(),
                 file: seen.file.clone(),
-                line: None,
+                line: seen.line,
             });
             counted.candidates.push(Candidate {
                 name: seen.name.clone(),
                 file: seen.file.clone(),
-                line: None,
-                kind: TargetKind::Native,
+                line: seen.line,
+                kind: kind(seen),
                 calls: (rate * span / 1e9) as u64,
                 own_ns: Some(Nanos((self.profile.share(seen) * span) as u64)),
                 floor_ns: *trap,
@@ -365,7 +372,9 @@ impl Found {
 /// The functions that are taken up, the ones that run most first. Those of the C library and of allocators
 /// answer little that somebody could act on; they are taken up where they are most of what there is, as where
 /// a server does little but system calls.
-fn chosen(profile: &Profile, worth: f64) -> Vec<FunctionSeen> {
+///
+/// And those that are not, as no target selects them.
+fn chosen(profile: &Profile, worth: f64) -> (Vec<FunctionSeen>, Vec<FunctionSeen>) {
     let is_worth_it =
         |of: &&FunctionSeen| of.own > 0 && of.name != "<module>" && profile.share(of) >= worth * MARGIN;
     let mut chosen: Vec<FunctionSeen> = profile.functions.iter().filter(is_worth_it).cloned().collect();
@@ -378,16 +387,24 @@ fn chosen(profile: &Profile, worth: f64) -> Vec<FunctionSeen> {
         let ((a_running, a_all), (b_running, b_all)) = (order(a), order(b));
         b_running.total_cmp(&a_running).then(b_all.total_cmp(&a_all))
     });
+    let (mut chosen, mut no_targets): (Vec<_>, Vec<_>) =
+        chosen.into_iter().partition(|of| !lines(of).is_empty());
     chosen.truncate(MOST);
-    chosen
+    no_targets.truncate(MOST);
+    (chosen, no_targets)
 }
 
-/// Lines of a targets file that select a function.
+fn kind(function: &FunctionSeen) -> TargetKind {
+    if function.line.is_some() { TargetKind::Python } else { TargetKind::Native }
+}
+
+/// Lines of a targets file that select a function; none where no line does.
 pub(super) fn lines(function: &FunctionSeen) -> Vec<String> {
-    let kind = if function.line.is_some() { TargetKind::Python } else { TargetKind::Native };
-    let mut lines = vec![exact::line(kind, &function.file, &function.name)];
-    if !function.is_qualified {
-        lines.push(exact::inner_line(kind, &function.file, &function.name));
+    let kind = kind(function);
+    let mut lines: Vec<String> =
+        exact::selecting_line(kind, &function.file, &function.name).into_iter().collect();
+    if !function.is_qualified && !lines.is_empty() {
+        lines.extend(exact::selecting_inner_line(kind, &function.file, &function.name));
     }
     lines
 }

@@ -51,7 +51,7 @@ pub(super) fn left(
     let factor = |(number, candidate): (u32, &Candidate)| {
         let mut factor = Factor::of_candidate(measured, candidate);
         let share = factor.share(unit);
-        if candidate.calls == 0 {
+        if candidate.calls == 0 && candidate.left_out().is_none() {
             factor.verdict = Verdict::Dismissed;
             factor.reason = Some("not called".to_owned());
         } else if share.is_some_and(|share| share < measured.rules.worth) {

@@ -1,0 +1,45 @@
+//! What a sweep does with functions that are called what no target can name, or hardly: the others get their
+//! verdicts.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use speed_bump_testing::{PythonBuild, Service, pythons, pythons::Form, session::obstacle, skip};
+
+use crate::{
+    planted::{Found, Planted},
+    share::Share,
+};
+
+#[test]
+fn functions_without_names_and_of_any_names_leave_the_others_their_verdicts() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let builds: Vec<&PythonBuild> = pythons().iter().filter(|build| build.form == Form::Direct).collect();
+    let [oldest, .., newest] = builds[..] else { return skip!("this machine has no Python 3.8 or newer") };
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("odd.py");
+    fs::write(&script, include_str!("odd_names/odd.py")).unwrap();
+    for build in [oldest, newest] {
+        let share = Share::small();
+        let planted = Planted::new(Service::start(&mut build.command(&script)).unwrap(), share);
+        let json = folder.path().join("out.json");
+        let unit = ["--progress", "*/odd.py:unit", "--closed-loop", "--for", "25s"];
+        let run = planted.sweep(&[&unit[..], &["--json", json.to_str().unwrap()]].concat());
+        assert_eq!(run.status.code(), Some(0), "{build}: {}", run.stderr);
+        let json = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+        let found = Found { json, printed: run.stdout };
+        // There are many functions for little time.
+        found.assert_not_wrong("ordinary", "matters", 1.0);
+        let remarks = found.json["sampling"]["remarks"].to_string();
+        for text in ["whose name or file is empty", "longer than 4 KiB"] {
+            assert!(remarks.contains(text), "{build}: {text}: {remarks}");
+        }
+        let factors = found.json["factors"].as_array().unwrap();
+        let reason = |factor: &serde_json::Value| factor["reason"].as_str().unwrap_or_default().to_owned();
+        let is_long = factors.iter().any(|factor| reason(factor).contains("no target selects it"));
+        assert!(is_long, "{build}: {}", found.printed);
+    }
+}
