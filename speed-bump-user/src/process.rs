@@ -53,7 +53,7 @@ use rustix::{
 
 use crate::{
     sys::{
-        below::{LastLink, open_below},
+        below::{LastLink, open_below, open_regular},
         clock::{self, ClockId},
     },
     units::{Bytes, Pid},
@@ -130,12 +130,17 @@ impl Process {
 
     /// Refuses a program that is not 64-bit ELF for this machine. Also worth asking again after an exec.
     pub fn check_executable(&self) -> Result<(), ProcessError> {
-        let file = self
-            .directory
-            .open_entry("exe", OFlags::RDONLY)
-            .map_err(|errno| self.failure("exe", AccessMode::Read, errno))?;
+        let exe = self.directory.open_entry("exe", OFlags::PATH);
+        let exe = exe.map_err(|errno| self.failure("exe", AccessMode::Read, errno))?;
+        let file = open_regular(exe.as_fd()).map_err(|error| {
+            let source = io::Error::from(error);
+            match Errno::from_io_error(&source) {
+                Some(errno) => self.failure("exe", AccessMode::Read, errno),
+                None => ProcessError::Io { pid: self.pid, file: "exe", source },
+            }
+        })?;
         let (pid, path) = (self.pid, self.executable()?);
-        architecture::check(&File::from(file)).map_err(|unfit| match unfit {
+        architecture::check(&file).map_err(|unfit| match unfit {
             architecture::Unfit::ThirtyTwoBit { machine } => {
                 ProcessError::ThirtyTwoBit { pid, path, machine }
             }

@@ -3,6 +3,7 @@
 //!
 //! Everything here takes and returns owned file descriptors; nothing knows of targets or sessions.
 
+pub mod answers;
 pub mod below;
 pub mod bpf;
 pub mod breakpoint;

@@ -4,3 +4,4 @@ mod hostile_files;
 mod hostile_memory;
 mod hostile_names;
 mod hostile_sampling;
+mod hostile_waits;

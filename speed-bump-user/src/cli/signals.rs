@@ -2,7 +2,9 @@
 //!
 //! The first one has the session stop, which ends all delays; then the tool reports. Where it hangs, in a
 //! write to a terminal that takes nothing any more (Ctrl-S) or in a file system that never answers, a second
-//! one ends it at once. A terminal like that ends it without one.
+//! one ends it at once. A terminal like that, and memory or a file that never answers, end it without one.
+
+mod hung;
 
 use std::{
     io::{self, IsTerminal, stderr, stdout},
@@ -19,15 +21,23 @@ use tokio::{
     time::{Interval, MissedTickBehavior, interval},
 };
 
+use self::hung::Reading;
+use super::terminal::tell;
 use crate::{
     engine::{EngineChoice, EngineKind},
     session::stop::Stop,
+    sys::signals,
 };
 
 /// How often the tool looks, after a signal, whether its terminal takes anything.
 const LOOKS: Duration = Duration::from_millis(250);
-/// A terminal that takes nothing at so many looks in a row will not take the report.
+/// A terminal that takes nothing at so many looks in a row will not take the report, and a read that has not
+/// returned will not return.
 const MOST_LOOKS: u32 = 12;
+/// What is said then.
+const HUNG: &str = "speed-bump-ebpf: error: memory or a file of a process did not answer for three seconds: \
+                    whoever serves its file system or its memory (FUSE, NFS, userfaultfd) may hang; nothing \
+                    is reported";
 /// The exit code of what signal N has ended is so much more than N (POSIX shells).
 const BY_SIGNAL: i32 = 128;
 
@@ -63,27 +73,31 @@ impl StopSignals {
         Self::on_each(move || stop.ask(), second)
     }
 
-    /// Has them do this, each time that one comes.
+    /// Has them do this, each time that one comes. The calling thread, and those that it starts from here on,
+    /// leave them to the one that listens.
     ///
     /// # Errors
     /// As [`StopSignals::ask`].
     pub(super) fn on_each(act: impl Fn() + Send + 'static, second: Second) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let mut signals = {
+        let mut coming = {
             let _entered = runtime.enter();
             Signals::catch()?
         };
         let first = Arc::new(OnceLock::new());
         let heard = Arc::clone(&first);
+        // All other threads may come to wait for what never comes.
+        signals::leave_to_others();
         let listen = move || {
+            signals::take();
             runtime.block_on(async {
-                let came = signals.next().await;
+                let came = coming.next().await;
                 let _ = heard.set(came.name);
                 act();
-                let (mut looks, mut frozen) = (looks(), 0);
+                let (mut looks, mut frozen, mut reading) = (looks(), 0, Reading::default());
                 loop {
                     tokio::select! {
-                        _ = signals.next() => match second {
+                        _ = coming.next() => match second {
                             Second::Ends => exit(BY_SIGNAL + came.number),
                             Second::IsLikeTheFirst => act(),
                         },
@@ -91,6 +105,12 @@ impl StopSignals {
                             let is_frozen = is_frozen(&stderr()) || is_frozen(&stdout());
                             frozen = if is_frozen { frozen + 1 } else { 0 };
                             if frozen > MOST_LOOKS {
+                                exit(BY_SIGNAL + came.number);
+                            }
+                            if reading.look() > MOST_LOOKS {
+                                if takes(&stderr()) {
+                                    tell(HUNG);
+                                }
                                 exit(BY_SIGNAL + came.number);
                             }
                         }
@@ -150,6 +170,11 @@ fn looks() -> Interval {
 
 /// Whether it is a terminal that takes nothing now.
 fn is_frozen(of: &(impl AsFd + IsTerminal)) -> bool {
+    of.is_terminal() && !takes(of)
+}
+
+/// Whether it takes something now.
+fn takes(of: &impl AsFd) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    of.is_terminal() && poll(&mut [PollFd::new(of, PollFlags::OUT)], Some(&at_once)) == Ok(0)
+    poll(&mut [PollFd::new(of, PollFlags::OUT)], Some(&at_once)) != Ok(0)
 }

@@ -9,6 +9,7 @@ use std::{fmt, os::unix::fs::MetadataExt as _, path::PathBuf};
 use rustix::fs::OFlags;
 
 use super::{Process, ProcessError, StartTime, access::AccessMode, status::Credentials};
+use crate::sys::answers;
 
 /// A program, as a process runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +82,7 @@ impl Process {
         let io = |source| ProcessError::Io { pid: self.pid, file: "exe", source };
         let file = self.directory.open_entry("exe", OFlags::PATH);
         let file = std::fs::File::from(file.map_err(|errno| self.failure("exe", AccessMode::Read, errno))?);
+        answers::check(&file).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         let stat = self.stat()?;
         Ok(Program {

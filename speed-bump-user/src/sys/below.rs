@@ -21,7 +21,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::pseudo_files;
+use super::{answers, pseudo_files};
 
 /// As the kernel's own limit (`MAXSYMLINKS`).
 const LINK_LIMIT: usize = 40;
@@ -93,9 +93,10 @@ pub fn find_below(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<O
 /// watchdog starts), and opening a pipe blocks; `O_PATH` has neither.
 ///
 /// # Errors
-/// [`OpenError::Special`] for anything but a regular file, and [`OpenError::MadeUp`] for one that holds no
-/// data.
+/// [`OpenError::Special`] for anything but a regular file, [`OpenError::MadeUp`] for one that holds no data,
+/// and `TimedOut` for one whose file system does not answer.
 pub fn open_regular(found: BorrowedFd<'_>) -> Result<File, OpenError> {
+    answers::check(found).map_err(OpenError::System)?;
     let kind = match FileType::from_raw_mode(fstat(found)?.st_mode) {
         FileType::RegularFile => None,
         FileType::Directory => Some("directory"),

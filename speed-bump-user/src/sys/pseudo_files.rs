@@ -13,8 +13,8 @@
 //! for ever, but the kernel lets only the user that mounted it, or processes of the user namespace that it
 //! was mounted in, ask one: we get `EACCES` (fs/fuse/dir.c, `fuse_allow_current_process`). Two ways remain to
 //! keep us waiting: a server that the administrator allowed to serve everybody (`user_allow_other` in
-//! fuse.conf), and an overlay that a user mounted over a FUSE file system of his own. Killing that server
-//! ends the wait.
+//! fuse.conf), and an overlay that a user mounted over a FUSE file system of his own. So it is asked before
+//! whether they answer ([`answers`](super::answers)); killing that server ends a wait that begins later.
 
 use std::os::fd::AsFd;
 

@@ -13,15 +13,7 @@ pub struct Blocked {
 impl Blocked {
     /// Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT. Other threads of ours still get them.
     pub fn fatal() -> Self {
-        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: `sigemptyset` initialises the set, and valid signal numbers cannot fail.
-        Self::block(&unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-                libc::sigaddset(set.as_mut_ptr(), signal);
-            }
-            set.assume_init()
-        })
+        Self::block(&set_of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]))
     }
 
     /// Blocks all that can be blocked.
@@ -42,6 +34,35 @@ impl Blocked {
             before.assume_init()
         };
         Self { before, _not_send: std::marker::PhantomData }
+    }
+}
+
+/// What asks a program to end.
+const ASK: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// Leaves SIGINT, SIGTERM and SIGHUP to other threads, in the calling one and in those that it starts from
+/// here on. The kernel hands a signal to the main thread where that takes it, and tells no other, even if the
+/// main thread waits for what never comes.
+pub fn leave_to_others() {
+    // SAFETY: a set that is initialised.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set_of(&ASK), std::ptr::null_mut()) };
+}
+
+/// Has the calling thread get them.
+pub fn take() {
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set_of(&ASK), std::ptr::null_mut()) };
+}
+
+fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` initialises the set, and valid signal numbers cannot fail.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        set.assume_init()
     }
 }
 
