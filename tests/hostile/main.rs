@@ -1,5 +1,6 @@
 //! Targets that want to harm whoever looks at them: by names, files and memory.
 
+mod hostile_crowds;
 mod hostile_files;
 mod hostile_memory;
 mod hostile_names;
