@@ -22,6 +22,7 @@
 
 pub mod debug_files;
 pub mod demangle;
+pub mod effort;
 pub mod error;
 pub mod file;
 pub mod functions;
@@ -46,6 +47,7 @@ pub(crate) use go_table::parse as parse_go_table;
 #[cfg(any(test, fuzzing))]
 pub(crate) use mini_debug_info::unpack as unpack_mini_debug_info;
 
+pub use effort::{Effort, Exhausted};
 pub use error::{ElfError, ElfErrorKind};
 pub use file::ElfFile;
 pub use functions::{FunctionSymbol, Functions, IndirectFunction, Named, Refusal, RefusedSymbol};

@@ -113,6 +113,24 @@ fn a_sparse_library_costs_no_more_than_what_is_on_disk() {
     }
 }
 
+#[test]
+fn debug_files_of_holes_are_not_read_to_their_end() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    const LIBRARIES: usize = 30;
+    let fixture = compile("host.c", &["-pthread", "-ldl"]);
+    let (library, copies) = library::linked_to_holes(&fixture, LIBRARIES);
+    let mut command = Command::new(fixture.program());
+    command.arg(&library).arg("keep").env("LD_PRELOAD", copies.join(":"));
+    let service = start(&mut command);
+    let ended = Tool::start(&["list"], service.pid(), "native:*/libcopy*:work_1\n").finish();
+    assert!(ended.status.success(), "{}", ended.said());
+    let told = ended.stdout.matches("no checksum is made of a file with so many holes").count();
+    assert_eq!(told, LIBRARIES, "{}", ended.said());
+    assert!(ended.stdout.contains("selects 30 functions"), "{}", ended.said());
+}
+
 /// A process that cuts its library.
 fn cutting(functions: usize, mode: &str) -> (Fixture, Service) {
     let fixture = compile("host.c", &["-pthread", "-ldl"]);

@@ -11,6 +11,7 @@ mod unit;
 use std::{
     io::{IsTerminal as _, stderr},
     process::ExitCode,
+    thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -313,9 +314,31 @@ enum Notices {
     Known,
 }
 
+/// So often it is looked whether preparation is still wanted.
+const WANTED: Duration = Duration::from_millis(10);
+
+/// What a session begins with. Files of processes may take long to read, and nothing is attached meanwhile:
+/// so preparation is not waited for once the end is asked for.
+fn prepared(arguments: &SweepArgs, request: &Request, quit: &Quit) -> Result<Prepared, Failure> {
+    let (pids, request) = (arguments.pids.clone(), request.clone());
+    let prepare = move || Prepared::of_processes(&pids, &request, Purpose::Attach);
+    let thread = thread::Builder::new().name("preparation".to_owned()).spawn(prepare);
+    let thread = thread.context("cannot start a thread").map_err(|error| Failure::new(SYSTEM, error))?;
+    while !thread.is_finished() {
+        if quit.is_asked() {
+            return Err(stopped());
+        }
+        thread::sleep(WANTED);
+    }
+    match thread.join() {
+        Ok(prepared) => Ok(prepared?),
+        Err(_) => Err(Failure::new(SYSTEM, anyhow!("preparation ended in the midst: this is a bug"))),
+    }
+}
+
 /// Starts a session without delays.
 fn start(arguments: &SweepArgs, request: &Request, quit: &Quit, notices: Notices) -> Result<Handle, Failure> {
-    let mut prepared = Prepared::of_processes(&arguments.pids, request, Purpose::Attach)?;
+    let mut prepared = prepared(arguments, request, quit)?;
     // What the targets file says of delays is for other sessions.
     let targets: Vec<TargetIndex> = prepared.targets.iter().map(|(index, _)| index).collect();
     for index in targets {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{
+    effort::Effort,
     error::{ElfError, ElfErrorKind},
     file::{ElfFile, read_failure},
     root::Root,
@@ -24,6 +25,7 @@ pub(super) fn find(
     main: &ElfFile,
     root: &Root,
     path: &Path,
+    effort: &Effort,
 ) -> Result<(Vec<ElfFile>, Vec<ElfError>), ElfError> {
     let (build_id, link) = {
         let cache = main.cache();
@@ -37,7 +39,7 @@ pub(super) fn find(
     let (mut found, mut rejected) = (Vec::new(), Vec::new());
     let mut try_path = |candidate: PathBuf, link: Option<&DebugLink>| {
         match ElfFile::open_debug_file(root, &candidate) {
-            Ok(file) => match belongs(main, build_id.as_deref(), &file, link) {
+            Ok(file) => match belongs(main, build_id.as_deref(), &file, link, effort) {
                 Ok(()) => {
                     found.push(file);
                     return true;
@@ -86,33 +88,34 @@ fn belongs(
     build_id: Option<&[u8]>,
     file: &ElfFile,
     link: Option<&DebugLink>,
+    effort: &Effort,
 ) -> Result<(), ElfError> {
     let wrong =
         |why| file.error(ElfErrorKind::WrongDebugFile { main: main.path().display().to_string(), why });
     match (build_id, file.build_id()?, link) {
         (Some(ours), Some(theirs), _) if *ours == *theirs => Ok(()),
         (Some(_), Some(_), _) => Err(wrong("its build id is another one")),
-        (_, _, Some(link)) if checksum(file)? == link.checksum => Ok(()),
+        (_, _, Some(link)) if checksum(file, effort)? == link.checksum => Ok(()),
         (_, _, Some(_)) => Err(wrong("its checksum is not the one in .gnu_debuglink")),
         (_, _, None) => Err(wrong("it has no build id")),
     }
 }
 
-/// Largest debug file of which a checksum is made, in bytes: that takes seconds. What has a build id needs
-/// none.
-const CHECKED_LIMIT: u64 = 4 << 30;
-
 /// CRC-32 of the whole file, as `.gnu_debuglink` has it.
-fn checksum(file: &ElfFile) -> Result<u32, ElfError> {
-    let (what, size) = ("whole", file.length());
-    if size > CHECKED_LIMIT {
-        return Err(file.error(ElfErrorKind::TooLarge { what, size, limit: CHECKED_LIMIT }));
+fn checksum(file: &ElfFile, effort: &Effort) -> Result<u32, ElfError> {
+    let length = file.length();
+    let holes = file.source().on_disk_of_holes().map_err(|error| file.error(read_failure(error)))?;
+    if let Some(on_disk) = holes {
+        return Err(file.error(ElfErrorKind::Holes { length, on_disk }));
     }
+    let exhausted = |why| file.error(ElfErrorKind::Exhausted(why));
+    effort.take_checked(length).map_err(exhausted)?;
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; 1 << 18];
     let mut position = 0;
-    while position < file.length() {
-        let left = usize::try_from(file.length() - position).unwrap_or(usize::MAX);
+    while position < length {
+        effort.goes_on().map_err(exhausted)?;
+        let left = usize::try_from(length - position).unwrap_or(usize::MAX);
         let part = &mut buffer[..left.min(1 << 18)];
         file.source().read_exact_at(part, position).map_err(|error| file.error(read_failure(error)))?;
         hasher.update(part);

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::machine::Machine;
+use super::{effort::Exhausted, machine::Machine};
 
 /// An ELF file that cannot be used, and why.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +100,20 @@ pub enum ElfErrorKind {
         /// The limit in bytes.
         limit: u64,
     },
+    /// It is nearly all holes, and no checksum is made of those.
+    #[error(
+        "has {length} bytes, and {on_disk} of them on disk: no checksum is made of a file with so many \
+         holes, and its symbols are not used"
+    )]
+    Holes {
+        /// Size of the file in bytes.
+        length: u64,
+        /// What it takes on disk, in bytes.
+        on_disk: u64,
+    },
+    /// Too much was read of other files.
+    #[error(transparent)]
+    Exhausted(#[from] Exhausted),
     /// The file became shorter while we read it.
     #[error("changed while it was read; try again once its installation has finished")]
     Changed,

@@ -7,6 +7,7 @@ use object::{LittleEndian, elf};
 
 use super::{
     debug_files,
+    effort::Effort,
     error::ElfError,
     file::ElfFile,
     go_table::{self, GoFunction},
@@ -170,7 +171,8 @@ impl ElfFile {
     }
 
     /// Reads the functions that the file and its separate debug files name. They are looked up by build id
-    /// and `.gnu_debuglink` below `root`; `path` is the file's own path there.
+    /// and `.gnu_debuglink` below `root`; `path` is the file's own path there. `effort` bounds what is read
+    /// to make sure that they belong to the file.
     ///
     /// # Errors
     /// As [`ElfFile::functions`]; what is wrong with a debug file is in [`Functions::warnings`].
@@ -178,10 +180,11 @@ impl ElfFile {
         &self,
         root: &Root,
         path: &std::path::Path,
+        effort: &Effort,
     ) -> Result<Functions, ElfError> {
         let mut found = Collector::new(self);
         found.own_tables()?;
-        let (files, rejected) = debug_files::find(self, root, path)?;
+        let (files, rejected) = debug_files::find(self, root, path, effort)?;
         found.warnings.extend(rejected.iter().map(ToString::to_string));
         for file in files {
             if let Err(error) = found.tables_of(&file, TableKind::DebugFile) {

@@ -47,6 +47,16 @@ impl Source {
         Ok((length, room))
     }
 
+    /// What it takes on disk in bytes, where that is so little that it must be nearly all holes.
+    pub(super) fn on_disk_of_holes(&self) -> io::Result<Option<u64>> {
+        let Self::File(file) = self else { return Ok(None) };
+        let metadata = file.metadata()?;
+        let on_disk = metadata.blocks().saturating_mul(BLOCK_BYTES);
+        // Some file systems do not say.
+        let is_said = on_disk > 0 && metadata.len() > ALWAYS_READ;
+        Ok((is_said && metadata.len() / MORE_THAN_ON_DISK > on_disk).then_some(on_disk))
+    }
+
     /// Fills `buffer` from `offset`; `UnexpectedEof` where the source ends before.
     pub(super) fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         match self {

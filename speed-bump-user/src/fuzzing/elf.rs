@@ -12,7 +12,7 @@ use rustix::fs::MemfdFlags;
 use tempfile::TempDir;
 
 use crate::{
-    elf::{Binding, ElfFile, Root, SymbolName, TableKind, parse_go_table, unpack_mini_debug_info},
+    elf::{Binding, Effort, ElfFile, Root, SymbolName, TableKind, parse_go_table, unpack_mini_debug_info},
     inject::{
         exported,
         image::{IMAGE, Identity},
@@ -116,7 +116,8 @@ pub fn debug_files(bytes: &[u8]) {
         if fs::write(folder.path().join("same"), bytes).is_err() {
             return;
         }
-        let Ok(functions) = file.functions_with_debug_files(root, Path::new("/fuzz")) else { return };
+        let read = file.functions_with_debug_files(root, Path::new("/fuzz"), &Effort::default());
+        let Ok(functions) = read else { return };
         for function in functions.functions() {
             assert_eq!(file.segments().code_offset_of(function.address), Some(function.offset));
         }

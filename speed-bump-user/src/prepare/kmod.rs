@@ -59,7 +59,7 @@ impl KmodPlan {
             _ => None,
         });
         let told = told.collect();
-        notices.extend(unselected(request.strict, targets, &process, &found)?);
+        notices.extend(unselected(request.strict, &resolver, &process, &found)?);
         Ok((Self { module, resolver, process, found, told }, notices))
     }
 
@@ -111,11 +111,11 @@ fn module(
 /// A notice for each target that selects nothing; under `strict` an error.
 fn unselected(
     strict: bool,
-    targets: &Targets,
+    resolver: &SymbolResolver,
     process: &Process,
     found: &NamedFunctions,
 ) -> Result<Vec<Notice>, PrepareError> {
-    let mut nothing = Vec::new();
+    let (targets, mut nothing) = (resolver.targets(), Vec::new());
     for (index, target) in targets.iter() {
         if found.functions.iter().any(|function| function.selected.target == index) {
             continue;
@@ -124,7 +124,7 @@ fn unselected(
         let mut reasons: Vec<_> = remarks.take(3).map(|remark| Reason::Found(remark.text.clone())).collect();
         if reasons.is_empty() {
             reasons = of_files(target, process);
-            let near = nearest(targets, process, index, &[]);
+            let near = nearest(targets, process, index, &[], resolver.effort());
             reasons.extend((!near.is_empty()).then_some(Reason::Nearest(near)));
         }
         nothing.push(SelectsNothing {

@@ -130,7 +130,7 @@ fn reasons(index: TargetIndex, target: &Target, resolver: &Resolver, planned: &P
     if reasons.is_empty() {
         reasons = of_files(target, process);
         // Names of other functions would only mislead.
-        if let Some(text) = compiled(process, target) {
+        if let Some(text) = compiled(process, target, resolver.effort()) {
             reasons.push(Reason::Found(text));
             return reasons;
         }

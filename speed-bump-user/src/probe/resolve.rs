@@ -23,7 +23,7 @@ use std::{cell::RefCell, collections::HashMap, io, sync::Arc};
 
 use crate::{
     bounds::PLAN_BYTES,
-    elf::{ElfError, ElfFile},
+    elf::{Effort, ElfError, ElfFile, Exhausted},
     engine::bpf::Form,
     probe::cost::{CostTable, Costs},
     probe::{
@@ -86,13 +86,14 @@ pub struct Resolver {
     /// forbids some sites.
     files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
+    effort: Effort,
 }
 
 impl Resolver {
     /// A resolver; `entry` and `may_inject` bound the choice of how Python calls become visible.
     pub fn new(targets: Arc<Targets>, costs: Costs, entry: EntryChoice, may_inject: bool) -> Self {
-        let (files, interpreters) = Default::default();
-        Self { targets, costs, entry, may_inject, times_calls: false, files, interpreters }
+        let (files, interpreters, effort) = Default::default();
+        Self { targets, costs, entry, may_inject, times_calls: false, files, interpreters, effort }
     }
 
     /// Plans for timing calls of native functions, where this kernel's programs can do that.
@@ -141,6 +142,11 @@ impl Resolver {
     pub fn set_targets(&mut self, targets: Arc<Targets>) {
         self.targets = targets;
         self.files.get_mut().clear();
+    }
+
+    /// How long files are read, in all processes.
+    pub fn effort(&self) -> &Effort {
+        &self.effort
     }
 
     /// What probes cost here. It is measured now, if it is not known.
@@ -247,7 +253,7 @@ impl Resolver {
                 if near.is_none() {
                     selection.add_to(plan, mapped);
                 }
-                selection.add_indirect(process, mappings, plan);
+                selection.add_indirect(process, mappings, &self.effort, plan);
                 let moved = moved::remarks(&selection, process, mapped, mappings, near.as_deref());
                 plan.out_of_reach.extend(moved.iter().cloned());
                 plan.remarks.extend(moved);
@@ -286,7 +292,8 @@ impl Resolver {
         if let Some(known) = self.files.borrow().get(&key) {
             return Ok(Arc::clone(known));
         }
-        let selection = Arc::new(FileSelection::new(self, process, &file, shadow_stack)?);
+        let selection = self.effort.read(|| FileSelection::new(self, process, &file, shadow_stack));
+        let selection = Arc::new(selection.map_err(|why| unread(&file, why))??);
         let mut files = self.files.borrow_mut();
         let bytes: usize = files.values().map(|selection| selection.bytes()).sum();
         if files.len() == FILES_KNOWN || bytes + selection.bytes() > PLAN_BYTES {
@@ -295,6 +302,11 @@ impl Resolver {
         files.insert(key, Arc::clone(&selection));
         Ok(selection)
     }
+}
+
+/// That a file is not read, as others took too long.
+fn unread(file: &ProbeFile, why: Exhausted) -> ElfError {
+    ElfError { path: file.path().to_owned(), kind: why.into() }
 }
 
 /// Opens the very file that the process maps.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     bounds::NAMES_OF_SESSION,
-    elf::{ElfFile, Functions},
+    elf::{Effort, ElfFile, Functions},
     process::{
         AnonymousMapping, MappedFile, MappedRange, Mappings, OpenFile, Process, mapped_file::FileIdentity,
     },
@@ -162,6 +162,7 @@ impl Leaves {
         let mut by_file: Vec<_> = by_file.into_iter().collect();
         by_file.sort_by_cached_key(|(_, places)| Reverse(samples_of(places)));
         let (begun, mut name_bytes) = (now(), 0);
+        let effort = Effort::default();
         for (identity, places) in by_file {
             let Some(file) = self.files.get(&identity) else { continue };
             let samples = || samples_of(&places);
@@ -181,7 +182,7 @@ impl Leaves {
                 continue;
             }
             let is_everybodys = is_everybodys(&file.path);
-            let Some((elf, symbols)) = file.symbols() else {
+            let Some((elf, symbols)) = effort.read(|| file.symbols()).ok().flatten() else {
                 if !is_everybodys {
                     let what = format!("{}, which cannot be read", name());
                     *self.elsewhere.entry(what).or_default() += samples();

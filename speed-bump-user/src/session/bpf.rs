@@ -192,6 +192,8 @@ impl BpfSession {
         stop: Stop,
     ) -> Result<Self, SessionError> {
         limits::check(&resolver, &settings, roots)?;
+        let asked = stop.clone();
+        resolver.effort().ends_when(move || asked.times() > 0);
         let (signals, limits) = handshake::choose_signals(&resolver, &settings, roots)?.unzip();
         let mut engine = BpfEngine::load(capacity, resolver.form(), follow, hold)?;
         if let Some(costs) = resolver.costs().known() {
@@ -299,7 +301,7 @@ impl BpfSession {
         for index in self.without_functions() {
             let Some(target) = self.resolver.targets().get(index) else { continue };
             let mut processes = self.processes.iter().map(|(_, covered)| &covered.process);
-            let why = processes.find_map(|process| compiled(process, target));
+            let why = processes.find_map(|process| compiled(process, target, self.resolver.effort()));
             missing.push(format!(
                 "line {}: `{}` selects nothing among the functions that are loaded now{}",
                 target.line,

@@ -4,12 +4,16 @@ use std::{
     fs,
     os::unix::fs::{FileExt as _, MetadataExt as _, chown},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use object::{LittleEndian, elf, read::elf::FileHeader as _};
 use speed_bump_testing::Fixture;
 
 use super::NOBODY;
+
+/// Bytes of a debug file that is nearly all holes.
+const HOLES: u64 = (4 << 30) - 4096;
 
 type Header = elf::FileHeader64<LittleEndian>;
 type Section = elf::SectionHeader64<LittleEndian>;
@@ -24,6 +28,34 @@ pub(crate) fn make(fixture: &Fixture, functions: usize) -> PathBuf {
     fs::copy(made.program(), &library).unwrap();
     chown(&library, Some(NOBODY), Some(NOBODY)).unwrap();
     library
+}
+
+/// A library, and copies of it that are stripped: each names a debug file of its own, of 4 GiB of holes,
+/// which could be made sure of by its checksum alone.
+pub(crate) fn linked_to_holes(fixture: &Fixture, copies: usize) -> (PathBuf, Vec<String>) {
+    let text = "int work_1(int x) { return x > 1 ? x * 3 : -x; }\n";
+    let made = Fixture::compile_text(text, &["-O1", "-shared", "-fPIC", "-Wl,--build-id=none"]).unwrap();
+    let library = fixture.folder().join("libwork.so");
+    fs::copy(made.program(), &library).unwrap();
+    let copy = |number: usize| {
+        let copy = fixture.folder().join(format!("libcopy{number}.so"));
+        let debug = fixture.folder().join(format!("libcopy{number}.debug"));
+        let objcopy = |arguments: &[&str]| {
+            assert!(Command::new("objcopy").args(arguments).status().unwrap().success(), "{arguments:?}");
+        };
+        let (from, copy, debug) = (library.display(), copy.display(), debug.display());
+        objcopy(&["--only-keep-debug", &from.to_string(), &debug.to_string()]);
+        objcopy(&[
+            "--strip-all",
+            &format!("--add-gnu-debuglink={debug}"),
+            &from.to_string(),
+            &copy.to_string(),
+        ]);
+        fs::OpenOptions::new().write(true).open(debug.to_string()).unwrap().set_len(HOLES).unwrap();
+        copy.to_string()
+    };
+    let copies = (0..copies).map(copy).collect();
+    (library, copies)
 }
 
 /// Makes symbol and string tables of a library claim `size` bytes each, in a file that has as many and holds

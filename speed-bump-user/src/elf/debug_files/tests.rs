@@ -45,7 +45,7 @@ impl Split {
 
     fn functions(&self) -> Functions {
         let root = Root::open(&self.fixture.path("root")).unwrap();
-        self.elf.functions_with_debug_files(&root, Path::new(PATH)).unwrap()
+        self.elf.functions_with_debug_files(&root, Path::new(PATH), &Effort::default()).unwrap()
     }
 
     /// Whether the local function is known, at the place in the stripped file where its code is.
@@ -161,10 +161,29 @@ fn a_checksum_is_that_of_the_whole_file() {
     let split = Split::padded("-O1 -Wl,--build-id=none", 300_000);
     let installed = split.install("/opt/app/program.debug");
     assert!(split.knows_local());
-    // More than is read at all; nothing of it is on the disk.
-    fs::OpenOptions::new().write(true).open(installed).unwrap().set_len(CHECKED_LIMIT + 1).unwrap();
+    // Hardly anything of it is on the disk.
+    fs::OpenOptions::new().write(true).open(installed).unwrap().set_len(4 << 30).unwrap();
     let warnings = split.functions().warnings().join("\n");
-    assert!(warnings.contains(&format!("more than the {CHECKED_LIMIT} that are read")), "{warnings}");
+    assert!(warnings.contains("no checksum is made of a file with so many holes"), "{warnings}");
+}
+
+#[test]
+fn checksums_of_all_debug_files_are_bounded_together() {
+    let split = Split::new("-O1 -Wl,--build-id=none");
+    let installed = split.install("/opt/app/program.debug");
+    let root = Root::open(&split.fixture.path("root")).unwrap();
+    let effort = Effort::of_checksums(fs::metadata(installed).unwrap().len());
+    let warnings = || {
+        let functions = split.elf.functions_with_debug_files(&root, Path::new(PATH), &effort).unwrap();
+        functions.warnings().to_vec()
+    };
+    assert_eq!(warnings(), [""; 0]);
+    let [warning] = &warnings()[..] else { panic!("{:?}", warnings()) };
+    assert!(warning.contains("program.debug: its checksum is not made"), "{warning}");
+    let over = Effort::default();
+    over.ends_when(|| true);
+    let functions = split.elf.functions_with_debug_files(&root, Path::new(PATH), &over).unwrap();
+    assert!(functions.warnings()[0].contains("the session ends"), "{:?}", functions.warnings());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{borrow::Cow, path::Path};
 
 use super::{elf_of, probe_file};
 use crate::{
-    elf::{Functions, SymbolName},
+    elf::{Effort, Functions, SymbolName},
     process::{MappedFile, Process},
     targets::{Target, TargetKind, exact::plain_line},
 };
@@ -19,8 +19,8 @@ const LOOKED_AT: usize = 1_024;
 const CYTHON: [&str; 3] = ["__pyx_pw_", "__pyx_f_", "__pyx_pf_"];
 
 /// What there is to say where a Python target that selects nothing means a compiled module: that it does, and
-/// which lines select the functions.
-pub fn compiled(process: &Process, target: &Target) -> Option<String> {
+/// which lines select the functions. Nothing where `effort` leaves no time to look.
+pub fn compiled(process: &Process, target: &Target, effort: &Effort) -> Option<String> {
     if target.kind != TargetKind::Python {
         return None;
     }
@@ -34,7 +34,8 @@ pub fn compiled(process: &Process, target: &Target) -> Option<String> {
         if !is_named && target.module.as_str() != "*" {
             continue;
         }
-        let Some(functions) = functions_of(process, mapped) else { continue };
+        let Ok(functions) = effort.read(|| functions_of(process, mapped)) else { break };
+        let Some(functions) = functions else { continue };
         let meant = meant(&functions, target);
         if is_named || !meant.is_empty() {
             named = Some((mapped, functions, meant));

@@ -7,7 +7,7 @@ use std::{
 
 use super::{elf_of, probe_file};
 use crate::{
-    elf::{ElfFile, IndirectFunction, LoadBias, Module, resolve_indirect},
+    elf::{Effort, ElfFile, IndirectFunction, LoadBias, Module, resolve_indirect},
     process::{Mappings, Process},
     targets::TargetIndex,
     units::VirtualAddress,
@@ -20,11 +20,12 @@ pub(super) fn explain(
     selected: &[(TargetIndex, IndirectFunction)],
     process: &Process,
     mappings: &Mappings,
+    effort: &Effort,
 ) -> Vec<(TargetIndex, String)> {
     if selected.is_empty() {
         return Vec::new();
     }
-    let modules = modules(process, mappings);
+    let modules = modules(process, mappings, effort);
     let views: Vec<Module<'_>> = modules.iter().map(|(_, elf, bias)| Module { elf, bias: *bias }).collect();
     let home = modules.iter().position(|(module, _, _)| module == path);
     let memory = process.memory().ok();
@@ -33,7 +34,17 @@ pub(super) fn explain(
         None => Err(io::ErrorKind::PermissionDenied.into()),
     };
     let sentence = |function: &IndirectFunction| {
-        let address = home.and_then(|home| resolve_indirect(function, home, &views, &read).ok().flatten());
+        let name = function.names.canonical().as_str();
+        let resolve = || home.and_then(|home| resolve_indirect(function, home, &views, &read).ok().flatten());
+        let address = match effort.read(resolve) {
+            Ok(address) => address,
+            Err(why) => {
+                let path = path.display();
+                return format!(
+                    "{name} in {path} is an IFUNC, which is not probed; what it stands for: {why}"
+                );
+            }
+        };
         let stands_for = match address {
             Some(address) => match describe(elf, path, mappings, address) {
                 Some(name) => format!("in this process it resolved to {name}; name that"),
@@ -47,9 +58,8 @@ pub(super) fn explain(
             }
         };
         format!(
-            "{} in {} is an IFUNC: its address is that of a resolver, which runs once, and is not probed; \
-             {stands_for}",
-            function.names.canonical().as_str(),
+            "{name} in {} is an IFUNC: its address is that of a resolver, which runs once, and is not \
+             probed; {stands_for}",
             path.display()
         )
     };
@@ -68,9 +78,9 @@ fn describe(elf: &ElfFile, path: &Path, mappings: &Mappings, address: VirtualAdd
 }
 
 /// All files of the process that can be read as ELF, with where they are loaded.
-fn modules(process: &Process, mappings: &Mappings) -> Vec<(PathBuf, ElfFile, LoadBias)> {
+fn modules(process: &Process, mappings: &Mappings, effort: &Effort) -> Vec<(PathBuf, ElfFile, LoadBias)> {
     let module = |mapped: &crate::process::MappedFile| {
-        let elf = elf_of(&probe_file(process, mapped).ok()?).ok()?;
+        let elf = effort.read(|| elf_of(&probe_file(process, mapped).ok()?).ok()).ok()??;
         let range = mapped.executable_ranges().next()?;
         let bias = elf.segments().bias_of_mapping(range.start, range.offset, true)?;
         Some((mapped.path_in_process.clone(), elf, bias))

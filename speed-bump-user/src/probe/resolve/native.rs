@@ -8,8 +8,8 @@ use super::{FileError, Resolver, elf_of, hugify, indirect, moved, stepped::Neigh
 use crate::{
     bounds::PLAN_BYTES,
     elf::{
-        ElfFile, FunctionSymbol, Functions, IndirectFunction, Named, Root, Segments, TableKind, UsdtLocation,
-        UsdtProbe,
+        Effort, ElfFile, FunctionSymbol, Functions, IndirectFunction, Named, Root, Segments, TableKind,
+        UsdtLocation, UsdtProbe,
     },
     engine::bpf::UprobeProgram,
     probe::{
@@ -147,8 +147,16 @@ impl FileSelection {
     }
 
     /// Tells of each selected IFUNC what it stands for in this process.
-    pub(super) fn add_indirect(&self, process: &Process, mappings: &Mappings, plan: &mut Plan) {
-        for (target, text) in indirect::explain(&self.elf, &self.path, &self.indirect, process, mappings) {
+    pub(super) fn add_indirect(
+        &self,
+        process: &Process,
+        mappings: &Mappings,
+        effort: &Effort,
+        plan: &mut Plan,
+    ) {
+        for (target, text) in
+            indirect::explain(&self.elf, &self.path, &self.indirect, process, mappings, effort)
+        {
             plan.remarks.push(Remark { target: Some(target), text });
         }
     }
@@ -159,8 +167,9 @@ impl FileSelection {
         process: &Process,
         matcher: &NativeModule<'_>,
     ) -> Result<(), FileError> {
+        let resolver = selecting.resolver;
         let functions = match Root::open(&process.root()) {
-            Ok(root) => self.elf.functions_with_debug_files(&root, &self.path)?,
+            Ok(root) => self.elf.functions_with_debug_files(&root, &self.path, resolver.effort())?,
             Err(_) => self.elf.functions()?,
         };
         let mut names = functions.functions().iter().flat_map(|function| function.names.iter());

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     bounds::NAME_BYTES,
-    elf::{ElfFile, FunctionNames, Root},
+    elf::{Effort, ElfFile, FunctionNames, Root},
     process::Process,
     targets::{Candidate, TargetIndex, TargetKind, Targets},
 };
@@ -26,16 +26,17 @@ impl Resolver {
         target: TargetIndex,
         loaded: &[(String, String)],
     ) -> Vec<String> {
-        nearest(&self.targets, process, target, loaded)
+        nearest(&self.targets, process, target, loaded, &self.effort)
     }
 }
 
-/// As [`Resolver::nearest`], without a resolver.
+/// As [`Resolver::nearest`], without a resolver. Files that `effort` leaves no time for have no names.
 pub fn nearest(
     targets: &Targets,
     process: &Process,
     target: TargetIndex,
     loaded: &[(String, String)],
+    effort: &Effort,
 ) -> Vec<String> {
     let Some(target) = targets.get(target) else { return Vec::new() };
     let candidates = match target.kind {
@@ -44,14 +45,14 @@ pub fn nearest(
             return target.nearest(pairs, TOLD);
         }
         TargetKind::Python => python_names(process),
-        TargetKind::Native => names(process, |elf, path| {
+        TargetKind::Native => names(process, effort, |elf, path| {
             let functions = match Root::open(&process.root()) {
-                Ok(root) => elf.functions_with_debug_files(&root, path),
+                Ok(root) => elf.functions_with_debug_files(&root, path, effort),
                 Err(_) => elf.functions(),
             };
             Some(functions.ok()?.functions().iter().map(|function| names_of(&function.names)).collect())
         }),
-        TargetKind::Usdt => names(process, |elf, _| {
+        TargetKind::Usdt => names(process, effort, |elf, _| {
             let probes = elf.usdt_probes().ok()?.probes;
             Some(probes.iter().map(|probe| vec![format!("{}:{}", probe.provider, probe.name)]).collect())
         }),
@@ -83,13 +84,14 @@ fn python_names(process: &Process) -> Vec<(String, Vec<String>)> {
 /// The names of what each file that a process maps has; a file that cannot be read has nothing.
 fn names(
     process: &Process,
+    effort: &Effort,
     of: impl Fn(&ElfFile, &Path) -> Option<Vec<Vec<String>>>,
 ) -> Vec<(String, Vec<String>)> {
     let mappings = process.mappings().unwrap_or_default();
     let of_file = |mapped| {
         let file = probe_file(process, mapped).ok()?;
         let path = file.path().to_string_lossy().into_owned();
-        let all = of(&elf_of(&file).ok()?, file.path())?;
+        let all = effort.read(|| of(&elf_of(&file).ok()?, file.path())).ok()??;
         Some(all.into_iter().map(move |names| (path.clone(), names)).collect::<Vec<_>>())
     };
     mappings.files.iter().chain(&mappings.moved).filter_map(of_file).flatten().collect()

@@ -157,7 +157,11 @@ impl Resolver {
                 }
             };
             let known = self.interpreters.borrow().get(&file.id()).cloned();
-            let identified = known.map_or_else(|| interpreter::identify(file.file(), file.path()), Ok);
+            let identify = || {
+                let read = self.effort.read(|| interpreter::identify(file.file(), file.path()));
+                read.map_err(|why| why.to_string())?.map_err(|error| error.to_string())
+            };
+            let identified = known.map_or_else(identify, Ok);
             match identified {
                 Ok(interpreter) => {
                     let mut known = self.interpreters.borrow_mut();

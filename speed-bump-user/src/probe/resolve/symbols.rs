@@ -13,9 +13,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{FileError, elf_of, indirect, moved, probe_file};
+use super::{FileError, elf_of, indirect, moved, probe_file, unread};
 use crate::{
-    elf::{Binding, ElfFile, FunctionSymbol, Functions, IndirectFunction, Named, SymbolName, TableKind},
+    elf::{
+        Binding, Effort, ElfFile, FunctionSymbol, Functions, IndirectFunction, Named, SymbolName, TableKind,
+    },
     kernel::KernelVersion,
     probe::{
         code::CodeFile,
@@ -71,6 +73,7 @@ pub struct SymbolResolver {
     avoids_nop5: bool,
     /// By file, and by whether the process has a shadow stack, which forbids some sites.
     files: RefCell<HashMap<(FileId, bool), Arc<OfFile>>>,
+    effort: Effort,
 }
 
 /// What the targets select in one file; the same in every process that maps it.
@@ -86,7 +89,13 @@ struct OfFile {
 impl SymbolResolver {
     /// A resolver for this machine.
     pub fn new(targets: Arc<Targets>) -> Self {
-        Self { targets, avoids_nop5: KernelVersion::running() >= REWRITES_NOP5, files: RefCell::default() }
+        let avoids_nop5 = KernelVersion::running() >= REWRITES_NOP5;
+        Self { targets, avoids_nop5, files: RefCell::default(), effort: Effort::default() }
+    }
+
+    /// How long files are read.
+    pub fn effort(&self) -> &Effort {
+        &self.effort
     }
 
     /// The targets.
@@ -152,7 +161,11 @@ impl SymbolResolver {
         let of_file = match known {
             Some(known) => known,
             None => {
-                let of_file = Arc::new(self.look_into(&file, shadow_stack)?);
+                let of_file = Arc::new(
+                    self.effort
+                        .read(|| self.look_into(&file, shadow_stack))
+                        .map_err(|why| unread(&file, why))??,
+                );
                 let mut files = self.files.borrow_mut();
                 if files.len() == FILES_KNOWN {
                     files.clear();
@@ -162,7 +175,8 @@ impl SymbolResolver {
             }
         };
         found.remarks.extend(of_file.remarks.iter().cloned());
-        let indirect = indirect::explain(&of_file.elf, file.path(), &of_file.indirect, process, mappings);
+        let indirect =
+            indirect::explain(&of_file.elf, file.path(), &of_file.indirect, process, mappings, &self.effort);
         found
             .remarks
             .extend(indirect.into_iter().map(|(target, text)| Remark { target: Some(target), text }));

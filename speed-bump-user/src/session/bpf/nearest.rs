@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::BpfSession;
 use crate::{
+    elf::Effort,
     presence::{HelperSetup, survey::loaded},
     probe::resolve::compiled,
     process::{Process, Program},
@@ -49,12 +50,13 @@ impl BpfSession {
             None => return,
         };
         let targets = self.state.doses().targets.clone();
+        let effort = Effort::default();
         for index in missing {
             let Some(target) = targets.get(index) else { continue };
             let pairs = names.iter().map(|(module, name)| (module.as_str(), name.as_str()));
             let nearest = target.nearest(pairs, NAMED);
             // Of a compiled module it was said what it is: other names would only mislead.
-            if nearest.is_empty() || compiled(process, target).is_some() {
+            if nearest.is_empty() || compiled(process, target, &effort).is_some() {
                 continue;
             }
             let nearest = nearest.join("`, `");
