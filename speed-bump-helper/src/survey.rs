@@ -32,6 +32,11 @@ use crate::{
 
 /// How many functions are looked at before others may have the GIL: some milliseconds' worth.
 const AT_A_TIME: usize = 1000;
+/// Where there are thousands of patterns, each function takes as many tries: so it is looked at the clock
+/// too, once in so many functions, which takes a system call.
+const LOOK_EVERY: usize = 4;
+/// How long the GIL is kept then.
+const KEPT_NS: u64 = 2_000_000;
 /// How deep functions are nested at most, as far as the survey is concerned.
 const DEPTH: u32 = 50;
 
@@ -62,7 +67,8 @@ pub(crate) fn survey(
     let mut agreed = true;
     for pass in [Pass::Functions, Pass::Nested, Pass::Rest] {
         for number in 0..functions.len() {
-            if number % AT_A_TIME == AT_A_TIME - 1 {
+            let is_long = number % LOOK_EVERY == LOOK_EVERY - 1 && gil.is_kept_for(KEPT_NS);
+            if is_long || number % AT_A_TIME == AT_A_TIME - 1 {
                 gil.pause();
                 agreed = agreed && proceed();
             }

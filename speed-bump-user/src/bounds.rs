@@ -21,6 +21,10 @@ pub const NAMES_OF_SESSION: usize = 32 << 20;
 /// One file has half.
 pub const PLAN_BYTES: usize = 128 << 20;
 
+/// Targets that select nothing of which it is told why, and what they may have meant: for each, all names in
+/// the process are compared. Nobody reads more of it.
+pub const TARGETS_EXPLAINED: usize = 20;
+
 /// The start of a text, at most so many bytes of it, and whether that is all.
 pub fn cut(text: &str, bytes: usize) -> (&str, bool) {
     let end = text.floor_char_boundary(bytes);

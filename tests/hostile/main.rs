@@ -6,3 +6,4 @@ mod hostile_memory;
 mod hostile_names;
 mod hostile_sampling;
 mod hostile_waits;
+mod many_patterns;

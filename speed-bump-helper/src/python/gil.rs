@@ -80,6 +80,12 @@ impl Gil {
         }
     }
 
+    /// Whether it was kept for so long, in ns.
+    pub(crate) fn is_kept_for(&self, ns: u64) -> bool {
+        let now = sys::clock_ns(CpuClock::Monotonic).zip(self.since_ns);
+        now.is_some_and(|(now, since)| now.saturating_sub(since) > ns)
+    }
+
     fn has_waited_for_long(&self) -> bool {
         let waited = sys::clock_ns(CpuClock::Monotonic).zip(self.since_ns);
         waited.is_none_or(|(now, since)| now.saturating_sub(since) > MOST_IN_ONE_PIECE_NS)

@@ -8,6 +8,7 @@ use super::{
     unselected::of_files,
 };
 use crate::{
+    bounds::TARGETS_EXPLAINED,
     engine::kmod::{FOLDER, KmodError, Module, RECORDS, Records, TARGETS, UPSTREAM, recover},
     probe::resolve::{
         nearest,
@@ -122,7 +123,7 @@ fn unselected(
         }
         let remarks = found.remarks.iter().filter(|remark| remark.target == Some(index));
         let mut reasons: Vec<_> = remarks.take(3).map(|remark| Reason::Found(remark.text.clone())).collect();
-        if reasons.is_empty() {
+        if reasons.is_empty() && nothing.len() < TARGETS_EXPLAINED {
             reasons = of_files(target, process);
             let near = nearest(targets, process, index, &[], resolver.effort());
             reasons.extend((!near.is_empty()).then_some(Reason::Nearest(near)));

@@ -1,11 +1,14 @@
 //! Targets that select nothing, and why.
 
+use std::collections::HashSet;
+
 use super::{
     PrepareError, Purpose,
     look::Planned,
     notice::{Notice, Reason, SelectsNothing},
 };
 use crate::{
+    bounds::TARGETS_EXPLAINED,
     probe::{
         plan::{Plan, PythonPlan},
         resolve::{Resolver, compiled},
@@ -26,7 +29,10 @@ pub(super) fn notices(
     purpose: Purpose,
 ) -> Result<Vec<Notice>, PrepareError> {
     let nothing = nothing(resolver, planned, purpose);
-    let nothing = nothing.map(|(index, target)| selects_nothing(index, target, resolver, planned));
+    let explained = |(number, (index, target))| {
+        selects_nothing(index, target, resolver, planned, number < TARGETS_EXPLAINED)
+    };
+    let nothing = nothing.enumerate().map(explained);
     let nothing: Vec<_> = nothing.collect();
     if strict && !nothing.is_empty() {
         return Err(PrepareError::NothingSelected(nothing));
@@ -48,9 +54,11 @@ fn nothing<'a>(
     planned: &'a [Planned],
     purpose: Purpose,
 ) -> impl Iterator<Item = (TargetIndex, &'a Target)> {
+    let selecting: HashSet<TargetIndex> =
+        planned.iter().flat_map(|planned| planned.plan.selecting()).collect();
     resolver.targets().iter().filter(move |(index, target)| {
         let index = *index;
-        let selected = planned.iter().any(|planned| planned.plan.selects(index));
+        let selected = selecting.contains(&index);
         // Without a list of its functions, what a process will call is not known before it does.
         let unknown = target.kind == TargetKind::Python
             && planned.iter().any(|planned| !is_known(&planned.plan, purpose));
@@ -91,8 +99,9 @@ fn selects_nothing(
     target: &Target,
     resolver: &Resolver,
     planned: &[Planned],
+    explained: bool,
 ) -> SelectsNothing {
-    let reasons = |of: &Planned| (of.process.pid(), reasons(index, target, resolver, of));
+    let reasons = |of: &Planned| (of.process.pid(), reasons(index, target, resolver, of, explained));
     let processes = planned.iter().map(reasons).filter(|(_, reasons)| !reasons.is_empty()).collect();
     SelectsNothing { line: target.line, target: target.text.clone(), processes }
 }
@@ -114,7 +123,14 @@ pub(super) fn of_files(target: &Target, process: &Process) -> Vec<Reason> {
     reasons
 }
 
-fn reasons(index: TargetIndex, target: &Target, resolver: &Resolver, planned: &Planned) -> Vec<Reason> {
+/// What there is to say; `explained`: also what takes a look at all names.
+fn reasons(
+    index: TargetIndex,
+    target: &Target,
+    resolver: &Resolver,
+    planned: &Planned,
+    explained: bool,
+) -> Vec<Reason> {
     let Planned { process, plan, loaded, unlisted } = planned;
     let of_target = plan.remarks.iter().filter(|remark| remark.target == Some(index));
     let mut reasons: Vec<_> = of_target.map(|remark| Reason::Found(remark.text.clone())).collect();
@@ -127,7 +143,7 @@ fn reasons(index: TargetIndex, target: &Target, resolver: &Resolver, planned: &P
     let first = plan.functions.iter().find(|function| function.shadowed.contains(&index));
     let first = first.and_then(|function| resolver.targets().get(function.selected.target));
     reasons.extend(first.map(|first| Reason::SelectedBy(first.line)));
-    if reasons.is_empty() {
+    if reasons.is_empty() && explained {
         reasons = of_files(target, process);
         // Names of other functions would only mislead.
         if let Some(text) = compiled(process, target, resolver.effort()) {

@@ -2,7 +2,7 @@
 //!
 //! Made by resolving, which attaches nothing; consumed by the session, which resolves nothing.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{collections::HashSet, fmt, path::PathBuf, sync::Arc};
 
 use serde::Serialize;
 use speed_bump_abi::{ArgumentSpec, Condition};
@@ -270,6 +270,11 @@ impl Plan {
     /// Whether a target selects anything.
     pub fn selects(&self, target: TargetIndex) -> bool {
         self.functions.iter().any(|function| function.selected.target == target)
+    }
+
+    /// The targets that select anything.
+    pub fn selecting(&self) -> HashSet<TargetIndex> {
+        self.functions.iter().map(|function| function.selected.target).collect()
     }
 
     /// Whether a target selects anything, or would if an earlier one did not.

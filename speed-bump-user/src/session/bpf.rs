@@ -42,7 +42,7 @@ use super::{
     waiting::Waiting,
 };
 use crate::{
-    bounds::NAMES_OF_SESSION,
+    bounds::{NAMES_OF_SESSION, TARGETS_EXPLAINED},
     engine::{
         Engine,
         bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, histograms, processors},
@@ -298,10 +298,12 @@ impl BpfSession {
         let unknown = self.helpers.asleep().map(|pid| {
             format!("; those of process {pid} are not known yet, as a thread keeps the interpreter's lock")
         });
-        for index in self.without_functions() {
+        for (number, index) in self.without_functions().into_iter().enumerate() {
             let Some(target) = self.resolver.targets().get(index) else { continue };
             let mut processes = self.processes.iter().map(|(_, covered)| &covered.process);
-            let why = processes.find_map(|process| compiled(process, target, self.resolver.effort()));
+            let why = (number < TARGETS_EXPLAINED)
+                .then(|| processes.find_map(|process| compiled(process, target, self.resolver.effort())))
+                .flatten();
             missing.push(format!(
                 "line {}: `{}` selects nothing among the functions that are loaded now{}",
                 target.line,

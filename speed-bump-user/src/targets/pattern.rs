@@ -1,17 +1,16 @@
 //! One shell glob, with the meaning that Python's `fnmatch.fnmatchcase` gives it (CPython 3.10 and later).
 //!
-//! A pattern is read into pieces here, and the pieces become a regular expression for regex-automata. The
-//! globset crate cannot decide alone: it matches bytes, so that its `?` and its `[é]` stand for one byte of a
-//! character, and its `**`, `{` and `\` mean something else. It sieves where there are many patterns
-//! ([`PatternSet`]).
+//! A pattern is read into pieces here, which are matched one after the other ([`matcher`]). No crate for
+//! globs means the same by them: globset matches bytes, so that its `?` and its `[é]` stand for one byte of a
+//! character, and its `**`, `{` and `\` mean something else. As regular expressions, thousands of patterns
+//! would take a gigabyte. Where there are many, one automaton says which to try ([`PatternSet`]).
 
 mod class;
+mod matcher;
 mod set;
 
 use std::{borrow::Cow, fmt};
 
-use regex_automata::meta;
-use regex_syntax::hir::{Dot, Hir, Look, Repetition};
 use serde::Serialize;
 
 use self::class::Class;
@@ -26,13 +25,17 @@ pub(super) use self::set::PatternSet;
 pub struct Pattern {
     text: String,
     pieces: Vec<Piece>,
-    matcher: Matcher,
 }
 
 /// Why a pattern was refused. No pattern that fits in a line of a targets file gets here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the pattern cannot be compiled ({0}); write a shorter one")]
-pub struct PatternError(String);
+#[error("the pattern has {bytes} bytes, more than the {LONGEST} that one may have; write a shorter one")]
+pub struct PatternError {
+    bytes: usize,
+}
+
+/// Bytes of a pattern: four times those of a line. What it takes to match it grows with its length.
+const LONGEST: usize = 16 << 10;
 
 /// What a pattern is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,36 +50,21 @@ pub(super) enum Piece {
     Literal(String),
 }
 
-/// The cheapest way to try a text.
-#[derive(Clone)]
-enum Matcher {
-    Everything,
-    Text,
-    Regex(meta::Regex),
-}
-
 impl Pattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// When the regular expression outgrows what regex-automata can number, which takes gigabytes of pattern.
+    /// It has more than 16 KiB.
     pub fn new(text: &str) -> Result<Self, PatternError> {
-        let pieces = pieces(text);
-        let matcher = match pieces.as_slice() {
-            [Piece::AnyText] => Matcher::Everything,
-            [] | [Piece::Literal(_)] => Matcher::Text,
-            pieces => Matcher::Regex(regex(pieces)?),
-        };
-        Ok(Self { text: text.to_owned(), pieces, matcher })
+        if text.len() > LONGEST {
+            return Err(PatternError { bytes: text.len() });
+        }
+        Ok(Self { text: text.to_owned(), pieces: pieces(text) })
     }
 
     /// Whether the pattern matches the whole of `text`.
     pub fn matches(&self, text: &str) -> bool {
-        match &self.matcher {
-            Matcher::Everything => true,
-            Matcher::Text => self.exact().is_some_and(|exact| exact == text),
-            Matcher::Regex(regex) => regex.is_match(text),
-        }
+        matcher::matches(&self.pieces, text)
     }
 
     /// The pattern as it was written.
@@ -149,29 +137,6 @@ fn scan(text: &str) -> Vec<(usize, Piece)> {
         rest = after;
     }
     found
-}
-
-fn regex(pieces: &[Piece]) -> Result<meta::Regex, PatternError> {
-    let mut parts = vec![Hir::look(Look::Start)];
-    parts.extend(pieces.iter().map(|piece| match piece {
-        Piece::AnyText => Hir::repetition(Repetition {
-            min: 0,
-            max: None,
-            greedy: true,
-            sub: Box::new(Hir::dot(Dot::AnyChar)),
-        }),
-        Piece::AnyChar => Hir::dot(Dot::AnyChar),
-        Piece::OneOf(class) => class.to_hir(),
-        Piece::Literal(literal) => Hir::literal(literal.as_bytes()),
-    }));
-    parts.push(Hir::look(Look::End));
-    // A line of a targets file is bounded, so the size of what it compiles to is as well.
-    // Without engines that only some builds (the bench) have: tests try what is shipped.
-    let config = meta::Config::new().nfa_size_limit(None).onepass(false).dfa(false);
-    meta::Builder::new()
-        .configure(config)
-        .build_from_hir(&Hir::concat(parts))
-        .map_err(|error| PatternError(error.to_string()))
 }
 
 impl fmt::Debug for Pattern {

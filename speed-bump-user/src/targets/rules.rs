@@ -193,8 +193,8 @@ impl RulesInModule<'_> {
         for outcome in lines.into_iter().filter_map(|line| self.rules.outcomes.get(line)) {
             match *outcome {
                 Outcome::Selects(target) if selection.winner.is_none() => selection.winner = Some(target),
-                // A line may match by its module and by a file that it stands for.
-                Outcome::Selects(target) if selection.selects(target) => {}
+                // A line may match by its module and by a file that it stands for: one after the other.
+                Outcome::Selects(target) if selection.ends_with(target) => {}
                 Outcome::Selects(target) => selection.shadowed.push(target),
                 Outcome::Excludes(exclusion) => {
                     // Exclusions come last, so a winner has been found by now if there is one.

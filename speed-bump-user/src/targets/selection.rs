@@ -18,9 +18,9 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether the target matches, applied or not.
-    pub(super) fn selects(&self, target: TargetIndex) -> bool {
-        self.winner == Some(target) || self.shadowed.contains(&target)
+    /// Whether the target is the last that was found to match.
+    pub(super) fn ends_with(&self, target: TargetIndex) -> bool {
+        self.shadowed.last().or(self.winner.as_ref()) == Some(&target)
     }
 }
 

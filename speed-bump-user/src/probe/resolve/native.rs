@@ -176,7 +176,8 @@ impl FileSelection {
         self.hugifies = names.any(|name| hugify::says_so(name.as_str()));
         let path = self.path.display().to_string();
         let mut refused_told = 0;
-        for (symbol, selection) in matcher.select_all(functions.named()) {
+        let named = functions.named().take_while(|_| resolver.effort().goes_on().is_ok());
+        for (symbol, selection) in matcher.select_all(named) {
             let Some(target) = selection.winner else { continue };
             match symbol {
                 Named::Function(function) => {

@@ -3,10 +3,11 @@
 //! The helper tells of functions that targets select, and of no others. So it is brought in once more, when
 //! the session's own has left, and looks at what is loaded.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use super::BpfSession;
 use crate::{
+    bounds::TARGETS_EXPLAINED,
     elf::Effort,
     presence::{HelperSetup, survey::loaded},
     probe::resolve::compiled,
@@ -25,10 +26,10 @@ impl BpfSession {
     fn never_selected(&self) -> Vec<TargetIndex> {
         let doses = self.state.doses();
         let known = doses.functions.known();
-        let is_known = |index: TargetIndex| known.iter().any(|(_, function)| function.target == index);
+        let known: HashSet<TargetIndex> = known.iter().map(|(_, function)| function.target).collect();
         let targets = doses.targets.iter();
         let python = targets.filter(|(_, target)| target.kind == TargetKind::Python && !target.is_dropped);
-        python.map(|(index, _)| index).filter(|index| !is_known(*index)).collect()
+        python.map(|(index, _)| index).filter(|index| !known.contains(index)).collect()
     }
 
     /// Looks what a process has loaded that its helper has left, and names what comes nearest. Another
@@ -51,7 +52,7 @@ impl BpfSession {
         };
         let targets = self.state.doses().targets.clone();
         let effort = Effort::default();
-        for index in missing {
+        for index in missing.into_iter().take(TARGETS_EXPLAINED) {
             let Some(target) = targets.get(index) else { continue };
             let pairs = names.iter().map(|(module, name)| (module.as_str(), name.as_str()));
             let nearest = target.nearest(pairs, NAMED);

@@ -1,8 +1,6 @@
 //! The class of a shell glob, `[seq]` and `[!seq]`, read as `CPython`'s `fnmatch.translate` (3.10 and later)
 //! reads it.
 
-use regex_syntax::hir::{self, ClassUnicode, ClassUnicodeRange, Hir};
-
 /// A set of characters, one of which has to be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::targets) struct Class {
@@ -48,7 +46,6 @@ impl Class {
     }
 
     /// Whether the character is one of the class.
-    #[cfg(test)]
     pub(super) fn contains(&self, c: char) -> bool {
         self.ranges.iter().any(|&(first, last)| (first..=last).contains(&c)) != self.negated
     }
@@ -61,16 +58,6 @@ impl Class {
     /// First and last character of each range; the first is never beyond the last.
     pub(in crate::targets) fn ranges(&self) -> &[(char, char)] {
         &self.ranges
-    }
-
-    /// The class as a regular expression; one that never matches when no character is in it.
-    pub(super) fn to_hir(&self) -> Hir {
-        let ranges = self.ranges.iter().map(|&(first, last)| ClassUnicodeRange::new(first, last));
-        let mut class = ClassUnicode::new(ranges);
-        if self.negated {
-            class.negate();
-        }
-        Hir::class(hir::Class::Unicode(class))
     }
 }
 

@@ -1,12 +1,12 @@
 //! Many patterns tried against one text at once.
 //!
-//! A thousand targets over fifty thousand symbols would be fifty million tries one by one. Here, globset
-//! sieves first: it tries all patterns at once, each relaxed to what globset and `fnmatch` agree on. What
-//! passes is then matched exactly.
+//! A thousand targets over fifty thousand symbols would be fifty million tries one by one. Here, a text finds
+//! the patterns that are this very text by a look-up, and those that have a literal which is in the text by
+//! one automaton (Aho-Corasick) for all of them. Only these are matched.
 
 use std::collections::HashMap;
 
-use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 use super::{Pattern, Piece};
 
@@ -15,9 +15,9 @@ use super::{Pattern, Piece};
 pub(in crate::targets) struct PatternSet {
     patterns: Vec<Pattern>,
     numbers: HashMap<String, usize>,
-    /// Lets through every text that a pattern matches, and a few others. Without one, as where there are few
+    /// Lets through every pattern that matches a text, and a few others. Without one, as where there are few
     /// patterns, every pattern is tried.
-    sieve: Option<GlobSet>,
+    sieve: Option<Sieve>,
 }
 
 impl PatternSet {
@@ -29,8 +29,7 @@ impl PatternSet {
         let mut set = Self::default();
         let numbers = patterns.into_iter().map(|pattern| set.number(pattern)).collect();
         if set.patterns.len() >= Self::MANY {
-            // Too many, or too long, for one automaton: slower, and still right.
-            set.sieve = sieve(&set.patterns).ok();
+            set.sieve = Sieve::new(&set.patterns);
         }
         (set, numbers)
     }
@@ -38,7 +37,7 @@ impl PatternSet {
     /// The numbers of the patterns that match `text`, in no particular order, each once.
     pub(in crate::targets) fn matching(&self, text: &str) -> Vec<usize> {
         let mut found = match &self.sieve {
-            Some(sieve) => sieve.matches_candidate(&Candidate::new(text)),
+            Some(sieve) => sieve.may_match(text),
             None => (0..self.patterns.len()).collect(),
         };
         found.retain(|&number| self.matches(number, text));
@@ -77,32 +76,67 @@ impl PatternSet {
     }
 }
 
-fn sieve(patterns: &[Pattern]) -> Result<GlobSet, globset::Error> {
-    let mut sieve = GlobSetBuilder::new();
-    for pattern in patterns {
-        // A `\` stands for itself, as any other character that `escape` leaves alone.
-        sieve.add(GlobBuilder::new(&relaxed(pattern)).backslash_escape(false).build()?);
-    }
-    sieve.build()
+/// Finds the patterns that may match a text.
+#[derive(Clone, Debug)]
+struct Sieve {
+    /// Patterns that match one text.
+    exact: HashMap<String, usize>,
+    /// Finds the literals of the others.
+    literals: AhoCorasick,
+    /// The patterns that need each literal.
+    needing: Vec<Vec<usize>>,
+    /// Patterns without a literal.
+    any: Vec<usize>,
 }
 
-/// A glob of globset's that matches all that the pattern matches, and more.
-///
-/// globset matches bytes, so that its `?` and its `[é]` stand for one byte of a character: both become `*`.
-/// After a `.` at the end comes a `*` as well: globset takes the text for a path, and one that ends in `.`
-/// for one without a file name, which `*.` does not match.
-fn relaxed(pattern: &Pattern) -> String {
-    let mut glob = String::new();
-    for piece in pattern.pieces() {
-        match piece {
-            Piece::Literal(literal) => glob.push_str(&globset::escape(literal)),
-            // No two in a row: `**` means something else there.
-            _ if glob.ends_with('*') => {}
-            _ => glob.push('*'),
+impl Sieve {
+    /// Bytes of a literal that are looked for. More would hardly tell patterns better apart, and a hundred
+    /// thousand of them take memory for each byte.
+    const TELLING: usize = 8;
+
+    /// `None`: there are more than an automaton can number.
+    fn new(patterns: &[Pattern]) -> Option<Self> {
+        let (mut exact, mut any) = (HashMap::new(), Vec::new());
+        let mut needing: HashMap<&[u8], Vec<usize>> = HashMap::new();
+        for (number, pattern) in patterns.iter().enumerate() {
+            if let Some(text) = pattern.exact() {
+                exact.insert(text.to_owned(), number);
+            } else if let Some(literal) = longest_literal(pattern) {
+                let bytes = literal.as_bytes();
+                // What ends names tells more than what begins them.
+                let from = bytes.len().saturating_sub(Self::TELLING);
+                needing.entry(bytes.get(from..).unwrap_or(bytes)).or_default().push(number);
+            } else {
+                any.push(number);
+            }
         }
+        let (literals, needing): (Vec<&[u8]>, Vec<Vec<usize>>) = needing.into_iter().unzip();
+        let mut automaton = AhoCorasick::builder();
+        let automaton = automaton.kind(Some(AhoCorasickKind::ContiguousNFA)).build(literals);
+        Some(Self { exact, literals: automaton.ok()?, needing, any })
     }
-    if glob.ends_with('.') {
-        glob.push('*');
+
+    /// Each once.
+    fn may_match(&self, text: &str) -> Vec<usize> {
+        let mut found = self.any.clone();
+        found.extend(self.exact.get(text));
+        let mut is_seen = vec![false; self.needing.len()];
+        for literal in self.literals.find_overlapping_iter(text) {
+            let literal = literal.pattern().as_usize();
+            let is_new = is_seen.get_mut(literal).is_some_and(|seen| !std::mem::replace(seen, true));
+            if is_new {
+                found.extend(self.needing.get(literal).into_iter().flatten());
+            }
+        }
+        found
     }
-    glob
+}
+
+/// The longest literal of a pattern: every text that it matches has it.
+fn longest_literal(pattern: &Pattern) -> Option<&str> {
+    let literals = pattern.pieces().iter().filter_map(|piece| match piece {
+        Piece::Literal(literal) => Some(literal.as_str()),
+        Piece::AnyText | Piece::AnyChar | Piece::OneOf(_) => None,
+    });
+    literals.max_by_key(|literal| literal.len())
 }
