@@ -1,6 +1,7 @@
 //! Statistics of a session: what was counted, as JSON, as a table, and live.
 
 pub mod callers;
+pub mod implausible;
 pub mod inexact;
 pub mod json;
 pub mod json_lines;

@@ -1,7 +1,7 @@
 //! Targets of another user that claim much, write much, and cut the files that they run: the loader keeps to
 //! its bounds, ends on time, and says what it left out.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod library;
 pub(crate) mod tool;
@@ -13,8 +13,11 @@ use std::{
     process::Command,
 };
 
+use serde_json::Value;
 use speed_bump_abi::control_block::ControlBlock;
-use speed_bump_testing::{Fixture, PythonBuild, Service, everybody, session::obstacle, side_by_side, skip};
+use speed_bump_testing::{
+    Fixture, PythonBuild, Service, everybody, session::obstacle, side_by_side, skip, wait::wait_until,
+};
 use tool::Tool;
 
 /// A user that owns nothing.
@@ -72,6 +75,91 @@ fn a_control_block_full_of_huge_names_is_bounded() {
         assert!(ended.peak_mib < BOUND_MIB, "{records} records: {} MiB", ended.peak_mib);
         assert!(warnings.iter().any(|warning| warning.contains("names")), "{records}: {warnings:?}");
     }
+}
+
+/// A process that writes so into the control block while it is there.
+fn scribbling(python: &PythonBuild, script: &Path, mode: &str) -> Service {
+    let mut command = python.command(script);
+    command.arg(mode);
+    for (field, offset) in [
+        ("state", offset_of!(ControlBlock, state)),
+        ("notices", offset_of!(ControlBlock, notices)),
+        ("applied_generation", offset_of!(ControlBlock, applied_generation)),
+        ("functions", offset_of!(ControlBlock, functions)),
+        ("functions_offset", offset_of!(ControlBlock, functions_offset)),
+        ("python_version", offset_of!(ControlBlock, python_version)),
+        ("floor", offset_of!(ControlBlock, floor)),
+        ("names", offset_of!(ControlBlock, names)),
+        ("names_offset", offset_of!(ControlBlock, names_offset)),
+        ("surveyed", offset_of!(ControlBlock, surveyed)),
+        ("calls_offset", offset_of!(ControlBlock, calls_offset)),
+        ("times_offset", offset_of!(ControlBlock, times_offset)),
+        ("callers_offset", offset_of!(ControlBlock, callers_offset)),
+        ("times_unmatched", offset_of!(ControlBlock, times_unmatched)),
+        ("times_without_room", offset_of!(ControlBlock, times_without_room)),
+        ("callers_without_room", offset_of!(ControlBlock, callers_without_room)),
+    ] {
+        command.arg(format!("{field}={offset}"));
+    }
+    start(&mut command)
+}
+
+/// That the process runs on, and does its work.
+fn assert_works(service: &mut Service, case: &str) {
+    let calls = |service: &mut Service| service.ask("calls").unwrap()[0]["calls"].as_u64().unwrap();
+    let before = calls(service);
+    wait_until("more calls", || Ok(calls(service) > before)).unwrap_or_else(|why| panic!("{case}: {why}"));
+}
+
+#[test]
+fn a_control_block_that_is_written_meanwhile_is_reported_with_care() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(python) = everybody::python(|_| true).unwrap() else {
+        return skip!("{}", everybody::NO_PYTHON);
+    };
+    let script = everybody::Copy::of(&folder_of(Path::new("scribbler.py"))).unwrap();
+    let cases = ["nameless", "counts", "rows", "head", "all"];
+    side_by_side::on_each(&cases, |mode| {
+        for flags in [&["--times", "--callers"][..], &["--delay", "10us"]] {
+            let case = format!("{mode} {flags:?}");
+            let mut service = scribbling(&python, script.path(), mode);
+            let flags = [flags, &["--duration", "2s"]].concat();
+            let ended = Tool::session(&flags, service.pid(), "py:*/scribbler.py:victim\n").finish();
+            let (said, report) = (ended.said(), ended.report());
+            assert!(!said.contains("panicked"), "{case}: {said}");
+            assert!(ended.peak_mib < BOUND_MIB, "{case}: {} MiB", ended.peak_mib);
+            let warnings = ended.warnings();
+            let functions = report["targets"][0]["functions"].as_array().unwrap();
+            let is_named = |of: &Value| of["name"].as_str().is_some_and(|name| !name.is_empty());
+            assert!(functions.iter().all(is_named), "{case}: {said}");
+            let tells = |words: &str| warnings.iter().any(|warning| warning.contains(words));
+            assert!(*mode != "nameless" || tells("have no name"), "{case}: {warnings:?}");
+            assert!(*mode != "counts" || tells("cannot be true"), "{case}: {warnings:?}");
+            assert_works(&mut service, &case);
+        }
+    });
+}
+
+#[test]
+fn a_sweep_of_a_process_that_writes_its_counters_ends() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(python) = everybody::python(|_| true).unwrap() else {
+        return skip!("{}", everybody::NO_PYTHON);
+    };
+    let script = everybody::Copy::of(&folder_of(Path::new("scribbler.py"))).unwrap();
+    side_by_side::on_each(&["counts", "rows", "all"], |mode| {
+        let mut service = scribbling(&python, script.path(), mode);
+        let flags = ["sweep", "--for", "6s", "--progress", "py:*/scribbler.py:victim"];
+        let ended = Tool::start(&flags, service.pid(), "py:*/scribbler.py:victim\n").finish();
+        let code = ended.status.code();
+        assert!(code.is_some_and(|code| code != 101), "{mode}: {}", ended.said());
+        assert!(!ended.stderr.contains("panicked"), "{mode}: {}", ended.said());
+        assert_works(&mut service, mode);
+    });
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::{
     },
     stats::{
         callers::{CallerReport, without_caller},
+        implausible,
         report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
     },
     sys::clock::now,
@@ -68,7 +69,8 @@ impl State {
         let known = Arc::clone(&snapshot.known);
         for (id, function) in known.iter() {
             let mut stats = snapshot.of_id(id);
-            stats.calls += pending_calls.get(&id).copied().unwrap_or_default();
+            let pending = pending_calls.get(&id).copied().unwrap_or_default();
+            stats.calls = stats.calls.saturating_add(pending);
             let report =
                 FunctionReport::new(function.name.clone(), function.file.clone(), function.line, stats)
                     .with_histogram(snapshot.histograms.remove(&id).as_ref())
@@ -106,6 +108,8 @@ impl State {
                 warnings.push(text.clone());
             }
         }
+        let duration = self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started);
+        warnings.extend(implausible::warning(targets.iter().flat_map(|target| &target.functions), duration));
         warnings.extend(self.untimed().of_python());
         warnings.extend(self.native_untimed.of_native());
         warnings.extend(without_caller(self.without_caller().saturating_add(left_out)));
@@ -122,7 +126,7 @@ impl State {
                 (false, true) => EngineKind::Helper,
                 (false, false) => usual,
             },
-            duration: self.ended.map_or_else(|| self.started.elapsed(), |ended| ended - self.started),
+            duration,
             targets,
             inexact: None,
             warnings,

@@ -39,6 +39,8 @@ pub struct LeftOut {
     pub ends_of_names: bool,
     /// Functions whose names would have been more than [`NAMES_OF_PROCESS`] with those before them.
     pub functions: bool,
+    /// Functions without a name: the process has made them so, or moved their names elsewhere.
+    pub nameless: bool,
 }
 
 impl NewFunctions {
@@ -71,6 +73,10 @@ impl NewFunctions {
             self.names += bytes;
             let name = block.name(name_offset, name_length)?;
             let file = block.name(file_offset, file_length)?;
+            if name.is_empty() {
+                self.left_out.nameless = true;
+                continue;
+            }
             found.push(FoundFunction { number, target, line, name, file });
         }
         Ok(found)
@@ -146,15 +152,28 @@ mod tests {
         let mut functions = NewFunctions::default();
         hand_out(&file, u32::MAX);
         for number in 0..4 {
-            write_record(&block, &file, number, [1, u32::MAX, 0, u32::MAX, u32::MAX, 2048, 2, 0]);
+            write_record(&block, &file, number, [1, u32::MAX, 0, 0, 1, u32::MAX, u32::MAX, 0]);
         }
         let found = functions.take(&block).unwrap();
         assert_eq!(found.len(), 4, "as many as there is room for");
-        assert!(
-            found.iter().all(|function| function.name.is_empty() && function.file.is_empty()),
-            "{found:?}"
-        );
+        assert!(found.iter().all(|function| function.file.is_empty()), "{found:?}");
+        assert!(!functions.left_out().nameless);
         file.write_all_at(b"\xff\xfe", block.layout().names).unwrap();
+    }
+
+    #[test]
+    fn functions_without_a_name_are_left_out() {
+        let (block, file) = block(4);
+        file.write_all_at(b"f\0", block.layout().names).unwrap();
+        let outside = u32::try_from(block.layout().names_capacity).unwrap();
+        for (number, [offset, length]) in (0..).zip([[0, 0], [outside, 1], [u32::MAX, u32::MAX], [0, 1]]) {
+            write_record(&block, &file, number, [1, 0, 0, offset, length, 0, 1, 0]);
+        }
+        hand_out(&file, 4);
+        let mut functions = NewFunctions::default();
+        let found = functions.take(&block).unwrap();
+        assert_eq!(found.iter().map(|function| function.number).collect::<Vec<_>>(), [3]);
+        assert!(functions.left_out().nameless);
     }
 
     #[test]
@@ -168,10 +187,10 @@ mod tests {
         hand_out(&file, 1);
         let cut = functions.take(&block).unwrap().remove(0);
         assert_eq!((cut.name.len(), cut.file.len()), (4096, 4096));
-        assert_eq!(functions.left_out(), LeftOut { ends_of_names: true, functions: false });
+        assert_eq!(functions.left_out(), LeftOut { ends_of_names: true, ..LeftOut::default() });
         hand_out(&file, 16_384);
         assert_eq!(functions.take(&block).unwrap().len(), NAMES_OF_PROCESS / 8192 - 1);
-        assert_eq!(functions.left_out(), LeftOut { ends_of_names: true, functions: true });
+        assert_eq!(functions.left_out(), LeftOut { ends_of_names: true, functions: true, nameless: false });
         assert_eq!(functions.take(&block).unwrap(), []);
     }
 

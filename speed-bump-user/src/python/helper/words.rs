@@ -187,7 +187,9 @@ pub fn left_out(what: LeftOut) -> Vec<&'static str> {
     let ends = "some names of its functions and files have more than 4 KiB and are cut";
     let functions = "the names of its functions and files take more than 16 MiB: some functions are left out \
                      of the report, and delayed all the same";
-    [(what.ends_of_names, ends), (what.functions, functions)]
+    let nameless = "some of its functions have no name, as no compiler leaves them: they are left out of the \
+                    report, and delayed all the same";
+    [(what.ends_of_names, ends), (what.functions, functions), (what.nameless, nameless)]
         .into_iter()
         .filter(|(is_left_out, _)| *is_left_out)
         .map(|(_, text)| text)
@@ -201,8 +203,9 @@ mod tests {
     #[test]
     fn what_is_left_out_is_told_with_the_bounds_as_they_are() {
         use crate::bounds::{NAME_BYTES, NAMES_OF_PROCESS};
-        let [ends, functions] = left_out(LeftOut { ends_of_names: true, functions: true })[..] else {
-            unreachable!("two kinds");
+        let all = LeftOut { ends_of_names: true, functions: true, nameless: true };
+        let [ends, functions, _] = left_out(all)[..] else {
+            unreachable!("three kinds");
         };
         assert!(ends.contains(&format!("{} KiB", NAME_BYTES >> 10)));
         assert!(functions.contains(&format!("{} MiB", NAMES_OF_PROCESS >> 20)));
