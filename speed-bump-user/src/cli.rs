@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::printable::printable;
+use crate::{printable::printable, sys::own_handler::OwnHandler};
 use args::{Cli, Command};
 use terminal::{Stream, lost, tell};
 
@@ -54,6 +54,9 @@ pub fn main() -> ExitCode {
 /// Runs the command, and tells why it failed if it did.
 fn run(cli: &Cli) -> ExitCode {
     log::init(cli.verbose);
+    // A write beyond `ulimit -f` is to fail, and not to end us in the midst of an attach. Commands that we
+    // start inherit no handler. Without one, all goes as before.
+    let _beyond_limit = OwnHandler::install(libc::SIGXFSZ.cast_unsigned()).ok();
     let result = match &cli.command {
         None => attach::run(&cli.attach),
         Some(Command::List(arguments)) => list::run(arguments),

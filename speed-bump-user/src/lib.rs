@@ -38,3 +38,4 @@ pub mod stats;
 pub mod sys;
 pub mod targets;
 pub mod units;
+mod whole_file;

@@ -2,6 +2,7 @@
 
 mod moments;
 mod neighbours;
+mod files_left;
 mod session_cycles;
 mod session_expiry;
 mod session_leaving;

@@ -71,7 +71,7 @@ pub enum SessionError {
     #[error("stopped before anything was attached")]
     Stopped,
     /// The operating system lacks something.
-    #[error("cannot start a thread that renews doses: {0}; raise `ulimit -u`")]
+    #[error("cannot start a thread that renews doses: {0}; raise {limit}", limit = limit_of_threads(.0))]
     Thread(io::Error),
     /// The names of functions take more than there is room for.
     #[error("no room for more names of functions; select fewer with the targets file")]
@@ -125,5 +125,14 @@ impl SessionError {
             | Self::Stopped
             | Self::Thread(_) => FailureKind::System,
         }
+    }
+}
+
+/// What may have to be raised for a thread.
+fn limit_of_threads(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => "`ulimit -n`",
+        // There is no word of its own for that its stack finds no room.
+        _ => "`ulimit -u`, or the limits of memory (`ulimit -d`, `ulimit -v`)",
     }
 }

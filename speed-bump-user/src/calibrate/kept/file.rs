@@ -2,10 +2,12 @@
 
 use std::{
     fs::{self, DirBuilder, Metadata, OpenOptions},
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::Path,
 };
+
+use crate::whole_file;
 
 /// What the file is called in its folder.
 pub(super) const NAME: &str = "costs.json";
@@ -48,11 +50,7 @@ fn read_present(folder: &Path) -> io::Result<Vec<u8>> {
 pub(super) fn write(folder: &Path, bytes: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     check_folder(folder)?;
-    // Made with mode 0600, and under a name that nothing has.
-    let mut file = tempfile::Builder::new().prefix(".costs-").tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.persist(folder.join(NAME)).map_err(|error| error.error)?;
-    Ok(())
+    whole_file::write(&folder.join(NAME), 0o600, bytes, |_| Ok(()))
 }
 
 fn check_folder(folder: &Path) -> io::Result<()> {

@@ -6,7 +6,7 @@
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Write as _},
+    io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     thread,
@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::{KmodError, Listed, Listing, TargetName};
-use crate::{process::stat::Stat, units::Pid};
+use crate::{process::stat::Stat, units::Pid, whole_file};
 
 /// Where the notes are: gone with a reboot, as what they are about.
 pub const RECORDS: &str = "/run/speed-bump-ebpf";
@@ -188,10 +188,7 @@ impl Records {
         let path = self.path(record.tool);
         let failed = |error| KmodError::Record { file: path.clone(), error };
         let text = serde_json::to_vec_pretty(record).map_err(|error| failed(error.into()))?;
-        let mut file = tempfile::Builder::new().prefix(".kmod-").tempfile_in(&self.folder).map_err(failed)?;
-        file.write_all(&text).map_err(failed)?;
-        file.persist(&path).map_err(|error| failed(error.error))?;
-        Ok(())
+        whole_file::write(&path, 0o600, &text, |_| Ok(())).map_err(failed)
     }
 
     /// Removes the record of a tool.

@@ -1,13 +1,13 @@
 //! A path that a report is written to, by what is there.
 //!
-//! A file, or nothing: the report is written beside it and renamed, so that a file is whole or the one
-//! before. A device or a FIFO stays what it is, and the report goes into it. A symbolic link is never
+//! A file, or nothing: the report is written elsewhere and takes its place, so that a file is whole or the
+//! one before. A device or a FIFO stays what it is, and the report goes into it. A symbolic link is never
 //! followed: in a folder like /tmp anybody may have put it there. The names of our own descriptors are such
 //! links, and are known by name.
 
 use std::{
     fs::{File, Metadata, Permissions},
-    io::{self, Write as _},
+    io,
     os::{
         fd::{AsFd, RawFd},
         unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
@@ -23,6 +23,7 @@ use rustix::{
 };
 
 use super::Content;
+use crate::whole_file::{self, folder};
 
 /// How long a FIFO may be without a reader when the report is there.
 const PATIENCE_FOR_READERS: Duration = Duration::from_secs(5);
@@ -69,7 +70,7 @@ pub(super) fn check_descriptor(descriptor: impl AsFd) -> io::Result<()> {
 /// Tries whether a report can be written there.
 pub(super) fn check(path: &Path) -> io::Result<()> {
     if place_of(path)? == Place::File {
-        tempfile::Builder::new().prefix(".speed-bump-").tempfile_in(folder(path))?;
+        whole_file::check(path)?;
     }
     Ok(())
 }
@@ -170,37 +171,22 @@ fn write_patiently(to: impl AsFd, mut text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file beside the path, and renames it. It takes mode and owner of the file whose place it takes.
+/// Puts a file in place of what is there. It takes mode and owner of the file whose place it takes.
 fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".speed-bump-").permissions(Permissions::from_mode(0o644));
     let before = path.symlink_metadata().ok().filter(Metadata::is_file);
-    if before.is_some() {
-        builder.permissions(Permissions::from_mode(0o600));
-    }
-    let mut file = builder.tempfile_in(folder(path))?;
-    if let Some(before) = before {
+    let mode = if before.is_some() { 0o600 } else { 0o644 };
+    whole_file::write(path, mode, text, |file| {
+        let Some(before) = before else { return Ok(()) };
         // Where anybody may put files, it may be anybody's, who is given no say.
         let is_ours = folder(path).metadata()?.mode() & 0o002 == 0;
         let most = if is_ours { 0o777 } else { 0o644 };
         if is_ours {
             // Without the privilege it is ours from now on, as any new file.
             let (owner, group) = (Uid::from_raw(before.uid()), Gid::from_raw(before.gid()));
-            let _ = fchown(file.as_file(), Some(owner), Some(group));
+            let _ = fchown(file, Some(owner), Some(group));
         }
-        file.as_file().set_permissions(Permissions::from_mode(before.mode() & most))?;
-    }
-    file.write_all(text)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
-}
-
-fn folder(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
+        file.set_permissions(Permissions::from_mode(before.mode() & most))
+    })
 }
 
 #[cfg(test)]
