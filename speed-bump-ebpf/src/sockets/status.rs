@@ -2,8 +2,8 @@
 //! up waiting) or 429 (it does not want more).
 //!
 //! No tracepoint has what is sent. But the send returns in its own system call, whose arguments are still in
-//! the task's registers. What is sent in other ways (io_uring, sendfile(2)), and what is encrypted before, has
-//! no status.
+//! the task's registers. What is sent in other ways (io_uring, sendfile(2)), and what is encrypted before,
+//! has no status.
 
 use core::mem::offset_of;
 

@@ -1,5 +1,7 @@
 //! Readings of the metrics: they have to take little of a slice, and what they count only grows.
 
+use std::slice;
+
 use super::{Runner, Stop};
 use crate::{
     experiment::{
@@ -71,7 +73,7 @@ impl Runner<'_> {
         if readings.slow < SLOW {
             return Ok(read);
         }
-        let metrics = [&[self.measured.unit.source.clone()], &self.measured.metrics[..]].concat();
+        let metrics = [slice::from_ref(&self.measured.unit.source), &self.measured.metrics[..]].concat();
         Err(Stop::Metric(format!(
             "{} takes {} to be read, and a slice {}: too long to be compared. Take longer slices \
              (--slice), or a metric that answers at once",
