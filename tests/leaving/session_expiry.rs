@@ -84,9 +84,17 @@ fn a_spin_in_flight_ends_when_the_loader_was_stopped() {
     }
     let (_fixture, mut service) = start();
     let mut session = Attached::start(service.pid(), HOT, &["--engine", "bpf", "--delay", "10s"]).unwrap();
-    session.signal(Signal::STOP).unwrap();
-    service.ask("call hot 1").unwrap();
-    session.signal(Signal::CONT).unwrap();
+    // On a slow machine the call may come when the delay is over already.
+    let is_in_flight = (0..10).any(|_| {
+        session.signal(Signal::STOP).unwrap();
+        let is_delayed = least_ns(&mut service, 1) >= DELAYED_NS;
+        session.signal(Signal::CONT).unwrap();
+        if !is_delayed {
+            thread::sleep(EXPIRED);
+        }
+        is_delayed
+    });
+    assert!(is_in_flight, "no call was delayed");
     let ended = session.stop().unwrap();
     let function = &ended.target(0)["functions"][0];
     let times = ["requested_ns", "delivered_ns"].map(|name| function[name].as_u64().unwrap());

@@ -16,7 +16,7 @@ use aya_ebpf::{
 
 /// `HTTP/1.1 503`
 const STATUS_LINE: usize = 12;
-/// `msg_iov` of `struct user_msghdr` (include/linux/socket.h), and of the first message of a `struct mmsghdr`.
+/// `msg_iov` of `struct user_msghdr` (include/linux/socket.h), with which a `struct mmsghdr` begins.
 const MESSAGE_PARTS: u64 = 16;
 
 #[cfg(bpf_target_arch = "x86_64")]

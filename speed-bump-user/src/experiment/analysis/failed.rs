@@ -70,8 +70,8 @@ fn said(name: &str, with: &[&Slice], without: &[&Slice]) -> String {
         format!("{failed:.0} of {units:.0}")
     };
     format!(
-        "requests failed while {name} had delays: {} answers were HTTP 5xx, 408 or 429, and without delays {} \
-         were: what fails is not the work that is measured. Take smaller doses (--max-slowdown)",
+        "requests failed while {name} had delays: {} answers were HTTP 5xx, 408 or 429, and without \
+         delays {} were: what fails is not the work that is measured. Take smaller doses (--max-slowdown)",
         of(with),
         of(without)
     )
