@@ -127,8 +127,15 @@ fn a_control_block_that_is_written_meanwhile_is_reported_with_care() {
             let mut service = scribbling(&python, script.path(), mode);
             let flags = [flags, &["--duration", "2s"]].concat();
             let ended = Tool::session(&flags, service.pid(), "py:*/scribbler.py:victim\n").finish();
-            let (said, report) = (ended.said(), ended.report());
+            let said = ended.said();
             assert!(!said.contains("panicked"), "{case}: {said}");
+            // What says that its helper failed, while the session waits for it, is refused.
+            if ["head", "all"].contains(mode) && ended.status.code() == Some(4) {
+                assert!(said.contains("the helper does not work in this process"), "{case}: {said}");
+                assert_works(&mut service, &case);
+                continue;
+            }
+            let report = ended.report();
             assert!(ended.peak_mib < BOUND_MIB, "{case}: {} MiB", ended.peak_mib);
             let warnings = ended.warnings();
             let functions = report["targets"][0]["functions"].as_array().unwrap();

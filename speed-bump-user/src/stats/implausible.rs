@@ -28,8 +28,8 @@ pub fn warning<'a>(
         others => format!(" and {others} more functions"),
     };
     Some(format!(
-        "the numbers of {} in {}{others} cannot be true: no machine has so many calls, or so much time, in {}. \
-         The process has changed what was counted: believe none of its numbers",
+        "the numbers of {} in {}{others} cannot be true: no machine has so many calls, or so much time, in \
+         {}. The process has changed what was counted: believe none of its numbers",
         first.name,
         first.file.display(),
         Nanos::from(duration)
