@@ -83,6 +83,9 @@ fn a_metric_that_is_no_number_is_told_of() {
     }
 }
 
+/// Answers a request, knowing how many units there are, and were when the page turned.
+type Answer = fn(TcpStream, u64, u64);
+
 /// A page of how many units a service has done, by its log, until it is told to be another one.
 struct Counter {
     address: SocketAddr,
@@ -91,8 +94,8 @@ struct Counter {
 }
 
 impl Counter {
-    /// `turned` answers from when it was told on, knowing how many units there are, and were then.
-    fn start(log: &Path, turned: fn(TcpStream, u64, u64)) -> Self {
+    /// `turned` answers from when it was told on.
+    fn start(log: &Path, turned: Answer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let counter =
             Self { address: listener.local_addr().unwrap(), log: log.to_owned(), turned: Arc::default() };
@@ -132,7 +135,7 @@ fn a_metric_that_fails_in_a_sweep_leaves_no_verdict() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("units");
     let Some(service) = planted_with("logged", &[log.to_str().unwrap()]) else { return };
-    let cases: [(fn(TcpStream, u64, u64), &str); 4] = [
+    let cases: [(Answer, &str); 4] = [
         // It never answers.
         (|stream, _, _| drop((stream, thread::sleep(4 * PATIENCE))), "did not answer, or not to the end"),
         // It answers late.

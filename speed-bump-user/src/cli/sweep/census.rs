@@ -1,4 +1,4 @@
-//! The census: calls are counted and timed, without any delay, before it is known what is worth an experiment.
+//! The census: calls are counted and timed without any delay, before it is known what is worth an experiment.
 
 use std::{io, time::Duration};
 
