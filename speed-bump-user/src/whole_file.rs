@@ -1,9 +1,9 @@
 //! Files that are written whole or not at all, also by a tool that is killed meanwhile.
 //!
-//! Contents go into a file without a name (`O_TMPFILE`), which ends with the tool. It gets its name when it is
-//! whole. Where another file has that name, which only a rename can take away, it has one of ours in between,
-//! for two system calls. That name says whose it is: the next tool that writes to the folder removes what
-//! one has left that is gone. Where the file system has no files without a name, it has ours all along.
+//! Contents go into a file without a name (`O_TMPFILE`), which ends with the tool. When it is whole, it gets
+//! its name. Where another file has that name, which only a rename can take away, it has one of ours in
+//! between, for two system calls. That name says whose it is: the next tool that writes to the folder removes
+//! what one has left that is gone. Where the file system has no files without a name, it has ours all along.
 
 use std::{
     fs::{self, File},
@@ -26,8 +26,8 @@ const LOOKED_AT: usize = 65_536;
 /// Names in between that are tried.
 const NAMES: u32 = 100;
 
-/// Puts a file with these contents at `path`, in the place of what is there. It is made with `mode`, as far as
-/// the umask allows; `finish` may change that before it has its name.
+/// Puts a file with these contents at `path`, in the place of what is there. It is made with `mode`, as far
+/// as the umask allows; `finish` may change that before it has its name.
 ///
 /// # Errors
 /// What the system says; then what is there stays as it is.
