@@ -88,8 +88,8 @@ mod tests {
         assert_eq!(size_of::<Handshake>(), 2 * 8);
         assert_eq!(size_of::<Histogram>(), 176 * 8);
         assert_eq!(size_of::<Telltale>(), 16 * 64);
-        assert_eq!(size_of::<Requests>(), (9 + 448) * 8);
-        assert_eq!(offset_of!(Requests, latencies), 9 * 8);
+        assert_eq!(size_of::<Requests>(), (10 + 448) * 8);
+        assert_eq!(offset_of!(Requests, latencies), 10 * 8);
         assert_eq!(size_of::<UnixName>(), 128);
         assert_eq!(size_of::<RateLimit>(), 3 * 8);
         assert_eq!(size_of::<TrampolineKey>(), 2 * 8);
