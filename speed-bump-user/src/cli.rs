@@ -14,6 +14,7 @@ pub mod generate;
 pub mod list;
 mod live;
 mod log;
+mod open_files;
 mod outputs;
 mod report;
 mod request;
@@ -57,7 +58,12 @@ fn run(cli: &Cli) -> ExitCode {
     // A write beyond `ulimit -f` is to fail, and not to end us in the midst of an attach. Commands that we
     // start inherit no handler. Without one, all goes as before.
     let _beyond_limit = OwnHandler::install(libc::SIGXFSZ.cast_unsigned()).ok();
-    let result = match &cli.command {
+    let least = match &cli.command {
+        None | Some(Command::Run(_) | Command::Sweep(_) | Command::Agent) => open_files::OF_SESSION,
+        Some(Command::List(_)) => open_files::OF_LIST,
+        Some(_) => 0,
+    };
+    let result = open_files::need(least).and_then(|()| match &cli.command {
         None => attach::run(&cli.attach),
         Some(Command::List(arguments)) => list::run(arguments),
         Some(Command::Run(arguments)) => run::run(arguments, cli.verbose > 0),
@@ -70,7 +76,7 @@ fn run(cli: &Cli) -> ExitCode {
         Some(Command::Calibrate(arguments)) => calibrate::run(arguments),
         Some(Command::Completions(arguments)) => generate::completions(arguments),
         Some(Command::Man) => generate::man_page(),
-    };
+    });
     match result {
         Ok(code) => code,
         Err(failure) => {

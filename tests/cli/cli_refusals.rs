@@ -307,3 +307,27 @@ fn python_targets_in_a_process_without_python() {
     let run = loader(["--pid", &service.pid().to_string(), "--targets", &file]);
     is_refused(&run, 4, &[&format!("process {}", service.pid()), "CPython"]);
 }
+
+/// A file that cannot be opened is not taken for one that is not there.
+#[test]
+fn too_few_files_that_may_be_open() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let (_fixture, service) = start();
+    let pid = service.pid().to_string();
+    let limited = |arguments: &[&str]| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n 16; exec \"$0\" \"$@\""]).arg(tool::path().unwrap());
+        run(shell.args(arguments))
+    };
+    let words = ["16 files may be open at once", "`ulimit -n`"];
+    is_refused(&limited(&["--pid", &pid, "-t", "native:*/service:hot"]), 4, &words);
+    is_refused(&limited(&["list", "--pid", &pid, "-t", "native:*/service:hot"]), 4, &words);
+    is_refused(&limited(&["sweep", "--pid", &pid]), 4, &words);
+    // As many as are needed are enough.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -n 96; exec \"$0\" \"$@\""]).arg(tool::path().unwrap());
+    let enough = run(shell.args(["--pid", &pid, "-t", "native:*/service:hot", "--duration", "100ms"]));
+    assert_eq!(enough.status.code(), Some(0), "{}", enough.stderr);
+}

@@ -25,6 +25,18 @@ use crate::{
     targets::TargetKind,
 };
 
+/// That no interpreter was found. Where files could not be read, it may be in one of those.
+fn no_python(unread: &[String]) -> String {
+    match unread {
+        [] => "it runs no CPython: no mapped file defines _PyEval_EvalFrameDefault".to_owned(),
+        [first, more @ ..] => format!(
+            "no CPython is seen in it: no mapped file that can be read defines _PyEval_EvalFrameDefault, and {} \
+             cannot be read: {first}",
+            more.len() + 1
+        ),
+    }
+}
+
 impl Resolver {
     /// Adds what the Python targets select.
     pub(super) fn plan_python(
@@ -35,11 +47,10 @@ impl Resolver {
         of_relatives: Option<EntrySource>,
         plan: &mut Plan,
     ) -> Result<(), ProcessError> {
-        let interpreters = self.interpreters(process, mappings, plan);
+        let mut unread = Vec::new();
+        let interpreters = self.interpreters(process, mappings, plan, &mut unread);
         if interpreters.is_empty() {
-            plan.python = PythonPlan::Impossible(
-                "it runs no CPython: no mapped file defines _PyEval_EvalFrameDefault".to_owned(),
-            );
+            plan.python = PythonPlan::Impossible(no_python(&unread));
             return Ok(());
         }
         let listed = match perf_map_of(process, &list_room()).map(|mut map| {
@@ -131,19 +142,20 @@ impl Resolver {
     /// The process cannot be looked into.
     pub fn interpreter_files(&self, process: &Process) -> Result<Vec<FileIdentity>, ProcessError> {
         let mappings = process.mappings()?;
-        let found = self.interpreters(process, &mappings, &mut Plan::empty());
+        let found = self.interpreters(process, &mappings, &mut Plan::empty(), &mut Vec::new());
         let ids: Vec<_> = found.iter().map(|(file, _)| file.id()).collect();
         let is_one =
             |mapped: &&MappedFile| probe_file(process, mapped).is_ok_and(|file| ids.contains(&file.id()));
         Ok(mappings.files.iter().filter(is_one).map(|mapped| mapped.identity).collect())
     }
 
-    /// The interpreters among the mapped files.
+    /// The interpreters among the mapped files. Why others could not be read is added to `unread`.
     fn interpreters(
         &self,
         process: &Process,
         mappings: &Mappings,
         plan: &mut Plan,
+        unread: &mut Vec<String>,
     ) -> Vec<(Arc<ProbeFile>, Interpreter)> {
         let mut found = Vec::new();
         for mapped in &mappings.files {
@@ -153,6 +165,7 @@ impl Resolver {
                     if error.is_out_of_reach() {
                         plan.remarks.push(Remark { target: None, text: error.to_string() });
                     }
+                    unread.push(error.to_string());
                     continue;
                 }
             };
@@ -173,6 +186,7 @@ impl Resolver {
                 }
                 Err(error) => {
                     let text = format!("{}: {error}", file.path().display());
+                    unread.push(text.clone());
                     plan.remarks.push(Remark { target: None, text });
                 }
             }
