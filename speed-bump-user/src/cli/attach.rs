@@ -102,6 +102,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         live.clear();
     }
 
+    signals.session_is_over();
     let Outcome { ended, report } = outcome;
     let ended = ended.context("the event loop failed").map_err(|error| Failure::new(SYSTEM, error));
     tell_report(flags, &report, &told);

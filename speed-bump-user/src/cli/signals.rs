@@ -10,7 +10,10 @@ use std::{
     io::{self, IsTerminal, stderr, stdout},
     os::fd::AsFd,
     process::exit,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -45,6 +48,7 @@ const BY_SIGNAL: i32 = 128;
 #[derive(Debug)]
 pub(super) struct StopSignals {
     first: Arc<OnceLock<&'static str>>,
+    is_over: Arc<AtomicBool>,
 }
 
 /// Whether a second signal ends the tool at once.
@@ -86,6 +90,8 @@ impl StopSignals {
         };
         let first = Arc::new(OnceLock::new());
         let heard = Arc::clone(&first);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
         // All other threads may come to wait for what never comes.
         signals::leave_to_others();
         let listen = move || {
@@ -107,7 +113,8 @@ impl StopSignals {
                             if frozen > MOST_LOOKS {
                                 exit(BY_SIGNAL + came.number);
                             }
-                            if reading.look() > MOST_LOOKS {
+                            // What is written then takes as long as it takes.
+                            if !over.load(Ordering::Relaxed) && reading.look() > MOST_LOOKS {
                                 if takes(&stderr()) {
                                     tell(HUNG);
                                 }
@@ -119,7 +126,12 @@ impl StopSignals {
             })
         };
         thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
-        Ok(Self { first })
+        Ok(Self { first, is_over })
+    }
+
+    /// The session is over: nothing of its processes is read any more.
+    pub(super) fn session_is_over(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// The first that came.

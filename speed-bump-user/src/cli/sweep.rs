@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let bounds = unit.bounds(&arguments.guards)?;
     let quit = Quit::default();
     let asks = quit.clone();
-    let _signals = StopSignals::on_each(move || asks.ask(), Second::with(arguments.way.engine))
+    let signals = StopSignals::on_each(move || asks.ask(), Second::with(arguments.way.engine))
         .context("cannot listen for signals")
         .map_err(|error| Failure::new(SYSTEM, error))?;
     let guards = watch(&arguments.guards, &quit)?;
@@ -139,6 +139,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     measured.missed_calls.extend(missed);
     handle.stop();
     drop(handle);
+    signals.session_is_over();
     progress.end();
     if let Some(why) = broken() {
         measured.aborted = Some(format!("a guard ended it: {why}"));
@@ -160,7 +161,8 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     if let Some(why) = experiment.measured.guard.as_deref() {
         return Err(guarded(why));
     }
-    match experiment.measured.not_valid() {
+    let missed = experiment.measured.missed_calls.first();
+    match experiment.measured.not_valid().or_else(|| missed.cloned()) {
         Some(why) => Err(Failure::new(NOT_VALID, anyhow!("the experiment ended without a verdict: {why}"))),
         None => Ok(ExitCode::SUCCESS),
     }

@@ -108,7 +108,7 @@ impl Subject for Live<'_> {
         Ok(Sample { at: snapshot.at, units, latency, idle, latencies, failed, under_way, counts })
     }
 
-    fn further(&mut self) -> Result<Vec<(Nanos, Reading)>, SubjectError> {
+    fn further(&mut self) -> Result<Vec<(Nanos, Option<Reading>)>, SubjectError> {
         let mut readings = Vec::new();
         if self.metrics.further.is_empty() {
             return Ok(readings);
@@ -116,8 +116,12 @@ impl Subject for Live<'_> {
         let snapshot = self.handle.snapshot()?;
         for metric in &mut self.metrics.further {
             self.expiry.hear();
-            let reading = metric.read(&snapshot).map_err(SubjectError::Metric)?;
-            readings.push((now(), reading));
+            // No verdict is made of it.
+            let reading = metric.read(&snapshot);
+            if let Err(error) = &reading {
+                tracing::warn!("a metric that is recorded besides has no value for some time: {error}");
+            }
+            readings.push((now(), reading.ok()));
         }
         Ok(readings)
     }

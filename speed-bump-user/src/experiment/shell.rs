@@ -12,6 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::keeper;
+use crate::sys::signals;
 
 /// It may tidy up for so long before it is killed.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -31,6 +32,7 @@ impl ShellCommand {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", keeper::BEGINS, "sh", command]).stdin(keeper::input()?);
         shell.stdout(output).stderr(errors).process_group(0);
+        signals::let_have(&mut shell);
         Ok(Self { child: shell.spawn()?, status: None })
     }
 
@@ -112,6 +114,17 @@ mod tests {
     use std::io::BufRead as _;
 
     use super::*;
+
+    #[test]
+    fn a_command_gets_signals_that_the_thread_that_starts_it_leaves_to_others() {
+        let blocked = thread::spawn(|| {
+            signals::leave_to_others();
+            let command = "exec grep SigBlk /proc/self/status";
+            let mut shell = ShellCommand::start(command, Stdio::piped(), Stdio::null()).unwrap();
+            io::read_to_string(shell.take_output().unwrap()).unwrap()
+        });
+        assert_eq!(blocked.join().unwrap(), "SigBlk:\t0000000000000000\n");
+    }
 
     #[test]
     fn what_a_command_has_started_ends_with_it() {

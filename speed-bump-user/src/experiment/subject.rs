@@ -26,7 +26,7 @@ pub trait Subject {
     ///
     /// # Errors
     /// It is not known.
-    fn further(&mut self) -> Result<Vec<(Nanos, Reading)>, SubjectError> {
+    fn further(&mut self) -> Result<Vec<(Nanos, Option<Reading>)>, SubjectError> {
         Ok(Vec::new())
     }
 

@@ -146,7 +146,7 @@ fn reasons(
     if reasons.is_empty() && explained {
         reasons = of_files(target, process);
         // Names of other functions would only mislead.
-        if let Some(text) = compiled(process, target, resolver.effort()) {
+        if let Some(text) = compiled(process, target, resolver.explaining()) {
             reasons.push(Reason::Found(text));
             return reasons;
         }

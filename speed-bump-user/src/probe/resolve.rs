@@ -23,7 +23,7 @@ use std::{cell::RefCell, collections::HashMap, io, sync::Arc};
 
 use crate::{
     bounds::PLAN_BYTES,
-    elf::{Effort, ElfError, ElfFile, Exhausted},
+    elf::{Effort, ElfError, ElfErrorKind, ElfFile, Exhausted},
     engine::bpf::Form,
     probe::cost::{CostTable, Costs},
     probe::{
@@ -62,9 +62,13 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Whether the process runs the file, and nothing leads to it.
+    /// Whether the process runs the file, and nothing leads to it, or there was no time left to read it.
     pub fn is_out_of_reach(&self) -> bool {
-        matches!(self, Self::Open(MappedFileError::CopiedUp { .. }))
+        match self {
+            Self::Open(error) => matches!(error, MappedFileError::CopiedUp { .. }),
+            Self::Elf(error) => matches!(error.kind, ElfErrorKind::Exhausted(Exhausted::Time(_))),
+            Self::Io(_) => false,
+        }
     }
 }
 
@@ -87,13 +91,25 @@ pub struct Resolver {
     files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
     effort: Effort,
+    /// What it takes to say why targets select nothing, which is to take nothing from that.
+    explaining: Effort,
 }
 
 impl Resolver {
     /// A resolver; `entry` and `may_inject` bound the choice of how Python calls become visible.
     pub fn new(targets: Arc<Targets>, costs: Costs, entry: EntryChoice, may_inject: bool) -> Self {
-        let (files, interpreters, effort) = Default::default();
-        Self { targets, costs, entry, may_inject, times_calls: false, files, interpreters, effort }
+        let (files, interpreters, effort, explaining) = Default::default();
+        Self {
+            targets,
+            costs,
+            entry,
+            may_inject,
+            times_calls: false,
+            files,
+            interpreters,
+            effort,
+            explaining,
+        }
     }
 
     /// Plans for timing calls of native functions, where this kernel's programs can do that.
@@ -147,6 +163,11 @@ impl Resolver {
     /// How long files are read, in all processes.
     pub fn effort(&self) -> &Effort {
         &self.effort
+    }
+
+    /// How long they are read to say why targets select nothing.
+    pub fn explaining(&self) -> &Effort {
+        &self.explaining
     }
 
     /// What probes cost here. It is measured now, if it is not known.

@@ -4,12 +4,11 @@
 //! the same is asked again: a process may execute a program of another user's in between (one that is
 //! set-user-ID).
 
-use std::{fmt, os::unix::fs::MetadataExt as _, path::PathBuf};
+use std::{fmt, path::PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, OFlags, StatxFlags, makedev, statx};
 
 use super::{Process, ProcessError, StartTime, access::AccessMode, status::Credentials};
-use crate::sys::answers;
 
 /// A program, as a process runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,12 +81,13 @@ impl Process {
         let io = |source| ProcessError::Io { pid: self.pid, file: "exe", source };
         let file = self.directory.open_entry("exe", OFlags::PATH);
         let file = std::fs::File::from(file.map_err(|errno| self.failure("exe", AccessMode::Read, errno))?);
-        answers::check(&file).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
+        // Without a request to a file system that may not answer: a thread may stand still meanwhile.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let known = statx(&file, c"", flags, StatxFlags::INO).map_err(|errno| io(errno.into()))?;
         let stat = self.stat()?;
         Ok(Program {
             path: self.executable()?,
-            file: (metadata.dev(), metadata.ino()),
+            file: (makedev(known.stx_dev_major, known.stx_dev_minor), known.stx_ino),
             started: StartTime(stat.starttime),
             stack: stat.startstack,
             credentials: self.status()?.credentials,

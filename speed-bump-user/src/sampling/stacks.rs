@@ -87,6 +87,8 @@ pub(super) struct Stacks {
     of_none: HashSet<ThreadState>,
     /// How many threads the last look left to the next one.
     left: usize,
+    /// The state of the first of them.
+    next: Option<u64>,
     pub(super) counts: Counts,
 }
 
@@ -165,6 +167,7 @@ impl Stacks {
                 room: shared.threads.clone(),
                 of_none: HashSet::new(),
                 left: 0,
+                next: None,
                 counts: Counts::default(),
             };
             stacks.look_again(process, shared);
@@ -196,19 +199,18 @@ impl Stacks {
             if self.threads.contains_key(&thread) {
                 continue;
             }
-            let mut room = self.room.share(1);
-            if !room.take(1) {
+            if self.threads.len() >= THREADS_OF_ALL {
                 break;
             }
+            // Without a file open it is looked at all the same, and each time anew.
+            let mut room = self.room.share(1);
+            let times = room
+                .take(1)
+                .then(|| process.open_entry(&format!("task/{thread}/schedstat"), OFlags::RDONLY).ok())
+                .flatten();
             self.threads.insert(
                 thread,
-                ThreadNow {
-                    times: process.open_entry(&format!("task/{thread}/schedstat"), OFlags::RDONLY).ok(),
-                    ran: None,
-                    stack: None,
-                    seen: ThreadSeen::default(),
-                    _room: room,
-                },
+                ThreadNow { times, ran: None, stack: None, seen: ThreadSeen::default(), _room: room },
             );
         }
     }
@@ -232,7 +234,8 @@ impl Stacks {
             self.counts.missed += self.left as u64;
             return;
         }
-        let left = std::mem::take(&mut self.left);
+        self.left = 0;
+        let next = self.next.take();
         let Ok(mut threads) = walk::threads(&mut self.memory, &self.layout, self.runtime) else {
             self.counts.dropped += 1;
             return;
@@ -251,12 +254,13 @@ impl Stacks {
             self.of_none.extend(of_none);
         }
         // Those that the last look had no time for come first.
-        let first = threads.len().saturating_sub(left);
-        threads.rotate_left(first);
+        let first = threads.iter().position(|state| Some(state.address) == next);
+        threads.rotate_left(first.unwrap_or(0));
         let mut done: HashSet<Pid> = HashSet::new();
         for (place, state) in threads.iter().enumerate() {
             if !may_go_on() {
                 self.left = threads.len() - place;
+                self.next = Some(state.address);
                 self.counts.missed += self.left as u64;
                 return;
             }

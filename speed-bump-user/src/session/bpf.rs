@@ -193,6 +193,10 @@ impl BpfSession {
     ) -> Result<Self, SessionError> {
         limits::check(&resolver, &settings, roots)?;
         let asked = stop.clone();
+        resolver.explaining().ends_when({
+            let asked = asked.clone();
+            move || asked.times() > 0
+        });
         resolver.effort().ends_when(move || asked.times() > 0);
         let (signals, limits) = handshake::choose_signals(&resolver, &settings, roots)?.unzip();
         let mut engine = BpfEngine::load(capacity, resolver.form(), follow, hold)?;
@@ -302,7 +306,7 @@ impl BpfSession {
             let Some(target) = self.resolver.targets().get(index) else { continue };
             let mut processes = self.processes.iter().map(|(_, covered)| &covered.process);
             let why = (number < TARGETS_EXPLAINED)
-                .then(|| processes.find_map(|process| compiled(process, target, self.resolver.effort())))
+                .then(|| processes.find_map(|process| compiled(process, target, self.resolver.explaining())))
                 .flatten();
             missing.push(format!(
                 "line {}: `{}` selects nothing among the functions that are loaded now{}",

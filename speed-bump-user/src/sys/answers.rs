@@ -12,22 +12,21 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd as _, RawFd},
     sync::{Mutex, MutexGuard, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    fs::{AtFlags, StatxFlags, statx},
-    process::{Pid, PidfdFlags, pidfd_open},
-};
+use rustix::fs::{AtFlags, StatxFlags, statx};
 
 use super::signals::Blocked;
 
 /// What does not answer for so long is given up.
-const PATIENCE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+const PATIENCE: Duration = Duration::from_secs(4);
 /// An answer counts for so long, and none for so long: each time a child may be left behind.
 const ANSWERED: Duration = Duration::from_secs(5);
-const UNANSWERED: Duration = Duration::from_secs(60);
+const UNANSWERED: Duration = Duration::from_secs(20);
+/// With so many children left behind, no other file system is asked: each that is not known does not answer.
+const MOST_LEFT_BEHIND: usize = 4;
 /// File systems of which a file is read, too: FUSE, and overlayfs, which may lie over one (statfs(2)). There
 /// are others where to read a file takes something away.
 const READ: [libc::c_long; 2] = [0x6573_5546, 0x794c_7630];
@@ -38,6 +37,7 @@ const REMEMBERED: usize = 1_024;
 type Asked = BTreeMap<(u32, u32), (Instant, bool)>;
 
 static ASKED: Mutex<Asked> = Mutex::new(Asked::new());
+static LEFT_BEHIND: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
 
 /// Refuses a file, found and not opened (`O_PATH`), whose file system does not answer.
 ///
@@ -56,7 +56,8 @@ pub fn check(found: impl AsFd) -> io::Result<()> {
     let is_new =
         |(at, answers): &(Instant, bool)| at.elapsed() < if *answers { ANSWERED } else { UNANSWERED };
     let before = asked().get(&device).copied().filter(is_new);
-    let answers = before.map_or_else(|| asks(found.as_fd().as_raw_fd()), |(_, answers)| answers);
+    let ask = || left_behind().len() < MOST_LEFT_BEHIND && asks(found.as_fd().as_raw_fd());
+    let answers = before.map_or_else(ask, |(_, answers)| answers);
     if before.is_none() {
         let mut asked = asked();
         if asked.len() >= REMEMBERED {
@@ -67,7 +68,7 @@ pub fn check(found: impl AsFd) -> io::Result<()> {
     if answers {
         return Ok(());
     }
-    let text = "its file system does not answer: whoever serves it (FUSE) may hang";
+    let text = "its file system does not answer: who serves it (FUSE) may hang, or its disk";
     Err(io::Error::new(io::ErrorKind::TimedOut, text))
 }
 
@@ -94,18 +95,32 @@ fn asks(found: RawFd) -> bool {
         _ => return true,
     };
     drop(quiet);
-    let ended = Pid::from_raw(child).and_then(|child| pidfd_open(child, PidfdFlags::empty()).ok());
-    let has_ended = ended.is_none_or(|ended| {
-        poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&PATIENCE)).is_ok_and(|ready| ready > 0)
-    });
-    // SAFETY: our own child, which nobody else waits for, and no pointer that is followed. One that cannot
-    // end is not waited for.
-    unsafe {
-        libc::kill(child, libc::SIGKILL);
-        let how = if has_ended { libc::__WALL } else { libc::__WALL | libc::WNOHANG };
-        libc::waitpid(child, std::ptr::null_mut(), how);
+    let until = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_micros(100);
+    while !has_ended(child) {
+        if Instant::now() > until {
+            // SAFETY: our own child, whose id is its own until it is waited for.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            left_behind().push(child);
+            return false;
+        }
+        thread::sleep(pause);
+        pause = (2 * pause).min(Duration::from_millis(20));
     }
-    has_ended
+    true
+}
+
+/// Whether a child of ours has ended; nobody else waits for it.
+fn has_ended(child: libc::pid_t) -> bool {
+    // SAFETY: no pointer is followed.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::__WALL | libc::WNOHANG) != 0 }
+}
+
+/// Children that did not come back, as far as they have not ended since.
+fn left_behind() -> MutexGuard<'static, Vec<libc::pid_t>> {
+    let mut left = LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner);
+    left.retain(|child| !has_ended(*child));
+    left
 }
 
 /// What the child does, with all signals blocked: system calls alone, and no allocation.

@@ -1,6 +1,6 @@
 //! Keeps the calling thread from being interrupted by the signals that people end programs with.
 
-use std::mem::MaybeUninit;
+use std::{mem::MaybeUninit, os::unix::process::CommandExt as _, process::Command};
 
 /// Signals that are blocked in the calling thread until this is dropped there.
 #[derive(Debug)]
@@ -52,6 +52,17 @@ pub fn leave_to_others() {
 pub fn take() {
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set_of(&ASK), std::ptr::null_mut()) };
+}
+
+/// Has a command get them, whatever the thread blocks that starts it: a mask is inherited, also by programs
+/// that know nothing of it.
+pub fn let_have(command: &mut Command) {
+    let unblock = || {
+        take();
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes one system call, which a signal handler may make too.
+    unsafe { command.pre_exec(unblock) };
 }
 
 fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {

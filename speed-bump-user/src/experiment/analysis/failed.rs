@@ -11,28 +11,56 @@ use crate::experiment::record::{Mark, Measured, PhaseKind, Slice, Treatment};
 const MARGIN: f64 = 0.02;
 /// That delays have nothing to do with it is to be less probable than this.
 const CHANCE: f64 = 0.0005;
+/// So many failed requests are told at least.
+const FEW: f64 = 3.0;
 /// Where doses are constant for slices without delays beside them.
 const PHASES: [PhaseKind; 3] = [PhaseKind::Titrate, PhaseKind::Screen, PhaseKind::Confirm];
 
 /// Why no verdict stands, if more requests failed with delays than without, and that is no chance.
 pub(in crate::experiment) fn failed(measured: &Measured) -> Option<String> {
-    let is_known = |slice: &&Slice| slice.failed.is_some() && !slice.marks.contains(&Mark::Load);
-    let slices: Vec<&Slice> = measured.slices.iter().filter(is_known).collect();
-    let treated: BTreeSet<(PhaseKind, Treatment)> = slices
+    let slices = known(measured);
+    let delayed = |slice: &&&Slice| PHASES.contains(&slice.phase) && !slice.doses.is_empty();
+    let treated: BTreeSet<(PhaseKind, Option<Treatment>)> = slices
         .iter()
-        .filter(|slice| PHASES.contains(&slice.phase) && !slice.doses.is_empty() && failures(slice) > 0.0)
-        .map(|slice| (slice.phase, slice.treatment))
+        .filter(delayed)
+        .filter(|slice| failures(slice) > 0.0)
+        // Each for itself, and all of a phase together: a few slices of each may say nothing alone.
+        .flat_map(|slice| [(slice.phase, Some(slice.treatment)), (slice.phase, None)])
         .collect();
     let tests = treated.len() as f64;
     treated.into_iter().find_map(|(phase, treatment)| {
-        let of = |wanted: Treatment| {
-            let is = move |slice: &&&Slice| slice.phase == phase && slice.treatment == wanted;
-            slices.iter().filter(is).copied().collect::<Vec<_>>()
-        };
-        let (with, without) = (of(treatment), of(Treatment::Control));
+        let of_phase = || slices.iter().filter(|slice| slice.phase == phase);
+        let is_of_it = |slice: &&&Slice| treatment.is_none_or(|treatment| slice.treatment == treatment);
+        let with: Vec<&Slice> = of_phase().filter(delayed).filter(is_of_it).copied().collect();
+        let without: Vec<&Slice> =
+            of_phase().filter(|slice| slice.treatment == Treatment::Control).copied().collect();
         let is_no_chance = chance(&with, &without) < CHANCE / tests;
-        is_no_chance.then(|| said(&name(measured, treatment), &with, &without))
+        is_no_chance.then(|| {
+            format!(
+                "{}: what fails is not the work that is measured. Take smaller doses (--max-slowdown)",
+                said(&name(measured, treatment), &with, &without)
+            )
+        })
     })
+}
+
+/// What is to be told beside the verdicts, where a larger part of the requests failed with delays than without.
+pub(super) fn more_failed(measured: &Measured) -> Option<String> {
+    let (with, without): (Vec<&Slice>, Vec<&Slice>) =
+        known(measured).into_iter().partition(|slice| !slice.doses.is_empty());
+    let share = |slices: &[&Slice]| {
+        let sum = |of: fn(&Slice) -> f64| slices.iter().map(|slice| of(slice)).sum::<f64>();
+        sum(failures) / sum(|slice| slice.units).max(1.0)
+    };
+    let is_more =
+        share(&with) > 2.0 * share(&without) && with.iter().map(|of| failures(of)).sum::<f64>() >= FEW;
+    is_more.then(|| said("functions", &with, &without))
+}
+
+/// Slices of which it is known how many requests failed, under the load.
+fn known(measured: &Measured) -> Vec<&Slice> {
+    let is_known = |slice: &&Slice| slice.failed.is_some() && !slice.marks.contains(&Mark::Load);
+    measured.slices.iter().filter(is_known).collect()
 }
 
 fn failures(slice: &Slice) -> f64 {
@@ -55,9 +83,9 @@ fn chance(with: &[&Slice], without: &[&Slice]) -> f64 {
     }
 }
 
-fn name(measured: &Measured, treatment: Treatment) -> String {
+fn name(measured: &Measured, treatment: Option<Treatment>) -> String {
     let candidate = match treatment {
-        Treatment::Function { candidate } => measured.candidates.get(candidate as usize),
+        Some(Treatment::Function { candidate }) => measured.candidates.get(candidate as usize),
         _ => None,
     };
     candidate.map_or_else(|| "several functions at once".to_owned(), |of| of.name.clone())
@@ -70,8 +98,8 @@ fn said(name: &str, with: &[&Slice], without: &[&Slice]) -> String {
         format!("{failed:.0} of {units:.0}")
     };
     format!(
-        "requests failed while {name} had delays: {} answers were HTTP 5xx, 408 or 429, and without \
-         delays {} were: what fails is not the work that is measured. Take smaller doses (--max-slowdown)",
+        "requests failed while {name} had delays: {} answers were HTTP 5xx, 408 or 429, and without delays {} \
+         were",
         of(with),
         of(without)
     )
@@ -119,8 +147,11 @@ mod tests {
         assert_eq!(failed(&record(&[10.0; 20], &[10.0; 20])), None);
         assert_eq!(failed(&record(&[0.0; 20], &[10.0; 20])), None);
         assert_eq!(failed(&record(&[0.0; 20], &[0.0; 20])), None);
-        // A few may be chance, however many fail in one.
+        // A few may be chance, however many fail in one; they are told.
         assert_eq!(failed(&record(&[50.0; 5], &[0.0; 5])), None);
+        let told = more_failed(&record(&[50.0; 5], &[0.0; 5])).unwrap();
+        assert!(told.contains("250 of 250 answers") && told.contains("0 of 250 were"), "{told}");
+        assert_eq!(more_failed(&record(&[10.0; 20], &[10.0; 20])), None);
         let mut one_burst = [0.0; 20];
         one_burst[3..6].fill(50.0);
         assert_eq!(failed(&record(&one_burst, &[0.0; 20])), None);

@@ -110,10 +110,11 @@ pub fn findings(measured: &Measured) -> Findings {
     Findings { time_per_unit_ns: unit, open_loop, validity, verdict, factors, further }
 }
 
-/// Whether functions were looked at one by one, for however long.
+/// Whether functions were compared, one by one or, where nothing showed, all together: then there is a phase
+/// after the titration.
 fn was_compared(measured: &Measured) -> bool {
     let mut phases = measured.phases.iter();
-    phases.any(|phase| matches!(phase.kind, PhaseKind::Screen | PhaseKind::Confirm))
+    phases.any(|phase| matches!(phase.kind, PhaseKind::Screen | PhaseKind::Confirm | PhaseKind::Recover))
 }
 
 /// Is shown to matter, alone or with others.

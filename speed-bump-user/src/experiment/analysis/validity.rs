@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{
     contrast::contrasts,
     estimate::{LEAST_BLOCKS, chance},
+    failed::more_failed,
     load,
     outliers::median,
     pace::is_slower,
@@ -196,6 +197,9 @@ pub fn validity(measured: &Measured) -> Validity {
             tell(true, unit.clone());
         }
         sampling.remarks.iter().for_each(|remark| tell(true, remark.clone()));
+    }
+    if let Some(text) = more_failed(measured).filter(|_| measured.invalid.is_none()) {
+        tell(true, text);
     }
     if let Some(why) = &measured.aborted {
         tell(true, format!("the experiment ended early: {why}"));

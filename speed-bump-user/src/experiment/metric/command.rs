@@ -147,7 +147,9 @@ impl Metric for Numbers {
     fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
         let (value, level, ended) = {
             let (printed, at) = (lock(&self.read.0), now());
-            let still = || printed.is_still(at).then(|| Ended::Still(printed.silent(at)));
+            // The value of a gauge holds until the next.
+            let is_still = !self.is_gauge && printed.is_still(at);
+            let still = || is_still.then(|| Ended::Still(printed.silent(at)));
             (printed.value, printed.level, printed.ended.clone().or_else(still))
         };
         if let Some(why) = ended {

@@ -69,7 +69,11 @@ impl Runner<'_> {
     }
 
     /// What further metrics have counted.
-    pub(super) fn look_further(&mut self) -> Result<Vec<(Nanos, Reading)>, Stop> {
+    pub(super) fn look_further(&mut self) -> Result<Vec<(Nanos, Option<Reading>)>, Stop> {
+        if self.options.runs {
+            // Beside the runs, which have their own time.
+            return Ok(self.subject.further()?);
+        }
         self.timed(|subject| subject.further(), |readings| &mut readings.further)
     }
 

@@ -124,8 +124,8 @@ impl Runner<'_> {
     /// What further metrics did between two readings, by their names.
     pub(super) fn further(
         &self,
-        before: &[(Nanos, Reading)],
-        after: &[(Nanos, Reading)],
+        before: &[(Nanos, Option<Reading>)],
+        after: &[(Nanos, Option<Reading>)],
     ) -> BTreeMap<String, MetricReading> {
         let of = |(name, (before, after)): (&String, _)| Some((name.clone(), between(before, after)?));
         self.measured.metrics.iter().zip(before.iter().zip(after)).filter_map(of).collect()
@@ -216,9 +216,12 @@ impl Runner<'_> {
     }
 }
 
-/// What a metric did between two readings; `None` where it was set back.
-fn between(before: &(Nanos, Reading), after: &(Nanos, Reading)) -> Option<MetricReading> {
-    let ((then, before), (now, after)) = (before, after);
+/// What a metric did between two readings; `None` where it was set back, or could not be read.
+fn between(
+    (then, before): &(Nanos, Option<Reading>),
+    (now, after): &(Nanos, Option<Reading>),
+) -> Option<MetricReading> {
+    let (before, after) = (before.as_ref()?, after.as_ref()?);
     let span = now.0.saturating_sub(then.0);
     if let (Some(after), Some(before)) = (after.level, before.level) {
         return (span > 0).then(|| MetricReading::Gauge { mean: (after - before) / span as f64 });

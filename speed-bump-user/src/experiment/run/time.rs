@@ -27,6 +27,12 @@ pub fn no_room(options: &Options, measured: &Measured) -> Option<String> {
         return None;
     }
     let wanted = time_for(slice);
+    if options.slice.is_some() {
+        return Some(format!(
+            "a slice takes {slice}, and {CENSUS_SLICES} come before the first delay, for which there is no \
+             time: take shorter slices (--slice), or --for {wanted}"
+        ));
+    }
     Some(format!(
         "a unit of work takes {}, and a slice has to hold some, so that it takes {slice}: the time that is \
          left has room for {} of them, and {CENSUS_SLICES} come before the first delay. Say --for {wanted}, \

@@ -26,7 +26,7 @@ impl Resolver {
         target: TargetIndex,
         loaded: &[(String, String)],
     ) -> Vec<String> {
-        nearest(&self.targets, process, target, loaded, &self.effort)
+        nearest(&self.targets, process, target, loaded, &self.explaining)
     }
 }
 
