@@ -20,15 +20,15 @@ const PHASES: [PhaseKind; 3] = [PhaseKind::Titrate, PhaseKind::Screen, PhaseKind
 pub(in crate::experiment) fn failed(measured: &Measured) -> Option<String> {
     let slices = known(measured);
     let delayed = |slice: &&&Slice| PHASES.contains(&slice.phase) && !slice.doses.is_empty();
-    let treated: BTreeSet<(PhaseKind, Option<Treatment>)> = slices
+    let treated: BTreeSet<(PhaseKind, bool, Option<Treatment>)> = slices
         .iter()
         .filter(delayed)
         .filter(|slice| failures(slice) > 0.0)
         // Each for itself, and all of a phase together: a few slices of each may say nothing alone.
-        .flat_map(|slice| [(slice.phase, Some(slice.treatment)), (slice.phase, None)])
+        .flat_map(|slice| [(slice.phase, false, Some(slice.treatment)), (slice.phase, true, None)])
         .collect();
     let tests = treated.len() as f64;
-    treated.into_iter().find_map(|(phase, treatment)| {
+    treated.into_iter().find_map(|(phase, _, treatment)| {
         let of_phase = || slices.iter().filter(|slice| slice.phase == phase);
         let is_of_it = |slice: &&&Slice| treatment.is_none_or(|treatment| slice.treatment == treatment);
         let with: Vec<&Slice> = of_phase().filter(delayed).filter(is_of_it).copied().collect();
