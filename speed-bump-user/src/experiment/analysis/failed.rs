@@ -44,7 +44,7 @@ pub(in crate::experiment) fn failed(measured: &Measured) -> Option<String> {
     })
 }
 
-/// What is to be told beside the verdicts, where a larger part of the requests failed with delays than without.
+/// What is to be told beside the verdicts, where more of the requests failed with delays than without.
 pub(super) fn more_failed(measured: &Measured) -> Option<String> {
     let (with, without): (Vec<&Slice>, Vec<&Slice>) =
         known(measured).into_iter().partition(|slice| !slice.doses.is_empty());
@@ -98,8 +98,8 @@ fn said(name: &str, with: &[&Slice], without: &[&Slice]) -> String {
         format!("{failed:.0} of {units:.0}")
     };
     format!(
-        "requests failed while {name} had delays: {} answers were HTTP 5xx, 408 or 429, and without delays {} \
-         were",
+        "requests failed while {name} had delays: {} answers were HTTP 5xx, 408 or 429, and without \
+         delays {} were",
         of(with),
         of(without)
     )

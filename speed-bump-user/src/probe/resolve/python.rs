@@ -30,8 +30,8 @@ fn no_python(unread: &[String]) -> String {
     match unread {
         [] => "it runs no CPython: no mapped file defines _PyEval_EvalFrameDefault".to_owned(),
         [first, more @ ..] => format!(
-            "no CPython is seen in it: no mapped file that can be read defines _PyEval_EvalFrameDefault, and {} \
-             cannot be read: {first}",
+            "no CPython is seen in it: no mapped file that can be read defines _PyEval_EvalFrameDefault, and \
+             {} cannot be read: {first}",
             more.len() + 1
         ),
     }
