@@ -97,15 +97,16 @@ fn too_few_descriptors() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    for limit in [10, 20, 30] {
+    for number in [10, 20, 30] {
         let (mut command, _folder) = tool_with(&["run", "--", "true"], GETPPID);
-        let limit = rustix::process::Rlimit { current: Some(limit), maximum: Some(limit) };
+        let limit = rustix::process::Rlimit { current: Some(number), maximum: Some(number) };
         // SAFETY: one system call, which allocates nothing and takes no lock.
         unsafe {
             command
                 .pre_exec(move || Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?))
         };
-        says(&finish(&mut command), 4, &[("Too many open files", 1), ("os error 24", 1)]);
+        let words = format!("{number} files may be open at once");
+        says(&finish(&mut command), 4, &[(&words, 1), ("`ulimit -n`", 1)]);
     }
 }
 

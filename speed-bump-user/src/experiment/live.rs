@@ -2,7 +2,12 @@
 
 mod expiry;
 
-use std::{collections::BTreeMap, io, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use super::{
     metric::{Metrics, Reading, bench::Bench},
@@ -34,8 +39,12 @@ pub struct Live<'a> {
     /// By candidate.
     functions: Vec<SelectedFunction>,
     doses: BTreeMap<u32, Nanos>,
+    /// The functions that may have a dose now, for when these expire: there is no room for one of each.
+    dosed: Dosed,
     expiry: Expiry,
 }
+
+type Dosed = Arc<Mutex<Vec<SelectedFunction>>>;
 
 impl<'a> Live<'a> {
     /// A session whose functions have no delay, and what counts the units. Its doses end when the calling
@@ -50,16 +59,23 @@ impl<'a> Live<'a> {
         functions: Vec<SelectedFunction>,
     ) -> io::Result<Self> {
         let controls = handle.controls().clone();
-        let all: Vec<(Selection, Dose)> =
-            functions.iter().map(|function| (Selection::Function(function.clone()), NOTHING)).collect();
+        let dosed = Dosed::default();
+        let expire = Arc::clone(&dosed);
         let expiry = Expiry::watch(expiry::PATIENCE, move || {
+            let nothing = |function: &SelectedFunction| (Selection::Function(function.clone()), NOTHING);
+            let all: Vec<(Selection, Dose)> = lock(&expire).iter().map(nothing).collect();
             // A session that is over delays nothing.
             if let Err(error) = controls.set(&all) {
                 tracing::warn!("doses that have expired could not be taken back: {error}");
             }
         })?;
-        Ok(Self { handle, quit, metrics, functions, doses: BTreeMap::new(), expiry })
+        Ok(Self { handle, quit, metrics, functions, doses: BTreeMap::new(), dosed, expiry })
     }
+}
+
+fn lock(dosed: &Mutex<Vec<SelectedFunction>>) -> MutexGuard<'_, Vec<SelectedFunction>> {
+    // A list is replaced as a whole.
+    dosed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Live<'_> {
@@ -86,6 +102,10 @@ impl Subject for Live<'_> {
         if changes.is_empty() {
             return Ok(now());
         }
+        // Where setting fails, the old doses hold.
+        let either = self.doses.keys().chain(wanted.keys()).collect::<BTreeSet<_>>().into_iter();
+        let dosed = either.filter_map(|of| self.functions.get(*of as usize)).cloned().collect();
+        *lock(&self.dosed) = dosed;
         let applied = self.expiry.while_set(!wanted.is_empty(), || self.handle.set(&changes))?;
         self.doses = wanted;
         Ok(applied.at)
