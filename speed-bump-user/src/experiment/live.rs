@@ -41,6 +41,8 @@ pub struct Live<'a> {
     doses: BTreeMap<u32, Nanos>,
     /// The functions that may have a dose now, for when these expire: there is no room for one of each.
     dosed: Dosed,
+    /// Whether it was said that a further metric cannot be read.
+    told: bool,
     expiry: Expiry,
 }
 
@@ -69,7 +71,7 @@ impl<'a> Live<'a> {
                 tracing::warn!("doses that have expired could not be taken back: {error}");
             }
         })?;
-        Ok(Self { handle, quit, metrics, functions, doses: BTreeMap::new(), dosed, expiry })
+        Ok(Self { handle, quit, metrics, functions, doses: BTreeMap::new(), dosed, told: false, expiry })
     }
 }
 
@@ -138,7 +140,9 @@ impl Subject for Live<'_> {
             self.expiry.hear();
             // No verdict is made of it.
             let reading = metric.read(&snapshot);
-            if let Err(error) = &reading {
+            if let Err(error) = &reading
+                && !std::mem::replace(&mut self.told, true)
+            {
                 tracing::warn!("a metric that is recorded besides has no value for some time: {error}");
             }
             readings.push((now(), reading.ok()));
