@@ -213,7 +213,7 @@ impl Found {
 
     /// The same where the truth is known to lie between two numbers.
     #[track_caller]
-    fn assert_sensitivity_within(&self, name: &str, least: f64, most: f64) {
+    pub(crate) fn assert_sensitivity_within(&self, name: &str, least: f64, most: f64) {
         let number = |key: &str| self.factor(name)[key].as_f64().unwrap();
         let (low, high) = (number("low"), number("high"));
         let more = (high - low) / 2.0;

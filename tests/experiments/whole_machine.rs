@@ -23,7 +23,9 @@ fn nothing_has_to_be_said_of_a_server_in_c() {
     let service = Service::start(&mut Command::new(fixture.program())).unwrap();
     let service = Planted::new(service, share);
     let found = service.decided_of(&[], "25s", &[], &[("commit", "matters"), ("prepare", "does-not-matter")]);
-    found.assert_sensitivity("commit", 1.0);
+    // A session that delays it by 200us makes a unit 209us longer (by 57us: 55): the delayed thread has the
+    // lock, and takes a processor from what the others do meanwhile.
+    found.assert_sensitivity_within("commit", 1.0, 1.05);
     assert_eq!(found.json["unit"]["source"], "--sockets");
     let sharing = &found.factor("commit")["sharing"];
     let threads = sharing["threads"].as_array().unwrap().len();
