@@ -3,22 +3,18 @@
 
 use std::{fs, path::Path};
 
-/// Folders of the workspace whose errors are printed by our own programs.
-const FOLDERS: [&str; 6] = [
-    "speed-bump-abi/src",
-    "speed-bump-selector/src",
-    "speed-bump-helper/src",
-    "speed-bump-user/src",
-    "xtask/src",
-    "tests/support/src",
-];
+use speed_bump_testing::places;
+
+/// Folders of the workspace whose errors are printed by our own programs, beside the crates of the project.
+const FOLDERS: [&str; 2] = ["xtask", "tests/support"];
 
 /// How many messages of error types there are, and those that break the convention, each with the way out.
 pub(crate) fn look_through_the_workspace() -> (usize, Vec<String>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = (0, Vec::new());
-    for folder in FOLDERS {
-        look_through(&root.join(folder), &mut found);
+    let folders = FOLDERS.iter().map(|folder| root.join(folder));
+    for folder in places::crates().unwrap().into_iter().chain(folders) {
+        look_through(&folder.join("src"), &mut found);
     }
     found
 }

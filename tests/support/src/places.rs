@@ -1,7 +1,7 @@
 //! Where things lie in the working tree.
 
 use std::{
-    env,
+    env, fs, io,
     path::{Path, PathBuf},
 };
 
@@ -12,6 +12,24 @@ pub fn root() -> PathBuf {
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     let is_root = |folder: &&Path| folder.join("Cargo.lock").is_file();
     here.ancestors().find(is_root).unwrap_or(&here).to_owned()
+}
+
+/// The folders of the project's own crates: `speed-bump-*`.
+///
+/// # Errors
+/// The root cannot be listed.
+pub fn crates() -> io::Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(root())? {
+        let path = entry?.path();
+        let is_ours =
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"speed-bump-"));
+        if is_ours && path.join("Cargo.toml").is_file() {
+            folders.push(path);
+        }
+    }
+    folders.sort();
+    Ok(folders)
 }
 
 /// Cargo's target folder.
@@ -46,11 +64,19 @@ pub fn python_packages((major, minor): (u8, u8)) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
     fn the_root_holds_the_workspace() {
         assert!(root().join("tests/support/src/places.rs").is_file(), "{}", root().display());
         assert!(fixtures().join("service.c").is_file());
+    }
+
+    #[test]
+    fn crates_are_listed() {
+        let crates = crates().unwrap();
+        assert!(crates.len() >= 5 && crates.contains(&root().join("speed-bump-ebpf")), "{crates:?}");
     }
 }

@@ -6,15 +6,17 @@ const WORKSPACE: [&str; 3] = ["--workspace", "--exclude", "speed-bump-ebpf"];
 /// All programs: end-to-end tests, which run the tool, and the unit tests of binaries.
 const PROGRAMS: [&str; 4] = ["--bins", "--examples", "--test", "*"];
 
-/// The unit tests of libraries. Of the largest one they are built without optimisation: that takes a third of
+/// The unit tests of libraries. Of the large ones they are built without optimisation: that takes a third of
 /// the time, and they run as long. The library of the end-to-end tests has none, and is left out, as it would
 /// have to be built again with that.
-const LIBRARIES: [&str; 5] = [
+const LIBRARIES: [&str; 7] = [
     "--lib",
     "--exclude",
     "speed-bump-tests",
     "--config",
     "profile.test.package.speed-bump-user.opt-level=0",
+    "--config",
+    "profile.test.package.speed-bump-linux.opt-level=0",
 ];
 
 /// Examples in the documentation.

@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn what_only_debugging_information_names_is_left_out() {
-        let table = |text: &str, table| SymbolName::for_tests(text, table);
+        let table = |text: &str, table| SymbolName::new(text.as_bytes(), None, Binding::Global, table);
         assert!(is_in_file(&table("f", TableKind::Dynamic)) && is_in_file(&table("f", TableKind::Symbols)));
         assert!(is_in_file(&table("f@@V1", TableKind::Dynamic)));
         assert!(!is_in_file(&table("f@@V1", TableKind::Symbols)));

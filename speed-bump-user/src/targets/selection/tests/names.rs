@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{super::NativeModule, targets};
 use crate::{
-    elf::{SymbolName, TableKind, demangle::for_people},
+    elf::{Binding, SymbolName, TableKind, demangle::for_people},
     targets::{TargetKind, exact::plain_name, pattern::strategies::odd_text},
 };
 
@@ -18,7 +18,7 @@ struct Symbol {
 }
 
 fn symbol(text: &str) -> Symbol {
-    let name = SymbolName::for_tests(text, TableKind::Symbols);
+    let name = SymbolName::new(text.as_bytes(), None, Binding::Global, TableKind::Symbols);
     let candidates = name.candidates().map(std::borrow::Cow::into_owned).collect();
     let shown = for_people(name.as_str()).unwrap_or_else(|| name.as_str().to_owned());
     Symbol { candidates, shown }

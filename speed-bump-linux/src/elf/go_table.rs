@@ -15,12 +15,12 @@ const SECTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
 
 /// A function of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GoFunction<'t> {
+pub struct GoFunction<'t> {
     /// As the file counts.
-    pub(crate) address: VirtualAddress,
+    pub address: VirtualAddress,
     /// Up to the next function.
-    pub(crate) size: u64,
-    pub(crate) name: &'t [u8],
+    pub size: u64,
+    pub name: &'t [u8],
 }
 
 /// How a version of Go lays the table out.
@@ -46,7 +46,7 @@ struct Header {
 }
 
 /// The table's functions, by address; `text` is where the text begins if the table does not say so.
-pub(crate) fn parse(table: &[u8], text: Option<u64>) -> Result<Vec<GoFunction<'_>>, &'static str> {
+pub fn parse(table: &[u8], text: Option<u64>) -> Result<Vec<GoFunction<'_>>, &'static str> {
     let header = header(table)?;
     if header.functions > FUNCTIONS_LIMIT {
         return Err("it has more functions than any program");

@@ -20,7 +20,7 @@ pub mod program;
 pub mod region;
 mod same_file;
 pub mod scheduling;
-pub(crate) mod stat;
+pub mod stat;
 pub mod status;
 
 pub use descendants::Descendants;
@@ -61,7 +61,7 @@ use crate::{
 use access::AccessMode;
 use directory::ProcDirectory;
 use stat::Stat;
-pub(crate) use status::Status;
+pub use status::Status;
 
 /// A running process that can be looked into: 64-bit, of this machine's architecture, with a user-space
 /// memory of its own, and not us.
@@ -174,7 +174,7 @@ impl Process {
 
     /// Refuses to believe what was just seen of a process that has ended: it maps no files, and has none to
     /// open.
-    pub(crate) fn is_still_there(&self) -> Result<(), ProcessError> {
+    pub fn is_still_there(&self) -> Result<(), ProcessError> {
         if self.is_alive() { Ok(()) } else { Err(ProcessError::Gone { pid: self.pid }) }
     }
 
@@ -327,7 +327,7 @@ impl Process {
     }
 
     /// Opens an entry of the process's directory in /proc, such as `task/12/fd/3`.
-    pub(crate) fn open_entry(&self, name: &str, flags: OFlags) -> io::Result<File> {
+    pub fn open_entry(&self, name: &str, flags: OFlags) -> io::Result<File> {
         Ok(File::from(self.directory.open_entry(name, flags)?))
     }
 

@@ -12,18 +12,18 @@ const BYTES: u64 = 1_024;
 
 /// The sums over all processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ProcessorTimes {
+pub struct ProcessorTimes {
     /// They were at work.
-    pub(crate) busy: Nanos,
+    pub busy: Nanos,
     /// The hypervisor had given them to other machines.
-    pub(crate) stolen: Nanos,
+    pub stolen: Nanos,
     /// Some task could have run, and had none. Not a sum: however many waited.
-    pub(crate) lacking: Nanos,
+    pub lacking: Nanos,
 }
 
 impl ProcessorTimes {
     /// As they are now; zeros for what this kernel does not tell.
-    pub(crate) fn read() -> Self {
+    pub fn read() -> Self {
         let text = |path: &str| {
             let mut bytes = Vec::new();
             let read = File::open(path).and_then(|file| file.take(BYTES).read_to_end(&mut bytes));
@@ -46,7 +46,7 @@ impl ProcessorTimes {
     }
 
     /// What came since an earlier look.
-    pub(crate) fn since(self, earlier: Self) -> Self {
+    pub fn since(self, earlier: Self) -> Self {
         let since = |now: Nanos, then: Nanos| Nanos(now.0.saturating_sub(then.0));
         Self {
             busy: since(self.busy, earlier.busy),

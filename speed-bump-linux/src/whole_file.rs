@@ -31,7 +31,7 @@ const NAMES: u32 = 100;
 ///
 /// # Errors
 /// What the system says; then what is there stays as it is.
-pub(crate) fn write(
+pub fn write(
     path: &Path,
     mode: u32,
     contents: &[u8],
@@ -68,12 +68,12 @@ pub(crate) fn write(
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn check(path: &Path) -> io::Result<()> {
+pub fn check(path: &Path) -> io::Result<()> {
     tempfile::tempfile_in(folder(path)).map(drop)
 }
 
 /// The folder that a path is in.
-pub(crate) fn folder(path: &Path) -> &Path {
+pub fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -80,7 +80,7 @@ impl AnonymousMapping {
 impl Mappings {
     /// Reads /proc/PID/maps. `root` is where /proc/PID/root leads: the kernel shows paths as we see them,
     /// and what lies below the process's root is renamed to what the process sees.
-    pub(crate) fn parse(text: &[u8], root: &Path) -> Result<Self, BadLine> {
+    pub fn parse(text: &[u8], root: &Path) -> Result<Self, BadLine> {
         let mut mappings = Self::default();
         // A file's parts need not be neighbours, so files are found by inode, in the order of first sight.
         let mut positions: HashMap<FileIdentity, usize> = HashMap::new();

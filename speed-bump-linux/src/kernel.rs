@@ -15,7 +15,7 @@ pub mod version;
 
 pub use facts::{KernelFacts, Lockdown};
 pub use privileges::{AttachBy, Forbidder, PrivilegeError, Privileges};
-pub(crate) use processors::ProcessorTimes;
+pub use processors::ProcessorTimes;
 pub use support::Support;
 pub use task_offsets::{TaskOffsets, TaskOffsetsError};
 pub use version::KernelVersion;

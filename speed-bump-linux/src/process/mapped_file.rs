@@ -296,7 +296,7 @@ impl MappedFile {
 
 impl FileIdentity {
     /// As stat(2) numbers a file.
-    pub(crate) fn by_stat(metadata: &Metadata) -> Self {
+    pub fn by_stat(metadata: &Metadata) -> Self {
         let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
         Self { device, inode: metadata.ino() }
     }

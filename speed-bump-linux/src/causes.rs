@@ -9,7 +9,7 @@
 use std::error::Error;
 
 /// An error of another crate with all its causes on one line, each once.
-pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

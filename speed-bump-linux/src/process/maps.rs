@@ -23,7 +23,7 @@ pub(super) struct MapsLine<'a> {
 
 /// A line that is not one of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BadLine(pub(crate) String);
+pub struct BadLine(pub(crate) String);
 
 /// Reads all lines.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Result<MapsLine<'_>, BadLine>> {

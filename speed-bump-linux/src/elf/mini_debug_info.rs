@@ -12,7 +12,7 @@ use super::{
 const UNPACKED_LIMIT: u64 = 64 << 20;
 
 /// Unpacks the contents of the section.
-pub(crate) fn unpack(file: &ElfFile, packed: &[u8]) -> Result<ElfFile, ElfError> {
+pub fn unpack(file: &ElfFile, packed: &[u8]) -> Result<ElfFile, ElfError> {
     let refuse = |why: String| file.error(ElfErrorKind::MiniDebugInfo(why));
     match unpacked_size(packed) {
         None => return Err(refuse("it is not an xz stream of LZMA2 blocks".to_owned())),

@@ -31,7 +31,8 @@ impl Region {
     }
 }
 
-pub(crate) fn parse(text: &[u8]) -> Result<Vec<Region>, BadLine> {
+/// The regions of /proc/PID/maps.
+pub fn parse(text: &[u8]) -> Result<Vec<Region>, BadLine> {
     maps::lines(text)
         .map(|line| {
             let line = line?;

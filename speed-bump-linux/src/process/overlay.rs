@@ -78,7 +78,7 @@ pub(super) struct LowerFile {
 }
 
 /// Whether a file is shown to us by overlayfs.
-pub(crate) fn is_overlay(file: &File) -> bool {
+pub fn is_overlay(file: &File) -> bool {
     fstatfs(file).is_ok_and(|system| system.f_type == MAGIC)
 }
 

@@ -26,7 +26,7 @@ pub struct ThreadTimes {
 
 impl ThreadTimes {
     /// From an open `schedstat`; `None` where the thread has ended, or the kernel does not say.
-    pub(crate) fn read(file: &File) -> Option<Self> {
+    pub fn read(file: &File) -> Option<Self> {
         let mut text = [0; BYTES];
         let read = file.read_at(&mut text, 0).ok()?;
         parse(str::from_utf8(text.get(..read)?).ok()?)

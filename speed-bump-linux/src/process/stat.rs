@@ -5,17 +5,17 @@
 
 /// A process's line at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub struct Stat {
     /// Field 2, without its parentheses.
-    pub(crate) comm: String,
+    pub comm: String,
     /// Field 3: `R`, `S`, `Z` and so on.
-    pub(crate) state: char,
+    pub state: char,
     /// Field 4; 0 for a parent outside our PID namespace.
     pub(crate) ppid: i32,
     /// Field 9: the kernel's flags of the task (include/linux/sched.h).
     pub(crate) flags: u32,
     /// Field 22, in clock ticks since boot.
-    pub(crate) starttime: u64,
+    pub starttime: u64,
     /// Field 28: where the stack begins; 0 without the right to know.
     pub(crate) startstack: u64,
 }
@@ -30,7 +30,7 @@ impl Stat {
     }
 
     /// Reads the text of /proc/PID/stat; `None` where the kernel has not written it.
-    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|byte| *byte == b'(')?;
         let close = text.iter().rposition(|byte| *byte == b')')?;
         let comm = String::from_utf8_lossy(text.get(open + 1..close)?).into_owned();

@@ -50,12 +50,7 @@ pub struct SymbolName {
 
 impl SymbolName {
     /// A name as a table has it. In `.symtab` the version is part of the text (`memcpy@@GLIBC_2.14`).
-    pub(crate) fn new(
-        text: &[u8],
-        version: Option<SymbolVersion>,
-        binding: Binding,
-        table: TableKind,
-    ) -> Self {
+    pub fn new(text: &[u8], version: Option<SymbolVersion>, binding: Binding, table: TableKind) -> Self {
         let text = printable(text);
         let (text, version) = match (version, text.split_once('@')) {
             (None, Some((name, version))) if !name.is_empty() => {
@@ -71,12 +66,6 @@ impl SymbolName {
     /// A name as Go writes it, which has no version.
     pub(super) fn of_go(text: &[u8]) -> Self {
         Self { text: printable(text), version: None, binding: Binding::Local, table: TableKind::GoTable }
-    }
-
-    /// A global name for tests elsewhere.
-    #[cfg(test)]
-    pub(crate) fn for_tests(text: &str, table: TableKind) -> Self {
-        Self::new(text.as_bytes(), None, Binding::Global, table)
     }
 
     /// As the symbol table writes it, without a version. Characters that would control a terminal, and

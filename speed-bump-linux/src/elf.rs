@@ -42,17 +42,16 @@ pub mod usdt;
 #[cfg(test)]
 mod fixture;
 
-#[cfg(any(test, fuzzing))]
-pub(crate) use go_table::parse as parse_go_table;
-#[cfg(any(test, fuzzing))]
-pub(crate) use mini_debug_info::unpack as unpack_mini_debug_info;
-
 pub use effort::{Effort, Exhausted};
 pub use error::{ElfError, ElfErrorKind};
 pub use file::ElfFile;
 pub use functions::{FunctionSymbol, Functions, IndirectFunction, Named, Refusal, RefusedSymbol};
+#[doc(hidden)] // For fuzz targets.
+pub use go_table::parse as parse_go_table;
 pub use indirect::{Module, resolve_indirect};
 pub use machine::Machine;
+#[doc(hidden)] // For fuzz targets.
+pub use mini_debug_info::unpack as unpack_mini_debug_info;
 pub use name::{Binding, FunctionNames, SymbolName, SymbolVersion, TableKind};
 pub use parts::RawSymbol;
 pub use root::Root;
