@@ -65,7 +65,28 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use std::{
+        io,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+    };
+
     use super::*;
+
+    /// What a program has printed, and whether all of it was read.
+    struct Printed(&'static [u8], Arc<AtomicBool>);
+
+    impl Read for Printed {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let count = self.0.read(buffer)?;
+            // Lines are sent before more is read.
+            self.1.fetch_or(count == 0, Ordering::SeqCst);
+            Ok(count)
+        }
+    }
 
     #[test]
     fn lines_come_one_by_one_until_the_end() {
@@ -76,7 +97,11 @@ mod tests {
 
     #[test]
     fn what_was_there_does_not_count_as_going_on() {
-        let lines = Lines::of(&b"1\n2\n3\n4\n"[..]);
+        let is_read = Arc::new(AtomicBool::new(false));
+        let lines = Lines::of(Printed(b"1\n2\n3\n4\n", Arc::clone(&is_read)));
+        while !is_read.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
         assert!(lines.go_on().is_err());
     }
 }
