@@ -9,9 +9,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Bytes of one name: of a function, of a file, of a symbol. Paths have no more (`PATH_MAX`,
-/// include/uapi/linux/limits.h).
-pub const NAME_BYTES: usize = 4_096;
+pub use speed_bump_names::NAME_BYTES;
 /// Bytes of the names that one process tells while a session runs: 65,536 functions with 256 bytes each.
 pub const NAMES_OF_PROCESS: usize = 16 << 20;
 /// Bytes of the names that a session keeps of functions that appear after the attach: 100,000 functions with

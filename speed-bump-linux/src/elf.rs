@@ -21,7 +21,6 @@
 //! static probes. What differs between architectures is in [`Machine`].
 
 pub mod debug_files;
-pub mod demangle;
 pub mod effort;
 pub mod error;
 pub mod file;

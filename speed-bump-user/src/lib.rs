@@ -23,12 +23,13 @@ pub mod prepare;
 pub mod presence;
 pub mod probe;
 pub mod python;
-pub mod report;
 pub mod sampling;
 pub mod session;
 pub mod stats;
 pub mod targets;
 
+pub use speed_bump_experiment::report;
 pub use speed_bump_linux::{bounds, capability, elf, failure, kernel, process, sys};
 use speed_bump_linux::{causes, whole_file};
-pub use speed_bump_units::{printable, units};
+pub use speed_bump_names::{demangle, printable};
+pub use speed_bump_units::units;

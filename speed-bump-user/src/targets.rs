@@ -24,8 +24,6 @@ pub mod source;
 
 use std::{fmt, num::NonZeroU64};
 
-use serde::{Deserialize, Serialize};
-
 use self::rules::Rules;
 pub use self::{
     candidates::Candidate,
@@ -36,6 +34,7 @@ pub use self::{
     selection::{NativeModule, PythonModule, Selection, UsdtModule},
 };
 use crate::units::Nanos;
+pub use speed_bump_names::TargetKind;
 
 /// The targets of one file, in its order, and what it excludes.
 #[derive(Clone, Debug)]
@@ -98,39 +97,6 @@ pub struct Exclusion {
     pub provider: Option<Pattern>,
     /// As in [`Target::name`].
     pub name: Pattern,
-}
-
-/// What a target selects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum TargetKind {
-    /// A Python function, by file and qualified name.
-    #[serde(rename = "py")]
-    Python,
-    /// A function in an ELF file, by symbol.
-    #[serde(rename = "native")]
-    Native,
-    /// A USDT probe in an ELF file, by provider and name.
-    #[serde(rename = "usdt")]
-    Usdt,
-}
-
-impl TargetKind {
-    const ALL: [Self; 3] = [Self::Python, Self::Native, Self::Usdt];
-
-    /// The kind as lines write it: `py`, `native` or `usdt`.
-    pub fn prefix(self) -> &'static str {
-        match self {
-            Self::Python => "py",
-            Self::Native => "native",
-            Self::Usdt => "usdt",
-        }
-    }
-}
-
-impl fmt::Display for TargetKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.prefix())
-    }
 }
 
 /// How the kind of a line was found.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, cmp::Reverse, collections::HashMap};
 
-use super::demangle::demangle;
+use speed_bump_names::demangle::demangle;
 
 /// Where a name was found. The order is how long a name tends to live: what is exported survives `strip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

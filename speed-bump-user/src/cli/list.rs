@@ -11,7 +11,7 @@ use super::{
     words::{counted, header, headers, tell_notices},
 };
 use crate::{
-    elf::demangle::for_people,
+    demangle::for_people,
     policy::PolicyTable,
     prepare::{Plans, Prepared, Purpose, Request, bpf::BpfPlans, kmod::KmodPlan, listing::Listing},
     printable::printable_json,

@@ -5,11 +5,11 @@ use std::{fs::File, num::NonZeroU64};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    elf::{ElfFile, demangle::names_of},
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
     session::{SessionError, controls::Controls, known::KnownFunctions},
     targets::{LineErrors, Reading, Target, TargetChange, TargetIndex, TargetKind, Targets, TargetsError},
+    {demangle::names_of, elf::ElfFile},
 };
 
 /// What was changed.

@@ -2,8 +2,6 @@
 //! again, each on a thread of its own, so that one which takes long hides no other; the first that is broken
 //! ends the experiment.
 
-mod bound;
-
 use std::{
     io,
     process::Stdio,
@@ -16,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use super::bound::{Bound, LEAST_LATENCIES, Window};
 use super::{
     metric::{
         page::Pages,
@@ -23,7 +22,6 @@ use super::{
     },
     shell::ShellCommand,
 };
-pub use bound::{Bound, LEAST_LATENCIES, Window};
 
 /// How often guards are looked at.
 const LOOKS: Duration = Duration::from_millis(100);

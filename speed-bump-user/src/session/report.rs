@@ -17,7 +17,7 @@ use crate::{
         snapshot::Snapshot,
     },
     stats::{
-        callers::{CallerReport, without_caller},
+        callers::{self, CallerReport, without_caller},
         implausible,
         report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
     },
@@ -153,7 +153,7 @@ impl State {
             match room.checked_sub(bytes_of(caller)) {
                 Some(left) => {
                     room = left;
-                    by_function.entry(callee).or_default().push(CallerReport::new(caller, times));
+                    by_function.entry(callee).or_default().push(callers::by(caller, times));
                 }
                 None => left_out = left_out.saturating_add(times.calls),
             }

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::Serialize;
 use speed_bump_abi::{FunctionStats, Histogram, times::FunctionTimes};
+use speed_bump_experiment::report::session::{RecordedFunction, RecordedSession, RecordedTarget};
 
 use super::{
     callers::CallerReport,
@@ -289,4 +290,26 @@ impl TargetReport {
 
 fn as_nanos<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     Nanos::from(*duration).serialize(serializer)
+}
+
+impl From<&SessionReport> for RecordedSession {
+    fn from(report: &SessionReport) -> Self {
+        let targets = report.targets.iter().map(|target| RecordedTarget {
+            kind: target.kind,
+            functions: target
+                .functions
+                .iter()
+                .map(|of| RecordedFunction {
+                    name: of.name.clone(),
+                    file: of.file.clone(),
+                    line: of.line,
+                    calls: of.calls,
+                    times: of.times,
+                    callers: of.callers.clone(),
+                })
+                .collect(),
+        });
+        let nanos = u64::try_from(report.duration.as_nanos()).unwrap_or(u64::MAX);
+        Self { duration_ns: Nanos(nanos), targets: targets.collect() }
+    }
 }

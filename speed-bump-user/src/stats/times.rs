@@ -1,38 +1,9 @@
-//! Own and cumulative times of functions, as reports have them.
+//! Own and cumulative times of functions: what there is to say of calls that are not timed.
 
-use serde::{Deserialize, Serialize};
-use speed_bump_abi::{CALLS_DEPTH, times::FunctionTimes};
+use speed_bump_abi::CALLS_DEPTH;
+pub use speed_bump_experiment::report::session::TimesReport;
 
-use crate::{probe::plan::SelectedFunction, units::Nanos};
-
-/// The times of one function. Only calls that have ended, or were suspended, are in them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TimesReport {
-    /// Time in the function without that in other timed functions that it called, delays of its own included.
-    pub own_ns: Nanos,
-    /// Time in the function with all that it called; of a recursion, that of the outermost call alone.
-    pub cumulative_ns: Nanos,
-    /// Calls while no other one of the function was in progress on the thread.
-    pub primitive_calls: u64,
-    /// How often a generator or coroutine went on after it had been suspended. `cProfile` counts that as a
-    /// call.
-    pub resumed: u64,
-    /// How often that was while no other call of the function was in progress on the thread.
-    pub primitive_resumed: u64,
-}
-
-impl TimesReport {
-    /// Of a function that was called so often.
-    pub fn new(calls: u64, times: FunctionTimes) -> Self {
-        Self {
-            own_ns: Nanos(times.own_ns),
-            cumulative_ns: Nanos(times.cumulative_ns),
-            primitive_calls: calls.saturating_sub(times.recursive),
-            resumed: times.resumed,
-            primitive_resumed: times.resumed.saturating_sub(times.recursive_resumed),
-        }
-    }
-}
+use crate::probe::plan::SelectedFunction;
 
 /// Calls whose time is in no sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,15 +80,6 @@ pub fn not_timed<'a>(functions: impl Iterator<Item = (&'a SelectedFunction, &'a 
 mod tests {
     use super::*;
     use crate::targets::TargetIndex;
-
-    #[test]
-    fn primitive_calls_are_those_that_are_not_recursive() {
-        let times =
-            FunctionTimes { recursive: 3, resumed: 5, recursive_resumed: 1, own_ns: 7, cumulative_ns: 9 };
-        let report = TimesReport::new(10, times);
-        assert_eq!((report.primitive_calls, report.resumed, report.primitive_resumed), (7, 5, 4));
-        assert_eq!(TimesReport::new(2, times).primitive_calls, 0, "what a process writes may be nonsense");
-    }
 
     #[test]
     fn what_is_not_timed_is_told_of_each_kind() {

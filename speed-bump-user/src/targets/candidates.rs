@@ -314,7 +314,7 @@ mod tests {
 
     use super::{Candidate, Gauge, without_parameters};
     use crate::{
-        elf::demangle,
+        demangle,
         targets::{Reading, Targets},
     };
 

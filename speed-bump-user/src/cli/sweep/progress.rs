@@ -10,8 +10,8 @@ use crate::{
         record::{Measured, PhaseKind},
         run::Now,
     },
+    report::table::within,
     report::{text::table, words::phase_name},
-    stats::table::within,
     sys::clock::now,
     units::Nanos,
 };

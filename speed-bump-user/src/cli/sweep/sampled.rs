@@ -19,12 +19,12 @@ use crate::{
         record::{Candidate, Sampled, Sampling},
     },
     probe::plan::SelectedFunction,
+    report::table::place,
     sampling::{
         self,
         profile::{FunctionSeen, Profile},
     },
     session::{handle::Handle, quit::Quit, snapshot::Snapshot},
-    stats::table::place,
     sys::clock::now,
     targets::{TargetKind, exact, source::TargetSource},
     units::Nanos,

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What the command line has for them.
-pub const SOURCE: &str = "--sockets";
+pub use speed_bump_experiment::record::SOCKETS as SOURCE;
 /// How often it is looked for workers that were forked.
 const LOOKS: Duration = Duration::from_secs(1);
 

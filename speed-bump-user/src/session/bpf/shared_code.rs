@@ -5,7 +5,7 @@
 
 use super::BpfSession;
 use crate::{
-    elf::demangle::for_people,
+    demangle::for_people,
     probe::plan::{Plan, PlannedFunction},
     targets::Targets,
 };

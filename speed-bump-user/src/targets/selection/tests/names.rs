@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::{super::NativeModule, targets};
 use crate::{
-    elf::{Binding, SymbolName, TableKind, demangle::for_people},
+    demangle::for_people,
+    elf::{Binding, SymbolName, TableKind},
     targets::{TargetKind, exact::plain_name, pattern::strategies::odd_text},
 };
 

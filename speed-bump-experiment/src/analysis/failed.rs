@@ -1,0 +1,170 @@
+//! Requests that fail while functions are delayed: then their number is no measure of work, and the service
+//! can bear no more delay.
+
+use std::collections::BTreeSet;
+
+use statrs::distribution::{DiscreteCDF as _, Hypergeometric};
+
+use crate::record::{Mark, Measured, PhaseKind, Slice, Treatment};
+
+/// In a failing slice, more than twice the usual share of the units failed, and this much on top.
+const MARGIN: f64 = 0.02;
+/// That delays have nothing to do with it is to be less probable than this.
+const CHANCE: f64 = 0.0005;
+/// So many failed requests are told at least.
+const FEW: f64 = 3.0;
+/// Where doses are constant for slices without delays beside them.
+const PHASES: [PhaseKind; 3] = [PhaseKind::Titrate, PhaseKind::Screen, PhaseKind::Confirm];
+
+/// Why no verdict stands, if more requests failed with delays than without, and that is no chance.
+pub(crate) fn failed(measured: &Measured) -> Option<String> {
+    let slices = known(measured);
+    let delayed = |slice: &&&Slice| PHASES.contains(&slice.phase) && !slice.doses.is_empty();
+    let treated: BTreeSet<(PhaseKind, bool, Option<Treatment>)> = slices
+        .iter()
+        .filter(delayed)
+        .filter(|slice| failures(slice) > 0.0)
+        // Each for itself, and all of a phase together: a few slices of each may say nothing alone.
+        .flat_map(|slice| [(slice.phase, false, Some(slice.treatment)), (slice.phase, true, None)])
+        .collect();
+    let tests = treated.len() as f64;
+    treated.into_iter().find_map(|(phase, _, treatment)| {
+        let of_phase = || slices.iter().filter(|slice| slice.phase == phase);
+        let is_of_it = |slice: &&&Slice| treatment.is_none_or(|treatment| slice.treatment == treatment);
+        let with: Vec<&Slice> = of_phase().filter(delayed).filter(is_of_it).copied().collect();
+        let without: Vec<&Slice> =
+            of_phase().filter(|slice| slice.treatment == Treatment::Control).copied().collect();
+        let is_no_chance = chance(&with, &without) < CHANCE / tests;
+        is_no_chance.then(|| {
+            format!(
+                "{}: what fails is not the work that is measured. Take smaller doses (--max-slowdown)",
+                said(&name(measured, treatment), &with, &without)
+            )
+        })
+    })
+}
+
+/// What is to be told beside the verdicts, where more of the requests failed with delays than without.
+pub(super) fn more_failed(measured: &Measured) -> Option<String> {
+    let (with, without): (Vec<&Slice>, Vec<&Slice>) =
+        known(measured).into_iter().partition(|slice| !slice.doses.is_empty());
+    let share = |slices: &[&Slice]| {
+        let sum = |of: fn(&Slice) -> f64| slices.iter().map(|slice| of(slice)).sum::<f64>();
+        sum(failures) / sum(|slice| slice.units).max(1.0)
+    };
+    let is_more =
+        share(&with) > 2.0 * share(&without) && with.iter().map(|of| failures(of)).sum::<f64>() >= FEW;
+    is_more.then(|| said("functions", &with, &without))
+}
+
+/// Slices of which it is known how many requests failed, under the load.
+fn known(measured: &Measured) -> Vec<&Slice> {
+    let is_known = |slice: &&Slice| slice.failed.is_some() && !slice.marks.contains(&Mark::Load);
+    measured.slices.iter().filter(is_known).collect()
+}
+
+fn failures(slice: &Slice) -> f64 {
+    slice.failed.unwrap_or_default()
+}
+
+/// How probable it is that as many of the failing slices are among those with delays, if these are any slices
+/// (Fisher's exact test).
+fn chance(with: &[&Slice], without: &[&Slice]) -> f64 {
+    let sum = |of: fn(&Slice) -> f64| without.iter().map(|slice| of(slice)).sum::<f64>();
+    let usual = sum(failures) / sum(|slice| slice.units).max(1.0);
+    let is_failing = |slice: &&&Slice| failures(slice) > (2.0 * usual + MARGIN) * slice.units;
+    let failing = |slices: &[&Slice]| slices.iter().filter(is_failing).count() as u64;
+    let seen = failing(with);
+    let all = (with.len() + without.len()) as u64;
+    let drawn = Hypergeometric::new(all, seen + failing(without), with.len() as u64);
+    match (drawn, seen) {
+        (Ok(drawn), 1..) => drawn.sf(seen - 1),
+        _ => 1.0,
+    }
+}
+
+fn name(measured: &Measured, treatment: Option<Treatment>) -> String {
+    let candidate = match treatment {
+        Some(Treatment::Function { candidate }) => measured.candidates.get(candidate as usize),
+        _ => None,
+    };
+    candidate.map_or_else(|| "several functions at once".to_owned(), |of| of.name.clone())
+}
+
+fn said(name: &str, with: &[&Slice], without: &[&Slice]) -> String {
+    let of = |slices: &[&Slice]| {
+        let failed: f64 = slices.iter().map(|slice| failures(slice)).sum();
+        let units: f64 = slices.iter().map(|slice| slice.units).sum();
+        format!("{failed:.0} of {units:.0}")
+    };
+    format!(
+        "requests failed while {name} had delays: {} answers were HTTP 5xx, 408 or 429, and without \
+         delays {} were",
+        of(with),
+        of(without)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{
+        simulated::Function,
+        testing::{measured, slice},
+    };
+
+    const FUNCTION: Treatment = Treatment::Function { candidate: 0 };
+
+    /// A record of the last phase: units that failed, of 50 in each slice, with delays and without.
+    fn record(with: &[f64], without: &[f64]) -> Measured {
+        let function = Function { calls: 1.0, sensitivity: 1.0, slack: 0.0 };
+        let mut measured = measured(&[("score", function, 100)]);
+        let slices = |failed: &[f64], treatment: Treatment, delay: u64| {
+            let of = |(block, failed): (u32, &f64)| Slice {
+                failed: Some(*failed),
+                ..slice(PhaseKind::Confirm, block, treatment, 50.0, delay)
+            };
+            (0..).zip(failed).map(of).collect::<Vec<_>>()
+        };
+        measured.slices.extend(slices(with, FUNCTION, 5_000_000));
+        measured.slices.extend(slices(without, Treatment::Control, 0));
+        measured
+    }
+
+    #[test]
+    fn failures_that_come_with_the_delays_are_told() {
+        let said = failed(&record(&[10.0; 8], &[0.0; 8])).unwrap();
+        assert!(said.starts_with("requests failed while score had delays: 80 of 400 answers were"), "{said}");
+        assert!(said.contains("without delays 0 of 400 were"), "{said}");
+        // Twice as many as always.
+        assert!(failed(&record(&[10.0; 8], &[2.0; 8])).is_some());
+    }
+
+    #[test]
+    fn failures_that_come_anyway_are_none_of_the_delays() {
+        assert_eq!(failed(&record(&[10.0; 20], &[10.0; 20])), None);
+        assert_eq!(failed(&record(&[0.0; 20], &[10.0; 20])), None);
+        assert_eq!(failed(&record(&[0.0; 20], &[0.0; 20])), None);
+        // A few may be chance, however many fail in one; they are told.
+        assert_eq!(failed(&record(&[50.0; 5], &[0.0; 5])), None);
+        let told = more_failed(&record(&[50.0; 5], &[0.0; 5])).unwrap();
+        assert!(told.contains("250 of 250 answers") && told.contains("0 of 250 were"), "{told}");
+        assert_eq!(more_failed(&record(&[10.0; 20], &[10.0; 20])), None);
+        let mut one_burst = [0.0; 20];
+        one_burst[3..6].fill(50.0);
+        assert_eq!(failed(&record(&one_burst, &[0.0; 20])), None);
+        assert_eq!(failed(&record(&[0.9; 20], &[0.0; 20])), None, "less than the margin");
+    }
+
+    #[test]
+    fn what_is_not_known_fails_nothing() {
+        let mut measured = record(&[10.0; 8], &[0.0; 8]);
+        measured.slices.iter_mut().for_each(|slice| slice.failed = None);
+        assert_eq!(failed(&measured), None);
+        let mut measured = record(&[10.0; 8], &[0.0; 8]);
+        measured.slices.iter_mut().for_each(|slice| slice.marks.push(Mark::Load));
+        assert_eq!(failed(&measured), None, "the load was another one");
+    }
+}

@@ -1,0 +1,88 @@
+//! What is said of load that was not there.
+
+use crate::{
+    record::{LoadChange, Measured, PhaseKind},
+    units::Nanos,
+};
+
+/// Fewer units than this share are none.
+const NONE: f64 = 0.02;
+/// Functions that are called so often, as a share of before, have work to do.
+const CALLED: f64 = 0.3;
+/// What is as improbable as this is no chance.
+const CHANCE: f64 = 0.1;
+
+/// What happened to the load, and when.
+pub(crate) fn said(measured: &Measured, change: &LoadChange) -> String {
+    let begun = measured.slices.first().map_or(Nanos(0), |slice| slice.start_ns);
+    let after = |to: Nanos, from: Nanos| Nanos(to.0.saturating_sub(from.0) / 100_000_000 * 100_000_000);
+    let what = if change.rate < NONE {
+        return stopped(
+            change,
+            after(change.start_ns, begun),
+            after(change.waited_until_ns, change.start_ns),
+        );
+    } else if change.rate < 1.0 {
+        format!("the load fell to {:.0} % of what it was", change.rate * 100.0)
+    } else {
+        format!("the load grew to {:.1} times what it was", change.rate)
+    };
+    let when = after(change.start_ns, begun);
+    match change.end_ns {
+        None => {
+            let waited = after(change.waited_until_ns, change.start_ns);
+            format!("{what} after {when}, and was not as before {waited} later, without any delay")
+        }
+        Some(end) => format!("{what} after {when}, for {}", after(end, change.start_ns)),
+    }
+}
+
+/// What is said of units that came no more. Only the service knows whether it was not asked, or does not
+/// answer; whether its functions are called says something of that.
+fn stopped(change: &LoadChange, begun: Nanos, lasted: Nanos) -> String {
+    if let Some(end) = change.end_ns {
+        let lasted = Nanos(end.0.saturating_sub(change.start_ns.0) / 100_000_000 * 100_000_000);
+        return format!("the load stopped after {begun}, for {lasted}");
+    }
+    let then = format!("and was not as before {lasted} later, without any delay");
+    let unanswered = change.unanswered.filter(|count| *count > 0);
+    match (change.calls, unanswered) {
+        (Some(calls), _) if calls >= CALLED => format!(
+            "no unit was counted any more after {begun}, nor was any {lasted} later, without any delay; but \
+             functions were called {:.0} % as often as before: units fail, or what counts them stands still",
+            calls * 100.0
+        ),
+        (Some(calls), None) if calls < NONE => format!(
+            "the load stopped after {begun}, {then}; or the service stands still: none of these functions is \
+             called either"
+        ),
+        (_, Some(count)) => format!(
+            "the service stood still after {begun}, {then}: no unit is done, and {count} {} no answer",
+            if count == 1 { "request has" } else { "requests have" }
+        ),
+        (_, None) => format!("the load stopped after {begun}, {then}"),
+    }
+}
+
+/// Why the load that did not come back takes all verdicts with it, if there is such a thing.
+pub(crate) fn gone(measured: &Measured) -> Option<String> {
+    measured.load_changes.iter().find(|change| change.end_ns.is_none()).map(|change| said(measured, change))
+}
+
+/// Why delays themselves may have driven the load away, if they may have: it went each time while something
+/// was delayed, and by chance it would also have gone at other times.
+pub(crate) fn driven_away(measured: &Measured) -> Option<String> {
+    let changes = &measured.load_changes;
+    let slices = || measured.slices.iter().filter(|slice| slice.phase != PhaseKind::Census);
+    let delayed = slices().filter(|slice| !slice.doses.is_empty()).count() as f64;
+    let share = delayed / slices().count().max(1) as f64;
+    let chance = share.powi(i32::try_from(changes.len()).unwrap_or(i32::MAX));
+    let is_no_chance = !changes.is_empty() && changes.iter().all(|change| change.delayed) && chance < CHANCE;
+    is_no_chance.then(|| {
+        format!(
+            "the load went away {} times, each time while functions were delayed: clients may give up on a \
+             service that is slower",
+            changes.len()
+        )
+    })
+}

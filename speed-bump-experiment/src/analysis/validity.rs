@@ -1,0 +1,328 @@
+//! Whether an experiment may be believed: what its own checks found.
+
+use serde::Serialize;
+
+use super::{
+    contrast::contrasts,
+    estimate::{LEAST_BLOCKS, chance},
+    failed::more_failed,
+    load,
+    outliers::median,
+    pace::is_slower,
+};
+use crate::{
+    TargetKind,
+    record::{Around, By, Census, Mark, Measured, PhaseKind, Slice, Treatment},
+    units::Nanos,
+};
+
+/// The placebo shows an effect with this probability where all is well: then no verdict stands.
+const PLACEBO_ERROR: f64 = 0.001;
+/// And with this one: that is told.
+const PLACEBO_DOUBT: f64 = 0.01;
+/// Of more slices than this nothing is left to trust.
+const MOST_DROPPED: f64 = 0.25;
+/// From how much on delivered differs from asked.
+const OFF: f64 = 0.1;
+/// From this share on programs wait for processors.
+const BUSY: f64 = 0.9;
+/// Clocks differ by less than this, in ns, unless one was set.
+const CLOCK_STEP: i64 = 100_000_000;
+/// Looking on is to cost no more than this share.
+const COSTS: f64 = 0.03;
+/// Beyond this share a drift is told.
+const DRIFT: f64 = 0.1;
+/// Where units take so many times as long, or so many times less, it is another service, or another load.
+const ANOTHER: f64 = 2.0;
+/// So many changes of the load are told.
+const LOAD_CHANGES: usize = 5;
+/// More of the slices without delays than this part are not to be without a unit.
+const EMPTY: f64 = 0.05;
+/// Where so many units are done in most of them.
+const DOZENS: f64 = 24.0;
+
+/// What the checks found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Validity {
+    /// Whether verdicts stand.
+    pub holds: bool,
+    /// Why they do not, and what else readers should know.
+    pub problems: Vec<Problem>,
+    /// Delay that arrived over delay that was asked for.
+    pub delivered_over_asked: Option<f64>,
+    /// Slices that count.
+    pub slices: usize,
+    /// Slices that do not, by reason.
+    pub dropped: Vec<Dropped>,
+    /// Time per unit with the placebo against time without, as a share of it.
+    pub placebo: Option<f64>,
+    /// By what share a unit took longer in the second half of the slices without delays than in the first.
+    pub drift: Option<f64>,
+    /// By what share a unit took longer after the experiment than before it.
+    pub recovery: Option<f64>,
+}
+
+/// Slices that do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// Why.
+    pub reason: Mark,
+    /// How many.
+    pub slices: usize,
+}
+
+/// Something that readers should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Whether no verdict can stand beside it.
+    pub fatal: bool,
+    /// What it is.
+    pub text: String,
+}
+
+impl Problem {
+    /// One beside which no verdict can stand.
+    pub(super) fn fatal(text: String) -> Self {
+        Self { fatal: true, text }
+    }
+}
+
+/// Looks at a record.
+pub fn validity(measured: &Measured) -> Validity {
+    let broken = measured.not_valid().or_else(|| empty(measured));
+    let mut problems: Vec<Problem> = broken.map(Problem::fatal).into_iter().collect();
+    let mut fatal = |is: bool, text: String| {
+        if is {
+            problems.push(Problem { fatal: true, text });
+        }
+    };
+    let placebo = placebo(measured);
+    let placebo_says = |(share, chance): (f64, f64)| {
+        format!(
+            "slices with delays of zero took {:+.1} % time per unit against those without delays, which \
+             noise does in {:.2} % of experiments",
+            share * 100.0,
+            chance * 100.0
+        )
+    };
+    if let Some(of) = placebo.filter(|(_, chance)| *chance < PLACEBO_ERROR) {
+        fatal(true, placebo_says(of) + ": something else changed with the slices");
+    }
+    let dropped = dropped(measured);
+    // Those of a census that was taken again cost nothing but time, and so do those without load.
+    let is_lost = |of: &&Dropped| match of.reason {
+        Mark::Late | Mark::Guarded => true,
+        Mark::Unsettled | Mark::Load => false,
+    };
+    let lost: usize = dropped.iter().filter(is_lost).map(|of| of.slices).sum();
+    let of_all = lost as f64 / measured.slices.len().max(1) as f64;
+    fatal(
+        of_all > MOST_DROPPED,
+        format!("{lost} of {} slices do not count: take longer slices (--slice)", measured.slices.len()),
+    );
+    let drift = drift(measured);
+    if let Some(drift) = drift {
+        let text = format!(
+            "without delays, a unit took {:+.0} % time in the second half of the experiment: it was another \
+             load, or another service",
+            drift * 100.0
+        );
+        fatal(!(1.0 / ANOTHER..ANOTHER).contains(&(1.0 + drift)), text);
+    }
+    for text in &measured.missed_calls {
+        fatal(true, format!("calls were missed, so that neither counts nor times are whole: {text}"));
+    }
+    let mut tell = |is: bool, text: String| {
+        if is {
+            problems.push(Problem { fatal: false, text });
+        }
+    };
+    if let Some(of) = placebo.filter(|(_, chance)| (PLACEBO_ERROR..PLACEBO_DOUBT).contains(chance)) {
+        tell(true, placebo_says(of));
+    }
+    let delivered_over_asked = delivered_over_asked(measured);
+    if let Some(ratio) = delivered_over_asked {
+        let off = (ratio - 1.0).abs() > OFF;
+        tell(
+            off,
+            format!(
+                "calls were delayed {:.0} % of what was asked for; the analysis goes by what was delivered",
+                ratio * 100.0
+            ),
+        );
+    }
+    if let Some(drift) = drift {
+        let text = format!(
+            "without delays, a unit took {:+.0} % time in the second half of the experiment; slices \
+             are compared with the nearest ones",
+            drift * 100.0
+        );
+        tell(drift.abs() > DRIFT && (1.0 / ANOTHER..ANOTHER).contains(&(1.0 + drift)), text);
+    }
+    let recovery = recovery(measured);
+    if let Some(recovery) = recovery {
+        let text = format!("after the experiment a unit takes {:+.0} % time", recovery * 100.0);
+        let stretch: f64 = measured.of_phase(PhaseKind::Recover).map(Slice::span).sum();
+        tell(recovery.abs() > DRIFT && is_slower(measured, recovery.abs(), stretch), text);
+    }
+    let came_back = measured.load_changes.iter().filter(|change| change.end_ns.is_some());
+    for change in came_back.take(LOAD_CHANGES) {
+        tell(true, format!("{}: slices of that time do not count", load::said(measured, change)));
+    }
+    if let Some(around) = &measured.around {
+        around_problems(around).into_iter().for_each(|text| tell(true, text));
+    }
+    if let Some(slowdown) = measured.census.slowdown {
+        let text = format!(
+            "timing calls in the census slowed units down by {:.1} %, so that own times are too long by as \
+             much at most",
+            slowdown * 100.0
+        );
+        let Census { start_ns, end_ns, .. } = measured.census;
+        let stretch = end_ns.0.saturating_sub(start_ns.0) as f64;
+        tell(slowdown > COSTS && is_slower(measured, slowdown, stretch), text);
+    }
+    let is_timed = |kind| measured.candidates.iter().any(|of| of.kind == kind && of.own_ns.is_some());
+    tell(
+        is_timed(TargetKind::Python) && is_timed(TargetKind::Native),
+        "own times of Python functions have in them those of the native functions that they call".to_owned(),
+    );
+    if let Some(sampling) = &measured.sampling {
+        if let Some(slowdown) = sampling.slowdown {
+            let text = format!("sampling slowed units down by {:.1} %", slowdown * 100.0);
+            let stretch = sampling.ticks as f64 / sampling.rate.max(1.0) * 1e9;
+            tell(slowdown > COSTS && is_slower(measured, slowdown, stretch), text);
+        }
+        if let Some(unit) = &sampling.unit {
+            tell(true, unit.clone());
+        }
+        sampling.remarks.iter().for_each(|remark| tell(true, remark.clone()));
+    }
+    if let Some(text) = more_failed(measured).filter(|_| measured.invalid.is_none()) {
+        tell(true, text);
+    }
+    if let Some(why) = &measured.aborted {
+        tell(true, format!("the experiment ended early: {why}"));
+    }
+    Validity {
+        holds: !problems.iter().any(|problem| problem.fatal),
+        problems,
+        delivered_over_asked,
+        slices: measured.slices.iter().filter(|slice| slice.counts()).count(),
+        dropped,
+        placebo: placebo.map(|(share, _)| share),
+        drift,
+        recovery,
+    }
+}
+
+/// What changed around the experiment, as far as it can fool it.
+fn around_problems(around: &Around) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Some(busy) = around.processors_busy.filter(|busy| *busy > BUSY) {
+        problems.push(format!(
+            "the machine's processors were busy for {:.0} % of the time: what makes any program wait for one \
+             shows in the service too",
+            busy * 100.0
+        ));
+    }
+    let Around { processes_came, processes_went, threads_came, threads_went, .. } = *around;
+    if processes_came > 0 || processes_went > 0 {
+        problems.push(format!(
+            "processes of the service changed: {processes_came} came and {processes_went} went, from the \
+             beginning to the end"
+        ));
+    }
+    if threads_came > 0 || threads_went > 0 {
+        problems.push(format!(
+            "threads of the service changed: {threads_came} came and {threads_went} went, from the beginning \
+             to the end"
+        ));
+    }
+    if around.suspended_ns > CLOCK_STEP {
+        problems.push(format!(
+            "the machine was suspended for {} meanwhile",
+            Nanos(around.suspended_ns.unsigned_abs())
+        ));
+    }
+    if around.clock_step_ns.unsigned_abs() > CLOCK_STEP.unsigned_abs() {
+        problems.push(format!(
+            "the time of day was set by {} meanwhile; the experiment goes by another clock, but the service, \
+             or what it exports, may not",
+            Nanos(around.clock_step_ns.unsigned_abs())
+        ));
+    }
+    problems
+}
+
+/// The placebo's share of a unit's time, and how probable as much is.
+fn placebo(measured: &Measured) -> Option<(f64, f64)> {
+    let of = contrasts(measured.of_phase(PhaseKind::Confirm), Treatment::Placebo, u32::MAX, measured.by);
+    let chance = chance(&of)?;
+    let time = of.iter().map(|of| of.time).sum::<f64>() / of.len() as f64;
+    Some((time / controls(measured.of_phase(PhaseKind::Confirm), measured.by)?, chance))
+}
+
+/// Whether there was no load for a part of the last phase: what a record says that was made before this was
+/// looked at meanwhile.
+fn empty(measured: &Measured) -> Option<String> {
+    let without = measured.of_phase(PhaseKind::Confirm).filter(|slice| slice.treatment == Treatment::Control);
+    let mut units: Vec<f64> = without.map(|slice| slice.units).collect();
+    let count = units.len();
+    let empty = units.iter().filter(|units| **units == 0.0).count();
+    let is_told =
+        empty as f64 > EMPTY * count as f64 && census_units(measured).max(median(&mut units)) >= DOZENS;
+    is_told.then(|| format!("{empty} of {count} slices without delays have no unit: the load was not there"))
+}
+
+/// Units of a slice before the first delay.
+fn census_units(measured: &Measured) -> f64 {
+    median(&mut measured.of_phase(PhaseKind::Census).map(|slice| slice.units).collect::<Vec<f64>>())
+}
+
+fn dropped(measured: &Measured) -> Vec<Dropped> {
+    let mut dropped: Vec<Dropped> = Vec::new();
+    for reason in measured.slices.iter().filter_map(|slice| slice.marks.first().copied()) {
+        match dropped.iter_mut().find(|of| of.reason == reason) {
+            Some(of) => of.slices += 1,
+            None => dropped.push(Dropped { reason, slices: 1 }),
+        }
+    }
+    dropped
+}
+
+fn delivered_over_asked(measured: &Measured) -> Option<f64> {
+    let delivered =
+        || measured.slices.iter().filter(|slice| slice.counts()).flat_map(|slice| &slice.delivered);
+    let asked: f64 = delivered().map(|of| of.asked_ns.0 as f64).sum();
+    let arrived: f64 = delivered().map(|of| of.delivered_ns.0 as f64).sum();
+    (asked > 0.0).then(|| arrived / asked)
+}
+
+/// Of the slices without delays in the last phase, the second half against the first.
+fn drift(measured: &Measured) -> Option<f64> {
+    let without: Vec<&Slice> =
+        measured.of_phase(PhaseKind::Confirm).filter(|slice| slice.treatment == Treatment::Control).collect();
+    if without.len() < LEAST_BLOCKS {
+        return None;
+    }
+    let (first, second) = without.split_at(without.len() / 2);
+    Some(controls(second.iter().copied(), measured.by)? / controls(first.iter().copied(), measured.by)? - 1.0)
+}
+
+fn recovery(measured: &Measured) -> Option<f64> {
+    Some(
+        controls(measured.of_phase(PhaseKind::Recover), measured.by)?
+            / controls(measured.of_phase(PhaseKind::Census), measured.by)?
+            - 1.0,
+    )
+}
+
+/// The mean time per unit of slices without delays; `None` without any.
+pub(super) fn controls<'a>(slices: impl Iterator<Item = &'a Slice>, by: By) -> Option<f64> {
+    let times: Vec<f64> = slices
+        .filter(|slice| slice.treatment == Treatment::Control)
+        .map(|slice| slice.time_per_unit(by))
+        .collect();
+    (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
+}

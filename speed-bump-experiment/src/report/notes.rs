@@ -1,0 +1,69 @@
+//! What readers should know besides the table: the same lines in every form of a report.
+
+use super::{
+    sharing,
+    words::{name_and_place, phase_name},
+};
+use crate::{
+    analysis::{factor::Factor, findings::Findings, verdict::Verdict},
+    record::Measured,
+    units::Nanos,
+};
+
+/// All of them, a line each.
+pub(super) fn notes(measured: &Measured, findings: &Findings) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.extend(unit(measured, findings).map(|unit| format!("unit: {unit}")));
+    lines.extend(reasons(findings).into_iter().filter_map(|(reason, names)| match names.as_slice() {
+        [] => None,
+        [name] => Some(format!("{name}: {reason}")),
+        names => Some(format!("{} functions: {reason}", names.len())),
+    }));
+    let shared = sharing::shared(findings);
+    lines.extend(shared.iter().map(|shared| format!("in common with units: {shared}")));
+    for problem in &findings.validity.problems {
+        let word = if problem.fatal { "not valid" } else { "note" };
+        lines.push(format!("{word}: {}", problem.text));
+    }
+    for phase in &measured.phases {
+        let took = phase.end_ns.0.saturating_sub(phase.start_ns.0) as f64 / 1e9;
+        lines.push(format!("{}: {took:.1} s; {}", phase_name(phase.kind), phase.outcome));
+    }
+    lines.push(format!("{} slices count; seed {}", findings.validity.slices, measured.seed));
+    lines
+}
+
+/// What a unit is, and takes.
+pub(super) fn unit(measured: &Measured, findings: &Findings) -> Option<String> {
+    let takes = findings.time_per_unit_ns?;
+    Some(format!("{}; one takes {}", measured.unit.name, Nanos(takes as u64)))
+}
+
+/// Reasons of verdicts, in the order of the table, with the functions that have them.
+fn reasons(findings: &Findings) -> Vec<(&str, Vec<String>)> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for factor in looked_at(findings) {
+        let Some(reason) = factor.reason.as_deref() else { continue };
+        match reasons.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, names)) => names.push(name_and_place(factor)),
+            None => reasons.push((reason, vec![name_and_place(factor)])),
+        }
+    }
+    reasons
+}
+
+/// Those that were worth an experiment.
+pub(super) fn looked_at(findings: &Findings) -> impl Iterator<Item = &Factor> {
+    findings.factors.iter().filter(|factor| factor.verdict != Verdict::Dismissed)
+}
+
+/// How many were not, in words; `None` where there are none.
+pub(super) fn dismissed(findings: &Findings) -> Option<String> {
+    let count = findings.factors.len() - looked_at(findings).count();
+    let functions = match count {
+        0 => return None,
+        1 => "1 function was".to_owned(),
+        count => format!("{count} functions were"),
+    };
+    Some(format!("{functions} dismissed: they take too little time, or were not called"))
+}

@@ -1,0 +1,180 @@
+//! What an experiment found, as text for people.
+
+mod forest;
+
+use super::{
+    further,
+    notes::{dismissed, looked_at, notes},
+    words::{name_and_place, own, sensitivity, short_verdict, verdict, worth},
+};
+use crate::{
+    analysis::{factor::Factor, findings::Findings, verdict::Verdict},
+    printable::{columns, printable},
+    record::Experiment,
+    report::table::{aligned, shortened},
+};
+
+/// Functions that are shown in the table.
+pub const SHOWN: usize = 30;
+
+/// What text is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Columns of a line. Names give way to numbers.
+    pub columns: usize,
+    /// Whether colours are obeyed (ECMA-48, SGR).
+    pub colour: bool,
+}
+
+impl Style {
+    /// Where nobody has a terminal: as wide as it comes, and plain.
+    pub const PLAIN: Self = Self { columns: usize::MAX, colour: false };
+
+    /// Text in the colour of a verdict. It is printable already.
+    fn coloured(self, verdict: Verdict, text: &str) -> String {
+        let code = match verdict {
+            Verdict::Matters => "1;31",
+            Verdict::Jointly => "33",
+            Verdict::DoesNotMatter => "36",
+            Verdict::Undecided | Verdict::Dismissed => "2",
+        };
+        self.with(code, text)
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// The report: the answer, the table, the forest plot, and what readers should know. Printable, but for
+/// colours.
+pub fn render(Experiment { measured, findings }: &Experiment, style: Style) -> String {
+    let mut text = format!("{}\n\n", style.with("1", &printable(&findings.verdict)));
+    text += &coloured_table(findings, style);
+    let forest = forest::forest(findings, measured.rules.worth, style);
+    if !forest.is_empty() {
+        text += &format!("\n{}\n", forest.join("\n"));
+    }
+    if !findings.further.is_empty() {
+        text += &format!("\n{}", aligned(further::rows(&findings.further)));
+    }
+    text.push('\n');
+    for note in notes(measured, findings) {
+        text += &format!("{}\n", printable(note));
+    }
+    text
+}
+
+/// What stands above the columns.
+pub(super) const HEADING: [&str; 6] =
+    ["function", "calls/unit", "own/unit", "sensitivity", "worth at most", "verdict"];
+
+/// The functions, the ones that are worth most first.
+pub fn table(findings: &Findings, shown: usize) -> String {
+    aligned(rows(findings, shown, cells).into_iter().map(Vec::from).collect()) + &below(findings, shown)
+}
+
+/// The same within a terminal, with colours.
+fn coloured_table(findings: &Findings, style: Style) -> String {
+    let of = |cells: fn(&Factor) -> [String; 6], columns: fn(&[String; 6]) -> Vec<String>| {
+        rows(findings, SHOWN, cells).iter().map(columns).collect::<Vec<_>>()
+    };
+    let fits = |table: &String| table.lines().all(|line| columns(line) <= style.columns);
+    let mut table = aligned(of(cells, |row| row.to_vec()));
+    // Where there is no room, what explains verdicts goes first, then counts and times do; names are cut.
+    if !fits(&table) {
+        table = aligned(shortened(of(short_cells, |row| row.to_vec()), style.columns));
+    }
+    if !fits(&table) {
+        let few =
+            of(short_cells, |[name, _, _, rest @ ..]| std::iter::once(name).chain(rest).cloned().collect());
+        table = aligned(shortened(few, style.columns));
+    }
+    let factors = std::iter::once(None).chain(looked_at(findings).map(Some));
+    let mut text = String::new();
+    for (line, factor) in table.lines().zip(factors) {
+        let said = factor.and_then(|factor| {
+            let at = line.rfind(short_verdict(factor.verdict))?;
+            Some((&line[..at], style.coloured(factor.verdict, &line[at..])))
+        });
+        text += &match said {
+            Some((before, verdict)) => format!("{before}{verdict}\n"),
+            None => format!("{}\n", style.with("2", line)),
+        };
+    }
+    text + &below(findings, SHOWN)
+}
+
+/// The heading, and a row for each function.
+fn rows(findings: &Findings, shown: usize, cells: fn(&Factor) -> [String; 6]) -> Vec<[String; 6]> {
+    let rows = looked_at(findings).take(shown).map(cells);
+    std::iter::once(HEADING.map(str::to_owned)).chain(rows).collect()
+}
+
+/// How many more there are.
+fn below(findings: &Findings, shown: usize) -> String {
+    let more = looked_at(findings).count().saturating_sub(shown);
+    let more = if more > 0 { format!("… {more} more functions\n") } else { String::new() };
+    more + &dismissed(findings).map(|line| line + "\n").unwrap_or_default()
+}
+
+/// What stands below [`HEADING`].
+pub(super) fn cells(factor: &Factor) -> [String; 6] {
+    [
+        name_and_place(factor),
+        format!("{:.1}", factor.calls_per_unit),
+        own(factor),
+        sensitivity(factor),
+        worth(factor),
+        verdict(factor),
+    ]
+}
+
+/// The same with verdicts in a word or two.
+fn short_cells(factor: &Factor) -> [String; 6] {
+    let [name, calls, own, sensitivity, worth, _] = cells(factor);
+    [name, calls, own, sensitivity, worth, short_verdict(factor.verdict).to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::simulated::{Function, Noise, sweep};
+
+    fn experiment() -> Experiment {
+        let of = |sensitivity| Function { calls: 1.0, sensitivity, slack: 0.0 };
+        let name = "a_function_with_a_long_name_\x1b[31m".to_owned();
+        let functions = [(name, of(1.0), 3e5), ("score".to_owned(), of(0.0), 3e5)];
+        let measured = sweep(1e6, &functions, Noise::White(0.01), std::time::Duration::from_secs(40), 1);
+        Experiment::of(measured)
+    }
+
+    #[test]
+    fn a_table_fits_its_terminal() {
+        let experiment = experiment();
+        for width in [72, 80, 100, 140] {
+            let text = render(&experiment, Style { columns: width, colour: false });
+            let table: Vec<&str> = text.lines().skip(2).take(7).collect();
+            assert!(table.iter().all(|line| columns(line) <= width), "{width}\n{text}");
+            assert!(table[1].contains("0.9") || table[1].contains("1.0"), "{text}");
+        }
+        let wide = render(&experiment, Style::PLAIN);
+        assert!(wide.contains("does not matter (hidden up to"), "{wide}");
+        assert!(!render(&experiment, Style { columns: 80, colour: false }).contains("(hidden up to"));
+    }
+
+    #[test]
+    fn there_are_no_colours_but_ours() {
+        let experiment = experiment();
+        assert!(!render(&experiment, Style::PLAIN).contains('\x1b'));
+        let coloured = render(&experiment, Style { columns: 200, colour: true });
+        assert!(coloured.contains("\x1b[1;31mmatters\x1b[0m"), "{coloured}");
+        assert!(coloured.contains(r"name_\x1b[31m"), "{coloured}");
+        // Without them it is the same text.
+        let codes = ["1", "2", "1;31", "36"].map(|code| format!("\x1b[{code}m"));
+        let plain = codes.iter().fold(coloured.replace("\x1b[0m", ""), |text, code| text.replace(code, ""));
+        assert_eq!(plain, render(&experiment, Style { columns: 200, colour: false }));
+    }
+}

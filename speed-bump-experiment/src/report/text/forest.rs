@@ -1,0 +1,126 @@
+//! The forest plot in characters: what making each function free would gain, with its interval.
+
+use super::Style;
+use crate::{
+    analysis::{
+        factor::{Factor, FactorKind},
+        findings::Findings,
+        verdict::Verdict,
+    },
+    printable::{at_most, columns},
+    report::{
+        notes::looked_at,
+        scale::{Scale, WORTHS, short},
+        words::name_and_place,
+    },
+};
+
+/// Functions that are drawn.
+const DRAWN: usize = 15;
+/// Columns of the drawing.
+const LEAST: usize = 20;
+/// See [`LEAST`].
+const MOST: usize = 60;
+/// Columns of names.
+const NAMES: usize = 40;
+
+/// Lines of the plot; none where nothing is known of a worth, or where there is no room.
+pub(super) fn forest(findings: &Findings, worth: f64, style: Style) -> Vec<String> {
+    let known = |of: &&Factor| of.worth_high.is_some() && of.kind != FactorKind::Group;
+    let drawn: Vec<&Factor> = looked_at(findings).filter(known).take(DRAWN).collect();
+    let names: Vec<String> = drawn.iter().map(|of| at_most(name_and_place(of), NAMES)).collect();
+    let widest = names.iter().map(|name| columns(name)).max().unwrap_or(0);
+    let room = style.columns.saturating_sub(widest + 3);
+    if drawn.is_empty() || room < LEAST {
+        return Vec::new();
+    }
+    let cells = room.min(MOST);
+    let values = drawn.iter().flat_map(|of| [of.worth, of.worth_low, of.worth_high]).flatten();
+    let scale = Scale::over(values.chain([0.0, 2.0 * worth])).within(WORTHS.0, WORTHS.1);
+    let at = |value: f64| (scale.share(value) * (cells - 1) as f64).round() as usize;
+    let mut lines = vec!["worth at most, in % of a unit's time; left of ┊ it does not matter".to_owned()];
+    for (factor, name) in drawn.iter().zip(names) {
+        let mut row = vec![' '; cells];
+        row[at(worth)] = '┊';
+        if let (low, Some(high)) = (factor.worth_low.unwrap_or(0.0), factor.worth_high) {
+            row[at(low)..=at(high).max(at(low))].fill('─');
+            row[at(low)] = '├';
+            row[at(high)] = '┤';
+        }
+        if let Some(worth) = factor.worth {
+            row[at(worth)] = mark(factor.verdict);
+        }
+        let row: String = row.into_iter().collect();
+        let padding = widest - columns(&name);
+        let row = style.coloured(factor.verdict, row.trim_end());
+        lines.push(format!("{name}{:padding$}  {row}", ""));
+    }
+    lines.push(format!("{:widest$}  {}", "", axis(&scale, cells)));
+    lines
+}
+
+/// Numbers below their places, as many as there is room for.
+fn axis(scale: &Scale, cells: usize) -> String {
+    let mut line = String::new();
+    for tick in scale.ticks((cells / 10).max(2)) {
+        let label = short(tick * 100.0);
+        let at = (scale.share(tick) * (cells - 1) as f64).round() as usize;
+        let begin = at.saturating_sub(label.len() / 2);
+        if begin >= line.len() + usize::from(!line.is_empty()) {
+            line += &format!("{:padding$}{label}", "", padding = begin - line.len());
+        }
+    }
+    line
+}
+
+/// Without colours, shapes say the same.
+fn mark(verdict: Verdict) -> char {
+    match verdict {
+        Verdict::Matters => '■',
+        Verdict::Jointly => '△',
+        Verdict::DoesNotMatter => '○',
+        Verdict::Undecided | Verdict::Dismissed => '◇',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{analysis::findings::findings, simulated::Function, testing};
+
+    fn found() -> Findings {
+        let function = Function { calls: 1.0, sensitivity: 1.0, slack: 0.0 };
+        let functions = [("render", function, 300), ("score", function, 100)];
+        let mut found = findings(&testing::measured(&functions));
+        let of = [(0.3, 0.25, 0.35, Verdict::Matters), (0.0, -0.005, 0.005, Verdict::DoesNotMatter)];
+        for (factor, (worth, low, high, verdict)) in found.factors.iter_mut().zip(of) {
+            (factor.worth, factor.worth_low, factor.worth_high) = (Some(worth), Some(low), Some(high));
+            factor.verdict = verdict;
+        }
+        found
+    }
+
+    #[test]
+    fn intervals_and_marks_lie_on_the_axis() {
+        let lines = forest(&found(), 0.01, Style { columns: 60, colour: false });
+        assert_eq!(
+            lines,
+            [
+                "worth at most, in % of a unit's time; left of ┊ it does not matter",
+                "render (app.py:7)     ┊                       ├────■─────┤",
+                "score (app.py:7)    ├○┊",
+                "                     0        10        20        30",
+            ]
+        );
+    }
+
+    #[test]
+    fn where_there_is_no_room_there_is_no_plot() {
+        assert_eq!(forest(&found(), 0.01, Style { columns: 30, colour: false }), Vec::<String>::new());
+        let mut unknown = found();
+        unknown.factors.iter_mut().for_each(|of| of.worth_high = None);
+        assert_eq!(forest(&unknown, 0.01, Style { columns: 80, colour: false }), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,434 @@
+//! The experiment itself, phase by phase, on a [`Subject`]. However it ends, no delay is left.
+
+pub mod confirm;
+mod load;
+mod readings;
+mod runs;
+mod screening;
+mod slices;
+mod steps;
+mod time;
+mod titration;
+
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand_pcg::Pcg64Mcg;
+
+use super::{
+    analysis::{outliers, ranks},
+    bound::{Bound, Window},
+    groups::{GroupBy, groups},
+    record::{By, Census, Mark, Measured, Phase, PhaseKind, Slice, Treatment},
+    schedule::{MOST_SURVIVORS, Pace, Times},
+    subject::{Subject, SubjectError},
+};
+use crate::units::Nanos;
+use load::Load;
+use readings::Readings;
+use steps::Steps;
+pub use time::no_room;
+use titration::Titrated;
+
+/// Slices without delays before the first delay, at least.
+const CENSUS_SLICES: u32 = 8;
+/// So often it is looked at whether the service has settled.
+const CENSUS_ROUNDS: u32 = 3;
+/// A service has not settled while units take so much more or less time in the second half of a census.
+const UNSETTLED: f64 = 0.05;
+/// And that by so many standard errors.
+const UNSETTLED_ERRORS: f64 = 4.0;
+/// And where each is a run of a benchmark.
+const CENSUS_RUNS: u32 = 4;
+/// Slices differ by this at least: few of them may be alike by chance.
+const LEAST_NOISE: f64 = 0.005;
+
+/// How an experiment is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The time that it may take, from the first slice on.
+    pub total: Duration,
+    /// What is measured of a slice; by itself where it is not given.
+    pub slice: Option<Duration>,
+    /// Whether all functions are looked at one by one, without a screen.
+    pub per_function: bool,
+    /// Whether functions are looked at together, by where they are defined.
+    pub group: Option<GroupBy>,
+    /// The doses of the last phase, as shares of a unit's time; by itself where there are none.
+    pub doses: Vec<f64>,
+    /// The longest delay of a call.
+    pub longest_call: Nanos,
+    /// What the unit's metric has to stay within: beyond it, everything ends.
+    pub bounds: Vec<Bound>,
+    /// Whether a slice is a run of a benchmark.
+    pub runs: bool,
+    /// How long to wait for load that went away.
+    pub wait_load: Duration,
+}
+
+/// What an experiment is doing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Now {
+    /// The phase.
+    pub phase: PhaseKind,
+    /// When it ends, if all of its time is needed.
+    pub ends: Nanos,
+    /// By what share a unit of the last slice took longer than one without delays.
+    pub slowdown: Option<f64>,
+    /// Until when it waits for load that went away, without delays; `None` where it does not.
+    pub waits_for_load: Option<Nanos>,
+}
+
+impl Options {
+    /// One of so long, where nothing else is asked for.
+    pub fn of(total: Duration) -> Self {
+        Self {
+            total,
+            slice: None,
+            per_function: false,
+            group: None,
+            doses: Vec::new(),
+            longest_call: Nanos(10_000_000),
+            bounds: Vec::new(),
+            runs: false,
+            wait_load: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Does an experiment. `measured` has the candidates, and is returned with phases and slices; `watch` is
+/// called after each slice.
+pub fn run(
+    subject: &mut dyn Subject,
+    options: &Options,
+    measured: Measured,
+    watch: &mut dyn FnMut(&Measured, Now),
+) -> Measured {
+    let random = Pcg64Mcg::seed_from_u64(measured.seed);
+    let unit = measured.census.time_per_unit();
+    let Census { start_ns, end_ns, .. } = measured.census;
+    // A census is of one run.
+    let first = if options.runs { end_ns.0.saturating_sub(start_ns.0) as f64 } else { unit };
+    let pace = Pace { unit: first, under_way: None };
+    let times = times(options, measured.candidates.len(), pace);
+    let begun = subject.now();
+    let load = Load::new(unit);
+    let mut runner = Runner {
+        subject,
+        options,
+        random,
+        measured,
+        times,
+        unit,
+        pace: unit,
+        latency: None,
+        noise: 0.0,
+        window: Window::default(),
+        readings: Readings::default(),
+        load,
+        watch,
+        phase: PhaseKind::Census,
+        ends: begun,
+        begun,
+    };
+    if let Err(stop) = runner.all_phases() {
+        let said = stop.to_string();
+        runner.measured.aborted = Some(said.clone());
+        match stop {
+            Stop::Guard(why) => runner.measured.guard = Some(why),
+            Stop::Invalid(why) => runner.measured.invalid = Some(why),
+            // Delays are over then, and what was measured with them is whole.
+            Stop::Metric(_) | Stop::Subject(SubjectError::Metric(_))
+                if runner.phase == PhaseKind::Recover => {}
+            Stop::Metric(_) | Stop::Subject(SubjectError::Metric(_)) => {
+                runner.measured.invalid = Some(said);
+            }
+            Stop::Load(_) | Stop::TimeWithoutLoad | Stop::Time { .. } | Stop::Subject(_) => {}
+        }
+        runner.end_phase("stopped");
+    }
+    // Whatever happened: links that are gone delay nothing anyway.
+    let _ = runner.subject.set(&[]);
+    runner.measured
+}
+
+/// Why an experiment ends before its time.
+#[derive(Debug, thiserror::Error)]
+enum Stop {
+    #[error(transparent)]
+    Subject(#[from] SubjectError),
+    #[error("{0}")]
+    Metric(String),
+    #[error("a guard ended it: {0}")]
+    Guard(String),
+    #[error("time was up before anything was tried; with slices of {slice}, --for {wanted} would do")]
+    Time { slice: Nanos, wanted: Nanos },
+    #[error("time was up while the load was not there")]
+    TimeWithoutLoad,
+    #[error("{0}")]
+    Load(String),
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// How the time is divided among so many functions.
+pub fn times(options: &Options, functions: usize, pace: Pace) -> Times {
+    if options.runs {
+        Times::of_runs(options.total, functions, pace.unit)
+    } else {
+        Times::of(options.total, functions, pace, options.slice)
+    }
+}
+
+/// An experiment under way.
+struct Runner<'a> {
+    subject: &'a mut dyn Subject,
+    options: &'a Options,
+    random: Pcg64Mcg,
+    measured: Measured,
+    times: Times,
+    /// Time per unit without delays, in ns: what is compared.
+    unit: f64,
+    /// The time of a slice over its units, in ns.
+    pace: f64,
+    /// The mean latency of a unit, in ns, where it is measured.
+    latency: Option<f64>,
+    /// By what share slices without delays differ from each other.
+    noise: f64,
+    /// What the unit's metric said lately.
+    window: Window,
+    readings: Readings,
+    load: Load,
+    watch: &'a mut dyn FnMut(&Measured, Now),
+    phase: PhaseKind,
+    ends: Nanos,
+    begun: Nanos,
+}
+
+impl Runner<'_> {
+    fn all_phases(&mut self) -> Result<(), Stop> {
+        self.census()?;
+        let arms = self.arms();
+        let unit = if self.options.runs { self.pace_of_runs() } else { self.pace };
+        // Little's law.
+        let latency = self.latency.filter(|_| self.measured.is_quick());
+        let under_way = latency.map(|latency| latency / self.pace);
+        let census = self.times.slice;
+        self.times = times(self.options, self.screened_of(&arms), Pace { unit, under_way });
+        // Shorter slices differ more from each other.
+        self.noise *= (census.0 as f64 / self.times.slice.0.max(1) as f64).sqrt().max(1.0);
+        if arms.is_empty() {
+            return Ok(());
+        }
+        let titrated = self.titrate(&arms)?;
+        if let Titrated::Reacts { share, up } = titrated {
+            let (survivors, rest) = if self.screened_of(&arms) > MOST_SURVIVORS {
+                self.screen(&arms, share, up)?
+            } else {
+                (arms, Vec::new())
+            };
+            self.confirm(survivors, &rest, share, up)?;
+        }
+        self.recover()
+    }
+
+    /// What a unit takes without delays, and how that varies. While a service still changes by itself, it is
+    /// looked at again.
+    fn census(&mut self) -> Result<(), Stop> {
+        self.begin_phase(PhaseKind::Census, self.times.census);
+        let least = if self.options.runs { CENSUS_RUNS } else { CENSUS_SLICES };
+        let slices = self.times.slices_in(self.times.census).max(least);
+        // Runs of a benchmark are long, and each begins anew.
+        let rounds = if self.options.runs { 1 } else { CENSUS_ROUNDS };
+        let mut block = 0;
+        let mut change = None;
+        for round in 1..=rounds {
+            let first = self.measured.slices.len();
+            let mut steps = Steps::default();
+            for _ in 0..slices {
+                if round == 1 {
+                    self.control_of_census(block, &mut steps)?;
+                } else {
+                    self.slice(block, Treatment::Control, &[])?;
+                }
+                block += 1;
+            }
+            if round == 1 {
+                self.check_steps(&steps, slices)?;
+                if rounds > 1 && !self.was_under_load(block, first)? {
+                    self.leave_unsettled(first);
+                    continue;
+                }
+            }
+            self.learn_unit(PhaseKind::Census);
+            self.noise = self.noise(PhaseKind::Census).max(LEAST_NOISE);
+            change = self.change_since(first);
+            if change.is_none() || round == rounds {
+                break;
+            }
+            self.leave_unsettled(first);
+        }
+        // The sum of none is -0.0.
+        let units = self.measured.of_phase(PhaseKind::Census).map(|slice| slice.units).sum::<f64>().abs();
+        let in_slice = units / self.measured.of_phase(PhaseKind::Census).count().max(1) as f64;
+        let census = &mut self.measured.census;
+        census.slowdown = Some(census.time_per_unit() / self.pace - 1.0);
+        if let Some(sampling) = &mut self.measured.sampling {
+            sampling.slowdown = sampling.time_per_unit_ns.map(|time| time / self.pace - 1.0);
+        }
+        let rounds = block / slices;
+        let settled = match change {
+            Some(change) => format!(
+                "; it had not settled after {rounds} rounds: {:+.0} % time in the second half of the last \
+                 one",
+                change * 100.0
+            ),
+            None if rounds > 1 => format!("; it had settled in round {rounds}"),
+            None => String::new(),
+        };
+        self.end_phase(&format!(
+            "a unit takes {}; {in_slice:.0} in a slice, which vary by {:.1} %{settled}",
+            Nanos(self.unit as u64),
+            self.noise * 100.0
+        ));
+        Ok(())
+    }
+
+    /// Has slices of the census from this one on not count, as the service was still changing.
+    fn leave_unsettled(&mut self, first: usize) {
+        let unsettled = self.measured.slices.iter_mut().skip(first);
+        unsettled.filter(|slice| slice.counts()).for_each(|slice| slice.marks.push(Mark::Unsettled));
+    }
+
+    /// By what share units took longer in the second half of the slices from this one on, where that is more
+    /// than noise makes of it.
+    fn change_since(&self, first: usize) -> Option<f64> {
+        let of: Vec<&Slice> =
+            self.measured.slices.iter().skip(first).filter(|slice| slice.counts()).collect();
+        let (one, other) = of.split_at(of.len() / 2);
+        let half = |slices: &[&Slice]| {
+            let times: Vec<f64> = slices.iter().map(|slice| slice.time_per_unit(self.measured.by)).collect();
+            let mean = times.iter().sum::<f64>() / times.len() as f64;
+            let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
+            (mean, squares / (times.len() as f64 - 1.0).max(1.0) / times.len() as f64)
+        };
+        let ((before, error_before), (after, error_after)) = (half(one), half(other));
+        let error = (error_before + error_after).sqrt();
+        let change = after / before - 1.0;
+        (change.abs() > UNSETTLED && (after - before).abs() > UNSETTLED_ERRORS * error).then_some(change)
+    }
+
+    /// The functions, or groups of them, that are worth an experiment, the one with the most time of its own
+    /// first.
+    fn arms(&mut self) -> Vec<Treatment> {
+        let measured = &mut self.measured;
+        let mut arms: Vec<Treatment> = match self.options.group {
+            None => {
+                let worth_it = measured.worth_it(self.unit);
+                worth_it.map(|(candidate, _)| Treatment::Function { candidate }).collect()
+            }
+            Some(by) => {
+                measured.groups = groups(measured.can_be_delayed(self.unit), by);
+                let least = measured.rules.worth * self.unit;
+                let numbered = (0..).zip(&measured.groups);
+                let is_worth_it = |members: &[u32]| {
+                    members.iter().any(|of| measured.own_of(*of).is_none())
+                        || members.iter().filter_map(|of| measured.own_of(*of)).sum::<f64>() >= least
+                };
+                let worth_it = numbered.filter(|(_, group)| is_worth_it(&group.members));
+                worth_it.map(|(group, _)| Treatment::Group { group }).collect()
+            }
+        };
+        let measured = &self.measured;
+        let own = |arm: &Treatment| -> f64 {
+            measured.members(*arm).iter().filter_map(|of| measured.own_of(*of)).sum()
+        };
+        arms.sort_by(|a, b| own(b).total_cmp(&own(a)));
+        arms
+    }
+
+    /// How many functions or groups a screen would be of.
+    fn screened_of(&self, arms: &[Treatment]) -> usize {
+        if self.options.per_function { 0 } else { arms.len() }
+    }
+
+    /// Whether the service is as before.
+    fn recover(&mut self) -> Result<(), Stop> {
+        self.begin_phase(PhaseKind::Recover, Nanos(0));
+        let first = self.measured.slices.len();
+        for block in 0..self.recovery_slices() {
+            if block > 0 && self.is_out_of_time() {
+                break;
+            }
+            if self.options.runs {
+                self.run_of_benchmark(block, Treatment::Control, &[])?;
+            } else {
+                self.measure(block, Treatment::Control, &[])?;
+            }
+        }
+        let outcome = if self.options.runs || self.was_under_load_at_end(first) {
+            "no delays"
+        } else {
+            "the load had ended"
+        };
+        self.end_phase(outcome);
+        Ok(())
+    }
+
+    fn begin_phase(&mut self, kind: PhaseKind, time: Nanos) {
+        let now = self.subject.now();
+        (self.phase, self.ends) = (kind, now + time);
+        self.measured.phases.push(Phase { kind, start_ns: now, end_ns: now, outcome: String::new() });
+    }
+
+    fn end_phase(&mut self, outcome: &str) {
+        let now = self.subject.now();
+        if let Some(phase) = self.measured.phases.last_mut() {
+            phase.end_ns = now;
+            if phase.outcome.is_empty() {
+                outcome.clone_into(&mut phase.outcome);
+            }
+        }
+    }
+
+    /// Takes what a unit takes from the slices without delays of a phase.
+    fn learn_unit(&mut self, phase: PhaseKind) {
+        let controls = self.measured.of_phase(phase).filter(|slice| slice.treatment == Treatment::Control);
+        let (mut span, mut units, mut latency) = (0.0, 0.0, Some(0.0));
+        for slice in controls {
+            span += slice.span();
+            units += slice.units;
+            latency = latency.zip(slice.latency_ns).map(|(sum, of)| sum + of);
+        }
+        if units > 0.0 {
+            let pace = span / units;
+            let latency = latency.map(|latency| latency / units).filter(|latency| *latency > 0.0);
+            self.unit = match (self.measured.by, latency) {
+                (By::Latency, Some(latency)) => latency,
+                (By::Latency | By::Throughput, _) => pace,
+            };
+            // Later, the guard compares with the latest slice.
+            if phase == PhaseKind::Census {
+                (self.pace, self.latency) = (pace, latency);
+            }
+        }
+    }
+
+    /// By what share slices without delays differ from each other: from the one before, so that what changes
+    /// slowly is not in it; and where there are many, without those that are far off.
+    fn noise(&self, phase: PhaseKind) -> f64 {
+        let controls = self.measured.of_phase(phase).filter(|slice| slice.treatment == Treatment::Control);
+        let times: Vec<f64> = controls.map(|slice| slice.time_per_unit(self.measured.by)).collect();
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        let mut steps: Vec<f64> = times.windows(2).map(|pair| (pair[0] - pair[1]).abs()).collect();
+        let step = if steps.len() < ranks::LEAST {
+            (steps.iter().map(|step| step * step).sum::<f64>() / (steps.len() as f64).max(1.0)).sqrt()
+        } else {
+            outliers::deviation(&mut steps)
+        };
+        step / 2.0_f64.sqrt() / mean
+    }
+}
+
+#[cfg(test)]
+mod tests;

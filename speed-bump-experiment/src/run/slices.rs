@@ -1,0 +1,252 @@
+//! One slice: doses, what settles, what is measured, and the guard that looks on.
+
+use std::collections::BTreeMap;
+
+use super::{Now, Runner, Stop};
+use crate::{
+    analysis::failed::failed,
+    bound::LEAST_LATENCIES,
+    reading::Reading,
+    record::{By, Delivered, Mark, MetricReading, PhaseKind, Slice, Treatment},
+    subject::Sample,
+    units::Nanos,
+};
+
+/// How often the guard looks.
+pub(super) const LOOKS: Nanos = Nanos(100_000_000);
+/// A slow-down is believed from this many times on by which slices without delays differ.
+const BELIEVED: f64 = 2.0;
+/// Doses have to end so many slices early before that is believed: once may be the service's own doing.
+pub(super) const GUARDS: usize = 2;
+/// From this many ns on the ends of slices wait for a unit to be done.
+const LONG_UNIT: f64 = 2e6;
+/// In pieces of so many a unit.
+const EDGE_PIECES: f64 = 32.0;
+/// At most for so many units.
+const EDGE_UNITS: f64 = 2.0;
+/// The tool is late from this part of a slice on.
+const LATE: u64 = 10;
+
+impl Runner<'_> {
+    /// A slice with these doses under the load. Where that was not there, it is waited for, and the slice is
+    /// measured again.
+    pub(super) fn slice(
+        &mut self,
+        block: u32,
+        treatment: Treatment,
+        doses: &[(u32, Nanos)],
+    ) -> Result<Slice, Stop> {
+        self.check_time()?;
+        if self.options.runs {
+            return self.run_of_benchmark(block, treatment, doses);
+        }
+        loop {
+            let slice = self.measure(block, treatment, doses)?;
+            if self.is_under_load(block, &slice)? {
+                // Without delays, none fails for them.
+                if !doses.is_empty()
+                    && let Some(why) = failed(&self.measured)
+                {
+                    return Err(Stop::Invalid(why));
+                }
+                self.follow(&slice);
+                return Ok(slice);
+            }
+        }
+    }
+
+    /// Measures a slice with these doses, and keeps it. Where units get slower than they may, delays end, and
+    /// so does the slice.
+    pub(super) fn measure(
+        &mut self,
+        block: u32,
+        treatment: Treatment,
+        doses: &[(u32, Nanos)],
+    ) -> Result<Slice, Stop> {
+        let in_force = self.subject.set(doses)?;
+        let from = in_force + self.times.burn_in;
+        let to = from + self.times.slice;
+        let first = self.look()?;
+        let mut guarded = self.watch_until(from, &first)?;
+        let start = self.edge(guarded)?;
+        let before = self.look_further()?;
+        if !guarded {
+            guarded = self.watch_until(to, &first)?;
+        }
+        let end = self.edge(guarded)?;
+        if guarded {
+            self.subject.set(&[])?;
+        }
+        let after = self.look_further()?;
+        self.load.note_calls(&start, &end);
+        let allowed = self.times.slice.0 / LATE
+            + if self.pace < LONG_UNIT { 0 } else { (self.pace * EDGE_UNITS) as u64 };
+        let late = |planned: Nanos, at: Nanos| at.0.saturating_sub(planned.0) > allowed;
+        let mut marks = Vec::new();
+        if late(from, start.at) || (!guarded && late(to, end.at)) {
+            marks.push(Mark::Late);
+        }
+        let is_short = end.at.0.saturating_sub(start.at.0) < self.times.slice.0 / 4;
+        if guarded && is_short {
+            marks.push(Mark::Guarded);
+        }
+        let slice = Slice {
+            phase: self.phase,
+            block,
+            treatment,
+            start_ns: start.at,
+            end_ns: end.at,
+            doses: doses.to_vec(),
+            delivered: delivered(doses, &start, &end),
+            units: end.units - start.units,
+            latency_ns: end.latency.zip(start.latency).map(|(end, start)| end - start),
+            quantiles: end
+                .latencies
+                .zip(start.latencies)
+                .and_then(|(end, start)| end.since(&start).quantiles()),
+            idle_ns: end.idle.zip(start.idle).map(|(end, start)| end - start),
+            failed: end.failed.zip(start.failed).map(|(end, start)| end - start),
+            metrics: self.further(&before, &after),
+            guarded,
+            marks,
+        };
+        Ok(self.keep(slice))
+    }
+
+    /// Keeps a slice, and shows it.
+    pub(super) fn keep(&mut self, slice: Slice) -> Slice {
+        self.measured.slices.push(slice.clone());
+        let slowdown = self.slowdown(&slice);
+        let waits_for_load = self.load.waits_until;
+        (self.watch)(&self.measured, Now { phase: self.phase, ends: self.ends, slowdown, waits_for_load });
+        slice
+    }
+
+    /// What further metrics did between two readings, by their names.
+    pub(super) fn further(
+        &self,
+        before: &[(Nanos, Option<Reading>)],
+        after: &[(Nanos, Option<Reading>)],
+    ) -> BTreeMap<String, MetricReading> {
+        let of = |(name, (before, after)): (&String, _)| Some((name.clone(), between(before, after)?));
+        self.measured.metrics.iter().zip(before.iter().zip(after)).filter_map(of).collect()
+    }
+
+    /// A sample for the edge of a slice: where units take long, right after one was done, so that no part of
+    /// one is lost. `at_once`: now.
+    fn edge(&mut self, at_once: bool) -> Result<Sample, Stop> {
+        let mut sample = self.look()?;
+        if at_once || self.pace < LONG_UNIT {
+            return Ok(sample);
+        }
+        let (before, piece) = (sample.units, Nanos((self.pace / EDGE_PIECES) as u64));
+        let until = sample.at + Nanos((self.pace * EDGE_UNITS) as u64);
+        while sample.units == before && sample.at < until {
+            self.subject.wait_until(sample.at + piece)?;
+            sample = self.look()?;
+        }
+        Ok(sample)
+    }
+
+    /// Waits until then; `true`: units got too slow since this sample, and it did not wait any longer.
+    fn watch_until(&mut self, time: Nanos, since: &Sample) -> Result<bool, Stop> {
+        // All slices are handled alike, those without delays too: looking costs the service a little, and
+        // what ends at a slow moment looks slow.
+        loop {
+            let now = self.subject.now();
+            if now >= time {
+                return Ok(false);
+            }
+            self.subject.wait_until((now + LOOKS).min(time))?;
+            let sample = self.look()?;
+            // Within less, a few units that take long would look like all of them.
+            let is_due = sample.at.0.saturating_sub(since.at.0) >= LOOKS.0;
+            if is_due && self.is_guarded() && self.is_too_slow(since, &sample) {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Takes what the guard compares with from a slice without delays: a service gets slower and faster by
+    /// itself, and what others are slowed down by is counted from there.
+    pub(super) fn follow(&mut self, slice: &Slice) {
+        if slice.treatment == Treatment::Control && self.is_guarded() && slice.units >= 1.0 {
+            self.pace = slice.time_per_unit(By::Throughput);
+            let latency = slice.latency_ns.map(|latency| latency / slice.units);
+            self.latency = self.latency.and(latency).or(self.latency);
+        }
+    }
+
+    /// Whether this is a phase with delays: before and after it there is nothing to end, and before it it is
+    /// not known what is slow.
+    fn is_guarded(&self) -> bool {
+        match self.phase {
+            PhaseKind::Titrate | PhaseKind::Screen | PhaseKind::Confirm => true,
+            PhaseKind::Census | PhaseKind::Recover => false,
+        }
+    }
+
+    /// Whether units between two samples took longer than they may, by more than noise makes of it.
+    fn is_too_slow(&self, since: &Sample, now: &Sample) -> bool {
+        let ns = now.at.0.saturating_sub(since.at.0) as f64;
+        let units = now.units - since.units;
+        // Shorter stretches differ more, and may lack a part of a unit at each end.
+        let noise = BELIEVED * self.noise * (self.times.slice.0 as f64 / ns.max(1.0)).sqrt();
+        let most = 1.0 + self.measured.rules.max_slowdown;
+        let usual = ns / self.pace;
+        let latency = now.latency.zip(since.latency).map(|(now, since)| now - since);
+        let is_late = latency.zip(self.latency).is_some_and(|(latency, usual)| {
+            units >= LEAST_LATENCIES && latency / units > usual * (most + noise)
+        });
+        is_late || units + 1.0 < usual / most - noise * usual
+    }
+
+    /// By what share units of a slice took longer than without delays.
+    pub(super) fn slowdown(&self, slice: &Slice) -> Option<f64> {
+        let more = |by: By, usual: f64| slice.time_per_unit(by) / usual - 1.0;
+        let throughput = (self.pace > 0.0).then(|| more(By::Throughput, self.pace));
+        let latency = self.latency.filter(|_| slice.latency_ns.is_some());
+        let latency = latency.map(|usual| more(By::Latency, usual));
+        throughput.into_iter().chain(latency).reduce(f64::max)
+    }
+
+    /// Whether units of a whole slice took longer than they may, by more than noise makes of it.
+    pub(super) fn was_too_slow(&self, slice: &Slice) -> bool {
+        let most = self.measured.rules.max_slowdown + BELIEVED * self.noise;
+        slice.guarded || self.slowdown(slice).is_some_and(|more| more > most)
+    }
+}
+
+/// What a metric did between two readings; `None` where it was set back, or could not be read.
+fn between(
+    (then, before): &(Nanos, Option<Reading>),
+    (now, after): &(Nanos, Option<Reading>),
+) -> Option<MetricReading> {
+    let (before, after) = (before.as_ref()?, after.as_ref()?);
+    let span = now.0.saturating_sub(then.0);
+    if let (Some(after), Some(before)) = (after.level, before.level) {
+        return (span > 0).then(|| MetricReading::Gauge { mean: (after - before) / span as f64 });
+    }
+    let quantiles = after.latencies.as_ref().zip(before.latencies.as_ref());
+    (after.units >= before.units).then(|| MetricReading::Counter {
+        span_ns: Nanos(span),
+        units: after.units - before.units,
+        latency_ns: after.latency.zip(before.latency).map(|(after, before)| after - before),
+        quantiles: quantiles.and_then(|(after, before)| after.since(before).quantiles()),
+    })
+}
+
+/// What the candidates with doses were called and delayed between two samples.
+pub(super) fn delivered(doses: &[(u32, Nanos)], start: &Sample, end: &Sample) -> Vec<Delivered> {
+    let of = |(candidate, _): &(u32, Nanos)| {
+        let at = |sample: &Sample| sample.counts.get(*candidate as usize).copied().unwrap_or_default();
+        let (before, after) = (at(start), at(end));
+        Delivered {
+            candidate: *candidate,
+            calls: after.calls.saturating_sub(before.calls),
+            asked_ns: Nanos(after.asked.0.saturating_sub(before.asked.0)),
+            delivered_ns: Nanos(after.delivered.0.saturating_sub(before.delivered.0)),
+        }
+    };
+    doses.iter().map(of).collect()
+}

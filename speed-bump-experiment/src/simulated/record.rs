@@ -1,0 +1,73 @@
+//! Records of services that are not there.
+
+use std::{path::PathBuf, time::Duration};
+
+use super::{Function, Noise, Simulated};
+use crate::{
+    TargetKind,
+    record::{By, Candidate, Census, Measured, Rules, SCHEMA, Unit, Versions},
+    run::{self, Options},
+    units::Nanos,
+};
+
+/// Units of the census.
+const UNITS: f64 = 5_000.0;
+
+/// A record before the first slice, of functions with their names and own times per unit in ns, where a unit
+/// takes so many ns.
+pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Measured {
+    let candidate = |(name, function, own): &(String, Function, f64)| Candidate {
+        name: name.clone(),
+        file: PathBuf::from("/srv/app.py"),
+        line: Some(7),
+        kind: TargetKind::Python,
+        calls: (function.calls * UNITS) as u64,
+        own_ns: Some(Nanos((own * UNITS) as u64)),
+        floor_ns: Nanos(40),
+        sampled: None,
+        sharing: None,
+    };
+    Measured {
+        schema: SCHEMA.to_owned(),
+        seed,
+        versions: Versions::default(),
+        kernel: "6.18".to_owned(),
+        cpu: "a processor".to_owned(),
+        command: vec!["speed-bump-ebpf".to_owned(), "sweep".to_owned()],
+        rules: Rules { worth: 0.01, threshold: 0.1, max_slowdown: 0.2, closed_loop: true, planned_blocks: 0 },
+        unit: Unit { name: "request".to_owned(), source: "--progress */app.py:handle".to_owned() },
+        metrics: Vec::new(),
+        by: By::Throughput,
+        candidates: functions.iter().map(candidate).collect(),
+        groups: Vec::new(),
+        census: Census {
+            start_ns: Nanos(0),
+            end_ns: Nanos((UNITS * unit) as u64),
+            units: UNITS,
+            slowdown: None,
+        },
+        sampling: None,
+        around: None,
+        missed_calls: Vec::new(),
+        phases: Vec::new(),
+        slices: Vec::new(),
+        load_changes: Vec::new(),
+        aborted: None,
+        invalid: None,
+        guard: None,
+    }
+}
+
+/// A sweep of them, which takes so long in a time that does not pass.
+pub fn sweep(
+    unit: f64,
+    functions: &[(String, Function, f64)],
+    noise: Noise,
+    total: Duration,
+    seed: u64,
+) -> Measured {
+    let of = functions.iter().map(|(_, function, _)| *function).collect();
+    let mut service = Simulated::new(unit, of, noise, seed.wrapping_mul(7_919));
+    let options = Options::of(total);
+    run::run(&mut service, &options, record(unit, functions, seed), &mut |_, _| {})
+}
