@@ -3,10 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use speed_bump_user::{
-    elf::{ElfFile, LoadBias, Module, resolve_indirect},
-    units::VirtualAddress,
-};
+use speed_bump_linux::elf::{ElfFile, LoadBias, Module, resolve_indirect};
+use speed_bump_units::units::VirtualAddress;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(file) = ElfFile::from_bytes(bytes, "fuzz") else { return };

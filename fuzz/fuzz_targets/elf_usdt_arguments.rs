@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use speed_bump_user::elf::{Machine, usdt::parse_arguments};
+use speed_bump_linux::elf::{Machine, usdt::parse_arguments};
 
 fuzz_target!(|text: &str| {
     for machine in [Machine::X86_64, Machine::Aarch64] {

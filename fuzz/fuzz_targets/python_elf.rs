@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| speed_bump_user::fuzzing::python_elf(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| speed_bump_session::fuzzing::python_elf(bytes));

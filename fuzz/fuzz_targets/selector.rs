@@ -10,7 +10,7 @@ use speed_bump_selector::{
     Selector,
     layout::{self, HEADER_BYTES},
 };
-use speed_bump_user::targets::{Reading, Targets, selector};
+use speed_bump_session::targets::{Reading, Targets, selector};
 
 fuzz_target!(|input: (&[u8], &str, &str, Vec<(u16, u8)>)| {
     let (bytes, file, name, changes) = input;

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use speed_bump_user::targets::{Reading, Selection, TargetKind, Targets};
+use speed_bump_session::targets::{Reading, Selection, TargetKind, Targets};
 
 fuzz_target!(|bytes: &[u8]| {
     // The first byte decides what the file system and the user say.

@@ -12,7 +12,7 @@
 //! there, at no cost, until the next session.
 //!
 //! The workspace builds this as an ordinary library, for its checks and tests. The shared object is made by
-//! speed-bump-user's build script, with the feature `image`.
+//! speed-bump-session's build script, with the feature `image`.
 
 #![cfg_attr(not(test), no_std)]
 // Without an allocator there is nothing to box a failure in.

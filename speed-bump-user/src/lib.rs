@@ -6,30 +6,18 @@
 //! back. [`prepare`] goes this way up to the attach, and [`session`] the rest of it.
 
 pub mod agent;
-pub mod calibrate;
 #[cfg(feature = "cli")]
 pub mod cli;
-pub mod control;
 pub mod doctor;
-pub mod engine;
 pub mod experiment;
 pub mod exporter;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
-pub mod inject;
-pub mod launch;
-pub mod policy;
-pub mod prepare;
-pub mod presence;
-pub mod probe;
-pub mod python;
-pub mod sampling;
-pub mod session;
-pub mod stats;
-pub mod targets;
 
 pub use speed_bump_experiment::report;
+use speed_bump_linux::causes;
 pub use speed_bump_linux::{bounds, capability, elf, failure, kernel, process, sys};
-use speed_bump_linux::{causes, whole_file};
 pub use speed_bump_names::{demangle, printable};
+pub use speed_bump_session::{
+    calibrate, control, engine, inject, launch, policy, prepare, presence, probe, python, sampling, session,
+    stats, targets,
+};
 pub use speed_bump_units::units;

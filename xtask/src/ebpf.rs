@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// The folder from which the loader embeds the objects.
 fn checked_in() -> PathBuf {
-    places::root().join("speed-bump-user/bpf")
+    places::root().join("speed-bump-session/bpf")
 }
 
 fn write(path: &std::path::Path, bytes: &[u8]) -> Result<()> {

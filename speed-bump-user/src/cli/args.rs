@@ -96,7 +96,7 @@ fn long_version() -> &'static str {
         format!(
             "{} (commit {}, BPF object {} {:08x})",
             env!("CARGO_PKG_VERSION"),
-            env!("SPEED_BUMP_COMMIT"),
+            speed_bump_session::COMMIT,
             std::env::consts::ARCH,
             object::checksum()
         )

@@ -250,13 +250,7 @@ mod tests {
                 ..KernelFacts::default()
             },
             privileges: Ok(holding(u64::MAX)),
-            attach: Ok(CostTable {
-                form: Form::Multi,
-                costs: Vec::new(),
-                coldness: Default::default(),
-                nop5_survives_forks: true,
-                signal: None,
-            }),
+            attach: Ok(CostTable::unknown(Form::Multi)),
             signals: Some(Ok(())),
             task_offsets: Ok(TaskOffsets { pid: 8, tgid: 12, mm: 16, ptrace: 24, ..TaskOffsets::default() }),
             breakpoints: Ok(()),

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     policy::{Dose, Selection},
     probe::plan::SelectedFunction,
-    session::{SessionError, handle::Handle, quit::Quit, snapshot::Snapshot},
+    session::{handle::Handle, quit::Quit, snapshot::Snapshot},
     stats::report::SessionReport,
     sys::clock::now,
     targets::{TargetIndex, TargetKind, Targets},
@@ -84,12 +84,6 @@ impl Live<'_> {
     fn bench(&mut self) -> Result<&mut Bench, SubjectError> {
         let none = || SubjectError::Metric(io::Error::other("there is no benchmark"));
         self.metrics.unit.bench().ok_or_else(none)
-    }
-}
-
-impl From<SessionError> for SubjectError {
-    fn from(error: SessionError) -> Self {
-        Self::Session(Box::new(error))
     }
 }
 

@@ -23,7 +23,7 @@ const PHASES: [PhaseKind; 5] =
 /// All families.
 pub(super) fn text(numbers: &Numbers) -> String {
     let mut families = Families::default();
-    let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", env!("SPEED_BUMP_COMMIT"))];
+    let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", speed_bump_session::COMMIT)];
     families.gauge("speed_bump_build_info", "The version of speed-bump-ebpf.", [(labels(&build), 1.0)]);
     let active = f64::from(u8::from(numbers.session.is_some()));
     families.gauge(

@@ -14,7 +14,7 @@ const LIBRARIES: [&str; 7] = [
     "--exclude",
     "speed-bump-tests",
     "--config",
-    "profile.test.package.speed-bump-user.opt-level=0",
+    "profile.test.package.speed-bump-session.opt-level=0",
     "--config",
     "profile.test.package.speed-bump-linux.opt-level=0",
 ];

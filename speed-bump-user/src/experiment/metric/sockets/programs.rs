@@ -12,16 +12,11 @@ use speed_bump_abi::requests::maps;
 
 use super::{SocketsError, offsets::SocketOffsets};
 use crate::{
-    engine::bpf::processors, kernel::task_offsets::VMLINUX_BTF, sys::kernel_types::KernelTypes,
+    engine::bpf::{object::SOCKETS_OBJECT, processors},
+    kernel::task_offsets::VMLINUX_BTF,
+    sys::kernel_types::KernelTypes,
     sys::mapped_words::MappedWords,
 };
-
-/// The object, built by `cargo xtask ebpf`.
-#[cfg(target_arch = "x86_64")]
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../../bpf/speed-bump.sockets.x86_64.bpf.o");
-/// The object, built by `cargo xtask ebpf`.
-#[cfg(target_arch = "aarch64")]
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../../bpf/speed-bump.sockets.aarch64.bpf.o");
 
 /// The tracepoints, whose names are those of the programs. In the order in which they are attached: what ends
 /// a request before what begins one.
@@ -51,7 +46,7 @@ impl Programs {
             loader.override_global(name, offset, true);
         }
         loader.map_max_entries(maps::REQUESTS, processors());
-        let ebpf = loader.load(OBJECT).map_err(SocketsError::Object)?;
+        let ebpf = loader.load(SOCKETS_OBJECT).map_err(SocketsError::Object)?;
         drop(loader);
         Ok(Self { ebpf, types })
     }
@@ -113,7 +108,7 @@ mod tests {
 
     #[test]
     fn each_tracepoint_has_its_program_and_each_program_its_tracepoint() {
-        let object = Object::parse(OBJECT).unwrap();
+        let object = Object::parse(SOCKETS_OBJECT).unwrap();
         assert_eq!(object.programs.len(), TRACEPOINTS.len());
         for tracepoint in TRACEPOINTS {
             let section = &object.programs[tracepoint].section;

@@ -48,6 +48,15 @@ static LOGGING_OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-b
 #[cfg(target_arch = "aarch64")]
 static LOGGING_OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.log.aarch64.bpf.o");
 
+/// The programs that count requests on sockets, for what measures a service.
+#[cfg(target_arch = "x86_64")]
+pub static SOCKETS_OBJECT: &[u8] =
+    aya::include_bytes_aligned!("../../../bpf/speed-bump.sockets.x86_64.bpf.o");
+/// The programs that count requests on sockets, for what measures a service.
+#[cfg(target_arch = "aarch64")]
+pub static SOCKETS_OBJECT: &[u8] =
+    aya::include_bytes_aligned!("../../../bpf/speed-bump.sockets.aarch64.bpf.o");
+
 /// A checksum (CRC-32) of the object, by which builds are told apart.
 pub fn checksum() -> u32 {
     crc32fast::hash(OBJECT)

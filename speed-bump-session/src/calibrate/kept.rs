@@ -153,7 +153,7 @@ impl Key {
 ///
 /// # Errors
 /// The kernel does not say.
-pub(crate) fn processor() -> io::Result<String> {
+pub fn processor() -> io::Result<String> {
     let mut text = Vec::new();
     File::open("/proc/cpuinfo")?.take(CPUINFO_BYTES).read_to_end(&mut text)?;
     Ok(model(&String::from_utf8_lossy(&text)))

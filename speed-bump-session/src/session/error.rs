@@ -3,6 +3,7 @@
 use std::io;
 
 use aya::maps::MapError;
+use speed_bump_experiment::subject::SubjectError;
 
 use crate::{
     causes::with_causes,
@@ -93,6 +94,12 @@ pub enum SessionError {
         /// How many there is room for.
         capacity: u32,
     },
+}
+
+impl From<SessionError> for SubjectError {
+    fn from(error: SessionError) -> Self {
+        Self::Session(Box::new(error))
+    }
 }
 
 impl From<MapError> for SessionError {

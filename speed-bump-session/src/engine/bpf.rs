@@ -81,7 +81,7 @@ pub fn histograms(functions: u32, form: Form) -> u32 {
 
 /// How many processors the machine can have: their numbers are below it
 /// (Documentation/admin-guide/cputopology.rst).
-pub(crate) fn processors() -> u32 {
+pub fn processors() -> u32 {
     static PROCESSORS: LazyLock<u32> = LazyLock::new(|| {
         let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
         let last = possible.trim_end().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());

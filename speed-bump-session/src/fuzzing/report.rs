@@ -1,7 +1,8 @@
 //! Reports of records that anybody may have written.
 
+use speed_bump_experiment::record::{Experiment, Measured};
+
 use crate::{
-    experiment::record::{Experiment, Measured},
     printable::is_visible,
     report::{
         compare::{self, compare},

@@ -30,7 +30,7 @@ impl Quit {
     }
 
     /// What stops the next session; asked already if there is to be none.
-    pub(crate) fn next_stop(&self) -> Stop {
+    pub fn next_stop(&self) -> Stop {
         let stop = Stop::default();
         *self.0.session.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
         if self.is_asked() {

@@ -21,7 +21,6 @@ pub const SCHEMA: &str = "speed-bump/control/1";
 
 /// Why a session cannot be reached, or would not.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ControlError {
     /// Somebody else could have put things there.
     #[error("{}: {why}: it is not used; remove it, or mend its owner and mode", .path.display())]

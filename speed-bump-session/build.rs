@@ -23,7 +23,7 @@ const SOURCES: [&str; 9] = [
     "speed-bump-helper/src",
     "speed-bump-selector/Cargo.toml",
     "speed-bump-selector/src",
-    "speed-bump-user/build.rs",
+    "speed-bump-session/build.rs",
 ];
 
 /// How the image is compiled: small, of one piece, with no unwinding.
@@ -58,7 +58,7 @@ const LINKER_ARGUMENTS: [&str; 4] =
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rustc-env=SPEED_BUMP_COMMIT={}", commit().as_deref().unwrap_or("unknown"));
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
-    let root = here.parent().ok_or("speed-bump-user has no parent folder")?;
+    let root = here.parent().ok_or("speed-bump-session has no parent folder")?;
     for source in SOURCES {
         println!("cargo::rerun-if-changed={}", root.join(source).display());
     }

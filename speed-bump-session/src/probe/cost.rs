@@ -49,7 +49,8 @@ pub struct SiteCost {
 /// The machine's table of costs, and how this kernel attaches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostTable {
-    pub(crate) form: Form,
+    /// How uprobes are attached.
+    pub form: Form,
     pub(crate) costs: Vec<SiteCost>,
     pub(crate) coldness: [Coldness; Coldness::WAYS],
     pub(crate) nop5_survives_forks: bool,

@@ -1,0 +1,31 @@
+//! Sessions of speed-bump-ebpf: parse targets, resolve them to probe sites of a running
+//! process, attach, delay, count, and leave without a trace.
+//!
+//! A target travels one way: [`targets`] parses a line, [`process`], [`elf`] and [`python`] know what the
+//! process runs, [`probe`] chooses sites and attaches, [`engine`] delays, [`stats`] counts. No step calls
+//! back. [`prepare`] goes this way up to the attach, and [`session`] the rest of it.
+
+pub mod calibrate;
+pub mod control;
+pub mod engine;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+pub mod inject;
+pub mod launch;
+pub mod policy;
+pub mod prepare;
+pub mod presence;
+pub mod probe;
+pub mod python;
+pub mod sampling;
+pub mod session;
+pub mod stats;
+pub mod targets;
+
+/// The commit that this was built from, or `unknown`.
+pub const COMMIT: &str = env!("SPEED_BUMP_COMMIT");
+
+use speed_bump_experiment::report;
+use speed_bump_linux::{bounds, capability, causes, elf, failure, kernel, process, sys, whole_file};
+use speed_bump_names::{demangle, printable};
+use speed_bump_units::units;
