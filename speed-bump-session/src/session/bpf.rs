@@ -4,6 +4,7 @@
 //! perf maps — and drops it in an order that leaves no trace. It waits for the kernel, when probes come and
 //! go, and for helpers, when it begins and ends; in between for none.
 
+mod capacity;
 mod command;
 mod decisions;
 mod event_loop;
@@ -27,25 +28,23 @@ mod signals;
 mod sites;
 mod tick;
 mod timing;
+mod window;
 
 use std::{collections::HashMap, io, sync::Arc, time::Instant};
-
-use speed_bump_abi::FunctionStats;
 
 use super::{
     Session, SessionError, Settings, State,
     controls::Controls,
     doses::{Doses, Setting},
-    functions::{FunctionTable, bytes_of},
+    functions::FunctionTable,
     run::{Ended, run},
     stop::Stop,
-    waiting::Waiting,
 };
 use crate::{
-    bounds::{NAMES_OF_SESSION, TARGETS_EXPLAINED},
+    bounds::TARGETS_EXPLAINED,
     engine::{
         Engine,
-        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, histograms, processors},
+        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses},
     },
     kernel::TaskOffsets,
     presence::HelperSetup,
@@ -54,36 +53,19 @@ use crate::{
         resolve::{Resolver, compiled},
     },
     process::Process,
-    python::helper::{HelperClock, InPlace, Room},
+    python::helper::{HelperClock, InPlace},
     stats::report::SessionReport,
-    sys::clock::now,
-    targets::{TargetChange, TargetKind},
+    targets::TargetChange,
     units::Nanos,
 };
 use event_loop::Sources;
 use helper_doses::{HelperDoses, HelperRanges};
 use helpers::{Helpers, begin::BroughtIn};
 use phase::Processes;
-use renewal::Renewal;
 use signals::{SessionSignals, SignalDoses};
 use sites::SiteTable;
 pub use tick::LOOK_FOR_PROCESSES;
-
-/// Functions that may appear after the attach, beyond twice those known then.
-const LATE_FUNCTIONS: u32 = 8_192;
-/// Those of them that may be delayed, as far as there is to be a histogram for each.
-const LATE_DELAYED: u32 = 256;
-/// The same where Python functions become known as they are called.
-const LATE_DELAYED_PYTHON: u32 = 1_024;
-/// Probe sites that may appear after the attach, in images that children execute.
-const LATE_SITES: u32 = 16_384;
-/// What the counters of helpers' functions may take of the kernel's memory, as far as they are for children
-/// to come.
-const COUNTERS_BYTES: usize = 64 << 20;
-/// Functions of helpers that count by themselves, in all.
-const HELPERS_FUNCTIONS: u32 = 4 << 20;
-/// Trampolines that may appear after the attach.
-const LATE_TRAMPOLINES: u32 = 262_144;
+use window::Window;
 
 /// A session in force.
 pub struct BpfSession {
@@ -109,13 +91,11 @@ pub struct BpfSession {
     helpers: Helpers,
     /// What is counted by helpers that delay by themselves.
     ranges: HelperRanges,
-    renewal: Renewal,
+    window: Window,
     looked: tick::Looked,
     /// Whether the kernel announces forks and execs.
     follows: bool,
     sources: Sources,
-    /// What had been waited for when delays began.
-    waiting: Option<Waiting>,
     /// What comes nearest to targets that have selected nothing, known at the end.
     nearest: Vec<String>,
 }
@@ -134,9 +114,9 @@ impl BpfSession {
     ) -> Result<Self, SessionError> {
         in_place::check_reach(&resolver, &roots)?;
         let follow = offsets_to_follow();
-        let capacity = capacity(&resolver, &roots, &settings);
+        let capacity = capacity::of_processes(&resolver, &roots, &settings);
         let mut session = Self::load(resolver, settings, capacity, follow, Hold::default(), &roots, stop)?;
-        session.state.stop.stops(session.engine.switch());
+        session.state.stop.stops(session.window.switch());
         session.state.roots = roots.iter().map(|(process, _)| process.pid()).collect();
         let helpers = session.bring_helpers_in(&mut roots);
         let begun = helpers.and_then(|brought_in| session.begin(roots, brought_in, follow.is_some()));
@@ -204,7 +184,7 @@ impl BpfSession {
             engine.set_coldness(costs.coldness())?;
         }
         // The window is closed until everything is attached, so that it counts from there.
-        let renewal = Renewal::start(Arc::clone(engine.switch())).map_err(SessionError::Thread)?;
+        let window = Window::start(engine.switch()).map_err(SessionError::Thread)?;
         let may_inject = resolver.may_inject() || settings.policies.wants_helper();
         let setup = may_inject.then(|| HelperSetup::new(&resolver, settings.inject_timeout)).transpose();
         let mut setup = setup.map_err(|error| SessionError::Python(error.to_string()))?;
@@ -221,8 +201,8 @@ impl BpfSession {
                 callers: settings.callers,
             });
         }
-        let for_ranges = in_helper.then_some(HELPERS_FUNCTIONS);
-        let functions = FunctionTable::new(capacity.functions, for_ranges, room_for_names(roots));
+        let for_ranges = in_helper.then_some(capacity::HELPERS_FUNCTIONS);
+        let functions = FunctionTable::new(capacity.functions, for_ranges, capacity::room_for_names(roots));
         let bpf = BpfDoses::of(&engine);
         let doses: Box<dyn Engine> = match &signals {
             Some(signals) => Box::new(SignalDoses { bpf, signals: signals.clone() }),
@@ -255,40 +235,18 @@ impl BpfSession {
             room: python::Rooms::default(),
             helpers: Helpers::new(setup),
             ranges,
-            renewal,
+            window,
             looked: tick::Looked::new(),
             follows: false,
             sources: Sources::default(),
-            waiting: None,
             nearest: Vec::new(),
         })
     }
 
-    /// Looks what the processes have waited for until now.
-    fn look_at_waiting(&mut self) {
-        self.waiting = Some(Waiting::of(self.processes.iter().map(|(_, covered)| &covered.process)));
-    }
-
     /// From here on `start_after` counts.
     fn open_window(&mut self) {
-        self.look_at_waiting();
-        self.came_round();
-        // To attach may have taken so long that doses have lapsed.
-        self.renewal.renew();
-        // Nothing was delayed before.
-        self.renewal.take_lapsed();
-        self.state.started = Instant::now();
-        let start_ns = now().0.saturating_add(Nanos::from(self.state.start_after).0);
-        let end_ns = match self.state.duration() {
-            Some(duration) => start_ns.saturating_add(Nanos::from(duration).0),
-            None => u64::MAX,
-        };
-        self.engine.switch().open(Nanos(start_ns), Nanos(end_ns));
-    }
-
-    /// The event loop is at work: doses go on.
-    fn came_round(&self) {
-        self.renewal.came_round();
+        let processes = self.processes.iter().map(|(_, covered)| &covered.process);
+        self.window.open(processes, &mut self.state);
     }
 
     fn warn(&mut self, warning: String) {
@@ -375,7 +333,7 @@ impl Session for BpfSession {
         if !self.any_root_left() {
             return Ok(Some(if self.root_was_replaced { Ended::TargetReplaced } else { Ended::TargetGone }));
         }
-        self.came_round();
+        self.window.came_round();
         self.sources.follow(&self.processes)?;
         let happened = self.sources.next().await?;
         self.take_up(happened);
@@ -392,8 +350,8 @@ impl Session for BpfSession {
 
     fn detach(&mut self) {
         self.state.ended = Some(Instant::now());
-        self.engine.switch().stop();
-        if let Some(waiting) = self.waiting.take() {
+        self.window.close();
+        if let Some(waiting) = self.window.take_waiting() {
             let processes = self.processes.iter().map(|(_, covered)| &covered.process);
             let now = waiting.later(processes);
             self.state.waited = Some(now.since(&waiting));
@@ -432,7 +390,7 @@ impl Session for BpfSession {
 impl Drop for BpfSession {
     fn drop(&mut self) {
         // Links go with the covered processes; this only spares them a wait for a spin in flight.
-        self.engine.switch().stop();
+        self.window.close();
     }
 }
 
@@ -440,46 +398,4 @@ impl Drop for BpfSession {
 fn offsets_to_follow() -> Option<TaskOffsets> {
     let offsets = TaskOffsets::usable();
     offsets.inspect_err(|error| tracing::info!("forks and execs are found by polling: {error}")).ok()
-}
-
-fn capacity(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings) -> Capacity {
-    let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-    let functions: u32 = roots.iter().map(|(_, plan)| count(plan.functions.len())).sum();
-    let sites: u32 = roots.iter().map(|(_, plan)| count(plan.probes())).sum();
-    let asks_python = resolver.targets().has_kind(TargetKind::Python);
-    let by_programs = !settings.policies.choice().delays_in_helper();
-    let helpers = count(roots.iter().filter(|(_, plan)| by_programs && plan.wants_helper()).count());
-    let named = helpers.saturating_mul(Room::NAMED_OF_PROGRAMS.functions);
-    let of_children =
-        if by_programs && resolver.may_inject() && settings.children { late_helpers(named) } else { 0 };
-    let late_delayed = if asks_python { LATE_DELAYED_PYTHON } else { LATE_DELAYED };
-    Capacity {
-        policies: settings.policies.capacity(),
-        histograms: histograms(functions.saturating_add(late_delayed), resolver.form()),
-        sites: sites.saturating_add(LATE_SITES),
-        functions: functions
-            .saturating_mul(2)
-            .saturating_add(LATE_FUNCTIONS)
-            .saturating_add(named)
-            .saturating_add(of_children),
-        times: resolver.times_calls(),
-        trampolines: if asks_python { LATE_TRAMPOLINES } else { 1 },
-        python_usdt: asks_python,
-    }
-}
-
-/// Bytes of the names of functions: of those that are planned in the processes and, once more, in their
-/// children; and of others that appear later.
-fn room_for_names(roots: &[(Process, Plan)]) -> usize {
-    let planned = roots.iter().flat_map(|(_, plan)| &plan.functions);
-    let planned: usize = planned.map(|function| bytes_of(&function.selected)).sum();
-    planned.saturating_mul(2).saturating_add(NAMES_OF_SESSION)
-}
-
-/// Functions of helpers in children: 64 children's, if the counters of all then stay within bounds on all
-/// CPUs.
-fn late_helpers(named: u32) -> u32 {
-    let affordable = COUNTERS_BYTES / (processors() as usize * size_of::<FunctionStats>());
-    let rest = u32::try_from(affordable).unwrap_or(u32::MAX).saturating_sub(named);
-    rest.clamp(4 * Room::CHILD.functions, 64 * Room::CHILD.functions)
 }

@@ -5,13 +5,13 @@
 //! executed.
 
 use super::{
-    BpfSession, LATE_FUNCTIONS, capacity,
+    BpfSession, capacity,
     helpers::{CHILD_ROOMS, NO_PYTHON},
     offsets_to_follow,
     processes::FoundBy,
 };
 use crate::{
-    engine::bpf::{Capacity, Hold},
+    engine::bpf::Hold,
     launch::{CommandEvent, CommandEvents, DetachRequest, StoppedProgram, execs},
     probe::resolve::Resolver,
     process::Process,
@@ -20,10 +20,6 @@ use crate::{
     targets::TargetKind,
     units::Pid,
 };
-
-/// Functions that there is room for, beyond those that come late anywhere: the first program is not known
-/// yet.
-const FUNCTIONS: u32 = 4 * LATE_FUNCTIONS;
 
 /// The command.
 #[derive(Debug)]
@@ -44,22 +40,12 @@ impl BpfSession {
     /// Nothing is left behind.
     pub fn prepare(resolver: Resolver, settings: Settings) -> Result<Self, SessionError> {
         let follow = offsets_to_follow();
-        let capacity = capacity(&resolver, &[], &settings);
-        let named = if resolver.may_inject() { Room::NAMED_OF_PROGRAMS.functions } else { 0 };
-        let functions = capacity.functions.saturating_add(FUNCTIONS).saturating_add(named);
+        let capacity = capacity::of_command(&resolver, &settings);
         // What is no CPython is not worth to be held.
         let may_inject = resolver.may_inject() || settings.policies.wants_helper();
         let catches = follow.is_some() && settings.children && may_inject;
         let hold = if catches { execs::hold() } else { Hold::default() };
-        let mut session = Self::load(
-            resolver,
-            settings,
-            Capacity { functions, ..capacity },
-            follow,
-            hold,
-            &[],
-            Stop::default(),
-        )?;
+        let mut session = Self::load(resolver, settings, capacity, follow, hold, &[], Stop::default())?;
         if catches {
             session.catch_execs()?;
         }

@@ -187,7 +187,7 @@ impl BpfSession {
         }
         self.ranges.add(range, block);
         let block: Weak<Block> = Arc::downgrade(block);
-        if let Err(error) = self.engine.switch().add_mirror(block) {
+        if let Err(error) = self.window.switch().add_mirror(block) {
             tracing::debug!("a helper does not hear of the doses: {error}");
         }
     }

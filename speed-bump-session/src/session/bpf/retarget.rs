@@ -60,7 +60,7 @@ impl BpfSession {
         let (mut all, mut refused) = (Vec::new(), Vec::new());
         for (target, groups) in by_target {
             let (links, of_these) =
-                attach::attach(&self.engine, pid, process, &groups, &|| self.came_round())?;
+                attach::attach(&self.engine, pid, process, &groups, &|| self.window.came_round())?;
             all.push(Attached { target, links });
             refused.extend(of_these);
         }
@@ -83,7 +83,7 @@ impl BpfSession {
         self.resolver.set_targets(targets);
         for index in &change.drop {
             self.detach_target(*index);
-            self.came_round();
+            self.window.came_round();
         }
         if let Some(selector) = selector {
             self.retarget_helpers(&selector);

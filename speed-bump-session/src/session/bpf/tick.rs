@@ -41,7 +41,7 @@ impl BpfSession {
             self.looked.processes = Instant::now();
             self.look_for_processes();
         }
-        let lapsed = self.renewal.take_lapsed();
+        let lapsed = self.window.take_lapsed();
         if lapsed > Nanos(0) {
             // With its length it would be another warning each time.
             tracing::warn!("delays were not renewed for {lapsed}");

@@ -98,7 +98,7 @@ impl BpfSession {
 
     /// Tells of functions that are not timed and that were not known when the session began.
     pub(super) fn tell_untimed(&mut self, late: &[(&SelectedFunction, &str)]) {
-        if self.command.is_some() || self.waiting.is_some() {
+        if self.command.is_some() || self.window.was_opened() {
             not_timed(late.iter().copied()).into_iter().for_each(|text| self.warn(text));
         }
     }

@@ -1,0 +1,82 @@
+//! How much room a session gets in the engine's maps, by what is planned when it begins.
+
+use speed_bump_abi::FunctionStats;
+
+use crate::{
+    bounds::NAMES_OF_SESSION,
+    engine::bpf::{Capacity, histograms, processors},
+    probe::{plan::Plan, resolve::Resolver},
+    process::Process,
+    python::helper::Room,
+    session::{Settings, functions::bytes_of},
+    targets::TargetKind,
+};
+
+/// Functions that may appear after the attach, beyond twice those known then.
+const LATE_FUNCTIONS: u32 = 8_192;
+/// Those of them that may be delayed, as far as there is to be a histogram for each.
+const LATE_DELAYED: u32 = 256;
+/// The same where Python functions become known as they are called.
+const LATE_DELAYED_PYTHON: u32 = 1_024;
+/// Probe sites that may appear after the attach, in images that children execute.
+const LATE_SITES: u32 = 16_384;
+/// What the counters of helpers' functions may take of the kernel's memory, as far as they are for children
+/// to come.
+const COUNTERS_BYTES: usize = 64 << 20;
+/// Functions of helpers that count by themselves, in all.
+pub(super) const HELPERS_FUNCTIONS: u32 = 4 << 20;
+/// Trampolines that may appear after the attach.
+const LATE_TRAMPOLINES: u32 = 262_144;
+/// Functions of a command, beyond those that come late anywhere: its first program is not known yet.
+const COMMAND_FUNCTIONS: u32 = 4 * LATE_FUNCTIONS;
+
+/// Room for these processes.
+pub(super) fn of_processes(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings) -> Capacity {
+    let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+    let functions: u32 = roots.iter().map(|(_, plan)| count(plan.functions.len())).sum();
+    let sites: u32 = roots.iter().map(|(_, plan)| count(plan.probes())).sum();
+    let asks_python = resolver.targets().has_kind(TargetKind::Python);
+    let by_programs = !settings.policies.choice().delays_in_helper();
+    let helpers = count(roots.iter().filter(|(_, plan)| by_programs && plan.wants_helper()).count());
+    let named = helpers.saturating_mul(Room::NAMED_OF_PROGRAMS.functions);
+    let of_children =
+        if by_programs && resolver.may_inject() && settings.children { late_helpers(named) } else { 0 };
+    let late_delayed = if asks_python { LATE_DELAYED_PYTHON } else { LATE_DELAYED };
+    Capacity {
+        policies: settings.policies.capacity(),
+        histograms: histograms(functions.saturating_add(late_delayed), resolver.form()),
+        sites: sites.saturating_add(LATE_SITES),
+        functions: functions
+            .saturating_mul(2)
+            .saturating_add(LATE_FUNCTIONS)
+            .saturating_add(named)
+            .saturating_add(of_children),
+        times: resolver.times_calls(),
+        trampolines: if asks_python { LATE_TRAMPOLINES } else { 1 },
+        python_usdt: asks_python,
+    }
+}
+
+/// Room for a command that does not run yet.
+pub(super) fn of_command(resolver: &Resolver, settings: &Settings) -> Capacity {
+    let capacity = of_processes(resolver, &[], settings);
+    let named = if resolver.may_inject() { Room::NAMED_OF_PROGRAMS.functions } else { 0 };
+    let functions = capacity.functions.saturating_add(COMMAND_FUNCTIONS).saturating_add(named);
+    Capacity { functions, ..capacity }
+}
+
+/// Bytes of the names of functions: of those that are planned in the processes and, once more, in their
+/// children; and of others that appear later.
+pub(super) fn room_for_names(roots: &[(Process, Plan)]) -> usize {
+    let planned = roots.iter().flat_map(|(_, plan)| &plan.functions);
+    let planned: usize = planned.map(|function| bytes_of(&function.selected)).sum();
+    planned.saturating_mul(2).saturating_add(NAMES_OF_SESSION)
+}
+
+/// Functions of helpers in children: 64 children's, if the counters of all then stay within bounds on all
+/// CPUs.
+fn late_helpers(named: u32) -> u32 {
+    let affordable = COUNTERS_BYTES / (processors() as usize * size_of::<FunctionStats>());
+    let rest = u32::try_from(affordable).unwrap_or(u32::MAX).saturating_sub(named);
+    rest.clamp(4 * Room::CHILD.functions, 64 * Room::CHILD.functions)
+}
