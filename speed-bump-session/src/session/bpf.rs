@@ -6,9 +6,12 @@
 
 mod capacity;
 mod command;
+mod context;
+mod cover_late;
 mod decisions;
 mod event_loop;
 mod executed;
+mod follower;
 mod handshake;
 mod helper_doses;
 mod helpers;
@@ -16,6 +19,7 @@ mod in_place;
 mod jitted;
 mod late_files;
 mod limits;
+mod links;
 mod nearest;
 mod nothing_counted;
 mod phase;
@@ -58,6 +62,7 @@ use crate::{
     targets::TargetChange,
     units::Nanos,
 };
+use context::Context;
 use event_loop::Sources;
 use helper_doses::{HelperDoses, HelperRanges};
 use helpers::{Helpers, begin::BroughtIn};
@@ -69,10 +74,8 @@ use window::Window;
 
 /// A session in force.
 pub struct BpfSession {
-    state: State,
+    context: Context,
     engine: BpfEngine,
-    resolver: Resolver,
-    settings: Settings,
     /// Which delays are the helpers', if any can be.
     signals: Option<SessionSignals>,
     sites: SiteTable,
@@ -87,7 +90,7 @@ pub struct BpfSession {
     /// How often a process was covered: the next index.
     coverings: u32,
     python: python::Locations,
-    room: python::Rooms,
+    room: follower::Rooms,
     helpers: Helpers,
     /// What is counted by helpers that delay by themselves.
     ranges: HelperRanges,
@@ -116,8 +119,8 @@ impl BpfSession {
         let follow = offsets_to_follow();
         let capacity = capacity::of_processes(&resolver, &roots, &settings);
         let mut session = Self::load(resolver, settings, capacity, follow, Hold::default(), &roots, stop)?;
-        session.state.stop.stops(session.window.switch());
-        session.state.roots = roots.iter().map(|(process, _)| process.pid()).collect();
+        session.context.state.stop.stops(session.window.switch());
+        session.context.state.roots = roots.iter().map(|(process, _)| process.pid()).collect();
         let helpers = session.bring_helpers_in(&mut roots);
         let begun = helpers.and_then(|brought_in| session.begin(roots, brought_in, follow.is_some()));
         if let Err(error) = begun {
@@ -149,7 +152,7 @@ impl BpfSession {
         for ((process, plan), helper) in roots.into_iter().zip(brought_in.helpers) {
             self.cover(process, &plan, helper)?;
         }
-        if self.settings.children {
+        if self.context.settings.children {
             self.look_for_children();
             self.wait_for_joining();
         }
@@ -219,10 +222,8 @@ impl BpfSession {
         let mut state = State::new(doses, &settings, stop);
         limits.into_iter().flatten().for_each(|limit| state.warn(limit));
         Ok(Self {
-            state,
+            context: Context { state, resolver, settings },
             engine,
-            resolver,
-            settings,
             signals,
             sites: SiteTable::new(capacity.sites),
             exits: timing::Exits::default(),
@@ -232,7 +233,7 @@ impl BpfSession {
             catching: None,
             coverings: 0,
             python: python::Locations::default(),
-            room: python::Rooms::default(),
+            room: follower::Rooms::default(),
             helpers: Helpers::new(setup),
             ranges,
             window,
@@ -246,11 +247,7 @@ impl BpfSession {
     /// From here on `start_after` counts.
     fn open_window(&mut self) {
         let processes = self.processes.iter().map(|(_, covered)| &covered.process);
-        self.window.open(processes, &mut self.state);
-    }
-
-    fn warn(&mut self, warning: String) {
-        self.state.warn(warning);
+        self.window.open(processes, &mut self.context.state);
     }
 
     /// Tells of Python targets that select nothing, neither among what the helpers found nor in a plan; under
@@ -260,11 +257,14 @@ impl BpfSession {
         let unknown = self.helpers.asleep().map(|pid| {
             format!("; those of process {pid} are not known yet, as a thread keeps the interpreter's lock")
         });
-        for (number, index) in self.without_functions().into_iter().enumerate() {
-            let Some(target) = self.resolver.targets().get(index) else { continue };
+        for (number, index) in self.context.without_functions().into_iter().enumerate() {
+            let Some(target) = self.context.resolver.targets().get(index) else { continue };
             let mut processes = self.processes.iter().map(|(_, covered)| &covered.process);
             let why = (number < TARGETS_EXPLAINED)
-                .then(|| processes.find_map(|process| compiled(process, target, self.resolver.explaining())))
+                .then(|| {
+                    processes
+                        .find_map(|process| compiled(process, target, self.context.resolver.explaining()))
+                })
                 .flatten();
             missing.push(format!(
                 "line {}: `{}` selects nothing among the functions that are loaded now{}",
@@ -273,12 +273,12 @@ impl BpfSession {
                 why.map(|why| format!(": {why}")).or_else(|| unknown.clone()).unwrap_or_default()
             ));
         }
-        if self.settings.strict && !missing.is_empty() {
+        if self.context.settings.strict && !missing.is_empty() {
             missing.extend(self.unlisted().into_iter().map(str::to_owned));
             return Err(SessionError::NothingSelected(missing));
         }
         for text in missing {
-            self.warn(format!(
+            self.context.warn(format!(
                 "{text}; functions that are loaded later are covered, and `list` names the nearest"
             ));
         }
@@ -298,7 +298,7 @@ impl BpfSession {
 
     /// What may be asked and changed from any thread.
     pub fn controls(&self) -> Controls {
-        self.state.controls()
+        self.context.state.controls()
     }
 
     /// What was counted so far.
@@ -314,11 +314,11 @@ impl BpfSession {
 
 impl Session for BpfSession {
     fn state(&self) -> &State {
-        &self.state
+        &self.context.state
     }
 
     fn state_mut(&mut self) -> &mut State {
-        &mut self.state
+        &mut self.context.state
     }
 
     fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
@@ -349,12 +349,12 @@ impl Session for BpfSession {
     }
 
     fn detach(&mut self) {
-        self.state.ended = Some(Instant::now());
+        self.context.state.ended = Some(Instant::now());
         self.window.close();
         if let Some(waiting) = self.window.take_waiting() {
             let processes = self.processes.iter().map(|(_, covered)| &covered.process);
             let now = waiting.later(processes);
-            self.state.waited = Some(now.since(&waiting));
+            self.context.state.waited = Some(now.since(&waiting));
             self.tell_jitted();
             self.explain_nothing(now.ran_since(&waiting));
         }
@@ -370,13 +370,14 @@ impl Session for BpfSession {
             let pid = covered.process.pid();
             self.untrack(pid);
             let program = covered.helper.id().and_then(|id| self.helpers.program(id));
-            if let Some(program) = program.filter(|_| self.state.roots.contains(&pid)) {
+            if let Some(program) = program.filter(|_| self.context.is_root(pid)) {
                 with_helper.get_or_insert((covered.process, program));
             }
         }
         self.leave_stubs();
         tracing::info!("detached in {}", Nanos::from(began.elapsed()));
-        let with_helper = with_helper.filter(|_| self.command.is_none() && self.state.stop.times() < 2);
+        let with_helper =
+            with_helper.filter(|_| self.command.is_none() && self.context.state.stop.times() < 2);
         if let Some((process, program)) = with_helper {
             self.name_nearest(&process, &program);
         }

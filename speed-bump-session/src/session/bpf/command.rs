@@ -67,7 +67,7 @@ impl BpfSession {
         detach: DetachRequest,
     ) -> Result<(), SessionError> {
         self.command_is(pid);
-        self.state.roots = vec![pid];
+        self.context.state.roots = vec![pid];
         self.command = Some(StartedCommand { pid, detach, is_followed: true, has_begun: false });
         match command_events.blocking_recv() {
             Some(told) => self.told(told),
@@ -84,7 +84,7 @@ impl BpfSession {
         match told {
             CommandEvent::AtEntry(stopped) => self.cover_at_entry(stopped),
             CommandEvent::NotHeld(why) => {
-                self.warn(format!(
+                self.context.warn(format!(
                     "a program was not held before its first instruction: {why}; it is covered from a few \
                      milliseconds after its start on"
                 ));
@@ -120,10 +120,10 @@ impl BpfSession {
         let pid = process.pid();
         let is_command = self.is_command(pid);
         let of_relatives = if is_command { None } else { self.entry_source() };
-        let plan = self.resolver.plan_at_start(process, of_relatives)?;
+        let plan = self.context.resolver.plan_at_start(process, of_relatives)?;
         let own = Process::open(pid)?;
         let for_python = plan.wants_helper();
-        if !for_python && !self.settings.policies.wants_helper() {
+        if !for_python && !self.context.settings.policies.wants_helper() {
             self.cover_or_warn(own, &plan, None)?;
             self.open_window_of(pid);
             drop(stopped);
@@ -131,7 +131,7 @@ impl BpfSession {
         }
         if is_musl(process) {
             self.cover_or_warn(own, &plan, None)?;
-            self.warn(format!(
+            self.context.warn(format!(
                 "process {pid}: its C library (musl) is not ready to load the helper before the program \
                  runs; it is loaded as soon as possible, and calls until then are not seen"
             ));
@@ -181,7 +181,7 @@ impl BpfSession {
 
     pub(super) fn let_go_of_image(&mut self, pid: Pid) {
         if let Some(covered) = self.processes.remove(pid) {
-            self.state.events.add(Event::Replaced { pid });
+            self.context.state.events.add(Event::Replaced { pid });
             self.let_go(covered);
         }
     }
@@ -194,7 +194,7 @@ impl BpfSession {
     pub fn tell_unselected(&mut self) {
         let selected: Vec<bool> =
             self.report().targets.iter().map(|target| !target.functions.is_empty()).collect();
-        let targets = self.resolver.targets().iter().zip(selected);
+        let targets = self.context.resolver.targets().iter().zip(selected);
         let missing: Vec<String> = targets
             .filter(|(_, selected)| !selected)
             .map(|((_, target), _)| {
@@ -206,7 +206,7 @@ impl BpfSession {
             })
             .collect();
         for text in missing {
-            self.warn(text);
+            self.context.warn(text);
         }
     }
 }

@@ -11,7 +11,7 @@ impl BpfSession {
         if decided.is_empty() {
             return;
         }
-        let doses = self.state.doses();
+        let doses = self.context.state.doses();
         for decision in decided {
             let id = doses.functions.at(decision.function);
             match id.and_then(|id| doses.functions.known().get(id)) {

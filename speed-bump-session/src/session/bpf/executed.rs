@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BpfSession, SessionError, processes::Covered};
+use super::{BpfSession, SessionError, phase::Covered};
 use crate::{
     launch::{
         StoppedProgram,
@@ -63,12 +63,12 @@ impl BpfSession {
                 self.processes.exec_is_told(pid);
                 self.cover_caught(pid);
                 if is_python == Some(true) || self.has_helper(pid) {
-                    self.warn(format!(
+                    self.context.warn(format!(
                         "process {pid}: the Python that it executes could not be held at its start ({why}); \
                          its calls are seen from some milliseconds later on"
                     ));
                 } else if is_python.is_none() {
-                    self.warn(format!(
+                    self.context.warn(format!(
                         "process {pid}: what it executed could not be held at its start, and ended before it \
                          was looked at ({why}); if it was a Python, its calls were not seen"
                     ));
@@ -88,7 +88,7 @@ impl BpfSession {
     }
 
     fn cover_caught(&mut self, pid: Pid) {
-        if self.state.roots.contains(&pid) { self.cover_anew(pid) } else { self.cover_executed(pid) }
+        if self.context.is_root(pid) { self.cover_anew(pid) } else { self.cover_executed(pid) }
     }
 
     /// Covers processes whose exec was announced, and which nobody has told of.
@@ -105,7 +105,7 @@ impl BpfSession {
         match covered {
             Ok(()) => {}
             Err(error) if self.is_gone(pid) => tracing::debug!("process {pid} ended: {error}"),
-            Err(error) => self.warn(format!("process {pid} is not covered: {error}")),
+            Err(error) => self.context.warn(format!("process {pid} is not covered: {error}")),
         }
     }
 }

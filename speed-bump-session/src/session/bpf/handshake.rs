@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use speed_bump_abi::Handshake;
 
-use super::{BpfSession, helpers::HelperId, signals::SessionSignals};
+use super::{BpfSession, phase::HelperId, signals::SessionSignals};
 use crate::{
     engine::{
         EngineChoice,
@@ -78,13 +78,15 @@ impl BpfSession {
         }
         let SignalAnswer { handler, taken } = match block.signal_answer() {
             Ok(Some(answer)) => answer,
-            Ok(None) => return self.warn(format!("process {owner}: its helper handles no signals")),
+            Ok(None) => return self.context.warn(format!("process {owner}: its helper handles no signals")),
             Err(error) => {
-                return self.warn(format!("process {owner}: its helper's signals are not known: {error}"));
+                return self
+                    .context
+                    .warn(format!("process {owner}: its helper's signals are not known: {error}"));
             }
         };
         for number in taken {
-            self.warn(format!(
+            self.context.warn(format!(
                 "process {owner}: it uses signal {number} itself, which stands for a delay here; calls with \
                  that delay are not delayed there, but counted as missed"
             ));
@@ -93,7 +95,7 @@ impl BpfSession {
         let handshake = Handshake { started: process.started().0, handler };
         match self.engine.set_handshake(owner, handshake) {
             Ok(()) => signals.has_answered(),
-            Err(error) => self.warn(format!("process {owner}: it cannot be sent signals: {error}")),
+            Err(error) => self.context.warn(format!("process {owner}: it cannot be sent signals: {error}")),
         }
     }
 

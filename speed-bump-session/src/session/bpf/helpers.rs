@@ -22,13 +22,13 @@ use speed_bump_abi::{
 
 use super::{
     BpfSession,
-    phase::HelperPhase,
-    retarget::TargetSites,
+    links::TargetSites,
+    phase::{HelperId, HelperPhase},
     sites::{SiteKey, costs},
 };
 use crate::{
     engine::bpf::UprobeProgram,
-    presence::{HelperSetup, Presence},
+    presence::{HelperSetup, Joining, Presence},
     probe::{
         attach::{self, AttachSite, Attachment, SiteGroup},
         cost::{Floors, IN_HELPER},
@@ -42,7 +42,6 @@ use crate::{
     units::Pid,
 };
 pub(super) use late::CHILD_ROOMS;
-use late::GivenUp;
 
 /// How often a wait asks whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -52,10 +51,6 @@ pub(super) const NO_PYTHON: [Room; 1] = [Room { functions: 1 }];
 /// Said where the names of a helper's functions are more than a session keeps.
 const NO_ROOM_FOR_NAMES: &str = "the names of functions take more room than a session has for them: some \
                                  functions are left out of the report, and delayed all the same";
-
-/// Which helper, in the order of their coming.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct HelperId(u32);
 
 /// The helpers of a session.
 #[derive(Debug, Default)]
@@ -116,6 +111,14 @@ impl Helpers {
     }
 }
 
+/// A helper on its way that is not wanted any more.
+#[derive(Debug)]
+pub(super) struct GivenUp {
+    pub(super) pid: Pid,
+    pub(super) joining: Joining,
+    pub(super) range: FunctionRange,
+}
+
 /// A helper that is in.
 #[derive(Debug)]
 struct AtWork {
@@ -146,18 +149,6 @@ impl AtWork {
 }
 
 impl BpfSession {
-    /// Numbers for the functions of a helper: the first of these rooms that there is place for.
-    pub(super) fn reserve(&mut self, rooms: &[Room]) -> Result<(FunctionRange, Room), SessionError> {
-        let mut reserved = Err(SessionError::Full { things: "functions", capacity: 0 });
-        for room in rooms {
-            reserved = self.state.doses().functions.reserve(room.functions).map(|range| (range, *room));
-            if reserved.is_ok() {
-                break;
-            }
-        }
-        reserved
-    }
-
     pub(super) fn take_in(&mut self, presence: Presence, range: FunctionRange) -> HelperId {
         let id = HelperId(self.helpers.next);
         self.helpers.next += 1;
@@ -203,7 +194,7 @@ impl BpfSession {
         }
         let Some(group) = self.stub_group(id)? else { return Ok(None) };
         let Some(at_work) = self.helpers.at_work.get_mut(&id) else { return Ok(None) };
-        if self.settings.children && at_work.of_family.is_none() {
+        if self.context.settings.children && at_work.of_family.is_none() {
             at_work.of_family = attach::attach_to_family(&self.engine, at_work.owner, &group)?;
         }
         Ok(at_work.of_family.is_none().then_some(group))
@@ -231,12 +222,13 @@ impl BpfSession {
         let (site, new) = self.sites.enter_key(key)?;
         if new {
             let stub = presence.stub;
-            let overhead_ns = u32::try_from(costs(&self.resolver, &mut self.engine)?.cost(stub).overhead.0);
+            let overhead_ns =
+                u32::try_from(costs(&self.context.resolver, &mut self.engine)?.cost(stub).overhead.0);
             let arguments = SiteArguments {
                 function: range.first,
                 overhead_ns: overhead_ns.unwrap_or(u32::MAX),
                 functions: range.count,
-                tick_ns: self.resolver.costs().tick_ns(),
+                tick_ns: self.context.resolver.costs().tick_ns(),
                 ..SiteArguments::default()
             };
             self.engine.set_site(site, arguments)?;
@@ -262,7 +254,7 @@ impl BpfSession {
         }
         for pid in self.processes.pids_from(Pid::FIRST) {
             if let Err(error) = self.poll_joining(pid) {
-                self.warn(format!("process {pid}: its Python functions are not covered: {error}"));
+                self.context.warn(format!("process {pid}: its Python functions are not covered: {error}"));
             }
         }
         for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
@@ -296,16 +288,16 @@ impl BpfSession {
             Ok((functions, report))
         });
         let left_out = at_work.new.left_out();
-        if self.settings.times
+        if self.context.settings.times
             && let Ok(untimed) = at_work.presence.block.untimed()
             && untimed != Untimed::default()
         {
-            self.state.untimed.insert(id.0, untimed);
+            self.context.state.untimed.insert(id.0, untimed);
         }
-        if self.settings.callers
+        if self.context.settings.callers
             && let Ok(calls @ 1..) = at_work.presence.block.without_caller()
         {
-            self.state.without_caller.insert(id.0, calls);
+            self.context.state.without_caller.insert(id.0, calls);
         }
         let kind = at_work.presence.stub;
         // Of one that delays by itself: what it measured, if it has.
@@ -319,12 +311,14 @@ impl BpfSession {
             Ok(heard) => heard,
             Err(error) => {
                 at_work.is_over = true;
-                return self.warn(format!("process {owner}: its Python functions are not known: {error}"));
+                return self
+                    .context
+                    .warn(format!("process {owner}: its Python functions are not known: {error}"));
             }
         };
         let over = match report.state {
             Some(State::Failed) => Some(at_work.presence.failure().to_string()),
-            Some(State::Left) if self.state.ended.is_none() => {
+            Some(State::Left) if self.context.state.ended.is_none() => {
                 Some("the helper has left; its Python calls are no longer seen".to_owned())
             }
             _ => None,
@@ -337,21 +331,21 @@ impl BpfSession {
         for function in functions {
             if let Some(caller) = self.only_caller(&function) {
                 // Of what there is no room for, the report says that callers are left out.
-                self.state.doses().functions.name_caller(range, function.number, &caller);
+                self.context.state.doses().functions.name_caller(range, function.number, &caller);
             } else if let Some(function) = self.selected(&function) {
                 tracing::debug!("process {owner}: {} is covered", function.1.name);
                 match floors {
-                    Some(floors) => self.state.note_way(function.1.target, Entry::Helper, floors),
-                    None => self.note_way(function.1.target, Entry::Helper, kind),
+                    Some(floors) => self.context.state.note_way(function.1.target, Entry::Helper, floors),
+                    None => self.context.note_way(function.1.target, Entry::Helper, kind),
                 }
-                let has_room = self.state.doses().name(range, function.0, &function.1);
+                let has_room = self.context.state.doses().name(range, function.0, &function.1);
                 if !has_room {
-                    self.warn(NO_ROOM_FOR_NAMES.to_owned());
+                    self.context.warn(NO_ROOM_FOR_NAMES.to_owned());
                 }
             }
         }
         for text in words::left_out(left_out) {
-            self.warn(format!("process {owner}: {text}"));
+            self.context.warn(format!("process {owner}: {text}"));
         }
         let mut missed = words::missed(report.notices, report.hook_missed);
         if missed.is_empty() {
@@ -359,44 +353,37 @@ impl BpfSession {
         }
         if !missed.is_empty() {
             let missed = missed.into_iter().map(|text| format!("process {owner}: {text}")).collect();
-            self.state.missed.insert(id.0, missed);
+            self.context.state.missed.insert(id.0, missed);
         }
         for notice in words::notices(report.notices & !told) {
-            self.warn(format!("process {owner}: {notice}"));
+            self.context.warn(format!("process {owner}: {notice}"));
         }
         if let Some(why) = over {
-            self.warn(format!("process {owner}: {why}"));
+            self.context.warn(format!("process {owner}: {why}"));
         }
     }
 
     /// A function that only calls others, where that is recorded.
     fn only_caller(&self, found: &FoundFunction) -> Option<SelectedFunction> {
-        (self.settings.callers && found.target == NO_TARGET).then(|| named(TargetIndex(NO_TARGET), found))
+        (self.context.settings.callers && found.target == NO_TARGET)
+            .then(|| named(TargetIndex(NO_TARGET), found))
     }
 
     /// A function as reports name it, if the helper said something that makes sense.
     fn selected(&self, found: &FoundFunction) -> Option<(u32, SelectedFunction)> {
         let target = TargetIndex(found.target);
-        let is_python =
-            self.resolver.targets().get(target).is_some_and(|target| target.kind == TargetKind::Python);
+        let is_python = self
+            .context
+            .resolver
+            .targets()
+            .get(target)
+            .is_some_and(|target| target.kind == TargetKind::Python);
         is_python.then(|| (found.number, named(target, found)))
     }
 
     /// Why processes may have functions that their helpers have not found.
     pub(super) fn unlisted(&self) -> Vec<&'static str> {
         words::not_listed(self.helpers.at_work.values().fold(0, |bits, at_work| bits | at_work.unlisted))
-    }
-
-    /// The Python targets that select nothing among what the helpers have found in the processes named on the
-    /// command line.
-    pub(super) fn without_functions(&self) -> Vec<TargetIndex> {
-        let functions = &self.state.doses().functions;
-        let mut seen: Vec<TargetIndex> = functions.iter().map(|(_, function)| function.target).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        let targets = self.resolver.targets().iter();
-        let python = targets.filter(|(_, target)| target.kind == TargetKind::Python);
-        python.map(|(index, _)| index).filter(|index| seen.binary_search(index).is_err()).collect()
     }
 }
 

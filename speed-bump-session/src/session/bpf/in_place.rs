@@ -1,6 +1,6 @@
 //! Sessions that could not count say so: files that nothing leads to, and breakpoints that are not there.
 
-use super::{BpfSession, helpers::HelperId};
+use super::{BpfSession, phase::HelperId};
 use crate::{
     probe::{in_place, plan::Plan, resolve::Resolver},
     process::{Process, ProcessError},
@@ -45,7 +45,7 @@ impl BpfSession {
             if is_ending {
                 return Ok(());
             }
-            self.warn(format!(
+            self.context.warn(format!(
                 "process {pid}: its memory cannot be read, so that it is not known whether its probes are in \
                  place; without them no call is counted"
             ));
@@ -69,7 +69,7 @@ impl BpfSession {
     ) -> Result<(), SessionError> {
         match self.cover(process, plan, helper) {
             Err(SessionError::NotInPlace(error)) => {
-                self.warn(error.to_string());
+                self.context.warn(error.to_string());
                 Ok(())
             }
             result => result,

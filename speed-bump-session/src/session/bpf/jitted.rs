@@ -37,7 +37,7 @@ impl BpfSession {
                 ))
             })
             .collect();
-        found.into_iter().for_each(|text| self.warn(text));
+        found.into_iter().for_each(|text| self.context.warn(text));
     }
 }
 

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 impl BpfSession {
     /// Python targets that have selected nothing so far.
     fn never_selected(&self) -> Vec<TargetIndex> {
-        let doses = self.state.doses();
+        let doses = self.context.state.doses();
         let known = doses.functions.known();
         let known: HashSet<TargetIndex> = known.iter().map(|(_, function)| function.target).collect();
         let targets = doses.targets.iter();
@@ -41,7 +41,7 @@ impl BpfSession {
             return;
         }
         let setup = HelperSetup { timeout: setup.timeout.min(PATIENCE), ..setup.clone() };
-        let interpreters = self.resolver.interpreter_files(process).ok();
+        let interpreters = self.context.resolver.interpreter_files(process).ok();
         let names = interpreters.map(|interpreters| loaded(process, program, &interpreters, &setup));
         let names = match names {
             Some(Ok(names)) => names,
@@ -50,7 +50,7 @@ impl BpfSession {
             }
             None => return,
         };
-        let targets = self.state.doses().targets.clone();
+        let targets = self.context.state.doses().targets.clone();
         let effort = Effort::default();
         for index in missing.into_iter().take(TARGETS_EXPLAINED) {
             let Some(target) = targets.get(index) else { continue };
@@ -63,7 +63,7 @@ impl BpfSession {
             let nearest = nearest.join("`, `");
             let text = format!("line {}: `{}`: nearest are `{nearest}`", target.line, target.text);
             self.nearest.push(text.clone());
-            self.warn(text);
+            self.context.warn(text);
         }
     }
 }

@@ -23,7 +23,7 @@ impl BpfSession {
     pub(super) fn explain_nothing(&mut self, ran: Nanos) {
         let report = self.report();
         let Some(functions) = without_calls(&report) else { return };
-        let lasted = Nanos::from(self.state.started.elapsed());
+        let lasted = Nanos::from(self.context.state.started.elapsed());
         if ran < LEAST_RAN || ran.0 < lasted.0 / LEAST_PART {
             return;
         }
@@ -46,7 +46,7 @@ impl BpfSession {
         } else {
             format!("any of the {functions} selected functions")
         };
-        self.warn(format!(
+        self.context.warn(format!(
             "no call of {which} was counted, while the processes ran for {ran}. Possible causes: {}",
             causes.join("; or ")
         ));
@@ -75,7 +75,7 @@ impl BpfSession {
 
     /// Functions of which the compiler has made copies for some callers.
     fn copies(&self) -> Vec<String> {
-        let known = self.state.doses().functions.known().clone();
+        let known = self.context.state.doses().functions.known().clone();
         let files = self.processes.iter().flat_map(|(_, covered)| &covered.groups).map(|of| &of.group.file);
         let mut looked: BTreeSet<&std::path::Path> = BTreeSet::new();
         let mut causes = Vec::new();
@@ -98,7 +98,7 @@ impl BpfSession {
     }
 
     fn children_left_out(&self) -> Option<String> {
-        if self.settings.children {
+        if self.context.settings.children {
             return None;
         }
         let children = self.processes.iter().filter_map(|(_, covered)| covered.process.descendants().ok());

@@ -1,12 +1,24 @@
 //! Where the session is with each process that it follows.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Instant,
+};
 
 use super::{
-    helpers::{HelperId, entering::Entering, late::LateJoin},
-    processes::Covered,
+    follower::PythonFollower,
+    late_files::LateFiles,
+    links::{Attached, TargetSites},
 };
-use crate::units::Pid;
+use crate::{
+    launch::{Coming, StoppedProgram},
+    presence::Joining,
+    probe::plan::Plan,
+    process::{Memory, Process},
+    python::helper::Room,
+    session::functions::FunctionRange,
+    units::Pid,
+};
 
 /// Where it is with one process.
 #[derive(Debug)]
@@ -45,6 +57,66 @@ impl HelperPhase {
         }
     }
 }
+
+/// A process with probes in it.
+#[derive(Debug)]
+pub(super) struct Covered {
+    /// The process; its pidfd tells when it ends.
+    pub(super) process: Process,
+    /// Its index in the session, part of every cookie.
+    pub(super) index: u32,
+    /// The memory of the image that was planned for; gone when another replaced it. Absent where it may not
+    /// be read.
+    pub(super) image: Option<Memory>,
+    /// What is attached where, to be attached to its children too.
+    pub(super) groups: Vec<TargetSites>,
+    /// The links; dropping them detaches.
+    pub(super) attachments: Vec<Attached>,
+    /// The sites that the kernel would not take.
+    pub(super) refused: HashSet<u32>,
+    /// What it maps later.
+    pub(super) late_files: LateFiles,
+    /// How its Python functions become known.
+    pub(super) python: Option<PythonFollower>,
+    /// Where the helper is.
+    pub(super) helper: HelperPhase,
+}
+
+impl Covered {
+    /// Whether another image has replaced the one that was planned for.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.image.as_ref().is_some_and(Memory::is_gone)
+    }
+}
+
+/// A helper on its way into a process that is covered already.
+#[derive(Debug)]
+pub(super) struct LateJoin {
+    pub(super) since: Instant,
+    pub(super) next: Instant,
+    pub(super) way: Option<(Joining, FunctionRange)>,
+}
+
+/// A program that stands at its entry point until the helper is in. Dropping this lets it go on.
+#[derive(Debug)]
+pub(super) struct Entering {
+    pub(super) process: Process,
+    pub(super) plan: Plan,
+    pub(super) range: FunctionRange,
+    pub(super) way: EnteringWay,
+}
+
+#[derive(Debug)]
+pub(super) enum EnteringWay {
+    /// Another attempt on the same process has still to end.
+    Waits(StoppedProgram, Room),
+    /// The helper is on its way.
+    Comes(Coming),
+}
+
+/// Which helper, in the order of their coming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HelperId(pub(super) u32);
 
 /// All processes that are followed.
 #[derive(Debug, Default)]

@@ -10,11 +10,10 @@ use speed_bump_abi::{NO_FUNCTION, SiteArguments};
 
 use super::{
     BpfSession,
-    helpers::HelperId,
+    follower::PythonFollower,
     late_files::LateFiles,
-    phase::HelperPhase,
-    python::PythonFollower,
-    retarget::{Attached, TargetSites, are_apart},
+    links::{TargetSites, are_apart},
+    phase::{Covered, HelperId, HelperPhase},
     sites::costs,
     timing::{overhead_ns, way_ns},
 };
@@ -23,8 +22,7 @@ use crate::{
     probe::{
         attach::{AttachError, AttachSite, RefusedSite, SiteGroup},
         file::FileId,
-        plan::{Entry, Plan, Timing},
-        site::SiteKind,
+        plan::{Plan, Timing},
     },
     process::{Memory, Process},
     python::entry_source::EntrySource,
@@ -32,37 +30,6 @@ use crate::{
     targets::TargetIndex,
     units::{Nanos, Pid},
 };
-
-/// A process with probes in it.
-#[derive(Debug)]
-pub(super) struct Covered {
-    /// The process; its pidfd tells when it ends.
-    pub(super) process: Process,
-    /// Its index in the session, part of every cookie.
-    pub(super) index: u32,
-    /// The memory of the image that was planned for; gone when another replaced it. Absent where it may not
-    /// be read.
-    pub(super) image: Option<Memory>,
-    /// What is attached where, to be attached to its children too.
-    pub(super) groups: Vec<TargetSites>,
-    /// The links; dropping them detaches.
-    pub(super) attachments: Vec<Attached>,
-    /// The sites that the kernel would not take.
-    pub(super) refused: HashSet<u32>,
-    /// What it maps later.
-    pub(super) late_files: LateFiles,
-    /// How its Python functions become known.
-    pub(super) python: Option<PythonFollower>,
-    /// Where the helper is.
-    pub(super) helper: HelperPhase,
-}
-
-impl Covered {
-    /// Whether another image has replaced the one that was planned for.
-    pub(super) fn is_replaced(&self) -> bool {
-        self.image.as_ref().is_some_and(Memory::is_gone)
-    }
-}
 
 /// How it came out that a process runs a program that nobody held before it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +45,7 @@ impl BpfSession {
     ///
     /// # Errors
     /// The process is not covered; or, with [`SessionError::NotInPlace`], not all of it.
-    pub(crate) fn cover(
+    pub(super) fn cover(
         &mut self,
         process: Process,
         plan: &Plan,
@@ -124,7 +91,7 @@ impl BpfSession {
             helper: helper.map_or(HelperPhase::Absent, HelperPhase::In),
         };
         self.processes.insert(pid, covered);
-        self.state.covers(pid);
+        self.context.state.covers(pid);
         self.take_refused(pid, refused);
         self.read_python_of(pid);
         self.check_in_place(pid)
@@ -139,7 +106,7 @@ impl BpfSession {
                 continue;
             }
             let path = refused.file.path().display();
-            self.warn(format!(
+            self.context.warn(format!(
                 "the kernel refuses a probe at {path}+{}: {}",
                 refused.site.offset, refused.error
             ));
@@ -149,12 +116,12 @@ impl BpfSession {
     /// Gives functions and sites of a plan their indices, and tells the engine of the new ones.
     pub(super) fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<TargetSites>, SessionError> {
         for remark in &plan.out_of_reach {
-            self.warn(remark.text.clone());
+            self.context.warn(remark.text.clone());
         }
         self.tell_shared_code(plan);
         let mut indices = Vec::with_capacity(plan.functions.len());
         for function in &plan.functions {
-            indices.push(self.state.doses().enter(&function.selected)?);
+            indices.push(self.context.state.doses().enter(&function.selected)?);
         }
         let apart = are_apart(plan.functions.iter().map(|function| function.selected.target));
         let mut groups: BTreeMap<(FileId, UprobeProgram, Option<TargetIndex>), SiteGroup> = BTreeMap::new();
@@ -164,7 +131,7 @@ impl BpfSession {
                 site.function.and_then(|position| indices.get(position).copied()).unwrap_or(NO_FUNCTION);
             let (index, new) = self.sites.enter(site, function)?;
             if new {
-                let costs = costs(&self.resolver, &mut self.engine)?;
+                let costs = costs(&self.context.resolver, &mut self.engine)?;
                 self.engine.set_site(
                     index,
                     SiteArguments {
@@ -179,7 +146,7 @@ impl BpfSession {
             }
             let of = site.function.and_then(|position| plan.functions.get(position));
             if let Some(function) = of {
-                self.note_way(function.selected.target, function.entry, site.kind);
+                self.context.note_way(function.selected.target, function.entry, site.kind);
             }
             let target = of.map(|function| function.selected.target).filter(|_| apart);
             let mut add =
@@ -206,18 +173,12 @@ impl BpfSession {
         Ok(sites.collect())
     }
 
-    /// Notes how a target's calls become visible, for the report.
-    pub(super) fn note_way(&mut self, target: TargetIndex, entry: Entry, kind: SiteKind) {
-        let floors = self.resolver.calibration().floors(kind);
-        self.state.note_way(target, entry, floors);
-    }
-
     /// A covered process forked. The child has the parent's image, and so the parent's sites.
     ///
     /// A child that shares its parent's memory runs the parent's code in the parent's place until it execs:
     /// it is covered then.
-    pub(crate) fn forked(&mut self, parent: Pid, child: Pid, shares_memory: bool) {
-        if !self.settings.children {
+    pub(super) fn forked(&mut self, parent: Pid, child: Pid, shares_memory: bool) {
+        if !self.context.settings.children {
             return self.untrack(child);
         }
         if shares_memory || self.processes.has(child) {
@@ -249,7 +210,7 @@ impl BpfSession {
         let helper = helper.id();
         // The same sites must not be attached twice.
         drop(attachments);
-        let mut plan = self.resolver.plan_at_start(&process, self.entry_source())?;
+        let mut plan = self.context.resolver.plan_at_start(&process, self.entry_source())?;
         if helper.is_some() {
             plan.keep_symbols();
         }
@@ -258,7 +219,7 @@ impl BpfSession {
 
     /// A process that is followed replaced its image: what was attached is void, and the new image is
     /// planned from scratch. A process named on the command line is let go instead.
-    pub(crate) fn executed(&mut self, pid: Pid) {
+    pub(super) fn executed(&mut self, pid: Pid) {
         if self.is_followed(pid) || self.catching.is_some() {
             if !self.has_current_image(pid) {
                 self.processes.announce_exec(pid);
@@ -276,9 +237,9 @@ impl BpfSession {
     pub(super) fn cover_executed(&mut self, pid: Pid) {
         let was_covered = self.processes.remove(pid);
         if was_covered.is_some() {
-            self.state.events.add(Event::Replaced { pid });
+            self.context.state.events.add(Event::Replaced { pid });
         }
-        if self.state.roots.contains(&pid) {
+        if self.context.is_root(pid) {
             if let Some(covered) = was_covered {
                 tracing::info!("process {pid} replaced its image and is let go");
                 self.root_was_replaced = true;
@@ -286,7 +247,7 @@ impl BpfSession {
             }
             return;
         }
-        if !self.settings.children {
+        if !self.context.settings.children {
             return self.untrack(pid);
         }
         if let Some(covered) = was_covered {
@@ -309,9 +270,9 @@ impl BpfSession {
     pub(super) fn cover_found(&mut self, process: Process, found: FoundBy) {
         let pid = process.pid();
         let image = process.memory().ok();
-        match self.resolver.plan_at_start(&process, self.entry_source()) {
+        match self.context.resolver.plan_at_start(&process, self.entry_source()) {
             Ok(plan) => {
-                let wants_helper = plan.wants_helper() || self.settings.policies.wants_helper();
+                let wants_helper = plan.wants_helper() || self.context.settings.policies.wants_helper();
                 self.settle(pid, image, |session| session.cover(process, &plan, None));
                 if wants_helper && self.processes.get(pid).is_some() {
                     if found == FoundBy::Exec && plan.wants_helper() {
@@ -339,10 +300,10 @@ impl BpfSession {
     }
 
     /// A process ended.
-    pub(crate) fn ended(&mut self, pid: Pid) {
+    pub(super) fn ended(&mut self, pid: Pid) {
         if let Some(covered) = self.processes.remove(pid) {
-            self.state.events.add(Event::Gone { pid });
-            if self.state.roots.contains(&pid) {
+            self.context.state.events.add(Event::Gone { pid });
+            if self.context.is_root(pid) {
                 self.root_was_replaced = false;
             }
             self.let_go(covered);
@@ -351,7 +312,7 @@ impl BpfSession {
 
     /// Whether any process named on the command line is still covered.
     pub(super) fn any_root_left(&self) -> bool {
-        self.state.roots.iter().any(|pid| self.processes.has(*pid))
+        self.context.state.roots.iter().any(|pid| self.processes.has(*pid))
     }
 
     /// Lets go of a process.
@@ -393,8 +354,8 @@ impl BpfSession {
             Err(SessionError::NotInPlace(error)) if image.as_ref().is_some_and(Memory::is_gone) => {
                 tracing::debug!("{error}");
             }
-            Err(SessionError::NotInPlace(error)) => self.warn(error.to_string()),
-            Err(error) => self.warn(format!("child process {pid} is not covered: {error}")),
+            Err(SessionError::NotInPlace(error)) => self.context.warn(error.to_string()),
+            Err(error) => self.context.warn(format!("child process {pid} is not covered: {error}")),
         }
     }
 }

@@ -8,97 +8,22 @@ use std::{
 
 use speed_bump_abi::{PythonKey, TrampolineKey, Verdict};
 
-use super::BpfSession;
+use super::{
+    BpfSession,
+    follower::{PythonFollower, Way},
+};
 use crate::{
-    bounds::{Budget, Share},
     engine::bpf::BpfEngine,
     probe::{
-        plan::{Entry, Plan, PythonPlan, SelectedFunction},
-        resolve::python::{anonymous, left_out, perf_map_of},
+        plan::{Entry, SelectedFunction},
+        resolve::python::{anonymous, left_out},
         site::SiteKind,
     },
-    process::Process,
-    python::{
-        entry_source::EntrySource,
-        perf_map::{FOLLOWED_BY_ALL, PerfMapEntry, PerfMapFollower},
-        root::ProcessRoot,
-        source::SourceIndex,
-        trampoline::Trampolines,
-        version::PythonVersion,
-    },
+    python::{perf_map::PerfMapEntry, source::SourceIndex},
     session::SessionError,
     targets::TargetIndex,
     units::Pid,
 };
-
-/// How the Python functions of one process become known.
-#[derive(Debug)]
-pub(super) struct PythonFollower {
-    version: PythonVersion,
-    /// The instruction that the probe sits on, which decides the floor.
-    kind: SiteKind,
-    way: Way,
-}
-
-#[derive(Debug)]
-enum Way {
-    /// The perf map is read as it grows. Absent once it could not be followed.
-    PerfMap {
-        follower: Option<Box<PerfMapFollower>>,
-        trampolines: Trampolines,
-        /// What went wrong with it and was told.
-        told: usize,
-    },
-    /// Calls name their functions themselves; source files have the qualified names.
-    Usdt { root: Option<ProcessRoot>, sources: HashMap<String, Option<SourceIndex>>, share: Share },
-}
-
-impl PythonFollower {
-    /// The follower that a plan asks for.
-    pub(super) fn new(process: &Process, plan: &Plan, room: &Rooms) -> Option<Self> {
-        let PythonPlan::Source { source, version, .. } = plan.python else { return None };
-        let kind = plan.sites.iter().find(|site| site.function.is_none())?.kind;
-        Some(Self { version, kind, way: Way::new(process, source, room)? })
-    }
-
-    /// The follower for a forked child: CPython gives it trampolines and a perf map of its own.
-    pub(super) fn in_child(&self, child: &Process, room: &Rooms) -> Option<Self> {
-        Some(Self { version: self.version, kind: self.kind, way: Way::new(child, self.source(), room)? })
-    }
-
-    /// One that reads everything from the start.
-    pub(super) fn anew(&self, process: &Process, room: &Rooms) -> Option<Self> {
-        self.in_child(process, room)
-    }
-
-    /// How calls become visible.
-    pub(super) fn source(&self) -> EntrySource {
-        match self.way {
-            Way::PerfMap { .. } => EntrySource::PerfMap,
-            Way::Usdt { .. } => EntrySource::Usdt,
-        }
-    }
-}
-
-impl Way {
-    fn new(process: &Process, source: EntrySource, room: &Rooms) -> Option<Self> {
-        Some(match source {
-            // Its functions come from the control block.
-            EntrySource::Helper => return None,
-            EntrySource::PerfMap => {
-                let follower = perf_map_of(process, &room.trampolines).map(Box::new);
-                if let Err(error) = &follower {
-                    tracing::debug!("the perf map of process {} is not followed: {error}", process.pid());
-                }
-                Self::PerfMap { follower: follower.ok(), trampolines: Trampolines::default(), told: 0 }
-            }
-            EntrySource::Usdt => {
-                let share = room.sources.share(usize::MAX);
-                Self::Usdt { root: ProcessRoot::of(process.pid()).ok(), sources: HashMap::new(), share }
-            }
-        })
-    }
-}
 
 /// How long the perf map of a process is read that is about to be covered.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -106,24 +31,6 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 const AT_A_TIME: Duration = Duration::from_millis(50);
 /// How long source files are parsed in a session, all together: those of 1,000 modules take as long.
 const PARSING: Duration = Duration::from_secs(5);
-/// Bytes of what is known of source files, those of all processes: 100,000 functions take half of it.
-const SOURCES_BYTES: usize = 64 << 20;
-
-/// Room that all processes of a session share.
-#[derive(Debug)]
-pub(super) struct Rooms {
-    /// For trampolines that perf maps name.
-    trampolines: Budget,
-    /// For what is known of source files, in bytes.
-    sources: Budget,
-}
-
-impl Default for Rooms {
-    fn default() -> Self {
-        Self { trampolines: Budget::new(FOLLOWED_BY_ALL), sources: Budget::new(SOURCES_BYTES) }
-    }
-}
-
 /// How often it is told what is wrong with one perf map: each line can be wrong in a way of its own.
 const COMPLAINTS: usize = 5;
 
@@ -196,7 +103,7 @@ impl BpfSession {
         let complaint = complaint.filter(|_| *told < COMPLAINTS);
         *told += usize::from(complaint.is_some());
         for text in complaint.into_iter().chain(left_out) {
-            self.warn(format!("process {pid}: {text}"));
+            self.context.warn(format!("process {pid}: {text}"));
         }
     }
 
@@ -245,7 +152,7 @@ impl BpfSession {
         key: TrampolineKey,
         kind: SiteKind,
     ) -> Result<bool, SessionError> {
-        let selection = self.resolver.targets().python_in(&entry.filename).select(&entry.qualname);
+        let selection = self.context.resolver.targets().python_in(&entry.filename).select(&entry.qualname);
         let Some(target) = selection.winner else {
             self.engine.remove_trampoline(&key)?;
             return Ok(false);
@@ -256,21 +163,9 @@ impl BpfSession {
             file: entry.filename.clone().into(),
             line: None,
         };
-        let index = self.python_function(&function, Entry::PerfMap, kind)?;
+        let index = self.context.python_function(&function, Entry::PerfMap, kind)?;
         self.engine.set_trampoline(key, index)?;
         Ok(true)
-    }
-
-    /// The index of a Python function, made known to the engine.
-    fn python_function(
-        &mut self,
-        function: &SelectedFunction,
-        entry: Entry,
-        kind: SiteKind,
-    ) -> Result<u32, SessionError> {
-        let index = self.state.doses().enter(function)?;
-        self.note_way(function.target, entry, kind);
-        Ok(index)
     }
 
     /// Judges a code location that `function__entry` named in the process with this index.
@@ -287,14 +182,14 @@ impl BpfSession {
                 }
                 self.python.judged.insert(location, judged);
             }
-            Err(error) => self.warn(format!("{} is not delayed: {error}", text(&key.name))),
+            Err(error) => self.context.warn(format!("{} is not delayed: {error}", text(&key.name))),
         }
     }
 
     /// The function that a code location is, if a target selects it.
     fn judge(&mut self, process: u32, key: &PythonKey) -> Option<u32> {
         let (file, name) = (text(&key.file), text(&key.name));
-        let module = self.resolver.targets().python_in(&file);
+        let module = self.context.resolver.targets().python_in(&file);
         if module.is_empty() {
             return None;
         }
@@ -344,13 +239,13 @@ impl BpfSession {
             None => (module.select_by_last_component(&name).winner?, name),
         };
         if unparsed {
-            self.warn(format!(
+            self.context.warn(format!(
                 "{file}: its functions are told by their plain names, as it is too large, or takes too \
                  long with those before it"
             ));
         }
         if let Some(ambiguous) = ambiguous {
-            self.warn(ambiguous);
+            self.context.warn(ambiguous);
         }
         let function = SelectedFunction {
             target,
@@ -358,10 +253,10 @@ impl BpfSession {
             file: file.into(),
             line: Some(key.line).filter(|line| line.cast_signed() > 0),
         };
-        match self.python_function(&function, Entry::Usdt, kind) {
+        match self.context.python_function(&function, Entry::Usdt, kind) {
             Ok(index) => Some(index),
             Err(error) => {
-                self.warn(format!("{} is not delayed: {error}", function.name));
+                self.context.warn(format!("{} is not delayed: {error}", function.name));
                 None
             }
         }

@@ -1,49 +1,18 @@
 //! Targets that come and go while the session runs.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use super::{BpfSession, phase::HelperPhase, python::PythonFollower};
+use super::{
+    BpfSession,
+    links::{Attached, TargetSites},
+    phase::HelperPhase,
+};
 use crate::{
-    probe::attach::{self, AttachError, Attachment, RefusedSite, SiteGroup},
-    python::entry_source::EntrySource,
+    probe::attach::{self, AttachError, RefusedSite, SiteGroup},
     session::{SessionError, doses::Setting},
     targets::{Target, TargetChange, TargetIndex, TargetKind, Targets, selector},
     units::Pid,
 };
-
-/// So many targets have links of their own in a process, so that each can be detached alone. With more,
-/// links would be as many as targets.
-const APART: usize = 64;
-
-/// The links of some sites.
-#[derive(Debug)]
-pub(super) struct Attached {
-    /// The only target that they are for, if they are for one only.
-    pub(super) target: Option<TargetIndex>,
-    pub(super) links: Attachment,
-}
-
-/// Sites, and the only target that they are for.
-#[derive(Clone, Debug)]
-pub(super) struct TargetSites {
-    pub(super) target: Option<TargetIndex>,
-    pub(super) group: SiteGroup,
-}
-
-impl TargetSites {
-    /// Sites that stand for any target.
-    pub(super) fn of_all(group: SiteGroup) -> Self {
-        Self { target: None, group }
-    }
-}
-
-/// Whether targets are so few that each gets links of its own.
-pub(super) fn are_apart(targets: impl Iterator<Item = TargetIndex>) -> bool {
-    targets.collect::<BTreeSet<_>>().len() <= APART
-}
 
 impl BpfSession {
     /// Attaches to sites of a process; `process` is its index.
@@ -70,17 +39,20 @@ impl BpfSession {
     /// Has targets come and go: in what is resolved from here on, in the helpers, and in the processes that
     /// are covered.
     pub(super) fn retarget(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
-        let targets = Arc::new(self.state.doses().targets.changed(change));
+        let targets = Arc::new(self.context.state.doses().targets.changed(change));
         let selector = self.check_change(change, &targets)?;
         let is_native = |target: &Target| target.kind == TargetKind::Native;
-        if self.settings.times && !self.resolver.times_calls() && change.add.iter().any(is_native) {
-            self.warn(
+        if self.context.settings.times
+            && !self.context.resolver.times_calls()
+            && change.add.iter().any(is_native)
+        {
+            self.context.warn(
                 "calls of native functions are counted and not timed: the session began without any"
                     .to_owned(),
             );
         }
-        let setting = self.state.doses().change_targets(change)?;
-        self.resolver.set_targets(targets);
+        let setting = self.context.state.doses().change_targets(change)?;
+        self.context.resolver.set_targets(targets);
         for index in &change.drop {
             self.detach_target(*index);
             self.window.came_round();
@@ -107,7 +79,7 @@ impl BpfSession {
         targets: &Targets,
     ) -> Result<Option<Arc<[u8]>>, SessionError> {
         let is_python = |target: &&Target| target.kind == TargetKind::Python;
-        let had_python = self.resolver.targets().iter().any(|(_, target)| is_python(&target));
+        let had_python = self.context.resolver.targets().iter().any(|(_, target)| is_python(&target));
         if let Some(target) = change.add.iter().find(is_python).filter(|_| !had_python) {
             return Err(SessionError::Retarget(format!(
                 "`{}` is a Python target, and the session began without any, so that no helper was prepared",
@@ -128,7 +100,8 @@ impl BpfSession {
         self.helpers.set_selector(selector);
         for (owner, block) in self.helpers.blocks() {
             if let Err(error) = block.retarget(selector) {
-                self.warn(format!("process {owner}: its helper keeps the targets that it had: {error}"));
+                self.context
+                    .warn(format!("process {owner}: its helper keeps the targets that it had: {error}"));
             }
         }
     }
@@ -150,11 +123,5 @@ impl BpfSession {
             covered.python = python.anew(&covered.process, &self.room);
             self.read_python_of(pid);
         }
-    }
-}
-
-impl PythonFollower {
-    fn reads_perf_map(&self) -> bool {
-        self.source() == EntrySource::PerfMap
     }
 }

@@ -16,9 +16,9 @@ const NAMED: usize = 3;
 impl BpfSession {
     /// Tells which other functions a plan slows down, that no target asks for.
     pub(super) fn tell_shared_code(&mut self, plan: &Plan) {
-        let targets = self.resolver.shared_targets().clone();
+        let targets = self.context.resolver.shared_targets().clone();
         for text in plan.functions.iter().filter_map(|function| shared(function, &targets)) {
-            self.warn(text);
+            self.context.warn(text);
         }
     }
 }

@@ -45,7 +45,7 @@ impl BpfSession {
         if lapsed > Nanos(0) {
             // With its length it would be another warning each time.
             tracing::warn!("delays were not renewed for {lapsed}");
-            self.warn(
+            self.context.warn(
                 "the tool itself was held up for seconds, and delayed no calls meanwhile: they are in \
                  `calls` and not in `delayed`"
                     .to_owned(),
@@ -63,14 +63,14 @@ impl BpfSession {
         for pid in self.replaced() {
             self.executed(pid);
         }
-        if self.settings.children {
+        if self.context.settings.children {
             self.look_for_children();
         }
     }
 
     /// Finds children through /proc. A child that shows here has had time to exec, so it is planned afresh.
     pub(crate) fn look_for_children(&mut self) {
-        let roots = self.state.roots.clone();
+        let roots = self.context.state.roots.clone();
         for root in roots {
             let Some(covered) = self.processes.get(root) else { continue };
             let descendants = match covered.process.descendants() {
@@ -100,13 +100,13 @@ impl BpfSession {
         }
         self.look_at_untimed();
         if count(Fault::Unreadable) > 0 {
-            self.warn(
+            self.context.warn(
                 "some Python calls were not counted: their file or name was not in memory when they began"
                     .to_owned(),
             );
         }
         if count(Fault::NoRoom) > 0 {
-            self.warn(
+            self.context.warn(
                 "some Python functions or child processes are not covered: there are more than this session \
                  has room for; narrow the targets"
                     .to_owned(),

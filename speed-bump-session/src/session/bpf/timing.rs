@@ -60,7 +60,7 @@ impl BpfSession {
             if new {
                 let arguments = SiteArguments {
                     function,
-                    overhead_ns: overhead_ns(costs(&self.resolver, &mut self.engine)?, exit.kind),
+                    overhead_ns: overhead_ns(costs(&self.context.resolver, &mut self.engine)?, exit.kind),
                     condition: exit.condition.to_bits(),
                     ..SiteArguments::default()
                 };
@@ -92,25 +92,27 @@ impl BpfSession {
             "the kernel refuses a probe where it is left, at {}: {}",
             refused.site.offset, refused.error
         );
-        not_timed(std::iter::once((&*selected, why.as_str()))).into_iter().for_each(|text| self.warn(text));
+        not_timed(std::iter::once((&*selected, why.as_str())))
+            .into_iter()
+            .for_each(|text| self.context.warn(text));
         true
     }
 
     /// Tells of functions that are not timed and that were not known when the session began.
     pub(super) fn tell_untimed(&mut self, late: &[(&SelectedFunction, &str)]) {
         if self.command.is_some() || self.window.was_opened() {
-            not_timed(late.iter().copied()).into_iter().for_each(|text| self.warn(text));
+            not_timed(late.iter().copied()).into_iter().for_each(|text| self.context.warn(text));
         }
     }
 
     /// Looks how many calls are in no time.
     pub(super) fn look_at_untimed(&mut self) {
-        if !self.resolver.times_calls() {
+        if !self.context.resolver.times_calls() {
             return;
         }
         let Ok(faults) = self.engine.faults() else { return };
         let count = |fault: Fault| faults.get(fault as usize).copied().unwrap_or(0);
-        self.state.native_untimed =
+        self.context.state.native_untimed =
             Untimed { unmatched: count(Fault::Unmatched), without_room: count(Fault::TooDeep) };
     }
 }

@@ -5,7 +5,7 @@ use std::{thread, time::Instant};
 
 use speed_bump_abi::control_block::HelperCommand;
 
-use super::{AtWork, HelperId, LOOK_EVERY, NO_PYTHON};
+use super::{AtWork, LOOK_EVERY, NO_PYTHON};
 use crate::{
     engine::EngineChoice,
     presence::{Joining, PresenceError},
@@ -17,7 +17,10 @@ use crate::{
     python::helper::Room,
     session::{
         SessionError,
-        bpf::{BpfSession, phase::HelperPhase, processes::Covered},
+        bpf::{
+            BpfSession,
+            phase::{Covered, HelperId, HelperPhase},
+        },
         functions::FunctionRange,
     },
     targets::TargetKind,
@@ -41,7 +44,7 @@ impl BpfSession {
     ) -> Result<BroughtIn, SessionError> {
         let mut ways = Vec::new();
         for (process, plan) in roots.iter() {
-            let wanted = plan.wants_helper() || self.settings.policies.wants_helper();
+            let wanted = plan.wants_helper() || self.context.settings.policies.wants_helper();
             let begin = || {
                 let program = plan.program.clone().map_or_else(|| process.program(), Ok)?;
                 self.begin_join(process, program, self.named_rooms())
@@ -57,7 +60,7 @@ impl BpfSession {
             match self.wait_for_helper(process, joining, range) {
                 Ok(id) => brought_in.helpers.push(Some(id)),
                 Err(error) => {
-                    self.give_back(range);
+                    self.context.give_back(range);
                     let why = self.do_without_helper(process, plan, error)?;
                     brought_in.uncovered.extend(why.map(|why| (process.pid(), why)));
                     brought_in.helpers.push(None);
@@ -76,11 +79,11 @@ impl BpfSession {
         let is_covered = |covered: &Covered| covered.helper.id().is_some() || covered.python.is_some();
         let is_any = self.has_other_targets_than_python()
             || self.processes.iter().any(|(_, covered)| is_covered(covered));
-        if let (Some((pid, why)), true) = (uncovered.first(), self.settings.strict || !is_any) {
+        if let (Some((pid, why)), true) = (uncovered.first(), self.context.settings.strict || !is_any) {
             return Err(SessionError::Python(format!("process {pid}: {why}")));
         }
         for (pid, why) in uncovered {
-            self.warn(format!("process {pid}: its Python functions are not covered: {why}"));
+            self.context.warn(format!("process {pid}: its Python functions are not covered: {why}"));
         }
         Ok(())
     }
@@ -92,7 +95,7 @@ impl BpfSession {
         range: FunctionRange,
     ) -> Result<HelperId, PresenceError> {
         let began = Instant::now();
-        let stop = self.state.stop.clone();
+        let stop = self.context.state.stop.clone();
         let stopped = || stop.times() > 0;
         while !joining.is_finished() && !stopped() {
             thread::sleep(LOOK_EVERY);
@@ -101,9 +104,9 @@ impl BpfSession {
         tracing::info!("the helper is in process {} after {:?}", process.pid(), began.elapsed());
         match presence.wait_active(process, stopped) {
             // It waits on, and the processes that are forked meanwhile need not wait for it.
-            Err(PresenceError::Asleep { .. }) if !self.settings.strict => {}
-            Err(error @ PresenceError::Overdue { .. }) if !self.settings.strict => {
-                self.warn(format!("process {}: {error}; it is covered from then on", process.pid()));
+            Err(PresenceError::Asleep { .. }) if !self.context.settings.strict => {}
+            Err(error @ PresenceError::Overdue { .. }) if !self.context.settings.strict => {
+                self.context.warn(format!("process {}: {error}; it is covered from then on", process.pid()));
             }
             waited => waited?,
         }
@@ -121,7 +124,7 @@ impl BpfSession {
 
     /// Rooms for a process that was named.
     pub(in crate::session::bpf) fn named_rooms(&self) -> &'static [Room] {
-        if self.settings.policies.choice().delays_in_helper() {
+        if self.context.settings.policies.choice().delays_in_helper() {
             &[Room::NAMED, Room::NAMED_OF_PROGRAMS]
         } else {
             &[Room::NAMED_OF_PROGRAMS]
@@ -138,19 +141,19 @@ impl BpfSession {
     ) -> Result<(Joining, FunctionRange), SessionError> {
         let setup = self.helpers.setup.clone();
         let setup = setup.ok_or_else(|| SessionError::Python("no helper was prepared".to_owned()))?;
-        let interpreters = self.resolver.interpreter_files(process)?;
-        let for_python = !interpreters.is_empty() && self.resolver.may_inject();
-        if !for_python && !self.settings.policies.wants_helper() {
+        let interpreters = self.context.resolver.interpreter_files(process)?;
+        let for_python = !interpreters.is_empty() && self.context.resolver.may_inject();
+        if !for_python && !self.context.settings.policies.wants_helper() {
             process.check_program(&program)?;
             let text = format!("process {}: no interpreter is mapped any more", process.pid());
             return Err(SessionError::Python(text));
         }
         let first = if for_python { HelperCommand::Run } else { HelperCommand::HandleSignals };
-        let (range, taken) = self.reserve(if for_python { rooms } else { &NO_PYTHON })?;
+        let (range, taken) = self.context.reserve(if for_python { rooms } else { &NO_PYTHON })?;
         match setup.begin(process, program, interpreters, taken, first, self.sources.waker()) {
             Ok(joining) => Ok((joining, range)),
             Err(error) => {
-                self.give_back(range);
+                self.context.give_back(range);
                 Err(self.session_error(process, error))
             }
         }
@@ -172,19 +175,19 @@ impl BpfSession {
             return Err(self.session_error(process, error));
         }
         let pid = process.pid();
-        if let EngineChoice::Only(engine) = self.settings.policies.choice()
-            && self.settings.policies.insists_on_helper()
+        if let EngineChoice::Only(engine) = self.context.settings.policies.choice()
+            && self.context.settings.policies.insists_on_helper()
         {
             return Err(SessionError::Signal(format!(
                 "process {pid}: {error}. The engine `{engine}` needs the helper in the process: use \
                  `--engine bpf`"
             )));
         }
-        let other = self.resolver.plan_without_helper(process, &error.to_string())?;
+        let other = self.context.resolver.plan_without_helper(process, &error.to_string())?;
         plan.python = PythonPlan::NotAsked;
         plan.add(other);
         match &plan.python {
-            PythonPlan::Source { source, .. } => self.warn(format!(
+            PythonPlan::Source { source, .. } => self.context.warn(format!(
                 "process {pid}: {error}. Its Python calls are taken from {source}, where every call of any \
                  function traps"
             )),
@@ -195,7 +198,7 @@ impl BpfSession {
     }
 
     fn has_other_targets_than_python(&self) -> bool {
-        self.resolver.targets().iter().any(|(_, target)| target.kind != TargetKind::Python)
+        self.context.resolver.targets().iter().any(|(_, target)| target.kind != TargetKind::Python)
     }
 
     fn session_error(&self, process: &Process, error: PresenceError) -> SessionError {
@@ -208,8 +211,8 @@ impl BpfSession {
 
     /// Waits, for as long as one may take, until the helpers are at work that are on their way into children.
     pub(in crate::session::bpf) fn wait_for_joining(&mut self) {
-        let deadline = Instant::now() + self.settings.inject_timeout;
-        while self.state.stop.times() == 0 && Instant::now() < deadline {
+        let deadline = Instant::now() + self.context.settings.inject_timeout;
+        while self.context.state.stop.times() == 0 && Instant::now() < deadline {
             self.poll_helpers();
             let is_over = |at_work: &AtWork| at_work.is_active || at_work.is_over || at_work.is_asleep();
             let comes = |covered: &Covered| matches!(covered.helper, HelperPhase::Joining(_));

@@ -12,26 +12,16 @@ use crate::{
     probe::plan::Plan,
     process::Process,
     python::helper::Room,
-    session::{SessionError, bpf::BpfSession, functions::FunctionRange},
+    session::{
+        SessionError,
+        bpf::{
+            BpfSession,
+            phase::{Entering, EnteringWay},
+        },
+        functions::FunctionRange,
+    },
     units::Pid,
 };
-
-/// Such a program. Dropping this lets it go on.
-#[derive(Debug)]
-pub(in crate::session::bpf) struct Entering {
-    process: Process,
-    plan: Plan,
-    range: FunctionRange,
-    way: Way,
-}
-
-#[derive(Debug)]
-enum Way {
-    /// Another attempt on the same process has still to end.
-    Waits(StoppedProgram, Room),
-    /// The helper is on its way.
-    Comes(Coming),
-}
 
 impl BpfSession {
     /// Has the helper be brought into a program at its entry point, and the program be covered then.
@@ -42,9 +32,9 @@ impl BpfSession {
         plan: Plan,
         rooms: &[Room],
     ) -> Result<(), SessionError> {
-        let (range, room) = self.reserve(rooms)?;
+        let (range, room) = self.context.reserve(rooms)?;
         let pid = process.pid();
-        self.processes.enter(pid, Entering { process, plan, range, way: Way::Waits(stopped, room) });
+        self.processes.enter(pid, Entering { process, plan, range, way: EnteringWay::Waits(stopped, room) });
         self.poll_entering(pid);
         Ok(())
     }
@@ -53,13 +43,13 @@ impl BpfSession {
     pub(super) fn poll_entering(&mut self, pid: Pid) {
         let Some(Entering { process, plan, range, way }) = self.processes.take_entering(pid) else { return };
         let way = match way {
-            Way::Waits(..) if self.helpers.is_giving_up(pid) => Ok(way),
-            Way::Waits(stopped, room) => {
-                self.begin_to_enter(stopped, room, plan.wants_helper()).map(Way::Comes).map_err(Err)
+            EnteringWay::Waits(..) if self.helpers.is_giving_up(pid) => Ok(way),
+            EnteringWay::Waits(stopped, room) => {
+                self.begin_to_enter(stopped, room, plan.wants_helper()).map(EnteringWay::Comes).map_err(Err)
             }
-            Way::Comes(coming) => match coming.outcome() {
+            EnteringWay::Comes(coming) => match coming.outcome() {
                 Some(came) => Err(came),
-                None => Ok(Way::Comes(coming)),
+                None => Ok(EnteringWay::Comes(coming)),
             },
         };
         match way {
@@ -100,17 +90,17 @@ impl BpfSession {
                 drop(held);
             }
             Err(error) => {
-                self.give_back(range);
+                self.context.give_back(range);
                 self.cover_or_warn(process, plan, None)?;
                 self.open_window_of(pid);
                 if plan.wants_helper() {
-                    self.warn(format!(
+                    self.context.warn(format!(
                         "process {pid}: the helper could not be loaded before Python began: {error}; it is \
                          loaded as soon as possible, and calls until then are not seen"
                     ));
                     self.join_later(pid);
                 } else {
-                    self.warn(format!(
+                    self.context.warn(format!(
                         "process {pid}: {error}; its calls are not delayed, but counted as missed"
                     ));
                 }

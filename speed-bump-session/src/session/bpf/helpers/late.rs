@@ -5,17 +5,21 @@
 
 use std::time::{Duration, Instant};
 
-use super::HelperId;
+use super::GivenUp;
 use crate::{
     inject::InjectError,
-    presence::{Joining, PresenceError},
+    presence::PresenceError,
     probe::plan::PythonPlan,
     process::Process,
     python::helper::Room,
     session::{
         SessionError,
-        bpf::{BpfSession, phase::HelperPhase, python::PythonFollower, retarget::TargetSites},
-        functions::FunctionRange,
+        bpf::{
+            BpfSession,
+            follower::PythonFollower,
+            links::TargetSites,
+            phase::{HelperId, HelperPhase, LateJoin},
+        },
     },
     units::Pid,
 };
@@ -26,22 +30,6 @@ const STARTING: Duration = Duration::from_secs(5);
 const TRY_EVERY: Duration = Duration::from_millis(25);
 /// Room for children, while there is enough for all and when there is not.
 pub(in crate::session::bpf) const CHILD_ROOMS: [Room; 3] = [Room::CHILD, Room::SMALL, Room::LEAST];
-
-/// A helper on its way into a process that is covered already.
-#[derive(Debug)]
-pub(in crate::session::bpf) struct LateJoin {
-    since: Instant,
-    next: Instant,
-    way: Option<(Joining, FunctionRange)>,
-}
-
-/// A helper on its way that is not wanted any more.
-#[derive(Debug)]
-pub(super) struct GivenUp {
-    pub(super) pid: Pid,
-    joining: Joining,
-    range: FunctionRange,
-}
 
 impl BpfSession {
     /// Brings the helper into a process that is covered already, as soon as its interpreter allows.
@@ -82,7 +70,7 @@ impl BpfSession {
                         self.attach_stub(pid, id)
                     }
                     Err(error) => {
-                        self.give_back(range);
+                        self.context.give_back(range);
                         self.joined_not(pid, late, &error)
                     }
                 };
@@ -116,7 +104,7 @@ impl BpfSession {
         {
             // Dropping what came sends it away.
             drop(joining);
-            self.give_back(range);
+            self.context.give_back(range);
         }
     }
 
@@ -131,7 +119,7 @@ impl BpfSession {
             return Ok(());
         }
         let Some(covered) = self.processes.get(pid) else { return Ok(()) };
-        let plan = self.resolver.plan_without_helper(&covered.process, &error.to_string())?;
+        let plan = self.context.resolver.plan_without_helper(&covered.process, &error.to_string())?;
         if let PythonPlan::Impossible(why) = &plan.python {
             return Err(SessionError::Python(why.clone()));
         }

@@ -2,18 +2,15 @@
 
 use std::{thread, time::Instant};
 
-use super::{AtWork, HelperId, LOOK_EVERY};
+use super::{AtWork, LOOK_EVERY};
 use crate::{
     presence::LEAVING_PATIENCE,
     process::Process,
-    session::{
-        bpf::{BpfSession, phase::HelperPhase},
-        functions::FunctionRange,
+    session::bpf::{
+        BpfSession,
+        phase::{HelperId, HelperPhase},
     },
 };
-
-/// How many functions' counters are wiped while others wait.
-const AT_ONCE: u32 = 256;
 
 impl BpfSession {
     /// Without the process that a helper was brought into, nobody tells those forked from it that the session
@@ -38,16 +35,7 @@ impl BpfSession {
         self.listen_to(id);
         self.end_for_orphans(id);
         if let Some(at_work) = self.helpers.at_work.remove(&id) {
-            self.give_back(at_work.range);
-        }
-    }
-
-    /// Gives back a range of functions; what was counted stays in the report.
-    pub(in crate::session::bpf) fn give_back(&mut self, range: FunctionRange) {
-        self.state.doses().give_back(range);
-        for part in range.parts(AT_ONCE) {
-            // Others may have their turn in between.
-            self.state.doses().wipe(part);
+            self.context.give_back(at_work.range);
         }
     }
 
@@ -67,7 +55,7 @@ impl BpfSession {
         for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
             self.end_for_orphans(id);
         }
-        let stop = self.state.stop.clone();
+        let stop = self.context.state.stop.clone();
         let (before, began) = (stop.times(), Instant::now());
         let late = |session: &Self| {
             let still_there = |at_work: &&AtWork| {
@@ -90,7 +78,7 @@ impl BpfSession {
             thread::sleep(LOOK_EVERY);
         }
         for owner in late(self) {
-            self.warn(format!(
+            self.context.warn(format!(
                 "process {owner}: the helper had not left after {:?}, as the interpreter did not let it run; \
                  it leaves as soon as it can",
                 began.elapsed()

@@ -1,0 +1,91 @@
+//! What all parts of a session read, and where they tell what happened.
+
+use crate::{
+    probe::{
+        plan::{Entry, SelectedFunction},
+        resolve::Resolver,
+        site::SiteKind,
+    },
+    python::helper::Room,
+    session::{SessionError, Settings, functions::FunctionRange, state::State},
+    targets::{TargetIndex, TargetKind},
+    units::Pid,
+};
+
+/// How many functions' counters are wiped while others wait.
+const AT_ONCE: u32 = 256;
+
+/// See the head of this file.
+pub(super) struct Context {
+    pub(super) state: State,
+    pub(super) resolver: Resolver,
+    pub(super) settings: Settings,
+}
+
+impl Context {
+    /// Tells once of something that went wrong.
+    pub(super) fn warn(&mut self, warning: String) {
+        self.state.warn(warning);
+    }
+
+    /// Whether a process was named on the command line.
+    pub(super) fn is_root(&self, pid: Pid) -> bool {
+        self.state.roots.contains(&pid)
+    }
+
+    /// Notes how a target's calls become visible, for the report.
+    pub(super) fn note_way(&mut self, target: TargetIndex, entry: Entry, kind: SiteKind) {
+        let floors = self.resolver.calibration().floors(kind);
+        self.state.note_way(target, entry, floors);
+    }
+
+    /// The index of a Python function that its calls have named.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(super) fn python_function(
+        &mut self,
+        function: &SelectedFunction,
+        entry: Entry,
+        kind: SiteKind,
+    ) -> Result<u32, SessionError> {
+        let index = self.state.doses().enter(function)?;
+        self.note_way(function.target, entry, kind);
+        Ok(index)
+    }
+
+    /// Numbers for the functions of a helper: the first of these rooms that there is place for.
+    ///
+    /// # Errors
+    /// There is place for none.
+    pub(super) fn reserve(&self, rooms: &[Room]) -> Result<(FunctionRange, Room), SessionError> {
+        let mut reserved = Err(SessionError::Full { things: "functions", capacity: 0 });
+        for room in rooms {
+            reserved = self.state.doses().functions.reserve(room.functions).map(|range| (range, *room));
+            if reserved.is_ok() {
+                break;
+            }
+        }
+        reserved
+    }
+
+    /// Gives back a range of functions; what was counted stays in the report.
+    pub(super) fn give_back(&self, range: FunctionRange) {
+        self.state.doses().give_back(range);
+        for part in range.parts(AT_ONCE) {
+            // Others may have their turn in between.
+            self.state.doses().wipe(part);
+        }
+    }
+
+    /// The Python targets that select nothing among the functions that are known.
+    pub(super) fn without_functions(&self) -> Vec<TargetIndex> {
+        let functions = &self.state.doses().functions;
+        let mut seen: Vec<TargetIndex> = functions.iter().map(|(_, function)| function.target).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        let targets = self.resolver.targets().iter();
+        let python = targets.filter(|(_, target)| target.kind == TargetKind::Python);
+        python.map(|(index, _)| index).filter(|index| seen.binary_search(index).is_err()).collect()
+    }
+}

@@ -1,0 +1,114 @@
+//! How the Python functions of one process become known where no helper tells of them: from its perf map, or
+//! from source files.
+
+use std::collections::HashMap;
+
+use crate::{
+    bounds::{Budget, Share},
+    probe::{
+        plan::{Plan, PythonPlan},
+        resolve::python::perf_map_of,
+        site::SiteKind,
+    },
+    process::Process,
+    python::{
+        entry_source::EntrySource,
+        perf_map::{FOLLOWED_BY_ALL, PerfMapFollower},
+        root::ProcessRoot,
+        source::SourceIndex,
+        trampoline::Trampolines,
+        version::PythonVersion,
+    },
+};
+
+/// Bytes of what is known of source files, those of all processes: 100,000 functions take half of it.
+const SOURCES_BYTES: usize = 64 << 20;
+
+/// Room that all processes of a session share.
+#[derive(Debug)]
+pub(super) struct Rooms {
+    /// For trampolines that perf maps name.
+    trampolines: Budget,
+    /// For what is known of source files, in bytes.
+    sources: Budget,
+}
+
+impl Default for Rooms {
+    fn default() -> Self {
+        Self { trampolines: Budget::new(FOLLOWED_BY_ALL), sources: Budget::new(SOURCES_BYTES) }
+    }
+}
+
+/// How the Python functions of one process become known.
+#[derive(Debug)]
+pub(super) struct PythonFollower {
+    pub(super) version: PythonVersion,
+    /// The instruction that the probe sits on, which decides the floor.
+    pub(super) kind: SiteKind,
+    pub(super) way: Way,
+}
+
+#[derive(Debug)]
+pub(super) enum Way {
+    /// The perf map is read as it grows. Absent once it could not be followed.
+    PerfMap {
+        follower: Option<Box<PerfMapFollower>>,
+        trampolines: Trampolines,
+        /// What went wrong with it and was told.
+        told: usize,
+    },
+    /// Calls name their functions themselves; source files have the qualified names.
+    Usdt { root: Option<ProcessRoot>, sources: HashMap<String, Option<SourceIndex>>, share: Share },
+}
+
+impl PythonFollower {
+    /// The follower that a plan asks for.
+    pub(super) fn new(process: &Process, plan: &Plan, room: &Rooms) -> Option<Self> {
+        let PythonPlan::Source { source, version, .. } = plan.python else { return None };
+        let kind = plan.sites.iter().find(|site| site.function.is_none())?.kind;
+        Some(Self { version, kind, way: Way::new(process, source, room)? })
+    }
+
+    /// The follower for a forked child: CPython gives it trampolines and a perf map of its own.
+    pub(super) fn in_child(&self, child: &Process, room: &Rooms) -> Option<Self> {
+        Some(Self { version: self.version, kind: self.kind, way: Way::new(child, self.source(), room)? })
+    }
+
+    /// One that reads everything from the start.
+    pub(super) fn anew(&self, process: &Process, room: &Rooms) -> Option<Self> {
+        self.in_child(process, room)
+    }
+
+    /// Whether a perf map is read.
+    pub(super) fn reads_perf_map(&self) -> bool {
+        self.source() == EntrySource::PerfMap
+    }
+
+    /// How calls become visible.
+    pub(super) fn source(&self) -> EntrySource {
+        match self.way {
+            Way::PerfMap { .. } => EntrySource::PerfMap,
+            Way::Usdt { .. } => EntrySource::Usdt,
+        }
+    }
+}
+
+impl Way {
+    fn new(process: &Process, source: EntrySource, room: &Rooms) -> Option<Self> {
+        Some(match source {
+            // Its functions come from the control block.
+            EntrySource::Helper => return None,
+            EntrySource::PerfMap => {
+                let follower = perf_map_of(process, &room.trampolines).map(Box::new);
+                if let Err(error) = &follower {
+                    tracing::debug!("the perf map of process {} is not followed: {error}", process.pid());
+                }
+                Self::PerfMap { follower: follower.ok(), trampolines: Trampolines::default(), told: 0 }
+            }
+            EntrySource::Usdt => {
+                let share = room.sources.share(usize::MAX);
+                Self::Usdt { root: ProcessRoot::of(process.pid()).ok(), sources: HashMap::new(), share }
+            }
+        })
+    }
+}
