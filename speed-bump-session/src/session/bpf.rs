@@ -1,32 +1,44 @@
-//! A session with the BPF object: engines `bpf` and `signal`.
+//! A session of processes × engines: `bpf`, `signal` and `helper`.
 //!
-//! Owns everything that is in force — the object, the links of every covered process, the followers of
-//! perf maps — and drops it in an order that leaves no trace. It waits for the kernel, when probes come and
-//! go, and for helpers, when it begins and ends; in between for none.
+//! It owns what is in force — each covered process with its links, the engines that count and delay there —
+//! and drops it in an order that leaves no trace. It waits for the kernel, when probes come and go, and for
+//! helpers, when it begins and ends; in between for none. What happens meanwhile, its event loop hands on.
 
+mod announcements;
+mod begin;
 mod capacity;
 mod command;
 mod context;
 mod cover_late;
+mod coverage;
 mod decisions;
+mod engines;
+mod entering;
 mod event_loop;
 mod executed;
 mod follower;
+mod following;
 mod handshake;
 mod helper_doses;
 mod helpers;
 mod in_place;
 mod jitted;
+mod joining;
 mod late_files;
 mod limits;
 mod links;
+mod loading;
+mod locations;
 mod nearest;
 mod nothing_counted;
+mod perf_maps;
 mod phase;
-mod processes;
-mod python;
+mod polling;
+mod probes;
 mod renewal;
 mod retarget;
+mod rooms;
+mod selections;
 mod shared_code;
 mod signals;
 mod sites;
@@ -34,73 +46,44 @@ mod tick;
 mod timing;
 mod window;
 
-use std::{collections::HashMap, io, sync::Arc, time::Instant};
+use std::{collections::HashMap, io, time::Instant};
 
 use super::{
     Session, SessionError, Settings, State,
     controls::Controls,
-    doses::{Doses, Setting},
-    functions::FunctionTable,
+    doses::Setting,
     run::{Ended, run},
     stop::Stop,
 };
 use crate::{
-    bounds::TARGETS_EXPLAINED,
-    engine::{
-        Engine,
-        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses},
+    engine::bpf::Hold,
+    launch::{
+        CommandEvents, DetachRequest,
+        execs::{self, Execs, Executions},
     },
-    kernel::TaskOffsets,
-    presence::HelperSetup,
-    probe::{
-        plan::Plan,
-        resolve::{Resolver, compiled},
-    },
-    process::Process,
-    python::helper::{HelperClock, InPlace},
+    probe::{plan::Plan, resolve::Resolver},
+    process::{Process, Program},
     stats::report::SessionReport,
     targets::TargetChange,
-    units::Nanos,
+    units::{Nanos, Pid},
 };
-use context::Context;
-use event_loop::Sources;
-use helper_doses::{HelperDoses, HelperRanges};
-use helpers::{Helpers, begin::BroughtIn};
-use phase::Processes;
-use signals::{SessionSignals, SignalDoses};
-use sites::SiteTable;
+use begin::{bring_helpers_in, tell_uncovered};
+use command::StartedCommand;
+use coverage::Coverage;
+use event_loop::{Happened, Sources};
+use loading::{Object, load, offsets_to_follow};
 pub use tick::LOOK_FOR_PROCESSES;
-use window::Window;
+use tick::{Checks, look_for_children};
 
 /// A session in force.
 pub struct BpfSession {
-    context: Context,
-    engine: BpfEngine,
-    /// Which delays are the helpers', if any can be.
-    signals: Option<SessionSignals>,
-    sites: SiteTable,
-    exits: timing::Exits,
-    processes: Processes,
-    /// Whether the last of the named processes to go executed another program.
-    root_was_replaced: bool,
-    /// The command that we started, if that is what the session is of.
-    command: Option<command::StartedCommand>,
-    /// Whoever catches its children at their execs.
-    catching: Option<executed::Catching>,
-    /// How often a process was covered: the next index.
-    coverings: u32,
-    python: python::Locations,
-    room: follower::Rooms,
-    helpers: Helpers,
-    /// What is counted by helpers that delay by themselves.
-    ranges: HelperRanges,
-    window: Window,
-    looked: tick::Looked,
-    /// Whether the kernel announces forks and execs.
-    follows: bool,
+    /// Catches children of a command at their execs. Dropping it ends that.
+    catching: Option<Execs>,
+    /// Where it is told what was caught, until the event loop takes it.
+    executions: Option<Executions>,
+    coverage: Coverage,
+    checks: Checks,
     sources: Sources,
-    /// What comes nearest to targets that have selected nothing, known at the end.
-    nearest: Vec<String>,
 }
 
 impl BpfSession {
@@ -112,23 +95,25 @@ impl BpfSession {
     pub fn start(
         resolver: Resolver,
         settings: Settings,
-        mut roots: Vec<(Process, Plan)>,
+        roots: Vec<(Process, Plan)>,
         stop: Stop,
     ) -> Result<Self, SessionError> {
         in_place::check_reach(&resolver, &roots)?;
         let follow = offsets_to_follow();
         let capacity = capacity::of_processes(&resolver, &roots, &settings);
-        let mut session = Self::load(resolver, settings, capacity, follow, Hold::default(), &roots, stop)?;
-        session.context.state.stop.stops(session.window.switch());
-        session.context.state.roots = roots.iter().map(|(process, _)| process.pid()).collect();
-        let helpers = session.bring_helpers_in(&mut roots);
-        let begun = helpers.and_then(|brought_in| session.begin(roots, brought_in, follow.is_some()));
-        if let Err(error) = begun {
+        let object = Object { capacity, follow, hold: Hold::default() };
+        let sources = Sources::default();
+        let mut coverage = load(resolver, settings, object, &roots, stop, sources.waker())?;
+        coverage.context.state.stop.stops(coverage.engines.window.switch());
+        coverage.context.state.roots = roots.iter().map(|(process, _)| process.pid()).collect();
+        let mut session =
+            Self { catching: None, executions: None, coverage, checks: Checks::new(false), sources };
+        if let Err(error) = session.begin(roots, follow.is_some()) {
             // So that nothing is left when we say so.
-            session.detach();
+            let mut nearest = session.leave();
             return Err(match error {
                 SessionError::NothingSelected(mut lines) => {
-                    lines.append(&mut session.nearest);
+                    lines.append(&mut nearest);
                     SessionError::NothingSelected(lines)
                 }
                 error => error,
@@ -137,152 +122,105 @@ impl BpfSession {
         Ok(session)
     }
 
-    /// Covers processes that have their helpers.
-    fn begin(
-        &mut self,
-        roots: Vec<(Process, Plan)>,
-        brought_in: BroughtIn,
-        follows: bool,
-    ) -> Result<(), SessionError> {
+    /// Brings helpers in, and covers processes.
+    fn begin(&mut self, mut roots: Vec<(Process, Plan)>, follows: bool) -> Result<(), SessionError> {
+        let coverage = &mut self.coverage;
+        let brought_in = bring_helpers_in(&mut roots, &mut coverage.engines, &mut coverage.context)?;
         let helper_is_planned = roots.iter().any(|(_, plan)| plan.wants_helper());
         if follows {
-            self.engine.follow_processes()?;
-            self.follows = true;
+            self.follow_processes()?;
         }
+        let coverage = &mut self.coverage;
         for ((process, plan), helper) in roots.into_iter().zip(brought_in.helpers) {
-            self.cover(process, &plan, helper)?;
+            coverage.cover(process, &plan, helper)?;
         }
-        if self.context.settings.children {
-            self.look_for_children();
-            self.wait_for_joining();
+        if coverage.context.settings.children {
+            look_for_children(coverage);
+            polling::wait_for_joining(coverage);
         }
-        self.tell_uncovered(brought_in.uncovered)?;
-        if helper_is_planned || self.helpers.are_any() {
-            self.check_selections()?;
+        tell_uncovered(brought_in.uncovered, &coverage.processes, &mut coverage.context)?;
+        let Coverage { context, processes, engines } = coverage;
+        if helper_is_planned || engines.helpers.are_any() {
+            selections::check(&engines.helpers, processes, context)?;
         }
-        self.open_window();
+        coverage.open_window();
         Ok(())
     }
 
-    /// Loads the engine, and covers nothing yet.
-    fn load(
-        resolver: Resolver,
-        settings: Settings,
-        capacity: Capacity,
-        follow: Option<TaskOffsets>,
-        hold: Hold,
-        roots: &[(Process, Plan)],
-        stop: Stop,
-    ) -> Result<Self, SessionError> {
-        limits::check(&resolver, &settings, roots)?;
-        let asked = stop.clone();
-        resolver.explaining().ends_when({
-            let asked = asked.clone();
-            move || asked.times() > 0
-        });
-        resolver.effort().ends_when(move || asked.times() > 0);
-        let (signals, limits) = handshake::choose_signals(&resolver, &settings, roots)?.unzip();
-        let mut engine = BpfEngine::load(capacity, resolver.form(), follow, hold)?;
-        if let Some(costs) = resolver.costs().known() {
-            engine.set_coldness(costs.coldness())?;
+    /// Has the kernel announce forks and execs.
+    fn follow_processes(&mut self) -> Result<(), SessionError> {
+        if let Some(probes) = &mut self.coverage.engines.probes {
+            probes.engine.follow_processes()?;
+            self.checks.are_announced = true;
         }
-        // The window is closed until everything is attached, so that it counts from there.
-        let window = Window::start(engine.switch()).map_err(SessionError::Thread)?;
+        Ok(())
+    }
+}
+
+/// The session of a command that we start: its programs are covered before their first instruction.
+impl BpfSession {
+    /// Prepares everything for a command that is yet to be started: see [`expect`](Self::expect).
+    ///
+    /// # Errors
+    /// Nothing is left behind.
+    pub fn prepare(resolver: Resolver, settings: Settings) -> Result<Self, SessionError> {
+        let follow = offsets_to_follow();
+        let capacity = capacity::of_command(&resolver, &settings);
+        // What is no CPython is not worth to be held.
         let may_inject = resolver.may_inject() || settings.policies.wants_helper();
-        let setup = may_inject.then(|| HelperSetup::new(&resolver, settings.inject_timeout)).transpose();
-        let mut setup = setup.map_err(|error| SessionError::Python(error.to_string()))?;
-        if let (Some(setup), Some(signals)) = (&mut setup, &signals) {
-            setup.signals = signals.for_helpers().into();
+        let catches = follow.is_some() && settings.children && may_inject;
+        let hold = if catches { execs::hold() } else { Hold::default() };
+        let object = Object { capacity, follow, hold };
+        let sources = Sources::default();
+        let coverage = load(resolver, settings, object, &[], Stop::default(), sources.waker())?;
+        let mut session =
+            Self { catching: None, executions: None, coverage, checks: Checks::new(false), sources };
+        if catches {
+            session.catch_execs()?;
         }
-        let in_helper = settings.policies.choice().delays_in_helper();
-        if let Some(setup) = setup.as_mut().filter(|_| in_helper) {
-            setup.in_place = Some(InPlace {
-                clock: HelperClock::of_machine(resolver.costs().tick_ns()),
-                policies: capacity.policies,
-                children: settings.children,
-                times: settings.times,
-                callers: settings.callers,
-            });
+        if follow.is_some() {
+            session.follow_processes()?;
         }
-        let for_ranges = in_helper.then_some(capacity::HELPERS_FUNCTIONS);
-        let functions = FunctionTable::new(capacity.functions, for_ranges, capacity::room_for_names(roots));
-        let bpf = BpfDoses::of(&engine);
-        let doses: Box<dyn Engine> = match &signals {
-            Some(signals) => Box::new(SignalDoses { bpf, signals: signals.clone() }),
-            None => Box::new(bpf),
-        };
-        let ranges = HelperRanges::default();
-        let doses = if in_helper {
-            Box::new(HelperDoses { inner: doses, ranges: ranges.clone(), first: capacity.functions })
-        } else {
-            doses
-        };
-        let targets = Arc::clone(resolver.shared_targets());
-        let doses = Doses::start(doses, functions, settings.policies.clone(), targets)?;
-        let mut state = State::new(doses, &settings, stop);
-        limits.into_iter().flatten().for_each(|limit| state.warn(limit));
-        Ok(Self {
-            context: Context { state, resolver, settings },
-            engine,
-            signals,
-            sites: SiteTable::new(capacity.sites),
-            exits: timing::Exits::default(),
-            processes: Processes::default(),
-            root_was_replaced: false,
-            command: None,
-            catching: None,
-            coverings: 0,
-            python: python::Locations::default(),
-            room: follower::Rooms::default(),
-            helpers: Helpers::new(setup),
-            ranges,
-            window,
-            looked: tick::Looked::new(),
-            follows: false,
-            sources: Sources::default(),
-            nearest: Vec::new(),
-        })
+        Ok(session)
     }
 
-    /// From here on `start_after` counts.
-    fn open_window(&mut self) {
-        let processes = self.processes.iter().map(|(_, covered)| &covered.process);
-        self.window.open(processes, &mut self.context.state);
-    }
-
-    /// Tells of Python targets that select nothing, neither among what the helpers found nor in a plan; under
-    /// `strict` that ends the session. Where no helper looked for functions, it has been told before.
-    fn check_selections(&mut self) -> Result<(), SessionError> {
-        let mut missing = Vec::new();
-        let unknown = self.helpers.asleep().map(|pid| {
-            format!("; those of process {pid} are not known yet, as a thread keeps the interpreter's lock")
-        });
-        for (number, index) in self.context.without_functions().into_iter().enumerate() {
-            let Some(target) = self.context.resolver.targets().get(index) else { continue };
-            let mut processes = self.processes.iter().map(|(_, covered)| &covered.process);
-            let why = (number < TARGETS_EXPLAINED)
-                .then(|| {
-                    processes
-                        .find_map(|process| compiled(process, target, self.context.resolver.explaining()))
-                })
-                .flatten();
-            missing.push(format!(
-                "line {}: `{}` selects nothing among the functions that are loaded now{}",
-                target.line,
-                target.text,
-                why.map(|why| format!(": {why}")).or_else(|| unknown.clone()).unwrap_or_default()
-            ));
-        }
-        if self.context.settings.strict && !missing.is_empty() {
-            missing.extend(self.unlisted().into_iter().map(str::to_owned));
-            return Err(SessionError::NothingSelected(missing));
-        }
-        for text in missing {
-            self.context.warn(format!(
-                "{text}; functions that are loaded later are covered, and `list` names the nearest"
-            ));
-        }
+    /// Starts to catch processes at their execs.
+    fn catch_execs(&mut self) -> Result<(), SessionError> {
+        let probes = self.coverage.engines.probes.as_mut();
+        let Some(held) = probes.and_then(|probes| probes.engine.take_held()) else { return Ok(()) };
+        let (execs, executions) = Execs::start(held).map_err(SessionError::Thread)?;
+        (self.catching, self.executions) = (Some(execs), Some(executions));
+        self.coverage.processes.are_caught = true;
         Ok(())
+    }
+
+    /// Waits for the first program of the command, and covers it.
+    ///
+    /// # Errors
+    /// It has ended, or nothing can be covered.
+    pub fn expect(
+        &mut self,
+        pid: Pid,
+        mut command_events: CommandEvents,
+        detach: DetachRequest,
+    ) -> Result<(), SessionError> {
+        if let Some(execs) = &self.catching {
+            execs.set_command(pid);
+        }
+        let coverage = &mut self.coverage;
+        coverage.context.state.roots = vec![pid];
+        coverage.processes.command = Some(StartedCommand::new(pid, detach));
+        executed::told(command_events.blocking_recv(), coverage);
+        self.sources.command_events = Some(command_events);
+        polling::wait_for_entering(pid, coverage);
+        coverage.open_window_of(pid);
+        Ok(())
+    }
+
+    /// At the end: what kept targets from selecting anything.
+    pub fn tell_unselected(&mut self) {
+        let report = self.report();
+        selections::tell_unselected(&report, &mut self.coverage.context);
     }
 }
 
@@ -298,7 +236,7 @@ impl BpfSession {
 
     /// What may be asked and changed from any thread.
     pub fn controls(&self) -> Controls {
-        self.context.state.controls()
+        self.state().controls()
     }
 
     /// What was counted so far.
@@ -310,31 +248,106 @@ impl BpfSession {
     pub fn detach(&mut self) {
         Session::detach(self);
     }
+
+    /// Hands on what happened.
+    fn take_up(&mut self, happened: Happened) {
+        match happened {
+            Happened::CommandEvent(told) => executed::told(told, &mut self.coverage),
+            Happened::Executed(executed) => executed::caught(executed, &mut self.coverage),
+            Happened::Ended(pid) => {
+                // What the process did last is judged while it is known.
+                self.drain_events();
+                self.coverage.ended(pid);
+            }
+            Happened::Announced => self.drain_events(),
+            Happened::HelperCame => polling::poll_helpers(&mut self.coverage),
+            Happened::Tick => {
+                self.drain_events();
+                self.checks.tick(&mut self.coverage);
+            }
+        }
+    }
+
+    fn drain_events(&mut self) {
+        if let Some(events) = self.sources.events() {
+            announcements::drain(events, &mut self.coverage);
+        }
+    }
+
+    /// Detaches from everything. The names that come nearest to targets that have selected nothing.
+    fn leave(&mut self) -> Vec<String> {
+        self.coverage.context.state.ended = Some(Instant::now());
+        self.coverage.engines.window.close();
+        self.explain();
+        self.coverage.processes.are_caught = false;
+        self.catching = None;
+        let coverage = &mut self.coverage;
+        let began = Instant::now();
+        for pid in coverage.processes.entering() {
+            polling::wait_for_entering(pid, coverage);
+        }
+        let Coverage { context, processes, engines } = coverage;
+        engines.helpers.end_signals(processes);
+        engines.helpers.send_away(processes, context);
+        let mut with_helper: Option<(Process, Program)> = None;
+        for covered in processes.take() {
+            let pid = covered.process.pid();
+            engines.untrack(pid);
+            let program = covered.helper.id().and_then(|id| engines.helpers.program(id));
+            if let Some(program) = program.filter(|_| context.is_root(pid)) {
+                with_helper.get_or_insert((covered.process, program));
+            }
+        }
+        engines.helpers.leave_stubs();
+        tracing::info!("detached in {}", Nanos::from(began.elapsed()));
+        let may_look = processes.command.is_none() && context.state.stop.times() < 2;
+        match (with_helper.filter(|_| may_look), engines.helpers.setup()) {
+            (Some((process, program)), Some(setup)) => {
+                nearest::name_nearest(&process, &program, setup, context)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Says what the processes waited for, and what may be the cause where nothing was counted.
+    fn explain(&mut self) {
+        let Some(waiting) = self.coverage.engines.window.take_waiting() else { return };
+        let now = waiting.later(self.coverage.processes.iter().map(|(_, covered)| &covered.process));
+        self.coverage.context.state.waited = Some(now.since(&waiting));
+        let report = self.report();
+        let Coverage { context, processes, .. } = &mut self.coverage;
+        jitted::tell_jitted(&report, processes, context);
+        nothing_counted::explain_nothing(now.ran_since(&waiting), &report, processes, context);
+    }
 }
 
 impl Session for BpfSession {
     fn state(&self) -> &State {
-        &self.context.state
+        &self.coverage.context.state
     }
 
     fn state_mut(&mut self) -> &mut State {
-        &mut self.context.state
+        &mut self.coverage.context.state
     }
 
     fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
-        self.retarget(change)
+        retarget::retarget(change, &mut self.coverage)
     }
 
     fn listen(&mut self) -> io::Result<()> {
-        self.listen_to_all()
+        let probes = self.coverage.engines.probes.as_mut();
+        let events = probes.and_then(|probes| probes.engine.take_events());
+        self.sources.listen(events, self.executions.take())
     }
 
     async fn turn(&mut self) -> io::Result<Option<Ended>> {
-        if !self.any_root_left() {
-            return Ok(Some(if self.root_was_replaced { Ended::TargetReplaced } else { Ended::TargetGone }));
+        let Coverage { context, processes, engines } = &self.coverage;
+        if !context.state.roots.iter().any(|pid| processes.has(*pid)) {
+            let was_replaced = processes.root_was_replaced;
+            return Ok(Some(if was_replaced { Ended::TargetReplaced } else { Ended::TargetGone }));
         }
-        self.window.came_round();
-        self.sources.follow(&self.processes)?;
+        engines.window.came_round();
+        self.sources.follow(processes)?;
         let happened = self.sources.next().await?;
         self.take_up(happened);
         Ok(None)
@@ -343,60 +356,22 @@ impl Session for BpfSession {
     fn catch_up(&mut self) {
         // Calls of functions that were announced and not judged yet would be missing in the report.
         self.drain_events();
-        self.tell_decisions();
-        self.tell_missed_decisions();
-        self.look_at_untimed();
+        self.checks.catch_up(&mut self.coverage);
     }
 
     fn detach(&mut self) {
-        self.context.state.ended = Some(Instant::now());
-        self.window.close();
-        if let Some(waiting) = self.window.take_waiting() {
-            let processes = self.processes.iter().map(|(_, covered)| &covered.process);
-            let now = waiting.later(processes);
-            self.context.state.waited = Some(now.since(&waiting));
-            self.tell_jitted();
-            self.explain_nothing(now.ran_since(&waiting));
-        }
-        self.catching = None;
-        let began = Instant::now();
-        for pid in self.processes.entering() {
-            self.wait_for_entering(pid);
-        }
-        self.end_signals();
-        self.send_helpers_away();
-        let mut with_helper = None;
-        for covered in self.processes.take() {
-            let pid = covered.process.pid();
-            self.untrack(pid);
-            let program = covered.helper.id().and_then(|id| self.helpers.program(id));
-            if let Some(program) = program.filter(|_| self.context.is_root(pid)) {
-                with_helper.get_or_insert((covered.process, program));
-            }
-        }
-        self.leave_stubs();
-        tracing::info!("detached in {}", Nanos::from(began.elapsed()));
-        let with_helper =
-            with_helper.filter(|_| self.command.is_none() && self.context.state.stop.times() < 2);
-        if let Some((process, program)) = with_helper {
-            self.name_nearest(&process, &program);
-        }
+        self.leave();
     }
 
     fn pending_calls(&self) -> HashMap<u32, u64> {
-        self.python.pending_calls(&self.engine)
+        let probes = self.coverage.engines.probes.as_ref();
+        probes.map(|probes| probes.pending_calls()).unwrap_or_default()
     }
 }
 
 impl Drop for BpfSession {
     fn drop(&mut self) {
         // Links go with the covered processes; this only spares them a wait for a spin in flight.
-        self.window.close();
+        self.coverage.engines.window.close();
     }
-}
-
-/// Where the running kernel keeps what following forks and execs needs; without it they are found by looking.
-fn offsets_to_follow() -> Option<TaskOffsets> {
-    let offsets = TaskOffsets::usable();
-    offsets.inspect_err(|error| tracing::info!("forks and execs are found by polling: {error}")).ok()
 }

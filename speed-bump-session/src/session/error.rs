@@ -62,6 +62,12 @@ pub enum SessionError {
     /// The kernel module does not do what it is asked for.
     #[error(transparent)]
     Kmod(#[from] KmodError),
+    /// Something can be seen by probes alone, in a session that has none.
+    #[error(
+        "this needs probes, and the session began without BPF, for functions that the helper delays: use \
+         `--engine auto`"
+    )]
+    WithoutProbes,
     /// A dose cannot be set.
     #[error(transparent)]
     Dose(#[from] DoseError),
@@ -128,6 +134,7 @@ impl SessionError {
             | Self::Signal(_)
             | Self::OldKernel { .. }
             | Self::Set(_)
+            | Self::WithoutProbes
             | Self::Lost
             | Self::Stopped
             | Self::Thread(_) => FailureKind::System,

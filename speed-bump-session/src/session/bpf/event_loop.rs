@@ -12,23 +12,19 @@ use std::{
 };
 
 use aya::maps::{MapData, RingBuf};
-use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
 use tokio::{
     io::unix::AsyncFd,
     sync::Notify,
     time::{Interval, MissedTickBehavior, interval},
 };
 
-use super::{BpfSession, phase::Processes};
+use super::phase::Processes;
 use crate::{
     launch::{
         CommandEvent, CommandEvents, Wake,
         execs::{Executed, Executions},
     },
-    sys::{
-        record::read,
-        watch::{watch_pidfd, watch_ring},
-    },
+    sys::watch::{watch_pidfd, watch_ring},
     units::Pid,
 };
 
@@ -66,6 +62,28 @@ pub(super) enum Happened {
 }
 
 impl Sources {
+    /// Has the event loop wait for announcements and executions, and for the clock.
+    ///
+    /// # Errors
+    /// The event loop takes no more.
+    pub(super) fn listen(
+        &mut self,
+        events: Option<RingBuf<MapData>>,
+        executions: Option<Executions>,
+    ) -> io::Result<()> {
+        let mut follow = interval(FOLLOW_EVERY);
+        follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.follow = Some(follow);
+        self.events = events.map(watch_ring).transpose()?;
+        self.executions = executions;
+        Ok(())
+    }
+
+    /// The announcements that there are.
+    pub(super) fn events(&mut self) -> Option<&mut RingBuf<MapData>> {
+        self.events.as_mut().map(AsyncFd::get_mut)
+    }
+
     /// Takes up processes that are new and lets go of those that are covered no more.
     pub(super) fn follow(&mut self, processes: &Processes) -> io::Result<()> {
         self.pidfds.retain(|pid, _| processes.get(*pid).is_some());
@@ -93,72 +111,6 @@ impl Sources {
             ready = readable(events) => ready.map(|()| Happened::Announced),
             () = woken.notified() => Ok(Happened::HelperCame),
             () = tick(follow) => Ok(Happened::Tick),
-        }
-    }
-}
-
-impl BpfSession {
-    /// Registers with the event loop.
-    pub(super) fn listen_to_all(&mut self) -> io::Result<()> {
-        let mut follow = interval(FOLLOW_EVERY);
-        follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.sources.follow = Some(follow);
-        self.sources.events = self.engine.take_events().map(watch_ring).transpose()?;
-        self.sources.executions = self.take_executions();
-        Ok(())
-    }
-
-    pub(super) fn take_up(&mut self, happened: Happened) {
-        match happened {
-            Happened::CommandEvent(Some(told)) => self.told(told),
-            Happened::CommandEvent(None) => self.not_followed(),
-            Happened::Executed(executed) => self.caught(executed),
-            Happened::Ended(pid) => {
-                // What the process did last is judged while it is known.
-                self.drain_events();
-                self.ended(pid);
-            }
-            Happened::Announced => self.drain_events(),
-            Happened::HelperCame => self.poll_helpers(),
-            Happened::Tick => {
-                self.drain_events();
-                self.tick();
-            }
-        }
-    }
-
-    /// Takes up what the ring buffer holds, and no more than it can hold at once: processes can bring about
-    /// events faster than they are taken up. What is left is for the next turn.
-    pub(super) fn drain_events(&mut self) {
-        let Some(mut events) = self.sources.events.take() else { return };
-        for _ in 0..EVENTS_BYTES as usize / size_of::<Event>() {
-            let Some(record) = events.get_mut().next() else { break };
-            if let Some(event) = read::<Event>(&record) {
-                self.announced(&event, || read::<PythonCodeEvent>(&record));
-            }
-        }
-        self.sources.events = Some(events);
-    }
-
-    fn announced(&mut self, event: &Event, code: impl FnOnce() -> Option<PythonCodeEvent>) {
-        let pid = |number: u32| Pid::new(number.cast_signed());
-        match EventKind::from_number(event.kind) {
-            Some(EventKind::Fork) => {
-                if let (Some(parent), Some(child)) = (pid(event.parent), pid(event.pid)) {
-                    self.forked(parent, child, event.detail != 0);
-                }
-            }
-            Some(EventKind::Exec) => {
-                if let Some(pid) = pid(event.pid) {
-                    self.executed(pid);
-                }
-            }
-            Some(EventKind::PythonCode) => {
-                if let Some(record) = code() {
-                    self.python_code(record.event.pid, record.event.detail, &record.key);
-                }
-            }
-            None => tracing::debug!("unknown event {event:?} in the ring buffer"),
         }
     }
 }

@@ -1,111 +1,167 @@
-//! Processes of the command's tree that execute programs: covered before Python begins, where they are caught
-//! at the exec. The command itself is one of them when it is no longer followed.
+//! Processes that execute programs, as the kernel announces it, and as those tell of it that catch them: a
+//! command's tracer, and whoever holds its children. Caught ones are covered before Python begins.
 //!
-//! The kernel's announcement of the same exec may come earlier or later than what those who catch it tell.
+//! The kernel's announcement of an exec may come earlier or later than what those who catch it tell. It
+//! matters only where they do not see it: another thread than the first may have executed.
 
 use std::time::{Duration, Instant};
 
-use super::{BpfSession, SessionError, phase::Covered};
+use super::{
+    coverage::Coverage,
+    entering::{self, covered_or_warn},
+    phase::{Covered, Processes},
+    rooms,
+};
 use crate::{
-    launch::{
-        StoppedProgram,
-        execs::{Execs, Executed, Executions},
-    },
+    launch::{CommandEvent, StoppedProgram, execs::Executed},
+    process::Process,
+    python::helper::Room,
+    session::SessionError,
     units::Pid,
 };
 
 /// How long the announcement of an exec may be ahead of whoever tells of it.
 const AHEAD: Duration = Duration::from_millis(500);
 
-/// Whoever catches them.
-#[derive(Debug)]
-pub(crate) struct Catching {
-    /// Dropping it ends the catching.
-    execs: Execs,
-    executions: Option<Executions>,
+/// The kernel announced, or it came out, that a process replaced its image.
+pub(super) fn announced(pid: Pid, coverage: &mut Coverage) {
+    let processes = &mut coverage.processes;
+    let command = processes.command.as_ref().filter(|command| command.pid() == pid);
+    let is_followed = command.is_some_and(|command| command.is_followed());
+    if is_followed || processes.are_caught {
+        if !has_current_image(pid, processes) {
+            processes.announce_exec(pid);
+        }
+    } else if command.is_some() {
+        if !has_current_image(pid, processes) {
+            coverage.cover_anew(pid);
+        }
+    } else {
+        coverage.cover_executed(pid);
+    }
 }
 
-impl BpfSession {
-    /// Starts to catch processes at their execs.
-    pub(super) fn catch_execs(&mut self) -> Result<(), SessionError> {
-        let Some(held) = self.engine.take_held() else { return Ok(()) };
-        let (execs, executions) = Execs::start(held).map_err(SessionError::Thread)?;
-        self.catching = Some(Catching { execs, executions: Some(executions) });
-        Ok(())
-    }
+/// Whether a process is covered with the image that it has now.
+fn has_current_image(pid: Pid, processes: &Processes) -> bool {
+    let is_current = |covered: &Covered| covered.image.is_some() && !covered.is_replaced();
+    processes.is_entering(pid) || processes.get(pid).is_some_and(is_current)
+}
 
-    /// Where it is told what was caught; the first caller gets it.
-    pub(crate) fn take_executions(&mut self) -> Option<Executions> {
-        self.catching.as_mut()?.executions.take()
-    }
-
-    /// Says which process is the command.
-    pub(super) fn command_is(&self, pid: Pid) {
-        if let Some(catching) = &self.catching {
-            catching.execs.set_command(pid);
-        }
-    }
-
-    /// Whether a process is covered with the image that it has now.
-    pub(super) fn has_current_image(&self, pid: Pid) -> bool {
-        let is_current = |covered: &Covered| covered.image.is_some() && !covered.is_replaced();
-        self.processes.is_entering(pid) || self.processes.get(pid).is_some_and(is_current)
-    }
-
-    /// Takes up what became of a process that executed a program.
-    pub(crate) fn caught(&mut self, executed: Executed) {
-        match executed {
-            Executed::Runs { pid } => {
-                self.processes.exec_is_told(pid);
-                self.cover_caught(pid);
+/// Takes up what became of a process that executed a program, of those that are caught.
+pub(super) fn caught(executed: Executed, coverage: &mut Coverage) {
+    match executed {
+        Executed::Runs { pid } => cover_caught(pid, coverage),
+        Executed::Late { pid, is_python, why } => {
+            cover_caught(pid, coverage);
+            if is_python == Some(true) || coverage.processes.has_helper(pid) {
+                coverage.context.warn(format!(
+                    "process {pid}: the Python that it executes could not be held at its start ({why}); its \
+                     calls are seen from some milliseconds later on"
+                ));
+            } else if is_python.is_none() {
+                coverage.context.warn(format!(
+                    "process {pid}: what it executed could not be held at its start, and ended before it was \
+                     looked at ({why}); if it was a Python, its calls were not seen"
+                ));
             }
-            Executed::Late { pid, is_python, why } => {
-                self.processes.exec_is_told(pid);
-                self.cover_caught(pid);
-                if is_python == Some(true) || self.has_helper(pid) {
-                    self.context.warn(format!(
-                        "process {pid}: the Python that it executes could not be held at its start ({why}); \
-                         its calls are seen from some milliseconds later on"
-                    ));
-                } else if is_python.is_none() {
-                    self.context.warn(format!(
-                        "process {pid}: what it executed could not be held at its start, and ended before it \
-                         was looked at ({why}); if it was a Python, its calls were not seen"
-                    ));
-                }
+        }
+        Executed::AtEntry(stopped) => cover_at_entry(stopped, coverage),
+    }
+}
+
+/// Takes up what the command's tracer tells; `None`: nothing more will be told.
+pub(super) fn told(event: Option<CommandEvent>, coverage: &mut Coverage) {
+    match event {
+        Some(CommandEvent::AtEntry(stopped)) => cover_at_entry(stopped, coverage),
+        Some(CommandEvent::NotHeld(why)) => {
+            coverage.context.warn(format!(
+                "a program was not held before its first instruction: {why}; it is covered from a few \
+                 milliseconds after its start on"
+            ));
+            not_followed(&mut coverage.processes);
+            if let Some(pid) = coverage.processes.command.as_ref().map(|command| command.pid()) {
+                coverage.cover_anew(pid);
             }
-            Executed::AtEntry(stopped) => self.cover_at_entry(stopped),
         }
+        None => not_followed(&mut coverage.processes),
     }
+}
 
-    /// Takes up a program that stands before its first instruction.
-    pub(super) fn cover_at_entry(&mut self, stopped: StoppedProgram) {
-        let pid = stopped.process.pid();
-        self.processes.exec_is_told(pid);
-        self.let_go_of_image(pid);
-        let covered = self.cover_stopped(stopped);
-        self.covered_or_warn(pid, covered);
+/// The command's execs are told no more.
+fn not_followed(processes: &mut Processes) {
+    if let Some(command) = &mut processes.command {
+        command.not_followed();
     }
+}
 
-    fn cover_caught(&mut self, pid: Pid) {
-        if self.context.is_root(pid) { self.cover_anew(pid) } else { self.cover_executed(pid) }
+/// Takes up a program that stands before its first instruction.
+fn cover_at_entry(stopped: StoppedProgram, coverage: &mut Coverage) {
+    let pid = stopped.process.pid();
+    coverage.processes.exec_is_told(pid);
+    coverage.let_go_of_image(pid);
+    let covered = cover_stopped(stopped, coverage);
+    covered_or_warn(pid, covered, &mut coverage.context);
+}
+
+fn cover_caught(pid: Pid, coverage: &mut Coverage) {
+    coverage.processes.exec_is_told(pid);
+    if coverage.context.is_root(pid) { coverage.cover_anew(pid) } else { coverage.cover_executed(pid) }
+}
+
+/// Covers processes whose exec was announced, and which nobody has told of.
+pub(super) fn look_for_untold(coverage: &mut Coverage) {
+    let Some(before) = Instant::now().checked_sub(AHEAD) else { return };
+    for pid in coverage.processes.untold(before) {
+        cover_caught(pid, coverage);
     }
+}
 
-    /// Covers processes whose exec was announced, and which nobody has told of.
-    pub(super) fn look_for_untold(&mut self) {
-        let Some(before) = Instant::now().checked_sub(AHEAD) else { return };
-        for pid in self.processes.untold(before) {
-            self.processes.exec_is_told(pid);
-            self.cover_caught(pid);
+/// Covers a program that stands at its entry point, and lets it go on: now, or as soon as the helper is in
+/// that is to be brought in.
+fn cover_stopped(stopped: StoppedProgram, coverage: &mut Coverage) -> Result<(), SessionError> {
+    let process = &stopped.process;
+    let pid = process.pid();
+    let is_command = coverage.processes.command.as_ref().is_some_and(|command| command.pid() == pid);
+    let of_relatives = if is_command { None } else { coverage.processes.entry_source() };
+    let plan = coverage.context.resolver.plan_at_start(process, of_relatives)?;
+    let own = Process::open(pid)?;
+    let for_python = plan.wants_helper();
+    if !for_python && !coverage.context.settings.policies.wants_helper() {
+        coverage.cover_or_warn(own, &plan, None)?;
+        coverage.open_window_of(pid);
+        drop(stopped);
+        return Ok(());
+    }
+    if is_musl(process) {
+        coverage.cover_or_warn(own, &plan, None)?;
+        coverage.context.warn(format!(
+            "process {pid}: its C library (musl) is not ready to load the helper before the program runs; it \
+             is loaded as soon as possible, and calls until then are not seen"
+        ));
+        coverage.join_later(pid);
+        if is_command {
+            not_followed(&mut coverage.processes);
         }
+        coverage.open_window_of(pid);
+        drop(stopped);
+        return Ok(());
     }
+    let rooms: &[Room] = match (for_python, is_command) {
+        (false, _) => &rooms::NO_PYTHON,
+        (true, true) => rooms::named(&coverage.context.settings),
+        (true, false) => &rooms::OF_CHILDREN,
+    };
+    if is_command {
+        not_followed(&mut coverage.processes);
+    }
+    entering::enter(stopped, own, plan, rooms, coverage)
+}
 
-    /// What could not be covered is told of, unless it has ended.
-    pub(super) fn covered_or_warn(&mut self, pid: Pid, covered: Result<(), SessionError>) {
-        match covered {
-            Ok(()) => {}
-            Err(error) if self.is_gone(pid) => tracing::debug!("process {pid} ended: {error}"),
-            Err(error) => self.context.warn(format!("process {pid} is not covered: {error}")),
-        }
-    }
+/// Whether the program's C library is musl, which runs constructors after the entry point only.
+fn is_musl(process: &Process) -> bool {
+    let files = process.mappings().map(|mappings| mappings.files).unwrap_or_default();
+    files.iter().any(|file| {
+        let name = file.path_in_process.file_name().unwrap_or_default();
+        name.as_encoded_bytes().starts_with(b"ld-musl-")
+    })
 }

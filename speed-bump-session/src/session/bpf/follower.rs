@@ -69,14 +69,10 @@ impl PythonFollower {
         Some(Self { version, kind, way: Way::new(process, source, room)? })
     }
 
-    /// The follower for a forked child: CPython gives it trampolines and a perf map of its own.
-    pub(super) fn in_child(&self, child: &Process, room: &Rooms) -> Option<Self> {
-        Some(Self { version: self.version, kind: self.kind, way: Way::new(child, self.source(), room)? })
-    }
-
-    /// One that reads everything from the start.
-    pub(super) fn anew(&self, process: &Process, room: &Rooms) -> Option<Self> {
-        self.in_child(process, room)
+    /// The same for another process, as for a forked child: CPython gives it trampolines and a perf map of its
+    /// own. Everything is read from the start.
+    pub(super) fn in_process(&self, process: &Process, room: &Rooms) -> Option<Self> {
+        Some(Self { version: self.version, kind: self.kind, way: Way::new(process, self.source(), room)? })
     }
 
     /// Whether a perf map is read.

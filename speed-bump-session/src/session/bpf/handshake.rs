@@ -1,20 +1,21 @@
 //! Which delays are the helpers', which processes may be sent signals, and the end of that.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use speed_bump_abi::Handshake;
 
-use super::{BpfSession, phase::HelperId, signals::SessionSignals};
+use super::{context::Context, signals::SessionSignals};
 use crate::{
     engine::{
         EngineChoice,
+        bpf::BpfEngine,
         signal::{self, DelaySignal, wait_until_clear},
     },
     probe::{plan::Plan, resolve::Resolver},
     process::Process,
-    python::helper::block::SignalAnswer,
+    python::helper::{Block, block::SignalAnswer},
     session::{SessionError, Settings},
-    units::Nanos,
+    units::{Nanos, Pid},
 };
 
 /// Chooses a signal for each delay that the helpers are to spin; none if they cannot. With what the user
@@ -68,51 +69,45 @@ fn limits(assigned: &[DelaySignal], delays: &BTreeSet<Nanos>) -> Vec<String> {
     limits
 }
 
-impl BpfSession {
-    /// A helper is in, and handles its signals: from now on they are sent to its process.
-    pub(super) fn allow_signals(&mut self, id: HelperId) {
-        let Some(signals) = self.signals.clone() else { return };
-        let Some((owner, block)) = self.helpers.block(id) else { return };
-        if !signals.add_block(owner, &block) {
-            return;
-        }
-        let SignalAnswer { handler, taken } = match block.signal_answer() {
-            Ok(Some(answer)) => answer,
-            Ok(None) => return self.context.warn(format!("process {owner}: its helper handles no signals")),
-            Err(error) => {
-                return self
-                    .context
-                    .warn(format!("process {owner}: its helper's signals are not known: {error}"));
-            }
-        };
-        for number in taken {
-            self.context.warn(format!(
-                "process {owner}: it uses signal {number} itself, which stands for a delay here; calls with \
-                 that delay are not delayed there, but counted as missed"
-            ));
-        }
-        let Ok(process) = Process::open(owner) else { return };
-        let handshake = Handshake { started: process.started().0, handler };
-        match self.engine.set_handshake(owner, handshake) {
-            Ok(()) => signals.has_answered(),
-            Err(error) => self.context.warn(format!("process {owner}: it cannot be sent signals: {error}")),
-        }
+/// A helper is in, and handles its signals: from now on they are sent to its process.
+pub(super) fn allow_signals(
+    signals: &SessionSignals,
+    owner: Pid,
+    block: &Arc<Block>,
+    engine: &mut BpfEngine,
+    context: &mut Context,
+) {
+    if !signals.add_block(owner, block) {
+        return;
     }
-
-    /// No more signals are sent, and where none is on its way, helpers may give them back.
-    pub(super) fn end_signals(&mut self) {
-        let Some(sent) = self.signals.as_ref().and_then(SessionSignals::sent) else { return };
-        // With the links the programs go, and whoever was in one has left it.
-        for (_, covered) in self.processes.iter_mut() {
-            covered.attachments.clear();
+    let SignalAnswer { handler, taken } = match block.signal_answer() {
+        Ok(Some(answer)) => answer,
+        Ok(None) => return context.warn(format!("process {owner}: its helper handles no signals")),
+        Err(error) => {
+            return context.warn(format!("process {owner}: its helper's signals are not known: {error}"));
         }
-        self.leave_stubs();
-        for (owner, block) in self.helpers.blocks() {
-            if wait_until_clear(owner, sent)
-                && let Err(error) = block.signals_are_over()
-            {
-                tracing::debug!("the helper in process {owner} keeps its signals: {error}");
-            }
+    };
+    for number in taken {
+        context.warn(format!(
+            "process {owner}: it uses signal {number} itself, which stands for a delay here; calls with that \
+             delay are not delayed there, but counted as missed"
+        ));
+    }
+    let Ok(process) = Process::open(owner) else { return };
+    let handshake = Handshake { started: process.started().0, handler };
+    match engine.set_handshake(owner, handshake) {
+        Ok(()) => signals.has_answered(),
+        Err(error) => context.warn(format!("process {owner}: it cannot be sent signals: {error}")),
+    }
+}
+
+/// No more signals are sent: where none is on its way, helpers may give these back.
+pub(super) fn end_signals(sent: u64, blocks: &[(Pid, Arc<Block>)]) {
+    for (owner, block) in blocks {
+        if wait_until_clear(*owner, sent)
+            && let Err(error) = block.signals_are_over()
+        {
+            tracing::debug!("the helper in process {owner} keeps its signals: {error}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sessions that could not count say so: files that nothing leads to, and breakpoints that are not there.
 
-use super::{BpfSession, phase::HelperId};
+use super::{context::Context, engines::Engines, phase::Processes};
 use crate::{
     probe::{in_place, plan::Plan, resolve::Resolver},
     process::{Process, ProcessError},
@@ -27,52 +27,39 @@ pub(super) fn check_reach(resolver: &Resolver, roots: &[(Process, Plan)]) -> Res
     Ok(())
 }
 
-impl BpfSession {
-    /// Looks whether breakpoints are in a covered process where probes were attached.
-    ///
-    /// # Errors
-    /// [`SessionError::NotInPlace`]; what else was attached stays.
-    pub(super) fn check_in_place(&mut self, pid: Pid) -> Result<(), SessionError> {
-        let helper = self.processes.get(pid).and_then(|covered| covered.helper.id());
-        let stub = helper.map(|helper: HelperId| self.stub_group(helper)).transpose()?.flatten();
-        let Some(covered) = self.processes.get(pid) else { return Ok(()) };
-        let Some(memory) = &covered.image else {
-            let is_ending = match covered.process.memory() {
-                Ok(now) => now.is_gone(),
-                Err(ProcessError::Gone { .. }) => true,
-                Err(_) => !covered.process.is_alive(),
-            };
-            if is_ending {
-                return Ok(());
-            }
-            self.context.warn(format!(
-                "process {pid}: its memory cannot be read, so that it is not known whether its probes are in \
-                 place; without them no call is counted"
-            ));
-            return Ok(());
+/// Looks whether breakpoints are in a covered process where probes were attached.
+///
+/// # Errors
+/// [`SessionError::NotInPlace`]; what else was attached stays.
+pub(super) fn check_in_place(
+    pid: Pid,
+    processes: &Processes,
+    engines: &mut Engines,
+    context: &mut Context,
+) -> Result<(), SessionError> {
+    let helper = processes.get(pid).and_then(|covered| covered.helper.id());
+    let stub = helper.map(|helper| engines.stub_group(helper, context)).transpose()?.flatten();
+    let Some(covered) = processes.get(pid) else { return Ok(()) };
+    let Some(memory) = &covered.image else {
+        let is_ending = match covered.process.memory() {
+            Ok(now) => now.is_gone(),
+            Err(ProcessError::Gone { .. }) => true,
+            Err(_) => !covered.process.is_alive(),
         };
-        let groups = covered.groups.iter().map(|of| &of.group).chain(&stub);
-        let files = groups.map(|group| {
-            let taken = group.sites.iter().filter(|site| !covered.refused.contains(&site.site));
-            let offsets: Vec<FileOffset> = taken.map(|site| site.offset).collect();
-            (&*group.file, offsets)
-        });
-        Ok(in_place::check(&covered.process, memory, files)?)
-    }
-
-    /// Covers a process of which as much is to be covered as can be.
-    pub(super) fn cover_or_warn(
-        &mut self,
-        process: Process,
-        plan: &Plan,
-        helper: Option<HelperId>,
-    ) -> Result<(), SessionError> {
-        match self.cover(process, plan, helper) {
-            Err(SessionError::NotInPlace(error)) => {
-                self.context.warn(error.to_string());
-                Ok(())
-            }
-            result => result,
+        if is_ending {
+            return Ok(());
         }
-    }
+        context.warn(format!(
+            "process {pid}: its memory cannot be read, so that it is not known whether its probes are in \
+             place; without them no call is counted"
+        ));
+        return Ok(());
+    };
+    let groups = covered.groups.iter().map(|of| &of.group).chain(&stub);
+    let files = groups.map(|group| {
+        let taken = group.sites.iter().filter(|site| !covered.refused.contains(&site.site));
+        let offsets: Vec<FileOffset> = taken.map(|site| site.offset).collect();
+        (&*group.file, offsets)
+    });
+    Ok(in_place::check(&covered.process, memory, files)?)
 }

@@ -2,7 +2,10 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 
-use super::BpfSession;
+use super::{
+    context::Context,
+    phase::{Covered, Processes},
+};
 use crate::{
     process::Process,
     stats::report::{FunctionReport, SessionReport},
@@ -18,27 +21,23 @@ const DECORATORS: usize = 32;
 const COMPILERS: [&str; 9] =
     ["jit", "njit", "pjit", "pmap", "vectorize", "guvectorize", "cfunc", "stencil", "script"];
 
-impl BpfSession {
-    /// Warns of functions without a call that are decorated as to be compiled.
-    pub(super) fn tell_jitted(&mut self) {
-        let report = self.report();
-        let roots = self.processes.iter().map(|(_, covered)| &covered.process);
-        let Some(process) = roots.into_iter().next() else { return };
-        let found: Vec<String> = uncalled(&report)
-            .take(LOOKED_AT)
-            .filter_map(|function| {
-                let decorator = decorator_of(process, function)?;
-                Some(format!(
-                    "no call of {} ({}:{}) was counted: `{decorator}` compiles it, and compiled code runs no \
-                     Python function, so that calls of it are not seen",
-                    function.name,
-                    function.file.display(),
-                    function.line?
-                ))
-            })
-            .collect();
-        found.into_iter().for_each(|text| self.context.warn(text));
-    }
+/// Warns of functions without a call that are decorated as to be compiled.
+pub(super) fn tell_jitted(report: &SessionReport, processes: &Processes, context: &mut Context) {
+    let Some((_, Covered { process, .. })) = processes.iter().next() else { return };
+    let found: Vec<String> = uncalled(report)
+        .take(LOOKED_AT)
+        .filter_map(|function| {
+            let decorator = decorator_of(process, function)?;
+            Some(format!(
+                "no call of {} ({}:{}) was counted: `{decorator}` compiles it, and compiled code runs no \
+                 Python function, so that calls of it are not seen",
+                function.name,
+                function.file.display(),
+                function.line?
+            ))
+        })
+        .collect();
+    found.into_iter().for_each(|text| context.warn(text));
 }
 
 fn uncalled(report: &SessionReport) -> impl Iterator<Item = &FunctionReport> {

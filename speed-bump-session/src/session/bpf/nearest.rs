@@ -5,7 +5,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use super::BpfSession;
+use super::context::Context;
 use crate::{
     bounds::TARGETS_EXPLAINED,
     elf::Effort,
@@ -21,49 +21,54 @@ const NAMED: usize = 3;
 /// to go on.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-impl BpfSession {
-    /// Python targets that have selected nothing so far.
-    fn never_selected(&self) -> Vec<TargetIndex> {
-        let doses = self.context.state.doses();
-        let known = doses.functions.known();
-        let known: HashSet<TargetIndex> = known.iter().map(|(_, function)| function.target).collect();
-        let targets = doses.targets.iter();
-        let python = targets.filter(|(_, target)| target.kind == TargetKind::Python && !target.is_dropped);
-        python.map(|(index, _)| index).filter(|index| !known.contains(index)).collect()
-    }
+/// Python targets that have selected nothing so far.
+fn never_selected(context: &Context) -> Vec<TargetIndex> {
+    let doses = context.state.doses();
+    let known = doses.functions.known();
+    let known: HashSet<TargetIndex> = known.iter().map(|(_, function)| function.target).collect();
+    let targets = doses.targets.iter();
+    let python = targets.filter(|(_, target)| target.kind == TargetKind::Python && !target.is_dropped);
+    python.map(|(index, _)| index).filter(|index| !known.contains(index)).collect()
+}
 
-    /// Looks what a process has loaded that its helper has left, and names what comes nearest. Another
-    /// program than the one that the helper was in is left alone.
-    pub(super) fn name_nearest(&mut self, process: &Process, program: &Program) {
-        let missing = self.never_selected();
-        let (Some(setup), false) = (self.helpers.setup(), missing.is_empty()) else { return };
-        if !process.is_alive() {
-            return;
-        }
-        let setup = HelperSetup { timeout: setup.timeout.min(PATIENCE), ..setup.clone() };
-        let interpreters = self.context.resolver.interpreter_files(process).ok();
-        let names = interpreters.map(|interpreters| loaded(process, program, &interpreters, &setup));
-        let names = match names {
-            Some(Ok(names)) => names,
-            Some(Err(error)) => {
-                return tracing::info!("what {} has loaded is not known: {error}", process.pid());
-            }
-            None => return,
-        };
-        let targets = self.context.state.doses().targets.clone();
-        let effort = Effort::default();
-        for index in missing.into_iter().take(TARGETS_EXPLAINED) {
-            let Some(target) = targets.get(index) else { continue };
-            let pairs = names.iter().map(|(module, name)| (module.as_str(), name.as_str()));
-            let nearest = target.nearest(pairs, NAMED);
-            // Of a compiled module it was said what it is: other names would only mislead.
-            if nearest.is_empty() || compiled(process, target, &effort).is_some() {
-                continue;
-            }
-            let nearest = nearest.join("`, `");
-            let text = format!("line {}: `{}`: nearest are `{nearest}`", target.line, target.text);
-            self.nearest.push(text.clone());
-            self.context.warn(text);
-        }
+/// Looks what a process has loaded that its helper has left, and names what comes nearest. Another
+/// program than the one that the helper was in is left alone. What was told.
+pub(super) fn name_nearest(
+    process: &Process,
+    program: &Program,
+    setup: &HelperSetup,
+    context: &mut Context,
+) -> Vec<String> {
+    let missing = never_selected(context);
+    if missing.is_empty() || !process.is_alive() {
+        return Vec::new();
     }
+    let setup = HelperSetup { timeout: setup.timeout.min(PATIENCE), ..setup.clone() };
+    let interpreters = context.resolver.interpreter_files(process).ok();
+    let names = interpreters.map(|interpreters| loaded(process, program, &interpreters, &setup));
+    let names = match names {
+        Some(Ok(names)) => names,
+        Some(Err(error)) => {
+            tracing::info!("what {} has loaded is not known: {error}", process.pid());
+            return Vec::new();
+        }
+        None => return Vec::new(),
+    };
+    let targets = context.state.doses().targets.clone();
+    let effort = Effort::default();
+    let mut told = Vec::new();
+    for index in missing.into_iter().take(TARGETS_EXPLAINED) {
+        let Some(target) = targets.get(index) else { continue };
+        let pairs = names.iter().map(|(module, name)| (module.as_str(), name.as_str()));
+        let nearest = target.nearest(pairs, NAMED);
+        // Of a compiled module it was said what it is: other names would only mislead.
+        if nearest.is_empty() || compiled(process, target, &effort).is_some() {
+            continue;
+        }
+        let nearest = nearest.join("`, `");
+        let text = format!("line {}: `{}`: nearest are `{nearest}`", target.line, target.text);
+        told.push(text.clone());
+        context.warn(text);
+    }
+    told
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::BpfSession;
+use super::{context::Context, phase::Processes};
 use crate::{
     probe::{file::ProbeFile, resolve},
     process::Process,
@@ -18,93 +18,93 @@ const LEAST_PART: u64 = 100;
 /// Functions of which copies are looked for: the file of each is read once more.
 const LOOKED_AT: usize = 8;
 
-impl BpfSession {
-    /// Warns if no call was counted while the processes ran for so long.
-    pub(super) fn explain_nothing(&mut self, ran: Nanos) {
-        let report = self.report();
-        let Some(functions) = without_calls(&report) else { return };
-        let lasted = Nanos::from(self.context.state.started.elapsed());
-        if ran < LEAST_RAN || ran.0 < lasted.0 / LEAST_PART {
-            return;
-        }
-        let mut causes: Vec<String> = self.moved_since().into_iter().collect();
-        causes.extend(self.copies());
-        causes.extend(self.children_left_out());
-        if report.targets.iter().any(|of| of.kind == TargetKind::Python && !of.functions.is_empty()) {
-            causes.extend(self.numba());
-        }
-        let native =
-            report.targets.iter().any(|of| of.kind == TargetKind::Native && !of.functions.is_empty());
-        causes.push(if native {
-            "nothing called them, or the compiler has put their code into what calls them (inlining)"
-                .to_owned()
-        } else {
-            "nothing called them".to_owned()
-        });
-        let which = if functions == 1 {
-            "the selected function".to_owned()
-        } else {
-            format!("any of the {functions} selected functions")
-        };
-        self.context.warn(format!(
-            "no call of {which} was counted, while the processes ran for {ran}. Possible causes: {}",
-            causes.join("; or ")
-        ));
+/// Warns if no call was counted while the processes ran for so long.
+pub(super) fn explain_nothing(
+    ran: Nanos,
+    report: &SessionReport,
+    processes: &Processes,
+    context: &mut Context,
+) {
+    let Some(functions) = without_calls(report) else { return };
+    let lasted = Nanos::from(context.state.started.elapsed());
+    if ran < LEAST_RAN || ran.0 < lasted.0 / LEAST_PART {
+        return;
     }
+    let mut causes: Vec<String> = moved_since(processes).into_iter().collect();
+    causes.extend(copies(processes, context));
+    causes.extend(children_left_out(processes, context));
+    if report.targets.iter().any(|of| of.kind == TargetKind::Python && !of.functions.is_empty()) {
+        causes.extend(numba(processes));
+    }
+    let native = report.targets.iter().any(|of| of.kind == TargetKind::Native && !of.functions.is_empty());
+    causes.push(if native {
+        "nothing called them, or the compiler has put their code into what calls them (inlining)".to_owned()
+    } else {
+        "nothing called them".to_owned()
+    });
+    let which = if functions == 1 {
+        "the selected function".to_owned()
+    } else {
+        format!("any of the {functions} selected functions")
+    };
+    context.warn(format!(
+        "no call of {which} was counted, while the processes ran for {ran}. Possible causes: {}",
+        causes.join("; or ")
+    ));
+}
 
-    /// Files whose code processes have put other memory in place of since the attach.
-    fn moved_since(&self) -> BTreeSet<String> {
-        let mut moved = BTreeSet::new();
-        for (_, covered) in self.processes.iter() {
-            let Ok(mappings) = covered.process.mappings() else { continue };
-            for group in covered.groups.iter().map(|of| &of.group) {
-                let file = mappings.files.iter().find(|mapped| mapped.identity == group.file.identity());
-                let is_run = |offset| file.is_some_and(|file| file.addresses_of(offset).next().is_some());
-                if !group.sites.is_empty() && !group.sites.iter().any(|site| is_run(site.offset)) {
-                    moved.insert(format!(
-                        "process {} no longer runs {} from the file: it has put other memory in its place, \
-                         or unloaded it, since the attach",
-                        covered.process.pid(),
-                        group.file.path().display()
-                    ));
-                }
+/// Files whose code processes have put other memory in place of since the attach.
+fn moved_since(processes: &Processes) -> BTreeSet<String> {
+    let mut moved = BTreeSet::new();
+    for (_, covered) in processes.iter() {
+        let Ok(mappings) = covered.process.mappings() else { continue };
+        for group in covered.groups.iter().map(|of| &of.group) {
+            let file = mappings.files.iter().find(|mapped| mapped.identity == group.file.identity());
+            let is_run = |offset| file.is_some_and(|file| file.addresses_of(offset).next().is_some());
+            if !group.sites.is_empty() && !group.sites.iter().any(|site| is_run(site.offset)) {
+                moved.insert(format!(
+                    "process {} no longer runs {} from the file: it has put other memory in its place, \
+                     or unloaded it, since the attach",
+                    covered.process.pid(),
+                    group.file.path().display()
+                ));
             }
         }
-        moved
     }
+    moved
+}
 
-    /// Functions of which the compiler has made copies for some callers.
-    fn copies(&self) -> Vec<String> {
-        let known = self.context.state.doses().functions.known().clone();
-        let files = self.processes.iter().flat_map(|(_, covered)| &covered.groups).map(|of| &of.group.file);
-        let mut looked: BTreeSet<&std::path::Path> = BTreeSet::new();
-        let mut causes = Vec::new();
-        for file in files {
-            if looked.insert(file.path()) && looked.len() <= LOOKED_AT {
-                causes.extend(copies_in(file, &known));
-            }
+/// Functions of which the compiler has made copies for some callers.
+fn copies(processes: &Processes, context: &Context) -> Vec<String> {
+    let known = context.state.doses().functions.known().clone();
+    let files = processes.iter().flat_map(|(_, covered)| &covered.groups).map(|of| &of.group.file);
+    let mut looked: BTreeSet<&std::path::Path> = BTreeSet::new();
+    let mut causes = Vec::new();
+    for file in files {
+        if looked.insert(file.path()) && looked.len() <= LOOKED_AT {
+            causes.extend(copies_in(file, &known));
         }
-        causes
     }
+    causes
+}
 
-    /// Where numba is loaded, functions may be compiled whose decorators do not say so.
-    fn numba(&self) -> Option<String> {
-        let is_numbas = |process: &Process| {
-            let files = process.mappings().unwrap_or_default().files;
-            files.iter().any(|file| file.path_in_process.components().any(|part| part.as_os_str() == "numba"))
-        };
-        let is_loaded = self.processes.iter().any(|(_, covered)| is_numbas(&covered.process));
-        is_loaded.then(|| "numba has compiled them: compiled code runs no Python function".to_owned())
-    }
+/// Where numba is loaded, functions may be compiled whose decorators do not say so.
+fn numba(processes: &Processes) -> Option<String> {
+    let is_numbas = |process: &Process| {
+        let files = process.mappings().unwrap_or_default().files;
+        files.iter().any(|file| file.path_in_process.components().any(|part| part.as_os_str() == "numba"))
+    };
+    let is_loaded = processes.iter().any(|(_, covered)| is_numbas(&covered.process));
+    is_loaded.then(|| "numba has compiled them: compiled code runs no Python function".to_owned())
+}
 
-    fn children_left_out(&self) -> Option<String> {
-        if self.context.settings.children {
-            return None;
-        }
-        let children = self.processes.iter().filter_map(|(_, covered)| covered.process.descendants().ok());
-        let children = children.map(|found| found.processes.len()).sum::<usize>();
-        (children > 0).then(|| format!("the {children} child processes call them, which are not covered"))
+fn children_left_out(processes: &Processes, context: &Context) -> Option<String> {
+    if context.settings.children {
+        return None;
     }
+    let children = processes.iter().filter_map(|(_, covered)| covered.process.descendants().ok());
+    let children = children.map(|found| found.processes.len()).sum::<usize>();
+    (children > 0).then(|| format!("the {children} child processes call them, which are not covered"))
 }
 
 /// How many functions are selected, if none of them was called.

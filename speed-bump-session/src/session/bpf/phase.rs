@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{
+    command::StartedCommand,
     follower::PythonFollower,
     late_files::LateFiles,
     links::{Attached, TargetSites},
@@ -15,7 +16,7 @@ use crate::{
     presence::Joining,
     probe::plan::Plan,
     process::{Memory, Process},
-    python::helper::Room,
+    python::{entry_source::EntrySource, helper::Room},
     session::functions::FunctionRange,
     units::Pid,
 };
@@ -120,52 +121,70 @@ pub(super) struct HelperId(pub(super) u32);
 
 /// All processes that are followed.
 #[derive(Debug, Default)]
-pub(super) struct Processes(BTreeMap<Pid, Phase>);
+pub(super) struct Processes {
+    phases: BTreeMap<Pid, Phase>,
+    /// The command that we started, if that is what the session is of.
+    pub(super) command: Option<StartedCommand>,
+    /// Whether somebody catches the children of the command at their execs, and tells of those.
+    pub(super) are_caught: bool,
+    /// Whether the last of the named processes to go executed another program.
+    pub(super) root_was_replaced: bool,
+    /// How often a process was covered: the next index.
+    coverings: u32,
+}
 
 impl Processes {
     /// What is in a process, or was until its exec.
     pub(super) fn get(&self, pid: Pid) -> Option<&Covered> {
-        self.0.get(&pid).and_then(covered)
+        self.phases.get(&pid).and_then(covered)
     }
 
     /// The same, to change it.
     pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut Covered> {
-        self.0.get_mut(&pid).and_then(covered_mut)
+        self.phases.get_mut(&pid).and_then(covered_mut)
     }
 
     /// All that have probes in them.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Pid, &Covered)> {
-        self.0.iter().filter_map(|(pid, phase)| Some((*pid, covered(phase)?)))
+        self.phases.iter().filter_map(|(pid, phase)| Some((*pid, covered(phase)?)))
     }
 
     /// The same, to change them.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Pid, &mut Covered)> {
-        self.0.iter_mut().filter_map(|(pid, phase)| Some((*pid, covered_mut(phase)?)))
+        self.phases.iter_mut().filter_map(|(pid, phase)| Some((*pid, covered_mut(phase)?)))
     }
 
     /// Their numbers, those from this one on first.
     pub(super) fn pids_from(&self, first: Pid) -> Vec<Pid> {
-        let all = self.0.range(first..).chain(self.0.range(..first));
+        let all = self.phases.range(first..).chain(self.phases.range(..first));
         all.filter(|(_, phase)| covered(phase).is_some()).map(|(pid, _)| *pid).collect()
     }
 
     /// Whether a process is covered or about to be.
     pub(super) fn has(&self, pid: Pid) -> bool {
-        self.0.get(&pid).is_some_and(|phase| matches!(phase, Phase::Entering(_)) || covered(phase).is_some())
+        self.phases
+            .get(&pid)
+            .is_some_and(|phase| matches!(phase, Phase::Entering(_)) || covered(phase).is_some())
     }
 
-    /// A process is covered from here on.
+    /// The index of the process that is covered next.
+    pub(super) fn next_index(&self) -> u32 {
+        self.coverings
+    }
+
+    /// A process is covered from here on, with the next index if it is new.
     pub(super) fn insert(&mut self, pid: Pid, covered: Covered) {
-        self.0.insert(pid, Phase::Covered(covered));
+        self.coverings = self.coverings.max(covered.index.saturating_add(1));
+        self.phases.insert(pid, Phase::Covered(covered));
     }
 
     /// Forgets a process, unless its program stands at its entry point. What was covered of it.
     pub(super) fn remove(&mut self, pid: Pid) -> Option<Covered> {
-        match self.0.remove(&pid)? {
+        match self.phases.remove(&pid)? {
             Phase::Covered(covered) => Some(covered),
             Phase::Executed { before, .. } => before,
             entering @ Phase::Entering(_) => {
-                self.0.insert(pid, entering);
+                self.phases.insert(pid, entering);
                 None
             }
         }
@@ -173,29 +192,53 @@ impl Processes {
 
     /// Forgets all that have probes in them.
     pub(super) fn take(&mut self) -> Vec<Covered> {
-        let pids: Vec<Pid> = self.0.keys().copied().collect();
+        let pids: Vec<Pid> = self.phases.keys().copied().collect();
         pids.into_iter().filter_map(|pid| self.remove(pid)).collect()
+    }
+
+    /// How the Python calls of the covered processes become visible, as far as there are any.
+    pub(super) fn entry_source(&self) -> Option<EntrySource> {
+        self.iter().find_map(|(_, covered)| covered.python.as_ref()).map(PythonFollower::source)
+    }
+
+    /// Whether a helper is in a process or on its way.
+    pub(super) fn has_helper(&self, pid: Pid) -> bool {
+        self.get(pid).is_some_and(|covered| !matches!(covered.helper, HelperPhase::Absent))
+    }
+
+    /// The helper is to be brought into a process as soon as its interpreter allows. Whoever follows that must
+    /// let it go.
+    pub(super) fn join_later(&mut self, pid: Pid) {
+        if let Some(command) = self.command.as_ref().filter(|command| command.pid() == pid) {
+            command.stop_following();
+        }
+        let now = Instant::now();
+        if let Some(covered) = self.get_mut(pid)
+            && matches!(covered.helper, HelperPhase::Absent)
+        {
+            covered.helper = HelperPhase::Joining(LateJoin { since: now, next: now, way: None });
+        }
     }
 
     /// The kernel announced an exec that is still to be told of.
     pub(super) fn announce_exec(&mut self, pid: Pid) {
-        match self.0.remove(&pid) {
+        match self.phases.remove(&pid) {
             Some(phase @ (Phase::Executed { .. } | Phase::Entering(_))) => {
-                self.0.insert(pid, phase);
+                self.phases.insert(pid, phase);
             }
             before => {
                 let before = match before {
                     Some(Phase::Covered(covered)) => Some(covered),
                     _ => None,
                 };
-                self.0.insert(pid, Phase::Executed { since: Instant::now(), before });
+                self.phases.insert(pid, Phase::Executed { since: Instant::now(), before });
             }
         }
     }
 
     /// An announced exec was told of.
     pub(super) fn exec_is_told(&mut self, pid: Pid) {
-        if let Some(Phase::Executed { .. }) = self.0.get(&pid)
+        if let Some(Phase::Executed { .. }) = self.phases.get(&pid)
             && let Some(before) = self.remove(pid)
         {
             self.insert(pid, before);
@@ -205,31 +248,31 @@ impl Processes {
     /// Execs that were announced before this and not told of.
     pub(super) fn untold(&self, before: Instant) -> Vec<Pid> {
         let is_late = |phase: &Phase| matches!(phase, Phase::Executed { since, .. } if *since <= before);
-        self.0.iter().filter(|(_, phase)| is_late(phase)).map(|(pid, _)| *pid).collect()
+        self.phases.iter().filter(|(_, phase)| is_late(phase)).map(|(pid, _)| *pid).collect()
     }
 
     /// A program stands at its entry point.
     pub(super) fn enter(&mut self, pid: Pid, entering: Entering) {
-        self.0.insert(pid, Phase::Entering(entering));
+        self.phases.insert(pid, Phase::Entering(entering));
     }
 
     /// Whether a program stands at its entry point until the helper is in.
     pub(super) fn is_entering(&self, pid: Pid) -> bool {
-        matches!(self.0.get(&pid), Some(Phase::Entering(_)))
+        matches!(self.phases.get(&pid), Some(Phase::Entering(_)))
     }
 
     /// All programs that do.
     pub(super) fn entering(&self) -> Vec<Pid> {
         let is_entering = |phase: &Phase| matches!(phase, Phase::Entering(_));
-        self.0.iter().filter(|(_, phase)| is_entering(phase)).map(|(pid, _)| *pid).collect()
+        self.phases.iter().filter(|(_, phase)| is_entering(phase)).map(|(pid, _)| *pid).collect()
     }
 
     /// Such a program, which is not in here any more.
     pub(super) fn take_entering(&mut self, pid: Pid) -> Option<Entering> {
-        match self.0.remove(&pid)? {
+        match self.phases.remove(&pid)? {
             Phase::Entering(entering) => Some(entering),
             phase => {
-                self.0.insert(pid, phase);
+                self.phases.insert(pid, phase);
                 None
             }
         }

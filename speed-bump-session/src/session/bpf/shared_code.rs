@@ -3,7 +3,6 @@
 //! Linkers fold functions with the same instructions (`--icf`), and programs give names to one function. Both
 //! look the same in a file.
 
-use super::BpfSession;
 use crate::{
     demangle::for_people,
     probe::plan::{Plan, PlannedFunction},
@@ -13,14 +12,9 @@ use crate::{
 /// Names that are told of one function.
 const NAMED: usize = 3;
 
-impl BpfSession {
-    /// Tells which other functions a plan slows down, that no target asks for.
-    pub(super) fn tell_shared_code(&mut self, plan: &Plan) {
-        let targets = self.context.resolver.shared_targets().clone();
-        for text in plan.functions.iter().filter_map(|function| shared(function, &targets)) {
-            self.context.warn(text);
-        }
-    }
+/// Says which other functions a plan slows down, that no target asks for.
+pub(super) fn shared_code(plan: &Plan, targets: &Targets) -> Vec<String> {
+    plan.functions.iter().filter_map(|function| shared(function, targets)).collect()
 }
 
 fn shared(function: &PlannedFunction, targets: &Targets) -> Option<String> {

@@ -1,10 +1,18 @@
-//! What has to be looked at again and again, because nothing announces it.
+//! Periodic checks, of what nothing announces.
 
 use std::time::{Duration, Instant};
 
 use speed_bump_abi::maps::Fault;
 
-use super::{BpfSession, processes::FoundBy};
+use super::{
+    cover_late::look_for_late_files,
+    coverage::Coverage,
+    decisions,
+    executed::{self, look_for_untold},
+    following::FoundBy,
+    phase::Covered,
+    polling::poll_helpers,
+};
 use crate::units::Nanos;
 
 /// How often children and replaced images are looked for where the kernel does not announce them.
@@ -12,105 +20,139 @@ pub const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
 /// How often the fault counters are read.
 const LOOK_FOR_FAULTS: Duration = Duration::from_secs(1);
 
-/// When what was last looked at.
+/// Time of each periodic check, and what was told of it.
 #[derive(Debug)]
-pub(crate) struct Looked {
+pub(super) struct Checks {
+    /// Whether the kernel announces forks and execs.
+    pub(super) are_announced: bool,
     processes: Instant,
     faults: Instant,
+    /// Events that were lost.
     lost: u64,
     /// Decisions of the BPF programs that were left out.
-    pub(super) missed: u64,
+    missed: u64,
 }
 
-impl Looked {
-    pub(crate) fn new() -> Self {
+impl Checks {
+    /// All of them begin now.
+    pub(super) fn new(are_announced: bool) -> Self {
         let now = Instant::now();
-        Self { processes: now, faults: now, lost: 0, missed: 0 }
+        Self { are_announced, processes: now, faults: now, lost: 0, missed: 0 }
     }
-}
 
-impl BpfSession {
     /// Takes up what changed since the last call; cheap when nothing did.
-    pub(crate) fn tick(&mut self) {
-        self.poll_python();
-        self.look_for_untold();
-        self.poll_helpers();
-        self.look_for_late_files();
-        self.tell_decisions();
-        if !self.follows && self.looked.processes.elapsed() >= LOOK_FOR_PROCESSES {
-            self.looked.processes = Instant::now();
-            self.look_for_processes();
+    pub(super) fn tick(&mut self, coverage: &mut Coverage) {
+        let Coverage { context, processes, engines } = coverage;
+        if let Some(probes) = &mut engines.probes {
+            probes.poll_perf_maps(processes, context);
         }
-        let lapsed = self.window.take_lapsed();
+        look_for_untold(coverage);
+        poll_helpers(coverage);
+        look_for_late_files(coverage);
+        if let Some(probes) = &mut coverage.engines.probes {
+            decisions::tell(&mut probes.engine, &coverage.context.state);
+        }
+        if !self.are_announced && self.processes.elapsed() >= LOOK_FOR_PROCESSES {
+            self.processes = Instant::now();
+            look_for_processes(coverage);
+        }
+        let lapsed = coverage.engines.window.take_lapsed();
         if lapsed > Nanos(0) {
             // With its length it would be another warning each time.
             tracing::warn!("delays were not renewed for {lapsed}");
-            self.context.warn(
+            coverage.context.warn(
                 "the tool itself was held up for seconds, and delayed no calls meanwhile: they are in \
                  `calls` and not in `delayed`"
                     .to_owned(),
             );
         }
-        if self.looked.faults.elapsed() >= LOOK_FOR_FAULTS {
-            self.looked.faults = Instant::now();
-            self.look_for_faults();
-            self.tell_missed_decisions();
+        if self.faults.elapsed() >= LOOK_FOR_FAULTS {
+            self.faults = Instant::now();
+            self.look_for_faults(coverage);
+            self.tell_missed_decisions(coverage);
         }
     }
 
-    /// Finds out what else would be announced: images that were replaced, and children.
-    fn look_for_processes(&mut self) {
-        for pid in self.replaced() {
-            self.executed(pid);
+    /// Takes up what has happened already, at the end.
+    pub(super) fn catch_up(&mut self, coverage: &mut Coverage) {
+        if let Some(probes) = &mut coverage.engines.probes {
+            decisions::tell(&mut probes.engine, &coverage.context.state);
         }
-        if self.context.settings.children {
-            self.look_for_children();
-        }
-    }
-
-    /// Finds children through /proc. A child that shows here has had time to exec, so it is planned afresh.
-    pub(crate) fn look_for_children(&mut self) {
-        let roots = self.context.state.roots.clone();
-        for root in roots {
-            let Some(covered) = self.processes.get(root) else { continue };
-            let descendants = match covered.process.descendants() {
-                Ok(descendants) => descendants.processes,
-                Err(error) => {
-                    tracing::debug!("children of process {root} are not found: {error}");
-                    continue;
-                }
-            };
-            for child in descendants {
-                if !self.processes.has(child.pid()) {
-                    self.cover_found(child, FoundBy::Look);
-                }
-            }
-        }
+        self.tell_missed_decisions(coverage);
+        look_at_untimed(coverage);
     }
 
     /// Tells of faults that the BPF programs counted, and makes up for those that can be.
-    pub(crate) fn look_for_faults(&mut self) {
-        let Ok(faults) = self.engine.faults() else { return };
+    fn look_for_faults(&mut self, coverage: &mut Coverage) {
+        let Coverage { context, processes, engines } = coverage;
+        let Some(probes) = &mut engines.probes else { return };
+        let Ok(faults) = probes.engine.faults() else { return };
         let count = |fault: Fault| faults.get(fault as usize).copied().unwrap_or(0);
         let lost = count(Fault::EventLost);
-        if lost > self.looked.lost {
-            self.looked.lost = lost;
-            self.find_lost_locations();
-            self.look_for_processes();
+        if lost > self.lost {
+            self.lost = lost;
+            probes.find_lost_locations(processes, context);
+            look_for_processes(coverage);
         }
-        self.look_at_untimed();
+        look_at_untimed(coverage);
         if count(Fault::Unreadable) > 0 {
-            self.context.warn(
+            coverage.context.warn(
                 "some Python calls were not counted: their file or name was not in memory when they began"
                     .to_owned(),
             );
         }
         if count(Fault::NoRoom) > 0 {
-            self.context.warn(
+            coverage.context.warn(
                 "some Python functions or child processes are not covered: there are more than this session \
                  has room for; narrow the targets"
                     .to_owned(),
             );
+        }
+    }
+
+    fn tell_missed_decisions(&mut self, coverage: &mut Coverage) {
+        if let Some(probes) = &mut coverage.engines.probes {
+            decisions::tell_missed(&mut probes.engine, &mut self.missed);
+        }
+    }
+}
+
+/// Looks how many calls of native functions are in no time, if any are timed.
+fn look_at_untimed(Coverage { context, engines, .. }: &mut Coverage) {
+    if let (Some(probes), true) = (&engines.probes, context.resolver.times_calls()) {
+        probes.look_at_untimed(&mut context.state);
+    }
+}
+
+/// Finds out what else would be announced: images that were replaced, and children.
+fn look_for_processes(coverage: &mut Coverage) {
+    let is_replaced =
+        |covered: &Covered| covered.image.as_ref().is_some_and(|image| covered.process.has_replaced(image));
+    let replaced = coverage.processes.iter().filter(|(_, covered)| is_replaced(covered));
+    for pid in replaced.map(|(pid, _)| pid).collect::<Vec<_>>() {
+        executed::announced(pid, coverage);
+    }
+    if coverage.context.settings.children {
+        look_for_children(coverage);
+    }
+}
+
+/// Finds children through /proc. A child that shows here has had time to exec, so it is planned afresh.
+pub(super) fn look_for_children(coverage: &mut Coverage) {
+    let roots = coverage.context.state.roots.clone();
+    for root in roots {
+        let Some(covered) = coverage.processes.get(root) else { continue };
+        let descendants = match covered.process.descendants() {
+            Ok(descendants) => descendants.processes,
+            Err(error) => {
+                tracing::debug!("children of process {root} are not found: {error}");
+                continue;
+            }
+        };
+        for child in descendants {
+            if !coverage.processes.has(child.pid()) {
+                coverage.cover_found(child, FoundBy::Look);
+            }
         }
     }
 }

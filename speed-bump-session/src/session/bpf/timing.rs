@@ -4,16 +4,14 @@ use std::{collections::HashMap, sync::Arc};
 
 use speed_bump_abi::{SiteArguments, maps::Fault};
 
-use super::{
-    BpfSession,
-    sites::{SiteKey, costs},
-};
+use super::sites::{SiteKey, SiteTable, costs};
 use crate::{
-    engine::bpf::UprobeProgram,
+    engine::bpf::{BpfEngine, UprobeProgram},
     probe::{
         attach::{AttachSite, RefusedSite},
         cost::CostTable,
         plan::{PlannedSite, SelectedFunction, Timing},
+        resolve::Resolver,
         site::SiteKind,
     },
     session::SessionError,
@@ -33,58 +31,67 @@ struct Ended {
     selected: Arc<SelectedFunction>,
 }
 
-impl BpfSession {
+/// A site where calls begin, as the session has numbered it.
+pub(super) struct EntrySite<'a> {
+    pub(super) planned: &'a PlannedSite,
+    pub(super) index: u32,
+    pub(super) function: u32,
+    pub(super) selected: &'a SelectedFunction,
+}
+
+impl Exits {
     /// The sites where the calls end that are seen at a site, which the engine is told of if they are new.
-    pub(super) fn enter_exits(
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(super) fn enter(
         &mut self,
-        site: &PlannedSite,
-        entry: u32,
-        function: u32,
-        selected: &SelectedFunction,
+        entry: &EntrySite<'_>,
+        sites: &mut SiteTable,
+        engine: &mut BpfEngine,
+        resolver: &Resolver,
     ) -> Result<Vec<AttachSite>, SessionError> {
-        let exits = site.timing.exits();
+        let exits = entry.planned.timing.exits();
         if exits.is_empty() {
             return Ok(Vec::new());
         }
-        let selected = Arc::new(selected.clone());
-        let mut sites = Vec::with_capacity(exits.len());
+        let function = entry.function;
+        let selected = Arc::new(entry.selected.clone());
+        let mut of_calls = Vec::with_capacity(exits.len());
         for exit in exits {
             let key = SiteKey {
-                file: site.file.identity(),
+                file: entry.planned.file.identity(),
                 offset: exit.offset,
                 semaphore: None,
                 program: UprobeProgram::SiteLeft,
                 function,
             };
-            let (index, new) = self.sites.enter_key(key)?;
+            let (index, new) = sites.enter_key(key)?;
             if new {
                 let arguments = SiteArguments {
                     function,
-                    overhead_ns: overhead_ns(costs(&self.context.resolver, &mut self.engine)?, exit.kind),
+                    overhead_ns: overhead_ns(costs(resolver, engine)?, exit.kind),
                     condition: exit.condition.to_bits(),
                     ..SiteArguments::default()
                 };
-                self.engine.set_site(index, arguments)?;
+                engine.set_site(index, arguments)?;
                 let selected = Arc::clone(&selected);
-                self.exits.0.insert(index, Ended { entry, function, selected });
-                self.engine.functions().times().set_timed(function, true);
+                self.0.insert(index, Ended { entry: entry.index, function, selected });
+                engine.functions().times().set_timed(function, true);
             }
-            sites.push(AttachSite { offset: exit.offset, semaphore: None, site: index });
+            of_calls.push(AttachSite { offset: exit.offset, semaphore: None, site: index });
         }
-        Ok(sites)
+        Ok(of_calls)
     }
 
-    /// The kernel refuses a probe where the calls of a function end: they are not timed. Returns whether that
-    /// is so.
-    pub(super) fn take_refused_exit(&mut self, refused: &RefusedSite) -> bool {
-        let Some(Ended { entry, function, selected }) = self.exits.0.get(&refused.site.site).cloned() else {
-            return false;
-        };
-        self.engine.functions().times().set_timed(function, false);
-        let told = self
-            .engine
-            .site(entry)
-            .and_then(|arguments| self.engine.set_site(entry, SiteArguments { way_ns: 0, ..arguments }));
+    /// The kernel refuses a probe where the calls of a function end: they are not timed. What there is to say
+    /// of it; `None` if calls begin at that site.
+    pub(super) fn take_refused(&self, refused: &RefusedSite, engine: &mut BpfEngine) -> Option<Vec<String>> {
+        let Ended { entry, function, selected } = self.0.get(&refused.site.site)?;
+        engine.functions().times().set_timed(*function, false);
+        let told = engine
+            .site(*entry)
+            .and_then(|arguments| engine.set_site(*entry, SiteArguments { way_ns: 0, ..arguments }));
         if let Err(error) = told {
             tracing::debug!("calls of {} are still remembered: {error}", selected.name);
         }
@@ -92,29 +99,15 @@ impl BpfSession {
             "the kernel refuses a probe where it is left, at {}: {}",
             refused.site.offset, refused.error
         );
-        not_timed(std::iter::once((&*selected, why.as_str())))
-            .into_iter()
-            .for_each(|text| self.context.warn(text));
-        true
+        Some(not_timed(std::iter::once((&**selected, why.as_str()))).into_iter().collect())
     }
+}
 
-    /// Tells of functions that are not timed and that were not known when the session began.
-    pub(super) fn tell_untimed(&mut self, late: &[(&SelectedFunction, &str)]) {
-        if self.command.is_some() || self.window.was_opened() {
-            not_timed(late.iter().copied()).into_iter().for_each(|text| self.context.warn(text));
-        }
-    }
-
-    /// Looks how many calls are in no time.
-    pub(super) fn look_at_untimed(&mut self) {
-        if !self.context.resolver.times_calls() {
-            return;
-        }
-        let Ok(faults) = self.engine.faults() else { return };
-        let count = |fault: Fault| faults.get(fault as usize).copied().unwrap_or(0);
-        self.context.state.native_untimed =
-            Untimed { unmatched: count(Fault::Unmatched), without_room: count(Fault::TooDeep) };
-    }
+/// How many calls of native functions are in no time; `None` where that is not known.
+pub(super) fn native_untimed(engine: &BpfEngine) -> Option<Untimed> {
+    let faults = engine.faults().ok()?;
+    let count = |fault: Fault| faults.get(fault as usize).copied().unwrap_or(0);
+    Some(Untimed { unmatched: count(Fault::Unmatched), without_room: count(Fault::TooDeep) })
 }
 
 pub(super) fn overhead_ns(costs: &CostTable, kind: SiteKind) -> u32 {

@@ -2,91 +2,116 @@
 
 use std::{thread, time::Instant};
 
-use super::{AtWork, LOOK_EVERY};
+use super::{Helpers, LOOK_EVERY, at_work::AtWork};
 use crate::{
     presence::LEAVING_PATIENCE,
     process::Process,
     session::bpf::{
-        BpfSession,
-        phase::{HelperId, HelperPhase},
+        context::Context,
+        handshake::end_signals,
+        phase::{HelperId, HelperPhase, Processes},
     },
+    units::Pid,
 };
 
-impl BpfSession {
+impl AtWork {
     /// Without the process that a helper was brought into, nobody tells those forked from it that the session
     /// is over.
-    fn end_for_orphans(&mut self, id: HelperId) {
-        let Some(at_work) = self.helpers.at_work.get(&id) else { return };
-        let owner = self.processes.get(at_work.owner);
+    fn end_for_orphans(&self, id: HelperId, processes: &Processes) {
+        let owner = processes.get(self.owner);
         let is_there = owner.is_some_and(|owner| owner.helper.id() == Some(id) && owner.process.is_alive());
-        if at_work.is_covered
+        if self.is_covered
             && !is_there
-            && let Err(error) = at_work.presence.block.end()
+            && let Err(error) = self.presence.block.end()
         {
-            tracing::debug!("children of process {} are not told of the end: {error}", at_work.owner);
+            tracing::debug!("children of process {} are not told of the end: {error}", self.owner);
         }
     }
 
+    /// Whether it is to leave and has not.
+    fn is_late(&self, processes: &Processes) -> bool {
+        // It may not have been covered yet.
+        let is_alive = match processes.get(self.owner) {
+            Some(owner) => owner.process.is_alive(),
+            None => Process::open(self.owner).is_ok_and(|owner| owner.is_alive()),
+        };
+        !self.presence.has_left() && is_alive
+    }
+}
+
+impl Helpers {
     /// A process with this helper was let go. With the last one it goes.
-    pub(in crate::session::bpf) fn release_helper(&mut self, id: HelperId) {
-        if self.processes.iter().any(|(_, covered)| covered.helper.id() == Some(id)) {
+    pub(in crate::session::bpf) fn release(
+        &mut self,
+        id: HelperId,
+        processes: &Processes,
+        context: &mut Context,
+    ) {
+        if processes.iter().any(|(_, covered)| covered.helper.id() == Some(id)) {
             return;
         }
-        self.listen_to(id);
-        self.end_for_orphans(id);
-        if let Some(at_work) = self.helpers.at_work.remove(&id) {
-            self.context.give_back(at_work.range);
+        self.listen_to(id, context);
+        if let Some(at_work) = self.at_work.remove(&id) {
+            at_work.end_for_orphans(id, processes);
+            // While its block is there: what it counted stays in the report.
+            context.give_back(at_work.range);
+        }
+    }
+
+    /// No more signals are sent, and where none is on its way, helpers may give them back.
+    pub(in crate::session::bpf) fn end_signals(&mut self, processes: &mut Processes) {
+        let Some(sent) = self.signals.as_ref().and_then(|signals| signals.sent()) else { return };
+        // With the links the programs go, and whoever was in one has left it.
+        for (_, covered) in processes.iter_mut() {
+            covered.attachments.clear();
+        }
+        self.leave_stubs();
+        end_signals(sent, &self.blocks());
+    }
+
+    /// Takes the probes from the helpers' stubs.
+    pub(in crate::session::bpf) fn leave_stubs(&mut self) {
+        for at_work in self.at_work.values_mut() {
+            at_work.of_family = None;
         }
     }
 
     /// Sends all helpers away and waits for them a little: while they undo what they did, the probes count
     /// on. Who asks again to stop ends the wait.
-    pub(in crate::session::bpf) fn send_helpers_away(&mut self) {
+    pub(in crate::session::bpf) fn send_away(&mut self, processes: &mut Processes, context: &mut Context) {
         // On their way in, they must arrive before they can leave.
-        for (_, covered) in self.processes.iter_mut() {
+        for (_, covered) in processes.iter_mut() {
             if matches!(covered.helper, HelperPhase::Joining(_)) {
                 covered.helper = HelperPhase::Absent;
             }
         }
-        self.helpers.given_up.clear();
-        for at_work in self.helpers.at_work.values() {
+        self.given_up.clear();
+        for at_work in self.at_work.values() {
             at_work.presence.leave();
         }
-        for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
-            self.end_for_orphans(id);
+        for (id, at_work) in &self.at_work {
+            at_work.end_for_orphans(*id, processes);
         }
-        let stop = self.context.state.stop.clone();
+        let stop = context.state.stop.clone();
         let (before, began) = (stop.times(), Instant::now());
-        let late = |session: &Self| {
-            let still_there = |at_work: &&AtWork| {
-                // It may not have been covered yet.
-                let is_alive = match session.processes.get(at_work.owner) {
-                    Some(owner) => owner.process.is_alive(),
-                    None => Process::open(at_work.owner).is_ok_and(|owner| owner.is_alive()),
-                };
-                !at_work.presence.has_left() && is_alive
-            };
-            session
-                .helpers
-                .at_work
-                .values()
-                .filter(still_there)
-                .map(|at_work| at_work.owner)
-                .collect::<Vec<_>>()
-        };
-        while !late(self).is_empty() && began.elapsed() < LEAVING_PATIENCE && stop.times() == before {
+        while !self.late(processes).is_empty() && began.elapsed() < LEAVING_PATIENCE && stop.times() == before
+        {
             thread::sleep(LOOK_EVERY);
         }
-        for owner in late(self) {
-            self.context.warn(format!(
+        for owner in self.late(processes) {
+            context.warn(format!(
                 "process {owner}: the helper had not left after {:?}, as the interpreter did not let it run; \
                  it leaves as soon as it can",
                 began.elapsed()
             ));
         }
-        for id in self.helpers.at_work.keys().copied().collect::<Vec<_>>() {
-            self.listen_to(id);
-        }
+        self.listen(context);
         tracing::info!("helpers left in {:?}", began.elapsed());
+    }
+
+    /// The processes that helpers were brought into which have still to leave.
+    fn late(&self, processes: &Processes) -> Vec<Pid> {
+        let late = self.at_work.values().filter(|at_work| at_work.is_late(processes));
+        late.map(|at_work| at_work.owner).collect()
     }
 }

@@ -1,0 +1,42 @@
+//! What the BPF programs announce: forks, execs, and code of Python that is called for the first time.
+
+use aya::maps::{MapData, RingBuf};
+use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
+
+use super::{coverage::Coverage, executed};
+use crate::{sys::record::read, units::Pid};
+
+/// Takes up what the ring buffer holds, and no more than it can hold at once: processes can bring about
+/// events faster than they are taken up. What is left is for the next turn.
+pub(super) fn drain(events: &mut RingBuf<MapData>, coverage: &mut Coverage) {
+    for _ in 0..EVENTS_BYTES as usize / size_of::<Event>() {
+        let Some(record) = events.next() else { break };
+        if let Some(event) = read::<Event>(&record) {
+            take_up(&event, || read::<PythonCodeEvent>(&record), coverage);
+        }
+    }
+}
+
+fn take_up(event: &Event, code: impl FnOnce() -> Option<PythonCodeEvent>, coverage: &mut Coverage) {
+    let pid = |number: u32| Pid::new(number.cast_signed());
+    match EventKind::from_number(event.kind) {
+        Some(EventKind::Fork) => {
+            if let (Some(parent), Some(child)) = (pid(event.parent), pid(event.pid)) {
+                coverage.forked(parent, child, event.detail != 0);
+            }
+        }
+        Some(EventKind::Exec) => {
+            if let Some(pid) = pid(event.pid) {
+                executed::announced(pid, coverage);
+            }
+        }
+        Some(EventKind::PythonCode) => {
+            let Coverage { context, processes, engines } = coverage;
+            if let (Some(record), Some(probes)) = (code(), &mut engines.probes) {
+                let location = (record.event.detail, &record.key);
+                probes.judge(location, record.event.pid, processes, context);
+            }
+        }
+        None => tracing::debug!("unknown event {event:?} in the ring buffer"),
+    }
+}

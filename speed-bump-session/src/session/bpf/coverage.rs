@@ -1,0 +1,164 @@
+//! Covering a process: attaches to it what its plan says, by all engines of the session.
+
+use std::{collections::HashSet, time::Instant};
+
+use super::{
+    context::Context,
+    engines::Engines,
+    follower::PythonFollower,
+    in_place::check_in_place,
+    late_files::LateFiles,
+    links::TargetSites,
+    phase::{Covered, HelperId, HelperPhase, Processes},
+};
+use crate::{
+    probe::plan::Plan,
+    process::Process,
+    session::SessionError,
+    units::{Nanos, Pid},
+};
+
+/// The processes of a session, and what covers them.
+pub(super) struct Coverage {
+    pub(super) context: Context,
+    pub(super) processes: Processes,
+    pub(super) engines: Engines,
+}
+
+impl Coverage {
+    /// Attaches to a process what the plan for it says, and to the stub of the helper that is in it already.
+    ///
+    /// # Errors
+    /// The process is not covered; or, with [`SessionError::NotInPlace`], not all of it.
+    pub(super) fn cover(
+        &mut self,
+        process: Process,
+        plan: &Plan,
+        helper: Option<HelperId>,
+    ) -> Result<(), SessionError> {
+        let mut groups = self.enter_plan(plan)?;
+        if let Some(helper) = helper {
+            groups.extend(self.engines.stub_of(helper, &self.context)?.map(TargetSites::of_all));
+        }
+        let python = self.engines.follower(&process, plan);
+        self.cover_with(process, groups, python, helper)
+    }
+
+    /// The same with what is known already.
+    ///
+    /// # Errors
+    /// As [`cover`](Self::cover).
+    pub(super) fn cover_with(
+        &mut self,
+        process: Process,
+        groups: Vec<TargetSites>,
+        python: Option<PythonFollower>,
+        helper: Option<HelperId>,
+    ) -> Result<(), SessionError> {
+        let Self { context, processes, engines } = self;
+        let pid = process.pid();
+        let index = processes.next_index();
+        engines.track(pid)?;
+        let began = Instant::now();
+        let (attachments, refused) = engines.attach(pid, index, &groups)?;
+        let sites: usize = attachments.iter().map(|attached| attached.links.sites()).sum();
+        if sites > 0 {
+            tracing::info!(
+                "attached {sites} probe sites of process {pid} in {}",
+                Nanos::from(began.elapsed())
+            );
+        }
+        let covered = Covered {
+            image: process.memory().ok(),
+            process,
+            index,
+            groups,
+            attachments,
+            refused: HashSet::new(),
+            late_files: LateFiles::new(),
+            python,
+            helper: helper.map_or(HelperPhase::Absent, HelperPhase::In),
+        };
+        processes.insert(pid, covered);
+        context.state.covers(pid);
+        engines.take_refused(pid, refused, processes, context);
+        engines.read_perf_map(pid, processes, context);
+        check_in_place(pid, processes, engines, context)
+    }
+
+    /// Covers a process of which as much is to be covered as can be.
+    ///
+    /// # Errors
+    /// It is not covered.
+    pub(super) fn cover_or_warn(
+        &mut self,
+        process: Process,
+        plan: &Plan,
+        helper: Option<HelperId>,
+    ) -> Result<(), SessionError> {
+        match self.cover(process, plan, helper) {
+            Err(SessionError::NotInPlace(error)) => {
+                self.context.warn(error.to_string());
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Gives functions and sites of a plan their indices.
+    ///
+    /// # Errors
+    /// There is no room for them, or nobody to put probes there.
+    pub(super) fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<TargetSites>, SessionError> {
+        let is_run = self.processes.command.is_some();
+        self.engines.enter_plan(plan, is_run, &mut self.context)
+    }
+
+    /// Attaches to more places of a process that is covered.
+    ///
+    /// # Errors
+    /// Nothing of it is attached; or, with [`SessionError::NotInPlace`], not all of it.
+    pub(super) fn attach_more(&mut self, pid: Pid, groups: Vec<TargetSites>) -> Result<(), SessionError> {
+        let Self { context, processes, engines } = self;
+        let Some(index) = processes.get(pid).map(|covered| covered.index) else { return Ok(()) };
+        let (attachments, refused) = engines.attach(pid, index, &groups)?;
+        let sites: usize = attachments.iter().map(|attached| attached.links.sites()).sum();
+        tracing::info!("attached {sites} more probe sites of process {pid}");
+        let Some(covered) = processes.get_mut(pid) else { return Ok(()) };
+        covered.attachments.extend(attachments);
+        covered.groups.extend(groups);
+        engines.take_refused(pid, refused, processes, context);
+        check_in_place(pid, processes, engines, context)
+    }
+
+    /// Brings the helper into a process that is covered already, as soon as its interpreter allows.
+    pub(super) fn join_later(&mut self, pid: Pid) {
+        if self.engines.helpers.setup().is_some() {
+            self.processes.join_later(pid);
+        }
+    }
+
+    /// Says under `run` that a process has called functions already that the session was to see.
+    pub(super) fn tell_late_python(&mut self, pid: Pid) {
+        if self.processes.command.is_some() && !self.processes.has_helper(pid) {
+            self.context.warn(format!(
+                "process {pid}: it loaded its Python when it had begun already, as programs with a Python of \
+                 their own do; calls until the helper is in are not seen"
+            ));
+        }
+    }
+
+    /// A process is covered: if it is the command, and runs its first program, the window opens.
+    pub(super) fn open_window_of(&mut self, pid: Pid) {
+        let command = self.processes.command.as_mut();
+        if command.is_some_and(|command| command.pid() == pid && command.begins()) {
+            self.open_window();
+        }
+    }
+
+    /// From here on `start_after` counts.
+    pub(super) fn open_window(&mut self) {
+        let processes = self.processes.iter().map(|(_, covered)| &covered.process);
+        self.engines.window.open(processes, &mut self.context.state);
+    }
+}

@@ -1,0 +1,177 @@
+//! Who counts and delays calls in a session: each engine that it uses, and the window that they share.
+
+use super::{
+    context::Context,
+    follower::PythonFollower,
+    helpers::Helpers,
+    links::{Attached, TargetSites},
+    phase::{HelperId, Processes},
+    probes::Probes,
+    shared_code::shared_code,
+    window::Window,
+};
+use crate::{
+    presence::Presence,
+    probe::{
+        attach::{self, AttachError, RefusedSite, SiteGroup},
+        plan::Plan,
+    },
+    process::Process,
+    session::{SessionError, functions::FunctionRange},
+    units::Pid,
+};
+
+/// See the head of this file.
+pub(super) struct Engines {
+    /// `bpf`, whose programs announce forks and execs too. Absent where nothing needs them.
+    pub(super) probes: Option<Probes>,
+    /// `helper` and `signal`.
+    pub(super) helpers: Helpers,
+    /// When any of them delays calls.
+    pub(super) window: Window,
+}
+
+impl Engines {
+    /// Has forks and execs of a process announced, where programs do that.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(super) fn track(&mut self, pid: Pid) -> Result<(), SessionError> {
+        if let Some(probes) = &mut self.probes {
+            probes.engine.track(pid)?;
+        }
+        Ok(())
+    }
+
+    /// The end of that.
+    pub(super) fn untrack(&mut self, pid: Pid) {
+        if let Some(probes) = &mut self.probes {
+            probes.untrack(pid);
+        }
+    }
+
+    /// Gives functions and sites of a plan their indices. Under `run` all processes are new.
+    ///
+    /// # Errors
+    /// There is no room for them, or nobody to put probes there.
+    pub(super) fn enter_plan(
+        &mut self,
+        plan: &Plan,
+        is_run: bool,
+        context: &mut Context,
+    ) -> Result<Vec<TargetSites>, SessionError> {
+        for remark in &plan.out_of_reach {
+            context.warn(remark.text.clone());
+        }
+        let targets = context.resolver.shared_targets().clone();
+        shared_code(plan, &targets).into_iter().for_each(|text| context.warn(text));
+        match &mut self.probes {
+            Some(probes) => probes.enter_plan(plan, is_run || self.window.was_opened(), context),
+            None if plan.sites.is_empty() => Ok(Vec::new()),
+            None => Err(SessionError::WithoutProbes),
+        }
+    }
+
+    /// Attaches to sites of a process; `process` is its index.
+    ///
+    /// # Errors
+    /// Nothing of it is attached.
+    pub(super) fn attach(
+        &self,
+        pid: Pid,
+        process: u32,
+        sites: &[TargetSites],
+    ) -> Result<(Vec<Attached>, Vec<RefusedSite>), AttachError> {
+        // Without, no plan has sites.
+        let Some(probes) = &self.probes else { return Ok((Vec::new(), Vec::new())) };
+        probes.attach(pid, process, sites, &self.window)
+    }
+
+    /// Tells of sites of a process that the kernel would not take.
+    pub(super) fn take_refused(
+        &mut self,
+        pid: Pid,
+        refused: Vec<RefusedSite>,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        if let Some(covered) = processes.get_mut(pid) {
+            covered.refused.extend(refused.iter().map(|refused| refused.site.site));
+        }
+        if let Some(probes) = &mut self.probes {
+            probes.take_refused(refused, context);
+        }
+    }
+
+    /// How the Python functions of a process become known where no helper tells of them, by its plan.
+    pub(super) fn follower(&self, process: &Process, plan: &Plan) -> Option<PythonFollower> {
+        self.probes.as_ref()?.follower(process, plan)
+    }
+
+    /// The same as in another process, from the start.
+    pub(super) fn follower_like(&self, other: &PythonFollower, process: &Process) -> Option<PythonFollower> {
+        self.probes.as_ref()?.follower_like(other, process)
+    }
+
+    /// Takes up what a process's perf map has now, as far as it can be read within some time.
+    pub(super) fn read_perf_map(&mut self, pid: Pid, processes: &mut Processes, context: &mut Context) {
+        if let Some(probes) = &mut self.probes {
+            probes.read_perf_map(pid, processes, context);
+        }
+    }
+
+    /// A helper is in a process, with this range of functions.
+    pub(super) fn take_in(
+        &mut self,
+        presence: Presence,
+        range: FunctionRange,
+        context: &mut Context,
+    ) -> HelperId {
+        let id = self.helpers.take_in(presence, range, self.window.switch());
+        if let Some(probes) = &mut self.probes {
+            self.helpers.allow_signals(id, &mut probes.engine, context);
+        }
+        id
+    }
+
+    /// The probe on a helper's stub, where it is still to be attached to the process that is about to be
+    /// covered.
+    ///
+    /// With children, it is attached to all processes that map the helper: the one that it was brought into,
+    /// and those forked from it, which then miss no call.
+    ///
+    /// # Errors
+    /// It cannot be attached.
+    pub(super) fn stub_of(
+        &mut self,
+        id: HelperId,
+        context: &Context,
+    ) -> Result<Option<SiteGroup>, SessionError> {
+        if let Some(at_work) = self.helpers.get_mut(id) {
+            at_work.is_covered = true;
+        }
+        let Some(group) = self.stub_group(id, context)? else { return Ok(None) };
+        let (Some(at_work), Some(probes)) = (self.helpers.get_mut(id), &self.probes) else { return Ok(None) };
+        if context.settings.children && at_work.of_family.is_none() {
+            at_work.of_family = attach::attach_to_family(&probes.engine, at_work.owner, &group)?;
+        }
+        Ok(at_work.of_family.is_none().then_some(group))
+    }
+
+    /// The probe on a helper's stub; `None` for a helper that delays by itself.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(super) fn stub_group(
+        &mut self,
+        id: HelperId,
+        context: &Context,
+    ) -> Result<Option<SiteGroup>, SessionError> {
+        let Some(at_work) = self.helpers.get(id) else { return Ok(None) };
+        if at_work.presence.block.delays_in_place() {
+            return Ok(None);
+        }
+        let Some(probes) = &mut self.probes else { return Err(SessionError::WithoutProbes) };
+        probes.enter_stub(&at_work.presence, at_work.range, context).map(Some)
+    }
+}

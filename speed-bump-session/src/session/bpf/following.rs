@@ -1,0 +1,184 @@
+//! Following processes: forks and execs of what is covered, and letting go.
+
+use super::{
+    coverage::Coverage,
+    phase::{Covered, HelperPhase},
+};
+use crate::{
+    probe::attach::AttachError,
+    process::{Memory, Process},
+    session::{SessionError, events::Event},
+    units::Pid,
+};
+
+/// How it came out that a process runs a program that nobody held before it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FoundBy {
+    /// It executed the program.
+    Exec,
+    /// A look at the children of what is covered.
+    Look,
+}
+
+impl Coverage {
+    /// A covered process forked. The child has the parent's image, and so the parent's sites.
+    ///
+    /// A child that shares its parent's memory runs the parent's code in the parent's place until it execs:
+    /// it is covered then.
+    pub(super) fn forked(&mut self, parent: Pid, child: Pid, shares_memory: bool) {
+        if !self.context.settings.children {
+            return self.engines.untrack(child);
+        }
+        if shares_memory || self.processes.has(child) {
+            return;
+        }
+        let Some(parent) = self.processes.get(parent) else { return };
+        let (groups, python, helper) = (parent.groups.clone(), parent.python.as_ref(), parent.helper.id());
+        let process = match Process::open(child) {
+            Ok(process) => process,
+            Err(error) => {
+                tracing::debug!("child {child} is not covered: {error}");
+                return;
+            }
+        };
+        let python = python.and_then(|python| self.engines.follower_like(python, &process));
+        let image = process.memory().ok();
+        let covered = match self.cover_with(process, groups, python, helper) {
+            Err(SessionError::NotInPlace(_)) => self.cover_by_own_mappings(child),
+            result => result,
+        };
+        self.settle(child, image.as_ref(), covered);
+    }
+
+    /// Covers a forked child by what it maps itself: by its parent's files it cannot be, as overlayfs has
+    /// copied one of them since, and shows the copy.
+    fn cover_by_own_mappings(&mut self, pid: Pid) -> Result<(), SessionError> {
+        let Some(Covered { process, helper, attachments, .. }) = self.processes.remove(pid) else {
+            return Ok(());
+        };
+        let helper = helper.id();
+        // The same sites must not be attached twice.
+        drop(attachments);
+        let mut plan = self.context.resolver.plan_at_start(&process, self.processes.entry_source())?;
+        if helper.is_some() {
+            plan.keep_symbols();
+        }
+        self.cover(process, &plan, helper)
+    }
+
+    /// A process that is followed replaced its image, whoever told of it: what was attached is void, and the
+    /// new image is planned from scratch. A process named on the command line is let go instead.
+    pub(super) fn cover_executed(&mut self, pid: Pid) {
+        let was_covered = self.processes.remove(pid);
+        if was_covered.is_some() {
+            self.context.state.events.add(Event::Replaced { pid });
+        }
+        if self.context.is_root(pid) {
+            if let Some(covered) = was_covered {
+                tracing::info!("process {pid} replaced its image and is let go");
+                self.processes.root_was_replaced = true;
+                self.let_go(covered);
+            }
+            return;
+        }
+        if !self.context.settings.children {
+            return self.engines.untrack(pid);
+        }
+        if let Some(covered) = was_covered {
+            self.leave_image(pid, covered);
+        }
+        let process = match Process::open(pid) {
+            Ok(process) => process,
+            Err(error) => {
+                tracing::debug!("process {pid} is not covered after its exec: {error}");
+                return;
+            }
+        };
+        self.cover_found(process, FoundBy::Exec);
+        if self.processes.get(pid).is_some() {
+            tracing::debug!("child {pid} is covered anew: it has replaced its image");
+        }
+    }
+
+    /// Covers a process with the image that it has now, in place of what it had.
+    pub(super) fn cover_anew(&mut self, pid: Pid) {
+        self.let_go_of_image(pid);
+        match Process::open(pid) {
+            Ok(process) => self.cover_found(process, FoundBy::Exec),
+            Err(error) => tracing::debug!("process {pid} is not covered after its exec: {error}"),
+        }
+    }
+
+    /// Covers a child whose image is not known yet.
+    pub(super) fn cover_found(&mut self, process: Process, found: FoundBy) {
+        let pid = process.pid();
+        let image = process.memory().ok();
+        match self.context.resolver.plan_at_start(&process, self.processes.entry_source()) {
+            Ok(plan) => {
+                let wants_helper = plan.wants_helper() || self.context.settings.policies.wants_helper();
+                let covered = self.cover(process, &plan, None);
+                self.settle(pid, image.as_ref(), covered);
+                if wants_helper && self.processes.get(pid).is_some() {
+                    if found == FoundBy::Exec && plan.wants_helper() {
+                        self.tell_late_python(pid);
+                    }
+                    self.join_later(pid);
+                }
+            }
+            Err(error) => tracing::debug!("child {pid} is not covered: {error}"),
+        }
+    }
+
+    /// Whether a child is covered whose image was this; that it ended meanwhile is nothing to speak of,
+    /// anything else is.
+    fn settle(&mut self, pid: Pid, image: Option<&Memory>, covered: Result<(), SessionError>) {
+        match covered {
+            Ok(()) => tracing::debug!("child {pid} is covered"),
+            Err(SessionError::Attach(AttachError::ProcessGone { .. })) => {}
+            // It was covered by what it mapped before it replaced its image, and will be covered anew.
+            Err(SessionError::NotInPlace(error)) if image.is_some_and(Memory::is_gone) => {
+                tracing::debug!("{error}");
+            }
+            Err(SessionError::NotInPlace(error)) => self.context.warn(error.to_string()),
+            Err(error) => self.context.warn(format!("child process {pid} is not covered: {error}")),
+        }
+    }
+
+    /// A process ended.
+    pub(super) fn ended(&mut self, pid: Pid) {
+        if let Some(covered) = self.processes.remove(pid) {
+            self.context.state.events.add(Event::Gone { pid });
+            if self.context.is_root(pid) {
+                self.processes.root_was_replaced = false;
+            }
+            self.let_go(covered);
+        }
+    }
+
+    /// Lets go of what is covered of a process, as it has executed another program.
+    pub(super) fn let_go_of_image(&mut self, pid: Pid) {
+        if let Some(covered) = self.processes.remove(pid) {
+            self.context.state.events.add(Event::Replaced { pid });
+            self.let_go(covered);
+        }
+    }
+
+    /// Lets go of a process.
+    fn let_go(&mut self, covered: Covered) {
+        let pid = covered.process.pid();
+        self.engines.untrack(pid);
+        self.leave_image(pid, covered);
+    }
+
+    /// Takes the probes from a process, and lets its helper go.
+    fn leave_image(&mut self, pid: Pid, mut covered: Covered) {
+        let helper = std::mem::take(&mut covered.helper);
+        // The links go before the counters are given to others.
+        drop(covered);
+        match helper {
+            HelperPhase::Absent => {}
+            HelperPhase::Joining(late) => self.engines.helpers.give_up(pid, late),
+            HelperPhase::In(id) => self.engines.helpers.release(id, &self.processes, &mut self.context),
+        }
+    }
+}

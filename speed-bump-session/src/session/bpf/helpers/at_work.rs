@@ -1,0 +1,177 @@
+//! One helper that is in a process and those forked from it, and what it says.
+
+use speed_bump_abi::{
+    callers::NO_TARGET,
+    control_block::{State, notice},
+};
+
+use crate::{
+    presence::Presence,
+    probe::{
+        attach::Attachment,
+        cost::{Floors, IN_HELPER},
+        plan::{Entry, SelectedFunction},
+    },
+    python::helper::{FoundFunction, NewFunctions, words},
+    session::{
+        bpf::{context::Context, phase::HelperId},
+        functions::FunctionRange,
+    },
+    stats::times::Untimed,
+    targets::{TargetIndex, TargetKind},
+    units::Pid,
+};
+
+/// Said where the names of a helper's functions are more than a session keeps.
+const NO_ROOM_FOR_NAMES: &str = "the names of functions take more room than a session has for them: some \
+                                 functions are left out of the report, and delayed all the same";
+
+/// A helper that is in.
+#[derive(Debug)]
+pub(in crate::session::bpf) struct AtWork {
+    pub(in crate::session::bpf) presence: Presence,
+    new: NewFunctions,
+    pub(in crate::session::bpf) range: FunctionRange,
+    /// The link to its stub in all processes that share it; otherwise each has its own.
+    pub(in crate::session::bpf) of_family: Option<Attachment>,
+    /// The process that it was brought into.
+    pub(in crate::session::bpf) owner: Pid,
+    /// Notices that were told.
+    told: u32,
+    /// Why it may not list all functions: bits of its report.
+    pub(super) unlisted: u32,
+    /// Whether it has looked at everything that was loaded.
+    pub(super) is_active: bool,
+    /// Whether its process was ever covered.
+    pub(in crate::session::bpf) is_covered: bool,
+    /// What it says is of no more interest.
+    pub(super) is_over: bool,
+}
+
+impl AtWork {
+    /// One that has just come, with this range of functions.
+    pub(super) fn new(presence: Presence, range: FunctionRange) -> Self {
+        Self {
+            owner: presence.pid(),
+            presence,
+            new: NewFunctions::default(),
+            range,
+            of_family: None,
+            told: 0,
+            unlisted: 0,
+            is_active: false,
+            is_covered: false,
+            is_over: false,
+        }
+    }
+
+    /// Whether it waits for an interpreter whose lock a thread keeps while it sleeps.
+    pub(super) fn is_asleep(&self) -> bool {
+        !self.is_active && self.told & notice::GIL_KEPT != 0
+    }
+
+    /// Takes up what it has new.
+    pub(super) fn listen(&mut self, id: HelperId, context: &mut Context) {
+        if self.is_over {
+            return;
+        }
+        let (owner, range, told) = (self.owner, self.range, self.told);
+        let heard = self.new.take(&self.presence.block).and_then(|functions| {
+            let report = self.presence.block.report()?;
+            self.told |= report.notices;
+            self.unlisted |= report.unlisted;
+            Ok((functions, report))
+        });
+        let left_out = self.new.left_out();
+        if context.settings.times
+            && let Ok(untimed) = self.presence.block.untimed()
+            && untimed != Untimed::default()
+        {
+            context.state.untimed.insert(id.0, untimed);
+        }
+        if context.settings.callers
+            && let Ok(calls @ 1..) = self.presence.block.without_caller()
+        {
+            context.state.without_caller.insert(id.0, calls);
+        }
+        let kind = self.presence.stub;
+        // Of one that delays by itself: what it measured, if it has.
+        let block = &self.presence.block;
+        let in_place = block.delays_in_place().then(|| block.floor().ok().flatten());
+        let floors = in_place.map(|measured| {
+            let warm = measured.unwrap_or(IN_HELPER.warm);
+            Floors { warm, cold: IN_HELPER.cold.max(warm) }
+        });
+        let (functions, report) = match heard {
+            Ok(heard) => heard,
+            Err(error) => {
+                self.is_over = true;
+                return context.warn(format!("process {owner}: its Python functions are not known: {error}"));
+            }
+        };
+        let over = match report.state {
+            Some(State::Failed) => Some(self.presence.failure().to_string()),
+            Some(State::Left) if context.state.ended.is_none() => {
+                Some("the helper has left; its Python calls are no longer seen".to_owned())
+            }
+            _ => None,
+        };
+        self.is_over = over.is_some();
+        let is_active = report.state == Some(State::Active);
+        if is_active && !std::mem::replace(&mut self.is_active, is_active) {
+            tracing::debug!("the helper is at work in process {owner}");
+        }
+        for function in functions {
+            if let Some(caller) = only_caller(&function, context) {
+                // Of what there is no room for, the report says that callers are left out.
+                context.state.doses().functions.name_caller(range, function.number, &caller);
+            } else if let Some(function) = selected(&function, context) {
+                tracing::debug!("process {owner}: {} is covered", function.1.name);
+                match floors {
+                    Some(floors) => context.state.note_way(function.1.target, Entry::Helper, floors),
+                    None => context.note_way(function.1.target, Entry::Helper, kind),
+                }
+                let has_room = context.state.doses().name(range, function.0, &function.1);
+                if !has_room {
+                    context.warn(NO_ROOM_FOR_NAMES.to_owned());
+                }
+            }
+        }
+        for text in words::left_out(left_out) {
+            context.warn(format!("process {owner}: {text}"));
+        }
+        let mut missed = words::missed(report.notices, report.hook_missed);
+        if missed.is_empty() {
+            missed.extend(over.clone());
+        }
+        if !missed.is_empty() {
+            let missed = missed.into_iter().map(|text| format!("process {owner}: {text}")).collect();
+            context.state.missed.insert(id.0, missed);
+        }
+        for notice in words::notices(report.notices & !told) {
+            context.warn(format!("process {owner}: {notice}"));
+        }
+        if let Some(why) = over {
+            context.warn(format!("process {owner}: {why}"));
+        }
+    }
+}
+
+/// A function that only calls others, where that is recorded.
+fn only_caller(found: &FoundFunction, context: &Context) -> Option<SelectedFunction> {
+    (context.settings.callers && found.target == NO_TARGET).then(|| named(TargetIndex(NO_TARGET), found))
+}
+
+/// A function as reports name it, if the helper said something that makes sense.
+fn selected(found: &FoundFunction, context: &Context) -> Option<(u32, SelectedFunction)> {
+    let target = TargetIndex(found.target);
+    let is_python =
+        context.resolver.targets().get(target).is_some_and(|target| target.kind == TargetKind::Python);
+    is_python.then(|| (found.number, named(target, found)))
+}
+
+/// As reports name it.
+fn named(target: TargetIndex, found: &FoundFunction) -> SelectedFunction {
+    let line = Some(found.line).filter(|line| line.cast_signed() > 0);
+    SelectedFunction { target, name: found.name.clone(), file: found.file.clone().into(), line }
+}

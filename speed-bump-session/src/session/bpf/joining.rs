@@ -1,0 +1,106 @@
+//! Helpers for processes that are covered already: children that execute an interpreter, and programs that
+//! load one late.
+//!
+//! An interpreter that has only just been mapped may not let the helper in yet: it is tried for some seconds.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    begin::begin_join,
+    coverage::Coverage,
+    links::TargetSites,
+    phase::{HelperId, HelperPhase, LateJoin},
+    rooms,
+};
+use crate::{
+    inject::InjectError, presence::PresenceError, probe::plan::PythonPlan, process::Process,
+    session::SessionError, units::Pid,
+};
+
+/// How long an interpreter that a child has just executed may take until the helper can work in it.
+const STARTING: Duration = Duration::from_secs(5);
+/// How often that is tried.
+const TRY_EVERY: Duration = Duration::from_millis(25);
+
+/// Takes up how far the helper has come that is brought into this process, if one is.
+///
+/// # Errors
+/// Its Python functions are not covered.
+pub(super) fn poll(pid: Pid, coverage: &mut Coverage) -> Result<(), SessionError> {
+    let Some(covered) = coverage.processes.get_mut(pid) else { return Ok(()) };
+    if !matches!(covered.helper, HelperPhase::Joining(_)) {
+        return Ok(());
+    }
+    let is_alive = covered.process.is_alive();
+    let HelperPhase::Joining(mut late) = std::mem::take(&mut covered.helper) else { return Ok(()) };
+    if !is_alive {
+        coverage.engines.helpers.give_up(pid, late);
+        return Ok(());
+    }
+    match late.way.take() {
+        None if Instant::now() >= late.next && !coverage.engines.helpers.is_giving_up(pid) => {
+            let Some(own) = Process::open(pid).ok() else { return Ok(()) };
+            let program = own.program()?;
+            let (helpers, context) = (&coverage.engines.helpers, &coverage.context);
+            late.way = Some(begin_join(&own, program, &rooms::OF_CHILDREN, helpers, context)?);
+        }
+        Some((joining, range)) if joining.is_finished() => {
+            return match joining.finish() {
+                Ok(presence) => {
+                    let id = coverage.engines.take_in(presence, range, &mut coverage.context);
+                    attach_stub(pid, id, coverage)
+                }
+                Err(error) => {
+                    coverage.context.give_back(range);
+                    joined_not(pid, late, &error, coverage)
+                }
+            };
+        }
+        way => late.way = way,
+    }
+    set_joining(pid, late, coverage);
+    Ok(())
+}
+
+fn set_joining(pid: Pid, late: LateJoin, coverage: &mut Coverage) {
+    match coverage.processes.get_mut(pid) {
+        Some(covered) => covered.helper = HelperPhase::Joining(late),
+        None => coverage.engines.helpers.give_up(pid, late),
+    }
+}
+
+/// A helper could not be brought into a child: an interpreter that starts may let it in later.
+fn joined_not(
+    pid: Pid,
+    late: LateJoin,
+    error: &PresenceError,
+    coverage: &mut Coverage,
+) -> Result<(), SessionError> {
+    // A helper that has still to leave comes first, however long that takes.
+    let is_leaving = matches!(error, PresenceError::Inject(InjectError::Leaving { .. }));
+    if is_leaving || late.since.elapsed() < STARTING {
+        tracing::debug!("the helper is not in process {pid} yet: {error}");
+        let next = Instant::now() + TRY_EVERY;
+        set_joining(pid, LateJoin { next, ..late }, coverage);
+        return Ok(());
+    }
+    let Some(covered) = coverage.processes.get(pid) else { return Ok(()) };
+    let plan = coverage.context.resolver.plan_without_helper(&covered.process, &error.to_string())?;
+    if let PythonPlan::Impossible(why) = &plan.python {
+        return Err(SessionError::Python(why.clone()));
+    }
+    let groups = coverage.enter_plan(&plan)?;
+    let Some(covered) = coverage.processes.get_mut(pid) else { return Ok(()) };
+    covered.python = coverage.engines.follower(&covered.process, &plan);
+    coverage.attach_more(pid, groups)
+}
+
+fn attach_stub(pid: Pid, id: HelperId, coverage: &mut Coverage) -> Result<(), SessionError> {
+    let Some(covered) = coverage.processes.get_mut(pid) else { return Ok(()) };
+    covered.helper = HelperPhase::In(id);
+    let stub = coverage.engines.stub_of(id, &coverage.context)?;
+    coverage.attach_more(pid, stub.map(TargetSites::of_all).into_iter().collect())?;
+    tracing::debug!("the helper is in child {pid}");
+    coverage.engines.helpers.listen_to(id, &mut coverage.context);
+    Ok(())
+}

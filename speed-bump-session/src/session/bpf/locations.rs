@@ -1,0 +1,191 @@
+//! Code locations that `function__entry` of CPython names: which functions they are, judged when each is named
+//! for the first time.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use speed_bump_abi::{PythonKey, Verdict};
+
+use super::{context::Context, follower::Way, phase::Processes};
+use crate::{
+    engine::bpf::BpfEngine,
+    probe::plan::{Entry, SelectedFunction},
+    python::source::SourceIndex,
+    targets::TargetIndex,
+};
+
+/// How long source files are parsed in a session, all together: those of 1,000 modules take as long.
+const PARSING: Duration = Duration::from_secs(5);
+
+/// Code locations that `function__entry` named.
+#[derive(Debug, Default)]
+pub(super) struct Locations {
+    /// Those with a verdict: the function, if a target selected one.
+    judged: HashMap<u32, Option<u32>>,
+    /// How long source files were parsed.
+    parsing: Duration,
+}
+
+impl Locations {
+    /// Calls that came before the verdict, by function.
+    pub(super) fn pending_calls(&self, engine: &BpfEngine) -> HashMap<u32, u64> {
+        let mut calls = HashMap::new();
+        for (location, function) in &self.judged {
+            if let Some(function) = function {
+                *calls.entry(*function).or_default() += engine.pending_calls(*location).unwrap_or(0);
+            }
+        }
+        calls
+    }
+
+    /// Judges a code location that `function__entry` named in the process with this index.
+    pub(super) fn judge(
+        &mut self,
+        (location, key): (u32, &PythonKey),
+        process: u32,
+        processes: &mut Processes,
+        engine: &mut BpfEngine,
+        context: &mut Context,
+    ) {
+        if self.judged.contains_key(&location) {
+            return;
+        }
+        let judged = self.function(process, key, processes, context);
+        let verdict = judged.map_or(Verdict::Ignored, Verdict::Function);
+        match engine.set_verdict(location, verdict) {
+            Ok(()) => {
+                if judged.is_some() {
+                    tracing::debug!("{} is covered", text(&key.name));
+                }
+                self.judged.insert(location, judged);
+            }
+            Err(error) => context.warn(format!("{} is not delayed: {error}", text(&key.name))),
+        }
+    }
+
+    /// The function that a code location is, if a target selects it.
+    fn function(
+        &mut self,
+        process: u32,
+        key: &PythonKey,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) -> Option<u32> {
+        let (file, name) = (text(&key.file), text(&key.name));
+        let module = context.resolver.targets().python_in(&file);
+        if module.is_empty() {
+            return None;
+        }
+        let covered = processes.iter_mut().find(|(_, covered)| covered.index == process);
+        let follower = covered.and_then(|(_, covered)| covered.python.as_mut())?;
+        let kind = follower.kind;
+        let mut unparsed = false;
+        let qualnames = match &mut follower.way {
+            Way::Usdt { root, sources, share } => {
+                let (version, parsing) = (follower.version, &mut self.parsing);
+                let source = sources.entry(file.clone()).or_insert_with(|| {
+                    if *parsing > PARSING {
+                        unparsed = true;
+                        return None;
+                    }
+                    let began = Instant::now();
+                    let index = SourceIndex::read(root.as_ref()?, &file, version);
+                    *parsing += began.elapsed();
+                    let index = index.inspect_err(|error| {
+                        tracing::debug!("qualified names of {file}: {error}");
+                        unparsed = error.is_of_size();
+                    });
+                    let kept = index.ok()?;
+                    unparsed = !share.take(kept.bytes());
+                    (!unparsed).then_some(kept)
+                });
+                source.as_ref().and_then(|source| qualnames(source, &name, key.line))
+            }
+            Way::PerfMap { .. } => None,
+        };
+        let mut ambiguous = None;
+        let (target, name): (TargetIndex, String) = match qualnames {
+            Some(names) => {
+                let selected: Vec<_> = names
+                    .iter()
+                    .filter_map(|name| Some((module.select(name).winner?, name.clone())))
+                    .collect();
+                let first = selected.first().cloned()?;
+                // Nothing tells them apart: two lambdas on one line, or a probe that gives no line.
+                if selected.len() < names.len() {
+                    let (all, one) = (names.join(", "), &first.1);
+                    ambiguous =
+                        Some(format!("{file}: calls of {all} cannot be told apart and count as {one}"));
+                }
+                first
+            }
+            None => (module.select_by_last_component(&name).winner?, name),
+        };
+        if unparsed {
+            context.warn(format!(
+                "{file}: its functions are told by their plain names, as it is too large, or takes too \
+                 long with those before it"
+            ));
+        }
+        if let Some(ambiguous) = ambiguous {
+            context.warn(ambiguous);
+        }
+        let function = SelectedFunction {
+            target,
+            name,
+            file: file.into(),
+            line: Some(key.line).filter(|line| line.cast_signed() > 0),
+        };
+        match context.python_function(&function, Entry::Usdt, kind) {
+            Ok(index) => Some(index),
+            Err(error) => {
+                context.warn(format!("{} is not delayed: {error}", function.name));
+                None
+            }
+        }
+    }
+
+    /// Judges the code locations anew that no target selected.
+    pub(super) fn judge_anew(
+        &mut self,
+        processes: &mut Processes,
+        engine: &mut BpfEngine,
+        context: &mut Context,
+    ) {
+        self.judged.retain(|_, function| function.is_some());
+        self.find_lost(processes, engine, context);
+    }
+
+    /// Judges the code locations whose announcement was lost.
+    pub(super) fn find_lost(
+        &mut self,
+        processes: &mut Processes,
+        engine: &mut BpfEngine,
+        context: &mut Context,
+    ) {
+        let lost: Vec<_> =
+            engine.python_locations().filter(|(_, location)| !self.judged.contains_key(location)).collect();
+        for (key, location) in lost {
+            // Which process it was met in is lost too; any that is covered will do to read the source.
+            let process = processes.iter().next().map_or(0, |(_, covered)| covered.index);
+            self.judge((location, &key), process, processes, engine, context);
+        }
+    }
+}
+
+/// The qualified names that a code location may have; `None` where the source file does not tell.
+fn qualnames(source: &SourceIndex, name: &str, line: u32) -> Option<Vec<String>> {
+    if source.has_errors() {
+        return None; // the parser lost its way: a name may lack what stands around it
+    }
+    let found = source.find(name, line.cast_signed())?;
+    Some(found.qualnames.iter().map(|name| (*name).to_owned()).collect())
+}
+
+/// A NUL-padded string of a key.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}

@@ -1,0 +1,263 @@
+//! The engine `bpf` in a session: its probe sites, what is attached to them, and the functions that its
+//! programs tell of.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use speed_bump_abi::{NO_FUNCTION, PythonKey, SiteArguments};
+
+use super::{
+    context::Context,
+    follower::{PythonFollower, Rooms},
+    links::{Attached, TargetSites, are_apart},
+    locations::Locations,
+    perf_maps::{self, PerfMaps},
+    phase::Processes,
+    sites::{SiteKey, SiteTable, costs},
+    timing::{EntrySite, Exits, native_untimed, overhead_ns, way_ns},
+    window::Window,
+};
+use crate::{
+    engine::bpf::{BpfEngine, UprobeProgram},
+    presence::Presence,
+    probe::{
+        attach::{self, AttachError, AttachSite, RefusedSite, SiteGroup},
+        file::FileId,
+        plan::{Plan, Timing},
+    },
+    process::Process,
+    session::{SessionError, functions::FunctionRange, state::State},
+    stats::times::not_timed,
+    targets::TargetIndex,
+    units::Pid,
+};
+
+/// See the head of this file.
+pub(super) struct Probes {
+    pub(super) engine: BpfEngine,
+    sites: SiteTable,
+    exits: Exits,
+    /// Room that the followers of all processes share.
+    room: Rooms,
+    perf_maps: PerfMaps,
+    locations: Locations,
+}
+
+impl Probes {
+    /// With a loaded object that has room for so many sites.
+    pub(super) fn new(engine: BpfEngine, sites: u32) -> Self {
+        Self {
+            engine,
+            sites: SiteTable::new(sites),
+            exits: Exits::default(),
+            room: Rooms::default(),
+            perf_maps: PerfMaps::default(),
+            locations: Locations::default(),
+        }
+    }
+
+    /// Gives functions and sites of a plan their indices, and tells the engine of the new ones. `is_late`: the
+    /// plan is of a process that nobody knew when the session was prepared.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(super) fn enter_plan(
+        &mut self,
+        plan: &Plan,
+        is_late: bool,
+        context: &mut Context,
+    ) -> Result<Vec<TargetSites>, SessionError> {
+        let mut indices = Vec::with_capacity(plan.functions.len());
+        for function in &plan.functions {
+            indices.push(context.state.doses().enter(&function.selected)?);
+        }
+        let apart = are_apart(plan.functions.iter().map(|function| function.selected.target));
+        let mut groups: BTreeMap<(FileId, UprobeProgram, Option<TargetIndex>), SiteGroup> = BTreeMap::new();
+        let mut untimed = Vec::new();
+        for site in &plan.sites {
+            let function =
+                site.function.and_then(|position| indices.get(position).copied()).unwrap_or(NO_FUNCTION);
+            let (index, new) = self.sites.enter(site, function)?;
+            if new {
+                let costs = costs(&context.resolver, &mut self.engine)?;
+                let arguments = SiteArguments {
+                    function,
+                    overhead_ns: overhead_ns(costs, site.kind),
+                    way_ns: way_ns(costs, site),
+                    stack_delta: site.stack_delta,
+                    arguments: site.arguments,
+                    ..SiteArguments::default()
+                };
+                self.engine.set_site(index, arguments)?;
+            }
+            let of = site.function.and_then(|position| plan.functions.get(position));
+            if let Some(function) = of {
+                context.note_way(function.selected.target, function.entry, site.kind);
+            }
+            let target = of.map(|function| function.selected.target).filter(|_| apart);
+            let mut add =
+                |program, sites: Vec<AttachSite>| {
+                    let group = groups.entry((site.file.id(), program, target)).or_insert_with(|| {
+                        SiteGroup { file: Arc::clone(&site.file), program, sites: Vec::new() }
+                    });
+                    group.sites.extend(sites);
+                };
+            if let (true, Some(planned), Timing::Impossible(why)) = (new, of, &site.timing) {
+                untimed.push((&planned.selected, why.as_str()));
+            }
+            let at = AttachSite { offset: site.offset, semaphore: site.semaphore, site: index };
+            add(site.program, vec![at]);
+            if let Some(planned) = of {
+                let entry = EntrySite { planned: site, index, function, selected: &planned.selected };
+                let exits = self.exits.enter(&entry, &mut self.sites, &mut self.engine, &context.resolver)?;
+                if !exits.is_empty() {
+                    add(UprobeProgram::SiteLeft, exits);
+                }
+            }
+        }
+        // Others were told of before the session began.
+        if is_late {
+            not_timed(untimed.into_iter()).into_iter().for_each(|text| context.warn(text));
+        }
+        let sites = groups.into_iter().map(|((.., target), group)| TargetSites { target, group });
+        Ok(sites.collect())
+    }
+
+    /// The probe on a helper's stub, which stands for a range of functions.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(super) fn enter_stub(
+        &mut self,
+        presence: &Presence,
+        range: FunctionRange,
+        context: &Context,
+    ) -> Result<SiteGroup, SessionError> {
+        let key = SiteKey {
+            file: presence.file.identity(),
+            offset: presence.offset,
+            semaphore: None,
+            program: UprobeProgram::PythonHelper,
+            function: range.first,
+        };
+        let (site, new) = self.sites.enter_key(key)?;
+        if new {
+            let costs = costs(&context.resolver, &mut self.engine)?;
+            let arguments = SiteArguments {
+                function: range.first,
+                overhead_ns: overhead_ns(costs, presence.stub),
+                functions: range.count,
+                tick_ns: context.resolver.costs().tick_ns(),
+                ..SiteArguments::default()
+            };
+            self.engine.set_site(site, arguments)?;
+        }
+        Ok(SiteGroup {
+            file: presence.file.clone(),
+            program: UprobeProgram::PythonHelper,
+            sites: vec![AttachSite { offset: presence.offset, semaphore: None, site }],
+        })
+    }
+
+    /// Attaches to sites of a process; `process` is its index.
+    ///
+    /// # Errors
+    /// Nothing of it is attached.
+    pub(super) fn attach(
+        &self,
+        pid: Pid,
+        process: u32,
+        sites: &[TargetSites],
+        window: &Window,
+    ) -> Result<(Vec<Attached>, Vec<RefusedSite>), AttachError> {
+        let mut by_target: BTreeMap<Option<TargetIndex>, Vec<SiteGroup>> = BTreeMap::new();
+        for TargetSites { target, group } in sites {
+            by_target.entry(*target).or_default().push(group.clone());
+        }
+        let (mut all, mut refused) = (Vec::new(), Vec::new());
+        for (target, groups) in by_target {
+            let (links, of_these) =
+                attach::attach(&self.engine, pid, process, &groups, &|| window.came_round())?;
+            all.push(Attached { target, links });
+            refused.extend(of_these);
+        }
+        Ok((all, refused))
+    }
+
+    /// Tells of sites that the kernel would not take.
+    pub(super) fn take_refused(&mut self, refused: Vec<RefusedSite>, context: &mut Context) {
+        for refused in refused {
+            if let Some(texts) = self.exits.take_refused(&refused, &mut self.engine) {
+                texts.into_iter().for_each(|text| context.warn(text));
+                continue;
+            }
+            let path = refused.file.path().display();
+            context.warn(format!(
+                "the kernel refuses a probe at {path}+{}: {}",
+                refused.site.offset, refused.error
+            ));
+        }
+    }
+
+    /// No longer has forks and execs of a process announced.
+    pub(super) fn untrack(&mut self, pid: Pid) {
+        if let Err(error) = self.engine.untrack(pid) {
+            tracing::debug!("cannot untrack process {pid}: {error}");
+        }
+    }
+
+    /// How the Python functions of a process become known, by its plan.
+    pub(super) fn follower(&self, process: &Process, plan: &Plan) -> Option<PythonFollower> {
+        PythonFollower::new(process, plan, &self.room)
+    }
+
+    /// The same as in another process, from the start.
+    pub(super) fn follower_like(&self, other: &PythonFollower, process: &Process) -> Option<PythonFollower> {
+        other.in_process(process, &self.room)
+    }
+
+    /// Takes up what a process's perf map has now, as far as it can be read within some time.
+    pub(super) fn read_perf_map(&mut self, pid: Pid, processes: &mut Processes, context: &mut Context) {
+        perf_maps::read(pid, processes, &mut self.engine, context);
+    }
+
+    /// Takes up what is new in perf maps.
+    pub(super) fn poll_perf_maps(&mut self, processes: &mut Processes, context: &mut Context) {
+        self.perf_maps.poll(processes, &mut self.engine, context);
+    }
+
+    /// Judges a code location that `function__entry` named in the process with this index.
+    pub(super) fn judge(
+        &mut self,
+        location: (u32, &PythonKey),
+        process: u32,
+        processes: &mut Processes,
+        context: &mut Context,
+    ) {
+        self.locations.judge(location, process, processes, &mut self.engine, context);
+    }
+
+    /// Judges the code locations anew that no target selected.
+    pub(super) fn judge_anew(&mut self, processes: &mut Processes, context: &mut Context) {
+        self.locations.judge_anew(processes, &mut self.engine, context);
+    }
+
+    /// Judges the code locations whose announcement was lost.
+    pub(super) fn find_lost_locations(&mut self, processes: &mut Processes, context: &mut Context) {
+        self.locations.find_lost(processes, &mut self.engine, context);
+    }
+
+    /// Calls that came before a verdict on their function, by its index.
+    pub(super) fn pending_calls(&self) -> HashMap<u32, u64> {
+        self.locations.pending_calls(&self.engine)
+    }
+
+    /// Looks how many calls of native functions are in no time.
+    pub(super) fn look_at_untimed(&self, state: &mut State) {
+        if let Some(untimed) = native_untimed(&self.engine) {
+            state.native_untimed = untimed;
+        }
+    }
+}

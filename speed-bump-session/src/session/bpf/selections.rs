@@ -1,0 +1,65 @@
+//! Python targets that have selected nothing: told when a session begins, and of a command at its end.
+
+use super::{context::Context, helpers::Helpers, phase::Processes};
+use crate::{
+    bounds::TARGETS_EXPLAINED, probe::resolve::compiled, session::SessionError, stats::report::SessionReport,
+    targets::TargetKind,
+};
+
+/// Tells of Python targets that select nothing, neither among what the helpers found nor in a plan; under
+/// `strict` that ends the session. Where no helper looked for functions, it has been told before.
+///
+/// # Errors
+/// Under `strict`, all of them.
+pub(super) fn check(
+    helpers: &Helpers,
+    processes: &Processes,
+    context: &mut Context,
+) -> Result<(), SessionError> {
+    let mut missing = Vec::new();
+    let unknown = helpers.asleep().map(|pid| {
+        format!("; those of process {pid} are not known yet, as a thread keeps the interpreter's lock")
+    });
+    for (number, index) in context.without_functions().into_iter().enumerate() {
+        let Some(target) = context.resolver.targets().get(index) else { continue };
+        let mut processes = processes.iter().map(|(_, covered)| &covered.process);
+        let why = (number < TARGETS_EXPLAINED)
+            .then(|| processes.find_map(|process| compiled(process, target, context.resolver.explaining())))
+            .flatten();
+        missing.push(format!(
+            "line {}: `{}` selects nothing among the functions that are loaded now{}",
+            target.line,
+            target.text,
+            why.map(|why| format!(": {why}")).or_else(|| unknown.clone()).unwrap_or_default()
+        ));
+    }
+    if context.settings.strict && !missing.is_empty() {
+        missing.extend(helpers.unlisted().into_iter().map(str::to_owned));
+        return Err(SessionError::NothingSelected(missing));
+    }
+    for text in missing {
+        context.warn(format!(
+            "{text}; functions that are loaded later are covered, and `list` names the nearest"
+        ));
+    }
+    Ok(())
+}
+
+/// At the end: what kept targets from selecting anything.
+pub(super) fn tell_unselected(report: &SessionReport, context: &mut Context) {
+    let selected: Vec<bool> = report.targets.iter().map(|target| !target.functions.is_empty()).collect();
+    let targets = context.resolver.targets().iter().zip(selected);
+    let missing: Vec<String> = targets
+        .filter(|(_, selected)| !selected)
+        .map(|((_, target), _)| {
+            let among = match target.kind {
+                TargetKind::Python => "the Python functions that were loaded",
+                TargetKind::Native | TargetKind::Usdt => "the files that were mapped",
+            };
+            format!("line {}: `{}` selected nothing among {among}", target.line, target.text)
+        })
+        .collect();
+    for text in missing {
+        context.warn(text);
+    }
+}
