@@ -25,6 +25,7 @@ mod in_place;
 mod jitted;
 mod joining;
 mod late_files;
+mod leaving;
 mod limits;
 mod links;
 mod loading;
@@ -46,13 +47,16 @@ mod tick;
 mod timing;
 mod window;
 
-use std::{collections::HashMap, io, time::Instant};
+use std::{collections::HashMap, io};
 
 use super::{
-    Session, SessionError, Settings, State,
     controls::Controls,
     doses::Setting,
+    error::SessionError,
+    interface::Session,
     run::{Ended, run},
+    settings::Settings,
+    state::State,
     stop::Stop,
 };
 use crate::{
@@ -62,10 +66,10 @@ use crate::{
         execs::{self, Execs, Executions},
     },
     probe::{plan::Plan, resolve::Resolver},
-    process::{Process, Program},
+    process::Process,
     stats::report::SessionReport,
     targets::TargetChange,
-    units::{Nanos, Pid},
+    units::Pid,
 };
 use begin::{bring_helpers_in, tell_uncovered};
 use command::StartedCommand;
@@ -99,16 +103,16 @@ impl BpfSession {
         stop: Stop,
     ) -> Result<Self, SessionError> {
         in_place::check_reach(&resolver, &roots)?;
-        let follow = offsets_to_follow();
         let capacity = capacity::of_processes(&resolver, &roots, &settings);
-        let object = Object { capacity, follow, hold: Hold::default() };
+        let object = Some(Object { capacity, follow: offsets_to_follow(), hold: Hold::default() });
+        let follows = object.is_some_and(|object| object.follow.is_some());
         let sources = Sources::default();
         let mut coverage = load(resolver, settings, object, &roots, stop, sources.waker())?;
         coverage.context.state.stop.stops(coverage.engines.window.switch());
         coverage.context.state.roots = roots.iter().map(|(process, _)| process.pid()).collect();
         let mut session =
             Self { catching: None, executions: None, coverage, checks: Checks::new(false), sources };
-        if let Err(error) = session.begin(roots, follow.is_some()) {
+        if let Err(error) = session.begin(roots, follows) {
             // So that nothing is left when we say so.
             let mut nearest = session.leave();
             return Err(match error {
@@ -172,7 +176,7 @@ impl BpfSession {
         let hold = if catches { execs::hold() } else { Hold::default() };
         let object = Object { capacity, follow, hold };
         let sources = Sources::default();
-        let coverage = load(resolver, settings, object, &[], Stop::default(), sources.waker())?;
+        let coverage = load(resolver, settings, Some(object), &[], Stop::default(), sources.waker())?;
         let mut session =
             Self { catching: None, executions: None, coverage, checks: Checks::new(false), sources };
         if catches {
@@ -276,48 +280,10 @@ impl BpfSession {
 
     /// Detaches from everything. The names that come nearest to targets that have selected nothing.
     fn leave(&mut self) -> Vec<String> {
-        self.coverage.context.state.ended = Some(Instant::now());
-        self.coverage.engines.window.close();
-        self.explain();
+        leaving::close(&mut self.coverage);
         self.coverage.processes.are_caught = false;
         self.catching = None;
-        let coverage = &mut self.coverage;
-        let began = Instant::now();
-        for pid in coverage.processes.entering() {
-            polling::wait_for_entering(pid, coverage);
-        }
-        let Coverage { context, processes, engines } = coverage;
-        engines.helpers.end_signals(processes);
-        engines.helpers.send_away(processes, context);
-        let mut with_helper: Option<(Process, Program)> = None;
-        for covered in processes.take() {
-            let pid = covered.process.pid();
-            engines.untrack(pid);
-            let program = covered.helper.id().and_then(|id| engines.helpers.program(id));
-            if let Some(program) = program.filter(|_| context.is_root(pid)) {
-                with_helper.get_or_insert((covered.process, program));
-            }
-        }
-        engines.helpers.leave_stubs();
-        tracing::info!("detached in {}", Nanos::from(began.elapsed()));
-        let may_look = processes.command.is_none() && context.state.stop.times() < 2;
-        match (with_helper.filter(|_| may_look), engines.helpers.setup()) {
-            (Some((process, program)), Some(setup)) => {
-                nearest::name_nearest(&process, &program, setup, context)
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Says what the processes waited for, and what may be the cause where nothing was counted.
-    fn explain(&mut self) {
-        let Some(waiting) = self.coverage.engines.window.take_waiting() else { return };
-        let now = waiting.later(self.coverage.processes.iter().map(|(_, covered)| &covered.process));
-        self.coverage.context.state.waited = Some(now.since(&waiting));
-        let report = self.report();
-        let Coverage { context, processes, .. } = &mut self.coverage;
-        jitted::tell_jitted(&report, processes, context);
-        nothing_counted::explain_nothing(now.ran_since(&waiting), &report, processes, context);
+        leaving::leave(&mut self.coverage)
     }
 }
 
@@ -364,8 +330,7 @@ impl Session for BpfSession {
     }
 
     fn pending_calls(&self) -> HashMap<u32, u64> {
-        let probes = self.coverage.engines.probes.as_ref();
-        probes.map(|probes| probes.pending_calls()).unwrap_or_default()
+        self.coverage.engines.pending_calls()
     }
 }
 

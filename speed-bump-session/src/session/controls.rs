@@ -9,11 +9,11 @@ use std::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    SessionError,
     doses::{Applied, Doses, Setting},
+    error::SessionError,
     events::{EventLog, Events},
     known::KnownFunctions,
-    run::{Request, answer},
+    requests::{Request, answer},
     snapshot::Snapshot,
 };
 use crate::{

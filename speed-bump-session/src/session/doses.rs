@@ -11,7 +11,7 @@ use serde::Serialize;
 use speed_bump_abi::{FunctionStats, Histogram, callers::PairTimes, times::FunctionTimes};
 
 use super::{
-    SessionError,
+    error::SessionError,
     functions::{Caller, FunctionRange, FunctionTable},
     known::FunctionId,
     snapshot::Snapshot,

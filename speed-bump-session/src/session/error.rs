@@ -80,6 +80,9 @@ pub enum SessionError {
     /// The operating system lacks something.
     #[error("cannot start a thread that renews doses: {0}; raise {limit}", limit = limit_of_threads(.0))]
     Thread(io::Error),
+    /// There is no memory for what is shared with helpers.
+    #[error("no memory for the doses: {0}")]
+    Memory(io::Error),
     /// The names of functions take more than there is room for.
     #[error("no room for more names of functions; select fewer with the targets file")]
     NamesFull,
@@ -135,6 +138,7 @@ impl SessionError {
             | Self::OldKernel { .. }
             | Self::Set(_)
             | Self::WithoutProbes
+            | Self::Memory(_)
             | Self::Lost
             | Self::Stopped
             | Self::Thread(_) => FailureKind::System,

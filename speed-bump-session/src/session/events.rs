@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::run::Ended;
+use super::ended::Ended;
 use serde::Serialize;
 
 use crate::{

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use speed_bump_abi::FunctionStats;
 
 use super::known::{FunctionId, KnownFunctions};
-use crate::{probe::plan::SelectedFunction, session::SessionError};
+use crate::{probe::plan::SelectedFunction, session::error::SessionError};
 
 /// Of the room for names, that of functions that no target selects is one part in so many, beside it.
 const PART_FOR_CALLERS: usize = 4;

@@ -11,10 +11,11 @@ use std::{
 };
 
 use super::{
-    Session, SessionError,
     controls::Controls,
     doses::Applied,
+    error::SessionError,
     events::Event,
+    interface::Session,
     run::{Ended, run},
     snapshot::Snapshot,
     stop::Stop,

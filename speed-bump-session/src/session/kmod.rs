@@ -19,11 +19,14 @@ use tokio::{
 };
 
 use super::{
-    Session, SessionError, Settings, State,
     doses::{Doses, Setting},
+    error::SessionError,
     events::Event,
     functions::FunctionTable,
+    interface::Session,
     run::{Ended, until},
+    settings::Settings,
+    state::State,
     stop::Stop,
 };
 use crate::{

@@ -10,11 +10,11 @@ use crate::{
     policy::Dose,
     probe::plan::Entry,
     session::{
-        State,
         doses::{Callers, Doses},
         functions::bytes_of,
         known::FunctionId,
         snapshot::Snapshot,
+        state::State,
     },
     stats::{
         callers::{self, CallerReport, without_caller},

@@ -9,11 +9,11 @@ use std::{
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{
-    Settings,
     controls::Controls,
     doses::Doses,
     events::{Event, EventLog},
-    run::Request,
+    requests::Request,
+    settings::Settings,
     stop::Stop,
     warnings::Warnings,
 };

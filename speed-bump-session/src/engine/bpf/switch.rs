@@ -1,6 +1,6 @@
 //! Changing what the BPF programs do, from one call to the next and for many policies at once.
 //!
-//! The programs read what is written here while they run. Each policy has two rows, and one word says which
+//! The programs read what is written here while they run, and so do helpers, in copies of their own. Each policy has two rows, and one word says which
 //! of the two holds: so doses that are set together come into force together.
 
 use std::{
@@ -13,6 +13,7 @@ use std::{
     },
 };
 
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use speed_bump_abi::{Control, Policy};
 
 use super::EngineError;
@@ -76,6 +77,21 @@ impl Set {
 impl PolicySwitch {
     pub(super) fn new(control: MappedWords, policies: MappedWords) -> Self {
         Self { control, policies, set: Mutex::default(), longest_ns: AtomicU64::new(0) }
+    }
+
+    /// One that no BPF program reads, for so many policies: its mirrors alone do as it says.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn without_programs(policies: u32) -> io::Result<Self> {
+        let words = |length: usize| {
+            let memory = memfd_create("speed-bump-policies", MemfdFlags::CLOEXEC)?;
+            // Nobody else has it: it keeps its size.
+            ftruncate(&memory, (length * size_of::<u64>()) as u64)?;
+            MappedWords::of_array(&memory, length)
+        };
+        let rows = policies.max(1) as usize * Policy::ROWS as usize;
+        Ok(Self::new(words(CONTROL_WORDS)?, words(rows * Policy::WORDS)?))
     }
 
     /// Writes everything to this place too, now and whenever it changes.
@@ -367,6 +383,22 @@ mod tests {
         assert_eq!(held(), [11, 20, 30].map(|delay| Some(policy(delay))));
         let control = Control { start_ns: 5, end_ns: 7, stop: 1, expires_ns: 6, generation: 3 };
         assert_eq!(*all.control.lock().unwrap(), control);
+    }
+
+    #[test]
+    fn without_programs_mirrors_hear_of_everything() {
+        let switch = PolicySwitch::without_programs(2).unwrap();
+        let copy = Arc::new(Copy::default());
+        let weak: Weak<Copy> = Arc::downgrade(&copy);
+        switch.add_mirror(weak).unwrap();
+        assert_eq!(switch.policy(1), Some(Policy::default()));
+        switch.set(&[(1, policy(20))]).unwrap();
+        switch.open(Nanos(5), Nanos(7));
+        switch.renew(Nanos(6));
+        assert_eq!((switch.policy(1), copy.policy(1)), (Some(policy(20)), Some(policy(20))));
+        let open = Control { start_ns: 5, end_ns: 7, stop: 0, expires_ns: 6, generation: 1 };
+        assert_eq!(*copy.control.lock().unwrap(), open);
+        assert!(switch.set(&[(2, policy(1))]).is_err());
     }
 
     proptest! {

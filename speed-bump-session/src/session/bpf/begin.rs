@@ -21,7 +21,7 @@ use crate::{
     },
     process::{Process, Program},
     python::helper::Room,
-    session::{SessionError, functions::FunctionRange},
+    session::{error::SessionError, functions::FunctionRange},
     targets::TargetKind,
     units::Pid,
 };

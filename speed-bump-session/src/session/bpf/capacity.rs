@@ -8,7 +8,7 @@ use crate::{
     probe::{plan::Plan, resolve::Resolver},
     process::Process,
     python::helper::Room,
-    session::{Settings, functions::bytes_of},
+    session::{functions::bytes_of, settings::Settings},
     targets::TargetKind,
 };
 

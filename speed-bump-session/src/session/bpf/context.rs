@@ -7,7 +7,7 @@ use crate::{
         site::SiteKind,
     },
     python::helper::Room,
-    session::{SessionError, Settings, functions::FunctionRange, state::State},
+    session::{error::SessionError, functions::FunctionRange, settings::Settings, state::State},
     targets::{TargetIndex, TargetKind},
     units::Pid,
 };

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::{coverage::Coverage, links::TargetSites};
-use crate::{probe::attach::AttachError, session::SessionError, units::Pid};
+use crate::{probe::attach::AttachError, session::error::SessionError, units::Pid};
 
 /// Covers what processes have mapped since they were last looked at.
 pub(super) fn look_for_late_files(coverage: &mut Coverage) {

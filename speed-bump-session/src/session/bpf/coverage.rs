@@ -14,7 +14,7 @@ use super::{
 use crate::{
     probe::plan::Plan,
     process::Process,
-    session::SessionError,
+    session::error::SessionError,
     units::{Nanos, Pid},
 };
 

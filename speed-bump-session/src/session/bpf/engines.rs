@@ -1,5 +1,7 @@
 //! Who counts and delays calls in a session: each engine that it uses, and the window that they share.
 
+use std::collections::HashMap;
+
 use super::{
     context::Context,
     follower::PythonFollower,
@@ -17,7 +19,7 @@ use crate::{
         plan::Plan,
     },
     process::Process,
-    session::{SessionError, functions::FunctionRange},
+    session::{error::SessionError, functions::FunctionRange},
     units::Pid,
 };
 
@@ -101,6 +103,11 @@ impl Engines {
         if let Some(probes) = &mut self.probes {
             probes.take_refused(refused, context);
         }
+    }
+
+    /// Calls that came before a verdict on their function, by its index.
+    pub(super) fn pending_calls(&self) -> HashMap<u32, u64> {
+        self.probes.as_ref().map(Probes::pending_calls).unwrap_or_default()
     }
 
     /// How the Python functions of a process become known where no helper tells of them, by its plan.

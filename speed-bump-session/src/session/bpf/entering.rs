@@ -15,7 +15,7 @@ use crate::{
     probe::plan::Plan,
     process::Process,
     python::helper::Room,
-    session::{SessionError, functions::FunctionRange},
+    session::{error::SessionError, functions::FunctionRange},
     units::Pid,
 };
 
@@ -43,7 +43,7 @@ pub(super) fn poll(pid: Pid, coverage: &mut Coverage) {
     let helpers = &coverage.engines.helpers;
     let Some(Entering { process, plan, range, way }) = coverage.processes.take_entering(pid) else { return };
     let way = match way {
-        EnteringWay::Waits(..) if helpers.is_giving_up(pid) => Ok(way),
+        EnteringWay::Waits(..) if helpers.given_up.has(pid) => Ok(way),
         EnteringWay::Waits(stopped, room) => {
             begin(stopped, room, plan.wants_helper(), helpers).map(EnteringWay::Comes).map_err(Err)
         }

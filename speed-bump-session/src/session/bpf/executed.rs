@@ -16,7 +16,7 @@ use crate::{
     launch::{CommandEvent, StoppedProgram, execs::Executed},
     process::Process,
     python::helper::Room,
-    session::SessionError,
+    session::error::SessionError,
     units::Pid,
 };
 

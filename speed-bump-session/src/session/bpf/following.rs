@@ -7,7 +7,7 @@ use super::{
 use crate::{
     probe::attach::AttachError,
     process::{Memory, Process},
-    session::{SessionError, events::Event},
+    session::{error::SessionError, events::Event},
     units::Pid,
 };
 
@@ -177,7 +177,7 @@ impl Coverage {
         drop(covered);
         match helper {
             HelperPhase::Absent => {}
-            HelperPhase::Joining(late) => self.engines.helpers.give_up(pid, late),
+            HelperPhase::Joining(late) => self.engines.helpers.given_up.add(pid, late),
             HelperPhase::In(id) => self.engines.helpers.release(id, &self.processes, &mut self.context),
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     probe::{plan::Plan, resolve::Resolver},
     process::Process,
     python::helper::{Block, block::SignalAnswer},
-    session::{SessionError, Settings},
+    session::{error::SessionError, settings::Settings},
     units::{Nanos, Pid},
 };
 

@@ -12,6 +12,7 @@ use speed_bump_abi::{FunctionEntry, FunctionStats, times::FunctionTimes};
 use crate::{
     engine::{
         Counters, Engine, EngineKind, NumberedDose, Pair, Policies, SetError, TakeHistogram, TakePair,
+        bpf::{doses::policy_of, switch::PolicySwitch},
         signal::UnderWay,
     },
     python::helper::Block,
@@ -53,6 +54,41 @@ impl HelperRanges {
         let (first, counted) = ranges.range(..=index).next_back()?;
         let number = index.checked_sub(*first).filter(|number| *number < counted.range.count)?;
         Some((counted.clone(), number))
+    }
+}
+
+/// Where nothing but helpers counts and delays: no BPF program reads these policies.
+#[derive(Debug)]
+pub(super) struct NoPrograms(pub(super) Arc<PolicySwitch>);
+
+impl Policies for NoPrograms {
+    fn check(&self, _doses: &[NumberedDose]) -> Result<(), SetError> {
+        Ok(())
+    }
+
+    fn set(&mut self, doses: &[NumberedDose]) -> Result<Nanos, SetError> {
+        let policies: Vec<_> = doses.iter().map(|(number, dose)| (*number, policy_of(*dose))).collect();
+        Ok(self.0.set(&policies)?)
+    }
+
+    fn assign(&mut self, _function: u32, _number: Option<u32>) {}
+
+    fn spins(&self, _delay: Nanos) -> EngineKind {
+        EngineKind::Helper
+    }
+}
+
+impl Counters for NoPrograms {
+    fn read(&self, _first: u32, _count: u32) -> io::Result<Vec<FunctionStats>> {
+        Ok(Vec::new())
+    }
+
+    fn histograms(&self, _first: u32, _count: u32, _take: &mut TakeHistogram<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn clear(&mut self, _function: u32) -> io::Result<()> {
+        Ok(())
     }
 }
 

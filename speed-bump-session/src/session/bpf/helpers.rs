@@ -5,6 +5,7 @@
 //! its numbers: each helper has a range of the session's function indices.
 
 pub(super) mod at_work;
+pub(super) mod given_up;
 mod leaving;
 
 use std::{
@@ -14,22 +15,20 @@ use std::{
 };
 
 use super::{
-    context::Context,
-    handshake::allow_signals,
-    helper_doses::HelperRanges,
-    phase::{HelperId, LateJoin},
+    context::Context, handshake::allow_signals, helper_doses::HelperRanges, phase::HelperId,
     signals::SessionSignals,
 };
 use crate::{
     engine::bpf::{BpfEngine, switch::PolicySwitch},
     launch::Wake,
-    presence::{HelperSetup, Joining, Presence},
+    presence::{HelperSetup, Presence},
     process::Program,
     python::helper::{Block, words},
     session::functions::FunctionRange,
     units::Pid,
 };
 use at_work::AtWork;
+use given_up::GivenUp;
 
 /// How often a wait asks whether to go on.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -40,7 +39,7 @@ pub(super) struct Helpers {
     setup: Option<HelperSetup>,
     at_work: BTreeMap<HelperId, AtWork>,
     /// Not wanted any more, and on their way.
-    given_up: Vec<GivenUp>,
+    pub(super) given_up: GivenUp,
     next: u32,
     /// Where those count that delay by themselves.
     ranges: HelperRanges,
@@ -50,14 +49,6 @@ pub(super) struct Helpers {
     wake: Wake,
 }
 
-/// A helper on its way that is not wanted any more.
-#[derive(Debug)]
-struct GivenUp {
-    pid: Pid,
-    joining: Joining,
-    range: FunctionRange,
-}
-
 impl Helpers {
     pub(super) fn new(
         setup: Option<HelperSetup>,
@@ -65,7 +56,7 @@ impl Helpers {
         signals: Option<SessionSignals>,
         wake: Wake,
     ) -> Self {
-        Self { setup, at_work: BTreeMap::new(), given_up: Vec::new(), next: 0, ranges, signals, wake }
+        Self { setup, at_work: BTreeMap::new(), given_up: GivenUp::default(), next: 0, ranges, signals, wake }
     }
 
     /// What each is given; absent where none may be brought in.
@@ -164,29 +155,6 @@ impl Helpers {
     pub(super) fn listen(&mut self, context: &mut Context) {
         for (id, at_work) in &mut self.at_work {
             at_work.listen(*id, context);
-        }
-    }
-
-    /// Whether one is on its way into this process that is not wanted any more.
-    pub(super) fn is_giving_up(&self, pid: Pid) -> bool {
-        self.given_up.iter().any(|given_up| given_up.pid == pid)
-    }
-
-    /// The helper is not to come into this process any more. One that is on its way gets there first, and
-    /// leaves.
-    pub(super) fn give_up(&mut self, pid: Pid, late: LateJoin) {
-        if let Some((joining, range)) = late.way {
-            self.given_up.push(GivenUp { pid, joining, range });
-        }
-    }
-
-    /// Gives the numbers back of helpers that were given up and have come to the end of their way.
-    pub(super) fn poll_given_up(&mut self, context: &Context) {
-        let is_over = |given_up: &mut GivenUp| given_up.joining.is_finished();
-        for GivenUp { joining, range, .. } in self.given_up.extract_if(.., is_over).collect::<Vec<_>>() {
-            // Dropping what came sends it away.
-            drop(joining);
-            context.give_back(range);
         }
     }
 }

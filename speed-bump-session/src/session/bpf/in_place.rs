@@ -4,7 +4,7 @@ use super::{context::Context, engines::Engines, phase::Processes};
 use crate::{
     probe::{in_place, plan::Plan, resolve::Resolver},
     process::{Process, ProcessError},
-    session::SessionError,
+    session::error::SessionError,
     units::{FileOffset, Pid},
 };
 

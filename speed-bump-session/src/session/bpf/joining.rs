@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     inject::InjectError, presence::PresenceError, probe::plan::PythonPlan, process::Process,
-    session::SessionError, units::Pid,
+    session::error::SessionError, units::Pid,
 };
 
 /// How long an interpreter that a child has just executed may take until the helper can work in it.
@@ -34,11 +34,11 @@ pub(super) fn poll(pid: Pid, coverage: &mut Coverage) -> Result<(), SessionError
     let is_alive = covered.process.is_alive();
     let HelperPhase::Joining(mut late) = std::mem::take(&mut covered.helper) else { return Ok(()) };
     if !is_alive {
-        coverage.engines.helpers.give_up(pid, late);
+        coverage.engines.helpers.given_up.add(pid, late);
         return Ok(());
     }
     match late.way.take() {
-        None if Instant::now() >= late.next && !coverage.engines.helpers.is_giving_up(pid) => {
+        None if Instant::now() >= late.next && !coverage.engines.helpers.given_up.has(pid) => {
             let Some(own) = Process::open(pid).ok() else { return Ok(()) };
             let program = own.program()?;
             let (helpers, context) = (&coverage.engines.helpers, &coverage.context);
@@ -65,7 +65,7 @@ pub(super) fn poll(pid: Pid, coverage: &mut Coverage) -> Result<(), SessionError
 fn set_joining(pid: Pid, late: LateJoin, coverage: &mut Coverage) {
     match coverage.processes.get_mut(pid) {
         Some(covered) => covered.helper = HelperPhase::Joining(late),
-        None => coverage.engines.helpers.give_up(pid, late),
+        None => coverage.engines.helpers.given_up.add(pid, late),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
     engine::EngineKind,
     probe::{plan::Plan, resolve::Resolver},
     process::Process,
-    session::{SessionError, Settings},
+    session::{error::SessionError, settings::Settings},
 };
 
 /// Refuses what the programs of this kernel's form cannot do. `roots` is empty for a command that does not

@@ -8,7 +8,7 @@ use super::{
     coverage::Coverage,
     engines::Engines,
     handshake,
-    helper_doses::{HelperDoses, HelperRanges},
+    helper_doses::{HelperDoses, HelperRanges, NoPrograms},
     helpers::Helpers,
     limits,
     phase::Processes,
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     engine::{
         Engine,
-        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses},
+        bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, switch::PolicySwitch},
     },
     kernel::TaskOffsets,
     launch::Wake,
@@ -27,7 +27,10 @@ use crate::{
     probe::{plan::Plan, resolve::Resolver},
     process::Process,
     python::helper::{HelperClock, InPlace},
-    session::{SessionError, Settings, doses::Doses, functions::FunctionTable, state::State, stop::Stop},
+    session::{
+        doses::Doses, error::SessionError, functions::FunctionTable, settings::Settings, state::State,
+        stop::Stop,
+    },
 };
 
 /// What the BPF object is loaded for.
@@ -40,33 +43,45 @@ pub(super) struct Object {
     pub(super) hold: Hold,
 }
 
-/// Loads the engines, and covers nothing yet. Helpers call `wake` when they have come.
+/// Loads the engines, and covers nothing yet: the BPF object only if it is needed. Helpers call `wake` when they
+/// have come.
 ///
 /// # Errors
 /// Nothing is left behind.
 pub(super) fn load(
     resolver: Resolver,
     settings: Settings,
-    object: Object,
+    object: Option<Object>,
     roots: &[(Process, Plan)],
     stop: Stop,
     wake: Wake,
 ) -> Result<Coverage, SessionError> {
-    limits::check(&resolver, &settings, roots)?;
+    if object.is_some() {
+        limits::check(&resolver, &settings, roots)?;
+    }
     let asked = stop.clone();
     resolver.explaining().ends_when({
         let asked = asked.clone();
         move || asked.times() > 0
     });
     resolver.effort().ends_when(move || asked.times() > 0);
-    let Object { capacity, follow, hold } = object;
     let (signals, limits) = handshake::choose_signals(&resolver, &settings, roots)?.unzip();
-    let mut engine = BpfEngine::load(capacity, resolver.form(), follow, hold)?;
-    if let Some(costs) = resolver.costs().known() {
-        engine.set_coldness(costs.coldness())?;
-    }
+    let (engine, switch) = match object {
+        Some(Object { capacity, follow, hold }) => {
+            let mut engine = BpfEngine::load(capacity, resolver.form(), follow, hold)?;
+            if let Some(costs) = resolver.costs().known() {
+                engine.set_coldness(costs.coldness())?;
+            }
+            let switch = Arc::clone(engine.switch());
+            (Some(engine), switch)
+        }
+        None => {
+            let switch = PolicySwitch::without_programs(settings.policies.capacity());
+            (None, Arc::new(switch.map_err(SessionError::Memory)?))
+        }
+    };
     // The window is closed until everything is attached, so that it counts from there.
-    let window = Window::start(engine.switch()).map_err(SessionError::Thread)?;
+    let window = Window::start(&switch).map_err(SessionError::Thread)?;
     let may_inject = resolver.may_inject() || settings.policies.wants_helper();
     let setup = may_inject.then(|| HelperSetup::new(&resolver, settings.inject_timeout)).transpose();
     let mut setup = setup.map_err(|error| SessionError::Python(error.to_string()))?;
@@ -77,37 +92,33 @@ pub(super) fn load(
     if let Some(setup) = setup.as_mut().filter(|_| in_helper) {
         setup.in_place = Some(InPlace {
             clock: HelperClock::of_machine(resolver.costs().tick_ns()),
-            policies: capacity.policies,
+            policies: settings.policies.capacity(),
             children: settings.children,
             times: settings.times,
             callers: settings.callers,
         });
     }
     let for_ranges = in_helper.then_some(capacity::HELPERS_FUNCTIONS);
-    let functions = FunctionTable::new(capacity.functions, for_ranges, capacity::room_for_names(roots));
-    let bpf = BpfDoses::of(&engine);
-    let doses: Box<dyn Engine> = match &signals {
-        Some(signals) => Box::new(SignalDoses { bpf, signals: signals.clone() }),
-        None => Box::new(bpf),
+    // Those of helpers lie beyond what programs count.
+    let first = object.map_or(0, |object| object.capacity.functions);
+    let functions = FunctionTable::new(first, for_ranges, capacity::room_for_names(roots));
+    let doses: Box<dyn Engine> = match (engine.as_ref().map(BpfDoses::of), &signals) {
+        (Some(bpf), Some(signals)) => Box::new(SignalDoses { bpf, signals: signals.clone() }),
+        (Some(bpf), None) => Box::new(bpf),
+        (None, _) => Box::new(NoPrograms(switch)),
     };
     let ranges = HelperRanges::default();
-    let doses = if in_helper {
-        Box::new(HelperDoses { inner: doses, ranges: ranges.clone(), first: capacity.functions })
-    } else {
-        doses
-    };
+    let doses =
+        if in_helper { Box::new(HelperDoses { inner: doses, ranges: ranges.clone(), first }) } else { doses };
     let targets = Arc::clone(resolver.shared_targets());
     let doses = Doses::start(doses, functions, settings.policies.clone(), targets)?;
     let mut state = State::new(doses, &settings, stop);
     limits.into_iter().flatten().for_each(|limit| state.warn(limit));
+    let probes = object.zip(engine).map(|(object, engine)| Probes::new(engine, object.capacity.sites));
     Ok(Coverage {
         context: Context { state, resolver, settings },
         processes: Processes::default(),
-        engines: Engines {
-            probes: Some(Probes::new(engine, capacity.sites)),
-            helpers: Helpers::new(setup, ranges, signals, wake),
-            window,
-        },
+        engines: Engines { probes, helpers: Helpers::new(setup, ranges, signals, wake), window },
     })
 }
 

@@ -17,7 +17,7 @@ use crate::{
         site::SiteKind,
     },
     python::perf_map::PerfMapEntry,
-    session::SessionError,
+    session::error::SessionError,
     units::Pid,
 };
 

@@ -13,7 +13,7 @@ use crate::units::Pid;
 
 /// Takes up what the helpers say, and those that are on their way.
 pub(super) fn poll_helpers(coverage: &mut Coverage) {
-    coverage.engines.helpers.poll_given_up(&coverage.context);
+    coverage.engines.helpers.given_up.poll(&coverage.context);
     for pid in coverage.processes.entering() {
         entering::poll(pid, coverage);
     }

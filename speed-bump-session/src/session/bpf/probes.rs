@@ -28,7 +28,7 @@ use crate::{
         plan::{Plan, Timing},
     },
     process::Process,
-    session::{SessionError, functions::FunctionRange, state::State},
+    session::{error::SessionError, functions::FunctionRange, state::State},
     stats::times::not_timed,
     targets::TargetIndex,
     units::Pid,

@@ -6,11 +6,12 @@ use super::{
     context::Context,
     cover_late::look_for_late_files,
     coverage::Coverage,
+    engines::Engines,
     helpers::Helpers,
     phase::{HelperPhase, Processes},
 };
 use crate::{
-    session::{SessionError, doses::Setting},
+    session::{doses::Setting, error::SessionError},
     targets::{Target, TargetChange, TargetIndex, TargetKind, Targets, selector},
     units::Pid,
 };
@@ -19,7 +20,7 @@ use crate::{
 /// are covered.
 pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result<Setting, SessionError> {
     let targets = Arc::new(coverage.context.state.doses().targets.changed(change));
-    let selector = check_change(change, &targets, &coverage.engines.helpers, &coverage.context)?;
+    let selector = check_change(change, &targets, &coverage.engines, &coverage.context)?;
     let is_native = |target: &Target| target.kind == TargetKind::Native;
     if coverage.context.settings.times
         && !coverage.context.resolver.times_calls()
@@ -57,7 +58,7 @@ pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result
 fn check_change(
     change: &TargetChange,
     targets: &Targets,
-    helpers: &Helpers,
+    engines: &Engines,
     context: &Context,
 ) -> Result<Option<Arc<[u8]>>, SessionError> {
     let is_python = |target: &&Target| target.kind == TargetKind::Python;
@@ -68,11 +69,19 @@ fn check_change(
             target.pattern
         )));
     }
-    if helpers.setup().is_none() {
+    if let Some(target) = change.add.iter().find(|target| !is_python(target))
+        && engines.probes.is_none()
+    {
+        return Err(SessionError::Retarget(format!(
+            "`{}` needs probes, and the session began without BPF, for Python functions alone",
+            target.pattern
+        )));
+    }
+    if engines.helpers.setup().is_none() {
         return Ok(None);
     }
     let selector = selector::compile(targets).map_err(|error| SessionError::Python(error.to_string()))?;
-    for (_, block) in helpers.blocks() {
+    for (_, block) in engines.helpers.blocks() {
         block.check_room(&selector).map_err(|error| SessionError::Retarget(error.to_string()))?;
     }
     Ok(Some(selector.into()))

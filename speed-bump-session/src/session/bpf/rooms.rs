@@ -1,6 +1,6 @@
 //! How many functions a helper may have, by what it is brought in for.
 
-use crate::{python::helper::Room, session::Settings};
+use crate::{python::helper::Room, session::settings::Settings};
 
 /// For a helper that handles signals and nothing else.
 pub(super) const NO_PYTHON: [Room; 1] = [Room { functions: 1 }];

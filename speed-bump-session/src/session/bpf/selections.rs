@@ -2,8 +2,8 @@
 
 use super::{context::Context, helpers::Helpers, phase::Processes};
 use crate::{
-    bounds::TARGETS_EXPLAINED, probe::resolve::compiled, session::SessionError, stats::report::SessionReport,
-    targets::TargetKind,
+    bounds::TARGETS_EXPLAINED, probe::resolve::compiled, session::error::SessionError,
+    stats::report::SessionReport, targets::TargetKind,
 };
 
 /// Tells of Python targets that select nothing, neither among what the helpers found nor in a plan; under

@@ -8,7 +8,7 @@ use crate::{
     engine::bpf::{BpfEngine, UprobeProgram},
     probe::{cost::CostTable, plan::PlannedSite, resolve::Resolver},
     process::mapped_file::FileIdentity,
-    session::SessionError,
+    session::error::SessionError,
     units::FileOffset,
 };
 

@@ -14,7 +14,7 @@ use crate::{
         resolve::Resolver,
         site::SiteKind,
     },
-    session::SessionError,
+    session::error::SessionError,
     stats::times::{Untimed, not_timed},
 };
 

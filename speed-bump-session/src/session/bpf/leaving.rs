@@ -1,0 +1,53 @@
+//! The end of a session: what is told of it, and the order in which processes are left.
+
+use std::time::Instant;
+
+use super::{
+    coverage::Coverage, jitted::tell_jitted, nearest::name_nearest, nothing_counted::explain_nothing,
+    polling::wait_for_entering,
+};
+use crate::{
+    process::{Process, Program},
+    units::Nanos,
+};
+
+/// Nothing is delayed from here on. Says what the processes waited for, and what may be the cause where nothing
+/// was counted.
+pub(super) fn close(Coverage { context, processes, engines }: &mut Coverage) {
+    context.state.ended = Some(Instant::now());
+    engines.window.close();
+    let Some(waiting) = engines.window.take_waiting() else { return };
+    let now = waiting.later(processes.iter().map(|(_, covered)| &covered.process));
+    context.state.waited = Some(now.since(&waiting));
+    let report = context.state.report(&engines.pending_calls());
+    tell_jitted(&report, processes, context);
+    explain_nothing(now.ran_since(&waiting), &report, processes, context);
+}
+
+/// Detaches from everything: first helpers leave, while probes count on, and then the links go. The names that
+/// come nearest to targets that have selected nothing.
+pub(super) fn leave(coverage: &mut Coverage) -> Vec<String> {
+    let began = Instant::now();
+    for pid in coverage.processes.entering() {
+        wait_for_entering(pid, coverage);
+    }
+    let Coverage { context, processes, engines } = coverage;
+    engines.helpers.end_signals(processes);
+    engines.helpers.send_away(processes, context);
+    let mut with_helper: Option<(Process, Program)> = None;
+    for covered in processes.take() {
+        let pid = covered.process.pid();
+        engines.untrack(pid);
+        let program = covered.helper.id().and_then(|id| engines.helpers.program(id));
+        if let Some(program) = program.filter(|_| context.is_root(pid)) {
+            with_helper.get_or_insert((covered.process, program));
+        }
+    }
+    engines.helpers.leave_stubs();
+    tracing::info!("detached in {}", Nanos::from(began.elapsed()));
+    let may_look = processes.command.is_none() && context.state.stop.times() < 2;
+    match (with_helper.filter(|_| may_look), engines.helpers.setup()) {
+        (Some((process, program)), Some(setup)) => name_nearest(&process, &program, setup, context),
+        _ => Vec::new(),
+    }
+}

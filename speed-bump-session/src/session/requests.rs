@@ -1,0 +1,72 @@
+//! What is asked of the event loop of a session, and waiting for the answer.
+
+use std::{
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender},
+    time::Duration,
+};
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{doses::Setting, error::SessionError};
+use crate::{stats::report::SessionReport, targets::TargetChange};
+
+/// Asked of a session that goes on.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// The report so far.
+    Report(Sender<SessionReport>),
+    /// Targets that come and go. Whoever asks sets their doses.
+    ChangeTargets(TargetChange, Sender<Result<Setting, SessionError>>),
+}
+
+/// How often who waits for an answer looks whether anybody is left to give it.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Waits for the answer to a request; `None` where the session has ended without one.
+pub(super) fn answer<T>(requests: &UnboundedSender<Request>, answered: &Receiver<T>) -> Option<T> {
+    loop {
+        match answered.recv_timeout(LOOK_EVERY) {
+            Ok(answer) => return Some(answer),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            // A request that is sent while the channel closes may stay in it (tokio 1.54), and what is to
+            // answer it with it.
+            Err(RecvTimeoutError::Timeout) if requests.is_closed() => return answered.try_recv().ok(),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::mpsc::channel;
+
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_an_answer_that_nobody_gives() {
+        let (requests, mut asked) = unbounded_channel();
+        let (answer_to, answered) = channel();
+        requests.send(Request::Report(answer_to)).unwrap();
+        // As a request that was sent while the session ended: it is in there, and nobody takes it out.
+        asked.close();
+        assert!(answer(&requests, &answered).is_none());
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_and_none_is_lost_at_the_end() {
+        let (requests, asked) = unbounded_channel();
+        let (answer_to, answered) = channel();
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(2 * LOOK_EVERY);
+            answer_to.send(7).unwrap();
+            drop(asked);
+        });
+        assert_eq!(answer(&requests, &answered), Some(7));
+        late.join().unwrap();
+        assert_eq!(answer(&requests, &answered), None);
+    }
+}

@@ -1,0 +1,26 @@
+//! What a session does, and how: known before anything is attached.
+
+use std::time::Duration;
+
+use crate::policy::PolicyTable;
+
+/// What a session does, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Which delays it begins with, and who spins them.
+    pub policies: PolicyTable,
+    /// From the attach to the first trigger.
+    pub start_after: Duration,
+    /// From there to the last trigger; `None` is until stopped.
+    pub duration: Option<Duration>,
+    /// Whether children are covered.
+    pub children: bool,
+    /// Whether calls are timed.
+    pub times: bool,
+    /// Whether it is recorded who calls whom, of Python functions whose calls are timed.
+    pub callers: bool,
+    /// Whether a target that selects nothing is an error.
+    pub strict: bool,
+    /// How long a thread of a Python process may take to come to a point where it can be borrowed.
+    pub inject_timeout: Duration,
+}
