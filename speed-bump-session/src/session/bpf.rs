@@ -75,7 +75,7 @@ use begin::{bring_helpers_in, tell_uncovered};
 use command::StartedCommand;
 use coverage::Coverage;
 use event_loop::{Happened, Sources};
-use loading::{Object, load, offsets_to_follow};
+use loading::{Object, load, needs_object, offsets_to_follow};
 pub use tick::LOOK_FOR_PROCESSES;
 use tick::{Checks, look_for_children};
 
@@ -103,8 +103,10 @@ impl BpfSession {
         stop: Stop,
     ) -> Result<Self, SessionError> {
         in_place::check_reach(&resolver, &roots)?;
-        let capacity = capacity::of_processes(&resolver, &roots, &settings);
-        let object = Some(Object { capacity, follow: offsets_to_follow(), hold: Hold::default() });
+        let object = needs_object(&resolver, &settings, &roots).then(|| {
+            let capacity = capacity::of_processes(&resolver, &roots, &settings);
+            Object { capacity, follow: offsets_to_follow(), hold: Hold::default() }
+        });
         let follows = object.is_some_and(|object| object.follow.is_some());
         let sources = Sources::default();
         let mut coverage = load(resolver, settings, object, &roots, stop, sources.waker())?;

@@ -1,7 +1,8 @@
 //! Changing what the BPF programs do, from one call to the next and for many policies at once.
 //!
-//! The programs read what is written here while they run, and so do helpers, in copies of their own. Each policy has two rows, and one word says which
-//! of the two holds: so doses that are set together come into force together.
+//! The programs read what is written here while they run, and so do helpers, in copies of their own. Each
+//! policy has two rows, and one word says which of the two holds: so doses that are set together come into
+//! force together.
 
 use std::{
     collections::BTreeMap,

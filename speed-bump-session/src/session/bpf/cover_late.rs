@@ -1,5 +1,5 @@
-//! Covers files that a process maps after it was attached to: what its dynamic loader brings into an image that
-//! has only just begun, and what it opens with dlopen later.
+//! Covers files that a process maps after it was attached to: what its dynamic loader brings into an image
+//! that has only just begun, and what it opens with dlopen later.
 
 use std::collections::HashSet;
 

@@ -69,8 +69,8 @@ impl PythonFollower {
         Some(Self { version, kind, way: Way::new(process, source, room)? })
     }
 
-    /// The same for another process, as for a forked child: CPython gives it trampolines and a perf map of its
-    /// own. Everything is read from the start.
+    /// The same for another process, such as a forked child: CPython gives it trampolines and a perf map of
+    /// its own. Everything is read from the start.
     pub(super) fn in_process(&self, process: &Process, room: &Rooms) -> Option<Self> {
         Some(Self { version: self.version, kind: self.kind, way: Way::new(process, self.source(), room)? })
     }

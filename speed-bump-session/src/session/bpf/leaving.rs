@@ -11,8 +11,8 @@ use crate::{
     units::Nanos,
 };
 
-/// Nothing is delayed from here on. Says what the processes waited for, and what may be the cause where nothing
-/// was counted.
+/// Nothing is delayed from here on. Says what the processes waited for, and what may be the cause where
+/// nothing was counted.
 pub(super) fn close(Coverage { context, processes, engines }: &mut Coverage) {
     context.state.ended = Some(Instant::now());
     engines.window.close();
@@ -24,8 +24,8 @@ pub(super) fn close(Coverage { context, processes, engines }: &mut Coverage) {
     explain_nothing(now.ran_since(&waiting), &report, processes, context);
 }
 
-/// Detaches from everything: first helpers leave, while probes count on, and then the links go. The names that
-/// come nearest to targets that have selected nothing.
+/// Detaches from everything: first helpers leave, while probes count on, and then the links go. Returns the
+/// names that come nearest to targets that have selected nothing.
 pub(super) fn leave(coverage: &mut Coverage) -> Vec<String> {
     let began = Instant::now();
     for pid in coverage.processes.entering() {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     engine::{
-        Engine,
+        Engine, EngineChoice, EngineKind,
         bpf::{BpfEngine, Capacity, Hold, doses::BpfDoses, switch::PolicySwitch},
     },
     kernel::TaskOffsets,
@@ -31,7 +31,19 @@ use crate::{
         doses::Doses, error::SessionError, functions::FunctionTable, settings::Settings, state::State,
         stop::Stop,
     },
+    targets::TargetKind,
 };
+
+/// Whether these processes need the BPF object: for probes, for signals, and for children, whose forks and
+/// execs its programs announce. Where helpers delay Python functions, and nothing else is asked for, nothing
+/// does.
+pub(super) fn needs_object(resolver: &Resolver, settings: &Settings, roots: &[(Process, Plan)]) -> bool {
+    let is_for_helper = |plan: &Plan| plan.wants_helper() && plan.sites.is_empty();
+    settings.policies.choice() != EngineChoice::Only(EngineKind::Helper)
+        || settings.children
+        || resolver.targets().iter().any(|(_, target)| target.kind != TargetKind::Python)
+        || !roots.iter().all(|(_, plan)| is_for_helper(plan))
+}
 
 /// What the BPF object is loaded for.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +55,8 @@ pub(super) struct Object {
     pub(super) hold: Hold,
 }
 
-/// Loads the engines, and covers nothing yet: the BPF object only if it is needed. Helpers call `wake` when they
-/// have come.
+/// Loads the engines, and covers nothing yet: the BPF object only if it is needed. Helpers call `wake` when
+/// they have come.
 ///
 /// # Errors
 /// Nothing is left behind.

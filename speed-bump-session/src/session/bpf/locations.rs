@@ -1,5 +1,5 @@
-//! Code locations that `function__entry` of CPython names: which functions they are, judged when each is named
-//! for the first time.
+//! Code locations that `function__entry` of CPython names: which functions they are, judged when each is
+//! named for the first time.
 
 use std::{
     collections::HashMap,

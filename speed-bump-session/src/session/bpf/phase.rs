@@ -206,8 +206,8 @@ impl Processes {
         self.get(pid).is_some_and(|covered| !matches!(covered.helper, HelperPhase::Absent))
     }
 
-    /// The helper is to be brought into a process as soon as its interpreter allows. Whoever follows that must
-    /// let it go.
+    /// The helper is to be brought into a process as soon as its interpreter allows. The command's tracer
+    /// must let it go.
     pub(super) fn join_later(&mut self, pid: Pid) {
         if let Some(command) = self.command.as_ref().filter(|command| command.pid() == pid) {
             command.stop_following();

@@ -58,8 +58,8 @@ impl Probes {
         }
     }
 
-    /// Gives functions and sites of a plan their indices, and tells the engine of the new ones. `is_late`: the
-    /// plan is of a process that nobody knew when the session was prepared.
+    /// Gives functions and sites of a plan their indices, and tells the engine of the new ones. `is_late`:
+    /// the plan is of a process that was not known when the session was prepared.
     ///
     /// # Errors
     /// There is no room for them.
