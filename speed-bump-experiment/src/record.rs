@@ -23,9 +23,6 @@ pub use sampling::{Sampled, Sampling};
 pub use sharing::{InCommon, Sharing};
 pub use slice::{Delivered, Mark, Slice, Treatment};
 
-/// The source of units that are requests on sockets.
-pub const SOCKETS: &str = "--sockets";
-
 /// The name of this format. What readers would notice changes the number.
 pub const SCHEMA: &str = "speed-bump/experiment/1";
 
@@ -255,12 +252,6 @@ impl Measured {
     /// Slices of a phase that count.
     pub fn of_phase(&self, phase: PhaseKind) -> impl Iterator<Item = &Slice> {
         self.slices.iter().filter(move |slice| slice.phase == phase && slice.counts())
-    }
-
-    /// Whether metrics can be asked at any time, and in no time: requests on sockets are counted all along.
-    /// Others take longer, and may move seldom.
-    pub fn is_quick(&self) -> bool {
-        self.unit.source == SOCKETS && self.metrics.is_empty()
     }
 
     /// The candidates that are worth an experiment, by number, where a unit takes so many ns: those that are

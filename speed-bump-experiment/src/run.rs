@@ -64,6 +64,8 @@ pub struct Options {
     pub runs: bool,
     /// How long to wait for load that went away.
     pub wait_load: Duration,
+    /// Whether metrics can be read at any time, and in no time: then slices may be short.
+    pub quick: bool,
 }
 
 /// What an experiment is doing.
@@ -92,6 +94,7 @@ impl Options {
             bounds: Vec::new(),
             runs: false,
             wait_load: Duration::from_secs(30),
+            quick: false,
         }
     }
 }
@@ -211,7 +214,7 @@ impl Runner<'_> {
         let arms = self.arms();
         let unit = if self.options.runs { self.pace_of_runs() } else { self.pace };
         // Little's law.
-        let latency = self.latency.filter(|_| self.measured.is_quick());
+        let latency = self.latency.filter(|_| self.options.quick);
         let under_way = latency.map(|latency| latency / self.pace);
         let census = self.times.slice;
         self.times = times(self.options, self.screened_of(&arms), Pace { unit, under_way });

@@ -16,6 +16,8 @@ pub enum FailureKind {
     System,
     /// The process is gone.
     Gone,
+    /// A condition that an experiment is bound to does not hold.
+    Guard,
 }
 
 impl FailureKind {

@@ -8,6 +8,7 @@ pub mod machine;
 pub mod metric;
 mod said;
 mod shell;
+pub mod sweep;
 
 pub use speed_bump_experiment::{
     analysis, bound, groups, plan, record, run, schedule, screen, simulated, subject,

@@ -119,6 +119,7 @@ impl From<FailureKind> for Code {
             FailureKind::NothingSelected => NOTHING_MATCHED,
             FailureKind::System => SYSTEM,
             FailureKind::Gone => TARGET_GONE,
+            FailureKind::Guard => GUARDED,
         }
     }
 }

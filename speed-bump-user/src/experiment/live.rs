@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    metric::{Metrics, Reading, bench::Bench},
+    metric::{Metrics, Reading},
     record::{Candidate, Census},
     subject::{Counts, Run, Sample, Subject, SubjectError},
 };
@@ -80,13 +80,6 @@ fn lock(dosed: &Mutex<Vec<SelectedFunction>>) -> MutexGuard<'_, Vec<SelectedFunc
     dosed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Live<'_> {
-    fn bench(&mut self) -> Result<&mut Bench, SubjectError> {
-        let none = || SubjectError::Metric(io::Error::other("there is no benchmark"));
-        self.metrics.unit.bench().ok_or_else(none)
-    }
-}
-
 impl Subject for Live<'_> {
     fn set(&mut self, doses: &[(u32, Nanos)]) -> Result<Nanos, SubjectError> {
         if self.expiry.hear() {
@@ -151,11 +144,11 @@ impl Subject for Live<'_> {
     }
 
     fn begin_run(&mut self) -> Result<(), SubjectError> {
-        self.bench()?.begin().map_err(SubjectError::Metric)
+        self.metrics.unit.begin_run().map_err(SubjectError::Metric)
     }
 
     fn finished_run(&mut self) -> Result<Option<Run>, SubjectError> {
-        self.bench()?.finished().map_err(SubjectError::Metric)
+        self.metrics.unit.finished_run().map_err(SubjectError::Metric)
     }
 
     fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError> {

@@ -2,24 +2,13 @@
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-/// A flag with its value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
-    /// Calls of a target; or of two, with `..` between.
-    Progress(String),
-    /// Calls of a target, and how long they take.
-    Latency(String),
-    /// Something that is exported, or printed by a command.
-    Metric(String),
-    /// Requests on sockets.
-    Sockets,
-}
+use crate::experiment::sweep::UnitSource;
 
 /// See above.
 #[derive(Clone, Debug, Default)]
 pub struct UnitArgs {
     /// In the order of the command line.
-    pub named: Vec<Named>,
+    pub named: Vec<UnitSource>,
     /// The benchmark.
     pub bench: BenchArgs,
 }
@@ -79,14 +68,14 @@ pub struct BenchArgs {
 impl FromArgMatches for UnitArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let flags = Flags::from_arg_matches(matches)?;
-        let mut named: Vec<(usize, Named)> = Vec::new();
-        let mut add = |name: &str, values: Vec<Named>| {
+        let mut named: Vec<(usize, UnitSource)> = Vec::new();
+        let mut add = |name: &str, values: Vec<UnitSource>| {
             named.extend(matches.indices_of(name).into_iter().flatten().zip(values));
         };
-        add("progress", flags.progress.into_iter().map(Named::Progress).collect());
-        add("latency", flags.latency.into_iter().map(Named::Latency).collect());
-        add("metric", flags.metric.into_iter().map(Named::Metric).collect());
-        add("sockets", if flags.sockets { vec![Named::Sockets] } else { Vec::new() });
+        add("progress", flags.progress.into_iter().map(UnitSource::Progress).collect());
+        add("latency", flags.latency.into_iter().map(UnitSource::Latency).collect());
+        add("metric", flags.metric.into_iter().map(UnitSource::Metric).collect());
+        add("sockets", if flags.sockets { vec![UnitSource::Sockets] } else { Vec::new() });
         named.sort_by_key(|(place, _)| *place);
         Ok(Self { named: named.into_iter().map(|(_, named)| named).collect(), bench: flags.bench })
     }
@@ -132,11 +121,11 @@ mod tests {
         assert_eq!(
             of("x --metric a --sockets --latency a --metric b --progress b").unwrap(),
             [
-                Named::Metric(a.clone()),
-                Named::Sockets,
-                Named::Latency(a),
-                Named::Metric(b.clone()),
-                Named::Progress(b)
+                UnitSource::Metric(a.clone()),
+                UnitSource::Sockets,
+                UnitSource::Latency(a),
+                UnitSource::Metric(b.clone()),
+                UnitSource::Progress(b)
             ]
         );
         assert_eq!(of("x").unwrap(), []);

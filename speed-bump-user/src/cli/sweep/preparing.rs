@@ -1,13 +1,13 @@
 //! What is told while nothing is measured yet: what it is at, and each second for how long.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use super::super::terminal::tell;
-use crate::units::Nanos;
+use crate::experiment::sweep::Step;
 
 /// So often it is told that a step goes on.
 const EVERY: Duration = Duration::from_secs(1);
@@ -16,57 +16,47 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Preparing {
     shared: Arc<Shared>,
     teller: Option<JoinHandle<()>>,
-    quiet: bool,
-    /// When all of the time is up.
-    pub(super) ends: Nanos,
 }
 
 #[derive(Default)]
 struct Shared {
-    step: Mutex<Step>,
+    running: Mutex<Running>,
     changed: Condvar,
 }
 
-struct Step {
-    what: &'static str,
+struct Running {
+    step: Step,
     begun: Instant,
     ended: bool,
 }
 
-impl Default for Step {
+impl Default for Running {
     fn default() -> Self {
-        Self { what: "prepare", begun: Instant::now(), ended: false }
+        Self { step: Step::Prepare, begun: Instant::now(), ended: false }
     }
 }
 
 impl Preparing {
-    /// Begins; `quiet`: without a word. All of the time is up at `ends`.
-    pub(super) fn begin(quiet: bool, ends: Nanos) -> Self {
+    /// Begins; `quiet`: without a word.
+    pub(super) fn begin(quiet: bool) -> Self {
         let shared = Arc::<Shared>::default();
         let of_thread = Arc::clone(&shared);
         // Without it, less is told.
         let teller = (!quiet)
             .then(|| thread::Builder::new().name("preparing".to_owned()).spawn(move || of_thread.tell()))
             .and_then(Result::ok);
-        Self { shared, teller, quiet, ends }
-    }
-
-    /// Says something, unless nothing is to be said.
-    pub(super) fn line(&self, text: &str) {
-        if !self.quiet {
-            tell(text);
-        }
+        Self { shared, teller }
     }
 
     /// The next step.
-    pub(super) fn step(&self, what: &'static str) {
-        *self.shared.step() = Step { what, ..Step::default() };
+    pub(super) fn step(&self, step: Step) {
+        *self.shared.running() = Running { step, ..Running::default() };
     }
 }
 
 impl Drop for Preparing {
     fn drop(&mut self) {
-        self.shared.step().ended = true;
+        self.shared.running().ended = true;
         self.shared.changed.notify_all();
         if let Some(teller) = self.teller.take() {
             let _ = teller.join();
@@ -75,21 +65,21 @@ impl Drop for Preparing {
 }
 
 impl Shared {
-    fn step(&self) -> std::sync::MutexGuard<'_, Step> {
-        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self) {
-        let mut step = self.step();
+        let mut running = self.running();
         loop {
-            let waited = self.changed.wait_timeout_while(step, EVERY, |step| !step.ended);
-            step = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if step.ended {
+            let waited = self.changed.wait_timeout_while(running, EVERY, |running| !running.ended);
+            running = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if running.ended {
                 return;
             }
-            let seconds = step.begun.elapsed().as_secs();
+            let seconds = running.begun.elapsed().as_secs();
             if seconds > 0 {
-                tell(format_args!("{}: {seconds} s so far", step.what));
+                tell(format_args!("{}: {seconds} s so far", running.step));
             }
         }
     }

@@ -13,6 +13,7 @@ use regex_automata::meta::Regex;
 use super::{Metric, Reading};
 use crate::{
     experiment::{
+        record::{By, Quantity},
         said::Said,
         shell::{ShellCommand, wait_for},
         subject,
@@ -120,12 +121,32 @@ impl Bench {
             done: Reading::default(),
         }
     }
+}
 
-    /// Begins a run. One that has not ended is ended.
-    ///
-    /// # Errors
-    /// It cannot be run.
-    pub fn begin(&mut self) -> io::Result<()> {
+impl Metric for Bench {
+    fn unit(&self) -> Option<&'static str> {
+        let prints_work = self.pattern.as_ref().is_some_and(|pattern| !pattern.is_time());
+        Some(if prints_work { "unit that the benchmark counts" } else { "run of the benchmark" })
+    }
+
+    fn by(&self) -> By {
+        let prints_time = self.pattern.as_ref().is_some_and(Pattern::is_time);
+        if prints_time { By::Latency } else { By::Throughput }
+    }
+
+    fn has(&self, _: Quantity) -> bool {
+        false
+    }
+
+    fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
+        Ok(self.done.clone())
+    }
+
+    fn is_of_runs(&self) -> bool {
+        true
+    }
+
+    fn begin_run(&mut self) -> io::Result<()> {
         self.running = None;
         let mut shell = ShellCommand::start(&self.command, Stdio::piped(), Stdio::piped())?;
         let start = now();
@@ -142,11 +163,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The run that was begun, if it has ended.
-    ///
-    /// # Errors
-    /// It failed, takes too long, or did not print its number.
-    pub fn finished(&mut self) -> io::Result<Option<subject::Run>> {
+    fn finished_run(&mut self) -> io::Result<Option<subject::Run>> {
         let Some(running) = &self.running else { return Err(io::Error::other("no run was begun")) };
         let Some(end) = running.ended.get().copied() else {
             let took = Duration::from_nanos(now().0.saturating_sub(running.start.0));
@@ -196,16 +213,6 @@ impl Bench {
     }
 }
 
-impl Metric for Bench {
-    fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
-        Ok(self.done.clone())
-    }
-
-    fn bench(&mut self) -> Option<&mut Bench> {
-        Some(self)
-    }
-}
-
 /// The last lines of a text, in one.
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -223,9 +230,9 @@ mod tests {
 
     /// Waits for the end of a run.
     fn run(bench: &mut Bench) -> io::Result<subject::Run> {
-        bench.begin()?;
+        bench.begin_run()?;
         loop {
-            if let Some(run) = bench.finished()? {
+            if let Some(run) = bench.finished_run()? {
                 return Ok(run);
             }
             thread::sleep(Duration::from_millis(2));

@@ -3,32 +3,60 @@
 use std::io;
 
 use super::{Metric, Reading};
-use crate::{session::snapshot::Snapshot, targets::TargetIndex};
+use crate::{
+    experiment::record::{By, Quantity},
+    session::snapshot::Snapshot,
+    targets::TargetIndex,
+};
 
 /// Calls of all functions of a target, and where the session times them, how long they take.
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
     /// The target.
     pub target: TargetIndex,
+    /// What is compared: how many there are, or how long they take.
+    pub by: By,
 }
 
 impl Metric for Calls {
+    fn unit(&self) -> Option<&'static str> {
+        Some("call")
+    }
+
+    fn by(&self) -> By {
+        self.by
+    }
+
+    fn has(&self, quantity: Quantity) -> bool {
+        quantity == Quantity::Rate || (quantity == Quantity::Latency && self.times_calls())
+    }
+
+    fn target(&self) -> Option<TargetIndex> {
+        Some(self.target)
+    }
+
+    fn times_calls(&self) -> bool {
+        self.by == By::Latency
+    }
+
+    fn is_early(&self) -> bool {
+        true
+    }
+
     fn read(&mut self, snapshot: &Snapshot) -> io::Result<Reading> {
-        Ok(self.of(snapshot))
+        Ok(of_target(snapshot, self.target))
     }
 }
 
-impl Calls {
-    /// What a snapshot has of them.
-    pub fn of(self, snapshot: &Snapshot) -> Reading {
-        let of = snapshot.known.iter().filter(|(_, function)| function.target == self.target);
-        let mut reading = Reading::default();
-        for (id, _) in of {
-            reading.units += snapshot.of_id(id).calls as f64;
-            if let Some(times) = snapshot.times_of(id) {
-                *reading.latency.get_or_insert(0.0) += times.cumulative_ns as f64;
-            }
+/// What a snapshot has of the calls of all functions of a target.
+pub(super) fn of_target(snapshot: &Snapshot, target: TargetIndex) -> Reading {
+    let of = snapshot.known.iter().filter(|(_, function)| function.target == target);
+    let mut reading = Reading::default();
+    for (id, _) in of {
+        reading.units += snapshot.of_id(id).calls as f64;
+        if let Some(times) = snapshot.times_of(id) {
+            *reading.latency.get_or_insert(0.0) += times.cumulative_ns as f64;
         }
-        reading
     }
+    reading
 }

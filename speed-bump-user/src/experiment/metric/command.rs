@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Metric, Reading, is_countable, level::Level};
+use super::{Metric, OpenError, Reading, is_countable, level::Level};
 use crate::{experiment::shell::ShellCommand, session::snapshot::Snapshot, sys::clock::now, units::Nanos};
 
 /// No number is longer.
@@ -18,9 +18,43 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// And so many times as long as it took at most between two numbers.
 const MOST: u64 = 10;
 
-/// What a command prints.
+/// What a command prints, which runs from the beginning of counting on.
 #[derive(Debug)]
-pub struct Numbers {
+pub struct PrintedNumbers {
+    command: String,
+    is_gauge: bool,
+    running: Option<Numbers>,
+}
+
+impl PrintedNumbers {
+    /// The value of a counter, or of a gauge.
+    pub fn new(command: &str, is_gauge: bool) -> Self {
+        Self { command: command.to_owned(), is_gauge, running: None }
+    }
+}
+
+impl Metric for PrintedNumbers {
+    fn unit(&self) -> Option<&'static str> {
+        (!self.is_gauge).then_some("unit that the command counts")
+    }
+
+    fn open(&mut self) -> Result<(), OpenError> {
+        if self.running.is_none() {
+            let numbers = Numbers::start(&self.command, self.is_gauge);
+            self.running = Some(numbers.map_err(OpenError::Command)?);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
+        let none = || io::Error::other(format!("`{}` does not run yet", self.command));
+        self.running.as_mut().ok_or_else(none)?.read()
+    }
+}
+
+/// A command that runs.
+#[derive(Debug)]
+struct Numbers {
     command: String,
     is_gauge: bool,
     shell: ShellCommand,
@@ -76,7 +110,7 @@ impl Numbers {
     ///
     /// # Errors
     /// It cannot be run, or prints no number.
-    pub fn start(command: &str, is_gauge: bool) -> io::Result<Self> {
+    fn start(command: &str, is_gauge: bool) -> io::Result<Self> {
         let mut shell = ShellCommand::start(command, Stdio::piped(), Stdio::inherit())?;
         let output = shell.take_output().ok_or_else(|| io::Error::other("it has no output"))?;
         let read = Arc::new((Mutex::new(Printed::default()), Condvar::new()));
@@ -141,10 +175,8 @@ impl Numbers {
             }
         })
     }
-}
 
-impl Metric for Numbers {
-    fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
+    fn read(&mut self) -> io::Result<Reading> {
         let (value, level, ended) = {
             let (printed, at) = (lock(&self.read.0), now());
             // The value of a gauge holds until the next.

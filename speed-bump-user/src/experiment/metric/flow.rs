@@ -23,8 +23,9 @@ use std::{
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use super::{Metric, Reading, calls::Calls, level::Level};
+use super::{Metric, Reading, calls::of_target, level::Level};
 use crate::{
+    experiment::record::By,
     session::{controls::Controls, snapshot::Snapshot},
     sys::priority,
     targets::TargetIndex,
@@ -50,6 +51,18 @@ impl Flow {
 }
 
 impl Metric for Flow {
+    fn unit(&self) -> Option<&'static str> {
+        Some("call")
+    }
+
+    fn by(&self) -> By {
+        By::Latency
+    }
+
+    fn target(&self) -> Option<TargetIndex> {
+        Some(self.end)
+    }
+
     fn begin(&mut self, session: &Controls) -> io::Result<()> {
         self.looks = None;
         self.looks = Some(Looks::at(session.clone(), self.begin, self.end)?);
@@ -64,7 +77,7 @@ impl Metric for Flow {
         }
         seen.look(snapshot, self.begin, self.end);
         let latency = seen.level.until(snapshot.at);
-        let units = Calls { target: self.end }.of(snapshot).units;
+        let units = of_target(snapshot, self.end).units;
         Ok(Reading { units, latency: Some(latency), ..Reading::default() })
     }
 }
@@ -135,7 +148,7 @@ struct Seen {
 
 impl Seen {
     fn look(&mut self, snapshot: &Snapshot, begin: TargetIndex, end: TargetIndex) {
-        let of = |target| Calls { target }.of(snapshot).units;
+        let of = |target| of_target(snapshot, target).units;
         self.take(snapshot.at, of(begin) - of(end));
     }
 

@@ -86,6 +86,14 @@ impl Source {
 }
 
 impl Metric for Source {
+    fn unit(&self) -> Option<&'static str> {
+        Some("unit that the service counts")
+    }
+
+    fn is_early(&self) -> bool {
+        true
+    }
+
     fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
         self.reading()
     }
@@ -106,6 +114,10 @@ impl Gauge {
 }
 
 impl Metric for Gauge {
+    fn unit(&self) -> Option<&'static str> {
+        None
+    }
+
     fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
         let value = self.source.value()?;
         let at = now();

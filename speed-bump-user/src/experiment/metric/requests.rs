@@ -7,23 +7,31 @@ use std::{
 };
 
 use super::{
-    Metric, Reading,
+    Metric, OpenError, Reading,
     sockets::{self, Sockets, SocketsError},
 };
 use crate::{
+    experiment::record::Quantity,
     process::{Process, ProcessError},
     session::snapshot::Snapshot,
     units::Pid,
 };
 
-/// What the command line has for them.
-pub use speed_bump_experiment::record::SOCKETS as SOURCE;
 /// How often it is looked for workers that were forked.
 const LOOKS: Duration = Duration::from_secs(1);
 
-/// See above.
+/// Requests that the processes answer, from the beginning of counting on.
 #[derive(Debug)]
 pub struct AnsweredRequests {
+    roots: Vec<Pid>,
+    /// Whether descendants are of the service.
+    children: bool,
+    counting: Option<Counting>,
+}
+
+/// Sockets that are watched.
+#[derive(Debug)]
+struct Counting {
     sockets: Sockets,
     first: sockets::Reading,
     roots: Vec<Pid>,
@@ -47,12 +55,15 @@ pub enum RequestsError {
 }
 
 impl AnsweredRequests {
-    /// Those of these processes, and of their descendants if those are of the service. `None`: they listen on
-    /// no socket.
-    ///
-    /// # Errors
-    /// Missing privilege, or a kernel that lacks something.
-    pub fn attach(roots: &[Pid], children: bool) -> Result<Option<Self>, RequestsError> {
+    /// Those of these processes, and of their descendants if those are of the service.
+    pub fn new(roots: &[Pid], children: bool) -> Self {
+        Self { roots: roots.to_vec(), children, counting: None }
+    }
+}
+
+impl Counting {
+    /// `None`: they listen on no socket.
+    fn attach(roots: &[Pid], children: bool) -> Result<Option<Self>, RequestsError> {
         let processes = processes(roots, children)?;
         let Some(sockets) = Sockets::attach(&processes)? else { return Ok(None) };
         let first = sockets.read();
@@ -78,8 +89,8 @@ impl AnsweredRequests {
     }
 }
 
-impl Metric for AnsweredRequests {
-    fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
+impl Counting {
+    fn read(&mut self) -> Reading {
         // A process that ended meanwhile ends the session too, if that was the service.
         if let Err(error) = self.look() {
             tracing::debug!("workers that were forked are not looked for: {error}");
@@ -93,7 +104,7 @@ impl Metric for AnsweredRequests {
             );
         }
         let latency = requests.latency.0 as f64;
-        Ok(Reading {
+        Reading {
             units: requests.answered as f64,
             latency: Some(latency),
             // By Little's law; less than nothing where several were under way at once.
@@ -102,11 +113,43 @@ impl Metric for AnsweredRequests {
             failed: Some(requests.failed as f64),
             under_way: Some(requests.in_flight),
             level: None,
-        })
+        }
+    }
+}
+
+impl Metric for AnsweredRequests {
+    fn unit(&self) -> Option<&'static str> {
+        Some("request that is answered on a socket")
+    }
+
+    fn has(&self, quantity: Quantity) -> bool {
+        matches!(quantity, Quantity::Rate | Quantity::Latency | Quantity::P50 | Quantity::P99)
+    }
+
+    fn is_early(&self) -> bool {
+        true
+    }
+
+    fn is_quick(&self) -> bool {
+        true
+    }
+
+    fn open(&mut self) -> Result<(), OpenError> {
+        if self.counting.is_none() {
+            let counting = Counting::attach(&self.roots, self.children);
+            let counting = counting.map_err(|error| OpenError::Requests(Box::new(error)))?;
+            self.counting = Some(counting.ok_or(OpenError::NoSocket)?);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
+        let none = || io::Error::other("the sockets are not watched yet");
+        self.counting.as_mut().map(Counting::read).ok_or_else(none)
     }
 
     fn is_done_in(&self, thread: Pid) -> Option<bool> {
-        Some(self.sockets.has_answered(thread))
+        self.counting.as_ref().map(|counting| counting.sockets.has_answered(thread))
     }
 }
 

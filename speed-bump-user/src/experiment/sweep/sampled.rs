@@ -2,17 +2,13 @@
 
 use std::{path::Path, time::Duration};
 
-use anyhow::anyhow;
-
 use super::{
-    super::{
-        args::SweepArgs,
-        exit::{Failure, SYSTEM, USAGE},
-    },
-    preparing::Preparing,
-    stopped,
+    error::SweepError,
+    observer::{Observer, Step},
+    session::Context,
 };
 use crate::{
+    report::table::place,
     experiment::{
         live::Counted,
         metric::Metric,
@@ -24,7 +20,7 @@ use crate::{
         self,
         profile::{FunctionSeen, Profile},
     },
-    session::{handle::Handle, quit::Quit, snapshot::Snapshot},
+    session::{handle::Handle, snapshot::Snapshot},
     sys::clock::now,
     targets::{TargetKind, exact, source::TargetSource},
     units::Nanos,
@@ -82,26 +78,25 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Samples the processes. `metric` counts units, and `look` asks it.
+    /// Samples the processes. `units` says how many units were done so far.
     pub(super) fn of(
-        arguments: &SweepArgs,
-        quit: &Quit,
-        preparing: &Preparing,
+        context: &Context<'_>,
         units: &mut dyn FnMut() -> Option<f64>,
-    ) -> Result<Self, Failure> {
-        let time = arguments.time.mul_f64(PART).max(LEAST);
-        preparing.step("sample");
-        preparing.line(&format!("sample: it is looked at what runs, for {}", Nanos::from(time)));
+        observer: &mut dyn Observer,
+    ) -> Result<Self, SweepError> {
+        let Context { options, quit, .. } = context;
+        let time = options.time.mul_f64(PART).max(LEAST);
+        observer.step(Step::Sample);
+        observer.line(&format!("sample: it is looked at what runs, for {}", Nanos::from(time)));
         let (before, begun) = (units(), now());
         let go_on = || !quit.is_asked();
-        let profile = sampling::sample(&arguments.pids, !arguments.no_children, time, go_on);
-        let profile = profile.map_err(|error| Failure::new(SYSTEM, anyhow!(error)))?;
+        let profile = sampling::sample(context.processes, options.children, time, go_on)?;
         let (after, ended) = (units(), now());
         if quit.is_asked() {
-            return Err(stopped());
+            return Err(SweepError::Stopped);
         }
         let done = after.zip(before).map(|(after, before)| after - before).filter(|done| *done > 0.0);
-        let (chosen, no_targets) = chosen(&profile, arguments.worth);
+        let (chosen, no_targets) = chosen(&profile, options.worth);
         let found = Self {
             time_per_unit: done.map(|done| (ended.0 - begun.0) as f64 / done),
             left_out: no_targets.into_iter().map(|of| (of, 0.0, Nanos(0), NO_TARGET.to_owned())).collect(),
@@ -110,12 +105,12 @@ impl Found {
             profile,
             chosen,
         };
-        preparing.line(&found.line(arguments.worth));
+        observer.line(&found.line(options.worth));
         if found.profile.unattributed().is_some_and(|share| share > MOST_UNATTRIBUTED) {
-            return Err(Failure::new(SYSTEM, anyhow!(found.blind())));
+            return Err(SweepError::Blind(found.blind()));
         }
         if found.chosen.is_empty() {
-            return Err(Failure::new(USAGE, anyhow!(found.nothing())));
+            return Err(SweepError::NothingSampled(found.nothing()));
         }
         Ok(found)
     }
@@ -435,7 +430,7 @@ fn sampled(seen: &FunctionSeen, left_out: Option<String>) -> Sampled {
 }
 
 /// Counts units without a session, or in one that counts their calls alone.
-pub(super) fn units<'a>(
+pub(super) fn units_done<'a>(
     metric: &'a mut dyn Metric,
     handle: Option<&'a Handle>,
 ) -> impl FnMut() -> Option<f64> + 'a {

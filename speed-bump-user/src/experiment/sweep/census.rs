@@ -2,18 +2,11 @@
 
 use std::{io, time::Duration};
 
-use anyhow::anyhow;
-
 use super::{
-    super::{
-        args::SweepArgs,
-        exit::{Failure, SYSTEM, USAGE},
-        terminal::tell,
-    },
-    Notices, before_slices,
-    preparing::Preparing,
+    error::SweepError,
+    observer::{Observer, Step},
+    session::{Context, Notices},
     sharing::Seen,
-    start,
     unit::Units,
 };
 use crate::{
@@ -40,47 +33,51 @@ const RUN_ENDS: Nanos = Nanos(10_000_000);
 /// So often it is looked at which threads do units.
 const CALLERS: Nanos = Nanos(20_000_000);
 
-/// Counts and times calls for a while, and returns what counts units, and what was seen of threads
-/// meanwhile, by sampling too where that is wanted.
+/// Counts and times calls for a while, and returns what was counted, and what was seen of threads meanwhile,
+/// by sampling too where that is wanted. All of the time is up at `ends`.
 pub(super) fn count(
-    arguments: &SweepArgs,
+    context: &Context<'_>,
     request: &Request,
-    unit: &Units,
-    quit: &Quit,
-    preparing: &Preparing,
+    units: &mut Units,
     samples: bool,
-) -> Result<(Counted, Metrics, Seen), Failure> {
-    preparing.step("attach");
-    let handle = start(arguments, request, quit, Notices::Told)?;
-    let time = census_time(arguments);
+    ends: Nanos,
+    observer: &mut dyn Observer,
+) -> Result<(Counted, Seen), SweepError> {
+    let (options, quit) = (context.options, context.quit);
+    observer.step(Step::Attach);
+    let handle = context.start(request, Notices::Told, observer)?;
+    let time = census_time(options.time);
     let timed = if request.times { " and timed" } else { "" };
-    preparing.line(&format!("census: calls are counted{timed} for {}", Nanos::from(time)));
-    preparing.step("census");
-    let system = |error: io::Error| Failure::new(SYSTEM, error);
-    let mut metrics = unit.metrics()?;
-    metrics.begin(handle.controls()).map_err(system)?;
-    let ended = |error| before_slices(error, &unit.source());
-    if unit.runs() {
+    observer.line(&format!("census: calls are counted{timed} for {}", Nanos::from(time)));
+    observer.step(Step::Census);
+    let system = SweepError::system("cannot read the counters");
+    units.open()?;
+    let of_targets = units.targets();
+    let (metrics, source) = (&mut units.metrics, &units.source);
+    metrics.begin(handle.controls()).map_err(&system)?;
+    let (target, runs) = (metrics.unit.target(), metrics.unit.is_of_runs());
+    let ended = |error| SweepError::before_slices(error, source);
+    if runs {
         // The first one has what is not there yet: caches, and pages of files.
-        run_once(&handle, quit, &mut metrics, preparing.ends).map_err(ended)?;
+        run_once(&handle, quit, metrics, ends).map_err(ended)?;
     }
-    let (earlier, before) = look(&handle, &mut metrics).map_err(system)?;
+    let (earlier, before) = look(&handle, metrics).map_err(&system)?;
     let mut seen = Seen::default();
-    if unit.runs() {
-        run_once(&handle, quit, &mut metrics, preparing.ends).map_err(ended)?;
+    if runs {
+        run_once(&handle, quit, metrics, ends).map_err(ended)?;
     } else {
         let end = now() + Nanos::from(time);
         if samples {
             let go_on = || {
-                seen.add_callers(&handle, unit.target());
+                seen.add_callers(&handle, target);
                 !quit.is_asked()
             };
             // Without it, less is told.
-            let profile = sampling::sample(&arguments.pids, !arguments.no_children, time, go_on);
+            let profile = sampling::sample(context.processes, options.children, time, go_on);
             seen.profile = profile.ok();
         }
         loop {
-            seen.add_callers(&handle, unit.target());
+            seen.add_callers(&handle, target);
             let next = end.min(now() + CALLERS);
             wait_until(&handle, quit, next).map_err(ended)?;
             if next == end {
@@ -89,36 +86,28 @@ pub(super) fn count(
         }
         seen.take_callers(&handle);
     }
-    let (mut later, mut after) = look(&handle, &mut metrics).map_err(system)?;
+    let (mut later, mut after) = look(&handle, metrics).map_err(&system)?;
     // A unit may take longer than that.
-    let latest = earlier.at + Nanos::from(longest_census(arguments));
-    while after.units == before.units && now() < latest && !unit.runs() {
+    let latest = earlier.at + Nanos::from(longest_census(options.time));
+    while after.units == before.units && now() < latest && !runs {
         wait_until(&handle, quit, latest.min(now() + CALLERS)).map_err(ended)?;
-        (later, after) = look(&handle, &mut metrics).map_err(system)?;
+        (later, after) = look(&handle, metrics).map_err(&system)?;
     }
     let report = handle.report();
     let warnings = report.iter().flat_map(|report| &report.warnings);
-    warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
+    warnings.for_each(|text| observer.warning(text));
     seen.missed_calls = report.iter().flat_map(|report| report.missed_calls.clone()).collect();
     let targets = handle.controls().targets();
     let units = after.units - before.units;
     if units < 0.0 {
-        return Err(Failure::new(
-            USAGE,
-            anyhow!(
-                "{} jumped back, from {} to {}: a counter only grows; one that begins anew, as of a worker \
-                 that was replaced, is no measure of work, nor is a gauge",
-                unit.source(),
-                before.units,
-                after.units
-            ),
-        ));
+        let (before, after) = (before.units, after.units);
+        return Err(SweepError::JumpedBack { unit: source.clone(), before, after });
     }
     // Little's law.
     let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
     seen.under_way = latency.map(|latency| latency / later.at.0.saturating_sub(earlier.at.0).max(1) as f64);
-    let counted = counted(&earlier, &later, units, &targets, unit.target(), unit.targets(), report.as_ref());
-    Ok((counted, metrics, seen))
+    let counted = counted(&earlier, &later, units, &targets, target, of_targets, report.as_ref());
+    Ok((counted, seen))
 }
 
 /// What was counted so far, of calls and of units.
@@ -130,9 +119,8 @@ fn look(handle: &Handle, metrics: &mut Metrics) -> io::Result<(Snapshot, Reading
 
 /// A run of the benchmark, which is ended when all of the time is up.
 fn run_once(handle: &Handle, quit: &Quit, metrics: &mut Metrics, ends: Nanos) -> Result<(), SubjectError> {
-    let Some(bench) = metrics.unit.bench() else { return Ok(()) };
-    bench.begin().map_err(SubjectError::Metric)?;
-    while bench.finished().map_err(SubjectError::Metric)?.is_none() {
+    metrics.unit.begin_run().map_err(SubjectError::Metric)?;
+    while metrics.unit.finished_run().map_err(SubjectError::Metric)?.is_none() {
         wait_until(handle, quit, now() + RUN_ENDS)?;
         if now() >= ends {
             return Err(SubjectError::Metric(io::Error::other(
@@ -144,11 +132,11 @@ fn run_once(handle: &Handle, quit: &Quit, metrics: &mut Metrics, ends: Nanos) ->
     Ok(())
 }
 
-fn census_time(arguments: &SweepArgs) -> Duration {
-    arguments.time.mul_f64(CENSUS).max(LEAST_CENSUS)
+fn census_time(time: Duration) -> Duration {
+    time.mul_f64(CENSUS).max(LEAST_CENSUS)
 }
 
 /// As long as no unit is done.
-fn longest_census(arguments: &SweepArgs) -> Duration {
-    arguments.time.mul_f64(LONGEST_CENSUS).max(census_time(arguments))
+fn longest_census(time: Duration) -> Duration {
+    time.mul_f64(LONGEST_CENSUS).max(census_time(time))
 }

@@ -1,0 +1,231 @@
+//! A sweep: functions and a unit of work are chosen where they are not named, calls are counted without
+//! delays, and then an [experiment](super::run) delays functions of the running processes.
+//!
+//! Nothing here reads flags or prints: what is asked for are [`Options`], and an [`Observer`] hears what goes
+//! on.
+
+mod begin;
+mod census;
+mod error;
+mod find;
+mod observer;
+mod options;
+mod outlook;
+mod sampled;
+mod session;
+mod sharing;
+mod unit;
+
+use std::time::{Duration, Instant};
+
+use super::{
+    guard::{Condition, Guards},
+    live::{Counted, Live},
+    machine::Surroundings,
+    record::{Experiment, Measured},
+    run,
+};
+use crate::{
+    prepare::Request,
+    session::{handle::Handle, quit::Quit},
+    sys::clock::now,
+    units::{Nanos, Pid},
+};
+use begin::{begin, time_left};
+pub use error::SweepError;
+pub use observer::{Observer, Step};
+pub use options::{Benchmark, Options, UnitSource};
+pub use outlook::Outlook;
+use sampled::Found;
+use session::{Context, Notices};
+use sharing::Seen;
+pub use unit::UnitError;
+use unit::Units;
+
+/// A sweep that is yet to be run.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    options: Options,
+    quit: Quit,
+}
+
+impl Sweep {
+    /// One with these options.
+    pub fn new(options: Options) -> Self {
+        Self { options, quit: Quit::default() }
+    }
+
+    /// What ends it, from any thread. What was measured until then is not lost.
+    pub fn quit(&self) -> Quit {
+        self.quit.clone()
+    }
+
+    /// Whether the options name something that can be counted, as [`Sweep::run`] does first of all.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn check(&self) -> Result<(), SweepError> {
+        Units::of(&self.options, &[])?.bounds(&self.options.guards)?;
+        Ok(())
+    }
+
+    /// Experiments on these processes until everything is decided, the time is up, a guard is broken or
+    /// [`Sweep::quit`] is asked. How it ended is in the record: see [`Measured::not_valid`], and its `guard`
+    /// and `missed_calls`.
+    ///
+    /// # Errors
+    /// It ended before the first slice. Nothing is left attached.
+    pub fn run(&self, processes: &[Pid], observer: &mut dyn Observer) -> Result<Experiment, SweepError> {
+        let begun = Instant::now();
+        let context = self.context(processes);
+        let prepared = context.prepare(begun, observer)?;
+        let measured = context.experiment(prepared, begun, observer)?;
+        observer.detached();
+        Ok(Experiment::of(measured))
+    }
+
+    /// What [`Sweep::run`] would do, after functions were chosen and calls counted.
+    ///
+    /// # Errors
+    /// As [`Sweep::run`].
+    pub fn plan(&self, processes: &[Pid], observer: &mut dyn Observer) -> Result<Outlook, SweepError> {
+        let begun = Instant::now();
+        let prepared = self.context(processes).prepare(begun, observer)?;
+        let left = self.options.time.saturating_sub(begun.elapsed());
+        let quick = prepared.units.metrics.is_quick();
+        let under_way = prepared.seen.under_way.filter(|_| quick);
+        Ok(Outlook::of(&self.options, &prepared.measured, left, under_way))
+    }
+
+    fn context<'a>(&'a self, processes: &'a [Pid]) -> Context<'a> {
+        Context { options: &self.options, processes, quit: &self.quit }
+    }
+}
+
+/// Everything that is known before the first slice.
+struct Prepared {
+    units: Units,
+    guards: Option<Guards>,
+    /// What the session of the experiment is asked for.
+    request: Request,
+    counted: Counted,
+    seen: Seen,
+    /// The record, without slices.
+    measured: Measured,
+}
+
+impl Context<'_> {
+    /// Chooses what is not named, and counts calls.
+    fn prepare(&self, begun: Instant, observer: &mut dyn Observer) -> Result<Prepared, SweepError> {
+        let Self { options, quit, .. } = self;
+        let ends = now() + Nanos::from(options.time.saturating_sub(begun.elapsed()));
+        let units = Units::of(options, self.processes)?;
+        units.bounds(&options.guards)?;
+        let guards = watch(&options.guards, quit)?;
+        observer.step(Step::Prepare);
+        let or_guarded = |error| match guards.as_ref().and_then(Guards::broken) {
+            Some(why) => SweepError::Guarded(why.to_owned()),
+            None => error,
+        };
+        let (mut units, targets, found) = match &options.functions {
+            Some(targets) => (units, targets.clone(), None),
+            None => {
+                let choice = find::find(self, units, observer).map_err(or_guarded)?;
+                (choice.units, choice.targets, Some(choice.found))
+            }
+        };
+        let request = options.request(units.before(targets));
+        let times = units.times_calls() || found.as_ref().is_none_or(Found::may_time);
+        let census = Request { times, ..request.clone() };
+        let counted = census::count(self, &census, &mut units, found.is_none(), ends, observer);
+        let (mut counted, seen) = counted.map_err(or_guarded)?;
+        if let Some(profile) = seen.profile.as_ref().or(found.as_ref().map(Found::profile)) {
+            seen.find_sharing(&mut counted, profile, &*units.metrics.unit);
+        }
+        if let Some(found) = &found {
+            found.complete(&mut counted);
+        }
+        let mut measured = begin(options, &units, &counted)?;
+        measured.sampling = found.as_ref().map(Found::record);
+        // Where it counts how long calls take, they are timed all along.
+        let request = Request { times: units.times_calls(), ..request };
+        Ok(Prepared { units, guards, request, counted, seen, measured })
+    }
+
+    /// Measures slices, and detaches.
+    fn experiment(
+        &self,
+        prepared: Prepared,
+        begun: Instant,
+        observer: &mut dyn Observer,
+    ) -> Result<Measured, SweepError> {
+        let Prepared { units, guards, request, counted, seen, measured } = prepared;
+        observer.step(Step::Attach);
+        let handle = self.start(&request, Notices::Known, observer)?;
+        let options = self.run_options(&units, begun.elapsed());
+        let mut metrics = units.metrics;
+        metrics.begin(handle.controls()).map_err(SweepError::system("cannot read the counters"))?;
+        observer.prepared();
+        let options = options?;
+        if let Some(why) = run::no_room(&options, &measured) {
+            return Err(SweepError::NoRoom(why));
+        }
+        let children = self.options.children;
+        let before = Surroundings::now(self.processes, children);
+        let subject = Live::new(&handle, self.quit, metrics, counted.functions);
+        let mut subject = subject.map_err(SweepError::system("cannot start a thread"))?;
+        let mut measured = run::run(&mut subject, &options, measured, &mut |measured, now| {
+            observer.slice(measured, now, &handle);
+        });
+        drop(subject);
+        measured.around = Some(before.until_now(children));
+        measured.missed_calls = missed_calls(seen.missed_calls, &handle);
+        handle.stop();
+        drop(handle);
+        if let Some(why) = guards.as_ref().and_then(Guards::broken) {
+            measured.aborted = Some(format!("a guard ended it: {why}"));
+            measured.guard = Some(why.to_owned());
+        }
+        Ok(measured)
+    }
+
+    /// What the experiment is asked for, where preparation took so long.
+    fn run_options(&self, units: &Units, took: Duration) -> Result<run::Options, SweepError> {
+        let options = self.options;
+        Ok(run::Options {
+            total: time_left(options.time, took)?,
+            slice: options.slice,
+            per_function: options.per_function,
+            group: options.group,
+            doses: options.doses.clone(),
+            longest_call: options.longest_call,
+            bounds: units.bounds(&options.guards)?,
+            runs: units.metrics.unit.is_of_runs(),
+            wait_load: options.wait_load,
+            quick: units.metrics.is_quick(),
+        })
+    }
+}
+
+/// Why calls were missed, in the census or since, each reason once.
+fn missed_calls(mut before: Vec<String>, handle: &Handle) -> Vec<String> {
+    let missed = handle.report().map(|report| report.missed_calls).unwrap_or_default();
+    let is_new = |text: &String| !before.contains(text);
+    let missed: Vec<_> = missed.into_iter().filter(is_new).collect();
+    before.extend(missed);
+    before
+}
+
+/// Has guards end everything when one is broken. They have to hold to begin with.
+fn watch(conditions: &[Condition], quit: &Quit) -> Result<Option<Guards>, SweepError> {
+    if conditions.is_empty() {
+        return Ok(None);
+    }
+    let is_wanted = || !quit.is_asked();
+    if let Some(why) = conditions.iter().find_map(|condition| condition.broken_while(is_wanted)) {
+        return Err(SweepError::GuardBroken(why));
+    }
+    let quit = quit.clone();
+    let guards = Guards::watch(conditions.to_vec(), move || quit.ask());
+    Ok(Some(guards.map_err(SweepError::system("cannot watch the guards"))?))
+}

@@ -1,0 +1,279 @@
+//! What is counted: the unit of work, and what is recorded beside it.
+
+use super::{
+    error::SweepError,
+    options::{Options, UnitSource},
+};
+use crate::{
+    experiment::{
+        guard::{Bound, Condition},
+        metric::{
+            Metric, Metrics, OpenError,
+            bench::{Bench, Pattern, PatternError},
+            calls::Calls,
+            command::PrintedNumbers,
+            flow::Flow,
+            prometheus::{Gauge, Source, SourceError},
+            requests::AnsweredRequests,
+        },
+        record::By,
+    },
+    targets::{TargetIndex, source::TargetSource},
+    units::Pid,
+};
+
+/// What is counted by a sweep.
+#[derive(Debug)]
+pub(super) struct Units {
+    /// What counts them.
+    pub(super) metrics: Metrics,
+    /// The name of what verdicts go by, as the command line has it.
+    pub(super) source: String,
+    /// The names of what is recorded besides.
+    pub(super) further: Vec<String>,
+    /// Targets whose calls are counted for them: the first ones.
+    targets: Vec<String>,
+    /// Whether somebody named what the unit is.
+    is_named: bool,
+}
+
+/// Why something that is named cannot be counted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// Twice the same.
+    #[error("{0} is named twice")]
+    Twice(String),
+    /// A gauge comes first.
+    #[error(
+        "{0}: a gauge is no amount of work, so that verdicts cannot go by it: name what counts units first, \
+         as --progress TARGET or --sockets"
+    )]
+    Gauge(String),
+    /// A guard bounds what is not known.
+    #[error(
+        "--guard {quantity}: it is not known of {unit}; rates are of all units but --bench, p50 and p99 of \
+         --sockets, and latencies of that, of --latency TARGET and of --progress BEGIN..END"
+    )]
+    Bound {
+        /// What it bounds.
+        quantity: &'static str,
+        /// What counts units.
+        unit: String,
+    },
+    /// Not one target.
+    #[error("{flag} {text:?}: name one target, as '*/app.py:handle'")]
+    Target {
+        /// What it was named with.
+        flag: &'static str,
+        /// What was named.
+        text: String,
+    },
+    /// No source of numbers.
+    #[error(
+        "--metric {0}: write prometheus:URL#name, prometheus:URL#name{{label=\"value\"}} or command:CMD, with \
+         gauge: before it for what goes up and down"
+    )]
+    Metric(String),
+    /// No page's metric.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// No regular expression with one group.
+    #[error("--bench-regex: {0}")]
+    Pattern(#[from] PatternError),
+}
+
+/// A metric with its name.
+struct Named {
+    source: String,
+    metric: Box<dyn Metric>,
+}
+
+impl Units {
+    /// What the options name, of these processes. Nothing is counted yet.
+    pub(super) fn of(options: &Options, processes: &[Pid]) -> Result<Self, UnitError> {
+        let mut targets = Vec::new();
+        let mut all: Vec<Named> = Vec::new();
+        if let Some(bench) = &options.bench {
+            let pattern =
+                bench.regex.as_deref().map(|text| Pattern::parse(text, bench.number)).transpose()?;
+            let metric = Box::new(Bench::new(&bench.command, pattern));
+            all.push(Named { source: format!("--bench {}", bench.command), metric });
+        }
+        let mut named = |unit: &UnitSource| Named::of(unit, processes, options.children, &mut targets);
+        for unit in &options.units {
+            let unit = named(unit)?;
+            if all.iter().any(|other| other.source == unit.source) {
+                return Err(UnitError::Twice(unit.source));
+            }
+            all.push(unit);
+        }
+        let is_named = !all.is_empty();
+        if !is_named {
+            all.push(named(&UnitSource::Sockets)?);
+        }
+        let Named { source, metric: unit } = all.remove(0);
+        if unit.unit().is_none() {
+            return Err(UnitError::Gauge(source));
+        }
+        let (further, metrics) = all.into_iter().map(|named| (named.source, named.metric)).unzip();
+        Ok(Self { metrics: Metrics { unit, further: metrics }, source, further, targets, is_named })
+    }
+
+    /// Whether calls have to be timed all along.
+    pub(super) fn times_calls(&self) -> bool {
+        let mut all = std::iter::once(&self.metrics.unit).chain(&self.metrics.further);
+        all.any(|metric| metric.times_calls())
+    }
+
+    /// How many of the first targets are counted for metrics.
+    pub(super) fn targets(&self) -> u32 {
+        u32::try_from(self.targets.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Its own targets, if it has any.
+    pub(super) fn own(&self) -> Option<TargetSource> {
+        let is_any = !self.targets.is_empty();
+        is_any.then(|| TargetSource::lines("--progress and --latency", &self.targets))
+    }
+
+    /// These targets, behind its own.
+    pub(super) fn before(&self, others: TargetSource) -> TargetSource {
+        match self.own() {
+            Some(first) => TargetSource::Before { first: Box::new(first), others: Box::new(others) },
+            None => others,
+        }
+    }
+
+    /// Whether the unit has yet to be found: none is named, and the processes listen on nothing.
+    pub(super) fn is_open(&mut self) -> bool {
+        // All else that is wrong is told where it is needed.
+        !self.is_named && matches!(self.metrics.unit.open(), Err(OpenError::NoSocket))
+    }
+
+    /// The same, where units are calls of this target.
+    pub(super) fn of_calls(self, target: String) -> Self {
+        let source = format!("--progress {target}");
+        let unit = Box::new(Calls { target: TargetIndex(0), by: By::Throughput });
+        let metrics = Metrics { unit, ..self.metrics };
+        Self { metrics, source, targets: vec![target], ..self }
+    }
+
+    /// All begin to count, unless they have begun.
+    pub(super) fn open(&mut self) -> Result<(), SweepError> {
+        self.metrics.open().map_err(|(place, error)| {
+            let further = place.checked_sub(1).and_then(|place| self.further.get(place));
+            SweepError::Open { unit: further.unwrap_or(&self.source).clone(), error }
+        })
+    }
+
+    /// What counts the units begins to count, unless it has begun.
+    pub(super) fn open_unit(&mut self) -> Result<(), SweepError> {
+        let opened = self.metrics.unit.open();
+        opened.map_err(|error| SweepError::Open { unit: self.source.clone(), error })
+    }
+
+    /// Those of the guards that bound what the unit's own metric says.
+    pub(super) fn bounds(&self, guards: &[Condition]) -> Result<Vec<Bound>, UnitError> {
+        let own = guards.iter().filter_map(|guard| match guard {
+            Condition::Own(bound) => Some(*bound),
+            Condition::Page(_) | Condition::Command(_) | Condition::Value { .. } => None,
+        });
+        let own: Vec<Bound> = own.collect();
+        match own.iter().find(|bound| !self.metrics.unit.has(bound.quantity())) {
+            Some(bound) => {
+                Err(UnitError::Bound { quantity: bound.quantity().name(), unit: self.source.clone() })
+            }
+            None => Ok(own),
+        }
+    }
+}
+
+impl Named {
+    /// Puts targets that it counts behind these.
+    fn of(
+        unit: &UnitSource,
+        processes: &[Pid],
+        children: bool,
+        targets: &mut Vec<String>,
+    ) -> Result<Self, UnitError> {
+        let mut target = |text: &str, flag: &'static str| -> Result<TargetIndex, UnitError> {
+            let text = text.trim();
+            if text.is_empty() || text.starts_with(['#', '!']) || text.lines().count() > 1 {
+                return Err(UnitError::Target { flag, text: text.to_owned() });
+            }
+            let place = targets.iter().position(|of| of == text).unwrap_or_else(|| {
+                targets.push(text.to_owned());
+                targets.len() - 1
+            });
+            Ok(TargetIndex(u32::try_from(place).unwrap_or(u32::MAX)))
+        };
+        let (source, metric): (String, Box<dyn Metric>) = match unit {
+            UnitSource::Progress(text) => (
+                format!("--progress {text}"),
+                match ends(text) {
+                    Some((begin, end)) => {
+                        Box::new(Flow::new(target(begin, "--progress")?, target(end, "--progress")?))
+                    }
+                    None => Box::new(Calls { target: target(text, "--progress")?, by: By::Throughput }),
+                },
+            ),
+            UnitSource::Latency(text) => (
+                format!("--latency {text}"),
+                Box::new(Calls { target: target(text, "--latency")?, by: By::Latency }),
+            ),
+            UnitSource::Metric(text) => (format!("--metric {text}"), numbers(text)?),
+            UnitSource::Sockets => {
+                ("--sockets".to_owned(), Box::new(AnsweredRequests::new(processes, children)))
+            }
+        };
+        Ok(Self { source, metric })
+    }
+}
+
+/// `BEGIN..END`, two targets: each has a colon.
+fn ends(text: &str) -> Option<(&str, &str)> {
+    let mut places = text.match_indices("..");
+    places.find_map(|(at, dots)| {
+        let (begin, end) = (text.get(..at)?, text.get(at + dots.len()..)?);
+        (begin.contains(':') && end.contains(':')).then_some((begin, end))
+    })
+}
+
+/// What is exported, or printed by a command.
+fn numbers(text: &str) -> Result<Box<dyn Metric>, UnitError> {
+    let (rest, is_gauge) = match text.strip_prefix("gauge:") {
+        Some(rest) => (rest, true),
+        None => (text, false),
+    };
+    if let Some(source) = rest.strip_prefix("prometheus:") {
+        let source = Source::parse(source)?;
+        return Ok(if is_gauge { Box::new(Gauge::new(source)) } else { Box::new(source) });
+    }
+    let command = rest.strip_prefix("command:").filter(|command| !command.trim().is_empty());
+    let command = command.ok_or_else(|| UnitError::Metric(text.to_owned()))?;
+    Ok(Box::new(PrintedNumbers::new(command, is_gauge)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_targets_have_two_dots_between() {
+        assert_eq!(ends("*/a.py:get..*/b.py:put"), Some(("*/a.py:get", "*/b.py:put")));
+        assert_eq!(ends("../a.py:get..../b.py:put"), Some(("../a.py:get", "../b.py:put")));
+        assert_eq!(ends("../a.py:get"), None);
+        assert_eq!(ends("*/a.py:get"), None);
+    }
+
+    #[test]
+    fn sources_are_counters_unless_they_say_gauge() {
+        let is_gauge = |text| numbers(text).ok().map(|metric| metric.unit().is_none());
+        assert_eq!(is_gauge("prometheus:http://a/b#c"), Some(false));
+        assert_eq!(is_gauge("gauge:prometheus:http://a/b#c"), Some(true));
+        assert_eq!(is_gauge("gauge:command:echo 1"), Some(true));
+        for text in ["", "command:", "gauge:", "gauge:command: ", "prometheus:b"] {
+            assert_eq!(is_gauge(text), None, "{text}");
+        }
+    }
+}
