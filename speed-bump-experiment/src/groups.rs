@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use serde::Deserialize;
+
 use super::record::{Candidate, Group};
 
 /// What functions of a group have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum GroupBy {
     /// The class, or the function that they are nested in. Functions of no class: the file.

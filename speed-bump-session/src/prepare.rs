@@ -24,6 +24,7 @@ use crate::{
     elf::ElfFile,
     engine::EngineChoice,
     policy::{Dose, PolicyTable},
+    probe::resolve::KnownFunctions,
     process::{Process, ProcessError},
     python::{entry_source::EntryChoice, main_file},
     session::{SessionError, Settings, handle::Handle, stop::Stop},
@@ -129,6 +130,19 @@ impl Prepared {
     /// # Errors
     /// See there.
     pub fn of_processes(pids: &[Pid], request: &Request, purpose: Purpose) -> Result<Self, PrepareError> {
+        Self::of_processes_knowing(pids, request, purpose, &KnownFunctions::default())
+    }
+
+    /// The same, which takes functions of files from these where they are known, and adds the others.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn of_processes_knowing(
+        pids: &[Pid],
+        request: &Request,
+        purpose: Purpose,
+        known: &KnownFunctions,
+    ) -> Result<Self, PrepareError> {
         capabilities::check(request, pids)?;
         let processes = open(pids)?;
         let is_elf = |path: &str| {
@@ -147,7 +161,8 @@ impl Prepared {
             notices.extend(more);
             Plans::Kmod(Box::new(plan))
         } else {
-            let (plans, more) = BpfPlans::of_processes(processes, request, &targets, &policies, purpose)?;
+            let (plans, more) =
+                BpfPlans::of_processes(processes, request, &targets, &policies, purpose, known)?;
             notices.extend(more);
             Plans::Bpf(Box::new(plans))
         };

@@ -13,6 +13,7 @@ mod dotted;
 mod error;
 pub mod exact;
 mod file;
+mod forms;
 mod line;
 mod main_module;
 mod options;

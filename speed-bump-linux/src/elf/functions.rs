@@ -116,10 +116,17 @@ pub enum Named<'f> {
 impl Functions {
     /// Everything that has a name, with all that a user may write for it: functions first, then IFUNCs, then
     /// what cannot be probed.
-    pub fn named(&self) -> impl Iterator<Item = (Named<'_>, Box<dyn Iterator<Item = Cow<'_, str>> + '_>)> {
-        let functions = self.functions.iter().map(|of| (Named::Function(of), boxed(of.names.candidates())));
-        let indirect = self.indirect.iter().map(|of| (Named::Indirect(of), boxed(of.names.candidates())));
-        let refused = self.refused.iter().map(|of| (Named::Refused(of), boxed(of.name.candidates())));
+    ///
+    /// Demangled forms are made only of names of which `demangles` says that they may matter.
+    pub fn named_where<'f>(
+        &'f self,
+        demangles: impl Fn(&str) -> bool + Copy + 'f,
+    ) -> impl Iterator<Item = (Named<'f>, Candidates<'f>)> {
+        let of_names = move |names: &'f FunctionNames| boxed(names.candidates_where(demangles));
+        let functions = self.functions.iter().map(move |of| (Named::Function(of), of_names(&of.names)));
+        let indirect = self.indirect.iter().map(move |of| (Named::Indirect(of), of_names(&of.names)));
+        let of_name = move |name: &'f SymbolName| boxed(name.candidates_where(demangles));
+        let refused = self.refused.iter().map(move |of| (Named::Refused(of), of_name(&of.name)));
         functions.chain(indirect).chain(refused)
     }
 
@@ -136,6 +143,14 @@ impl Functions {
     /// What cannot be probed, by name; no name of a function or IFUNC is among them.
     pub fn refused(&self) -> &[RefusedSymbol] {
         &self.refused
+    }
+
+    /// How much memory they take, roughly, in bytes.
+    pub fn bytes(&self) -> usize {
+        let functions = self.functions.iter().map(|of| size_of::<FunctionSymbol>() + of.names.bytes());
+        let indirect = self.indirect.iter().map(|of| size_of::<IndirectFunction>() + of.names.bytes());
+        let refused = self.refused.iter().map(|of| size_of::<RefusedSymbol>() + of.name.text_bytes());
+        functions.chain(indirect).chain(refused).sum()
     }
 
     /// The tables that symbols came from. Empty: the file is stripped, and no debug file was found.
@@ -388,7 +403,10 @@ impl<'f> Collector<'f> {
     }
 }
 
-fn boxed<'n>(names: impl Iterator<Item = Cow<'n, str>> + 'n) -> Box<dyn Iterator<Item = Cow<'n, str>> + 'n> {
+/// What a user may write for a symbol.
+pub type Candidates<'n> = Box<dyn Iterator<Item = Cow<'n, str>> + 'n>;
+
+fn boxed<'n>(names: impl Iterator<Item = Cow<'n, str>> + 'n) -> Candidates<'n> {
     Box::new(names)
 }
 

@@ -89,6 +89,11 @@ impl SymbolName {
         self.table
     }
 
+    /// Bytes of its text and version.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.text.len() + self.version.as_ref().map_or(0, |version| version.name.len())
+    }
+
     /// In the notation of its source language, in full; `None` for names that are not mangled.
     pub fn demangled(&self) -> Option<Box<str>> {
         demangle(&self.text).into_iter().next()
@@ -106,9 +111,16 @@ impl SymbolName {
     /// forms are made only when the iterator gets there. They are not kept: short names can have very long
     /// forms.
     pub fn candidates(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        self.candidates_where(|_| true)
+    }
+
+    /// The same, with demangled forms only of a name of which `demangles` says that they may matter: to make
+    /// them takes longer than all else that is done with a name.
+    pub fn candidates_where(&self, demangles: impl Fn(&str) -> bool) -> impl Iterator<Item = Cow<'_, str>> {
         let plain = std::iter::once(Cow::Borrowed(&*self.text));
         // `flat_map` over a single element defers the demangling.
-        let demangled = std::iter::once(self).flat_map(|name| demangle(&name.text));
+        let wanted = std::iter::once(self).filter(move |name| demangles(&name.text));
+        let demangled = wanted.flat_map(|name| demangle(&name.text));
         plain.chain(self.versioned().map(Cow::Owned)).chain(demangled.map(|form| Cow::Owned(form.into())))
     }
 
@@ -166,6 +178,11 @@ impl FunctionNames {
         &self.0[0]
     }
 
+    /// How much memory they take, roughly, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(|name| size_of::<SymbolName>() + name.text_bytes()).sum()
+    }
+
     /// All names, the canonical one first.
     pub fn iter(&self) -> impl Iterator<Item = &SymbolName> {
         self.0.iter()
@@ -174,6 +191,14 @@ impl FunctionNames {
     /// Everything that a user may write for this function; see [`SymbolName::candidates`].
     pub fn candidates(&self) -> impl Iterator<Item = Cow<'_, str>> {
         self.0.iter().flat_map(SymbolName::candidates)
+    }
+
+    /// See [`SymbolName::candidates_where`].
+    pub fn candidates_where(
+        &self,
+        demangles: impl Fn(&str) -> bool + Copy,
+    ) -> impl Iterator<Item = Cow<'_, str>> {
+        self.0.iter().flat_map(move |name| name.candidates_where(demangles))
     }
 }
 

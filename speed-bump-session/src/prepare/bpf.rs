@@ -17,7 +17,7 @@ use crate::{
     policy::PolicyTable,
     probe::{
         plan::{Plan, PythonPlan},
-        resolve::Resolver,
+        resolve::{KnownFunctions, Resolver},
         site::SiteKind,
     },
     process::{Process, ProcessError},
@@ -45,8 +45,10 @@ impl BpfPlans {
         targets: &Arc<Targets>,
         policies: &PolicyTable,
         purpose: Purpose,
+        known: &KnownFunctions,
     ) -> Result<(Self, Vec<Notice>), PrepareError> {
-        let (costs, mut resolver) = SessionCosts::begin(request, targets, policies)?;
+        let (costs, resolver) = SessionCosts::begin(request, targets, policies)?;
+        let mut resolver = resolver.knowing(known);
         if purpose == Purpose::Attach {
             TaskOffsets::read_ahead();
         }

@@ -7,6 +7,7 @@ mod compiled;
 mod copies;
 mod hugify;
 mod indirect;
+mod known_functions;
 mod moved;
 mod native;
 mod nearest;
@@ -17,6 +18,7 @@ mod timing;
 
 pub use compiled::compiled;
 pub use copies::copies;
+pub use known_functions::KnownFunctions;
 pub use nearest::nearest;
 
 use std::{cell::RefCell, collections::HashMap, io, sync::Arc};
@@ -90,6 +92,7 @@ pub struct Resolver {
     /// forbids some sites.
     files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
+    known: KnownFunctions,
     effort: Effort,
     /// What it takes to say why targets select nothing, which is to take nothing from that.
     explaining: Effort,
@@ -98,7 +101,7 @@ pub struct Resolver {
 impl Resolver {
     /// A resolver; `entry` and `may_inject` bound the choice of how Python calls become visible.
     pub fn new(targets: Arc<Targets>, costs: Costs, entry: EntryChoice, may_inject: bool) -> Self {
-        let (files, interpreters, effort, explaining) = Default::default();
+        let (files, interpreters, known, effort, explaining) = Default::default();
         Self {
             targets,
             costs,
@@ -107,9 +110,17 @@ impl Resolver {
             times_calls: false,
             files,
             interpreters,
+            known,
             effort,
             explaining,
         }
+    }
+
+    /// Takes functions of files from these, where they are known.
+    #[must_use]
+    pub fn knowing(mut self, known: &KnownFunctions) -> Self {
+        self.known = known.clone();
+        self
     }
 
     /// Plans for timing calls of native functions, where this kernel's programs can do that.

@@ -135,6 +135,11 @@ impl Column {
         patterns.filter_map(|pattern| self.lines_of.get(pattern)).flatten().copied()
     }
 
+    /// The pattern of a line, if it has one here.
+    fn pattern(&self, line: usize) -> Option<&Pattern> {
+        self.pattern_of.get(line).copied().flatten().and_then(|pattern| self.set.get(pattern))
+    }
+
     /// The lines whose pattern is written so.
     fn written(&self, text: &str) -> impl Iterator<Item = usize> {
         let pattern = self.set.written(text);
@@ -165,6 +170,11 @@ impl RulesInModule<'_> {
         // Targets have the lower numbers.
         let first = self.lines.first().and_then(|&line| self.rules.outcomes.get(line));
         !matches!(first, Some(Outcome::Selects(_)))
+    }
+
+    /// The name patterns of all of them.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Pattern> {
+        self.lines.iter().filter_map(|line| self.rules.names.pattern(*line))
     }
 
     /// The lines among them whose pattern in `column` matches `text`, in no particular order.

@@ -73,7 +73,7 @@ impl PythonModule<'_> {
 
 /// The targets that can select a symbol of one ELF file.
 #[derive(Clone, Debug)]
-pub struct NativeModule<'t>(RulesInModule<'t>);
+pub struct NativeModule<'t>(pub(super) RulesInModule<'t>);
 
 impl NativeModule<'_> {
     /// Whether no target selects anything here, so that there is no need to ask.

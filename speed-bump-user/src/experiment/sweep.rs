@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     prepare::Request,
+    probe::resolve::KnownFunctions,
     session::{handle::Handle, quit::Quit},
     sys::clock::now,
     units::{Nanos, Pid},
@@ -34,7 +35,7 @@ use crate::{
 use begin::{begin, time_left};
 pub use error::SweepError;
 pub use observer::{Observer, Step};
-pub use options::{Benchmark, Options, UnitSource};
+pub use options::{Benchmark, OptionError, Options, UnitSource};
 pub use outlook::Outlook;
 use sampled::Found;
 use session::{Context, Notices};
@@ -60,11 +61,12 @@ impl Sweep {
         self.quit.clone()
     }
 
-    /// Whether the options name something that can be counted, as [`Sweep::run`] does first of all.
+    /// Whether the options are such that something can be measured, as [`Sweep::run`] does first of all.
     ///
     /// # Errors
     /// They do not.
     pub fn check(&self) -> Result<(), SweepError> {
+        self.options.check()?;
         Units::of(&self.options, &[])?.bounds(&self.options.guards)?;
         Ok(())
     }
@@ -98,7 +100,7 @@ impl Sweep {
     }
 
     fn context<'a>(&'a self, processes: &'a [Pid]) -> Context<'a> {
-        Context { options: &self.options, processes, quit: &self.quit }
+        Context { options: &self.options, processes, quit: &self.quit, known: KnownFunctions::default() }
     }
 }
 
@@ -119,10 +121,12 @@ impl Context<'_> {
     fn prepare(&self, begun: Instant, observer: &mut dyn Observer) -> Result<Prepared, SweepError> {
         let Self { options, quit, .. } = self;
         let ends = now() + Nanos::from(options.time.saturating_sub(begun.elapsed()));
+        options.check()?;
         let units = Units::of(options, self.processes)?;
         units.bounds(&options.guards)?;
         let guards = watch(&options.guards, quit)?;
         observer.step(Step::Prepare);
+        observer.line(&self.heading());
         let or_guarded = |error| match guards.as_ref().and_then(Guards::broken) {
             Some(why) => SweepError::Guarded(why.to_owned()),
             None => error,
@@ -150,6 +154,13 @@ impl Context<'_> {
         // Where it counts how long calls take, they are timed all along.
         let request = Request { times: units.times_calls(), ..request };
         Ok(Prepared { units, guards, request, counted, seen, measured })
+    }
+
+    /// `sweep of process 4711, for 120s in all`. Something is to be seen before files are read.
+    fn heading(&self) -> String {
+        let pids: Vec<String> = self.processes.iter().map(ToString::to_string).collect();
+        let noun = if pids.len() == 1 { "process" } else { "processes" };
+        format!("sweep of {noun} {}, for {} in all", pids.join(", "), Nanos::from(self.options.time))
     }
 
     /// Measures slices, and detaches.

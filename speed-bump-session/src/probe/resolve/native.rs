@@ -8,7 +8,7 @@ use super::{FileError, Resolver, elf_of, hugify, indirect, moved, stepped::Neigh
 use crate::{
     bounds::PLAN_BYTES,
     elf::{
-        Effort, ElfFile, FunctionSymbol, Functions, IndirectFunction, Named, Root, Segments, TableKind,
+        Effort, ElfFile, FunctionSymbol, Functions, IndirectFunction, Named, Segments, TableKind,
         UsdtLocation, UsdtProbe,
     },
     engine::bpf::UprobeProgram,
@@ -168,15 +168,15 @@ impl FileSelection {
         matcher: &NativeModule<'_>,
     ) -> Result<(), FileError> {
         let resolver = selecting.resolver;
-        let functions = match Root::open(&process.root()) {
-            Ok(root) => self.elf.functions_with_debug_files(&root, &self.path, resolver.effort())?,
-            Err(_) => self.elf.functions()?,
-        };
+        let file = selecting.file.file();
+        let functions = resolver.known.of(&self.elf, file, &self.path, process, resolver.effort())?;
         let mut names = functions.functions().iter().flat_map(|function| function.names.iter());
         self.hugifies = names.any(|name| hugify::says_so(name.as_str()));
         let path = self.path.display().to_string();
         let mut refused_told = 0;
-        let named = functions.named().take_while(|_| resolver.effort().goes_on().is_ok());
+        let forms = matcher.forms();
+        let named = functions.named_where(|name| forms.may_matter(name));
+        let named = named.take_while(|_| resolver.effort().goes_on().is_ok());
         for (symbol, selection) in matcher.select_all(named) {
             let Some(target) = selection.winner else { continue };
             match symbol {

@@ -232,8 +232,8 @@ impl SymbolResolver {
             indirect: Vec::new(),
             remarks: Vec::new(),
         };
-        let leads = Leads::new(&tables);
-        for (symbol, selection) in matcher.select_all(tables.named()) {
+        let (leads, forms) = (Leads::new(&tables), matcher.forms());
+        for (symbol, selection) in matcher.select_all(tables.named_where(|name| forms.may_matter(name))) {
             let Some(target) = selection.winner else { continue };
             let function = match symbol {
                 Named::Function(_) if of_file.functions.len() + of_file.remarks.len() == FUNCTIONS_LIMIT => {

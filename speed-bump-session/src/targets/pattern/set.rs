@@ -49,6 +49,11 @@ impl PatternSet {
         self.patterns.get(number).is_some_and(|pattern| pattern.matches(text))
     }
 
+    /// The pattern with this number.
+    pub(in crate::targets) fn get(&self, number: usize) -> Option<&Pattern> {
+        self.patterns.get(number)
+    }
+
     /// The number of the pattern that is written so.
     pub(in crate::targets) fn written(&self, text: &str) -> Option<usize> {
         self.numbers.get(text).copied()

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::unit::UnitError;
+use super::{options::OptionError, unit::UnitError};
 use crate::{
     experiment::{metric::OpenError, subject::SubjectError},
     failure::FailureKind,
@@ -32,6 +32,9 @@ pub enum SweepError {
     /// A guard was broken meanwhile.
     #[error("a guard ended the experiment: {0}")]
     Guarded(String),
+    /// An option cannot be.
+    #[error(transparent)]
+    Option(#[from] OptionError),
     /// What is to be counted is not named as it has to be.
     #[error(transparent)]
     Unit(#[from] UnitError),
@@ -158,6 +161,7 @@ impl SweepError {
             Self::Session(error) => error.kind(),
             Self::GuardBroken(_) | Self::Guarded(_) => FailureKind::Guard,
             Self::Stopped
+            | Self::Option(_)
             | Self::Unit(_)
             | Self::Open { error: OpenError::Command(_) | OpenError::NoSocket, .. }
             | Self::Metric { .. }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use crate::{
     engine::EngineChoice,
     experiment::{groups::GroupBy, guard::Condition, metric::bench::Captured},
@@ -90,7 +92,39 @@ impl Default for Options {
     }
 }
 
+/// An option that no sweep can have.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum OptionError {
+    /// A share that is none.
+    #[error("`{name}` is {share}: it has to be more than 0 and less than 1")]
+    Share {
+        /// Of the option.
+        name: &'static str,
+        /// What it is.
+        share: f64,
+    },
+    /// A delay of a call that is too long.
+    #[error("`longest_call` is {0}: a call can be delayed by {longest} at most", longest = Nanos::MAX_DELAY)]
+    LongestCall(Nanos),
+}
+
 impl Options {
+    /// Whether all numbers are in their bounds.
+    pub(super) fn check(&self) -> Result<(), OptionError> {
+        let Self { worth, threshold, max_slowdown, .. } = *self;
+        let named = [("worth", worth), ("threshold", threshold), ("max_slowdown", max_slowdown)];
+        let shares = named.into_iter().chain(self.doses.iter().map(|dose| ("doses", *dose)));
+        for (name, share) in shares {
+            if !(share > 0.0 && share < 1.0) {
+                return Err(OptionError::Share { name, share });
+            }
+        }
+        if self.longest_call > Nanos::MAX_DELAY {
+            return Err(OptionError::LongestCall(self.longest_call));
+        }
+        Ok(())
+    }
+
     /// What a session of these targets is asked for.
     pub(super) fn request(&self, targets: TargetSource) -> Request {
         Request {
@@ -106,7 +140,8 @@ impl Options {
 }
 
 /// What is counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum UnitSource {
     /// Calls of a target; or of two, with `..` between.
     Progress(String),

@@ -7,6 +7,7 @@ use crate::{
     experiment::live::NOTHING,
     policy::Selection,
     prepare::{Prepared, Purpose, Request, notice::Notice},
+    probe::resolve::KnownFunctions,
     session::{handle::Handle, quit::Quit},
     targets::TargetIndex,
     units::Pid,
@@ -20,6 +21,8 @@ pub(super) struct Context<'a> {
     pub(super) options: &'a Options,
     pub(super) processes: &'a [Pid],
     pub(super) quit: &'a Quit,
+    /// What was read of files, for all sessions.
+    pub(super) known: KnownFunctions,
 }
 
 /// Whether a session tells what is to be known of its targets. Later ones have nothing new to say.
@@ -58,7 +61,8 @@ impl Context<'_> {
     /// meanwhile: so preparation is not waited for once the end is asked for.
     fn prepared(&self, request: &Request) -> Result<Prepared, SweepError> {
         let (processes, request) = (self.processes.to_vec(), request.clone());
-        let prepare = move || Prepared::of_processes(&processes, &request, Purpose::Attach);
+        let known = self.known.clone();
+        let prepare = move || Prepared::of_processes_knowing(&processes, &request, Purpose::Attach, &known);
         let thread = thread::Builder::new().name("preparation".to_owned()).spawn(prepare);
         let thread = thread.map_err(SweepError::system("cannot start a thread"))?;
         while !thread.is_finished() {

@@ -1,0 +1,134 @@
+//! Which mangled names have demangled forms that a line may be about.
+//!
+//! To demangle all names of a large library takes seconds, and most lines name one function exactly, as those
+//! of a sweep do. A form is made of the identifiers of the mangled name, which stand there as they are, and of
+//! words with other characters around. So a form that is an identifier is part of its mangled name, and one
+//! that begins with `_Z` or `_R` begins with an identifier that does.
+
+use super::selection::NativeModule;
+
+/// How mangled names of C++ and Rust begin.
+const MANGLED: [&str; 2] = ["_Z", "_R"];
+
+/// What mangled names have in them where a line may be about their forms.
+#[derive(Clone, Debug)]
+pub struct Forms<'t> {
+    /// `None`: a line may be about any form.
+    parts: Option<Vec<&'t str>>,
+}
+
+impl NativeModule<'_> {
+    /// The forms that lines may be about.
+    pub fn forms(&self) -> Forms<'_> {
+        let mut parts: Option<Vec<&str>> = self.0.names().map(|name| part(name.exact()?)).collect();
+        if let Some(parts) = &mut parts {
+            parts.sort_unstable();
+            parts.dedup();
+        }
+        Forms { parts }
+    }
+}
+
+impl Forms<'_> {
+    /// Whether a line may be about a demangled form of this name.
+    pub fn may_matter(&self, mangled: &str) -> bool {
+        let Some(parts) = &self.parts else { return true };
+        // Behind its own prefix.
+        let rest = mangled.get(1..).unwrap_or_default();
+        MANGLED.iter().any(|prefix| mangled.starts_with(prefix))
+            && parts.iter().any(|part| rest.contains(part))
+    }
+}
+
+/// What a mangled name has in it if one of its forms is this text; `None` where that is not known.
+fn part(text: &str) -> Option<&str> {
+    if let Some(prefix) = MANGLED.into_iter().find(|prefix| text.starts_with(prefix)) {
+        return Some(prefix);
+    }
+    let is_identifier = |of: char| of.is_ascii_alphanumeric() || of == '_';
+    (!text.is_empty() && text.chars().all(is_identifier)).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        elf::demangle::names_of,
+        targets::{Reading, Targets},
+    };
+
+    fn targets(lines: &str) -> Targets {
+        let reading = Reading { is_elf: &|_| true, allow_empty: true };
+        Targets::parse("t.txt", lines.as_bytes(), reading).unwrap()
+    }
+
+    fn may_matter(lines: &str, mangled: &str) -> bool {
+        targets(lines).native_in("/lib/a.so").forms().may_matter(mangled)
+    }
+
+    #[test]
+    fn lines_that_name_symbols_need_no_forms() {
+        let lines = "native:*:_ZN2ns1fEi\nnative:*:malloc\n!native:*:_RNvC1a1b";
+        assert!(!may_matter(lines, "_ZN2ns1fEi") && !may_matter(lines, "malloc"));
+        // Functions whose forms are `malloc(int)` and `malloc`, and `_Zebra`.
+        assert!(may_matter(lines, "_Z6malloci") && may_matter(lines, "_Z6_Zebrav"));
+        for line in ["native:*:ns::f", "native:*:f*", "native:*:operator new", "!native:*:*g"] {
+            assert!(may_matter(line, "_ZN2ns1fEi"), "{line}");
+        }
+    }
+
+    /// Whether a line that is one of the forms is never denied that form.
+    fn all_matter(mangled: &str) -> bool {
+        names_of(mangled).skip(1).all(|form| {
+            let part = part(&form);
+            part.is_none_or(|part| mangled.get(1..).unwrap_or_default().contains(part))
+        })
+    }
+
+    #[test]
+    fn forms_of_all_kinds_matter_to_lines_that_are_written_so() {
+        for mangled in [
+            "_Z6malloci",
+            "_Z6_Zebrav",
+            "_Zli2_wPKcm",
+            "_ZnwSt",
+            "_ZSt4swapIiEvRT_S1_",
+            "_ZTI3foo",
+            "_ZGV1a",
+            "_ZN12_GLOBAL__N_11fEv",
+            "_ZN1AC1Ev",
+            "_ZN1AcviEv",
+            "_Z1fIiEvT_",
+            "_ZL1fv",
+            "_Z3foov.cold",
+            "_ZN3foo17h0123456789abcdefE",
+            "_RNvC3foo3bar",
+            "_RNvC6_123foo3bar",
+            "_RC3foo",
+            "_RC1_Z",
+            "_RNvCu8gdel_5qa6f",
+        ] {
+            assert!(all_matter(mangled), "{mangled}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn forms_of_any_names_matter(mangled in "_(Z|R|ZN|RNvC|RC|ZN3foo)[0-9A-Za-z_]{0,12}(E|v|i|)") {
+            prop_assert!(all_matter(&mangled), "{}", mangled);
+        }
+
+        #[test]
+        fn forms_of_identifiers_matter(name in "[_A-Za-z][_A-Za-z0-9]{0,9}", rust in any::<bool>()) {
+            let separator = if name.starts_with('_') && rust { "_" } else { "" };
+            let prefix = if rust { "_RC" } else { "_Z" };
+            let mangled = format!("{prefix}{}{separator}{name}{}", name.len(), if rust { "" } else { "v" });
+            prop_assert!(names_of(&mangled).any(|form| *form == *name), "{}", mangled);
+            prop_assert!(may_matter(&format!("native:*:{name}"), &mangled), "{}", mangled);
+        }
+    }
+}
