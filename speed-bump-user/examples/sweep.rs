@@ -1,13 +1,11 @@
-//! Finds out which functions of a running service matter, and says so:
+//! Says which functions of a running service matter, where a unit of its work is a call of TARGET:
 //!
-//! `sudo target/debug/examples/sweep PID SECONDS`
+//! `sudo target/debug/examples/sweep PID SECONDS '*/app.py:handle'`
 
 use std::{error::Error, time::Duration};
 
-use speed_bump_user::{
-    experiment::sweep::{Observer, Options, Sweep},
-    report::text::{Style, render},
-};
+use speed_bump_user::experiment::sweep::{Observer, Options, Sweep, UnitSource};
+use speed_bump_user::report::text::{Style, render};
 
 /// Says what preparation does. A program that wants to hear nothing passes `&mut ()`.
 struct Lines;
@@ -20,8 +18,12 @@ impl Observer for Lines {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [pid, seconds] = arguments.as_slice() else { return Err("give a PID and seconds".into()) };
-    let sweep = Sweep::new(Options { time: Duration::from_secs(seconds.parse()?), ..Options::default() });
+    let [pid, seconds, unit] = arguments.as_slice() else {
+        return Err("give a PID, seconds, a target".into());
+    };
+    let units = vec![UnitSource::Progress(unit.clone())];
+    let time = Duration::from_secs(seconds.parse()?);
+    let sweep = Sweep::new(Options { units, time, ..Options::default() });
     let experiment = sweep.run(&[pid.parse()?], &mut Lines)?;
     print!("{}", render(&experiment, Style::PLAIN));
     Ok(())

@@ -7,6 +7,7 @@ mod answer;
 mod error;
 mod request;
 mod serve;
+mod sweep;
 
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ enum State {
     Nothing,
     Prepared(Box<Prepared>),
     Running(Box<Running>),
+    Sweeping(sweep::Running),
 }
 
 /// A session, which may be over.
@@ -77,9 +79,7 @@ impl Agent {
     fn take(&mut self, ask: Ask) -> Result<Value, AgentError> {
         match ask {
             Ask::Prepare(ask) => {
-                if matches!(&self.state, State::Running(_)) {
-                    return Err(AgentError::state("a session is running: `stop` it first"));
-                }
+                self.none_runs()?;
                 let (pids, request) = ask.read()?;
                 let prepared = Prepared::of_processes(&pids, &request, Purpose::Attach)?;
                 let plans = answer::value(&Planned::of(&prepared));
@@ -93,9 +93,17 @@ impl Agent {
                 let snapshot = self.running()?.snapshot()?;
                 answer::value(&Seen::of(&snapshot, names))
             }
+            Ask::Sweep(ask) => {
+                self.none_runs()?;
+                self.state = State::Sweeping(sweep::Running::start(*ask)?);
+                answer::value(&sweep::Sweeping { sweeping: true })
+            }
             Ask::Events { wait_ms } => {
                 let wait = Duration::from_millis(wait_ms).min(LONGEST_WAIT);
                 let quit = self.quit.clone();
+                if let State::Sweeping(sweep) = &self.state {
+                    return answer::value(&sweep.events(wait, &quit));
+                }
                 let running = self.running()?;
                 answer::value(&Taken::of(running.events(wait, &quit)))
             }
@@ -167,14 +175,27 @@ impl Agent {
     fn stop(&mut self) -> Result<Value, AgentError> {
         match std::mem::take(&mut self.state) {
             State::Running(running) => answer::value(&Stopped::of(running.stop()?)?),
+            State::Sweeping(sweep) => answer::value(&sweep.stop()?),
             State::Prepared(_) => Ok(Value::Object(serde_json::Map::new())),
             State::Nothing => Err(AgentError::state("nothing is prepared or started")),
+        }
+    }
+
+    /// One at a time.
+    fn none_runs(&self) -> Result<(), AgentError> {
+        match &self.state {
+            State::Running(_) => Err(AgentError::state("a session is running: `stop` it first")),
+            State::Sweeping(_) => Err(AgentError::state("a sweep is running: `stop` it first")),
+            State::Nothing | State::Prepared(_) => Ok(()),
         }
     }
 
     fn running(&mut self) -> Result<&mut Running, AgentError> {
         match &mut self.state {
             State::Running(running) => Ok(running),
+            State::Sweeping(_) => {
+                Err(AgentError::state("a sweep is running: it takes `events` and `stop` alone"))
+            }
             State::Nothing | State::Prepared(_) => {
                 Err(AgentError::state("no session was started: `prepare`, and then `start`"))
             }

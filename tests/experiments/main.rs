@@ -1,5 +1,6 @@
 //! Experiments on running services: what `sweep` says of them, and that it leaves them as they were.
 
+mod callers;
 mod commands;
 mod hanging;
 mod load;

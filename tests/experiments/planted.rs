@@ -172,7 +172,7 @@ impl Found {
 
     /// Whether more time would tell more: the function is undecided, or was not found yet. What a sweep that
     /// was disturbed says is true of a disturbed service, of which nothing was planted.
-    fn is_open(&self, name: &str, verdict: &str) -> bool {
+    pub(crate) fn is_open(&self, name: &str, verdict: &str) -> bool {
         self.find(name).is_none_or(|factor| {
             factor["verdict"] == "undecided" || self.was_disturbed() && factor["verdict"] != verdict
         })
@@ -186,7 +186,7 @@ impl Found {
     }
 
     #[track_caller]
-    fn assert_verdicts(&self, verdicts: &[(&str, &str)]) {
+    pub(crate) fn assert_verdicts(&self, verdicts: &[(&str, &str)]) {
         for (name, verdict) in verdicts {
             assert_eq!(self.factor(name)["verdict"], *verdict, "{name}\n{}", self.printed);
         }

@@ -44,6 +44,10 @@ impl AgentError {
         Self::new(Kind::Request, message)
     }
 
+    pub(super) fn failure(kind: FailureKind, message: String) -> Self {
+        Self::new(Kind::Failure(kind), message)
+    }
+
     pub(super) fn state(message: &str) -> Self {
         Self::new(Kind::State, message)
     }

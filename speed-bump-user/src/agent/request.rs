@@ -5,7 +5,7 @@ use std::{fs::File, time::Duration};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::error::AgentError;
+use super::{error::AgentError, sweep::SweepAsk};
 use crate::{
     elf::ElfFile,
     policy::Dose,
@@ -40,6 +40,7 @@ pub(super) enum Ask {
         wait_ms: u64,
     },
     Report {},
+    Sweep(Box<SweepAsk>),
     Stop {},
 }
 
