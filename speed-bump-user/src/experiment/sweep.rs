@@ -110,6 +110,10 @@ struct Prepared {
     guards: Option<Guards>,
     /// What the session of the experiment is asked for.
     request: Request,
+    /// The session of the census, which goes on.
+    census: Handle,
+    /// Whether it was asked for the same, so that it can be the one of the experiment too.
+    is_same: bool,
     counted: Counted,
     seen: Seen,
     /// The record, without slices.
@@ -142,7 +146,7 @@ impl Context<'_> {
         let times = units.times_calls() || found.as_ref().is_none_or(Found::may_time);
         let census = Request { times, ..request.clone() };
         let counted = census::count(self, &census, &mut units, found.is_none(), ends, observer);
-        let (mut counted, seen) = counted.map_err(or_guarded)?;
+        let (mut counted, seen, session) = counted.map_err(or_guarded)?;
         if let Some(profile) = seen.profile.as_ref().or(found.as_ref().map(Found::profile)) {
             seen.find_sharing(&mut counted, profile, &*units.metrics.unit);
         }
@@ -153,7 +157,8 @@ impl Context<'_> {
         measured.sampling = found.as_ref().map(Found::record);
         // Where it counts how long calls take, they are timed all along.
         let request = Request { times: units.times_calls(), ..request };
-        Ok(Prepared { units, guards, request, counted, seen, measured })
+        let is_same = request == census;
+        Ok(Prepared { units, guards, request, census: session, is_same, counted, seen, measured })
     }
 
     /// `sweep of process 4711, for 120s in all`. Something is to be seen before files are read.
@@ -170,12 +175,20 @@ impl Context<'_> {
         begun: Instant,
         observer: &mut dyn Observer,
     ) -> Result<Measured, SweepError> {
-        let Prepared { units, guards, request, counted, seen, measured } = prepared;
+        let Prepared { units, guards, request, census, is_same, counted, seen, measured } = prepared;
         observer.step(Step::Attach);
-        let handle = self.start(&request, Notices::Known, observer)?;
+        let handle = if is_same {
+            census
+        } else {
+            // One session at a time.
+            drop(census);
+            self.start(&request, Notices::Known, observer)?
+        };
         let options = self.run_options(&units, begun.elapsed());
         let mut metrics = units.metrics;
-        metrics.begin(handle.controls()).map_err(SweepError::system("cannot read the counters"))?;
+        if !is_same {
+            metrics.begin(handle.controls()).map_err(SweepError::system("cannot read the counters"))?;
+        }
         observer.prepared();
         let options = options?;
         if let Some(why) = run::no_room(&options, &measured) {

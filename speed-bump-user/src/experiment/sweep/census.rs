@@ -33,8 +33,8 @@ const RUN_ENDS: Nanos = Nanos(10_000_000);
 /// So often it is looked at which threads do units.
 const CALLERS: Nanos = Nanos(20_000_000);
 
-/// Counts and times calls for a while, and returns what was counted, and what was seen of threads meanwhile,
-/// by sampling too where that is wanted. All of the time is up at `ends`.
+/// Counts and times calls for a while, and returns what was counted, what was seen of threads meanwhile, by
+/// sampling too where that is wanted, and the session, which goes on. All of the time is up at `ends`.
 pub(super) fn count(
     context: &Context<'_>,
     request: &Request,
@@ -42,7 +42,7 @@ pub(super) fn count(
     samples: bool,
     ends: Nanos,
     observer: &mut dyn Observer,
-) -> Result<(Counted, Seen), SweepError> {
+) -> Result<(Counted, Seen, Handle), SweepError> {
     let (options, quit) = (context.options, context.quit);
     observer.step(Step::Attach);
     let handle = context.start(request, Notices::Told, observer)?;
@@ -107,7 +107,7 @@ pub(super) fn count(
     let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
     seen.under_way = latency.map(|latency| latency / later.at.0.saturating_sub(earlier.at.0).max(1) as f64);
     let counted = counted(&earlier, &later, units, &targets, target, of_targets, report.as_ref());
-    Ok((counted, seen))
+    Ok((counted, seen, handle))
 }
 
 /// What was counted so far, of calls and of units.
