@@ -1,9 +1,13 @@
 //! Which mangled names have demangled forms that a line may be about.
 //!
-//! To demangle all names of a large library takes seconds, and most lines name one function exactly, as those
-//! of a sweep do. A form is made of the identifiers of the mangled name, which stand there as they are, and of
-//! words with other characters around. So a form that is an identifier is part of its mangled name, and one
-//! that begins with `_Z` or `_R` begins with an identifier that does.
+//! To demangle all names of a large library takes seconds, and most lines name one function exactly, as
+//! those of a sweep do. A form is made of the identifiers of the mangled name, which stand there as they are,
+//! and of words with other characters around. So a form that is an identifier is part of its mangled name,
+//! and one that begins with `_Z` or `_R` begins with an identifier that does.
+
+use std::collections::BTreeSet;
+
+use aho_corasick::AhoCorasick;
 
 use super::selection::NativeModule;
 
@@ -12,31 +16,27 @@ const MANGLED: [&str; 2] = ["_Z", "_R"];
 
 /// What mangled names have in them where a line may be about their forms.
 #[derive(Clone, Debug)]
-pub struct Forms<'t> {
-    /// `None`: a line may be about any form.
-    parts: Option<Vec<&'t str>>,
+pub struct Forms {
+    /// Finds what such a name has in it; `None`: a line may be about any form.
+    parts: Option<AhoCorasick>,
 }
 
 impl NativeModule<'_> {
     /// The forms that lines may be about.
-    pub fn forms(&self) -> Forms<'_> {
-        let mut parts: Option<Vec<&str>> = self.0.names().map(|name| part(name.exact()?)).collect();
-        if let Some(parts) = &mut parts {
-            parts.sort_unstable();
-            parts.dedup();
-        }
-        Forms { parts }
+    pub fn forms(&self) -> Forms {
+        let parts: Option<BTreeSet<&str>> = self.0.names().map(|name| part(name.exact()?)).collect();
+        // There may be a thousand lines.
+        Forms { parts: parts.and_then(|parts| AhoCorasick::new(parts).ok()) }
     }
 }
 
-impl Forms<'_> {
+impl Forms {
     /// Whether a line may be about a demangled form of this name.
     pub fn may_matter(&self, mangled: &str) -> bool {
         let Some(parts) = &self.parts else { return true };
         // Behind its own prefix.
         let rest = mangled.get(1..).unwrap_or_default();
-        MANGLED.iter().any(|prefix| mangled.starts_with(prefix))
-            && parts.iter().any(|part| rest.contains(part))
+        MANGLED.iter().any(|prefix| mangled.starts_with(prefix)) && parts.is_match(rest)
     }
 }
 

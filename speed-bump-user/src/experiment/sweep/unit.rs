@@ -70,8 +70,8 @@ pub enum UnitError {
     },
     /// No source of numbers.
     #[error(
-        "--metric {0}: write prometheus:URL#name, prometheus:URL#name{{label=\"value\"}} or command:CMD, with \
-         gauge: before it for what goes up and down"
+        "--metric {0}: write prometheus:URL#name, prometheus:URL#name{{label=\"value\"}} or command:CMD, \
+         with gauge: before it for what goes up and down"
     )]
     Metric(String),
     /// No page's metric.
