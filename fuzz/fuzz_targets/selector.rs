@@ -10,7 +10,7 @@ use speed_bump_selector::{
     Selector,
     layout::{self, HEADER_BYTES},
 };
-use speed_bump_session::targets::{Reading, Targets, selector};
+use speed_bump_session::targets::{ParsedTargets, selector};
 
 fuzz_target!(|input: (&[u8], &str, &str, Vec<(u16, u8)>)| {
     let (bytes, file, name, changes) = input;
@@ -18,8 +18,8 @@ fuzz_target!(|input: (&[u8], &str, &str, Vec<(u16, u8)>)| {
     ask(bytes, file, name);
 
     // What a targets file compiles to answers as the targets do, and may be changed anywhere.
-    let reading = Reading { is_elf: &|_| false, allow_empty: true };
-    let Ok(targets) = Targets::parse("fuzz", bytes, reading) else { return };
+    let Ok(parsed) = ParsedTargets::parse("fuzz", bytes, true) else { return };
+    let targets = parsed.decide(|_| false);
     let Ok(mut compiled) = selector::compile(&targets) else { return };
     let expected = targets.python_in(file).select(name).winner.map(|target| target.0);
     match Selector::new(&compiled) {

@@ -4,15 +4,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use speed_bump_session::targets::{Reading, Selection, TargetKind, Targets};
+use speed_bump_session::targets::{ParsedTargets, Selection, TargetKind, Targets};
 
 fuzz_target!(|bytes: &[u8]| {
     // The first byte decides what the file system and the user say.
     let Some((&choices, bytes)) = bytes.split_first() else { return };
     let is_elf = |path: &str| (path.len() ^ usize::from(choices)) & 1 == 0;
-    let reading = Reading { is_elf: &is_elf, allow_empty: choices & 2 != 0 };
-    let targets = match Targets::parse("fuzz", bytes, reading) {
-        Ok(targets) => targets,
+    let targets = match ParsedTargets::parse("fuzz", bytes, choices & 2 != 0) {
+        Ok(parsed) => parsed.decide(is_elf),
         Err(error) => {
             assert!(error.to_string().starts_with("fuzz:"), "{error}");
             return;

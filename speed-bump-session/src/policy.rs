@@ -216,13 +216,13 @@ fn dose_of(target: &Target, default: Dose) -> Dose {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::targets::Reading;
+    use crate::targets::ParsedTargets;
 
     const DEFAULT: Dose = Dose { delay: Nanos(1_000), frequency: 3 };
 
     fn table(targets: &str, choice: EngineChoice) -> PolicyTable {
-        let reading = Reading { is_elf: &|_| false, allow_empty: true };
-        PolicyTable::new(&Targets::parse("targets", targets.as_bytes(), reading).unwrap(), DEFAULT, choice)
+        let targets = ParsedTargets::parse("targets", targets.as_bytes(), true).unwrap();
+        PolicyTable::new(&targets.decide(|_| false), DEFAULT, choice)
     }
 
     #[test]
@@ -277,8 +277,7 @@ mod tests {
     }
 
     fn added(line: &str) -> Target {
-        let reading = Reading { is_elf: &|_| false, allow_empty: true };
-        let targets = Targets::parse("targets", line.as_bytes(), reading).unwrap();
+        let targets = ParsedTargets::parse("targets", line.as_bytes(), true).unwrap().decide(|_| false);
         targets.get(TargetIndex(0)).unwrap().clone()
     }
 

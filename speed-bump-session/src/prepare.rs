@@ -17,18 +17,17 @@ pub mod notice;
 mod times;
 mod unselected;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     control::client::sessions,
-    elf::ElfFile,
     engine::EngineChoice,
     policy::{Dose, PolicyTable},
-    probe::resolve::KnownFunctions,
+    probe::resolve::{KnownFunctions, kinds},
     process::{Process, ProcessError},
     python::{entry_source::EntryChoice, main_file},
     session::{SessionError, Settings, handle::Handle, stop::Stop},
-    targets::{Reading, Targets, TargetsError, source::TargetSource},
+    targets::{Targets, source::TargetSource},
     units::{Nanos, Pid},
 };
 use bpf::BpfPlans;
@@ -145,13 +144,8 @@ impl Prepared {
     ) -> Result<Self, PrepareError> {
         capabilities::check(request, pids)?;
         let processes = open(pids)?;
-        let is_elf = |path: &str| {
-            processes.iter().any(|process| {
-                let file = process.open_file(Path::new(path));
-                file.is_ok_and(|file| ElfFile::from_file(file, path).is_ok())
-            })
-        };
-        let (targets, policies, mut notices) = read_policies(request, &is_elf, &main_files(&processes))?;
+        let targets = read_targets(request, &processes)?.with_main_files(&main_files(&processes));
+        let (targets, policies, mut notices) = first_policies(request, targets)?;
         if purpose == Purpose::Attach {
             notices.extend(other_sessions(&processes, request.children));
         }
@@ -247,21 +241,24 @@ fn open(pids: &[Pid]) -> Result<Vec<Process>, ProcessError> {
     different.into_iter().map(Process::open).collect()
 }
 
-/// Reads the targets.
+/// Reads the targets. The files that the processes see decide what lines without a kind are, and where
+/// children are covered, those of their descendants too.
 ///
 /// # Errors
-/// A file that cannot be read, or lines that are wrong.
-fn read_targets(request: &Request, is_elf: &dyn Fn(&str) -> bool) -> Result<Targets, TargetsError> {
-    request.targets.read(Reading { is_elf, allow_empty: request.allow_empty })
+/// A file that cannot be read, lines that are wrong, or no process.
+fn read_targets(request: &Request, processes: &[Process]) -> Result<Targets, PrepareError> {
+    let parsed = request.targets.read(request.allow_empty)?;
+    let asks = request.children && parsed.undecided().next().is_some();
+    let found = processes.iter().filter(|_| asks).filter_map(|process| process.descendants().ok());
+    let descendants: Vec<Process> = found.flat_map(|found| found.processes).collect();
+    kinds::decide(parsed, processes.iter().chain(&descendants)).ok_or(PrepareError::NoProcess)
 }
 
-/// The targets, and the doses that they begin with.
-fn read_policies(
+/// The doses that targets begin with, and what there is to say of them.
+fn first_policies(
     request: &Request,
-    is_elf: &dyn Fn(&str) -> bool,
-    main_files: &[String],
+    targets: Targets,
 ) -> Result<(Arc<Targets>, PolicyTable, Vec<Notice>), PrepareError> {
-    let targets = read_targets(request, is_elf)?.with_main_files(main_files);
     let targets = Arc::new(targets);
     capabilities::check_targets(request.engine, &targets)?;
     times::check(request, &targets)?;

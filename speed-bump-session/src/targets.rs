@@ -1,9 +1,10 @@
 //! The targets file: lines, patterns, and which target selects a function.
 //!
-//! [`Targets::load`] reads a file. What it selects is then asked in two steps: once for a module
-//! ([`Targets::python_in`], [`Targets::native_in`], [`Targets::usdt_in`]), and for every function, symbol or
-//! probe in it. The file system and the process are not known here; the caller says which paths are ELF
-//! files.
+//! [`ParsedTargets::load`] reads a file. The kind of a line that writes none may depend on a file of the
+//! process: [`ParsedTargets::decide`] is told which paths are ELF files there, and makes [`Targets`]. What
+//! those select is then asked in two steps: once for a module ([`Targets::python_in`],
+//! [`Targets::native_in`], [`Targets::usdt_in`]), and for every function, symbol or probe in it. The file
+//! system and the process are not known here.
 
 mod candidates;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod forms;
 mod line;
 mod main_module;
 mod options;
+mod parsed;
 mod pattern;
 mod rules;
 mod selection;
@@ -30,7 +32,7 @@ pub use self::{
     candidates::Candidate,
     changed::TargetChange,
     error::{LineError, LineErrors, LineProblem, MAX_FILE_BYTES, MAX_LINE_BYTES, NoTarget, TargetsError},
-    file::Reading,
+    parsed::ParsedTargets,
     pattern::{Pattern, PatternError},
     selection::{NativeModule, PythonModule, Selection, UsdtModule},
 };
@@ -167,7 +169,7 @@ impl Targets {
         self.targets.len()
     }
 
-    /// Whether there is no target, which [`Reading::allow_empty`] has to allow.
+    /// Whether there is no target, which whoever read them has to have allowed.
     pub fn is_empty(&self) -> bool {
         self.targets.is_empty()
     }

@@ -24,7 +24,7 @@ use speed_bump_user::{
         helper::{Block, Room, block::Contents},
         interpreter,
     },
-    targets::{Reading, Targets, selector},
+    targets::{ParsedTargets, selector},
     units::Pid,
 };
 
@@ -186,9 +186,8 @@ fn session(process: &Process, files: &[FileIdentity], selector: &[u8], measured:
 fn main() {
     let python =
         pythons::find().expect("Pythons that work").last().expect("this machine has no Python 3.8 or newer");
-    let reading = Reading { is_elf: &|_| false, allow_empty: false };
-    let targets = Targets::parse("bench", b"*/nowhere.py:nothing\n", reading).unwrap();
-    let selector = selector::compile(&targets).unwrap();
+    let targets = ParsedTargets::parse("bench", b"*/nowhere.py:nothing\n", false).unwrap();
+    let selector = selector::compile(&targets.decide(|_| false)).unwrap();
     println!("{python}; the thread stood still, and the whole call: median, 90 %, most; how often it worked");
     for (name, script) in PROGRAMS {
         let (mut fresh, mut reused) = (Measured::default(), Measured::default());

@@ -14,7 +14,7 @@ use regex_automata::{
     dfa::{Automaton as _, dense},
 };
 use speed_bump_selector::Selector;
-use speed_bump_user::targets::{Reading, Targets, selector};
+use speed_bump_user::targets::{ParsedTargets, selector};
 
 const FILES: usize = 5_000;
 const FUNCTIONS_PER_FILE: usize = 20;
@@ -81,8 +81,7 @@ fn automaton(glob: &str) -> Option<Vec<u8>> {
 
 fn main() {
     let text = targets_file();
-    let targets =
-        Targets::parse("bench", text.as_bytes(), Reading { is_elf: &|_| false, allow_empty: false }).unwrap();
+    let targets = ParsedTargets::parse("bench", text.as_bytes(), false).unwrap().decide(|_| false);
     let (bytes, compiling) = timed(|| selector::compile(&targets).unwrap());
     let (selector, checking) = timed(|| Selector::new(&bytes).unwrap());
     println!("1,000 lines: {} bytes, compiled in {compiling:.1?}, checked in {checking:.1?}", bytes.len());

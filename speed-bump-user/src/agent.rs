@@ -165,7 +165,7 @@ impl Agent {
             return Err(AgentError::request(text));
         }
         let first = known.len();
-        let add = request::lines(add)?;
+        let add = request::lines(add, controls)?;
         let added: Vec<usize> = (first..first + add.len()).collect();
         let Applied { at } = controls.change_targets(TargetChange { add, drop })?;
         answer::value(&TargetsChanged { targets: added, at_ns: at })

@@ -19,7 +19,7 @@ use speed_bump_abi::control_block::{
     ControlBlock, Failure, FunctionRecord, HEARTBEAT_EVERY_MS, HelperCommand, MAGIC, State, StubForm, VERSION,
 };
 use speed_bump_testing::wait::wait_until;
-use speed_bump_user::targets::{Reading, Targets, selector};
+use speed_bump_user::targets::{ParsedTargets, selector};
 
 const SELECTOR: usize = 4096;
 /// Two selectors fit, used in turn.
@@ -93,9 +93,8 @@ impl Control {
 
     /// Puts new targets to work, as the next generation.
     pub(crate) fn retarget(&self, targets: &str) {
-        let reading = Reading { is_elf: &|_| false, allow_empty: true };
-        let targets = Targets::parse("test", targets.as_bytes(), reading).unwrap();
-        let bytes = selector::compile(&targets).unwrap();
+        let targets = ParsedTargets::parse("test", targets.as_bytes(), true).unwrap();
+        let bytes = selector::compile(&targets.decide(|_| false)).unwrap();
         assert!(bytes.len() <= SELECTOR_BYTES);
         let generation = self.head().generation.load(Ordering::Relaxed) + 1;
         let place = SELECTOR + (generation % 2) as usize * SELECTOR_BYTES;

@@ -14,15 +14,15 @@ use speed_bump_user::{
     probe::site::SiteKind,
     process::Process,
     python::helper::{Heartbeat, NewFunctions, Room},
-    targets::{Reading, Targets, selector},
+    targets::{ParsedTargets, selector},
     units::Pid,
 };
 
 use crate::hits::Counters;
 
 fn compiled(targets: &str) -> Vec<u8> {
-    let reading = Reading { is_elf: &|_| false, allow_empty: false };
-    selector::compile(&Targets::parse("test", targets.as_bytes(), reading).unwrap()).unwrap()
+    let targets = ParsedTargets::parse("test", targets.as_bytes(), false).unwrap();
+    selector::compile(&targets.decide(|_| false)).unwrap()
 }
 
 /// Brings the helper in, as a session does. It stays as long as the heartbeat goes on.

@@ -20,7 +20,7 @@ use speed_bump_user::{
     process::Process,
     python::entry_source::EntryChoice,
     session::{Settings, bpf::BpfSession, stop::Stop},
-    targets::{Reading, Targets},
+    targets::ParsedTargets,
     units::{Nanos, Pid},
 };
 
@@ -67,7 +67,7 @@ fn two_hundred_sessions_on_a_busy_process() {
     let (fixture, service) = busy();
     let file = fixture.folder().join("targets.txt");
     std::fs::write(&file, TARGETS).unwrap();
-    let targets = Arc::new(Targets::load(&file, Reading { is_elf: &|_| false, allow_empty: false }).unwrap());
+    let targets = Arc::new(ParsedTargets::load(&file, false).unwrap().decide(|_| false));
     let calibration = calibrate::measure(&KernelFacts::read()).unwrap();
     let settings = Settings {
         policies: PolicyTable::new(&targets, Dose { delay: Nanos(1_000), frequency: 1 }, EngineChoice::Auto),

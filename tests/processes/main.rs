@@ -1,5 +1,6 @@
 //! Which processes a session is about: what of them can be read, which are refused, and which come along.
 
+mod kind_of_lines;
 mod moved_code;
 mod process_mappings;
 mod process_refusals;

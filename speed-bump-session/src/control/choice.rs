@@ -1,15 +1,17 @@
 //! Which doses of a session a line changes.
 
-use std::{fs::File, num::NonZeroU64};
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    demangle::names_of,
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
     session::{SessionError, controls::Controls, known::KnownFunctions},
-    targets::{LineErrors, Reading, Target, TargetChange, TargetIndex, TargetKind, Targets, TargetsError},
-    {demangle::names_of, elf::ElfFile},
+    targets::{
+        LineErrors, ParsedTargets, Target, TargetChange, TargetIndex, TargetKind, Targets, TargetsError,
+    },
 };
 
 /// What was changed.
@@ -76,7 +78,7 @@ fn reasons(errors: &LineErrors) -> String {
 /// # Errors
 /// Nothing has changed then.
 pub fn set(controls: &Controls, line: &str) -> Result<Changed, ChoiceError> {
-    let wanted = read(line)?;
+    let wanted = controls.decide_kinds(parse(line)?)?;
     let Some((_, target)) = wanted.iter().next().filter(|_| wanted.len() == 1) else {
         return Err(ChoiceError::NotOne);
     };
@@ -100,7 +102,7 @@ pub fn set(controls: &Controls, line: &str) -> Result<Changed, ChoiceError> {
 /// # Errors
 /// Nothing has changed then.
 pub fn add(controls: &Controls, line: &str) -> Result<Changed, ChoiceError> {
-    let wanted = read(line)?;
+    let wanted = controls.decide_kinds(parse(line)?)?;
     let Some((_, target)) = wanted.iter().next().filter(|_| wanted.len() == 1) else {
         return Err(ChoiceError::NotOne);
     };
@@ -145,7 +147,8 @@ pub struct Reread {
 ///
 /// # Errors
 /// Exclusions that changed, or what the session refuses. Where doses are refused, targets have come and gone.
-pub fn replace(controls: &Controls, wanted: &Targets) -> Result<Reread, ChoiceError> {
+pub fn replace(controls: &Controls, wanted: ParsedTargets) -> Result<Reread, ChoiceError> {
+    let wanted = &controls.decide_kinds(wanted)?;
     let targets = controls.targets();
     let texts = |targets: &Targets| {
         targets.exclusions().iter().map(|exclusion| exclusion.text.clone()).collect::<Vec<_>>()
@@ -168,10 +171,8 @@ pub fn replace(controls: &Controls, wanted: &Targets) -> Result<Reread, ChoiceEr
     Ok(Reread { added, dropped, changed: changed.len() })
 }
 
-fn read(line: &str) -> Result<Targets, ChoiceError> {
-    let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
-    let reading = Reading { is_elf: &is_elf, allow_empty: false };
-    Targets::parse("set", line.as_bytes(), reading).map_err(|error| match error {
+fn parse(line: &str) -> Result<ParsedTargets, ChoiceError> {
+    ParsedTargets::parse("set", line.as_bytes(), false).map_err(|error| match error {
         TargetsError::Lines(errors) => ChoiceError::Line(errors),
         TargetsError::NoTarget(_) => ChoiceError::NotOne,
         error => ChoiceError::Targets(error),
@@ -258,7 +259,7 @@ mod tests {
     use crate::{engine::EngineChoice, targets::TargetIndex, units::Nanos};
 
     fn parsed(text: &str) -> Targets {
-        Targets::parse("t", text.as_bytes(), Reading { is_elf: &|_| false, allow_empty: false }).unwrap()
+        ParsedTargets::parse("t", text.as_bytes(), false).unwrap().decide(|_| false)
     }
 
     fn function(target: u32, file: &str, name: &str) -> SelectedFunction {
@@ -281,7 +282,7 @@ mod tests {
         let mut policies = PolicyTable::new(&targets, dose(0, 1), EngineChoice::Auto);
         let own = Selection::Function(function(1, "/app.py", "own"));
         policies.set(&own, dose(9, 1)).unwrap();
-        let wanted = read(line).unwrap();
+        let wanted = parse(line).unwrap().decide(|_| false);
         let target = wanted.iter().next().unwrap().1;
         choose(&wanted, target, &targets, &known, &policies)
     }
@@ -314,7 +315,7 @@ mod tests {
     #[test]
     fn what_is_no_pattern_is_refused() {
         for (line, word) in [("nonsense", "set"), ("", "one pattern"), ("!*:f", "one pattern")] {
-            assert!(read(line).unwrap_err().to_string().contains(word), "{line}");
+            assert!(parse(line).unwrap_err().to_string().contains(word), "{line}");
         }
     }
 }

@@ -1,23 +1,22 @@
 //! Plans for the BPF object, in each process.
 
-use std::{collections::BTreeSet, ffi::OsString, fs::File, sync::Arc};
+use std::{collections::BTreeSet, ffi::OsString, sync::Arc};
 
 use super::{
     PrepareError, Prepared, Purpose, Request, capabilities,
     costs::{SessionCosts, likely_kinds},
-    delays,
+    delays, first_policies,
     look::Planned,
     notice::Notice,
-    read_policies, settings, times, unselected,
+    settings, times, unselected,
 };
 use crate::{
-    elf::ElfFile,
     engine::EngineKind,
     kernel::TaskOffsets,
     policy::PolicyTable,
     probe::{
         plan::{Plan, PythonPlan},
-        resolve::{KnownFunctions, Resolver},
+        resolve::{KnownFunctions, Resolver, kinds},
         site::SiteKind,
     },
     process::{Process, ProcessError},
@@ -109,10 +108,9 @@ impl Prepared {
     /// See there.
     pub fn of_command(request: &Request, command: &[OsString]) -> Result<PreparedCommand, PrepareError> {
         capabilities::check_command(request.engine)?;
-        // The command begins in our own root directory.
-        let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
-        let (targets, policies, mut notices) =
-            read_policies(request, &is_elf, &main_file::of_command(command))?;
+        let targets = kinds::decide_for_command(request.targets.read(request.allow_empty)?);
+        let targets = targets.with_main_files(&main_file::of_command(command));
+        let (targets, policies, mut notices) = first_policies(request, targets)?;
         let (costs, mut resolver) = SessionCosts::begin(request, &targets, &policies)?;
         costs.finish(request, &policies, &likely_kinds(request, &targets, &policies), &mut resolver)?;
         notices.extend(delays::notices(&policies, &resolver, &[]));

@@ -8,7 +8,7 @@ use super::{HelperSetup, PresenceError};
 use crate::{
     process::{Process, Program, mapped_file::FileIdentity},
     python::helper::{FoundFunction, NewFunctions, Room, words},
-    targets::{Reading, Targets, selector},
+    targets::{ParsedTargets, selector},
 };
 
 /// What the helper found.
@@ -60,9 +60,8 @@ pub fn loaded(
     interpreters: &[FileIdentity],
     setup: &HelperSetup,
 ) -> Result<Vec<(String, String)>, PresenceError> {
-    let reading = Reading { is_elf: &|_| false, allow_empty: false };
-    let Ok(everything) = Targets::parse("", b"py:*:*\n", reading) else { return Ok(Vec::new()) };
-    let selector: Arc<[u8]> = selector::compile(&everything)?.into();
+    let Ok(everything) = ParsedTargets::parse("", b"py:*:*\n", false) else { return Ok(Vec::new()) };
+    let selector: Arc<[u8]> = selector::compile(&everything.decide(|_| false))?.into();
     let found = survey(process, program, interpreters, &HelperSetup { selector, ..setup.clone() })?;
     Ok(found.functions.into_iter().map(|function| (function.file, function.name)).collect())
 }

@@ -186,6 +186,8 @@ pub struct Plan {
     /// Files that the process runs and targets name, but that nothing leads to: calls in them would not be
     /// counted.
     pub out_of_reach: Vec<Remark>,
+    /// Targets that would have another kind by the files that this process sees.
+    pub kinds_in_doubt: Vec<Remark>,
     /// How much memory all this takes, roughly, in bytes.
     bytes: usize,
 }
@@ -219,6 +221,7 @@ impl Plan {
             python: PythonPlan::NotAsked,
             remarks: Vec::new(),
             out_of_reach: Vec::new(),
+            kinds_in_doubt: Vec::new(),
             bytes: 0,
         }
     }
@@ -248,6 +251,7 @@ impl Plan {
         self.python = other.python;
         self.remarks.extend(other.remarks);
         self.out_of_reach.extend(other.out_of_reach);
+        self.kinds_in_doubt.extend(other.kinds_in_doubt);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 

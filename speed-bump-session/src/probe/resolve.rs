@@ -7,6 +7,7 @@ mod compiled;
 mod copies;
 mod hugify;
 mod indirect;
+pub mod kinds;
 mod known_functions;
 mod moved;
 mod native;
@@ -41,6 +42,7 @@ use crate::{
     targets::{TargetIndex, TargetKind, Targets},
     units::Nanos,
 };
+use kinds::DoubtsTold;
 use native::FileSelection;
 
 /// Files of which it is remembered what the targets select, each of which is held open. A process can map new
@@ -93,6 +95,7 @@ pub struct Resolver {
     files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
     known: KnownFunctions,
+    doubts_told: DoubtsTold,
     effort: Effort,
     /// What it takes to say why targets select nothing, which is to take nothing from that.
     explaining: Effort,
@@ -102,6 +105,7 @@ impl Resolver {
     /// A resolver; `entry` and `may_inject` bound the choice of how Python calls become visible.
     pub fn new(targets: Arc<Targets>, costs: Costs, entry: EntryChoice, may_inject: bool) -> Self {
         let (files, interpreters, known, effort, explaining) = Default::default();
+        let (files, interpreters, doubts_told, effort, explaining) = Default::default();
         Self {
             targets,
             costs,
@@ -111,6 +115,7 @@ impl Resolver {
             files,
             interpreters,
             known,
+            doubts_told,
             effort,
             explaining,
         }
@@ -169,6 +174,7 @@ impl Resolver {
     pub fn set_targets(&mut self, targets: Arc<Targets>) {
         self.targets = targets;
         self.files.get_mut().clear();
+        self.doubts_told.forget();
     }
 
     /// How long files are read, in all processes.
@@ -241,6 +247,8 @@ impl Resolver {
     ) -> Result<Plan, ProcessError> {
         let mut plan = Plan::empty();
         plan.program = Some(process.program()?);
+        plan.kinds_in_doubt = self.kinds_in_doubt(process);
+        plan.remarks.extend(plan.kinds_in_doubt.iter().cloned());
         let mappings = process.mappings()?;
         if self.targets.has_kind(TargetKind::Native) || self.targets.has_kind(TargetKind::Usdt) {
             let shadow_stack = process.status()?.shadow_stack;

@@ -298,6 +298,10 @@ impl Session for BpfSession {
         &mut self.coverage.context.state
     }
 
+    fn processes(&self) -> Vec<&Process> {
+        self.coverage.processes.all()
+    }
+
     fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         retarget::retarget(change, &mut self.coverage)
     }

@@ -20,7 +20,7 @@ use crate::{
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
     stats::report::SessionReport,
-    targets::{TargetChange, TargetIndex, Targets},
+    targets::{ParsedTargets, TargetChange, TargetIndex, Targets},
 };
 
 /// See above. Clones are of the same session.
@@ -78,6 +78,21 @@ impl Controls {
     /// The targets of the session, with those that were dropped.
     pub fn targets(&self) -> Arc<Targets> {
         Arc::clone(&self.doses().targets)
+    }
+
+    /// The targets that lines are in this session: what the files that its processes see decide of their
+    /// kinds, and what the module `__main__` stands for.
+    ///
+    /// # Errors
+    /// [`SessionError::Undecided`], [`SessionError::Over`].
+    pub fn decide_kinds(&self, parsed: ParsedTargets) -> Result<Targets, SessionError> {
+        if parsed.undecided().next().is_none() {
+            return Ok(parsed.decide(|_| false).with_main_files_of(&self.targets()));
+        }
+        let (answer_to, answered) = channel();
+        self.requests.send(Request::DecideKinds(parsed, answer_to)).map_err(|_| SessionError::Over)?;
+        let targets = answer(&self.requests, &answered).unwrap_or(Err(SessionError::Over))?;
+        Ok(targets.with_main_files_of(&self.targets()))
     }
 
     /// Has targets come and go, in the processes that are covered now and later. This is the session's own

@@ -86,6 +86,12 @@ pub enum SessionError {
     /// The names of functions take more than there is room for.
     #[error("no room for more names of functions; select fewer with the targets file")]
     NamesFull,
+    /// A file decides what a line selects, and no process is left that sees it.
+    #[error("no process is left to say whether {path} is an ELF file: write py: or native: in front of it")]
+    Undecided {
+        /// The file.
+        path: String,
+    },
     /// Targets cannot be changed like this while the session runs.
     #[error("{0}; attach again")]
     Retarget(String),
@@ -124,9 +130,12 @@ impl SessionError {
             Self::Attach(AttachError::ProcessGone { .. }) => FailureKind::Gone,
             Self::Process(error) => FailureKind::of(error),
             Self::Kmod(error) | Self::Set(SetError::Kmod(error)) => error.kind(),
-            Self::Full { .. } | Self::NamesFull | Self::Dose(_) | Self::Retarget(_) | Self::Over => {
-                FailureKind::Usage
-            }
+            Self::Full { .. }
+            | Self::NamesFull
+            | Self::Dose(_)
+            | Self::Retarget(_)
+            | Self::Undecided { .. }
+            | Self::Over => FailureKind::Usage,
             Self::NothingSelected(_) => FailureKind::NothingSelected,
             Self::Engine(_)
             | Self::Attach(_)

@@ -3,7 +3,12 @@
 use std::{collections::HashMap, io};
 
 use super::{doses::Setting, ended::Ended, error::SessionError, state::State};
-use crate::{stats::report::SessionReport, targets::TargetChange};
+use crate::{
+    probe::resolve::kinds,
+    process::Process,
+    stats::report::SessionReport,
+    targets::{ParsedTargets, TargetChange, Targets},
+};
 
 /// A session in force, whatever its engine: attaching, following and leaving the processes that it covers.
 pub(crate) trait Session {
@@ -12,6 +17,23 @@ pub(crate) trait Session {
 
     /// The same, to change it.
     fn state_mut(&mut self) -> &mut State;
+
+    /// The processes that it covers now.
+    fn processes(&self) -> Vec<&Process>;
+
+    /// Decides the kinds of lines by the files that these processes see.
+    ///
+    /// # Errors
+    /// A file has to decide, and no process is left that sees any.
+    fn decide_kinds(&mut self, parsed: ParsedTargets) -> Result<Targets, SessionError> {
+        let processes = self.processes();
+        let path = parsed.undecided().next().unwrap_or_default().to_owned();
+        let targets = kinds::decide(parsed, processes.iter().copied());
+        let targets = targets.ok_or(SessionError::Undecided { path })?;
+        let doubts = kinds::doubts(&targets, &processes);
+        doubts.into_iter().for_each(|doubt| self.state_mut().warn(doubt.text));
+        Ok(targets)
+    }
 
     /// Has targets come and go. What is returned has the doses that they are to have: whoever asks sets them,
     /// because that may have to wait.

@@ -260,6 +260,10 @@ impl Session for KmodSession {
         &mut self.state
     }
 
+    fn processes(&self) -> Vec<&Process> {
+        vec![&self.process]
+    }
+
     /// Targets that go keep their places in the module, and delay nothing.
     fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         if let Some(target) = change.add.iter().find(|target| target.kind != TargetKind::Native) {

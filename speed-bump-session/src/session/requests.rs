@@ -8,13 +8,18 @@ use std::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{doses::Setting, error::SessionError};
-use crate::{stats::report::SessionReport, targets::TargetChange};
+use crate::{
+    stats::report::SessionReport,
+    targets::{ParsedTargets, TargetChange, Targets},
+};
 
 /// Asked of a session that goes on.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// The report so far.
     Report(Sender<SessionReport>),
+    /// The targets that lines are, by the files that the session's processes see.
+    DecideKinds(ParsedTargets, Sender<Result<Targets, SessionError>>),
     /// Targets that come and go. Whoever asks sets their doses.
     ChangeTargets(TargetChange, Sender<Result<Setting, SessionError>>),
 }

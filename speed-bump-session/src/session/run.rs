@@ -22,6 +22,9 @@ pub(crate) async fn run<S: Session>(session: &mut S) -> io::Result<Ended> {
             request = next_request(&mut requests) => match request {
                 // Whoever asked may have gone.
                 Request::Report(answer) => drop(answer.send(session.report())),
+                Request::DecideKinds(parsed, answer) => {
+                    drop(answer.send(session.decide_kinds(parsed)));
+                }
                 Request::ChangeTargets(change, answer) => {
                     drop(answer.send(session.change_targets(&change)));
                 }

@@ -313,14 +313,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::{Candidate, Gauge, without_parameters};
-    use crate::{
-        demangle,
-        targets::{Reading, Targets},
-    };
+    use crate::{demangle, targets::ParsedTargets};
 
     fn nearest(line: &str, candidates: &[(&str, &str)], limit: usize) -> Vec<String> {
-        let reading = Reading { is_elf: &|_| false, allow_empty: false };
-        let targets = Targets::parse("t", line.as_bytes(), reading).unwrap();
+        let targets = ParsedTargets::parse("t", line.as_bytes(), false).unwrap().decide(|_| false);
         targets.iter().next().unwrap().1.nearest(candidates.iter().copied(), limit)
     }
 
@@ -446,8 +442,8 @@ mod tests {
         let forms = |symbol: &str| demangle::names_of(symbol).map(String::from).collect::<Vec<_>>();
         let functions = ["_Z6taggedB5cxx11i", "_ZN2ns7handlerEv", "_ZNK3RowixEi", "main"].map(forms);
         let of = |name: &str| {
-            let reading = Reading { is_elf: &|_| false, allow_empty: false };
-            let targets = Targets::parse("t", format!("native:*:{name}").as_bytes(), reading).unwrap();
+            let line = format!("native:*:{name}");
+            let targets = ParsedTargets::parse("t", line.as_bytes(), false).unwrap().decide(|_| false);
             let candidates = functions.iter().map(|names| Candidate {
                 module: "/a",
                 name: names.get(1).unwrap_or(&names[0]),

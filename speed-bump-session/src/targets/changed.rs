@@ -24,22 +24,9 @@ impl Targets {
                 target.is_dropped = true;
             }
         }
-        let mut ids: HashSet<String> = targets.iter().map(|target| target.id.clone()).collect();
-        for target in &change.add {
-            let again = (2..).map(|number| format!("{} ({number})", target.id));
-            let mut id = std::iter::once(target.id.clone()).chain(again);
-            let id = id.find(|id| ids.insert(id.clone())).unwrap_or_default();
-            targets.push(Target { id, ..target.clone() });
-        }
+        let ids = with_own_ids(targets.iter(), change.add.iter());
+        targets.extend(change.add.iter().zip(ids).map(|(target, id)| Target { id, ..target.clone() }));
         Self::of(targets, self.exclusions.clone(), self.main_files.clone())
-    }
-
-    /// These, and others behind them with what those exclude.
-    #[must_use]
-    pub(super) fn before(&self, others: &Self) -> Self {
-        let with = Self { exclusions: others.exclusions.clone(), ..self.clone() };
-        let both = with.changed(&TargetChange { add: others.targets.clone(), drop: Vec::new() });
-        Self { no_target: others.no_target.clone(), ..both }
     }
 
     /// With their rules.
@@ -68,15 +55,29 @@ impl Targets {
     }
 }
 
+/// The ids of targets that come behind others: none has that of another.
+pub(super) fn with_own_ids<'t>(
+    before: impl Iterator<Item = &'t Target>,
+    behind: impl Iterator<Item = &'t Target>,
+) -> Vec<String> {
+    let mut ids: HashSet<String> = before.map(|target| target.id.clone()).collect();
+    let ids = behind.map(|target| {
+        let again = (2..).map(|number| format!("{} ({number})", target.id));
+        let mut id = std::iter::once(target.id.clone()).chain(again);
+        id.find(|id| ids.insert(id.clone())).unwrap_or_default()
+    });
+    ids.collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::targets::Reading;
+    use crate::targets::ParsedTargets;
 
     fn parsed(text: &str) -> Targets {
-        Targets::parse("t", text.as_bytes(), Reading { is_elf: &|_| false, allow_empty: true }).unwrap()
+        ParsedTargets::parse("t", text.as_bytes(), true).unwrap().decide(|_| false)
     }
 
     fn winner(targets: &Targets, name: &str) -> Option<u32> {

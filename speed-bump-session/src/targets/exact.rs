@@ -42,9 +42,9 @@ pub fn selecting_inner_line(kind: TargetKind, file: &Path, name: &str) -> Option
 /// The line, if it selects this name.
 fn read_back(line: String, kind: TargetKind, file: &Path, name: &str) -> Option<String> {
     let read = Some(&line).filter(|line| line.len() <= MAX_LINE_BYTES && !name.is_empty())?;
-    let read = target_line::read(read, &|_| false).ok()??;
+    let read = target_line::read(read).ok()??;
     let patterns = &read.patterns;
-    let is_alone = !read.excludes && patterns.kind == kind && read.options == Options::default();
+    let is_alone = !read.excludes && patterns.kind.is_without_elf(kind) && read.options == Options::default();
     let is_it = patterns.module.matches(&file.to_string_lossy()) && patterns.name.matches(name);
     (is_alone && is_it).then_some(line)
 }
@@ -54,9 +54,9 @@ fn read_back(line: String, kind: TargetKind, file: &Path, name: &str) -> Option<
 pub fn plain_line(kind: TargetKind, file: &str, name: &str) -> String {
     if kind == TargetKind::Python {
         let plain = format!("{file}:{name}");
-        let is_read_back = target_line::read(&plain, &|_| false).is_ok_and(|line| {
+        let is_read_back = target_line::read(&plain).is_ok_and(|line| {
             line.is_some_and(|line| {
-                let is_bare = !line.excludes && line.patterns.kind == kind;
+                let is_bare = !line.excludes && line.patterns.kind.is_without_elf(kind);
                 is_bare
                     && line.patterns.module.exact() == Some(file)
                     && line.patterns.name.exact() == Some(name)
@@ -90,7 +90,7 @@ fn plain_part(kind: TargetKind, name: &str) -> Cow<'_, str> {
             TargetKind::Usdt => format!("usdt:*:*:{name}"),
             TargetKind::Native | TargetKind::Python => format!("{}:*:{name}", kind.prefix()),
         };
-        let line = target_line::read(&line, &|_| false).ok().flatten();
+        let line = target_line::read(&line).ok().flatten();
         line.is_some_and(|line| line.patterns.name.as_str() == name && line.options == Options::default())
     };
     if name.len() <= NAME_LIMIT && is_itself && is_visible(name) && is_read_back() {
@@ -138,10 +138,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::targets::{Reading, Targets, source::TargetSource};
+    use crate::targets::{Targets, source::TargetSource};
 
     fn targets(line: &str) -> Targets {
-        TargetSource::lines("test", &[line]).read(Reading { is_elf: &|_| false, allow_empty: false }).unwrap()
+        TargetSource::lines("test", &[line]).read(false).unwrap().decide(|_| false)
     }
 
     proptest! {

@@ -8,42 +8,34 @@ use std::{
 };
 
 use super::{
-    Exclusion, Target, Targets,
+    Exclusion, Target,
     error::{LineError, LineErrors, LineProblem, MAX_FILE_BYTES, MAX_LINE_BYTES, NoTarget, TargetsError},
     line::{self, Line},
+    parsed::{Parsed, ParsedTargets},
 };
 
-/// How a targets file is read.
-#[derive(Clone, Copy)]
-pub struct Reading<'a> {
-    /// Whether an absolute path names an ELF file in the mount namespace of the process; it decides the kind
-    /// of a line that names none. With several processes: in that of any.
-    pub is_elf: &'a dyn Fn(&str) -> bool,
-    /// A file without targets is no error; [`Targets::no_target`] has the warning.
-    pub allow_empty: bool,
-}
-
-impl Targets {
-    /// Reads a targets file; `-` is standard input.
+impl ParsedTargets {
+    /// Reads a targets file; `-` is standard input. With `allow_empty` a file without targets is no error:
+    /// [`Targets::no_target`](super::Targets::no_target) has the warning.
     ///
     /// # Errors
     /// When it cannot be read, has no target, or has lines that mean nothing: all of these at once.
-    pub fn load(path: &Path, reading: Reading<'_>) -> Result<Self, TargetsError> {
+    pub fn load(path: &Path, allow_empty: bool) -> Result<Self, TargetsError> {
         let (name, bytes) = contents(path)?;
-        Self::parse(&name, &bytes, reading)
+        Self::parse(&name, &bytes, allow_empty)
     }
 
     /// Reads the bytes of a targets file; `source` is what errors call it.
     ///
     /// # Errors
-    /// As [`Targets::load`], but for those of the file system.
-    pub fn parse(source: &str, bytes: &[u8], reading: Reading<'_>) -> Result<Self, TargetsError> {
+    /// As [`load`](Self::load), but for those of the file system.
+    pub fn parse(source: &str, bytes: &[u8], allow_empty: bool) -> Result<Self, TargetsError> {
         let mut collected = Collected::default();
         let mut errors = Vec::new();
         let mut lines = 0;
         for (offset, bytes) in physical_lines(bytes) {
             lines += 1;
-            if let Err(problem) = collected.add(lines, offset, bytes, reading) {
+            if let Err(problem) = collected.add(lines, offset, bytes) {
                 let text = String::from_utf8_lossy(bytes).trim().to_owned();
                 errors.push(LineError { file: source.to_owned(), line: lines, text, problem });
             }
@@ -58,11 +50,11 @@ impl Targets {
             let errors = vec![LineError { file: source.to_owned(), line, text, problem }];
             TargetsError::Lines(LineErrors { errors, truncated: false })
         })?;
-        if !targets.is_empty() {
+        if !targets.targets.is_empty() {
             return Ok(targets);
         }
         let no_target = NoTarget { file: source.to_owned(), lines, exclusions: targets.exclusions.len() };
-        if reading.allow_empty {
+        if allow_empty {
             Ok(Self { no_target: Some(no_target), ..targets })
         } else {
             Err(TargetsError::NoTarget(no_target))
@@ -114,8 +106,8 @@ fn physical_lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 /// What the lines so far say.
 #[derive(Default)]
 struct Collected {
-    targets: Vec<Target>,
-    exclusions: Vec<Exclusion>,
+    targets: Vec<Parsed<Target>>,
+    exclusions: Vec<Parsed<Exclusion>>,
     /// The lines of the ids that are written.
     ids: HashMap<String, usize>,
     /// The indices of the targets that have none.
@@ -123,13 +115,7 @@ struct Collected {
 }
 
 impl Collected {
-    fn add(
-        &mut self,
-        number: usize,
-        offset: usize,
-        bytes: &[u8],
-        reading: Reading<'_>,
-    ) -> Result<(), LineProblem> {
+    fn add(&mut self, number: usize, offset: usize, bytes: &[u8]) -> Result<(), LineProblem> {
         if bytes.len() > MAX_LINE_BYTES {
             return Err(LineProblem::TooLong { bytes: bytes.len() });
         }
@@ -137,19 +123,19 @@ impl Collected {
             offset: offset + error.valid_up_to(),
             byte: bytes.get(error.valid_up_to()).copied().unwrap_or_default(),
         })?;
-        let Some(line) = line::read(text, reading.is_elf)? else { return Ok(()) };
+        let Some(line) = line::read(text)? else { return Ok(()) };
         let Line { excludes, patterns, options } = line;
         let text = text.trim().to_owned();
         if excludes {
-            self.exclusions.push(Exclusion {
+            self.exclusions.push(Parsed::new(patterns.kind, |kind, kind_reason| Exclusion {
                 line: number,
                 text,
-                kind: patterns.kind,
-                kind_reason: patterns.reason,
+                kind,
+                kind_reason,
                 module: patterns.module,
                 provider: patterns.provider,
                 name: patterns.name,
-            });
+            }));
             return Ok(());
         }
         let id = match options.id {
@@ -165,11 +151,11 @@ impl Collected {
                 String::new()
             }
         };
-        self.targets.push(Target {
+        self.targets.push(Parsed::new(patterns.kind, |kind, kind_reason| Target {
             line: number,
             text,
-            kind: patterns.kind,
-            kind_reason: patterns.reason,
+            kind,
+            kind_reason,
             pattern: patterns.written,
             module: patterns.module,
             provider: patterns.provider,
@@ -178,15 +164,15 @@ impl Collected {
             frequency: options.frequency,
             id,
             is_dropped: false,
-        });
+        }));
         Ok(())
     }
 
     /// Names the targets that have no id by their pattern, wherever an id of that name is written; an error
     /// is the line, its text and the problem.
-    fn finish(mut self) -> Result<Targets, (usize, String, LineProblem)> {
+    fn finish(mut self) -> Result<ParsedTargets, (usize, String, LineProblem)> {
         for &at in &self.unnamed {
-            let Some(target) = self.targets.get_mut(at) else { continue };
+            let Some(Parsed { line: target, .. }) = self.targets.get_mut(at) else { continue };
             let mut id = target.pattern.clone();
             if self.ids.contains_key(&id) {
                 id = format!("{id} (line {})", target.line);
@@ -198,7 +184,7 @@ impl Collected {
             target.id = id;
         }
         let Self { targets, exclusions, .. } = self;
-        Ok(Targets::of(targets, exclusions, Vec::new()))
+        Ok(ParsedTargets { targets, exclusions, no_target: None })
     }
 }
 

@@ -20,8 +20,7 @@ pub(super) struct Line {
 /// What a line selects, or excludes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Patterns {
-    pub(super) kind: TargetKind,
-    pub(super) reason: KindReason,
+    pub(super) kind: LineKind,
     /// `[kind:]module[:provider]:name` as written, without white space around the colons.
     pub(super) written: String,
     pub(super) module: Pattern,
@@ -29,10 +28,27 @@ pub(super) struct Patterns {
     pub(super) name: Pattern,
 }
 
+/// The kind of a line, as far as the line says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LineKind {
+    /// It says it.
+    Known(TargetKind, KindReason),
+    /// It is native where its module part, an absolute path, names an ELF file, and else Python.
+    ByFile,
+}
+
+impl LineKind {
+    /// Whether it is this one where the module part names no ELF file.
+    pub(super) fn is_without_elf(self, kind: TargetKind) -> bool {
+        match self {
+            Self::Known(known, _) => known == kind,
+            Self::ByFile => kind == TargetKind::Python,
+        }
+    }
+}
+
 /// Reads a line; `None` when it is blank or a comment.
-///
-/// `is_elf` says whether an absolute path names an ELF file in the process's own mount namespace.
-pub(super) fn read(text: &str, is_elf: &dyn Fn(&str) -> bool) -> Result<Option<Line>, LineProblem> {
+pub(super) fn read(text: &str) -> Result<Option<Line>, LineProblem> {
     let text = text.trim();
     if text.is_empty() || text.starts_with('#') {
         return Ok(None);
@@ -41,7 +57,7 @@ pub(super) fn read(text: &str, is_elf: &dyn Fn(&str) -> bool) -> Result<Option<L
         Some(text) => (true, text.trim_start()),
         None => (false, text),
     };
-    let (patterns, words) = patterns(text, is_elf)?;
+    let (patterns, words) = patterns(text)?;
     let options = match words.first() {
         // A comment has its own message.
         Some(word) if excludes && !word.starts_with('#') => {
@@ -52,10 +68,7 @@ pub(super) fn read(text: &str, is_elf: &dyn Fn(&str) -> bool) -> Result<Option<L
     Ok(Some(Line { excludes, patterns, options }))
 }
 
-fn patterns<'a>(
-    text: &'a str,
-    is_elf: &dyn Fn(&str) -> bool,
-) -> Result<(Patterns, Vec<&'a str>), LineProblem> {
+fn patterns(text: &str) -> Result<(Patterns, Vec<&str>), LineProblem> {
     let (kind, rest) = written_kind(text)?;
     let (module, rest) = rest.split_once(':').ok_or(LineProblem::MissingColon { kind })?;
     let module = module.trim();
@@ -79,13 +92,8 @@ fn patterns<'a>(
 
     let prefix = kind.map(TargetKind::prefix);
     let written: Vec<&str> = prefix.into_iter().chain([module]).chain(provider).chain([name]).collect();
-    let (kind, reason) = match kind {
-        Some(kind) => (kind, KindReason::Written),
-        None => guessed_kind(module, is_elf),
-    };
     let patterns = Patterns {
-        kind,
-        reason,
+        kind: kind.map_or_else(|| unwritten_kind(module), |kind| LineKind::Known(kind, KindReason::Written)),
         written: written.join(":"),
         module: Pattern::new(module)?,
         provider: provider.map(Pattern::new).transpose()?,
@@ -113,16 +121,17 @@ fn written_kind(text: &str) -> Result<(Option<TargetKind>, &str), LineProblem> {
     Ok((None, text))
 }
 
-fn guessed_kind(module: &str, is_elf: &dyn Fn(&str) -> bool) -> (TargetKind, KindReason) {
+/// The kind of a line that writes none.
+fn unwritten_kind(module: &str) -> LineKind {
     let file = module.rsplit('/').next().unwrap_or(module);
     // The globs `*.so` and `*.so.*`.
     if file.ends_with(".so") || file.contains(".so.") {
-        return (TargetKind::Native, KindReason::SharedObjectName);
+        return LineKind::Known(TargetKind::Native, KindReason::SharedObjectName);
     }
-    if module.starts_with('/') && is_elf(module) {
-        return (TargetKind::Native, KindReason::ElfFile);
+    if module.starts_with('/') {
+        return LineKind::ByFile;
     }
-    (TargetKind::Python, KindReason::Default)
+    LineKind::Known(TargetKind::Python, KindReason::Default)
 }
 
 #[cfg(test)]
@@ -131,24 +140,20 @@ mod tests {
 
     use super::*;
 
-    fn is_elf(path: &str) -> bool {
-        path == "/usr/bin/app"
-    }
-
     fn line(text: &str) -> Line {
-        read(text, &is_elf).unwrap().unwrap()
+        read(text).unwrap().unwrap()
     }
 
     #[test]
     fn blank_lines_and_comments_are_nothing() {
         for text in ["", "  \t ", "# *:*", "   #"] {
-            assert!(read(text, &is_elf).unwrap().is_none());
+            assert!(read(text).unwrap().is_none());
         }
     }
 
     #[test]
-    fn kinds_are_written_or_guessed() {
-        use KindReason::{Default, ElfFile, SharedObjectName, Written};
+    fn kinds_are_written_or_follow_from_the_module() {
+        use KindReason::{Default, SharedObjectName, Written};
         use TargetKind::{Native, Python, Usdt};
         for (text, kind, reason) in [
             ("*:*", Python, Default),
@@ -158,22 +163,26 @@ mod tests {
             ("native:*:f", Native, Written),
             (" native : * : f ", Native, Written),
             ("usdt:*:python:gc__start", Usdt, Written),
-            ("/usr/bin/app:main", Native, ElfFile),
-            ("/usr/bin/app*:main", Python, Default),
-            ("/usr/bin/other:main", Python, Default),
             ("/usr/lib/libcuda.so:cudaLaunchKernel", Native, SharedObjectName),
             ("*/libc.so.*:malloc", Native, SharedObjectName),
             ("libc.so.6:malloc", Native, SharedObjectName),
             ("libm.so:ns::f", Native, SharedObjectName),
-            ("/x.so/a:f", Python, Default),
             ("a.sock:f", Python, Default),
             ("module:ns::f", Python, Default),
         ] {
             let patterns = line(text).patterns;
-            assert_eq!((patterns.kind, patterns.reason), (kind, reason), "{text}");
+            assert_eq!(patterns.kind, LineKind::Known(kind, reason), "{text}");
             let excluding = line(&format!("!{text}"));
             assert!(excluding.excludes);
             assert_eq!(excluding.patterns, patterns, "!{text}");
+        }
+    }
+
+    #[test]
+    fn the_kind_of_an_absolute_path_is_open() {
+        for text in ["/usr/bin/app:main", "/usr/bin/app*:main", "/usr/bin/other:main", "/x.so/a:f"] {
+            assert_eq!(line(text).patterns.kind, LineKind::ByFile, "{text}");
+            assert_eq!(line(&format!("!{text}")).patterns.kind, LineKind::ByFile, "!{text}");
         }
     }
 
@@ -222,7 +231,7 @@ mod tests {
             ("!*:f 10", LineProblem::OptionOnExclusion { word: "10".into() }),
             ("!*:f # why", LineProblem::InlineComment),
         ] {
-            assert_eq!(read(text, &is_elf).unwrap_err(), problem, "{text}");
+            assert_eq!(read(text).unwrap_err(), problem, "{text}");
         }
     }
 }

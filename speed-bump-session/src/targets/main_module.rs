@@ -24,7 +24,16 @@ impl Targets {
     #[must_use]
     pub fn with_main_files(self, globs: &[String]) -> Self {
         // A path is never too long for a pattern.
-        let main_files = globs.iter().filter_map(|glob| Pattern::new(glob).ok()).collect();
+        self.with_main_patterns(globs.iter().filter_map(|glob| Pattern::new(glob).ok()).collect())
+    }
+
+    /// These, where the module `__main__` stands for what it stands for among others.
+    #[must_use]
+    pub fn with_main_files_of(self, others: &Self) -> Self {
+        self.with_main_patterns(others.main_files.clone())
+    }
+
+    fn with_main_patterns(self, main_files: Vec<Pattern>) -> Self {
         let Self { targets, exclusions, no_target, .. } = self;
         Self { no_target, ..Self::of(targets, exclusions, main_files) }
     }
@@ -34,7 +43,7 @@ impl Targets {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use crate::targets::{Reading, Targets, selector};
+    use crate::targets::{ParsedTargets, Targets, selector};
     use speed_bump_selector::Selector;
 
     /// Which target selects a function, asked here and by the selector that a helper executes.
@@ -52,8 +61,7 @@ mod tests {
     #[test]
     fn main_is_the_file_that_runs() {
         let text = "__main__:f\n!__main__:g\n*:g\n*/__main__.py:h\n";
-        let read = Targets::parse("t", text.as_bytes(), Reading { is_elf: &|_| false, allow_empty: true });
-        let alone = read.unwrap();
+        let alone = ParsedTargets::parse("t", text.as_bytes(), true).unwrap().decide(|_| false);
         assert_eq!(winner(&alone, "/srv/app.py", "f"), None);
         let targets = alone.with_main_files(&["/srv/app.py".into(), "*/__main__.py".into()]);
         for (file, name, expected) in [

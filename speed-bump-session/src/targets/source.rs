@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Reading, Targets, TargetsError, file::contents};
+use super::{ParsedTargets, TargetsError, file::contents};
 
 /// See above.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +32,15 @@ impl TargetSource {
         Self::Text { name: name.to_owned(), text: lines.join("\n") }
     }
 
-    /// Reads them.
+    /// Reads them. Whether there may be none is `allow_empty`.
     ///
     /// # Errors
     /// A file that cannot be read, or lines that are wrong.
-    pub fn read(&self, reading: Reading<'_>) -> Result<Targets, TargetsError> {
+    pub fn read(&self, allow_empty: bool) -> Result<ParsedTargets, TargetsError> {
         match self {
-            Self::File(path) => Targets::load(path, reading),
-            Self::Text { name, text } => Targets::parse(name, text.as_bytes(), reading),
-            Self::Before { first, others } => Ok(first.read(reading)?.before(&others.read(reading)?)),
+            Self::File(path) => ParsedTargets::load(path, allow_empty),
+            Self::Text { name, text } => ParsedTargets::parse(name, text.as_bytes(), allow_empty),
+            Self::Before { first, others } => Ok(first.read(allow_empty)?.before(others.read(allow_empty)?)),
         }
     }
 

@@ -1,16 +1,16 @@
 //! Requests, as lines of JSON.
 
-use std::{fs::File, time::Duration};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{error::AgentError, sweep::SweepAsk};
 use crate::{
-    elf::ElfFile,
     policy::Dose,
     prepare::{PrepareError, Request},
-    targets::{Reading, Target, TargetIndex, source::TargetSource},
+    session::controls::Controls,
+    targets::{Target, TargetIndex, source::TargetSource},
     units::{Nanos, Pid},
 };
 
@@ -117,11 +117,10 @@ pub(super) fn read(line: &[u8]) -> (Value, Result<Ask, AgentError>) {
     (id, ask.map_err(|error| AgentError::request(format!("not a request: {error}"))))
 }
 
-/// The targets that these lines are.
-pub(super) fn lines(lines: &[String]) -> Result<Vec<Target>, AgentError> {
-    let is_elf = |path: &str| File::open(path).is_ok_and(|file| ElfFile::from_file(file, path).is_ok());
-    let reading = Reading { is_elf: &is_elf, allow_empty: true };
-    let targets = TargetSource::lines("targets", lines).read(reading).map_err(PrepareError::from)?;
+/// The targets that these lines are in a session.
+pub(super) fn lines(lines: &[String], controls: &Controls) -> Result<Vec<Target>, AgentError> {
+    let parsed = TargetSource::lines("targets", lines).read(true).map_err(PrepareError::from)?;
+    let targets = controls.decide_kinds(parsed)?;
     if !targets.exclusions().is_empty() {
         return Err(AgentError::request("what is excluded cannot change while a session runs"));
     }

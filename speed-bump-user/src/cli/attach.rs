@@ -65,8 +65,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         .context("cannot listen for signals")
         .map_err(|error| Failure::new(SYSTEM, error))?;
     let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
-    let rereading =
-        Rereading::start(request.targets.clone(), request.allow_empty, arguments.processes.pids.clone());
+    let rereading = Rereading::start(request.targets.clone(), request.allow_empty);
     let rereading = rereading.context("cannot listen for SIGUSR1").map_err(system)?;
     let session = match prepared.start(stop) {
         Err(SessionError::Stopped) => {

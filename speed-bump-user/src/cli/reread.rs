@@ -12,11 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{terminal::tell, words::counted};
 use crate::{
     control::choice::{Reread, replace},
-    elf::ElfFile,
-    process::Process,
     session::controls::Controls,
-    targets::{Reading, source::TargetSource},
-    units::Pid,
+    targets::source::TargetSource,
 };
 
 /// Waits for the signal, from here on.
@@ -29,7 +26,7 @@ impl Rereading {
     ///
     /// # Errors
     /// The handler could not be installed, or the thread not started.
-    pub(super) fn start(source: TargetSource, allow_empty: bool, pids: Vec<Pid>) -> io::Result<Self> {
+    pub(super) fn start(source: TargetSource, allow_empty: bool) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let mut asked = {
             let _entered = runtime.enter();
@@ -40,7 +37,7 @@ impl Rereading {
         let listen = move || {
             while runtime.block_on(asked.recv()).is_some() {
                 match of.get() {
-                    Some(controls) => reread(controls, &source, allow_empty, &pids),
+                    Some(controls) => reread(controls, &source, allow_empty),
                     None => tell("speed-bump-ebpf: SIGUSR1 came before everything was attached"),
                 }
             }
@@ -55,22 +52,15 @@ impl Rereading {
     }
 }
 
-fn reread(controls: &Controls, source: &TargetSource, allow_empty: bool, pids: &[Pid]) {
+fn reread(controls: &Controls, source: &TargetSource, allow_empty: bool) {
     match source {
         TargetSource::File(path) if path != Path::new("-") => {}
         TargetSource::File(_) | TargetSource::Text { .. } | TargetSource::Before { .. } => {
             return tell("speed-bump-ebpf: SIGUSR1: the targets come from no file, and stay as they are");
         }
     }
-    let processes: Vec<Process> = pids.iter().filter_map(|pid| Process::open(*pid).ok()).collect();
-    let is_elf = |path: &str| {
-        processes.iter().any(|process| {
-            let file = process.open_file(Path::new(path));
-            file.is_ok_and(|file| ElfFile::from_file(file, path).is_ok())
-        })
-    };
-    let read = source.read(Reading { is_elf: &is_elf, allow_empty }).map_err(|error| error.to_string());
-    match read.and_then(|targets| replace(controls, &targets).map_err(|error| error.to_string())) {
+    let parsed = source.read(allow_empty).map_err(|error| error.to_string());
+    match parsed.and_then(|parsed| replace(controls, parsed).map_err(|error| error.to_string())) {
         Ok(Reread { added, dropped, changed }) => tell(format_args!(
             "speed-bump-ebpf: the targets were read again: {} added, {dropped} dropped, {changed} with \
              another dose",

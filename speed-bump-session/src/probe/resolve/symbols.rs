@@ -387,7 +387,7 @@ mod tests {
     use speed_bump_testing::Fixture;
 
     use super::*;
-    use crate::{targets::Reading, units::Pid};
+    use crate::{targets::ParsedTargets, units::Pid};
 
     const PROGRAM: &str = "#include <stdio.h>\n\
         #define FUNCTION __attribute__((noipa, noinline, noclone))\n\
@@ -406,8 +406,8 @@ mod tests {
     }
 
     fn resolver(lines: &str) -> SymbolResolver {
-        let reading = Reading { is_elf: &|_| false, allow_empty: false };
-        SymbolResolver::new(Arc::new(Targets::parse("targets", lines.as_bytes(), reading).unwrap()))
+        let targets = ParsedTargets::parse("targets", lines.as_bytes(), false).unwrap();
+        SymbolResolver::new(Arc::new(targets.decide(|_| false)))
     }
 
     fn texts(found: &NamedFunctions) -> String {

@@ -62,7 +62,7 @@ impl Engines {
         is_run: bool,
         context: &mut Context,
     ) -> Result<Vec<TargetSites>, SessionError> {
-        for remark in &plan.out_of_reach {
+        for remark in plan.out_of_reach.iter().chain(&plan.kinds_in_doubt) {
             context.warn(remark.text.clone());
         }
         let targets = context.resolver.shared_targets().clone();

@@ -149,6 +149,16 @@ impl Processes {
         self.phases.iter().filter_map(|(pid, phase)| Some((*pid, covered(phase)?)))
     }
 
+    /// All of which it is known which they are: also those at their entry point.
+    pub(super) fn all(&self) -> Vec<&Process> {
+        let processes = self.phases.values().filter_map(|phase| match phase {
+            Phase::Covered(covered) | Phase::Executed { before: Some(covered), .. } => Some(&covered.process),
+            Phase::Executed { before: None, .. } => None,
+            Phase::Entering(entering) => Some(&entering.process),
+        });
+        processes.collect()
+    }
+
     /// The same, to change them.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Pid, &mut Covered)> {
         self.phases.iter_mut().filter_map(|(pid, phase)| Some((*pid, covered_mut(phase)?)))

@@ -7,21 +7,21 @@ use proptest::prelude::*;
 use super::*;
 use crate::targets::TargetKind;
 use crate::{
-    targets::{Pattern, TargetIndex},
+    targets::{Pattern, TargetIndex, Targets},
     units::Nanos,
 };
 
-fn reading() -> Reading<'static> {
-    Reading { is_elf: &|path| path == "/usr/bin/app", allow_empty: false }
+fn is_elf(path: &str) -> bool {
+    path == "/usr/bin/app"
 }
 
 fn parse(text: &str) -> Result<Targets, TargetsError> {
-    Targets::parse("t.txt", text.as_bytes(), reading())
+    Ok(ParsedTargets::parse("t.txt", text.as_bytes(), false)?.decide(is_elf))
 }
 
 /// The lines that are wrong, and what is wrong with them.
 fn problems(bytes: &[u8]) -> Vec<(usize, LineProblem)> {
-    match Targets::parse("t.txt", bytes, reading()) {
+    match ParsedTargets::parse("t.txt", bytes, false) {
         Err(TargetsError::Lines(lines)) => {
             lines.errors.into_iter().map(|error| (error.line, error.problem)).collect()
         }
@@ -202,7 +202,7 @@ fn messages_name_file_line_text_and_what_was_expected() {
 fn bytes_that_are_not_utf8_are_named() {
     let bytes = b"*:f\r\n*:\xff\n*:g";
     assert_eq!(problems(bytes), [(2, LineProblem::NotUtf8 { offset: 7, byte: 0xff })]);
-    let message = Targets::parse("t.txt", bytes, reading()).unwrap_err().to_string();
+    let message = ParsedTargets::parse("t.txt", bytes, false).unwrap_err().to_string();
     let expected =
         "t.txt:2: `*:\u{fffd}`: not UTF-8: byte 0xff at byte offset 7 of the file; expected text in UTF-8";
     assert_eq!(message, expected);
@@ -226,21 +226,20 @@ fn lines_have_a_longest_length() {
 fn a_file_without_targets_may_be_allowed() {
     for text in ["", "\n\n", "# nothing yet\n", "!*:f\n"] {
         assert!(matches!(parse(text), Err(TargetsError::NoTarget(_))), "{text:?}");
-        let allowed = Reading { allow_empty: true, ..reading() };
-        let targets = Targets::parse("t.txt", text.as_bytes(), allowed).unwrap();
+        let targets = ParsedTargets::parse("t.txt", text.as_bytes(), true).unwrap().decide(is_elf);
         assert!(targets.is_empty());
         let warning = targets.no_target().unwrap().to_string();
         assert!(warning.starts_with("t.txt: "), "{warning}");
         assert!(targets.python_in("/a.py").is_empty());
     }
     // Wrong lines stay errors.
-    assert!(Targets::parse("t.txt", b"f", Reading { allow_empty: true, ..reading() }).is_err());
+    assert!(ParsedTargets::parse("t.txt", b"f", true).is_err());
 }
 
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let load = |path: &Path| Targets::load(path, reading());
+    let load = |path: &Path| ParsedTargets::load(path, false).map(|parsed| parsed.decide(is_elf));
 
     let path = folder.path().join("t.txt");
     let error = load(&path).unwrap_err();
@@ -310,7 +309,7 @@ fn nearly_a_line() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn no_bytes_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Targets::parse("t.txt", &bytes, reading());
+        let _ = ParsedTargets::parse("t.txt", &bytes, false);
     }
 
     #[test]
@@ -336,7 +335,7 @@ fn kinds_and_how_they_were_found_have_names() {
         ("*:f", "py", "no kind written, and its module names no ELF file"),
         ("usdt:*:p:f", "usdt", "as written"),
     ] {
-        let targets = Targets::parse("t.txt", line.as_bytes(), reading()).unwrap();
+        let targets = parse(line).unwrap();
         let target = targets.iter().next().unwrap().1;
         assert_eq!((target.kind.to_string(), target.kind_reason.to_string()), (kind.into(), reason.into()));
     }

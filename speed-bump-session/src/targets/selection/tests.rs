@@ -6,13 +6,13 @@ mod names;
 
 use super::*;
 use crate::targets::{
-    Reading, TargetKind,
+    ParsedTargets, TargetKind,
     cases::{CASES, Case},
 };
 
 fn targets(text: &str) -> Targets {
-    let is_elf = |path: &str| path == "/usr/bin/app";
-    Targets::parse("t.txt", text.as_bytes(), Reading { is_elf: &is_elf, allow_empty: true }).unwrap()
+    let parsed = ParsedTargets::parse("t.txt", text.as_bytes(), true).unwrap();
+    parsed.decide(|path| path == "/usr/bin/app")
 }
 
 fn selection(winner: Option<u32>, shadowed: &[u32], excluded_by: Option<u32>) -> Selection {

@@ -12,12 +12,12 @@ use speed_bump_selector::{
 
 use super::*;
 use crate::targets::{
-    Reading,
+    ParsedTargets,
     cases::{CASES, Case},
 };
 
 fn parse(text: &str) -> Targets {
-    Targets::parse("t.txt", text.as_bytes(), Reading { is_elf: &|_| false, allow_empty: true }).unwrap()
+    ParsedTargets::parse("t.txt", text.as_bytes(), true).unwrap().decide(|_| false)
 }
 
 fn compiled(text: &str) -> Vec<u8> {

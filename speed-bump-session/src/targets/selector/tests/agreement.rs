@@ -79,9 +79,8 @@ fn case() -> impl Strategy<Value = Case> {
 /// The targets of those lines that mean something: parts that are empty are refused, and words that look like
 /// options.
 fn accepted(text: &str) -> Targets {
-    let reading = Reading { is_elf: &|_| false, allow_empty: true };
-    match Targets::parse("t.txt", text.as_bytes(), reading) {
-        Ok(targets) => targets,
+    match ParsedTargets::parse("t.txt", text.as_bytes(), true) {
+        Ok(parsed) => parsed.decide(|_| false),
         Err(TargetsError::Lines(wrong)) => {
             let is_wrong = |number: usize| wrong.errors.iter().any(|error| error.line == number);
             let lines = (1..).zip(text.lines()).filter(|(number, _)| !is_wrong(*number));

@@ -1,0 +1,181 @@
+//! What lines without a kind select: asked of the processes of the session, each by the files that it sees
+//! itself, and of nobody else.
+//!
+//! A session has one kind for each line. Processes with mounts of their own may see different files at one
+//! path; a process that would have read the line otherwise is told of.
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+};
+
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, statx};
+
+use super::Resolver;
+use crate::{
+    elf::ElfFile,
+    probe::plan::Remark,
+    process::Process,
+    sys::below::{LastLink, OpenError, open_below},
+    targets::{KindReason, ParsedTargets, Target, TargetIndex, Targets},
+};
+
+/// Remarks that are remembered, so that each is told once. A session of containers has some dozens.
+const REMARKS_KNOWN: usize = 4_096;
+
+/// The files that a process sees.
+struct View {
+    root: OwnedFd,
+}
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Elf,
+    /// Another regular file.
+    Other,
+    /// Nothing that could be read.
+    Nothing,
+}
+
+/// Which root directory it is: the number of its mount, and that of the directory in it.
+type RootId = (u64, u64);
+
+/// The targets that were told of, each with the root directory below which another file lies.
+#[derive(Debug, Default)]
+pub(super) struct DoubtsTold(RefCell<HashSet<(RootId, TargetIndex)>>);
+
+impl View {
+    fn of(process: &Process) -> Option<Self> {
+        let root = process.open_entry("root", OFlags::PATH | OFlags::DIRECTORY).ok()?;
+        Some(Self { root: root.into() })
+    }
+
+    /// What a program sees that we start.
+    fn own() -> Option<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Some(Self { root: open("/", flags, Mode::empty()).ok()? })
+    }
+
+    /// `None` before Linux 5.8, which does not number mounts.
+    fn id(&self) -> Option<RootId> {
+        let wanted = StatxFlags::MNT_ID | StatxFlags::INO;
+        let found = statx(self.root.as_fd(), "", AtFlags::EMPTY_PATH, wanted).ok()?;
+        let has_both = StatxFlags::from_bits_retain(found.stx_mask).contains(wanted);
+        has_both.then_some((found.stx_mnt_id, found.stx_ino))
+    }
+
+    fn look(&self, path: &str) -> Seen {
+        match open_below(self.root.as_fd(), Path::new(path), LastLink::Follow) {
+            Ok(file) => ElfFile::from_file(file, path).map_or(Seen::Other, |_| Seen::Elf),
+            Err(OpenError::Special(_) | OpenError::MadeUp(_) | OpenError::System(_)) => Seen::Nothing,
+        }
+    }
+}
+
+/// Decides the kinds of lines: one whose module part is an absolute path is native if any of these processes
+/// sees an ELF file there. `None`: some line needs to know, and there is no process to ask.
+pub fn decide<'p>(
+    parsed: ParsedTargets,
+    processes: impl IntoIterator<Item = &'p Process>,
+) -> Option<Targets> {
+    if parsed.undecided().next().is_none() {
+        return Some(parsed.decide(|_| false));
+    }
+    let mut processes = processes.into_iter().peekable();
+    processes.peek()?;
+    Some(decide_by(parsed, &different(processes.filter_map(View::of))))
+}
+
+/// The same for a command that is yet to be started: it begins among the tool's own files.
+pub fn decide_for_command(parsed: ParsedTargets) -> Targets {
+    decide_by(parsed, View::own().as_slice())
+}
+
+fn decide_by(parsed: ParsedTargets, views: &[View]) -> Targets {
+    let paths: HashSet<String> = parsed.undecided().map(str::to_owned).collect();
+    let is_elf = |path: &str| views.iter().any(|view| view.look(path) == Seen::Elf);
+    let elf: HashSet<String> = paths.into_iter().filter(|path| is_elf(path)).collect();
+    parsed.decide(|path| elf.contains(path))
+}
+
+/// One of those with the same root.
+fn different(views: impl Iterator<Item = View>) -> Vec<View> {
+    let mut roots = HashSet::new();
+    views.filter(|view| view.id().is_none_or(|id| roots.insert(id))).collect()
+}
+
+/// Whether the file that its module part names has decided a target's kind.
+fn is_by_file(target: &Target) -> bool {
+    match target.kind_reason {
+        KindReason::ElfFile => true,
+        KindReason::Default => target.module.as_str().starts_with('/'),
+        KindReason::Written | KindReason::SharedObjectName => false,
+    }
+}
+
+/// The targets that would have another kind by the files of one of these processes.
+pub fn doubts(targets: &Targets, processes: &[&Process]) -> Vec<Remark> {
+    let told = DoubtsTold::default();
+    processes.iter().flat_map(|process| doubts_of(targets, process, &told)).collect()
+}
+
+fn doubts_of(targets: &Targets, process: &Process, told: &DoubtsTold) -> Vec<Remark> {
+    let mut by_file =
+        targets.iter().filter(|(_, target)| !target.is_dropped && is_by_file(target)).peekable();
+    if by_file.peek().is_none() {
+        return Vec::new();
+    }
+    let Some(view) = View::of(process) else { return Vec::new() };
+    let root = view.id();
+    let mut seen: HashMap<&str, Seen> = HashMap::new();
+    let remarks = by_file.filter_map(|(index, target)| {
+        let path = target.module.as_str();
+        let there = match (target.kind_reason, *seen.entry(path).or_insert_with(|| view.look(path))) {
+            (KindReason::ElfFile, Seen::Other) => "no ELF file",
+            (KindReason::Default, Seen::Elf) => "an ELF file",
+            _ => return None,
+        };
+        if !root.is_none_or(|root| told.is_new(root, index)) {
+            return None;
+        }
+        let text = format!(
+            "process {}: {path} is {there} there, and `{}` is read as {} for the whole session; write py: or \
+             native: in front of it, or a line for each",
+            process.pid(),
+            target.pattern,
+            match target.kind_reason {
+                KindReason::ElfFile => "native, as it is one in another process,",
+                _ => "Python, as it is none in the processes that were there,",
+            }
+        );
+        Some(Remark { target: Some(index), text })
+    });
+    remarks.collect()
+}
+
+impl DoubtsTold {
+    /// Whether the target was not told of with a process that has this root.
+    fn is_new(&self, root: RootId, target: TargetIndex) -> bool {
+        let mut told = self.0.borrow_mut();
+        if told.len() == REMARKS_KNOWN {
+            told.clear();
+        }
+        told.insert((root, target))
+    }
+
+    /// For other targets.
+    pub(super) fn forget(&mut self) {
+        self.0.get_mut().clear();
+    }
+}
+
+impl Resolver {
+    /// The targets that would have another kind by the files of this process. Of processes with one root, the
+    /// first is told of.
+    pub(super) fn kinds_in_doubt(&self, process: &Process) -> Vec<Remark> {
+        doubts_of(&self.targets, process, &self.doubts_told)
+    }
+}

@@ -1,0 +1,111 @@
+//! Lines of a targets file, parsed and nothing more: whether a line that writes no kind is native or Python
+//! may depend on a file, and which file that is, only a process knows.
+
+use super::{
+    Exclusion, KindReason, NoTarget, Target, TargetKind, Targets, changed::with_own_ids, line::LineKind,
+};
+
+/// The lines of a targets file. [`decide`](Self::decide) makes targets of them.
+#[derive(Clone, Debug)]
+pub struct ParsedTargets {
+    pub(super) targets: Vec<Parsed<Target>>,
+    pub(super) exclusions: Vec<Parsed<Exclusion>>,
+    pub(super) no_target: Option<NoTarget>,
+}
+
+/// A line as it is where no file makes it native.
+#[derive(Clone, Debug)]
+pub(super) struct Parsed<T> {
+    pub(super) line: T,
+    /// Whether the file that its module part names decides its kind.
+    pub(super) by_file: bool,
+}
+
+impl<T> Parsed<T> {
+    pub(super) fn new(kind: LineKind, line: impl FnOnce(TargetKind, KindReason) -> T) -> Self {
+        match kind {
+            LineKind::Known(kind, reason) => Self { line: line(kind, reason), by_file: false },
+            LineKind::ByFile => Self { line: line(TargetKind::Python, KindReason::Default), by_file: true },
+        }
+    }
+}
+
+impl ParsedTargets {
+    /// The absolute paths that decide the kinds of lines, as they are written. Several lines may have one.
+    pub fn undecided(&self) -> impl Iterator<Item = &str> {
+        let targets = self.targets.iter().filter(|of| of.by_file).map(|of| of.line.module.as_str());
+        let exclusions = self.exclusions.iter().filter(|of| of.by_file).map(|of| of.line.module.as_str());
+        targets.chain(exclusions)
+    }
+
+    /// The targets. `is_elf` says whether an absolute path names an ELF file, as a process sees it.
+    pub fn decide(self, is_elf: impl Fn(&str) -> bool) -> Targets {
+        let is_native = |by_file: bool, module: &str| by_file && is_elf(module);
+        let targets = self.targets.into_iter().map(|Parsed { mut line, by_file }| {
+            if is_native(by_file, line.module.as_str()) {
+                (line.kind, line.kind_reason) = (TargetKind::Native, KindReason::ElfFile);
+            }
+            line
+        });
+        let exclusions = self.exclusions.into_iter().map(|Parsed { mut line, by_file }| {
+            if is_native(by_file, line.module.as_str()) {
+                (line.kind, line.kind_reason) = (TargetKind::Native, KindReason::ElfFile);
+            }
+            line
+        });
+        let targets = Targets::of(targets.collect(), exclusions.collect(), Vec::new());
+        Targets { no_target: self.no_target, ..targets }
+    }
+
+    /// These, and others behind them with what those exclude.
+    pub(super) fn before(self, others: Self) -> Self {
+        let first = self.targets.iter().map(|of| &of.line);
+        let ids = with_own_ids(first, others.targets.iter().map(|of| &of.line));
+        let others_targets = others.targets.into_iter().zip(ids).map(|(of, id)| {
+            let Parsed { line, by_file } = of;
+            Parsed { line: Target { id, ..line }, by_file }
+        });
+        let targets = self.targets.into_iter().chain(others_targets).collect();
+        Self { targets, exclusions: others.exclusions, no_target: others.no_target }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn files_decide_the_kinds_of_absolute_paths_alone() {
+        let text = "/usr/bin/app:f\n/srv/app.py:f\n*/app:f\nlib.so:f\npy:/usr/bin/app:g\n!/usr/bin/app:h\n";
+        let parsed = ParsedTargets::parse("t", text.as_bytes(), false).unwrap();
+        let asked: Vec<&str> = parsed.undecided().collect();
+        assert_eq!(asked, ["/usr/bin/app", "/srv/app.py", "/usr/bin/app"]);
+        let kinds = |is_elf: bool| {
+            let targets = parsed.clone().decide(|path| is_elf && path == "/usr/bin/app");
+            let kinds: Vec<_> = targets.iter().map(|(_, target)| (target.kind, target.kind_reason)).collect();
+            (kinds, targets.exclusions()[0].kind)
+        };
+        use KindReason::{Default, ElfFile, SharedObjectName, Written};
+        use TargetKind::{Native, Python};
+        let rest = [(Python, Default), (Python, Default), (Native, SharedObjectName), (Python, Written)];
+        let with = |first| [&[first], &rest[..]].concat();
+        assert_eq!(kinds(true), (with((Native, ElfFile)), Native));
+        assert_eq!(kinds(false), (with((Python, Default)), Python));
+    }
+
+    #[test]
+    fn a_line_is_open_again_behind_others() {
+        let [first, others] =
+            ["native:*/a.so:f id=x\n!native:*:g\n", "/usr/bin/app:f id=x\n!/usr/bin/app:g\n"]
+                .map(|text| ParsedTargets::parse("t", text.as_bytes(), false).unwrap());
+        let both = first.before(others);
+        assert_eq!(both.undecided().count(), 2);
+        let targets = both.decide(|_| true);
+        let all: Vec<_> = targets.iter().map(|(_, target)| (target.kind, target.id.as_str())).collect();
+        assert_eq!(all, [(TargetKind::Native, "x"), (TargetKind::Native, "x (2)")]);
+        let excluded: Vec<_> = targets.exclusions().iter().map(|of| (of.kind, of.text.as_str())).collect();
+        assert_eq!(excluded, [(TargetKind::Native, "!/usr/bin/app:g")]);
+    }
+}
