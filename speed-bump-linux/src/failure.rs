@@ -1,11 +1,11 @@
 //! What kind of failure an error is, for programs: exit codes and answers follow from it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::process::{ProcessError, RefusalKind};
 
 /// What kind it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
     /// What was asked for cannot be: wrong targets, or a process that cannot be a target.

@@ -1,23 +1,30 @@
-//! Changing a session that somebody else runs: each one listens at a socket, a request and an answer for each
-//! connection, each a line of JSON.
+//! The protocol by which programs drive sessions, and the sockets at which sessions speak it: requests and
+//! answers, each a line of JSON. docs/agent.md describes them; the schema is [`SCHEMA`].
 //!
-//! The sockets lie in [`FOLDER`], which is its owner's alone; who connects is looked at too.
+//! What is asked of a session that runs is answered here (`running`), whoever asks: the program that started
+//! it by `agent`, or another tool by the session's socket (`server`, `client`). The sockets lie in
+//! [`FOLDER`], which is its owner's alone; who connects is looked at too.
 
+pub mod answer;
 pub mod choice;
 pub mod client;
+pub(crate) mod error;
+mod lines;
 mod place;
-mod request;
+pub mod request;
+pub mod running;
 pub mod server;
 
 use std::{io, path::PathBuf};
 
+pub use self::error::RequestError;
 use crate::units::Pid;
 
 /// Where the sockets are.
 pub const FOLDER: &str = "/run/speed-bump-ebpf/sessions";
 
-/// Name and version of the protocol.
-pub const SCHEMA: &str = "speed-bump/control/1";
+/// Name and version of the protocol; a change that programs would notice gets another number.
+pub const SCHEMA: &str = "speed-bump/agent/1";
 
 /// Why a session cannot be reached, or would not.
 #[derive(Debug, thiserror::Error)]
@@ -59,9 +66,29 @@ pub enum ControlError {
         /// Which session.
         pid: Pid,
     },
+    /// It speaks another protocol.
+    #[error(
+        "session {pid} is of version {version} ({schema}), and this tool of {} ({SCHEMA}): use that version \
+         of the tool for it",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Version {
+        /// Which session.
+        pid: Pid,
+        /// The version of its tool.
+        version: String,
+        /// Its protocol.
+        schema: String,
+    },
+    /// Nothing came in time.
+    #[error("session {pid} does not answer: was it stopped, or is it of another version?")]
+    Silent {
+        /// Which session.
+        pid: Pid,
+    },
     /// The session refused.
-    #[error("{0}")]
-    Refused(String),
+    #[error(transparent)]
+    Refused(RequestError),
 }
 
 fn list(pids: &[Pid]) -> String {

@@ -1,11 +1,10 @@
-//! The handle for programs in other languages and on other machines: requests and answers, each a line of
-//! JSON. docs/agent.md describes them; the schema is [`SCHEMA`].
+//! The handle for programs in other languages and on other machines: a session that is prepared, started,
+//! driven and stopped by requests, as docs/agent.md describes them.
 //!
 //! One session at a time. Every request gets one answer, in their order, and every error is an answer.
 
 mod answer;
-mod error;
-mod request;
+mod prepare;
 mod serve;
 mod sweep;
 
@@ -14,25 +13,24 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::{
-    control::server::Server,
-    policy::{Dose, Selection},
+    control::{
+        RequestError,
+        answer::{to_line, value},
+        request::{self, Ask},
+        running,
+        server::Server,
+    },
     prepare::{Prepared, Purpose},
     session::{
-        doses::Applied,
+        controls::Controls,
         handle::{Handle, Outcome},
-        known::FunctionId,
         quit::Quit,
         snapshot::Snapshot,
     },
-    targets::{TargetChange, TargetIndex},
+    units::Pid,
 };
-use answer::{Attached, Planned, Seen, Stopped, Taken, TargetsChanged};
-use error::AgentError;
-use request::{Ask, DoseAsk};
+use answer::{Attached, Planned, Seen, Stopped, Taken};
 pub use serve::serve;
-
-/// Name and version of the protocol; a change that programs would notice gets another number.
-pub const SCHEMA: &str = "speed-bump/agent/1";
 
 /// What a request may wait for events.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -53,6 +51,7 @@ enum State {
 struct Running {
     /// For people, beside.
     _control: Option<Server>,
+    pids: Vec<Pid>,
     handle: Handle,
     outcome: Option<Outcome>,
 }
@@ -73,131 +72,105 @@ impl Agent {
     pub fn answer(&mut self, line: &[u8]) -> String {
         let (id, ask) = request::read(line);
         let answer = ask.and_then(|ask| self.take(ask));
-        answer::line(&id, answer)
+        to_line(&id, answer)
     }
 
-    fn take(&mut self, ask: Ask) -> Result<Value, AgentError> {
+    fn take(&mut self, ask: Ask) -> Result<Value, RequestError> {
         match ask {
             Ask::Prepare(ask) => {
                 self.none_runs()?;
-                let (pids, request) = ask.read()?;
+                let (pids, request) = prepare::read(&ask)?;
                 let prepared = Prepared::of_processes(&pids, &request, Purpose::Attach)?;
-                let plans = answer::value(&Planned::of(&prepared));
+                let plans = value(&Planned::of(&prepared));
                 self.state = State::Prepared(Box::new(prepared));
                 plans
             }
             Ask::Start {} => self.start(),
-            Ask::Set { doses } => self.set(&doses),
-            Ask::ChangeTargets { add, drop } => self.change_targets(&add, drop),
+            Ask::About {} => {
+                let running = self.running()?;
+                value(&running::about(running.handle.controls(), &running.pids))
+            }
+            Ask::Set(ask) => value(&running::set(self.controls()?, ask.doses(), ask.lines())?),
+            Ask::ChangeTargets { add, drop } => {
+                value(&running::change_targets(self.controls()?, &add, &drop)?)
+            }
             Ask::Snapshot { names } => {
                 let snapshot = self.running()?.snapshot()?;
-                answer::value(&Seen::of(&snapshot, names))
+                value(&Seen::of(&snapshot, names))
             }
             Ask::Sweep(ask) => {
                 self.none_runs()?;
-                self.state = State::Sweeping(sweep::Running::start(*ask)?);
-                answer::value(&sweep::Sweeping { sweeping: true })
+                self.state = State::Sweeping(sweep::Running::start(sweep::read(ask)?)?);
+                value(&sweep::Sweeping { sweeping: true })
             }
             Ask::Events { wait_ms } => {
                 let wait = Duration::from_millis(wait_ms).min(LONGEST_WAIT);
                 let quit = self.quit.clone();
                 if let State::Sweeping(sweep) = &self.state {
-                    return answer::value(&sweep.events(wait, &quit));
+                    return value(&sweep.events(wait, &quit));
                 }
                 let running = self.running()?;
-                answer::value(&Taken::of(running.events(wait, &quit)))
+                value(&Taken::of(running.events(wait, &quit)))
             }
-            Ask::Report {} => answer::value(&self.running()?.report()?),
+            Ask::Report {} => value(&self.running()?.report()?),
             Ask::Stop {} => self.stop(),
         }
     }
 
-    fn start(&mut self) -> Result<Value, AgentError> {
+    fn start(&mut self) -> Result<Value, RequestError> {
         match std::mem::take(&mut self.state) {
             State::Prepared(prepared) => {
-                let pids = prepared.processes().iter().map(|process| process.pid()).collect();
+                let pids: Vec<Pid> = prepared.processes().iter().map(|process| process.pid()).collect();
                 let handle = prepared.start(self.quit.next_stop())?;
-                let control = Server::start(handle.controls().clone(), pids);
+                let control = Server::start(handle.controls().clone(), pids.clone());
                 let control = control.inspect_err(|error| tracing::info!("`set` cannot reach it: {error}"));
-                let running = Running { _control: control.ok(), handle, outcome: None };
+                let running = Running { _control: control.ok(), pids, handle, outcome: None };
                 self.state = State::Running(Box::new(running));
-                answer::value(&Attached { started: true })
+                value(&Attached { started: true })
             }
             other => {
                 self.state = other;
-                Err(AgentError::state("nothing is prepared, or it was started already: `prepare` first"))
+                Err(RequestError::state("nothing is prepared, or it was started already: `prepare` first"))
             }
         }
     }
 
-    fn set(&mut self, doses: &[DoseAsk]) -> Result<Value, AgentError> {
+    /// What may be asked and changed of the session, as long as it goes on.
+    fn controls(&mut self) -> Result<&Controls, RequestError> {
         let running = self.running()?;
         if running.is_over() {
-            return Err(AgentError::state("the session is over: `stop` gives its report"));
+            return Err(RequestError::state("the session is over: `stop` gives its report"));
         }
-        let known = running.handle.controls().known();
-        let mut changes: Vec<(Selection, Dose)> = Vec::with_capacity(doses.len());
-        for ask in doses {
-            let selection = match ask.of()? {
-                request::Of::Target(index) => Selection::Target(index),
-                request::Of::Function(id) => {
-                    let function = known.get(FunctionId(id)).ok_or_else(|| {
-                        AgentError::request(format!("there is no function {id}: the last is {}", known.len()))
-                    })?;
-                    Selection::Function(function.clone())
-                }
-            };
-            changes.push((selection, ask.dose()?));
-        }
-        answer::value(&running.handle.set(&changes)?)
-    }
-
-    fn change_targets(&mut self, add: &[String], drop: Vec<u32>) -> Result<Value, AgentError> {
-        let running = self.running()?;
-        if running.is_over() {
-            return Err(AgentError::state("the session is over: `stop` gives its report"));
-        }
-        let controls = running.handle.controls();
-        let known = controls.targets();
-        let drop: Vec<TargetIndex> = drop.into_iter().map(TargetIndex).collect();
-        if let Some(index) = drop.iter().find(|index| known.get(**index).is_none()) {
-            let text = format!("there is no target {}: the session has {}", index.0, known.len());
-            return Err(AgentError::request(text));
-        }
-        let first = known.len();
-        let add = request::lines(add, controls)?;
-        let added: Vec<usize> = (first..first + add.len()).collect();
-        let Applied { at } = controls.change_targets(TargetChange { add, drop })?;
-        answer::value(&TargetsChanged { targets: added, at_ns: at })
+        Ok(running.handle.controls())
     }
 
     /// Ends the session, if there is one, and forgets what was prepared.
-    fn stop(&mut self) -> Result<Value, AgentError> {
+    fn stop(&mut self) -> Result<Value, RequestError> {
         match std::mem::take(&mut self.state) {
-            State::Running(running) => answer::value(&Stopped::of(running.stop()?)?),
-            State::Sweeping(sweep) => answer::value(&sweep.stop()?),
+            State::Running(running) => value(&Stopped::of(running.stop()?)?),
+            State::Sweeping(sweep) => value(&sweep.stop()?),
             State::Prepared(_) => Ok(Value::Object(serde_json::Map::new())),
-            State::Nothing => Err(AgentError::state("nothing is prepared or started")),
+            State::Nothing => Err(RequestError::state("nothing is prepared or started")),
         }
     }
 
     /// One at a time.
-    fn none_runs(&self) -> Result<(), AgentError> {
+    fn none_runs(&self) -> Result<(), RequestError> {
         match &self.state {
-            State::Running(_) => Err(AgentError::state("a session is running: `stop` it first")),
-            State::Sweeping(_) => Err(AgentError::state("a sweep is running: `stop` it first")),
+            State::Running(_) => Err(RequestError::state("a session is running: `stop` it first")),
+            State::Sweeping(_) => Err(RequestError::state("a sweep is running: `stop` it first")),
             State::Nothing | State::Prepared(_) => Ok(()),
         }
     }
 
-    fn running(&mut self) -> Result<&mut Running, AgentError> {
+    fn running(&mut self) -> Result<&mut Running, RequestError> {
         match &mut self.state {
             State::Running(running) => Ok(running),
             State::Sweeping(_) => {
-                Err(AgentError::state("a sweep is running: it takes `events` and `stop` alone"))
+                Err(RequestError::state("a sweep is running: it takes `events` and `stop` alone"))
             }
             State::Nothing | State::Prepared(_) => {
-                Err(AgentError::state("no session was started: `prepare`, and then `start`"))
+                Err(RequestError::state("no session was started: `prepare`, and then `start`"))
             }
         }
     }
@@ -211,7 +184,7 @@ impl Running {
         self.outcome.is_some()
     }
 
-    fn snapshot(&self) -> Result<Snapshot, AgentError> {
+    fn snapshot(&self) -> Result<Snapshot, RequestError> {
         Ok(self.handle.snapshot()?)
     }
 
@@ -227,16 +200,18 @@ impl Running {
         }
     }
 
-    fn report(&mut self) -> Result<crate::stats::report::SessionReport, AgentError> {
+    fn report(&mut self) -> Result<crate::stats::report::SessionReport, RequestError> {
         if self.is_over()
             && let Some(outcome) = &self.outcome
         {
             return Ok(outcome.report.clone());
         }
-        self.handle.report().ok_or_else(|| AgentError::state("the session is over: `stop` gives its report"))
+        self.handle
+            .report()
+            .ok_or_else(|| RequestError::state("the session is over: `stop` gives its report"))
     }
 
-    fn stop(mut self: Box<Self>) -> Result<Outcome, AgentError> {
+    fn stop(mut self: Box<Self>) -> Result<Outcome, RequestError> {
         if let Some(outcome) = self.outcome.take() {
             return Ok(outcome);
         }

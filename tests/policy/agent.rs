@@ -90,6 +90,55 @@ fn targets_come_and_go() {
 }
 
 #[test]
+fn lines_and_patterns_do_where_numbers_would() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let mut driven = Driven::start("0");
+    let about = driven.agent.ask(&json!({"do": "about"})).unwrap();
+    assert_eq!(about["pids"], json!([driven.service.pid()]));
+    let hot = json!({"pattern": "native:*/service:hot", "delay_ns": 0, "frequency": 1, "functions": 1});
+    assert_eq!((&about["targets"][0], about["targets"].as_array().unwrap().len()), (&hot, 2));
+
+    let lines = ["native:*/service:hot delay=20us", "native:*:work_hot delay=7us"];
+    let doses = json!([{"target": 1, "delay_ns": 3_000}]);
+    let set = driven.agent.ask(&json!({"do": "set", "doses": doses, "lines": lines})).unwrap();
+    let line = |targets: u32, delay: u64| json!({"targets": targets, "functions": 1, "delay_ns": [delay]});
+    assert_eq!(set["lines"], json!([line(1, 20_000), line(0, 7_000)]));
+    for name in ["hot", "work_hot", "work_leaf"] {
+        driven.service.ask(&format!("call {name} 10")).unwrap();
+    }
+    let requested = ["hot", "work_hot", "work_leaf"].map(|name| driven.seen(name)["requested_ns"].clone());
+    assert_eq!(requested, [json!(200_000), json!(70_000), json!(30_000)]);
+
+    let ask = json!({"do": "change-targets", "add": ["native:*/service:outer delay=5us"],
+        "drop": ["native:*/libwork.so:work_*", 0]});
+    let changed = driven.agent.ask(&ask).unwrap();
+    assert_eq!((&changed["targets"], &changed["dropped"]), (&json!([2]), &json!([1, 0])));
+    assert_eq!((&changed["functions"], &changed["delay_ns"]), (&json!(1), &json!([5_000])));
+    let about = driven.agent.ask(&json!({"do": "about"})).unwrap();
+    assert_eq!(about["targets"].as_array().unwrap().len(), 1);
+
+    for (request, kind, word) in [
+        (json!({"do": "set"}), "request", "`lines`"),
+        (json!({"do": "set", "lines": ["native:*/service:outer"]}), "usage", "what is to change?"),
+        // Nothing of what is asked for at once happens then.
+        (
+            json!({"do": "set", "lines": ["native:*/service:outer delay=9us", "*:f delay=1us"]}),
+            "usage",
+            "*:f",
+        ),
+        (json!({"do": "change-targets", "drop": ["*:f"]}), "usage", "none of the session's targets"),
+    ] {
+        let error = driven.agent.error(&request).unwrap();
+        assert_eq!(error["kind"], kind, "{request}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(word), "{request}: {error}");
+    }
+    driven.service.ask("call outer 10").unwrap();
+    assert_eq!(driven.seen("outer")["requested_ns"], 50_000);
+}
+
+#[test]
 fn doses_are_set_and_calls_counted() {
     if let Some(why) = obstacle().or_else(obstacle_to_frequency) {
         return skip!("{why}");

@@ -4,4 +4,5 @@ mod agent;
 mod session_control;
 mod session_doses;
 mod session_policy;
+mod session_protocol;
 mod session_targets;

@@ -1,134 +1,79 @@
-//! Which doses of a session a line changes.
+//! Which doses of a session a line changes, and which of its targets a pattern names.
 
 use std::num::NonZeroU64;
 
-use serde::{Deserialize, Serialize};
-
+use super::RequestError;
 use crate::{
     demangle::names_of,
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
-    session::{SessionError, controls::Controls, known::KnownFunctions},
-    targets::{
-        LineErrors, ParsedTargets, Target, TargetChange, TargetIndex, TargetKind, Targets, TargetsError,
-    },
+    session::{controls::Controls, known::KnownFunctions},
+    targets::{ParsedTargets, Target, TargetIndex, TargetKind, Targets, TargetsError},
 };
 
-/// What was changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changed {
-    /// Targets that the line names: what becomes known later has the dose too.
-    pub targets: usize,
+/// Of a line that is not one target.
+pub(super) const NOT_ONE: &str = "one pattern at a time, which selects functions and excludes none";
+
+/// The doses that a line gives.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) changes: Vec<(Selection, Dose)>,
+    /// Targets that the line names.
+    pub(crate) targets: usize,
     /// Functions that are known now.
-    pub functions: usize,
-    /// The delay that they have now.
-    pub delay_ns: Vec<u64>,
-    /// From when on (`CLOCK_MONOTONIC`).
-    pub at_ns: u64,
+    pub(crate) functions: usize,
 }
 
-/// Why nothing was changed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChoiceError {
-    /// It cannot be read.
-    #[error("{}", reasons(.0))]
-    Line(LineErrors),
-    /// It cannot be read.
-    #[error(transparent)]
-    Targets(TargetsError),
-    /// There is no such target.
-    #[error("none of the session's targets is `{pattern}`; `sessions` lists them")]
-    NoTarget {
-        /// The pattern.
-        pattern: String,
-    },
-    /// What is excluded stays as it was.
-    #[error("lines that exclude functions cannot change while a session runs: attach again")]
-    Exclusions,
-    /// One line, and one target.
-    #[error("one pattern at a time, which selects functions and excludes none")]
-    NotOne,
-    /// It says no dose.
-    #[error("what is to change? give delay=TIME, frequency=N or both")]
-    NoDose,
-    /// Nothing in the session is like this.
-    #[error(
-        "`{pattern}` is none of the session's targets, and selects none of the {known} functions that they \
-         have selected so far; `--add` makes it one of them"
-    )]
-    Nothing {
-        /// The pattern.
-        pattern: String,
-        /// How many functions there are.
-        known: usize,
-    },
-    /// The session refuses.
-    #[error(transparent)]
-    Session(#[from] SessionError),
-}
-
-fn reasons(errors: &LineErrors) -> String {
-    errors.lines().join("; ")
-}
-
-/// Sets the doses that a line gives: of the targets that have its pattern, or else of the functions that it
+/// The doses that a line gives: of the targets that have its pattern, or else of the functions that it
 /// selects.
 ///
 /// # Errors
-/// Nothing has changed then.
-pub fn set(controls: &Controls, line: &str) -> Result<Changed, ChoiceError> {
-    let wanted = controls.decide_kinds(parse(line)?)?;
+/// A line that gives none, or of nothing in the session.
+pub(crate) fn by_line(controls: &Controls, line: &str) -> Result<Chosen, RequestError> {
+    let parsed = parse(line)?;
+    let targets = controls.targets();
+    let has_pattern = |wanted: &Targets| {
+        wanted.iter().any(|(_, wanted)| targets.iter().any(|(_, of)| is_named(of, &wanted.pattern)))
+    };
+    // Whoever writes a target's pattern means it, whatever it selects.
+    let as_written = parsed.clone().decide(|_| false);
+    let wanted = if has_pattern(&as_written) { as_written } else { controls.decide_kinds(parsed)? };
     let Some((_, target)) = wanted.iter().next().filter(|_| wanted.len() == 1) else {
-        return Err(ChoiceError::NotOne);
+        return Err(RequestError::usage(NOT_ONE));
     };
     if target.delay.is_none() && target.frequency.is_none() {
-        return Err(ChoiceError::NoDose);
+        return Err(RequestError::usage("what is to change? give delay=TIME, frequency=N or both"));
     }
     let (known, policies) = (controls.known(), controls.policies());
-    let chosen = choose(&wanted, target, &controls.targets(), &known, &policies);
+    let chosen = choose(&wanted, target, &targets, &known, &policies);
     if chosen.changes.is_empty() {
-        return Err(ChoiceError::Nothing { pattern: target.pattern.clone(), known: known.len() });
+        return Err(RequestError::usage(format!(
+            "`{}` is none of the session's targets, and selects none of the {} functions that they have \
+             selected so far; `--add` makes it one of them",
+            target.pattern,
+            known.len()
+        )));
     }
-    let mut delays: Vec<u64> = chosen.changes.iter().map(|(_, dose)| dose.delay.0).collect();
-    delays.sort_unstable();
-    delays.dedup();
-    let at_ns = controls.set(&chosen.changes)?.at.0;
-    Ok(Changed { targets: chosen.targets, functions: chosen.functions, delay_ns: delays, at_ns })
+    Ok(chosen)
 }
 
-/// Adds the target that a line is. Without a dose it has that of the session's other targets.
+/// The targets with this pattern or id.
 ///
 /// # Errors
-/// Nothing has changed then.
-pub fn add(controls: &Controls, line: &str) -> Result<Changed, ChoiceError> {
-    let wanted = controls.decide_kinds(parse(line)?)?;
-    let Some((_, target)) = wanted.iter().next().filter(|_| wanted.len() == 1) else {
-        return Err(ChoiceError::NotOne);
-    };
-    let index = TargetIndex(u32::try_from(controls.targets().len()).unwrap_or(u32::MAX));
-    let at = controls.change_targets(TargetChange { add: vec![target.clone()], drop: Vec::new() })?.at;
-    let functions = controls.known().iter().filter(|(_, function)| function.target == index).count();
-    let delay_ns = vec![controls.policies().dose(index).delay.0];
-    Ok(Changed { targets: 1, functions, delay_ns, at_ns: at.0 })
+/// There is none.
+pub(crate) fn named(targets: &Targets, pattern: &str) -> Result<Vec<TargetIndex>, RequestError> {
+    let named = targets.iter().filter(|(_, of)| is_named(of, pattern));
+    let named: Vec<TargetIndex> = named.map(|(index, _)| index).collect();
+    if named.is_empty() {
+        return Err(RequestError::usage(format!(
+            "none of the session's targets is `{pattern}`; `sessions` lists them"
+        )));
+    }
+    Ok(named)
 }
 
-/// Drops the targets with this pattern or id.
-///
-/// # Errors
-/// Nothing has changed then.
-pub fn drop(controls: &Controls, pattern: &str) -> Result<Changed, ChoiceError> {
-    let targets = controls.targets();
-    let named = |of: &Target| !of.is_dropped && (of.pattern == pattern || of.id == pattern);
-    let drop: Vec<TargetIndex> = targets.iter().filter(|(_, of)| named(of)).map(|(index, _)| index).collect();
-    if drop.is_empty() {
-        return Err(ChoiceError::NoTarget { pattern: pattern.to_owned() });
-    }
-    let is_dropped = |function: &SelectedFunction| drop.contains(&function.target);
-    let functions = controls.known().iter().filter(|(_, function)| is_dropped(function)).count();
-    let targets = drop.len();
-    let at = controls.change_targets(TargetChange { add: Vec::new(), drop })?.at;
-    Ok(Changed { targets, functions, delay_ns: vec![0], at_ns: at.0 })
+fn is_named(target: &Target, pattern: &str) -> bool {
+    !target.is_dropped && (target.pattern == pattern || target.id == pattern)
 }
 
 /// What came of reading targets again.
@@ -147,14 +92,16 @@ pub struct Reread {
 ///
 /// # Errors
 /// Exclusions that changed, or what the session refuses. Where doses are refused, targets have come and gone.
-pub fn replace(controls: &Controls, wanted: ParsedTargets) -> Result<Reread, ChoiceError> {
+pub fn replace(controls: &Controls, wanted: ParsedTargets) -> Result<Reread, RequestError> {
     let wanted = &controls.decide_kinds(wanted)?;
     let targets = controls.targets();
     let texts = |targets: &Targets| {
         targets.exclusions().iter().map(|exclusion| exclusion.text.clone()).collect::<Vec<_>>()
     };
     if texts(&targets) != texts(wanted) {
-        return Err(ChoiceError::Exclusions);
+        return Err(RequestError::usage(
+            "lines that exclude functions cannot change while a session runs: attach again",
+        ));
     }
     let (change, stay) = targets.change_to(wanted);
     let (added, dropped) = (change.add.len(), change.drop.len());
@@ -171,19 +118,11 @@ pub fn replace(controls: &Controls, wanted: ParsedTargets) -> Result<Reread, Cho
     Ok(Reread { added, dropped, changed: changed.len() })
 }
 
-fn parse(line: &str) -> Result<ParsedTargets, ChoiceError> {
+fn parse(line: &str) -> Result<ParsedTargets, RequestError> {
     ParsedTargets::parse("set", line.as_bytes(), false).map_err(|error| match error {
-        TargetsError::Lines(errors) => ChoiceError::Line(errors),
-        TargetsError::NoTarget(_) => ChoiceError::NotOne,
-        error => ChoiceError::Targets(error),
+        TargetsError::NoTarget(_) => RequestError::usage(NOT_ONE),
+        error => error.into(),
     })
-}
-
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Chosen {
-    changes: Vec<(Selection, Dose)>,
-    targets: usize,
-    functions: usize,
 }
 
 fn choose(
@@ -197,9 +136,9 @@ fn choose(
         delay: target.delay.unwrap_or(dose.delay),
         frequency: target.frequency.map_or(dose.frequency, NonZeroU64::get),
     };
-    let named = |of: &Target| of.pattern == target.pattern || of.id == target.pattern;
+    let named = |of: &Target| is_named(of, &target.pattern);
     let mut chosen = Chosen::default();
-    for (index, _) in targets.iter().filter(|(_, of)| !of.is_dropped && named(of)) {
+    for (index, _) in targets.iter().filter(|(_, of)| named(of)) {
         chosen.changes.push((Selection::Target(index), changed(policies.dose(index))));
         chosen.targets += 1;
     }

@@ -4,19 +4,23 @@ use std::{fs, io, os::unix::net::UnixStream, time::Duration};
 
 use serde::Deserialize;
 
+pub use super::answer::{About, TargetAbout};
 use super::{
-    ControlError,
-    choice::Changed,
+    ControlError, RequestError, SCHEMA,
+    answer::{Answer, Answered, DosesSet, Greeting, TargetsChanged},
+    choice::NOT_ONE,
+    lines::Lines,
     place::{Place, check_socket},
-    request::{Answer, Ask, read, write},
-    server::About,
+    request::{Ask, Drop, SetAsk},
 };
-use crate::units::Pid;
+use crate::{bounds::cut, units::Pid};
 
 /// How long a session may take to say what it is about. One that was stopped says nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long it may take to change: it may wait for signals under way, or resolve and attach.
 const PATIENCE_TO_CHANGE: Duration = Duration::from_secs(10);
+/// Bytes that are told of what another version calls itself.
+const VERSION_BYTES: usize = 64;
 
 /// The sessions that run, each with the process of the tool. Sockets of processes that are gone are removed.
 ///
@@ -26,7 +30,7 @@ pub fn sessions() -> Result<Vec<(Pid, About)>, ControlError> {
     let Some(place) = Place::look()? else { return Ok(Vec::new()) };
     let mut sessions = Vec::new();
     for pid in place.sessions()? {
-        match ask::<About>(&place, pid, &Ask::About) {
+        match ask::<About>(&place, pid, &Ask::About {}) {
             Ok(about) => sessions.push((pid, about)),
             Err(ControlError::NoSession { .. }) => {}
             Err(error) => tracing::warn!("session {pid}: {error}"),
@@ -46,12 +50,26 @@ pub enum Change {
     Drop,
 }
 
+/// What was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// Targets that were named, came, or went.
+    pub targets: usize,
+    /// Functions that are known now.
+    pub functions: usize,
+    /// The delays that they have now.
+    pub delay_ns: Vec<u64>,
+}
+
 /// Changes a session: that of this process of the tool, or the only one that runs. `line` is a pattern with
 /// options, as a targets file has it; to drop targets, their pattern or id.
 ///
 /// # Errors
 /// There is no such session, or it refuses.
 pub fn change(session: Option<Pid>, change: Change, line: &str) -> Result<(Pid, Changed), ControlError> {
+    if line.contains(['\n', '\r']) {
+        return Err(ControlError::Refused(RequestError::usage(NOT_ONE)));
+    }
     let pid = match session {
         Some(pid) => pid,
         None => match sessions()?.as_slice() {
@@ -64,17 +82,33 @@ pub fn change(session: Option<Pid>, change: Change, line: &str) -> Result<(Pid, 
     };
     let place = Place::look()?.ok_or(ControlError::NoSession { pid })?;
     let line = line.to_owned();
-    let asks = match change {
-        Change::Set => Ask::Set { line },
-        Change::Add => Ask::Add { line },
-        Change::Drop => Ask::Drop { pattern: line },
+    let changed = match change {
+        Change::Set => {
+            let DosesSet { lines, .. } = ask(&place, pid, &Ask::Set(SetAsk::line(line)))?;
+            let set = lines.into_iter().next().ok_or(ControlError::Answer { pid })?;
+            Changed { targets: set.targets, functions: set.functions, delay_ns: set.delay_ns }
+        }
+        Change::Add => {
+            let asks = Ask::ChangeTargets { add: vec![line], drop: Vec::new() };
+            let TargetsChanged { targets, functions, delay_ns, .. } = ask(&place, pid, &asks)?;
+            Changed { targets: targets.len(), functions, delay_ns }
+        }
+        Change::Drop => {
+            let asks = Ask::ChangeTargets { add: Vec::new(), drop: vec![Drop::Named(line)] };
+            let TargetsChanged { dropped, dropped_functions, .. } = ask(&place, pid, &asks)?;
+            Changed { targets: dropped.len(), functions: dropped_functions, delay_ns: vec![0] }
+        }
     };
-    Ok((pid, ask(&place, pid, &asks)?))
+    Ok((pid, changed))
 }
 
 fn ask<T: for<'a> Deserialize<'a>>(place: &Place, pid: Pid, ask: &Ask) -> Result<T, ControlError> {
     let path = place.socket(pid);
-    let failed = |error: io::Error| ControlError::Io { path: path.clone(), error };
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::TimedOut => ControlError::Silent { pid },
+        io::ErrorKind::InvalidData => ControlError::Answer { pid },
+        _ => ControlError::Io { path: path.clone(), error },
+    };
     match check_socket(&path) {
         Err(ControlError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
             return Err(ControlError::NoSession { pid });
@@ -89,12 +123,24 @@ fn ask<T: for<'a> Deserialize<'a>>(place: &Place, pid: Pid, ask: &Ask) -> Result
         }
         stream => stream.map_err(failed)?,
     };
-    let patience = if matches!(ask, Ask::About) { PATIENCE } else { PATIENCE_TO_CHANGE };
-    stream.set_read_timeout(Some(patience)).map_err(failed)?;
-    write(&stream, ask).map_err(failed)?;
-    match read::<Answer<T>>(&stream).map_err(failed)? {
-        Some(Answer::Ok(answer)) => Ok(answer),
-        Some(Answer::Error(why)) => Err(ControlError::Refused(why)),
-        None => Err(ControlError::Answer { pid }),
+    let patience = if matches!(ask, Ask::About {}) { PATIENCE } else { PATIENCE_TO_CHANGE };
+    let mut lines = Lines::new(&stream, patience);
+    let greeting: Greeting = parsed(pid, &lines.read().map_err(failed)?)?;
+    // What the request means there is not known otherwise.
+    if greeting.schema != SCHEMA {
+        let start = |text: &str| cut(text, VERSION_BYTES).0.to_owned();
+        let (version, schema) = (start(&greeting.version), start(&greeting.schema));
+        return Err(ControlError::Version { pid, version, schema });
     }
+    let request = serde_json::to_string(ask).map_err(|error| failed(error.into()))?;
+    lines.write(&request).map_err(failed)?;
+    let answered: Answered<T> = parsed(pid, &lines.read().map_err(failed)?)?;
+    match answered.answer {
+        Answer::Ok(answer) => Ok(answer),
+        Answer::Error(error) => Err(ControlError::Refused(error)),
+    }
+}
+
+fn parsed<T: for<'a> Deserialize<'a>>(pid: Pid, line: &[u8]) -> Result<T, ControlError> {
+    serde_json::from_slice(line).map_err(|_| ControlError::Answer { pid })
 }

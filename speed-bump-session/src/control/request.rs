@@ -1,58 +1,279 @@
-//! Requests and answers.
-
-use std::{
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
-    os::unix::net::UnixStream,
-};
+//! Requests, as lines of JSON.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-/// Bytes of a line: a pattern and its options, or what there is to say of some thousand targets.
-const LONGEST: u64 = 4 << 20;
+use super::RequestError;
+use crate::{
+    policy::Dose,
+    session::controls::Controls,
+    targets::{Target, TargetIndex, source::TargetSource},
+    units::Nanos,
+};
 
 /// What is asked.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "kebab-case")]
-pub(super) enum Ask {
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Ask {
+    /// Prepares a session: it is planned, and nothing is attached.
+    Prepare(Box<PrepareAsk>),
+    /// Starts the session that is prepared.
+    Start {},
     /// What the session is about.
-    About,
-    /// To change doses.
-    Set {
-        /// As a targets file has it: pattern and options.
-        line: String,
+    About {},
+    /// Sets doses.
+    Set(SetAsk),
+    /// Adds and drops targets.
+    ChangeTargets {
+        /// Lines as a targets file has them.
+        #[serde(default)]
+        add: Vec<String>,
+        /// Targets to drop.
+        #[serde(default)]
+        drop: Vec<Drop>,
     },
-    /// To add a target.
-    Add {
-        /// As a targets file has it.
-        line: String,
+    /// The counters.
+    Snapshot {
+        /// Whether with the names of functions.
+        #[serde(default = "yes")]
+        names: bool,
     },
-    /// To drop targets.
-    Drop {
-        /// Their pattern or id.
-        pattern: String,
+    /// What happened since the last time.
+    Events {
+        /// How long to wait for the first one, in ms.
+        #[serde(default)]
+        wait_ms: u64,
     },
+    /// The report so far.
+    Report {},
+    /// A sweep, whose fields who runs it reads.
+    Sweep(serde_json::Map<String, Value>),
+    /// Ends the session or the sweep.
+    Stop {},
 }
 
-/// What is answered.
+fn yes() -> bool {
+    true
+}
+
+impl Ask {
+    fn checked(self) -> Result<Self, RequestError> {
+        match self {
+            Self::Set(SetAsk { doses: None, lines: None }) => {
+                Err(RequestError::request("nothing to set: give `doses`, `lines` or both"))
+            }
+            ask => Ok(ask),
+        }
+    }
+}
+
+/// What is to be prepared; what is absent is as on the command line, but for the delay: 0.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Answer<T> {
-    /// It was done.
-    Ok(T),
-    /// It was not, and why.
-    Error(String),
+#[serde(deny_unknown_fields)]
+pub struct PrepareAsk {
+    /// The processes.
+    pub pids: Vec<i32>,
+    /// Lines as a targets file has them.
+    pub targets: Vec<String>,
+    /// The delay of each trigger, where the line has none.
+    #[serde(default)]
+    pub delay_ns: u64,
+    /// Every how many calls, where the line does not say.
+    #[serde(default = "one")]
+    pub frequency: u64,
+    /// Who spins.
+    #[serde(default)]
+    pub engine: Option<String>,
+    /// How Python calls become visible.
+    #[serde(default)]
+    pub entry: Option<String>,
+    /// Whether the helper may be loaded into the process.
+    #[serde(default = "yes")]
+    pub inject: bool,
+    /// How long it may take to load it.
+    #[serde(default)]
+    pub inject_timeout_ns: Option<u64>,
+    /// How long calls are counted before the first is delayed.
+    #[serde(default)]
+    pub start_after_ns: u64,
+    /// When the session ends by itself, after its start.
+    #[serde(default)]
+    pub duration_ns: Option<u64>,
+    /// Whether descendants are covered.
+    #[serde(default = "yes")]
+    pub children: bool,
+    /// Whether calls are timed.
+    #[serde(default)]
+    pub times: bool,
+    /// Whether a target that selects nothing is an error.
+    #[serde(default)]
+    pub strict: bool,
+    /// Whether the kernel module may be another project's.
+    #[serde(default)]
+    pub accept_upstream_module: bool,
 }
 
-/// Reads a line of JSON; `None` if it is none.
-pub(super) fn read<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<Option<T>> {
-    let mut line = Vec::new();
-    BufReader::new(stream.take(LONGEST)).read_until(b'\n', &mut line)?;
-    Ok(serde_json::from_slice(&line).ok())
+fn one() -> u64 {
+    1
 }
 
-/// Writes a line of JSON.
-pub(super) fn write(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    stream.write_all(&line)
+/// The doses to set: at least one of the two is there.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetAsk {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    doses: Option<Vec<DoseAsk>>,
+    /// Patterns and options, as a targets file has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lines: Option<Vec<String>>,
+}
+
+/// A target to drop.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Drop {
+    /// By its number.
+    Target(u32),
+    /// All with this pattern or id.
+    Named(String),
+}
+
+/// A dose for a target or a function.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DoseAsk {
+    #[serde(default)]
+    target: Option<u32>,
+    #[serde(default)]
+    function: Option<u32>,
+    delay_ns: u64,
+    #[serde(default = "one")]
+    frequency: u64,
+}
+
+/// Whose dose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// A target's.
+    Target(TargetIndex),
+    /// By its number in the session.
+    Function(u32),
+}
+
+/// Reads a line: the request's `id`, whatever that is, and what is asked.
+pub fn read(line: &[u8]) -> (Value, Result<Ask, RequestError>) {
+    let mut object = match serde_json::from_slice::<Value>(line) {
+        Ok(Value::Object(object)) => object,
+        Ok(_) => return (Value::Null, Err(RequestError::request("a request is a JSON object"))),
+        Err(error) => {
+            return (Value::Null, Err(RequestError::request(format!("not a line of JSON: {error}"))));
+        }
+    };
+    let id = object.remove("id").unwrap_or_default();
+    let ask = serde_json::from_value(Value::Object(object));
+    let ask = ask.map_err(|error| RequestError::request(format!("not a request: {error}")));
+    (id, ask.and_then(Ask::checked))
+}
+
+/// The targets that these lines are in a session.
+pub(crate) fn lines(lines: &[String], controls: &Controls) -> Result<Vec<Target>, RequestError> {
+    let parsed = TargetSource::lines("targets", lines).read(true)?;
+    let targets = controls.decide_kinds(parsed)?;
+    if !targets.exclusions().is_empty() {
+        return Err(RequestError::request("what is excluded cannot change while a session runs"));
+    }
+    Ok(targets.iter().map(|(_, target)| target.clone()).collect())
+}
+
+fn delay(ns: u64) -> Result<Nanos, RequestError> {
+    Some(Nanos(ns)).filter(|delay| *delay <= Nanos::MAX_DELAY).ok_or_else(|| {
+        RequestError::request(format!("a delay of {ns} ns is more than the longest, {}", Nanos::MAX_DELAY.0))
+    })
+}
+
+/// A dose within bounds.
+///
+/// # Errors
+/// The delay is too long, or the frequency 0.
+pub fn dose(delay_ns: u64, frequency: u64) -> Result<Dose, RequestError> {
+    if frequency == 0 {
+        return Err(RequestError::request("a frequency of 0: 1 delays every call, 2 every second one"));
+    }
+    Ok(Dose { delay: delay(delay_ns)?, frequency })
+}
+
+impl DoseAsk {
+    pub(crate) fn of(&self) -> Result<Of, RequestError> {
+        match (self.target, self.function) {
+            (Some(target), None) => Ok(Of::Target(TargetIndex(target))),
+            (None, Some(function)) => Ok(Of::Function(function)),
+            _ => Err(RequestError::request("a dose is for a `target` or for a `function`, by its number")),
+        }
+    }
+
+    pub(crate) fn dose(&self) -> Result<Dose, RequestError> {
+        dose(self.delay_ns, self.frequency)
+    }
+}
+
+impl SetAsk {
+    /// One line.
+    pub(crate) fn line(line: String) -> Self {
+        Self { doses: None, lines: Some(vec![line]) }
+    }
+
+    /// Doses by number.
+    pub fn doses(&self) -> &[DoseAsk] {
+        self.doses.as_deref().unwrap_or_default()
+    }
+
+    /// Lines with doses.
+    pub fn lines(&self) -> &[String] {
+        self.lines.as_deref().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn refused(line: &str) -> (Value, String) {
+        let (id, ask) = read(line.as_bytes());
+        (id, ask.unwrap_err().message)
+    }
+
+    #[test]
+    fn what_is_no_request_is_named_and_keeps_its_id() {
+        assert_eq!(refused("[1]"), (Value::Null, "a request is a JSON object".to_owned()));
+        assert!(refused("{").1.starts_with("not a line of JSON: "));
+        let (id, message) = refused(r#"{"id":"a","do":"dance"}"#);
+        assert_eq!(id, Value::from("a"));
+        assert!(message.contains("dance") && message.contains("snapshot"), "{message}");
+        assert!(refused(r#"{"do":"start","now":1}"#).1.contains("now"));
+        assert!(refused(r#"{"do":"set","doses":[{"delay":1}]}"#).1.contains("`delay`"));
+    }
+
+    #[test]
+    fn doses_are_of_one_thing_and_within_bounds() {
+        let dose = |text: &str| {
+            let line = format!(r#"{{"do":"set","doses":[{text}]}}"#);
+            match read(line.as_bytes()).1.unwrap() {
+                Ask::Set(ask) => ask.doses()[0].of().and_then(|of| Ok((of, ask.doses()[0].dose()?))),
+                other => unreachable!("{other:?}"),
+            }
+        };
+        let (of, every) = dose(r#"{"target":2,"delay_ns":5,"frequency":3}"#).unwrap();
+        assert_eq!((of, every), (Of::Target(TargetIndex(2)), Dose { delay: Nanos(5), frequency: 3 }));
+        assert_eq!(dose(r#"{"function":7,"delay_ns":0}"#).unwrap().0, Of::Function(7));
+        for wrong in [
+            r#"{"delay_ns":5}"#,
+            r#"{"target":1,"function":1,"delay_ns":5}"#,
+            r#"{"target":1,"delay_ns":10000000001}"#,
+            r#"{"target":1,"delay_ns":5,"frequency":0}"#,
+        ] {
+            assert!(dose(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The socket of our own session.
+//! The socket of our own session. Who connects gets a greeting, and an answer to one request.
 
 use std::{
     fs, io,
@@ -16,42 +16,20 @@ use std::{
 };
 
 use rustix::net::sockopt::socket_peercred;
-use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
-    ControlError, SCHEMA,
-    choice::{self, Changed, ChoiceError},
+    ControlError, RequestError,
+    answer::{Greeting, to_line, value},
+    lines::Lines,
     place::Place,
-    request::{Answer, Ask, read, write},
+    request::{self, Ask},
+    running,
 };
 use crate::{session::controls::Controls, units::Pid};
 
 /// How long whoever has connected may take for a request, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// What a session is about.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
-    /// [`SCHEMA`].
-    pub schema: String,
-    /// The processes that were named.
-    pub pids: Vec<i32>,
-    /// Its targets.
-    pub targets: Vec<TargetAbout>,
-}
-
-/// A target, with the dose that it has now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TargetAbout {
-    /// The pattern.
-    pub pattern: String,
-    /// The delay of each trigger.
-    pub delay_ns: u64,
-    /// Every how many calls.
-    pub frequency: u64,
-    /// Functions that are known now.
-    pub functions: usize,
-}
 
 /// Listens. Dropping it removes the socket.
 #[derive(Debug)]
@@ -116,48 +94,46 @@ impl Drop for Server {
 }
 
 fn serve(stream: &UnixStream, controls: &Controls, pids: &[Pid]) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
     let peer = socket_peercred(stream)?.uid;
     if !peer.is_root() && peer != rustix::process::geteuid() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the request is another user's"));
     }
-    match read::<Ask>(stream)? {
-        Some(Ask::About) => write(stream, &Answer::Ok(about(controls, pids))),
-        Some(Ask::Set { line }) => write(stream, &done("doses", &line, choice::set(controls, &line))),
-        Some(Ask::Add { line }) => write(stream, &done("targets", &line, choice::add(controls, &line))),
-        Some(Ask::Drop { pattern }) => {
-            write(stream, &done("targets", &pattern, choice::drop(controls, &pattern)))
+    let mut lines = Lines::new(stream, PATIENCE);
+    lines.write(&serde_json::to_string(&Greeting::own())?)?;
+    let (id, ask) = match lines.read() {
+        Ok(line) => request::read(&line),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            (Value::Null, Err(RequestError::request(error.to_string())))
         }
-        None => write(stream, &Answer::<()>::Error("this is no request".to_owned())),
-    }
+        Err(error) => return Err(error),
+    };
+    let answer = ask.and_then(|ask| answer(ask, controls, pids));
+    lines.wait_for(PATIENCE);
+    lines.write(&to_line(&id, answer))
 }
 
-fn done(what: &str, line: &str, changed: Result<Changed, ChoiceError>) -> Answer<Changed> {
-    match changed {
-        Ok(changed) => {
-            tracing::info!("{what} were changed from outside: {line}");
-            Answer::Ok(changed)
+fn answer(ask: Ask, controls: &Controls, pids: &[Pid]) -> Result<Value, RequestError> {
+    match ask {
+        Ask::About {} => value(&running::about(controls, pids)),
+        Ask::Set(ask) => {
+            let set = running::set(controls, ask.doses(), ask.lines())?;
+            tracing::info!("doses were changed from outside: {ask:?}");
+            value(&set)
         }
-        Err(error) => Answer::Error(error.to_string()),
-    }
-}
-
-fn about(controls: &Controls, pids: &[Pid]) -> About {
-    let (known, policies) = (controls.known(), controls.policies());
-    let all_targets = controls.targets();
-    let targets = all_targets.iter().filter(|(_, target)| !target.is_dropped).map(|(index, target)| {
-        let dose = policies.dose(index);
-        TargetAbout {
-            pattern: target.pattern.clone(),
-            delay_ns: dose.delay.0,
-            frequency: dose.frequency,
-            functions: known.iter().filter(|(_, function)| function.target == index).count(),
+        Ask::ChangeTargets { add, drop } => {
+            let changed = running::change_targets(controls, &add, &drop)?;
+            tracing::info!("targets were changed from outside: {add:?} came, {drop:?} went");
+            value(&changed)
         }
-    });
-    About {
-        schema: SCHEMA.to_owned(),
-        pids: pids.iter().map(|pid| pid.get()).collect(),
-        targets: targets.collect(),
+        Ask::Prepare(_)
+        | Ask::Sweep(_)
+        | Ask::Start {}
+        | Ask::Snapshot { .. }
+        | Ask::Events { .. }
+        | Ask::Report {}
+        | Ask::Stop {} => Err(RequestError::state(
+            "only who started the session may ask for this: others may ask `about`, `set` and \
+             `change-targets`",
+        )),
     }
 }

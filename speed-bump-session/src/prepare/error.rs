@@ -3,6 +3,7 @@
 use super::notice::SelectsNothing;
 use crate::{
     calibrate::CalibrateError,
+    control::{RequestError, error::Kind},
     engine::{EngineKind, kmod::KmodError},
     failure::FailureKind,
     kernel::{KernelError, PrivilegeError},
@@ -75,6 +76,21 @@ impl PrepareError {
             | Self::Calibrate(_)
             | Self::NoSignals(_)
             | Self::NoPython { .. } => FailureKind::System,
+        }
+    }
+}
+
+impl From<PrepareError> for RequestError {
+    fn from(error: PrepareError) -> Self {
+        let kind = error.kind();
+        let message = error.to_string();
+        match error {
+            PrepareError::Targets(error) => error.into(),
+            PrepareError::NothingSelected(nothing) => {
+                let nothing = nothing.iter().filter_map(|of| serde_json::to_value(of).ok()).collect();
+                Self { nothing, ..Self::new(Kind::Failure(kind), message) }
+            }
+            _ => Self::new(Kind::Failure(kind), message),
         }
     }
 }

@@ -104,8 +104,7 @@ pub struct Resolver {
 impl Resolver {
     /// A resolver; `entry` and `may_inject` bound the choice of how Python calls become visible.
     pub fn new(targets: Arc<Targets>, costs: Costs, entry: EntryChoice, may_inject: bool) -> Self {
-        let (files, interpreters, known, effort, explaining) = Default::default();
-        let (files, interpreters, doubts_told, effort, explaining) = Default::default();
+        let (files, interpreters, known, doubts_told, effort, explaining) = Default::default();
         Self {
             targets,
             costs,

@@ -57,13 +57,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        elf::demangle::names_of,
-        targets::{Reading, Targets},
+        demangle::names_of,
+        targets::{ParsedTargets, Targets},
     };
 
     fn targets(lines: &str) -> Targets {
-        let reading = Reading { is_elf: &|_| true, allow_empty: true };
-        Targets::parse("t.txt", lines.as_bytes(), reading).unwrap()
+        ParsedTargets::parse("t.txt", lines.as_bytes(), true).unwrap().decide(|_| true)
     }
 
     fn may_matter(lines: &str, mangled: &str) -> bool {

@@ -1,12 +1,10 @@
-//! Answers, as lines of JSON.
+//! Answers about a session from its preparation to its end.
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
-use super::error::AgentError;
 use crate::{
+    control::RequestError,
     prepare::{Plans, Prepared, notice::Notice},
-    printable::printable_json,
     session::{
         events::{Events, Happened},
         handle::Outcome,
@@ -83,14 +81,6 @@ impl<'a> Planned<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct Attached {
     pub(super) started: bool,
-}
-
-/// Targets came and went.
-#[derive(Debug, Serialize)]
-pub(super) struct TargetsChanged {
-    /// The numbers of those that came, in their order.
-    pub(super) targets: Vec<usize>,
-    pub(super) at_ns: Nanos,
 }
 
 /// What was counted.
@@ -177,22 +167,7 @@ pub(super) struct Stopped {
 }
 
 impl Stopped {
-    pub(super) fn of(outcome: Outcome) -> Result<Self, AgentError> {
+    pub(super) fn of(outcome: Outcome) -> Result<Self, RequestError> {
         Ok(Self { ended: outcome.ended?, report: outcome.report })
     }
-}
-
-/// An answer without its envelope.
-pub(super) fn value(answer: &impl Serialize) -> Result<Value, AgentError> {
-    serde_json::to_value(answer).map_err(|error| AgentError::request(format!("cannot answer: {error}")))
-}
-
-/// The whole line.
-pub(super) fn line(id: &Value, answer: Result<Value, AgentError>) -> String {
-    let answer = match answer {
-        Ok(answer) => json!({ "id": id, "ok": answer }),
-        Err(error) => json!({ "id": id, "error": error }),
-    };
-    // Somebody may be typing requests at a terminal.
-    printable_json(&answer.to_string())
 }

@@ -7,10 +7,8 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
-
-use super::{Agent, SCHEMA};
-use crate::session::quit::Quit;
+use super::Agent;
+use crate::{control::answer::Greeting, session::quit::Quit};
 
 /// Bytes of a request: a dose for each of 16,384 functions, and more.
 const LONGEST: u64 = 16 << 20;
@@ -31,13 +29,13 @@ pub fn serve(
     // It ends with its input, or with the program: a read can wait for ever.
     thread::Builder::new().name("requests".to_owned()).spawn(move || read(input, &lines))?;
     let mut agent = Agent::new(quit.clone());
-    let first = json!({ "schema": SCHEMA, "version": env!("CARGO_PKG_VERSION") });
+    let first = serde_json::to_string(&Greeting::own())?;
     let mut say = move |line: &str| match writeln!(output, "{line}").and_then(|()| output.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))),
     };
-    let mut is_heard = say(&first.to_string())?;
+    let mut is_heard = say(&first)?;
     while is_heard && !quit.is_asked() {
         match asked.recv_timeout(LOOKS) {
             Ok(line) => is_heard = say(&agent.answer(&line?))?,
@@ -74,9 +72,10 @@ mod tests {
 
     use std::io::Cursor;
 
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::control::SCHEMA;
 
     fn answers(input: &str) -> Vec<Value> {
         let mut output = Vec::new();

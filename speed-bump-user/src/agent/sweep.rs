@@ -8,9 +8,10 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::error::AgentError;
 use crate::{
+    control::RequestError,
     experiment::{
         groups::GroupBy,
         guard::ConditionError,
@@ -79,15 +80,21 @@ struct BenchAsk {
     unit_ns: Option<u64>,
 }
 
+/// Reads what is asked for.
+pub(super) fn read(ask: serde_json::Map<String, Value>) -> Result<SweepAsk, RequestError> {
+    serde_json::from_value(Value::Object(ask))
+        .map_err(|error| RequestError::request(format!("not a request: {error}")))
+}
+
 impl SweepAsk {
     /// The processes, and what is asked for.
-    fn read(self) -> Result<(Vec<Pid>, Options), AgentError> {
+    fn read(self) -> Result<(Vec<Pid>, Options), RequestError> {
         let pid = |number: &i32| {
-            Pid::new(*number).ok_or_else(|| AgentError::request(format!("{number} is no process id")))
+            Pid::new(*number).ok_or_else(|| RequestError::request(format!("{number} is no process id")))
         };
         let pids = self.pids.iter().map(pid).collect::<Result<Vec<_>, _>>()?;
         if pids.is_empty() {
-            return Err(AgentError::request("`pids` is empty: name the processes"));
+            return Err(RequestError::request("`pids` is empty: name the processes"));
         }
         let defaults = Options::default();
         let time = |ns: Option<u64>, default| ns.map_or(default, Duration::from_nanos);
@@ -101,7 +108,7 @@ impl SweepAsk {
                 regex: of.regex,
                 number: of.unit_ns.map_or(Captured::PerSecond, |ns| Captured::Time(Nanos(ns))),
             }),
-            guards: guards.map_err(|error| AgentError::request(error.to_string()))?,
+            guards: guards.map_err(|error| RequestError::request(error.to_string()))?,
             time: time(self.time_ns, defaults.time),
             wait_load: time(self.wait_load_ns, defaults.wait_load),
             slice: self.slice_ns.map(Duration::from_nanos),
@@ -114,8 +121,8 @@ impl SweepAsk {
             per_function: self.per_function,
             group: self.group,
             doses: self.doses,
-            engine: parse(&self.engine).parse().map_err(AgentError::request)?,
-            entry: parse(&self.entry).parse().map_err(AgentError::request)?,
+            engine: parse(&self.engine).parse().map_err(RequestError::request)?,
+            entry: parse(&self.entry).parse().map_err(RequestError::request)?,
             inject: self.inject.unwrap_or(defaults.inject),
             inject_timeout: time(self.inject_timeout_ns, defaults.inject_timeout),
             accept_upstream_module: self.accept_upstream_module,
@@ -182,7 +189,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Begins one.
-    pub(super) fn start(ask: SweepAsk) -> Result<Self, AgentError> {
+    pub(super) fn start(ask: SweepAsk) -> Result<Self, RequestError> {
         let (pids, options) = ask.read()?;
         let sweep = Sweep::new(options);
         sweep.check()?;
@@ -211,7 +218,7 @@ impl Running {
     }
 
     /// Ends it, and returns what was measured.
-    pub(super) fn stop(mut self) -> Result<Swept, AgentError> {
+    pub(super) fn stop(mut self) -> Result<Swept, RequestError> {
         self.quit.ask();
         let ended = self.thread.take().map(JoinHandle::join);
         match ended {
@@ -228,7 +235,7 @@ impl Drop for Running {
     }
 }
 
-impl From<SweepError> for AgentError {
+impl From<SweepError> for RequestError {
     fn from(error: SweepError) -> Self {
         match error {
             SweepError::Prepare(error) => error.into(),

@@ -13,8 +13,7 @@ use super::{
 use crate::{
     control::{
         ControlError,
-        client::{self, Change, sessions},
-        server::About,
+        client::{self, About, Change, sessions},
     },
     printable::printable_json,
     units::Nanos,
@@ -26,7 +25,7 @@ pub(super) fn list(arguments: &SessionsArgs) -> Result<ExitCode, Failure> {
     if arguments.json {
         let list: Vec<_> = sessions
             .iter()
-            .map(|(session, About { pids, targets, .. })| {
+            .map(|(session, About { pids, targets })| {
                 json!({ "session": session, "pids": pids, "targets": targets })
             })
             .collect();
@@ -81,7 +80,11 @@ pub(super) fn set(arguments: &SetArgs) -> Result<ExitCode, Failure> {
 impl From<ControlError> for Failure {
     fn from(error: ControlError) -> Self {
         let code = match &error {
-            ControlError::Unsafe { .. } | ControlError::Io { .. } | ControlError::Answer { .. } => SYSTEM,
+            ControlError::Unsafe { .. }
+            | ControlError::Io { .. }
+            | ControlError::Answer { .. }
+            | ControlError::Version { .. }
+            | ControlError::Silent { .. } => SYSTEM,
             ControlError::NoSession { .. }
             | ControlError::None
             | ControlError::Several { .. }

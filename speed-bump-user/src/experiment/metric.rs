@@ -22,8 +22,8 @@ use crate::{
     targets::TargetIndex,
     units::Pid,
 };
-pub use speed_bump_experiment::{latencies, reading::Reading};
 use requests::RequestsError;
+pub use speed_bump_experiment::{latencies, reading::Reading};
 
 /// What counts units of work: calls, requests, runs of a benchmark, or whatever a service exports. It says of
 /// itself what a sweep has to know, and counts from [`Metric::open`] on.

@@ -54,7 +54,7 @@ pub(super) fn begin(options: &Options, units: &Units, counted: &Counted) -> Resu
         seed: options.seed.unwrap_or_else(seed),
         versions: Versions {
             tool: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: env!("SPEED_BUMP_COMMIT").to_owned(),
+            commit: speed_bump_session::COMMIT.to_owned(),
         },
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         cpu: kept::processor().unwrap_or_default(),

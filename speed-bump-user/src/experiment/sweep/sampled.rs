@@ -8,7 +8,6 @@ use super::{
     session::Context,
 };
 use crate::{
-    report::table::place,
     experiment::{
         live::Counted,
         metric::Metric,

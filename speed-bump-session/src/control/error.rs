@@ -1,0 +1,80 @@
+//! Errors as answers.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{failure::FailureKind, session::SessionError, targets::TargetsError};
+
+/// What kind of error it is, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// The line is no request.
+    Request,
+    /// Not in this state: no session, or one too many.
+    State,
+    /// As exit codes have it.
+    #[serde(untagged)]
+    Failure(FailureKind),
+}
+
+/// Why a request was refused, as answers have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct RequestError {
+    pub(crate) kind: Kind,
+    /// The thing, the cause and the way out.
+    pub message: String,
+    /// Targets that select nothing, where that is the error.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) nothing: Vec<Value>,
+}
+
+impl RequestError {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), nothing: Vec::new() }
+    }
+
+    /// The line is no request.
+    pub fn request(message: impl Into<String>) -> Self {
+        Self::new(Kind::Request, message)
+    }
+
+    /// Not in this state.
+    pub fn state(message: &str) -> Self {
+        Self::new(Kind::State, message)
+    }
+
+    /// It failed, as exit codes have it.
+    pub fn failure(kind: FailureKind, message: String) -> Self {
+        Self::new(Kind::Failure(kind), message)
+    }
+
+    /// What was asked for cannot be.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Failure(FailureKind::Usage), message)
+    }
+}
+
+impl From<TargetsError> for RequestError {
+    fn from(error: TargetsError) -> Self {
+        Self::usage(match &error {
+            TargetsError::Lines(errors) => errors.lines().join("\n"),
+            error => error.to_string(),
+        })
+    }
+}
+
+impl From<SessionError> for RequestError {
+    fn from(error: SessionError) -> Self {
+        Self::new(Kind::Failure(error.kind()), error.to_string())
+    }
+}
+
+impl From<io::Error> for RequestError {
+    fn from(error: io::Error) -> Self {
+        Self::new(Kind::Failure(FailureKind::System), format!("cannot read the counters: {error}"))
+    }
+}
