@@ -1,5 +1,5 @@
 //! The engine `helper`, as a session sees it: what helpers count lies in the blocks that are shared with
-//! them. Doses get there by the mirrors of the [`PolicySwitch`](crate::engine::bpf::switch::PolicySwitch).
+//! them. Doses get there by the mirrors of the [`PolicySwitch`].
 
 use std::{
     collections::BTreeMap,
