@@ -121,7 +121,10 @@ mod tests {
         let pid = crate::units::Pid::new(child.id().cast_signed()).unwrap();
         let process = Process::open(pid).unwrap();
         let mut copy = tempfile::NamedTempFile::new().unwrap();
-        copy.write_all(&fs::read(std::env::current_exe().unwrap()).unwrap()).unwrap();
+        // A file with some thousand functions.
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.split_whitespace().find(|word| word.contains("/libc.so")).unwrap();
+        copy.write_all(&fs::read(libc).unwrap()).unwrap();
         let known = KnownFunctions::default();
         let read = || {
             let file = File::open(copy.path()).unwrap();
