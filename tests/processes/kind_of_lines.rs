@@ -13,8 +13,11 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use speed_bump_testing::{
-    Agent, Attached, Fixture, PythonBuild, Service, fixture, places, pythons, pythons::Form,
-    session::obstacle, skip, tool, wait::PATIENCE,
+    Agent, Attached, Fixture, PythonBuild, Service, fixture, places, pythons,
+    pythons::Form,
+    session::obstacle,
+    skip, tool,
+    wait::{PATIENCE, wait_until},
 };
 
 /// Why no process can have mounts of its own here, if so.
@@ -84,6 +87,12 @@ fn by_agent(service: &mut Service, first: &str, added: &str, names: &[&str]) -> 
     agent.ask(&json!({"do": "prepare", "pids": [service.pid()], "targets": [first]})).unwrap();
     agent.ask(&json!({"do": "start"})).unwrap();
     agent.ask(&json!({"do": "change-targets", "add": [added]})).unwrap();
+    // Python functions follow as soon as the helper has looked.
+    wait_until("all functions are known", || {
+        let seen = agent.ask(&json!({"do": "snapshot"}))?;
+        Ok(names.iter().all(|name| seen["functions"].to_string().contains(&format!("\"{name}\""))))
+    })
+    .unwrap();
     call(service, names);
     agent.ask(&json!({"do": "stop"})).unwrap()["report"].clone()
 }

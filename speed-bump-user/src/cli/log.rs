@@ -23,7 +23,8 @@ pub(super) fn init(verbose: u8) {
         _ => tracing::Level::TRACE,
     };
     let filter = Targets::new()
-        .with_target("speed_bump_user", level)
+        // All crates of ours: their names begin so.
+        .with_target("speed_bump", level)
         // aya's relocation log is of interest only to who debugs aya.
         .with_default(if verbose > 3 { level } else { tracing::Level::ERROR });
     tracing_subscriber::registry()
