@@ -8,7 +8,7 @@
 pub mod bpf;
 pub mod controls;
 pub mod doses;
-mod ended;
+pub mod ended;
 mod error;
 pub mod events;
 mod functions;

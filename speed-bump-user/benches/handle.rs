@@ -9,14 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use speed_bump_testing::{Fixture, Service, pythons, pythons::Form};
-use speed_bump_user::{
+use speed_bump_session::{
     policy::{Dose, Selection},
     prepare::{Prepared, Purpose, Request},
     session::{events::Event, handle::Handle, stop::Stop},
     targets::{TargetIndex, source::TargetSource},
-    units::{Nanos, Pid},
 };
+use speed_bump_testing::{Fixture, Service, pythons, pythons::Form};
+use speed_bump_units::units::{Nanos, Pid};
 
 const FUNCTIONS: usize = 10_000;
 const CHANGED: usize = 1_000;

@@ -16,17 +16,17 @@ use std::{
 };
 
 use speed_bump_abi::control_block::{HelperCommand as Order, State, StubForm};
-use speed_bump_testing::{PythonBuild, pythons};
-use speed_bump_user::{
+use speed_bump_linux::process::{Process, mapped_file::FileIdentity};
+use speed_bump_session::{
     inject::{Injected, Limits, image::IMAGE, inject},
-    process::{Process, mapped_file::FileIdentity},
     python::{
         helper::{Block, Room, block::Contents},
         interpreter,
     },
     targets::{ParsedTargets, selector},
-    units::Pid,
 };
+use speed_bump_testing::{PythonBuild, pythons};
+use speed_bump_units::units::Pid;
 
 /// Processes a program, each injected into once afresh and then again and again.
 const PROCESSES: usize = 10;
@@ -89,7 +89,7 @@ impl Drop for Running {
 }
 
 fn interpreters(process: &Process) -> Vec<FileIdentity> {
-    let is_python = |file: &&speed_bump_user::process::MappedFile| {
+    let is_python = |file: &&speed_bump_linux::process::MappedFile| {
         file.open(process).is_ok_and(|open| {
             interpreter::identify(open.file(), &file.path_in_process).is_ok_and(|found| found.is_some())
         })

@@ -9,17 +9,15 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use speed_bump_user::{
-    experiment::{
-        record::{Experiment, Measured},
-        simulated::{Function, Noise, sweep},
-    },
+use speed_bump_experiment::{
+    record::{Experiment, Measured},
     report::{
         csv, html, markdown,
         profile::{Edges, Printing, Profile, print, print_edges, pstats},
         session::RecordedSession,
         text,
     },
+    simulated::{Function, Noise, sweep},
 };
 
 /// A unit takes so many ns.

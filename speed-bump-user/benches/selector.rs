@@ -14,7 +14,7 @@ use regex_automata::{
     dfa::{Automaton as _, dense},
 };
 use speed_bump_selector::Selector;
-use speed_bump_user::targets::{ParsedTargets, selector};
+use speed_bump_session::targets::{ParsedTargets, selector};
 
 const FILES: usize = 5_000;
 const FUNCTIONS_PER_FILE: usize = 20;

@@ -21,12 +21,12 @@ use std::{
     time::Instant,
 };
 
-use speed_bump_user::{
-    experiment::metric::sockets::Sockets,
+use speed_bump_linux::{
     process::Process,
     sys::bpf::{self, ProgramKind},
-    units::{Nanos, Pid},
 };
+use speed_bump_units::units::{Nanos, Pid};
+use speed_bump_user::internals::sockets::Sockets;
 
 const ROUNDS: usize = 15;
 /// Turns of a round: a request and an answer each, on TCP and on a unix socket.

@@ -14,18 +14,16 @@
 
 use std::{collections::BTreeMap, env, thread, time::Duration};
 
-use speed_bump_user::{
-    experiment::{
-        analysis::{
-            contrast::contrasts,
-            estimate::estimate,
-            findings::{Findings, findings},
-            verdict::Verdict,
-        },
-        record::{By, Experiment, Measured, PhaseKind, Treatment},
-        simulated::{self, Function, Noise},
+use speed_bump_experiment::{
+    analysis::{
+        contrast::contrasts,
+        estimate::estimate,
+        findings::{Findings, findings},
+        verdict::Verdict,
     },
+    record::{By, Experiment, Measured, PhaseKind, Treatment},
     report::compare::compare,
+    simulated::{self, Function, Noise},
 };
 
 /// A unit takes so many ns.

@@ -11,20 +11,22 @@ mod empty_program;
 use std::{fs::File, os::fd::AsFd as _, sync::Arc, time::Instant};
 
 use speed_bump_abi::{FunctionEntry, Policy, SiteArguments};
-use speed_bump_user::{
+use speed_bump_linux::{
+    kernel::KernelFacts,
+    sys::bpf::{self, MultiSites, ProgramKind, UprobeAttachType},
+};
+use speed_bump_session::{
     calibrate::{
         self,
         stubs::{self, Stub},
     },
     engine::bpf::{BpfEngine, Capacity, Form, Hold, UprobeProgram},
-    kernel::KernelFacts,
     probe::{
         attach::{self, AttachSite, SiteGroup},
         file::ProbeFile,
     },
-    sys::bpf::{self, MultiSites, ProgramKind, UprobeAttachType},
-    units::{Nanos, Pid},
 };
+use speed_bump_units::units::{Nanos, Pid};
 
 const ROUNDS: usize = 9;
 const CALLS: usize = 4_000;

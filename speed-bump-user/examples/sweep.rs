@@ -4,8 +4,7 @@
 
 use std::{error::Error, time::Duration};
 
-use speed_bump_user::experiment::sweep::{Observer, Options, Sweep, UnitSource};
-use speed_bump_user::report::text::{Style, render};
+use speed_bump_user::{Observer, Sweep, SweepOptions, UnitSource, report::text};
 
 /// Says what preparation does. A program that wants to hear nothing passes `&mut ()`.
 struct Lines;
@@ -23,8 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let units = vec![UnitSource::Progress(unit.clone())];
     let time = Duration::from_secs(seconds.parse()?);
-    let sweep = Sweep::new(Options { units, time, ..Options::default() });
+    let sweep = Sweep::new(SweepOptions { units, time, ..SweepOptions::default() });
     let experiment = sweep.run(&[pid.parse()?], &mut Lines)?;
-    print!("{}", render(&experiment, Style::PLAIN));
+    print!("{}", text::render(&experiment, text::Style::PLAIN));
     Ok(())
 }

@@ -30,7 +30,7 @@ use crate::{
     units::Pid,
 };
 use answer::{Attached, Planned, Seen, Stopped, Taken};
-pub use serve::serve;
+pub(crate) use serve::serve;
 
 /// What a request may wait for events.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -57,19 +57,19 @@ struct Running {
 }
 
 /// Answers requests. Dropping it detaches.
-pub struct Agent {
+pub(crate) struct Agent {
     state: State,
     quit: Quit,
 }
 
 impl Agent {
     /// One without a session. `quit` has it stop, whatever it is doing.
-    pub fn new(quit: Quit) -> Self {
+    pub(crate) fn new(quit: Quit) -> Self {
         Self { state: State::Nothing, quit }
     }
 
     /// Answers a line, in a line without its end.
-    pub fn answer(&mut self, line: &[u8]) -> String {
+    pub(crate) fn answer(&mut self, line: &[u8]) -> String {
         let (id, ask) = request::read(line);
         let answer = ask.and_then(|ask| self.take(ask));
         to_line(&id, answer)

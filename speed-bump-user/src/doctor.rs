@@ -6,11 +6,11 @@
 
 mod attach;
 mod engines;
-pub mod kmod;
-pub mod machine;
+pub(crate) mod kmod;
+pub(crate) mod machine;
 mod privileges;
-pub mod python;
-pub mod target;
+pub(crate) mod python;
+pub(crate) mod target;
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ use crate::{
 
 /// One line of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Check {
+pub(crate) struct Check {
     /// What was looked at.
     pub name: String,
     /// The verdict.
@@ -38,7 +38,7 @@ pub struct Check {
 /// A verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum CheckStatus {
+pub(crate) enum CheckStatus {
     /// Works.
     Pass,
     /// Works in part, or more slowly, or not for every target.
@@ -51,29 +51,37 @@ pub enum CheckStatus {
 
 impl Check {
     /// A check that found what is needed.
-    pub fn pass(name: impl Into<String>, detail: impl Into<String>) -> Self {
+    pub(crate) fn pass(name: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { name: name.into(), status: CheckStatus::Pass, detail: detail.into(), way_out: None }
     }
 
     /// A check that found a limit.
-    pub fn warn(name: impl Into<String>, detail: impl Into<String>, way_out: impl Into<String>) -> Self {
+    pub(crate) fn warn(
+        name: impl Into<String>,
+        detail: impl Into<String>,
+        way_out: impl Into<String>,
+    ) -> Self {
         let way_out = Some(way_out.into());
         Self { name: name.into(), status: CheckStatus::Warn, detail: detail.into(), way_out }
     }
 
     /// A check that found that nothing can be attached.
-    pub fn fail(name: impl Into<String>, detail: impl Into<String>, way_out: impl Into<String>) -> Self {
+    pub(crate) fn fail(
+        name: impl Into<String>,
+        detail: impl Into<String>,
+        way_out: impl Into<String>,
+    ) -> Self {
         Self { status: CheckStatus::Fail, ..Self::warn(name, detail, way_out) }
     }
 
     /// A check that was not made, and why.
-    pub fn skip(name: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub(crate) fn skip(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { status: CheckStatus::Skip, ..Self::pass(name, reason) }
     }
 }
 
 /// Looks at the machine, and at a process if one is given.
-pub fn checks(pid: Option<Pid>) -> Vec<Check> {
+pub(crate) fn checks(pid: Option<Pid>) -> Vec<Check> {
     let machine = machine::Machine::read();
     let mut checks = machine::checks(&machine);
     checks.push(kmod::check(Module::look(Path::new(FOLDER)), &Records::look(Path::new(RECORDS))));

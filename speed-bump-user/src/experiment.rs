@@ -1,15 +1,15 @@
 //! Experiments on live services. Schedules, records and what follows from them are
 //! [`speed_bump_experiment`]'s.
 
-pub mod guard;
+pub(crate) mod guard;
 mod keeper;
-pub mod live;
-pub mod machine;
-pub mod metric;
+pub(crate) mod live;
+pub(crate) mod machine;
+pub(crate) mod metric;
 mod said;
 mod shell;
-pub mod sweep;
+pub(crate) mod sweep;
 
-pub use speed_bump_experiment::{
-    analysis, bound, groups, plan, record, run, schedule, screen, simulated, subject,
-};
+#[cfg(feature = "cli")]
+pub(crate) use speed_bump_experiment::analysis;
+pub(crate) use speed_bump_experiment::{bound, groups, plan, record, run, schedule, subject};

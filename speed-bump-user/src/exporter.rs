@@ -3,7 +3,7 @@
 //! They are served at an address, made anew each half second, or kept in a file for node_exporter's textfile
 //! collector, each two seconds.
 
-pub mod address;
+pub(crate) mod address;
 mod families;
 mod serve;
 
@@ -31,7 +31,7 @@ const FILE_EVERY: Duration = Duration::from_secs(2);
 
 /// What there is to export.
 #[derive(Clone, Debug, Default)]
-pub struct Numbers {
+pub(crate) struct Numbers {
     /// What the session has counted; `None` before the first and after the last.
     pub session: Option<SessionReport>,
     /// How far the sweep is; `None` of a session without one.
@@ -40,7 +40,7 @@ pub struct Numbers {
 
 /// How far a sweep is.
 #[derive(Clone, Debug, Default)]
-pub struct SweepNumbers {
+pub(crate) struct SweepNumbers {
     /// The phase; `None` before the first and after the last.
     pub phase: Option<PhaseKind>,
     /// When it ends, if all of its time is needed.
@@ -61,7 +61,7 @@ pub struct SweepNumbers {
 
 /// What one function was delayed in all slices so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivered {
+pub(crate) struct Delivered {
     /// Its name.
     pub function: String,
     /// Its file.
@@ -76,7 +76,7 @@ pub struct Delivered {
 
 /// Why nothing is exported.
 #[derive(Debug, thiserror::Error)]
-pub enum ExporterError {
+pub(crate) enum ExporterError {
     /// The address cannot be listened at.
     #[error("cannot serve numbers at {address}: {error}")]
     Listen {
@@ -92,7 +92,7 @@ pub enum ExporterError {
 
 /// Exports numbers until it is dropped.
 #[derive(Debug)]
-pub struct Exporter {
+pub(crate) struct Exporter {
     text: Arc<Mutex<String>>,
     file: Option<Output>,
     server: Option<Server>,
@@ -105,7 +105,7 @@ impl Exporter {
     ///
     /// # Errors
     /// The address is taken, or none of ours; the file cannot be written.
-    pub fn start(
+    pub(crate) fn start(
         address: Option<SocketAddr>,
         file: Option<Output>,
         first: &Numbers,
@@ -122,7 +122,7 @@ impl Exporter {
     }
 
     /// Where numbers are served: the port is one that is free, where none was asked for.
-    pub fn address(&self) -> Option<SocketAddr> {
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(Server::address)
     }
 
@@ -130,7 +130,7 @@ impl Exporter {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn tick(&mut self, numbers: impl FnOnce() -> Numbers) -> Result<(), ExporterError> {
+    pub(crate) fn tick(&mut self, numbers: impl FnOnce() -> Numbers) -> Result<(), ExporterError> {
         if self.updated.is_some_and(|at| at.elapsed() < EVERY) {
             return Ok(());
         }
@@ -143,12 +143,12 @@ impl Exporter {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn put_now(&mut self, numbers: &Numbers) -> Result<(), ExporterError> {
+    pub(crate) fn put_now(&mut self, numbers: &Numbers) -> Result<(), ExporterError> {
         self.put(numbers, true)
     }
 
     /// Writes no file any more.
-    pub fn without_file(&mut self) {
+    pub(crate) fn without_file(&mut self) {
         self.file = None;
     }
 

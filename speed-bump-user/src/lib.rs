@@ -1,23 +1,96 @@
-//! The loader of speed-bump-ebpf, as a library: parse targets, resolve them to probe sites of a running
-//! process, attach, delay, count, and leave without a trace.
+//! speed-bump-ebpf as a library: makes one function of a running process slower by an exact amount, and says
+//! what that does to throughput.
 //!
-//! A target travels one way: [`targets`] parses a line, [`process`], [`elf`] and [`python`] know what the
-//! process runs, [`probe`] chooses sites and attaches, [`engine`] delays, [`stats`] counts. No step calls
-//! back. [`prepare`] goes this way up to the attach, and [`session`] the rest of it.
+//! Delays: a [`Request`] names targets, [`Prepared`] is what it means for processes, and a [`Handle`] is a
+//! session in force, whose doses and targets change while it runs. What was counted is a [`Snapshot`], and at
+//! the end a [`SessionReport`]. Experiments: a [`Sweep`] runs to its end and gives an [`Experiment`], which
+//! [`report`] shows.
+//!
+//! ```no_run
+//! use speed_bump_user::{Dose, Nanos, Prepared, Purpose, Request, Selection, Stop, TargetIndex, TargetSource};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let request = Request::new(TargetSource::lines("target", &["native:*/libc.so*:malloc"]));
+//! let session = Prepared::of_processes(&["4711".parse()?], &request, Purpose::Attach)?.start(Stop::default())?;
+//! let dose = Dose { delay: Nanos(10_000), frequency: 1 };
+//! session.set(&[(Selection::Target(TargetIndex(0)), dose)])?;
+//! session.stop();
+//! println!("{} calls", session.wait()?.report.targets[0].calls);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ```no_run
+//! use speed_bump_user::{Sweep, SweepOptions, UnitSource, report::text};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let units = vec![UnitSource::Progress("*/app.py:handle".to_owned())];
+//! let experiment = Sweep::new(SweepOptions { units, ..SweepOptions::default() }).run(&["4711".parse()?], &mut ())?;
+//! print!("{}", text::render(&experiment, text::Style::PLAIN));
+//! # Ok(())
+//! # }
+//! ```
 
-pub mod agent;
 #[cfg(feature = "cli")]
+mod agent;
+#[cfg(feature = "cli")]
+#[doc(hidden)] // For the program.
 pub mod cli;
-pub mod doctor;
-pub mod experiment;
-pub mod exporter;
+#[cfg(feature = "cli")]
+mod doctor;
+mod experiment;
+#[cfg(feature = "cli")]
+mod exporter;
 
-pub use speed_bump_experiment::report;
-use speed_bump_linux::causes;
-pub use speed_bump_linux::{bounds, capability, elf, failure, kernel, process, sys};
-pub use speed_bump_names::{demangle, printable};
-pub use speed_bump_session::{
-    calibrate, control, engine, inject, launch, policy, prepare, presence, probe, python, sampling, session,
-    stats, targets,
+pub use experiment::sweep::{
+    Benchmark, Observer, OptionError, Options as SweepOptions, Step, Sweep, SweepError, UnitError, UnitSource,
 };
-pub use speed_bump_units::units;
+pub use speed_bump_experiment::record::{Experiment, Measured};
+pub use speed_bump_session::{
+    engine::{EngineChoice, EngineKind},
+    policy::{Dose, Selection},
+    prepare::{PrepareError, Prepared, Purpose, Request, notice::Notice},
+    probe::plan::SelectedFunction,
+    python::entry_source::{EntryChoice, EntrySource},
+    session::{
+        SessionError,
+        controls::Controls,
+        ended::Ended,
+        handle::{Handle, Outcome},
+        quit::Quit,
+        snapshot::Snapshot,
+        stop::Stop,
+    },
+    stats::report::{FunctionReport, SessionReport, TargetReport},
+    targets::{Target, TargetChange, TargetIndex, TargetKind, TargetsError, source::TargetSource},
+};
+pub use speed_bump_units::units::{Nanos, NanosError, Pid};
+
+/// Reports of experiments.
+pub mod report {
+    pub(crate) use speed_bump_experiment::report::table;
+    #[cfg(feature = "cli")]
+    pub(crate) use speed_bump_experiment::report::{
+        compare, condition, profile, session, trace_events, words,
+    };
+    pub use speed_bump_experiment::report::{csv, html, markdown, text};
+}
+
+/// What tests and benches of this workspace measure by itself.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::experiment::metric::sockets;
+}
+
+#[cfg(feature = "cli")]
+use speed_bump_linux::capability;
+use speed_bump_linux::{causes, failure, kernel, process, sys};
+#[cfg(feature = "cli")]
+use speed_bump_names::demangle;
+use speed_bump_names::printable;
+use speed_bump_session::{
+    calibrate, engine, policy, prepare, probe, python, sampling, session, stats, targets,
+};
+#[cfg(feature = "cli")]
+use speed_bump_session::{control, inject, launch};
+use speed_bump_units::units;

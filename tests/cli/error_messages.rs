@@ -7,6 +7,10 @@ mod conventions;
 use std::{fs, io, os::unix::process::CommandExt as _, path::Path, process::Command};
 
 use rustix::{fs::inotify, process::Signal};
+use speed_bump_linux::process::ProcessError;
+use speed_bump_session::{
+    calibrate::CalibrateError, engine::bpf::EngineError, launch::LaunchError, session::SessionError,
+};
 use speed_bump_testing::{
     Service, everybody,
     session::obstacle,
@@ -15,10 +19,7 @@ use speed_bump_testing::{
     wait::PATIENCE,
 };
 use speed_bump_tests::helper::GETPPID;
-use speed_bump_user::{
-    calibrate::CalibrateError, engine::bpf::EngineError, launch::LaunchError, process::ProcessError,
-    session::SessionError, units::Pid,
-};
+use speed_bump_units::units::Pid;
 
 /// Belongs to nobody, as what a hostile user runs does.
 const NOBODY: u32 = 65_534;

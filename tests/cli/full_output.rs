@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, tool};
-use speed_bump_user::experiment::{
+use speed_bump_experiment::{
     record::Experiment,
     simulated::{Function, Noise, sweep},
 };
+use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, tool};
 
 const HOT: &str = "native:*/service:hot";
 

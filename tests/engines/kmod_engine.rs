@@ -8,13 +8,14 @@ use std::{fs, path::Path, process::Command, time::Duration};
 
 use as_upstream::AsUpstream;
 use rustix::process::Signal;
+use speed_bump_session::engine::kmod::Module;
 use speed_bump_testing::{
     Fixture, Service,
     exact::{self, Subject},
     tool::{self, Running},
     wait::{PATIENCE, wait_until},
 };
-use speed_bump_user::{engine::kmod::Module, units::Nanos};
+use speed_bump_units::units::Nanos;
 
 use crate::{
     kmod::loaded::{FOLDER, Kernel},

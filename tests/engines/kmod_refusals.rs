@@ -9,8 +9,8 @@ use std::{
     process::Command,
 };
 
+use speed_bump_session::engine::kmod::{KmodError, Refusal};
 use speed_bump_testing::{Fixture, Service, skip, tool};
-use speed_bump_user::engine::kmod::{KmodError, Refusal};
 
 use crate::{
     kmod::loaded::{FOLDER, Kernel},

@@ -5,6 +5,8 @@
 
 use std::process::Command;
 
+use speed_bump_linux::kernel::KernelFacts;
+use speed_bump_session::engine::bpf::Form;
 use speed_bump_testing::{
     Attached, Fixture, Service,
     exact::{self, Subject},
@@ -13,7 +15,6 @@ use speed_bump_testing::{
     tool::{self, Running},
     wait::PATIENCE,
 };
-use speed_bump_user::{engine::bpf::Form, kernel::KernelFacts};
 
 /// The form of this kernel's programs, if it is an old one.
 fn old_form() -> Result<Form, String> {

@@ -8,6 +8,7 @@ use std::{fs, path::Path, process::Command, time::Duration};
 
 use asked::Asked;
 use serde_json::Value;
+use speed_bump_linux::kernel::KernelFacts;
 use speed_bump_testing::{
     Attached, Fixture, Service,
     exact::{self, Subject},
@@ -21,7 +22,6 @@ use speed_bump_tests::calls::{one_of_each_version, start};
 use speed_bump_tests::helper::{
     GETPPID, attach, on_each, one_by_one, spins_end_with_their_sessions, threads,
 };
-use speed_bump_user::kernel::KernelFacts;
 
 /// The signal that a session takes first.
 const FIRST: u32 = libc::SIGURG.cast_unsigned();

@@ -18,8 +18,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use speed_bump_abi::control_block::{
     ControlBlock, Failure, FunctionRecord, HEARTBEAT_EVERY_MS, HelperCommand, MAGIC, State, StubForm, VERSION,
 };
+use speed_bump_session::targets::{ParsedTargets, selector};
 use speed_bump_testing::wait::wait_until;
-use speed_bump_user::targets::{ParsedTargets, selector};
 
 const SELECTOR: usize = 4096;
 /// Two selectors fit, used in turn.

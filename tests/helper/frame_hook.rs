@@ -7,11 +7,11 @@
 mod control;
 
 use speed_bump_abi::control_block::{HelperCommand, State};
+use speed_bump_session::inject::image::IMAGE;
 use speed_bump_testing::{
     PythonBuild, Service, places,
     pythons::{self, Form},
 };
-use speed_bump_user::inject::image::IMAGE;
 
 use self::control::Control;
 

@@ -6,17 +6,17 @@
 use std::{os::fd::AsRawFd as _, path::PathBuf, sync::Arc, time::Duration};
 
 use speed_bump_abi::control_block::HelperCommand;
+use speed_bump_linux::process::Process;
+use speed_bump_session::{
+    presence::{HelperSetup, Presence},
+    probe::site::SiteKind,
+    python::helper::{Heartbeat, NewFunctions, Room},
+    targets::{ParsedTargets, selector},
+};
 use speed_bump_testing::{PythonBuild, wait::wait_until};
 use speed_bump_tests::calls::start;
 use speed_bump_tests::helper::{on_each, threads};
-use speed_bump_user::{
-    presence::{HelperSetup, Presence},
-    probe::site::SiteKind,
-    process::Process,
-    python::helper::{Heartbeat, NewFunctions, Room},
-    targets::{ParsedTargets, selector},
-    units::Pid,
-};
+use speed_bump_units::units::Pid;
 
 use crate::hits::Counters;
 

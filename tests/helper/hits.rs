@@ -5,7 +5,7 @@
 use std::{ffi::CString, fs::File, io::Read as _, os::fd::FromRawFd as _, path::Path};
 
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
-use speed_bump_user::inject::image::IMAGE;
+use speed_bump_session::inject::image::IMAGE;
 
 /// The image in a file of its own, with a counter on the stub.
 pub(crate) struct Hits {

@@ -13,11 +13,9 @@ use speed_bump_testing::{
     wait::PATIENCE,
 };
 
-use speed_bump_user::{
-    inject::{self, InjectError},
-    process::Process,
-    units::Pid,
-};
+use speed_bump_linux::process::Process;
+use speed_bump_session::inject::{self, InjectError};
+use speed_bump_units::units::Pid;
 
 use mounts::{KernelLog, Layers, Mounter};
 

@@ -12,12 +12,10 @@ use std::{
 };
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use speed_bump_linux::process::{Process, ProcessError};
+use speed_bump_session::inject::InjectError;
 use speed_bump_testing::{Fixture, fixture::copy_program, skip, tool, wait::wait_for};
 use speed_bump_tests::processes::{self, Running, is_root};
-use speed_bump_user::{
-    inject::InjectError,
-    process::{Process, ProcessError},
-};
 
 use crate::support;
 

@@ -28,7 +28,7 @@ impl Running {
     fn takes_the_helper_twice(&self, image: &[u8]) {
         let process = support::open(self.0.id().cast_signed());
         for round in 0..2 {
-            let limits = speed_bump_user::inject::Limits::default();
+            let limits = speed_bump_session::inject::Limits::default();
             let injected = support::inject_with(&process, image, 0, limits).unwrap();
             assert_eq!(injected.fresh, round == 0);
             support::check_and_leave(&process, &injected);

@@ -14,11 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use speed_bump_session::inject::Limits;
 use speed_bump_testing::{
     Fixture, Lines,
     wait::{wait_for, wait_for_exit},
 };
-use speed_bump_user::inject::Limits;
 
 use crate::support;
 

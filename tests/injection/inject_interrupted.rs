@@ -11,8 +11,8 @@ use std::{
 };
 
 use rustix::process::{Signal, pidfd_send_signal};
+use speed_bump_session::inject::{InjectError, Injected, Limits, inject};
 use speed_bump_testing::{PythonBuild, pythons, pythons::Form, skip, wait::wait_for};
-use speed_bump_user::inject::{InjectError, Injected, Limits, inject};
 
 use crate::{program::Program, support};
 

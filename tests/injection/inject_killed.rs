@@ -6,11 +6,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use rustix::process::Signal;
+use speed_bump_linux::process::Process;
+use speed_bump_session::inject::InjectError;
 use speed_bump_testing::{
     pythons, skip,
     wait::{wait_for, wait_for_exit},
 };
-use speed_bump_user::{inject::InjectError, process::Process};
 
 use crate::{
     loader::{Loader, image_file, start_loader},

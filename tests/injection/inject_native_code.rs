@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use speed_bump_session::inject::{InjectError, Limits};
 use speed_bump_testing::{Fixture, pythons, skip, wait::wait_for};
-use speed_bump_user::inject::{InjectError, Limits};
 
 use crate::{program::Program, support};
 

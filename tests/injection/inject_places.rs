@@ -11,13 +11,11 @@ use std::{
     time::Duration,
 };
 
+use speed_bump_linux::process::Process;
+use speed_bump_session::inject::{InjectError, Limits, inject};
 use speed_bump_testing::{Fixture, skip, wait::wait_for};
 use speed_bump_tests::processes::{self, Running, is_root};
-use speed_bump_user::{
-    inject::{InjectError, Limits, inject},
-    process::Process,
-    units::Pid,
-};
+use speed_bump_units::units::Pid;
 
 use crate::support;
 

@@ -8,8 +8,8 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use speed_bump_session::inject::Limits;
 use speed_bump_testing::{PythonBuild, pythons, skip, wait::wait_for};
-use speed_bump_user::inject::Limits;
 
 use crate::{program::Program, support};
 

@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
+use speed_bump_session::inject::{InjectError, Limits};
 use speed_bump_testing::{Fixture, Lines, pythons, skip};
 use speed_bump_tests::processes::Running;
-use speed_bump_user::inject::{InjectError, Limits};
 
 use crate::{program::Program, support};
 

@@ -10,11 +10,9 @@ use std::{
 };
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use speed_bump_linux::process::Process;
+use speed_bump_session::inject::{InjectError, Limits, inject};
 use speed_bump_testing::{Lines, wait::wait_for};
-use speed_bump_user::{
-    inject::{InjectError, Limits, inject},
-    process::Process,
-};
 
 use crate::support;
 

@@ -5,8 +5,8 @@
 use std::process::{Child, Stdio};
 
 use anyhow::Result;
+use speed_bump_linux::process::Process;
 use speed_bump_testing::{Lines, PythonBuild};
-use speed_bump_user::process::Process;
 
 use crate::support;
 

@@ -4,13 +4,13 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path, sync::OnceLock};
 
-use speed_bump_testing::{Fixture, wait::wait_for};
-use speed_bump_user::{
+use speed_bump_linux::process::{Process, Program, mapped_file::FileIdentity};
+use speed_bump_session::{
     inject::{InjectError, Injected, Limits, inject},
-    process::{Process, Program, mapped_file::FileIdentity},
     python::interpreter,
-    units::Pid,
 };
+use speed_bump_testing::{Fixture, wait::wait_for};
+use speed_bump_units::units::Pid;
 
 /// Bytes of the block, see `helper.c`.
 const BLOCK_BYTES: u64 = 4096;
@@ -36,7 +36,7 @@ pub fn image() -> &'static [u8] {
 
 /// The files of the process that hold a CPython.
 pub fn interpreters(process: &Process) -> Vec<FileIdentity> {
-    let is_python = |file: &&speed_bump_user::process::MappedFile| {
+    let is_python = |file: &&speed_bump_linux::process::MappedFile| {
         file.open(process).is_ok_and(|open| {
             interpreter::identify(open.file(), &file.path_in_process).is_ok_and(|found| found.is_some())
         })

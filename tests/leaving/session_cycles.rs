@@ -8,21 +8,20 @@ use std::{
     time::Duration,
 };
 
-use speed_bump_testing::{
-    Attached, Fixture, Service, session::obstacle, side_by_side, skip, text, wait::wait_until,
-};
-use speed_bump_user::{
+use speed_bump_linux::{kernel::KernelFacts, process::Process};
+use speed_bump_session::{
     calibrate,
     engine::EngineChoice,
-    kernel::KernelFacts,
     policy::{Dose, PolicyTable},
     probe::{cost::Costs, resolve::Resolver},
-    process::Process,
     python::entry_source::EntryChoice,
     session::{Settings, bpf::BpfSession, stop::Stop},
     targets::ParsedTargets,
-    units::{Nanos, Pid},
 };
+use speed_bump_testing::{
+    Attached, Fixture, Service, session::obstacle, side_by_side, skip, text, wait::wait_until,
+};
+use speed_bump_units::units::{Nanos, Pid};
 
 const TARGETS: &str = "native:*/service:*hot*\nnative:*/libwork.so:work_*\nusdt:*:service:*\n";
 

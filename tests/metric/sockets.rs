@@ -12,6 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use speed_bump_linux::{
+    kernel::{KernelFacts, KernelVersion},
+    process::Process,
+};
 use speed_bump_testing::{
     Service, places,
     pythons::{self, Form, PythonBuild},
@@ -19,12 +23,8 @@ use speed_bump_testing::{
     skip,
     wait::wait_for,
 };
-use speed_bump_user::{
-    experiment::metric::sockets::{Reading, Requests, Sockets},
-    kernel::{KernelFacts, KernelVersion},
-    process::Process,
-    units::{Nanos, Pid},
-};
+use speed_bump_units::units::{Nanos, Pid};
+use speed_bump_user::internals::sockets::{Reading, Requests, Sockets};
 
 /// Why requests cannot be counted here, where that is so.
 fn obstacle_here() -> Option<&'static str> {

@@ -12,14 +12,12 @@ mod uprobe_hits;
 
 use std::{collections::BTreeMap, env, fs, io, os::fd::AsRawFd, path::Path, process};
 
-use speed_bump_testing::{case_ran, session::obstacle_to_uprobe_multi, skip, skip_case};
-use speed_bump_user::{
-    probe::site::{
-        self, CodeMap, CodeSegment, Exactness, Exclusion, FunctionCode, KernelRefusal, LandingPads, Site,
-        SiteKind,
-    },
-    units::{Nanos, VirtualAddress},
+use speed_bump_session::probe::site::{
+    self, CodeMap, CodeSegment, Exactness, Exclusion, FunctionCode, KernelRefusal, LandingPads, Site,
+    SiteKind,
 };
+use speed_bump_testing::{case_ran, session::obstacle_to_uprobe_multi, skip, skip_case};
+use speed_bump_units::units::{Nanos, VirtualAddress};
 
 use self::{corpus::Build, elf_code::ElfCode, uprobe_hits::Hits};
 

@@ -4,21 +4,21 @@
 
 use std::{collections::BTreeMap, process::Command, time::Duration};
 
-use speed_bump_testing::{
-    Fixture, Service, priority,
-    session::{obstacle, obstacle_to_frequency},
-    skip, text,
-    wait::PATIENCE,
-};
-use speed_bump_user::{
+use speed_bump_session::{
     engine::{EngineChoice, EngineKind},
     policy::{Dose, Selection},
     prepare::{Prepared, Purpose, Request},
     probe::plan::SelectedFunction,
     session::{SessionError, doses::Applied, handle::Handle, run::Ended, stop::Stop},
     targets::{TargetIndex, source::TargetSource},
-    units::{Nanos, Pid},
 };
+use speed_bump_testing::{
+    Fixture, Service, priority,
+    session::{obstacle, obstacle_to_frequency},
+    skip, text,
+    wait::PATIENCE,
+};
+use speed_bump_units::units::{Nanos, Pid};
 
 const TARGETS: [&str; 2] = ["native:*/service:hot", "native:*/libwork.so:work_*"];
 const HOT: Selection = Selection::Target(TargetIndex(0));

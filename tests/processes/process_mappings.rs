@@ -16,14 +16,14 @@ use std::{
 };
 
 use object::{Object, ObjectSegment, ObjectSymbol};
-use speed_bump_testing::{fixture::copy_program, skip, wait::wait_for};
-use speed_bump_tests::processes::{self, NOBODY, Running, as_nobody, directory, in_thread, is_root};
-use speed_bump_user::{
+use speed_bump_linux::{
     capability::Capability,
     kernel::{AttachBy, Privileges},
     process::{MappedFile, MappedFileError, OpenFile, Process},
-    units::{FileOffset, Pid, VirtualAddress},
 };
+use speed_bump_testing::{fixture::copy_program, skip, wait::wait_for};
+use speed_bump_tests::processes::{self, NOBODY, Running, as_nobody, directory, in_thread, is_root};
+use speed_bump_units::units::{FileOffset, Pid, VirtualAddress};
 use tempfile::TempDir;
 
 use crate::programs::compile;

@@ -8,14 +8,14 @@ use std::{
     process::{Command, Stdio},
 };
 
-use speed_bump_testing::{skip, wait::wait_for};
-use speed_bump_tests::processes::{self, Running, as_nobody, directory, in_thread, is_root, state};
-use speed_bump_user::{
+use speed_bump_linux::{
     capability::Capability,
     kernel::{AttachBy, PrivilegeError, Privileges},
     process::{MappedFileError, MemoryError, Process, ProcessError, RefusalKind, access::DenialReason},
-    units::{Pid, VirtualAddress},
 };
+use speed_bump_testing::{skip, wait::wait_for};
+use speed_bump_tests::processes::{self, Running, as_nobody, directory, in_thread, is_root, state};
+use speed_bump_units::units::{Pid, VirtualAddress};
 
 use crate::programs::compile;
 

@@ -4,11 +4,11 @@
 use std::{fs, path::PathBuf};
 
 use serde_json::json;
+use speed_bump_experiment::{record::Experiment, report::html};
 use speed_bump_testing::{
     browser::{Browser, Scheme},
     skip,
 };
-use speed_bump_user::{experiment::record::Experiment, report::html};
 
 use crate::records::{HOSTILE_RECORD, LARGE};
 

@@ -3,11 +3,11 @@
 use std::{sync::LazyLock, time::Duration};
 
 use serde_json::Value;
-use speed_bump_testing::tool::{self, Run};
-use speed_bump_user::experiment::{
+use speed_bump_experiment::{
     record::Experiment,
     simulated::{Function, Noise, sweep},
 };
+use speed_bump_testing::tool::{self, Run};
 
 use crate::records::written;
 

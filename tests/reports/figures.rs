@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use serde_json::Value;
-use speed_bump_user::{experiment::record::Experiment, report::html};
+use speed_bump_experiment::{record::Experiment, report::html};
 
 use crate::records::{HOSTILE_RECORD, LARGE};
 

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, sync::LazyLock, time::Duration};
 
-use speed_bump_user::experiment::{
+use speed_bump_experiment::{
     record::Experiment,
     simulated::{Function, Noise, sweep},
 };

@@ -4,6 +4,7 @@
 
 use std::{fs, process::Command};
 
+use speed_bump_linux::kernel::KernelFacts;
 use speed_bump_testing::{
     PythonBuild, places, pythons,
     pythons::Form,
@@ -11,7 +12,6 @@ use speed_bump_testing::{
     skip,
     wait::wait_until,
 };
-use speed_bump_user::kernel::KernelFacts;
 
 use crate::{
     command::{all_held, run, script, start},

@@ -8,6 +8,10 @@ use std::{
     time::Duration,
 };
 
+use speed_bump_session::sampling::{
+    profile::{FunctionSeen, Profile},
+    sample,
+};
 use speed_bump_testing::{
     Fixture, PythonBuild, Service, pythons,
     pythons::Form,
@@ -16,13 +20,7 @@ use speed_bump_testing::{
     uwsgi::{self, Uwsgi},
     wait::PATIENCE,
 };
-use speed_bump_user::{
-    sampling::{
-        profile::{FunctionSeen, Profile},
-        sample,
-    },
-    units::Pid,
-};
+use speed_bump_units::units::Pid;
 
 const TIME: Duration = Duration::from_secs(2);
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use speed_bump_testing::everybody;
-use speed_bump_user::units::Pid;
+use speed_bump_units::units::Pid;
 use tempfile::TempDir;
 
 /// A user and group that own nothing.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use aya_obj::generated::bpf_insn;
-use speed_bump_user::sys::bpf::{self, ProgramKind};
+use speed_bump_linux::sys::bpf::{self, ProgramKind};
 
 /// Loads one (`r0 = 0; exit`), and returns its BTF and itself.
 pub(crate) fn load(kind: ProgramKind) -> (OwnedFd, OwnedFd) {

@@ -20,7 +20,7 @@ const LOOKS: Duration = Duration::from_millis(50);
 /// # Errors
 /// The input cannot be read, there is no thread to read it, or answers cannot be written for somebody who
 /// would read them.
-pub fn serve(
+pub(crate) fn serve(
     input: impl BufRead + Send + 'static,
     mut output: impl Write,
     quit: &Quit,

@@ -6,7 +6,7 @@ use crate::engine::kmod::{Holder, KmodError, Listing, Module, Records};
 const NAME: &str = "kernel module";
 
 /// Looks at the module, and at what tools have noted of it. Changes nothing.
-pub fn check(module: Result<Module, KmodError>, records: &Records) -> Check {
+pub(crate) fn check(module: Result<Module, KmodError>, records: &Records) -> Check {
     let looked = module.and_then(|module| {
         // Upstream's can have been accepted, and targets of ours can be there.
         let upstream = match module.check() {

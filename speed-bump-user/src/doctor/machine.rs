@@ -23,7 +23,7 @@ use crate::{
 
 /// Everything that the checks of the machine go by.
 #[derive(Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// The kernel.
     pub kernel: KernelFacts,
     /// Our privileges.
@@ -44,7 +44,7 @@ pub struct Machine {
 
 /// A resource limit (getrlimit(2)); `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
+pub(crate) struct Limit {
     /// In force.
     pub soft: Option<u64>,
     /// How far it can be raised without privilege.
@@ -60,7 +60,7 @@ impl Limit {
 
 impl Machine {
     /// This one, now. Tries what an attach begins with, on ourselves.
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let ground = Ground::read();
         let attach = ground.try_attaching();
         let signals = attach.as_ref().ok().map(|costs| try_signals(&mut costs.clone()));
@@ -85,7 +85,7 @@ impl Machine {
 }
 
 /// Looks at a machine.
-pub fn checks(machine: &Machine) -> Vec<Check> {
+pub(crate) fn checks(machine: &Machine) -> Vec<Check> {
     let kernel = &machine.kernel;
     let mut checks = vec![kernel_version(machine)];
     checks.extend(attach::checks(machine));

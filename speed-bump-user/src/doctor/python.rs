@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A check for each interpreter; one that is skipped if there is none.
-pub fn checks(process: &Process, machine: &Machine) -> Vec<Check> {
+pub(crate) fn checks(process: &Process, machine: &Machine) -> Vec<Check> {
     let mappings = match process.mappings() {
         Ok(mappings) => mappings,
         Err(error) => return vec![Check::skip("Python", error.to_string())],

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Looks at a process. When it cannot be attached to, the first check says so and is the only one.
-pub fn checks(pid: Pid, machine: &Machine) -> Vec<Check> {
+pub(crate) fn checks(pid: Pid, machine: &Machine) -> Vec<Check> {
     let process = match Process::open(pid) {
         Ok(process) => process,
         Err(error) => return vec![refused(pid, &error)],

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use super::bound::{Bound, LEAST_LATENCIES, Window};
+pub(crate) use super::bound::Bound;
 use super::{
     metric::{
         page::Pages,
@@ -127,7 +127,7 @@ fn run(command: &str, is_wanted: impl Fn() -> bool) -> Result<(), String> {
 
 /// Guards that are looked at as long as this lives.
 #[derive(Debug)]
-pub struct Guards {
+pub(crate) struct Guards {
     broken: Arc<OnceLock<String>>,
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -138,7 +138,10 @@ impl Guards {
     ///
     /// # Errors
     /// No thread could be started.
-    pub fn watch(conditions: Vec<Condition>, act: impl Fn() + Send + Sync + 'static) -> io::Result<Self> {
+    pub(crate) fn watch(
+        conditions: Vec<Condition>,
+        act: impl Fn() + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         // Threads that were started end with it, should another one not start.
         let mut guards = Self { broken: Arc::default(), ends: Arc::default(), threads: Vec::new() };
         let act = Arc::new(act);
@@ -159,7 +162,7 @@ impl Guards {
     }
 
     /// Why one is broken, if one is.
-    pub fn broken(&self) -> Option<&str> {
+    pub(crate) fn broken(&self) -> Option<&str> {
         self.broken.get().map(String::as_str)
     }
 }

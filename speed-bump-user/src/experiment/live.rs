@@ -32,7 +32,7 @@ pub(crate) const NOTHING: Dose = Dose { delay: Nanos(0), frequency: 1 };
 
 /// See above.
 #[derive(Debug)]
-pub struct Live<'a> {
+pub(crate) struct Live<'a> {
     handle: &'a Handle,
     quit: &'a Quit,
     metrics: Metrics,
@@ -54,7 +54,7 @@ impl<'a> Live<'a> {
     ///
     /// # Errors
     /// No thread could be started to see to that.
-    pub fn new(
+    pub(crate) fn new(
         handle: &'a Handle,
         quit: &'a Quit,
         metrics: Metrics,
@@ -172,7 +172,7 @@ impl Subject for Live<'_> {
 ///
 /// # Errors
 /// It is over.
-pub fn wait_until(handle: &Handle, quit: &Quit, time: Nanos) -> Result<(), SubjectError> {
+pub(crate) fn wait_until(handle: &Handle, quit: &Quit, time: Nanos) -> Result<(), SubjectError> {
     loop {
         let left = Duration::from_nanos(time.0.saturating_sub(now().0));
         let ended = handle.wait_for(left.min(PIECE))?;
@@ -192,7 +192,7 @@ pub fn wait_until(handle: &Handle, quit: &Quit, time: Nanos) -> Result<(), Subje
 /// What a census found: the functions that may be delayed, and when and over how many units they were
 /// looked at.
 #[derive(Clone, Debug)]
-pub struct Counted {
+pub(crate) struct Counted {
     /// By candidate.
     pub functions: Vec<SelectedFunction>,
     /// The same.
@@ -206,7 +206,7 @@ pub struct Counted {
 /// What was counted between two snapshots of a session in which calls are timed, while so many units were
 /// done. Floors are of its report. Calls of `progress` are the units, if that is a target; the first so many
 /// targets are counted for metrics, and no candidates.
-pub fn counted(
+pub(crate) fn counted(
     earlier: &Snapshot,
     later: &Snapshot,
     units: f64,

@@ -11,14 +11,14 @@ use crate::{
 
 /// Time that the machine's processors have spent since it booted, in ticks, from /proc/stat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProcessorTime {
+pub(crate) struct ProcessorTime {
     busy: u64,
     all: u64,
 }
 
 impl ProcessorTime {
     /// Until now; `None` where the kernel does not say.
-    pub fn now() -> Option<Self> {
+    pub(crate) fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
 
@@ -32,7 +32,7 @@ impl ProcessorTime {
     }
 
     /// The share of the time since then that was spent on work, on all processors.
-    pub fn busy_since(&self, earlier: &Self) -> Option<f64> {
+    pub(crate) fn busy_since(&self, earlier: &Self) -> Option<f64> {
         let all = self.all.checked_sub(earlier.all).filter(|all| *all > 0)?;
         Some(self.busy.saturating_sub(earlier.busy) as f64 / all as f64)
     }
@@ -40,7 +40,7 @@ impl ProcessorTime {
 
 /// What there is around an experiment at a moment.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub(crate) struct Surroundings {
     roots: Vec<Pid>,
     processes: BTreeSet<Pid>,
     threads: BTreeSet<Pid>,
@@ -53,7 +53,7 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Of these processes and their descendants, now. What cannot be read is missing.
-    pub fn now(roots: &[Pid], children: bool) -> Self {
+    pub(crate) fn now(roots: &[Pid], children: bool) -> Self {
         let mut processes = BTreeSet::from_iter(roots.iter().copied());
         if children {
             let opened = roots.iter().filter_map(|root| Process::open(*root).ok());
@@ -73,7 +73,7 @@ impl Surroundings {
     }
 
     /// What changed until now.
-    pub fn until_now(&self, children: bool) -> Around {
+    pub(crate) fn until_now(&self, children: bool) -> Around {
         let now = Self::now(&self.roots, children);
         let count = |one: &BTreeSet<Pid>, other: &BTreeSet<Pid>| one.difference(other).count();
         let ns = |difference: i128| i64::try_from(difference).unwrap_or(i64::MAX);

@@ -1,14 +1,14 @@
 //! What counts the work of a service: units that were done, how long they took, and whether there was any.
 
-pub mod bench;
-pub mod calls;
-pub mod command;
+pub(crate) mod bench;
+pub(crate) mod calls;
+pub(crate) mod command;
 mod exposition;
-pub mod flow;
-pub mod level;
+pub(crate) mod flow;
+pub(crate) mod level;
 pub(super) mod page;
-pub mod prometheus;
-pub mod requests;
+pub(crate) mod prometheus;
+pub(crate) mod requests;
 pub mod sockets;
 
 use std::{fmt, io};
@@ -23,11 +23,11 @@ use crate::{
     units::Pid,
 };
 use requests::RequestsError;
-pub use speed_bump_experiment::{latencies, reading::Reading};
+pub(crate) use speed_bump_experiment::{latencies, reading::Reading};
 
 /// What counts units of work: calls, requests, runs of a benchmark, or whatever a service exports. It says of
 /// itself what a sweep has to know, and counts from [`Metric::open`] on.
-pub trait Metric: fmt::Debug {
+pub(crate) trait Metric: fmt::Debug {
     /// What a unit is called, in the singular; `None` of a gauge, which counts none.
     fn unit(&self) -> Option<&'static str>;
 
@@ -119,10 +119,10 @@ fn no_runs() -> io::Error {
 pub enum OpenError {
     /// A command cannot be run, or prints no number.
     #[error("{0}")]
-    Command(#[source] io::Error),
+    Command(io::Error),
     /// The sockets cannot be watched.
     #[error("requests on sockets cannot be counted: {0}; say --progress TARGET")]
-    Requests(#[source] Box<RequestsError>),
+    Requests(Box<RequestsError>),
     /// The processes listen on no socket.
     #[error(
         "what is a unit of work? It listens on no socket, where requests could be counted: say --progress \
@@ -142,7 +142,7 @@ fn is_countable(number: f64) -> bool {
 
 /// All metrics of an experiment.
 #[derive(Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     /// What verdicts go by.
     pub unit: Box<dyn Metric>,
     /// What is recorded beside it.
@@ -155,13 +155,13 @@ impl Metrics {
     ///
     /// # Errors
     /// One does not.
-    pub fn open(&mut self) -> Result<(), (usize, OpenError)> {
+    pub(crate) fn open(&mut self) -> Result<(), (usize, OpenError)> {
         let mut all = std::iter::once(&mut self.unit).chain(&mut self.further).enumerate();
         all.try_for_each(|(place, metric)| metric.open().map_err(|error| (place, error)))
     }
 
     /// Whether a reading takes no time: that of the unit does, and nothing else is read.
-    pub fn is_quick(&self) -> bool {
+    pub(crate) fn is_quick(&self) -> bool {
         self.unit.is_quick() && self.further.is_empty()
     }
 
@@ -169,7 +169,7 @@ impl Metrics {
     ///
     /// # Errors
     /// It cannot be followed.
-    pub fn begin(&mut self, session: &Controls) -> io::Result<()> {
+    pub(crate) fn begin(&mut self, session: &Controls) -> io::Result<()> {
         self.unit.begin(session)?;
         self.further.iter_mut().try_for_each(|metric| metric.begin(session))
     }

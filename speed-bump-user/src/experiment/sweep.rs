@@ -36,7 +36,7 @@ use begin::{begin, time_left};
 pub use error::SweepError;
 pub use observer::{Observer, Step};
 pub use options::{Benchmark, OptionError, Options, UnitSource};
-pub use outlook::Outlook;
+pub(crate) use outlook::Outlook;
 use sampled::Found;
 use session::{Context, Notices};
 use sharing::Seen;

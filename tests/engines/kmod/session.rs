@@ -2,12 +2,12 @@
 
 use std::{fs, path::Path, process::Command};
 
+use speed_bump_session::engine::kmod::{Module, RECORDS};
 use speed_bump_testing::{
     Attached, Fixture, Service, session,
     tool::{self, Running},
     wait::PATIENCE,
 };
-use speed_bump_user::engine::kmod::{Module, RECORDS};
 
 use super::loaded::{FOLDER, Kernel, busybox};
 

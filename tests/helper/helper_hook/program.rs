@@ -1,13 +1,13 @@
 //! A program of an interpreter with frame evaluation hooks, with the image loaded and every call counted.
 
 use speed_bump_abi::control_block::{HelperCommand, State};
+use speed_bump_session::inject::image::IMAGE;
 use speed_bump_testing::{
     PythonBuild, Service, places,
     pythons::{Form, pythons},
     session::obstacle,
     side_by_side, skip,
 };
-use speed_bump_user::inject::image::IMAGE;
 
 use super::tally::Tally;
 use crate::control::Control;

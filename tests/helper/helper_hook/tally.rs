@@ -11,8 +11,8 @@ use std::{
 use memmap2::MmapRaw;
 use object::{Object as _, ObjectSymbol as _};
 use rustix::fs::{MemfdFlags, memfd_create};
+use speed_bump_session::inject::image::IMAGE;
 use speed_bump_testing::Service;
-use speed_bump_user::inject::image::IMAGE;
 
 use crate::control::Control;
 

@@ -3,10 +3,8 @@
 use std::{fs, path::Path};
 
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind, elf};
-use speed_bump_user::{
-    probe::site::{CodeMap, CodeSegment, CodeSymbol, LandingPads, is_fragment_name},
-    units::VirtualAddress,
-};
+use speed_bump_session::probe::site::{CodeMap, CodeSegment, CodeSymbol, LandingPads, is_fragment_name};
+use speed_bump_units::units::VirtualAddress;
 
 /// An ELF file, whole.
 pub(crate) struct ElfCode {

@@ -43,7 +43,7 @@ pub enum Captured {
 
 /// Where a run prints what it has found.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     regex: Regex,
     text: String,
     captured: Captured,
@@ -65,7 +65,7 @@ impl Pattern {
     ///
     /// # Errors
     /// It is no regular expression with one group.
-    pub fn parse(text: &str, captured: Captured) -> Result<Self, PatternError> {
+    pub(crate) fn parse(text: &str, captured: Captured) -> Result<Self, PatternError> {
         let regex = Regex::new(text).map_err(|error| {
             let why = error.syntax_error().map_or_else(|| error.to_string(), |error| error.to_string());
             // The library draws the place over several lines.
@@ -79,7 +79,7 @@ impl Pattern {
     }
 
     /// Whether the number is the run's time.
-    pub fn is_time(&self) -> bool {
+    pub(crate) fn is_time(&self) -> bool {
         matches!(self.captured, Captured::Time(_))
     }
 
@@ -93,7 +93,7 @@ impl Pattern {
 
 /// See above.
 #[derive(Debug)]
-pub struct Bench {
+pub(crate) struct Bench {
     command: String,
     pattern: Option<Pattern>,
     running: Option<Running>,
@@ -112,7 +112,7 @@ struct Running {
 
 impl Bench {
     /// A run of this command is a unit, or does the work that it prints.
-    pub fn new(command: &str, pattern: Option<Pattern>) -> Self {
+    pub(crate) fn new(command: &str, pattern: Option<Pattern>) -> Self {
         Self {
             command: command.to_owned(),
             pattern,

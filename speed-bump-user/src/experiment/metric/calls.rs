@@ -11,7 +11,7 @@ use crate::{
 
 /// Calls of all functions of a target, and where the session times them, how long they take.
 #[derive(Clone, Copy, Debug)]
-pub struct Calls {
+pub(crate) struct Calls {
     /// The target.
     pub target: TargetIndex,
     /// What is compared: how many there are, or how long they take.

@@ -20,7 +20,7 @@ const MOST: u64 = 10;
 
 /// What a command prints, which runs from the beginning of counting on.
 #[derive(Debug)]
-pub struct PrintedNumbers {
+pub(crate) struct PrintedNumbers {
     command: String,
     is_gauge: bool,
     running: Option<Numbers>,
@@ -28,7 +28,7 @@ pub struct PrintedNumbers {
 
 impl PrintedNumbers {
     /// The value of a counter, or of a gauge.
-    pub fn new(command: &str, is_gauge: bool) -> Self {
+    pub(crate) fn new(command: &str, is_gauge: bool) -> Self {
         Self { command: command.to_owned(), is_gauge, running: None }
     }
 }

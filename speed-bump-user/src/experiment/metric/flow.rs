@@ -37,7 +37,7 @@ const LOOKS_US: std::ops::Range<u64> = 500..1_500;
 
 /// See above.
 #[derive(Debug)]
-pub struct Flow {
+pub(crate) struct Flow {
     begin: TargetIndex,
     end: TargetIndex,
     looks: Option<Looks>,
@@ -45,7 +45,7 @@ pub struct Flow {
 
 impl Flow {
     /// From calls of one target to calls of another.
-    pub fn new(begin: TargetIndex, end: TargetIndex) -> Self {
+    pub(crate) fn new(begin: TargetIndex, end: TargetIndex) -> Self {
         Self { begin, end, looks: None }
     }
 }

@@ -4,14 +4,14 @@ use crate::units::Nanos;
 
 /// See above.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Level {
+pub(crate) struct Level {
     last: Option<(Nanos, f64)>,
     integral: f64,
 }
 
 impl Level {
     /// Takes a value that held from then on until the next one.
-    pub fn step(&mut self, at: Nanos, value: f64) {
+    pub(crate) fn step(&mut self, at: Nanos, value: f64) {
         if let Some((_, held)) = self.last {
             self.add(at, held);
         }
@@ -19,7 +19,7 @@ impl Level {
     }
 
     /// Takes a value that was looked at then, and had changed evenly since the last look.
-    pub fn look(&mut self, at: Nanos, value: f64) {
+    pub(crate) fn look(&mut self, at: Nanos, value: f64) {
         if let Some((_, before)) = self.last {
             self.add(at, f64::midpoint(before, value));
         }
@@ -27,7 +27,7 @@ impl Level {
     }
 
     /// The integral until then, in ns times what the value is in, where the last value holds on.
-    pub fn until(&self, at: Nanos) -> f64 {
+    pub(crate) fn until(&self, at: Nanos) -> f64 {
         let since = self.last.map_or(0.0, |(then, value)| at.0.saturating_sub(then.0) as f64 * value);
         self.integral + since
     }

@@ -101,14 +101,14 @@ impl Metric for Source {
 
 /// A value that goes up and down. Between two readings it is taken to change evenly.
 #[derive(Clone, Debug)]
-pub struct Gauge {
+pub(crate) struct Gauge {
     source: Source,
     level: Level,
 }
 
 impl Gauge {
     /// What a page has there.
-    pub fn new(source: Source) -> Self {
+    pub(crate) fn new(source: Source) -> Self {
         Self { source, level: Level::default() }
     }
 }

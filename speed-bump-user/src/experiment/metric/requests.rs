@@ -22,7 +22,7 @@ const LOOKS: Duration = Duration::from_secs(1);
 
 /// Requests that the processes answer, from the beginning of counting on.
 #[derive(Debug)]
-pub struct AnsweredRequests {
+pub(crate) struct AnsweredRequests {
     roots: Vec<Pid>,
     /// Whether descendants are of the service.
     children: bool,
@@ -56,7 +56,7 @@ pub enum RequestsError {
 
 impl AnsweredRequests {
     /// Those of these processes, and of their descendants if those are of the service.
-    pub fn new(roots: &[Pid], children: bool) -> Self {
+    pub(crate) fn new(roots: &[Pid], children: bool) -> Self {
         Self { roots: roots.to_vec(), children, counting: None }
     }
 }

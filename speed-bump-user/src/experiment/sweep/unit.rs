@@ -79,7 +79,13 @@ pub enum UnitError {
     Source(#[from] SourceError),
     /// No regular expression with one group.
     #[error("--bench-regex: {0}")]
-    Pattern(#[from] PatternError),
+    Pattern(PatternError),
+}
+
+impl From<PatternError> for UnitError {
+    fn from(error: PatternError) -> Self {
+        Self::Pattern(error)
+    }
 }
 
 /// A metric with its name.
