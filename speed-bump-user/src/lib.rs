@@ -7,11 +7,14 @@
 //! [`report`] shows.
 //!
 //! ```no_run
-//! use speed_bump_user::{Dose, Nanos, Prepared, Purpose, Request, Selection, Stop, TargetIndex, TargetSource};
+//! use speed_bump_user::{
+//!     Dose, Nanos, Prepared, Purpose, Request, Selection, Stop, TargetIndex, TargetSource,
+//! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let request = Request::new(TargetSource::lines("target", &["native:*/libc.so*:malloc"]));
-//! let session = Prepared::of_processes(&["4711".parse()?], &request, Purpose::Attach)?.start(Stop::default())?;
+//! let prepared = Prepared::of_processes(&["4711".parse()?], &request, Purpose::Attach)?;
+//! let session = prepared.start(Stop::default())?;
 //! let dose = Dose { delay: Nanos(10_000), frequency: 1 };
 //! session.set(&[(Selection::Target(TargetIndex(0)), dose)])?;
 //! session.stop();
@@ -25,7 +28,8 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let units = vec![UnitSource::Progress("*/app.py:handle".to_owned())];
-//! let experiment = Sweep::new(SweepOptions { units, ..SweepOptions::default() }).run(&["4711".parse()?], &mut ())?;
+//! let sweep = Sweep::new(SweepOptions { units, ..SweepOptions::default() });
+//! let experiment = sweep.run(&["4711".parse()?], &mut ())?;
 //! print!("{}", text::render(&experiment, text::Style::PLAIN));
 //! # Ok(())
 //! # }
