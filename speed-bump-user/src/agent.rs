@@ -100,7 +100,7 @@ impl Agent {
             }
             Ask::Sweep(ask) => {
                 self.none_runs()?;
-                self.state = State::Sweeping(sweep::Running::start(sweep::read(ask)?)?);
+                self.state = State::Sweeping(sweep::Running::start(sweep::read(ask)?, &self.quit)?);
                 value(&sweep::Sweeping { sweeping: true })
             }
             Ask::Events { wait_ms } => {

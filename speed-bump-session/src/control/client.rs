@@ -67,7 +67,8 @@ pub struct Changed {
 /// # Errors
 /// There is no such session, or it refuses.
 pub fn change(session: Option<Pid>, change: Change, line: &str) -> Result<(Pid, Changed), ControlError> {
-    if line.contains(['\n', '\r']) {
+    let is_empty = line.trim().is_empty() || line.trim_start().starts_with('#');
+    if line.contains(['\n', '\r']) || change == Change::Add && is_empty {
         return Err(ControlError::Refused(RequestError::usage(NOT_ONE)));
     }
     let pid = match session {

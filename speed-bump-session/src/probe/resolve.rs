@@ -246,8 +246,6 @@ impl Resolver {
     ) -> Result<Plan, ProcessError> {
         let mut plan = Plan::empty();
         plan.program = Some(process.program()?);
-        plan.kinds_in_doubt = self.kinds_in_doubt(process);
-        plan.remarks.extend(plan.kinds_in_doubt.iter().cloned());
         let mappings = process.mappings()?;
         if self.targets.has_kind(TargetKind::Native) || self.targets.has_kind(TargetKind::Usdt) {
             let shadow_stack = process.status()?.shadow_stack;
@@ -260,6 +258,9 @@ impl Resolver {
             self.plan_python(process, &mappings, injection, of_relatives, &mut plan)?;
         }
         process.is_still_there()?;
+        // What is told of once is not lost with a process that is gone.
+        plan.kinds_in_doubt = self.kinds_in_doubt(process);
+        plan.remarks.extend(plan.kinds_in_doubt.iter().cloned());
         Ok(plan)
     }
 

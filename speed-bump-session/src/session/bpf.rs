@@ -285,6 +285,9 @@ impl BpfSession {
         leaving::close(&mut self.coverage);
         self.coverage.processes.are_caught = false;
         self.catching = None;
+        // A program that stands at its entry point goes on when what told of it is dropped.
+        self.executions = None;
+        self.sources.close();
         leaving::leave(&mut self.coverage)
     }
 }

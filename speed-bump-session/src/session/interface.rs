@@ -1,6 +1,6 @@
 //! What a session does, whatever its engine: the event loop and the handle know no more of it.
 
-use std::{collections::HashMap, io};
+use std::{collections::HashMap, io, sync::Arc};
 
 use super::{doses::Setting, ended::Ended, error::SessionError, state::State};
 use crate::{
@@ -28,7 +28,9 @@ pub(crate) trait Session {
     fn decide_kinds(&mut self, parsed: ParsedTargets) -> Result<Targets, SessionError> {
         let processes = self.processes();
         let path = parsed.undecided().next().unwrap_or_default().to_owned();
-        let targets = kinds::decide(parsed, processes.iter().copied());
+        let of_session = Arc::clone(&self.state().doses().targets);
+        // A line that the session has already means what it has meant all along.
+        let targets = kinds::decide(parsed.decided_as_in(&of_session), processes.iter().copied());
         let targets = targets.ok_or(SessionError::Undecided { path })?;
         let doubts = kinds::doubts(&targets, &processes);
         doubts.into_iter().for_each(|doubt| self.state_mut().warn(doubt.text));

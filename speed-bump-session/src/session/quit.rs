@@ -15,6 +15,8 @@ pub struct Quit(Arc<Shared>);
 struct Shared {
     is_asked: AtomicBool,
     session: Mutex<Stop>,
+    /// The last one that this one ends too.
+    below: Mutex<Option<Quit>>,
 }
 
 impl Quit {
@@ -22,6 +24,9 @@ impl Quit {
     pub fn ask(&self) {
         self.0.is_asked.store(true, Ordering::SeqCst);
         self.0.session.lock().unwrap_or_else(PoisonError::into_inner).ask();
+        if let Some(below) = &*self.0.below.lock().unwrap_or_else(PoisonError::into_inner) {
+            below.ask();
+        }
     }
 
     /// Whether it was asked.
@@ -37,5 +42,35 @@ impl Quit {
             stop.ask();
         }
         stop
+    }
+
+    /// Another one, which ends when this one is asked, and can be asked by itself. Of several, the last ends
+    /// with this one.
+    pub fn next_quit(&self) -> Self {
+        let below = Self::default();
+        *self.0.below.lock().unwrap_or_else(PoisonError::into_inner) = Some(below.clone());
+        if self.is_asked() {
+            below.ask();
+        }
+        below
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_ends_with_it_and_not_the_other_way_round() {
+        let above = Quit::default();
+        let first = above.next_quit();
+        first.ask();
+        assert!(first.is_asked() && !above.is_asked());
+        let second = above.next_quit();
+        let stop = second.next_stop();
+        assert!(!second.is_asked() && stop.times() == 0);
+        above.ask();
+        assert!(above.is_asked() && second.is_asked() && stop.times() == 1);
+        assert!(above.next_quit().is_asked());
     }
 }

@@ -1,6 +1,8 @@
 //! Lines of a targets file, parsed and nothing more: whether a line that writes no kind is native or Python
 //! may depend on a file, and which file that is, only a process knows.
 
+use std::collections::HashMap;
+
 use super::{
     Exclusion, KindReason, NoTarget, Target, TargetKind, Targets, changed::with_own_ids, line::LineKind,
 };
@@ -36,6 +38,24 @@ impl ParsedTargets {
         let targets = self.targets.iter().filter(|of| of.by_file).map(|of| of.line.module.as_str());
         let exclusions = self.exclusions.iter().filter(|of| of.by_file).map(|of| of.line.module.as_str());
         targets.chain(exclusions)
+    }
+
+    /// The same, where lines that these targets have too are what they are there.
+    #[must_use]
+    pub fn decided_as_in(mut self, of: &Targets) -> Self {
+        let is_by_file = |reason: KindReason| matches!(reason, KindReason::ElfFile | KindReason::Default);
+        let there: HashMap<&str, &Target> = of
+            .iter()
+            .map(|(_, target)| target)
+            .filter(|target| !target.is_dropped && is_by_file(target.kind_reason))
+            .map(|target| (target.pattern.as_str(), target))
+            .collect();
+        for Parsed { line, by_file } in self.targets.iter_mut().filter(|of| of.by_file) {
+            if let Some(same) = there.get(line.pattern.as_str()) {
+                (line.kind, line.kind_reason, *by_file) = (same.kind, same.kind_reason, false);
+            }
+        }
+        self
     }
 
     /// The targets. `is_elf` says whether an absolute path names an ELF file, as a process sees it.
@@ -93,6 +113,17 @@ mod tests {
         let with = |first| [&[first], &rest[..]].concat();
         assert_eq!(kinds(true), (with((Native, ElfFile)), Native));
         assert_eq!(kinds(false), (with((Python, Default)), Python));
+    }
+
+    #[test]
+    fn a_line_that_a_session_has_keeps_its_kind() {
+        let parsed = |text: &str| ParsedTargets::parse("t", text.as_bytes(), true).unwrap();
+        let session =
+            parsed("/usr/bin/app:f\n/srv/job:f\npy:/srv/job:g\n").decide(|path| path == "/usr/bin/app");
+        let again = parsed("/usr/bin/app:f delay=1us\n/srv/job:f\n/srv/job:g\n").decided_as_in(&session);
+        assert_eq!(again.undecided().collect::<Vec<_>>(), ["/srv/job"]);
+        let kinds: Vec<_> = again.decide(|_| true).iter().map(|(_, target)| target.kind).collect();
+        assert_eq!(kinds, [TargetKind::Native, TargetKind::Python, TargetKind::Native]);
     }
 
     #[test]

@@ -96,6 +96,14 @@ impl SweepAsk {
         if pids.is_empty() {
             return Err(RequestError::request("`pids` is empty: name the processes"));
         }
+        if self.bench.as_ref().is_some_and(|of| of.unit_ns == Some(0)) {
+            return Err(RequestError::request(
+                "`unit_ns` is 0: give the ns that one of the number's units takes",
+            ));
+        }
+        if self.bench.as_ref().is_some_and(|of| of.unit_ns.is_some() && of.regex.is_none()) {
+            return Err(RequestError::request("`unit_ns` is of a number that `regex` finds: give that too"));
+        }
         let defaults = Options::default();
         let time = |ns: Option<u64>, default| ns.map_or(default, Duration::from_nanos);
         let guards = self.guards.iter().map(|text| text.parse()).collect::<Result<_, ConditionError>>();
@@ -189,16 +197,18 @@ pub(super) struct Running {
 
 impl Running {
     /// Begins one.
-    pub(super) fn start(ask: SweepAsk) -> Result<Self, RequestError> {
+    ///
+    /// It ends with `above` too, whatever its own thread is doing.
+    pub(super) fn start(ask: SweepAsk, above: &Quit) -> Result<Self, RequestError> {
         let (pids, options) = ask.read()?;
-        let sweep = Sweep::new(options);
+        let sweep = Sweep::new(options).ended_by(above.next_quit());
         sweep.check()?;
         let (quit, log) = (sweep.quit(), Log::default());
         let mut hears = Hears { log: log.clone(), phase: None, told: None };
+        let over = Over(log.clone());
         let run = move || {
-            let ended = sweep.run(&pids, &mut hears);
-            hears.log.put(Event::Over {});
-            ended
+            let _over = over;
+            sweep.run(&pids, &mut hears)
         };
         let thread = thread::Builder::new().name("sweep".to_owned()).spawn(run)?;
         Ok(Self { quit, log, thread: Some(thread) })
@@ -272,6 +282,15 @@ impl Log {
 fn lock(log: &Mutex<SweepEvents>) -> MutexGuard<'_, SweepEvents> {
     // A list is whole after each change.
     log.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells of the end, also where the sweep's thread panics.
+struct Over(Log);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.put(Event::Over {});
+    }
 }
 
 /// Leaves what it hears in the log.

@@ -16,6 +16,8 @@ use crate::sys::signals;
 
 /// It may tidy up for so long before it is killed.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// What was killed may take so long to end, before it is left to itself.
+const PATIENCE_WITH_KILLED: Duration = Duration::from_secs(3);
 /// How often it is looked whether it has ended.
 const WAITS: Duration = Duration::from_millis(5);
 
@@ -63,6 +65,13 @@ impl ShellCommand {
             thread::sleep(WAITS);
         }
         let _ = kill_process_group(pid, Signal::KILL);
+        // One that waits for a device that does not answer ends when that does.
+        while !has_ended(pid) {
+            if began.elapsed() > PATIENCE_WITH_KILLED {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it was killed, and does not end"));
+            }
+            thread::sleep(WAITS);
+        }
         let status = self.child.wait()?;
         keeper::forget(pid);
         self.status = Some(status);

@@ -26,7 +26,7 @@ use super::{
     run,
 };
 use crate::{
-    prepare::Request,
+    prepare::{PrepareError, Request},
     probe::resolve::KnownFunctions,
     session::{handle::Handle, quit::Quit},
     sys::clock::now,
@@ -54,6 +54,12 @@ impl Sweep {
     /// One with these options.
     pub fn new(options: Options) -> Self {
         Self { options, quit: Quit::default() }
+    }
+
+    /// The same, ended by this.
+    #[must_use]
+    pub fn ended_by(self, quit: Quit) -> Self {
+        Self { quit, ..self }
     }
 
     /// What ends it, from any thread. What was measured until then is not lost.
@@ -136,7 +142,8 @@ impl Context<'_> {
             None => error,
         };
         let (mut units, targets, found) = match &options.functions {
-            Some(targets) => (units, targets.clone(), None),
+            // Two sessions read it.
+            Some(targets) => (units, targets.clone().kept().map_err(PrepareError::from)?, None),
             None => {
                 let choice = find::find(self, units, observer).map_err(or_guarded)?;
                 (choice.units, choice.targets, Some(choice.found))
@@ -178,6 +185,9 @@ impl Context<'_> {
         let Prepared { units, guards, request, census, is_same, counted, seen, measured } = prepared;
         observer.step(Step::Attach);
         let handle = if is_same {
+            if self.quit.is_asked() {
+                return Err(stopped_by(guards.as_ref()));
+            }
             census
         } else {
             // One session at a time.
@@ -201,10 +211,11 @@ impl Context<'_> {
         let mut measured = run::run(&mut subject, &options, measured, &mut |measured, now| {
             observer.slice(measured, now, &handle);
         });
-        drop(subject);
         measured.around = Some(before.until_now(children));
         measured.missed_calls = missed_calls(seen.missed_calls, &handle);
         handle.stop();
+        // Commands that end slowly find nothing attached.
+        drop(subject);
         drop(handle);
         if let Some(why) = guards.as_ref().and_then(Guards::broken) {
             measured.aborted = Some(format!("a guard ended it: {why}"));
@@ -229,6 +240,11 @@ impl Context<'_> {
             quick: units.metrics.is_quick(),
         })
     }
+}
+
+/// Who ended it before the first slice.
+fn stopped_by(guards: Option<&Guards>) -> SweepError {
+    guards.and_then(Guards::broken).map_or(SweepError::Stopped, |why| SweepError::Guarded(why.to_owned()))
 }
 
 /// Why calls were missed, in the census or since, each reason once.

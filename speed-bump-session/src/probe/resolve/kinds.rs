@@ -173,6 +173,11 @@ impl DoubtsTold {
 }
 
 impl Resolver {
+    /// Has all be told of again: what was made of the processes is not used.
+    pub(crate) fn forget_doubts(&mut self) {
+        self.doubts_told.forget();
+    }
+
     /// The targets that would have another kind by the files of this process. Of processes with one root, the
     /// first is told of.
     pub(super) fn kinds_in_doubt(&self, process: &Process) -> Vec<Remark> {

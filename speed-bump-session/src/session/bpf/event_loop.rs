@@ -79,6 +79,12 @@ impl Sources {
         Ok(())
     }
 
+    /// Hears of no program any more. Those that were told of and not taken up go on, as do later ones.
+    pub(super) fn close(&mut self) {
+        self.executions = None;
+        self.command_events = None;
+    }
+
     /// The announcements that there are.
     pub(super) fn events(&mut self) -> Option<&mut RingBuf<MapData>> {
         self.events.as_mut().map(AsyncFd::get_mut)
