@@ -70,7 +70,6 @@ impl BpfPlans {
         if purpose == Purpose::Attach {
             // The session looks for them when it begins.
             planned.truncate(named);
-            resolver.forget_doubts();
         }
         costs.finish(request, policies, &kinds(policies, &planned), &mut resolver)?;
         notices.extend(delays::notices(policies, &resolver, &planned));

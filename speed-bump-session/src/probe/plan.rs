@@ -170,6 +170,15 @@ pub struct Remark {
     pub text: String,
 }
 
+/// That a target would have another kind by the files below a root directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// What there is to say.
+    pub remark: Remark,
+    /// The numbers of the root's mount and of its directory there, where they are known.
+    pub(crate) root: Option<(u64, u64)>,
+}
+
 /// What the targets select in one process image.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -187,7 +196,7 @@ pub struct Plan {
     /// counted.
     pub out_of_reach: Vec<Remark>,
     /// Targets that would have another kind by the files that this process sees.
-    pub kinds_in_doubt: Vec<Remark>,
+    pub kinds_in_doubt: Vec<Doubt>,
     /// How much memory all this takes, roughly, in bytes.
     bytes: usize,
 }

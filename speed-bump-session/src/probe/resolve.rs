@@ -95,6 +95,7 @@ pub struct Resolver {
     files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
     known: KnownFunctions,
+    doubts_remarked: DoubtsTold,
     doubts_told: DoubtsTold,
     effort: Effort,
     /// What it takes to say why targets select nothing, which is to take nothing from that.
@@ -104,7 +105,8 @@ pub struct Resolver {
 impl Resolver {
     /// A resolver; `entry` and `may_inject` bound the choice of how Python calls become visible.
     pub fn new(targets: Arc<Targets>, costs: Costs, entry: EntryChoice, may_inject: bool) -> Self {
-        let (files, interpreters, known, doubts_told, effort, explaining) = Default::default();
+        let (files, interpreters, known, effort, explaining) = Default::default();
+        let (doubts_remarked, doubts_told) = Default::default();
         Self {
             targets,
             costs,
@@ -114,6 +116,7 @@ impl Resolver {
             files,
             interpreters,
             known,
+            doubts_remarked,
             doubts_told,
             effort,
             explaining,
@@ -173,6 +176,7 @@ impl Resolver {
     pub fn set_targets(&mut self, targets: Arc<Targets>) {
         self.targets = targets;
         self.files.get_mut().clear();
+        self.doubts_remarked.forget();
         self.doubts_told.forget();
     }
 
@@ -258,9 +262,9 @@ impl Resolver {
             self.plan_python(process, &mappings, injection, of_relatives, &mut plan)?;
         }
         process.is_still_there()?;
-        // What is told of once is not lost with a process that is gone.
         plan.kinds_in_doubt = self.kinds_in_doubt(process);
-        plan.remarks.extend(plan.kinds_in_doubt.iter().cloned());
+        let new = plan.kinds_in_doubt.iter().filter(|doubt| self.doubts_remarked.is_new(doubt));
+        plan.remarks.extend(new.map(|doubt| doubt.remark.clone()));
         Ok(plan)
     }
 

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, statx};
 use super::Resolver;
 use crate::{
     elf::ElfFile,
-    probe::plan::Remark,
+    probe::plan::{Doubt, Remark},
     process::Process,
     sys::below::{LastLink, OpenError, open_below},
     targets::{KindReason, ParsedTargets, Target, TargetIndex, Targets},
@@ -119,10 +119,11 @@ fn is_by_file(target: &Target) -> bool {
 /// The targets that would have another kind by the files of one of these processes.
 pub fn doubts(targets: &Targets, processes: &[&Process]) -> Vec<Remark> {
     let told = DoubtsTold::default();
-    processes.iter().flat_map(|process| doubts_of(targets, process, &told)).collect()
+    let doubts = processes.iter().flat_map(|process| doubts_of(targets, process));
+    doubts.filter(|doubt| told.is_new(doubt)).map(|doubt| doubt.remark).collect()
 }
 
-fn doubts_of(targets: &Targets, process: &Process, told: &DoubtsTold) -> Vec<Remark> {
+fn doubts_of(targets: &Targets, process: &Process) -> Vec<Doubt> {
     let mut by_file =
         targets.iter().filter(|(_, target)| !target.is_dropped && is_by_file(target)).peekable();
     if by_file.peek().is_none() {
@@ -138,9 +139,6 @@ fn doubts_of(targets: &Targets, process: &Process, told: &DoubtsTold) -> Vec<Rem
             (KindReason::Default, Seen::Elf) => "an ELF file",
             _ => return None,
         };
-        if !root.is_none_or(|root| told.is_new(root, index)) {
-            return None;
-        }
         let text = format!(
             "process {}: {path} is {there} there, and `{}` is read as {} for the whole session; write py: or \
              native: in front of it, or a line for each",
@@ -151,14 +149,15 @@ fn doubts_of(targets: &Targets, process: &Process, told: &DoubtsTold) -> Vec<Rem
                 _ => "Python, as it is none in the processes that were there,",
             }
         );
-        Some(Remark { target: Some(index), text })
+        Some(Doubt { remark: Remark { target: Some(index), text }, root })
     });
     remarks.collect()
 }
 
 impl DoubtsTold {
     /// Whether the target was not told of with a process that has this root.
-    fn is_new(&self, root: RootId, target: TargetIndex) -> bool {
+    pub(super) fn is_new(&self, doubt: &Doubt) -> bool {
+        let (Some(root), Some(target)) = (doubt.root, doubt.remark.target) else { return true };
         let mut told = self.0.borrow_mut();
         if told.len() == REMARKS_KNOWN {
             told.clear();
@@ -173,14 +172,14 @@ impl DoubtsTold {
 }
 
 impl Resolver {
-    /// Has all be told of again: what was made of the processes is not used.
-    pub(crate) fn forget_doubts(&mut self) {
-        self.doubts_told.forget();
+    /// Whether a doubt is to be told of, which it is from here on: of processes with one root, the first one's
+    /// is. A plan may come to nothing, so it is asked where it is told.
+    pub(crate) fn tells(&self, doubt: &Doubt) -> bool {
+        self.doubts_told.is_new(doubt)
     }
 
-    /// The targets that would have another kind by the files of this process. Of processes with one root, the
-    /// first is told of.
-    pub(super) fn kinds_in_doubt(&self, process: &Process) -> Vec<Remark> {
-        doubts_of(&self.targets, process, &self.doubts_told)
+    /// The targets that would have another kind by the files of this process.
+    pub(super) fn kinds_in_doubt(&self, process: &Process) -> Vec<Doubt> {
+        doubts_of(&self.targets, process)
     }
 }

@@ -62,8 +62,13 @@ impl Engines {
         is_run: bool,
         context: &mut Context,
     ) -> Result<Vec<TargetSites>, SessionError> {
-        for remark in plan.out_of_reach.iter().chain(&plan.kinds_in_doubt) {
+        for remark in &plan.out_of_reach {
             context.warn(remark.text.clone());
+        }
+        for doubt in &plan.kinds_in_doubt {
+            if context.resolver.tells(doubt) {
+                context.warn(doubt.remark.text.clone());
+            }
         }
         let targets = context.resolver.shared_targets().clone();
         shared_code(plan, &targets).into_iter().for_each(|text| context.warn(text));
