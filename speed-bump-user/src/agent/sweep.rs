@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(format!("{plain:?}"), format!("{:?}", Options::default()));
         let named = options(
             r#"{"pids":[7],"targets":["a:b"],"units":[{"latency":"a:c"},"sockets"],"time_ns":5000000000,
-                "bench":{"command":"true","unit_ns":1000},"group":"class","guards":["p99<50ms"]}"#,
+                "bench":{"command":"true","regex":"([0-9]+)","unit_ns":1000},"group":"class","guards":["p99<50ms"]}"#,
         )
         .unwrap();
         assert_eq!(named.units, [UnitSource::Latency("a:c".to_owned()), UnitSource::Sockets]);
@@ -368,6 +368,8 @@ mod tests {
             r#"{"pids":[7],"guards":["p9<50ms"]}"#,
             r#"{"pids":[7],"engine":"x"}"#,
             r#"{"pids":[7],"seconds":5}"#,
+            r#"{"pids":[7],"bench":{"command":"true","unit_ns":1000}}"#,
+            r#"{"pids":[7],"bench":{"command":"true","regex":"([0-9]+)","unit_ns":0}}"#,
         ] {
             assert!(options(line).is_err(), "{line}");
         }

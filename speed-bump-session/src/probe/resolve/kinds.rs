@@ -172,8 +172,8 @@ impl DoubtsTold {
 }
 
 impl Resolver {
-    /// Whether a doubt is to be told of, which it is from here on: of processes with one root, the first one's
-    /// is. A plan may come to nothing, so it is asked where it is told.
+    /// Whether a doubt is to be told of now, once for all processes with one root. A plan may come to nothing,
+    /// so that this is asked where it is told.
     pub(crate) fn tells(&self, doubt: &Doubt) -> bool {
         self.doubts_told.is_new(doubt)
     }
