@@ -172,8 +172,8 @@ impl DoubtsTold {
 }
 
 impl Resolver {
-    /// Whether a doubt is to be told of now, once for all processes with one root. A plan may come to nothing,
-    /// so that this is asked where it is told.
+    /// Whether a doubt is to be told of now, once for all processes with one root. A plan may come to
+    /// nothing, so that this is asked where it is told.
     pub(crate) fn tells(&self, doubt: &Doubt) -> bool {
         self.doubts_told.is_new(doubt)
     }
