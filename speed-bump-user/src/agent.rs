@@ -4,6 +4,7 @@
 //! One session at a time. Every request gets one answer, in their order, and every error is an answer.
 
 mod answer;
+mod fields;
 mod prepare;
 mod serve;
 mod sweep;
@@ -176,6 +177,24 @@ impl Agent {
     }
 }
 
+/// Takes events, and waits so long for some where there are none yet, as long as nobody asks for the end.
+fn wait_for<E>(
+    wait: Duration,
+    quit: &Quit,
+    take: impl Fn(Duration) -> E,
+    is_empty: impl Fn(&E) -> bool,
+) -> E {
+    let mut left = wait;
+    loop {
+        let look = left.min(LOOKS);
+        let events = take(look);
+        left -= look;
+        if !is_empty(&events) || left.is_zero() || quit.is_asked() {
+            return events;
+        }
+    }
+}
+
 impl Running {
     fn is_over(&mut self) -> bool {
         if self.outcome.is_none() {
@@ -189,15 +208,7 @@ impl Running {
     }
 
     fn events(&self, wait: Duration, quit: &Quit) -> crate::session::events::Events {
-        let mut left = wait;
-        loop {
-            let look = left.min(LOOKS);
-            let events = self.handle.controls().events(look);
-            left -= look;
-            if !events.events.is_empty() || left.is_zero() || quit.is_asked() {
-                return events;
-            }
-        }
+        wait_for(wait, quit, |look| self.handle.controls().events(look), |events| events.events.is_empty())
     }
 
     fn report(&mut self) -> Result<crate::stats::report::SessionReport, RequestError> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::fields;
 use crate::{
     control::{
         RequestError,
@@ -14,19 +15,12 @@ use crate::{
 
 /// The processes, and what is asked of them.
 pub(super) fn read(ask: &PrepareAsk) -> Result<(Vec<Pid>, Request), RequestError> {
-    let pid = |number: &i32| {
-        Pid::new(*number).ok_or_else(|| RequestError::request(format!("{number} is no process id")))
-    };
-    let pids = ask.pids.iter().map(pid).collect::<Result<Vec<_>, _>>()?;
-    if pids.is_empty() {
-        return Err(RequestError::request("`pids` is empty: name the processes"));
-    }
-    let chosen = |name: &Option<String>| name.clone().unwrap_or_else(|| "auto".to_owned());
+    let pids = fields::pids(&ask.pids)?;
     let defaults = Request::new(TargetSource::lines("targets", &ask.targets));
     let request = Request {
         default: dose(ask.delay_ns, ask.frequency)?,
-        engine: chosen(&ask.engine).parse().map_err(RequestError::request)?,
-        entry: chosen(&ask.entry).parse().map_err(RequestError::request)?,
+        engine: fields::choice(ask.engine.as_deref())?,
+        entry: fields::choice(ask.entry.as_deref())?,
         inject: ask.inject,
         inject_timeout: ask.inject_timeout_ns.map_or(Request::INJECT_TIMEOUT, Duration::from_nanos),
         start_after: Duration::from_nanos(ask.start_after_ns),

@@ -10,6 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::{fields, wait_for};
 use crate::{
     control::RequestError,
     experiment::{
@@ -29,8 +30,6 @@ use crate::{
 
 /// Events that are kept until somebody asks.
 const KEPT: usize = 4_096;
-/// How often a wait looks whether it should go on.
-const LOOKS: Duration = Duration::from_millis(100);
 
 /// What is asked for; what is absent is as on the command line.
 #[derive(Debug, Deserialize)]
@@ -89,13 +88,7 @@ pub(super) fn read(ask: serde_json::Map<String, Value>) -> Result<SweepAsk, Requ
 impl SweepAsk {
     /// The processes, and what is asked for.
     fn read(self) -> Result<(Vec<Pid>, Options), RequestError> {
-        let pid = |number: &i32| {
-            Pid::new(*number).ok_or_else(|| RequestError::request(format!("{number} is no process id")))
-        };
-        let pids = self.pids.iter().map(pid).collect::<Result<Vec<_>, _>>()?;
-        if pids.is_empty() {
-            return Err(RequestError::request("`pids` is empty: name the processes"));
-        }
+        let pids = fields::pids(&self.pids)?;
         if self.bench.as_ref().is_some_and(|of| of.unit_ns == Some(0)) {
             return Err(RequestError::request(
                 "`unit_ns` is 0: give the ns that one of the number's units takes",
@@ -107,7 +100,6 @@ impl SweepAsk {
         let defaults = Options::default();
         let time = |ns: Option<u64>, default| ns.map_or(default, Duration::from_nanos);
         let guards = self.guards.iter().map(|text| text.parse()).collect::<Result<_, ConditionError>>();
-        let parse = |name: &Option<String>| name.clone().unwrap_or_else(|| "auto".to_owned());
         let options = Options {
             functions: (!self.targets.is_empty()).then(|| TargetSource::lines("targets", &self.targets)),
             units: self.units,
@@ -129,8 +121,8 @@ impl SweepAsk {
             per_function: self.per_function,
             group: self.group,
             doses: self.doses,
-            engine: parse(&self.engine).parse().map_err(RequestError::request)?,
-            entry: parse(&self.entry).parse().map_err(RequestError::request)?,
+            engine: fields::choice(self.engine.as_deref())?,
+            entry: fields::choice(self.entry.as_deref())?,
             inject: self.inject.unwrap_or(defaults.inject),
             inject_timeout: time(self.inject_timeout_ns, defaults.inject_timeout),
             accept_upstream_module: self.accept_upstream_module,
@@ -216,15 +208,7 @@ impl Running {
 
     /// What happened since the last time. If that is nothing, waits so long for something.
     pub(super) fn events(&self, wait: Duration, quit: &Quit) -> SweepEvents {
-        let mut left = wait;
-        loop {
-            let look = left.min(LOOKS);
-            let events = self.log.take(look);
-            left -= look;
-            if !events.events.is_empty() || left.is_zero() || quit.is_asked() {
-                return events;
-            }
-        }
+        wait_for(wait, quit, |look| self.log.take(look), |events| events.events.is_empty())
     }
 
     /// Ends it, and returns what was measured.
