@@ -106,7 +106,7 @@ impl Sweep {
     }
 
     fn context<'a>(&'a self, processes: &'a [Pid]) -> Context<'a> {
-        Context { options: &self.options, processes, quit: &self.quit, known: KnownFunctions::default() }
+        Context { options: &self.options, processes, quit: &self.quit, known: KnownFunctions::kept() }
     }
 }
 

@@ -18,9 +18,10 @@ use crate::{
 /// Bytes that are kept. Ten thousand functions take two million or three.
 const KEPT: usize = 128 << 20;
 
-/// Functions of files that were read. Clones are the same one.
+/// Functions of files that were read. Clones are the same one. The default keeps none: a single session reads
+/// each file once.
 #[derive(Clone, Debug, Default)]
-pub struct KnownFunctions(Arc<Mutex<Known>>);
+pub struct KnownFunctions(Option<Arc<Mutex<Known>>>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -56,6 +57,11 @@ impl Key {
 }
 
 impl KnownFunctions {
+    /// One that keeps them.
+    pub fn kept() -> Self {
+        Self(Some(Arc::default()))
+    }
+
     /// The functions that a file of a process and its debug files name: from memory, if it is as it was when
     /// they were read. `file` is what `elf` reads from.
     ///
@@ -70,7 +76,7 @@ impl KnownFunctions {
         effort: &Effort,
     ) -> Result<Arc<Functions>, ElfError> {
         // Without one, they are read each time.
-        let key = Key::new(file, path, process).ok();
+        let key = self.0.as_ref().and_then(|_| Key::new(file, path, process).ok());
         if let Some(known) = key.as_ref().and_then(|key| self.get(key)) {
             return Ok(known);
         }
@@ -87,7 +93,7 @@ impl KnownFunctions {
     }
 
     fn get(&self, key: &Key) -> Option<Arc<Functions>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         known.files.get(key).cloned()
     }
 
@@ -97,7 +103,8 @@ impl KnownFunctions {
         if !functions.warnings().is_empty() || bytes > KEPT {
             return;
         }
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = &self.0 else { return };
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.bytes + bytes > KEPT {
             *known = Known::default();
         }
@@ -125,7 +132,7 @@ mod tests {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let libc = maps.split_whitespace().find(|word| word.contains("/libc.so")).unwrap();
         copy.write_all(&fs::read(libc).unwrap()).unwrap();
-        let known = KnownFunctions::default();
+        let known = KnownFunctions::kept();
         let read = || {
             let file = File::open(copy.path()).unwrap();
             let elf = ElfFile::from_file(file.try_clone().unwrap(), copy.path()).unwrap();
@@ -143,7 +150,7 @@ mod tests {
 
     #[test]
     fn there_is_a_bound_to_what_is_kept() {
-        let known = KnownFunctions::default();
+        let known = KnownFunctions::kept();
         let key = |inode| Key {
             file: [0, inode, 0],
             changed: [0; 4],
@@ -153,7 +160,10 @@ mod tests {
         };
         known.keep(key(0), &Arc::default());
         assert!(known.get(&key(0)).is_some());
-        known.0.lock().unwrap().bytes = KEPT + 1;
+        let none = KnownFunctions::default();
+        none.keep(key(0), &Arc::default());
+        assert!(none.get(&key(0)).is_none());
+        known.0.as_ref().unwrap().lock().unwrap().bytes = KEPT + 1;
         known.keep(key(1), &Arc::default());
         assert!(known.get(&key(0)).is_none() && known.get(&key(1)).is_some());
     }
