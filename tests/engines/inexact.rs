@@ -130,10 +130,13 @@ fn threads_that_lose_their_processor_are_told_from_late_delays() {
     });
 }
 
-/// A control group whose processes get a fifth of a processor, which goes with this value.
-struct FifthGroup(PathBuf);
+/// A control group whose processes get a tenth of a processor, which goes with this value.
+///
+/// Its share among the others is the greatest there is: what else runs here is not to take the processor from
+/// it for so long that it never uses up its quota. Then the cause would be preemption, and rightly so.
+struct TenthGroup(PathBuf);
 
-impl FifthGroup {
+impl TenthGroup {
     fn make() -> Result<Self, String> {
         // Version 1, or version 2 where its root has the controller.
         let roots = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"].map(Path::new);
@@ -142,12 +145,17 @@ impl FifthGroup {
             root.join("cpu.shares").exists() || controllers.split_whitespace().any(|one| one == "cpu")
         };
         let root = roots.into_iter().find(has_quotas).ok_or("no cpu controller is mounted and enabled")?;
-        let folder = root.join(format!("speed-bump-test-{}-fifth", std::process::id()));
+        let folder = root.join(format!("speed-bump-test-{}-tenth", std::process::id()));
         fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let group = Self(folder);
-        let of_version_1 = [("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "20000")];
+        let of_version_1 =
+            [("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "10000"), ("cpu.shares", "262144")];
         let is_version_1 = group.0.join(of_version_1[0].0).exists();
-        let files = if is_version_1 { &of_version_1[..] } else { &[("cpu.max", "20000 100000")] };
+        let files = if is_version_1 {
+            &of_version_1[..]
+        } else {
+            &[("cpu.max", "10000 100000"), ("cpu.weight", "10000")]
+        };
         for (file, text) in files {
             fs::write(group.0.join(file), text).map_err(|error| format!("no quota for a group: {error}"))?;
         }
@@ -159,7 +167,7 @@ impl FifthGroup {
     }
 }
 
-impl Drop for FifthGroup {
+impl Drop for TenthGroup {
     fn drop(&mut self) {
         // Its processes have ended; the kernel may take a moment to see that.
         for _ in 0..100 {
@@ -174,7 +182,7 @@ impl Drop for FifthGroup {
 #[test]
 fn a_group_that_has_used_up_its_share_is_named() {
     on_one(|python| {
-        let group = match FifthGroup::make() {
+        let group = match TenthGroup::make() {
             Ok(group) => group,
             Err(why) => return skip!("{why}"),
         };
