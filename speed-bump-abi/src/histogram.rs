@@ -57,8 +57,8 @@ impl Histogram {
     /// The bucket of a delay that was so much too long.
     #[inline(always)]
     pub const fn bucket(excess: u64, requested: u64) -> usize {
-        const MOST: u64 = u64::MAX / Histogram::PARTS;
-        let excess = if excess < MOST { excess } else { MOST };
+        const MAX: u64 = u64::MAX / Histogram::PARTS;
+        let excess = if excess < MAX { excess } else { MAX };
         let requested = if requested == 0 { 1 } else { requested };
         let parts = excess * Self::PARTS / requested;
         if parts < Self::PLACES as u64 {
@@ -98,9 +98,9 @@ impl Histogram {
     /// timer's interrupt alone takes 1 to 5 us, and a reading of the slowest clock as long.
     #[inline(always)]
     pub const fn interrupted_above_ns(delay_ns: u64) -> u64 {
-        const LEAST_NS: u64 = 10_000;
+        const MIN_NS: u64 = 10_000;
         let part = delay_ns / 20;
-        if part > LEAST_NS { part } else { LEAST_NS }
+        if part > MIN_NS { part } else { MIN_NS }
     }
 }
 

@@ -9,7 +9,7 @@ const UNITS: f64 = 100.0;
 /// See there.
 const SPAN: u64 = 1_000_000_000;
 /// Fewer latencies than this say nothing.
-pub const LEAST_LATENCIES: f64 = 5.0;
+pub const MIN_LATENCIES: f64 = 5.0;
 
 /// `rate>100`, `latency<20ms`, `p50<10ms`, `p99<50ms`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,7 +110,7 @@ impl Window {
         }
         let then = enough.or_else(|| self.seen.front())?;
         let units = now.units - then.units;
-        if units < LEAST_LATENCIES {
+        if units < MIN_LATENCIES {
             return None;
         }
         match quantity {

@@ -6,10 +6,10 @@ use statrs::distribution::ContinuousCDF as _;
 
 use super::{
     analysis::{
-        estimate::{LEAST_BLOCKS, student},
+        estimate::{MIN_BLOCKS, student},
         ranks,
     },
-    schedule::{LEVELS, MOST_SURVIVORS, Pace, SCREEN_BLOCK, Times, confirm_block_slices},
+    schedule::{LEVELS, MAX_SURVIVORS, Pace, SCREEN_BLOCK, Times, confirm_block_slices},
 };
 use crate::units::Nanos;
 
@@ -44,14 +44,14 @@ impl Plan {
     ) -> Self {
         let times = Times::of(total, if per_function { 0 } else { functions }, pace, slice);
         let is_screened = times.screen.0 > 0;
-        let (looked_at, rest) = if is_screened { (functions.min(MOST_SURVIVORS), 1) } else { (functions, 0) };
+        let (looked_at, rest) = if is_screened { (functions.min(MAX_SURVIVORS), 1) } else { (functions, 0) };
         let block = confirm_block_slices(looked_at + rest);
-        let blocks = (times.slices_in(times.confirm) / block.max(1)).max(LEAST_BLOCKS as u32);
+        let blocks = (times.slices_in(times.confirm) / block.max(1)).max(MIN_BLOCKS as u32);
         let screen_blocks = times.slices_in(times.screen) / SCREEN_BLOCK as u32;
         let dose = basic * LEVELS.iter().sum::<f64>() / LEVELS.len() as f64;
         let quantile = student(blocks as usize - 1).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
         // Of the difference of two slices, and what ranks lose where noise is normal.
-        let efficiency = if (blocks as usize) < ranks::LEAST { 1.0 } else { 3.0 / PI };
+        let efficiency = if (blocks as usize) < ranks::MIN { 1.0 } else { 3.0 / PI };
         let spread = (2.0 / efficiency).sqrt();
         let half = |noise: f64| quantile * noise * spread / (dose * f64::from(blocks).sqrt());
         let half_widths = NOISES.map(|noise| (noise, half(noise))).to_vec();

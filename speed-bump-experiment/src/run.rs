@@ -20,7 +20,7 @@ use super::{
     bound::{Bound, Window},
     groups::{GroupBy, groups},
     record::{By, Census, Mark, Measured, Phase, PhaseKind, Slice, Treatment},
-    schedule::{MOST_SURVIVORS, Pace, Times},
+    schedule::{MAX_SURVIVORS, Pace, Times},
     subject::{Subject, SubjectError},
 };
 use crate::units::Nanos;
@@ -41,7 +41,7 @@ const UNSETTLED_ERRORS: f64 = 4.0;
 /// And where each is a run of a benchmark.
 const CENSUS_RUNS: u32 = 4;
 /// Slices differ by this at least: few of them may be alike by chance.
-const LEAST_NOISE: f64 = 0.005;
+const MIN_NOISE: f64 = 0.005;
 
 /// How an experiment is to be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -225,7 +225,7 @@ impl Runner<'_> {
         }
         let titrated = self.titrate(&arms)?;
         if let Titrated::Reacts { share, up } = titrated {
-            let (survivors, rest) = if self.screened_of(&arms) > MOST_SURVIVORS {
+            let (survivors, rest) = if self.screened_of(&arms) > MAX_SURVIVORS {
                 self.screen(&arms, share, up)?
             } else {
                 (arms, Vec::new())
@@ -264,7 +264,7 @@ impl Runner<'_> {
                 }
             }
             self.learn_unit(PhaseKind::Census);
-            self.noise = self.noise(PhaseKind::Census).max(LEAST_NOISE);
+            self.noise = self.noise(PhaseKind::Census).max(MIN_NOISE);
             change = self.change_since(first);
             if change.is_none() || round == rounds {
                 break;
@@ -424,7 +424,7 @@ impl Runner<'_> {
         let times: Vec<f64> = controls.map(|slice| slice.time_per_unit(self.measured.by)).collect();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
         let mut steps: Vec<f64> = times.windows(2).map(|pair| (pair[0] - pair[1]).abs()).collect();
-        let step = if steps.len() < ranks::LEAST {
+        let step = if steps.len() < ranks::MIN {
             (steps.iter().map(|step| step * step).sum::<f64>() / (steps.len() as f64).max(1.0)).sqrt()
         } else {
             outliers::deviation(&mut steps)

@@ -10,7 +10,7 @@ use super::record::Treatment;
 use crate::units::Nanos;
 
 /// Functions that are looked at one by one in the end.
-pub const MOST_SURVIVORS: usize = 8;
+pub const MAX_SURVIVORS: usize = 8;
 /// Doses of the last phase, as multiples of the basic one: a bend shows only in different ones.
 pub const LEVELS: [f64; 3] = [0.5, 1.0, 2.0];
 /// Slices of a block of the screen, of which [`SCREEN_CONTROLS`] are without delays.
@@ -38,7 +38,7 @@ const SETTLED: f64 = 3.0;
 /// Slices that there should be time for: blocks are what intervals come from.
 const WANTED_SLICES: f64 = 160.0;
 /// A slice holds so many units however few there are then.
-const LEAST_UNITS: f64 = 8.0;
+const MIN_UNITS: f64 = 8.0;
 
 /// How units come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,13 +76,13 @@ impl Times {
             || {
                 let units = UNITS_OF_SLICE.max(under_way.unwrap_or(0.0) * TURNS_OF_SLICE);
                 let some = (units * unit).max(Nanos::from(shortest).0 as f64);
-                some.min(total / WANTED_SLICES).max(LEAST_UNITS * unit)
+                some.min(total / WANTED_SLICES).max(MIN_UNITS * unit)
             },
             |slice| Nanos::from(slice).0 as f64,
         );
         let settled = SETTLED.max(under_way.unwrap_or(0.0)) * unit;
         let burn_in = (BURN_IN * wanted).max(settled).min(wanted);
-        let screen = if functions > MOST_SURVIVORS { SCREEN } else { 0.0 };
+        let screen = if functions > MAX_SURVIVORS { SCREEN } else { 0.0 };
         let part = |share: f64| Nanos((share * total) as u64);
         Self {
             slice: Nanos(wanted as u64),

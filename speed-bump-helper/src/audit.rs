@@ -11,7 +11,7 @@ use core::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use crate::{from_start, host::Library, others, python::object::Object, stage::Stage};
+use crate::{from_start, host::Library, python::object::Object, stage::Stage, subinterpreters};
 
 /// `Py_AuditHookFunction`.
 type Hook = unsafe extern "C" fn(*const c_char, *mut Object, *mut c_void) -> c_int;
@@ -51,7 +51,7 @@ pub(crate) fn is_listened_to() -> bool {
 /// Python calls it. Events before the initialisation may come without a thread state.
 unsafe extern "C" fn on_event(event: *const c_char, arguments: *mut Object, _: *mut c_void) -> c_int {
     match Stage::now() {
-        Stage::Idle => others::on_event(),
+        Stage::Idle => subinterpreters::on_event(),
         // SAFETY: they are what Python has called with.
         stage => unsafe { from_start::on_event(stage, event, arguments) },
     }

@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// The least that is reserved.
-const LEAST_RESERVED: usize = 1 << 20;
+const MIN_RESERVED: usize = 1 << 20;
 
 static BASE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 /// How many addresses are reserved there.
@@ -354,7 +354,7 @@ fn base(size: usize) -> Result<NonNull<u8>, sys::Errno> {
     {
         return Ok(base);
     }
-    let length = size.next_power_of_two().max(LEAST_RESERVED);
+    let length = size.next_power_of_two().max(MIN_RESERVED);
     let base = sys::reserve(length)?;
     EXTENT.store(0, Ordering::Release);
     RESERVED.store(length, Ordering::Release);

@@ -34,7 +34,7 @@ const WARM_NS: u64 = 100;
 /// and 1.8 to 2.2 on 3.13.
 const SHARE: (u64, u64) = (3, 2);
 /// A delay is shortened by so much at most, in ns: the least that was measured with the coldest caches.
-const MOST_NS: u64 = 4_500;
+const MAX_NS: u64 = 4_500;
 /// Whatever took the caches needed time for it: a delay is shortened by one part in so many of that time at
 /// most. An interrupt of some microseconds looks like cold caches, but leaves most of them warm.
 const GAP_PARTS: u64 = 128;
@@ -44,7 +44,7 @@ const GAP_PARTS: u64 = 128;
 struct Caches {
     /// When the last delay of any thread ended.
     ended: AtomicU64,
-    /// [`COOL_NS`], [`WARM_NS`] and [`MOST_NS`].
+    /// [`COOL_NS`], [`WARM_NS`] and [`MAX_NS`].
     cool: AtomicU64,
     warm: AtomicU64,
     most: AtomicU64,
@@ -87,7 +87,7 @@ impl Caches {
 
     fn know(&self, units: impl Fn(u64) -> u64) {
         self.warm.store(units(WARM_NS), Ordering::Relaxed);
-        self.most.store(units(MOST_NS), Ordering::Relaxed);
+        self.most.store(units(MAX_NS), Ordering::Relaxed);
         self.cool.store(units(COOL_NS), Ordering::Relaxed);
     }
 

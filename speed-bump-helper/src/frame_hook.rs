@@ -46,7 +46,6 @@ use crate::{
     judge::{self, Judge, Verdict},
     life,
     locks::Lock,
-    others,
     python::{
         api::{Api, ThreadState},
         code::Code,
@@ -54,7 +53,7 @@ use crate::{
         object::Object,
     },
     stub::{self, Ticks},
-    times,
+    subinterpreters, times,
 };
 
 /// Whether the hook should be there.
@@ -324,7 +323,7 @@ unsafe fn begin_unusual<const TIMED: bool>(
     let number = match verdict {
         Some(Verdict::Function(number)) => number,
         Some(Verdict::Loader) => {
-            others::listen(python);
+            subinterpreters::listen(python);
             return false;
         }
         Some(Verdict::Unselected) | None => return false,

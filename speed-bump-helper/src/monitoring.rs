@@ -26,14 +26,13 @@ use crate::{
     judge::{self, Judge, Verdict},
     life,
     locks::Lock,
-    others,
     python::{
         api::{Api, MethodDefinition},
         code::Code,
         gil::Python,
         object::{Object, Owned},
     },
-    stub,
+    stub, subinterpreters,
 };
 
 /// What the tool is called in `sys.monitoring.get_tool`.
@@ -332,7 +331,7 @@ unsafe fn selected(
     match verdict {
         Verdict::Unselected => None,
         Verdict::Loader => {
-            others::listen(python);
+            subinterpreters::listen(python);
             None
         }
         Verdict::Function(number) => Some((block, code.as_ptr(), number)),

@@ -9,14 +9,13 @@ use crate::{
     coverage::Coverage,
     fault::Fault,
     judge::{self, Judge},
-    others,
     python::{
         api::Api,
         gil::{Gil, Python},
         said::Moment,
         turn::Waited,
     },
-    signals,
+    signals, subinterpreters,
     survey::survey,
     watch::Watch,
 };
@@ -174,10 +173,10 @@ impl Session {
             // With the GIL, as nobody finalizes Python then: that frees the lock of the list.
             if since_others_ms >= OTHERS_EVERY_MS {
                 since_others_ms = 0;
-                if others::are_due(api)
+                if subinterpreters::are_due(api)
                     && let Some(gil) = Gil::take_in_turn(api, is_soon)
                 {
-                    others::cover(gil.python(), block, coverage);
+                    subinterpreters::cover(gil.python(), block, coverage);
                 }
             }
             if coverage.look(api, block, after_ms)
@@ -257,7 +256,7 @@ impl Session {
         }
         self.cover(&mut gil, wanted.command)?;
         if let Some(coverage) = self.installed {
-            others::cover_all(gil.python(), block, coverage);
+            subinterpreters::cover_all(gil.python(), block, coverage);
         }
         self.block.head().applied_generation.store(wanted.generation, Ordering::Release);
         self.block.set_state(State::Active);
@@ -305,7 +304,7 @@ impl Session {
     }
 
     fn uncover(&mut self, python: Python<'_>, coverage: Coverage) {
-        others::uncover(python, coverage);
+        subinterpreters::uncover(python, coverage);
         self.block.notice(coverage.uninstall(python));
     }
 }

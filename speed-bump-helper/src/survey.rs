@@ -19,7 +19,6 @@ use crate::{
     fault::Fault,
     judge::Judge,
     list::Objects,
-    others,
     python::{
         code::{Code, type_of},
         frozen::Frozen,
@@ -28,6 +27,7 @@ use crate::{
         object::{Object, Owned},
         text::Utf8,
     },
+    subinterpreters,
 };
 
 /// How many functions are looked at before others may have the GIL: some milliseconds' worth.
@@ -94,7 +94,7 @@ pub(crate) fn survey(
 fn tell_what_is_missing(python: Python<'_>, block: Block, shows_frozen: bool) {
     let all = [
         (!shows_frozen, unlisted::FROZEN),
-        (others::there_are_some(python.api), unlisted::ELSEWHERE),
+        (subinterpreters::there_are_some(python.api), unlisted::ELSEWHERE),
         (python.api.version.free_threaded, unlisted::WITHOUT_GIL),
     ];
     let bits = all.into_iter().filter(|(is_so, _)| *is_so).fold(0, |bits, (_, bit)| bits | bit);

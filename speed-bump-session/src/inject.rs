@@ -18,7 +18,6 @@ mod filters;
 mod headroom;
 pub mod image;
 mod injectable;
-mod laps;
 mod memory_file;
 mod preflight;
 mod remote_call;
@@ -27,6 +26,7 @@ mod returns;
 mod safe_point;
 mod seccomp;
 pub mod stage;
+mod step_times;
 mod symbols;
 mod task;
 pub mod threads;
@@ -62,11 +62,11 @@ use crate::{
 use aarch64 as arch;
 use address_space::AddressSpace;
 use injectable::Image;
-use laps::Laps;
 use memory_file::{Execution, MemoryFile};
 use remote_call::{Borrowed, Saved};
 use resident::Residents;
 use stage::Stage;
+use step_times::StepTimes;
 use symbols::Symbols;
 use trial::Ready;
 #[cfg(target_arch = "x86_64")]
@@ -127,15 +127,15 @@ pub fn inject(
     control: &mut FillControl<'_>,
     limits: Limits,
 ) -> Result<Injected, InjectError> {
-    let mut laps = Laps::start();
+    let mut step_times = StepTimes::start();
     let for_python = !interpreters.is_empty();
-    let looked = Ready::look(process, image, for_python, &mut laps);
+    let looked = Ready::look(process, image, for_python, &mut step_times);
     if looked.is_err() {
         // Of a program that another one has replaced nothing else is worth telling.
         process.check_program(program)?;
     }
     let Ready { image: parsed, memory, symbols, residents } = looked?;
-    let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
+    let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, step_times };
     let planned = Planned { program, interpreters };
     let work = || injection.run(&memory, planned, control, &limits);
     // Dropped when that thread has ended, and with it whatever it still traces.
@@ -162,13 +162,13 @@ pub fn inject_into_stopped(
     ready: &mut dyn FnMut(Injected),
 ) -> Result<(), InjectError> {
     let since = Instant::now();
-    let mut laps = Laps::start();
+    let mut step_times = StepTimes::start();
     preflight::check_traced(process)?;
     headroom::check(process, false)?;
     addresses::check(process)?;
     let parsed = Image::parse(image)?;
     let symbols = symbols::find(process)?;
-    laps.lap("symbols");
+    step_times.step_done("symbols");
     seccomp::check(process, &tracee)?;
     let system = |what| move |source| system(process, what, source);
     let memory = AddressSpace::open(process)?;
@@ -179,12 +179,12 @@ pub fn inject_into_stopped(
     let saved = saved.map_err(system("reading registers"))?;
     let code = symbols.code;
     let residents = Residents::default();
-    let mut injection = Injection { process, image: &parsed, bytes: image, symbols, residents, laps };
+    let mut injection = Injection { process, image: &parsed, bytes: image, symbols, residents, step_times };
     let mut borrowed = Borrowed::new(process, tracee, saved, code, &memory)?;
     let thread = borrowed.thread();
     let outcome = injection.with_thread(&mut borrowed, control, &limits).map(|(loaded, control)| {
         let Loaded { text, image, fresh, .. } = loaded;
-        let (stopped, steps) = (Nanos::from(since.elapsed()), injection.laps.steps());
+        let (stopped, steps) = (Nanos::from(since.elapsed()), injection.step_times.steps());
         ready(Injected { control, text, image, fresh, thread, stopped, steps });
     });
     let returned = borrowed.put_back();
@@ -204,7 +204,7 @@ struct Injection<'a> {
     bytes: &'a [u8],
     symbols: Symbols,
     residents: Residents,
-    laps: Laps,
+    step_times: StepTimes,
 }
 
 /// A helper in the process.
@@ -225,16 +225,16 @@ impl Injection<'_> {
     ) -> Result<Injected, InjectError> {
         let _quiet = crate::sys::signals::Blocked::fatal();
         let (mut borrowed, since) = borrow::borrow(self.process, memory, &self.symbols, planned, limits)?;
-        self.laps.lap("borrow");
+        self.step_times.step_done("borrow");
         let thread = borrowed.thread();
         let outcome = self.with_thread(&mut borrowed, control, limits);
         let returned = borrowed.put_back();
-        self.laps.lap("give back");
+        self.step_times.step_done("give back");
         let stopped = Nanos::from(since.elapsed());
         let (loaded, control) = outcome?;
         returned?;
         let Loaded { text, image, fresh, .. } = loaded;
-        let steps = self.laps.steps();
+        let steps = self.step_times.steps();
         tracing::debug!(?steps, "injected");
         Ok(Injected { control, text, image, fresh, thread, stopped, steps })
     }
@@ -255,18 +255,18 @@ impl Injection<'_> {
             None => self.load(thread, limits)?,
         };
         let control = MemoryFile::make(self.process, thread, resident::CONTROL_NAME, Execution::Never)?;
-        self.laps.lap("control file");
+        self.step_times.step_done("control file");
         if let Err(source) = fill(&control.here) {
             // The first failure is the one to tell.
             let _ = control.close(thread);
             return Err(InjectError::Control { pid: self.pid(), source });
         }
-        self.laps.lap("fill in");
+        self.step_times.step_done("fill in");
         // The helper closes the descriptor in any case: by the time it is back, another thread may have been
         // given the number for a file of its own.
         let arguments = [control.in_process, 0];
         let code = thread.call(Stage::Attach, loaded.attach, arguments, limits.call)?;
-        self.laps.lap("attach");
+        self.step_times.step_done("attach");
         if code != 0 {
             return Err(InjectError::Helper { pid: self.pid(), code, failure: words::refusal(code) });
         }
@@ -276,12 +276,12 @@ impl Injection<'_> {
     /// Has the thread load the image.
     fn load(&mut self, thread: &mut Borrowed<'_>, limits: &Limits) -> Result<Loaded, InjectError> {
         let file = MemoryFile::make(self.process, thread, resident::IMAGE_NAME, Execution::Allowed)?;
-        self.laps.lap("image file");
+        self.step_times.step_done("image file");
         let loaded = self.load_file(thread, &file, limits);
         let closed = file.close(thread);
         let (text, attach) = loaded?;
         closed?;
-        self.laps.lap("close");
+        self.step_times.step_done("close");
         Ok(Loaded { text, attach, image: self.probe_file(file.here)?, fresh: true })
     }
 
@@ -297,7 +297,7 @@ impl Injection<'_> {
         let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE | SealFlags::SEAL;
         fcntl_add_seals(here, seals).map_err(|errno| self.system("sealing the image", errno.into()))?;
         self.check_contents(here)?;
-        self.laps.lap("write image");
+        self.step_times.step_done("write image");
         // A loader takes a name that it knows for the library that it knows by it, without looking at the
         // file, and the name of an earlier helper may have ended in the same number.
         let dots = "./".repeat(self.residents.count);
@@ -306,7 +306,7 @@ impl Injection<'_> {
         let path = thread.text(&path)?;
         let dlopen = self.symbols.dlopen;
         let handle = thread.call(Stage::Dlopen, dlopen.function, [path, dlopen.flags], limits.call)?;
-        self.laps.lap("dlopen");
+        self.step_times.step_done("dlopen");
         let image = here.metadata().map_err(|source| self.system("examining the image", source))?;
         let image = FileIdentity::by_stat(&image);
         let regions = self.process.regions()?;
@@ -316,7 +316,7 @@ impl Injection<'_> {
             .find(|region| region.executable && (region.device, region.inode) == (image.device, image.inode))
             .ok_or(InjectError::Refused { pid: self.pid() })?;
         tracing::debug!(handle, start = %text.start, "the helper is loaded");
-        self.laps.lap("find mapping");
+        self.step_times.step_done("find mapping");
         let text = MappedRange {
             start: text.start,
             end: text.end,

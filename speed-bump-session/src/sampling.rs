@@ -44,7 +44,7 @@ const RATE: u64 = 100;
 /// The longest time between two looks.
 const SLOWEST: Nanos = Nanos(200_000_000);
 /// The sampling takes no more of a processor than this.
-const MOST_COST: f64 = 0.015;
+const MAX_COST: f64 = 0.015;
 /// How often it is looked for new processes and threads, and what the looks cost.
 const LOOK_AGAIN: Nanos = Nanos(1_000_000_000);
 /// What threads wait for is looked at in one of so many looks: it is a system call for each.
@@ -137,10 +137,10 @@ impl Pace {
 /// The interval with which looks that took such a share of a processor take no more than they may. Never
 /// shorter than before: what has cost too much once will again.
 fn paced(interval: Nanos, share: f64) -> Nanos {
-    if share <= MOST_COST {
+    if share <= MAX_COST {
         return interval;
     }
-    let longer = interval.0 as f64 * share / MOST_COST;
+    let longer = interval.0 as f64 * share / MAX_COST;
     Nanos((longer as u64).min(SLOWEST.0)).max(interval)
 }
 

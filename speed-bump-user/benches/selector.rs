@@ -19,7 +19,7 @@ use speed_bump_session::targets::{ParsedTargets, selector};
 const FILES: usize = 5_000;
 const FUNCTIONS_PER_FILE: usize = 20;
 /// An automaton with more bytes than this counts as one that cannot be built.
-const MOST_AUTOMATON_BYTES: usize = 8 << 20;
+const MAX_AUTOMATON_BYTES: usize = 8 << 20;
 
 /// 1,000 lines as people write them: exact methods, packages, classes, suffixes, and a few exclusions.
 fn targets_file() -> String {
@@ -72,8 +72,8 @@ fn automaton(glob: &str) -> Option<Vec<u8>> {
     }
     let config = dense::Config::new()
         .start_kind(regex_automata::dfa::StartKind::Anchored)
-        .dfa_size_limit(Some(MOST_AUTOMATON_BYTES))
-        .determinize_size_limit(Some(MOST_AUTOMATON_BYTES * 4));
+        .dfa_size_limit(Some(MAX_AUTOMATON_BYTES))
+        .determinize_size_limit(Some(MAX_AUTOMATON_BYTES * 4));
     regex.push_str(r"\z");
     let dfa = dense::Builder::new().configure(config).build(&regex).ok()?;
     Some(dfa.to_bytes_native_endian().0)

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod again;
-mod others;
+mod other_tools;
 mod program;
 mod regions;
 mod stack;

@@ -10,7 +10,7 @@ use speed_bump_testing::{Fixture, Service, session::obstacle, skip};
 use crate::hostile_memory::tool::Tool;
 
 /// What the tool has in memory, in MiB.
-const MOST_MIB: i64 = 192;
+const MAX_MIB: i64 = 192;
 const TARGETS: &str = "native:*/program:work delay=0\n";
 
 #[test]
@@ -31,7 +31,7 @@ fn crowded_processes_are_listed_attached_to_and_sampled_in_little_memory() {
         let sampled = Tool::on(&["sweep", "--plan", "--for", "20s"], service.pid()).finish();
         assert!(sampled.status.code().is_some(), "{number} {kind}: {}", sampled.said());
         for ended in [listed, session, sampled] {
-            assert!(ended.peak_mib < MOST_MIB, "{number} {kind}: {} MiB: {}", ended.peak_mib, ended.said());
+            assert!(ended.peak_mib < MAX_MIB, "{number} {kind}: {} MiB: {}", ended.peak_mib, ended.said());
         }
     }
 }

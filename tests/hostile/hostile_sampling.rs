@@ -11,7 +11,7 @@ use speed_bump_testing::{Fixture, Service, session::obstacle, skip, tool, tool::
 use crate::hostile_memory::tool::Tool;
 
 /// What a sweep has in memory that ranks nothing, in MiB: its own code and tables, and 32 MiB of names.
-const MOST_MIB: i64 = 192;
+const MAX_MIB: i64 = 192;
 
 /// Five processes of 200 threads, with stacks of 256 functions that are others at each look.
 fn functions() -> Option<(Fixture, Service)> {
@@ -31,7 +31,7 @@ const SWEEP: [&str; 5] = ["sweep", "--for", "60s", "--progress", "native:*:pause
 fn a_sweep_of_too_many_functions_takes_little_memory_and_ranks_nothing() {
     let Some((_fixture, service)) = functions() else { return };
     let ended = Tool::on(&SWEEP, service.pid()).finish();
-    assert!(ended.peak_mib < MOST_MIB, "{} MiB: {}", ended.peak_mib, ended.said());
+    assert!(ended.peak_mib < MAX_MIB, "{} MiB: {}", ended.peak_mib, ended.said());
     assert!(!ended.status.success(), "{}", ended.said());
     for text in ["could not be attributed", "functions beyond the first 65,536"] {
         assert!(ended.stderr.contains(text), "{text}: {}", ended.said());

@@ -29,7 +29,7 @@ const SCRIPTS: [&str; 3] = [
 /// Loaders killed at whatever step they are, for each script.
 const KILLS: u32 = 40;
 /// At that many different ones at least; ten are met as a rule.
-const LEAST_STEPS: usize = 4;
+const MIN_STEPS: usize = 4;
 
 fn goes_on(program: &mut Program, after: &str) {
     if let Err(error) = program.prints() {
@@ -114,7 +114,7 @@ fn killed_at_any_moment_with_a_thread_borrowed() {
         takes_the_helper(&program, "all kills");
     }
     println!("killed with the borrowed thread in: {met:?}");
-    assert!(met.len() >= LEAST_STEPS, "always at the same steps: {met:?}");
+    assert!(met.len() >= MIN_STEPS, "always at the same steps: {met:?}");
 }
 
 /// The system call that the main thread is in, if it is being traced; the loader stands still, so that this

@@ -13,7 +13,7 @@ use super::{
 use crate::record::{Measured, PhaseKind, Treatment};
 
 /// Delays that are told apart.
-const MOST: usize = 12;
+const MAX: usize = 12;
 /// Delays that differ by less than this factor are one: what a call makes of a unit's share varies a little.
 const ALIKE: f64 = 1.2;
 
@@ -77,9 +77,9 @@ pub(super) fn curve(measured: &Measured, treatment: Treatment, bend: Option<Hing
     let mut doses: Vec<Dose> =
         alike.map(|of| dose(&of.iter().map(|(_, of)| *of).collect::<Vec<_>>())).collect();
     // Guards halve doses again and again: the ones that were tried most say most.
-    if doses.len() > MOST {
+    if doses.len() > MAX {
         doses.sort_by_key(|of| std::cmp::Reverse(of.blocks));
-        doses.truncate(MOST);
+        doses.truncate(MAX);
     }
     doses.sort_by(|a, b| a.delay_ns.total_cmp(&b.delay_ns));
     (!doses.is_empty()).then(|| Curve { doses, bend: bend.map(Bend::from) })

@@ -12,7 +12,7 @@ use statrs::distribution::{ContinuousCDF as _, StudentsT};
 use super::{contrast::Contrast, ranks};
 
 /// Blocks that an interval needs: with fewer it is too wide to say anything, or too sure of itself.
-pub const LEAST_BLOCKS: usize = 8;
+pub const MIN_BLOCKS: usize = 8;
 /// From which share on of the squared mean delay its own uncertainty counts (Fieller's g).
 const NOISY_DELAY: f64 = 0.01;
 
@@ -27,14 +27,14 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// Where the truth is with this probability; `None` with fewer than [`LEAST_BLOCKS`], and where no delay
+/// Where the truth is with this probability; `None` with fewer than [`MIN_BLOCKS`], and where no delay
 /// arrived.
 pub fn estimate(contrasts: &[Contrast], confidence: f64) -> Option<Estimate> {
     let blocks = contrasts.len();
-    if blocks < LEAST_BLOCKS {
+    if blocks < MIN_BLOCKS {
         return None;
     }
-    if blocks >= ranks::LEAST {
+    if blocks >= ranks::MIN {
         return ranks::estimate(contrasts, confidence);
     }
     let quantile = student(blocks - 1)?.inverse_cdf(0.5 + confidence / 2.0);
@@ -71,10 +71,10 @@ pub fn estimate(contrasts: &[Contrast], confidence: f64) -> Option<Estimate> {
 
 /// How probable it is to see as much as this, on either side, from a treatment that does nothing.
 pub fn chance(contrasts: &[Contrast]) -> Option<f64> {
-    if contrasts.len() < LEAST_BLOCKS {
+    if contrasts.len() < MIN_BLOCKS {
         return None;
     }
-    if contrasts.len() >= ranks::LEAST {
+    if contrasts.len() >= ranks::MIN {
         return Some(ranks::chance(contrasts));
     }
     let time = mean(contrasts, |of| of.time);

@@ -5,7 +5,7 @@ use super::{
     contrast::Contrast,
     estimate::{chance, estimate},
     findings::CONFIDENCE,
-    left::{of_all_contrasts, together},
+    untried::{of_all_contrasts, together},
 };
 use crate::record::Measured;
 

@@ -10,9 +10,9 @@ use super::{
     faster::faster,
     further::{Further, further},
     hinge::hinge,
-    left::{alike, left, together},
     sentence::sentence,
     shared::{is_part, joined},
+    untried::{alike, left, together},
     validity::{Problem, Validity, controls, validity},
     verdict::{Judged, Trial, Verdict, before, is_above, judge},
 };

@@ -6,16 +6,16 @@
 
 use statrs::distribution::{ContinuousCDF as _, FisherSnedecor};
 
-use super::{contrast::Contrast, estimate::LEAST_BLOCKS, outliers, ranks};
+use super::{contrast::Contrast, estimate::MIN_BLOCKS, outliers, ranks};
 
 /// Delays have to differ by this factor at least, for a bend to be seen.
 const RANGE: f64 = 1.8;
 /// Places between no slack and the longest delay that are tried.
 const PLACES: usize = 400;
 /// Bends that would show more than this share of the delay beyond them are not believed.
-const MOST_BEYOND: f64 = 3.0;
+const MAX_BEYOND: f64 = 3.0;
 /// What has to show beyond a bend that is not as steep, where a steeper one would fit better.
-const LEAST_BEYOND: usize = 2;
+const MIN_BEYOND: usize = 2;
 /// A bend is believed when there would be one like it without slack in one case of so many.
 const ERROR: f64 = 0.01;
 
@@ -37,7 +37,7 @@ pub fn hinge(contrasts: &[Contrast]) -> Option<Hinge> {
     let contrasts = &without_outliers(contrasts);
     let delays = || contrasts.iter().map(|of| of.delay);
     let (least, most) = (delays().fold(f64::INFINITY, f64::min), delays().fold(0.0, f64::max));
-    if contrasts.len() < LEAST_BLOCKS || least <= 0.0 || most < RANGE * least {
+    if contrasts.len() < MIN_BLOCKS || least <= 0.0 || most < RANGE * least {
         return None;
     }
     let (line, _) = fit(contrasts, 0.0);
@@ -47,11 +47,11 @@ pub fn hinge(contrasts: &[Contrast]) -> Option<Hinge> {
         of.map(|(slack, (squares, beyond))| (slack, squares, beyond)).min_by(|a, b| a.1.total_cmp(&b.1))
     };
     let (mut slack, mut squares, mut beyond) = best(&mut fits())?;
-    if beyond > MOST_BEYOND {
+    if beyond > MAX_BEYOND {
         // One slice far off makes such a bend; but so do a few whose delays are nearly the same.
-        (slack, squares, beyond) = best(&mut fits().filter(|(_, (_, beyond))| *beyond <= MOST_BEYOND))?;
+        (slack, squares, beyond) = best(&mut fits().filter(|(_, (_, beyond))| *beyond <= MAX_BEYOND))?;
         let shows = |of: &&Contrast| of.delay > slack && of.time >= beyond * (of.delay - slack) / 2.0;
-        if contrasts.iter().filter(shows).count() < LEAST_BEYOND {
+        if contrasts.iter().filter(shows).count() < MIN_BEYOND {
             return None;
         }
     }
@@ -87,7 +87,7 @@ fn without_outliers(contrasts: &[Contrast]) -> Vec<Contrast> {
     /// What fits best is looked for so often.
     const TURNS: usize = 2;
     let mut within = contrasts.to_vec();
-    if contrasts.len() < ranks::LEAST {
+    if contrasts.len() < ranks::MIN {
         return within;
     }
     let most = contrasts.iter().map(|of| of.delay).fold(0.0, f64::max);

@@ -6,7 +6,7 @@ use super::validity::controls;
 use crate::record::{By, Measured, Slice, Treatment};
 
 /// Stretches that it takes to know.
-const LEAST: usize = 4;
+const MIN: usize = 4;
 /// What is more than so many standard deviations is not the service's own doing.
 const FAR: f64 = 2.5;
 
@@ -25,7 +25,7 @@ fn own_changes(measured: &Measured, stretch: f64) -> Option<f64> {
     let stretches = without.chunk_by(|a, b| number(a) == number(b));
     let times: Vec<f64> =
         stretches.filter_map(|slices| controls(slices.iter().copied(), By::Throughput)).collect();
-    if times.len() < LEAST || stretch <= 0.0 {
+    if times.len() < MIN || stretch <= 0.0 {
         return None;
     }
     Some((&times).std_dev() / (&times).mean())

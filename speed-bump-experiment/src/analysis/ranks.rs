@@ -11,7 +11,7 @@ use super::{contrast::Contrast, estimate::Estimate, outliers::median};
 
 /// Differences from which on the sum of ranks is near enough to a normal distribution, also far from its
 /// middle.
-pub(crate) const LEAST: usize = 20;
+pub(crate) const MIN: usize = 20;
 
 /// The share of the delay that shows, and where it is with this probability; `None` where that has no bounds.
 ///

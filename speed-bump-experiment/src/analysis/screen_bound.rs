@@ -13,18 +13,18 @@ use statrs::distribution::ContinuousCDF as _;
 
 use super::{
     estimate::{Estimate, student},
-    looks::ERROR,
+    interim::ERROR,
 };
 use crate::{
     record::{Measured, PhaseKind},
-    schedule::MOST_SURVIVORS,
+    schedule::MAX_SURVIVORS,
     screen::{Row, dot, rows, screened, take_out, unit},
 };
 
 /// Less than this part of the squares of a function's delays is rounding: it is among those that stand out.
 const EXPLAINED: f64 = 1e-9;
 /// Fewer degrees of freedom say nothing.
-const LEAST_FREEDOM: f64 = 20.0;
+const MIN_FREEDOM: f64 = 20.0;
 
 /// See above.
 pub(super) struct OfScreen {
@@ -62,7 +62,7 @@ impl OfScreen {
         let rows = rows(measured.of_phase(PhaseKind::Screen), measured.by);
         let delays = delays(measured, &rows);
         let all = measured.candidates.len();
-        let found = screened(&rows, all, MOST_SURVIVORS).found;
+        let found = screened(&rows, all, MAX_SURVIVORS).found;
         let mut of = Self {
             all: vec![0.0; rows.len()],
             times: rows.into_iter().map(|row| row.time).collect(),
@@ -102,7 +102,7 @@ impl OfScreen {
         let squares = dot(&own, &own);
         let planned: f64 = delays.planned.iter().sum();
         let says_nothing = is_out || squares <= 0.0 || delays.arrived <= 0.0 || planned <= 0.0;
-        if self.freedom < LEAST_FREEDOM || says_nothing {
+        if self.freedom < MIN_FREEDOM || says_nothing {
             return None;
         }
         let slope = dot(&own, &times) / squares;

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{
     contrast::contrasts,
-    estimate::{LEAST_BLOCKS, chance},
+    estimate::{MIN_BLOCKS, chance},
     failed::more_failed,
     load,
     outliers::median,
@@ -21,7 +21,7 @@ const PLACEBO_ERROR: f64 = 0.001;
 /// And with this one: that is told.
 const PLACEBO_DOUBT: f64 = 0.01;
 /// Of more slices than this nothing is left to trust.
-const MOST_DROPPED: f64 = 0.25;
+const MAX_DROPPED: f64 = 0.25;
 /// From how much on delivered differs from asked.
 const OFF: f64 = 0.1;
 /// From this share on programs wait for processors.
@@ -117,7 +117,7 @@ pub fn validity(measured: &Measured) -> Validity {
     let lost: usize = dropped.iter().filter(is_lost).map(|of| of.slices).sum();
     let of_all = lost as f64 / measured.slices.len().max(1) as f64;
     fatal(
-        of_all > MOST_DROPPED,
+        of_all > MAX_DROPPED,
         format!("{lost} of {} slices do not count: take longer slices (--slice)", measured.slices.len()),
     );
     let drift = drift(measured);
@@ -303,7 +303,7 @@ fn delivered_over_asked(measured: &Measured) -> Option<f64> {
 fn drift(measured: &Measured) -> Option<f64> {
     let without: Vec<&Slice> =
         measured.of_phase(PhaseKind::Confirm).filter(|slice| slice.treatment == Treatment::Control).collect();
-    if without.len() < LEAST_BLOCKS {
+    if without.len() < MIN_BLOCKS {
         return None;
     }
     let (first, second) = without.split_at(without.len() / 2);

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     contrast::Contrast,
-    estimate::{Estimate, LEAST_BLOCKS, chance, estimate},
+    estimate::{Estimate, MIN_BLOCKS, chance, estimate},
     findings::CONFIDENCE,
     hinge::{Hinge, hinge},
-    looks::{self, holm},
+    interim::{self, holm},
 };
 use crate::record::Rules;
 
@@ -59,12 +59,13 @@ pub(super) struct Judged {
 pub(super) fn judge(trials: &[Trial], rules: &Rules, blocks: u32) -> Vec<Judged> {
     let open = Judged { verdict: Verdict::Undecided, shows: false, faster: false };
     let mut judged = vec![open; trials.len()];
-    for look in 0..looks::done(blocks, rules.planned_blocks) {
-        let level = looks::levels()[look as usize];
-        let until = looks::until(look, rules.planned_blocks);
+    for look in 0..interim::done(blocks, rules.planned_blocks) {
+        let level = interim::levels()[look as usize];
+        let until = interim::until(look, rules.planned_blocks);
         let seen: Vec<Vec<Contrast>> = trials.iter().map(|trial| seen(trial, until)).collect();
         let significant_at = |level| significant(&seen, level);
-        let (significant, faster) = (significant_at(level), significant_at(FASTER / f64::from(looks::LOOKS)));
+        let (significant, faster) =
+            (significant_at(level), significant_at(FASTER / f64::from(interim::LOOKS)));
         for (index, (trial, judged)) in trials.iter().zip(&mut judged).enumerate() {
             let seen = &seen[index];
             let slower = seen.iter().map(|of| of.time).sum::<f64>() > 0.0;
@@ -113,14 +114,14 @@ pub(super) fn before(seen: Vec<Contrast>, bend: Option<Hinge>) -> Vec<Contrast> 
     let hidden =
         |bend: Hinge| -> Vec<Contrast> { seen.iter().copied().filter(|of| of.delay <= bend.low).collect() };
     // A bend before nearly all of the delays says nothing of them.
-    let hidden = bend.map(hidden).filter(|hidden| hidden.len() >= LEAST_BLOCKS);
+    let hidden = bend.map(hidden).filter(|hidden| hidden.len() >= MIN_BLOCKS);
     hidden.unwrap_or(seen)
 }
 
 /// Whether nearly all of these are beyond a bend: what shows there says nothing of the function as it is.
 fn is_beyond(seen: &[Contrast]) -> bool {
     hinge(seen).is_some_and(|bend| {
-        bend.low > 0.0 && seen.iter().filter(|of| of.delay <= bend.low).count() < LEAST_BLOCKS
+        bend.low > 0.0 && seen.iter().filter(|of| of.delay <= bend.low).count() < MIN_BLOCKS
     })
 }
 

@@ -20,7 +20,7 @@ use crate::record::Experiment;
 use lists::Budget;
 
 /// How large a page may get, in bytes: what does not fit is counted in it, and is in the JSON.
-const MOST: usize = 290 << 10;
+const MAX: usize = 290 << 10;
 
 /// Rows of what was measured besides.
 const FURTHER: usize = 30;
@@ -51,7 +51,7 @@ pub fn render(experiment: &Experiment) -> String {
     let [most, less @ ..] = LIMITS;
     let mut page = page(experiment, most);
     for limits in less {
-        if page.len() <= MOST {
+        if page.len() <= MAX {
             break;
         }
         page = self::page(experiment, limits);
@@ -87,7 +87,7 @@ fn page(experiment: &Experiment, limits: Limits) -> String {
     };
     let again = command::again(measured);
     let around = drawn.0.len() + again.0.len() + STYLE.len() + SCRIPT.len();
-    let mut budget = Budget(MOST.saturating_sub(around));
+    let mut budget = Budget(MAX.saturating_sub(around));
     let lists = lists::lists(findings, limits.functions, &mut budget);
     let page = html! {
         (DOCTYPE)

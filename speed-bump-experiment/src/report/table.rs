@@ -9,11 +9,11 @@ pub const CELL_COLUMNS: usize = 160;
 
 /// Shortens the first cells so that the rows fit, as far as that leaves something of them.
 pub fn shortened(mut rows: Vec<Vec<String>>, most: usize) -> Vec<Vec<String>> {
-    const LEAST: usize = 12;
+    const MIN: usize = 12;
     let widest =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| columns(cell)).max();
     let numbers: usize = (1..width_of(&rows)).map(|column| 2 + widest(column).unwrap_or(0)).sum();
-    let left = most.saturating_sub(numbers).max(LEAST);
+    let left = most.saturating_sub(numbers).max(MIN);
     for first in rows.iter_mut().filter_map(|row| row.first_mut()) {
         *first = at_most(printable(&first), left);
     }

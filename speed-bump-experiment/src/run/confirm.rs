@@ -6,9 +6,9 @@ use super::{Runner, Stop, slices::GUARDS};
 use crate::{
     analysis::{
         contrast::contrasts,
-        estimate::{LEAST_BLOCKS, estimate},
+        estimate::{MIN_BLOCKS, estimate},
         findings::{is_decided, no_measure},
-        looks,
+        interim,
         shared::hidden_together,
     },
     record::{Group, PhaseKind, Treatment},
@@ -85,7 +85,7 @@ impl Runner<'_> {
         let mut treatments = survivors;
         treatments.extend((!rest.is_empty()).then_some(Treatment::Rest));
         let slices = self.slices_in(time);
-        let planned = (slices / confirm_block_slices(treatments.len())).max(LEAST_BLOCKS as u32);
+        let planned = (slices / confirm_block_slices(treatments.len())).max(MIN_BLOCKS as u32);
         self.measured.rules.planned_blocks = planned;
         let basic = BASIC * self.measured.rules.max_slowdown;
         let mut arms = Arms {
@@ -108,7 +108,7 @@ impl Runner<'_> {
                 self.learn_unit(PhaseKind::Confirm);
                 self.enlarge(&mut arms);
             }
-            if looks::done(done, planned) > looks::done(block, planned) {
+            if interim::done(done, planned) > interim::done(block, planned) {
                 if let Some(why) = no_measure(&self.measured) {
                     return Err(Stop::Invalid(why));
                 }

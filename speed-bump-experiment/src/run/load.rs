@@ -21,7 +21,7 @@ const RECENT: usize = 32;
 /// Of those, one in ten may be far off.
 const FAR_OFF: usize = 10;
 /// With fewer of them it is not known how fast units may come.
-const LEAST_RECENT: usize = 4;
+const MIN_RECENT: usize = 4;
 /// It is another load where units come so many times as fast or as seldom. Machines get half as slow again by
 /// themselves, or twice for a moment.
 const CHANGED: f64 = 2.5;
@@ -30,7 +30,7 @@ const USUAL: f64 = 1.3;
 /// A delay shows several times where a lock is handed on meanwhile, but not more often than this.
 const SHOWS: f64 = 4.0;
 /// Where fewer units are expected in a slice, chance may leave out most of them.
-const LEAST_UNITS: f64 = 5.0;
+const MIN_UNITS: f64 = 5.0;
 /// Where so many are expected and none comes, that slice has nothing to say of any function.
 const DOZENS: f64 = 24.0;
 /// So many slices without delays have to be as odd: one is a moment of the machine's.
@@ -115,10 +115,10 @@ impl Load {
     /// that none does is seen in several.
     fn is_odd(&self, slice: &Slice) -> bool {
         let expected = if slice.units == 0.0 { self.silent } else { self.expected(slice) };
-        let are_few = expected >= LEAST_UNITS && slice.units < expected / CHANGED;
-        let fastest = self.at(|count| count / FAR_OFF).filter(|_| self.recent.len() >= LEAST_RECENT);
+        let are_few = expected >= MIN_UNITS && slice.units < expected / CHANGED;
+        let fastest = self.at(|count| count / FAR_OFF).filter(|_| self.recent.len() >= MIN_RECENT);
         let most = fastest.map_or(f64::INFINITY, |fastest| slice.span() / fastest);
-        are_few || slice.units >= LEAST_UNITS && slice.units > most * CHANGED
+        are_few || slice.units >= MIN_UNITS && slice.units > most * CHANGED
     }
 
     /// Whether units of a slice took about as long as in most others: then it had all of its load.

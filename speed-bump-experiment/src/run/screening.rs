@@ -3,21 +3,21 @@
 use super::{Runner, Stop};
 use crate::units::Nanos;
 use crate::{
-    analysis::{estimate, left::of_all},
+    analysis::{estimate, untried::of_all},
     groups::drill_down,
     record::{Candidate, PhaseKind, Treatment},
-    schedule::{MOST_SURVIVORS, SCREEN_BLOCK, screen_block},
+    schedule::{MAX_SURVIVORS, SCREEN_BLOCK, screen_block},
     screen::{Screened, rows, screened},
 };
 
 /// By what share of its time a half of all functions is to slow a unit down.
 const WANTED: f64 = 0.10;
 /// Blocks after which it may be seen that all delays show alike.
-const BLOCKS_OF_ALIKE: u32 = estimate::LEAST_BLOCKS as u32;
+const BLOCKS_OF_ALIKE: u32 = estimate::MIN_BLOCKS as u32;
 /// By how much the sensitivity that all have is to be known, either way.
 const KNOWN: f64 = 0.15;
 /// Blocks that there are, however little time there is.
-const LEAST_BLOCKS: u32 = 2;
+const MIN_BLOCKS: u32 = 2;
 /// Of more than this each function gets no larger doses, as a share of a unit's time.
 const LARGEST: f64 = 1.0;
 
@@ -56,13 +56,13 @@ impl Runner<'_> {
         let time = Nanos((self.time_left().0 as f64 * share) as u64);
         self.begin_phase(PhaseKind::Screen, time);
         let slices = self.slices_in(time);
-        let blocks = (slices / SCREEN_BLOCK as u32).max(LEAST_BLOCKS);
+        let blocks = (slices / SCREEN_BLOCK as u32).max(MIN_BLOCKS);
         let mut dose = (dose * 2.0 * WANTED / up).min(LARGEST);
         let mut found = Screened::default();
         // By how much all show is known from so many blocks on, if there is time for nearly as many.
         let most = if 2 * blocks < BLOCKS_OF_ALIKE { blocks } else { blocks.max(BLOCKS_OF_ALIKE) };
         for block in 0..most {
-            if block >= blocks && !found.all_alike || block >= LEAST_BLOCKS && self.is_out_of_time() {
+            if block >= blocks && !found.all_alike || block >= MIN_BLOCKS && self.is_out_of_time() {
                 break;
             }
             let (mut guarded, mut slower) = (0, Vec::new());
@@ -84,7 +84,7 @@ impl Runner<'_> {
             }
             let all = self.measured.candidates.len();
             let rows = rows(self.measured.of_phase(PhaseKind::Screen), self.measured.by);
-            found = screened(&rows, all, MOST_SURVIVORS);
+            found = screened(&rows, all, MAX_SURVIVORS);
             if found.all_alike && block + 1 >= BLOCKS_OF_ALIKE && self.all_are_known() {
                 break;
             }
@@ -100,7 +100,7 @@ impl Runner<'_> {
             survivors.extend(found.found.iter().filter_map(|(candidate, _)| arm_of(candidate)));
         }
         let by_own = arms.iter().filter(|of| !survivors.contains(of)).copied();
-        let by_own: Vec<Treatment> = by_own.take(MOST_SURVIVORS.saturating_sub(survivors.len())).collect();
+        let by_own: Vec<Treatment> = by_own.take(MAX_SURVIVORS.saturating_sub(survivors.len())).collect();
         let (pointed_to, more) = (survivors.len(), by_own.len());
         survivors.extend(by_own);
         let rest = arms.iter().filter(|of| !survivors.contains(of)).copied().collect();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Now, Runner, Stop};
 use crate::{
     analysis::failed::failed,
-    bound::LEAST_LATENCIES,
+    bound::MIN_LATENCIES,
     reading::Reading,
     record::{By, Delivered, Mark, MetricReading, PhaseKind, Slice, Treatment},
     subject::Sample,
@@ -196,7 +196,7 @@ impl Runner<'_> {
         let usual = ns / self.pace;
         let latency = now.latency.zip(since.latency).map(|(now, since)| now - since);
         let is_late = latency.zip(self.latency).is_some_and(|(latency, usual)| {
-            units >= LEAST_LATENCIES && latency / units > usual * (most + noise)
+            units >= MIN_LATENCIES && latency / units > usual * (most + noise)
         });
         is_late || units + 1.0 < usual / most - noise * usual
     }

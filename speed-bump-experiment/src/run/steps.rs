@@ -11,7 +11,7 @@ const LOOKED_AT: u32 = 4;
 /// So often in a slice.
 const LOOKS: u64 = 16;
 /// Fewer steps in a slice than this, and a slice is off by a fifth and more.
-const LEAST: f64 = 5.0;
+const MIN: f64 = 5.0;
 /// So many there should be.
 const WANTED: f64 = 10.0;
 
@@ -74,7 +74,7 @@ impl Runner<'_> {
             return Ok(());
         }
         let in_slice = f64::from(steps.fine) / f64::from(LOOKED_AT.min(slices));
-        if in_slice >= LEAST {
+        if in_slice >= MIN {
             return Ok(());
         }
         // Where it moves less than once a slice, all of the census says how often.

@@ -3,7 +3,7 @@
 
 use super::{Runner, Stop, slices::GUARDS};
 use crate::{
-    analysis::{estimate::LEAST_BLOCKS, faster, findings, left::together, outliers::median},
+    analysis::{estimate::MIN_BLOCKS, faster, findings, outliers::median, untried::together},
     record::{By, Mark, PhaseKind, Slice, Treatment},
     schedule::call_dose,
     units::Nanos,
@@ -26,7 +26,7 @@ const PAIRS: u32 = 2;
 /// Where noise asks for more, they may take this part of the phase.
 const OF_PHASE: u64 = 8;
 /// Blocks of the largest doses, where those did nothing.
-const BOUNDING: u32 = 2 * LEAST_BLOCKS as u32;
+const BOUNDING: u32 = 2 * MIN_BLOCKS as u32;
 
 /// How the service reacts to all delays together.
 #[derive(Clone, Copy, Debug, PartialEq)]

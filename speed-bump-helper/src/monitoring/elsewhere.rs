@@ -39,7 +39,7 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 /// How often an interpreter had no `sys.monitoring`, in a row: one that begins has none yet.
 static WITHOUT: AtomicU32 = AtomicU32::new(0);
 /// So often at most: importing `site` makes some hundred calls.
-const WITHOUT_AT_MOST: u32 = 100_000;
+const MAX_WITHOUT: u32 = 100_000;
 
 /// Calls are to be reported from here on. `false`: they cannot be.
 pub(crate) fn begin(api: &'static Api, is_timed: bool) -> bool {
@@ -91,7 +91,7 @@ fn see_to_interpreter(python: Python<'_>) {
             WITHOUT.store(0, Ordering::Relaxed);
             settle(&monitoring)
         }
-        Err(_) if is_wanted() && WITHOUT.fetch_add(1, Ordering::Relaxed) < WITHOUT_AT_MOST => {
+        Err(_) if is_wanted() && WITHOUT.fetch_add(1, Ordering::Relaxed) < MAX_WITHOUT => {
             evaluator::replace_default(place, hook);
             return;
         }

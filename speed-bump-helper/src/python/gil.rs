@@ -17,7 +17,7 @@ use crate::{
 
 /// For how long a thread that has given the GIL away waits in one piece, in ns, before it goes on for a
 /// while.
-const MOST_IN_ONE_PIECE_NS: u64 = 100_000_000;
+const MAX_IN_ONE_PIECE_NS: u64 = 100_000_000;
 
 /// The GIL, taken by the helper's thread; in free-threaded builds, an attached thread state. Given back when
 /// dropped.
@@ -88,7 +88,7 @@ impl Gil {
 
     fn has_waited_for_long(&self) -> bool {
         let waited = sys::clock_ns(CpuClock::Monotonic).zip(self.since_ns);
-        waited.is_none_or(|(now, since)| now.saturating_sub(since) > MOST_IN_ONE_PIECE_NS)
+        waited.is_none_or(|(now, since)| now.saturating_sub(since) > MAX_IN_ONE_PIECE_NS)
     }
 
     /// It was taken in turn.

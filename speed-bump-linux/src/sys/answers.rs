@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const ANSWERED: Duration = Duration::from_secs(5);
 const UNANSWERED: Duration = Duration::from_secs(20);
 /// With so many children left behind, no other file system is asked: each that is not known does not answer.
-const MOST_LEFT_BEHIND: usize = 4;
+const MAX_LEFT_BEHIND: usize = 4;
 /// File systems of which a file is read, too: FUSE, and overlayfs, which may lie over one (statfs(2)). There
 /// are others where to read a file takes something away.
 const READ: [libc::c_long; 2] = [0x6573_5546, 0x794c_7630];
@@ -56,7 +56,7 @@ pub fn check(found: impl AsFd) -> io::Result<()> {
     let is_new =
         |(at, answers): &(Instant, bool)| at.elapsed() < if *answers { ANSWERED } else { UNANSWERED };
     let before = asked().get(&device).copied().filter(is_new);
-    let ask = || left_behind().len() < MOST_LEFT_BEHIND && asks(found.as_fd().as_raw_fd());
+    let ask = || left_behind().len() < MAX_LEFT_BEHIND && asks(found.as_fd().as_raw_fd());
     let answers = before.map_or_else(ask, |(_, answers)| answers);
     if before.is_none() {
         let mut asked = asked();

@@ -3,14 +3,14 @@
 use std::io;
 
 /// The least of the real-time priorities: before all ordinary threads, after all real-time ones.
-const LEAST: libc::c_int = 1;
+const MIN: libc::c_int = 1;
 
 /// Has the calling thread, and those that it starts from here on, run before all ordinary ones.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_NICE`, or in a control group without real-time.
 pub fn urgent() -> io::Result<()> {
-    set(libc::SCHED_FIFO, LEAST)
+    set(libc::SCHED_FIFO, MIN)
 }
 
 /// Has the calling thread run like any other.

@@ -7,9 +7,9 @@ use speed_bump_abi::SiteArguments;
 use crate::{sys::clock, units::Nanos};
 
 /// What has to pass between two readings.
-const LEAST_SPAN: Nanos = Nanos(4_000_000);
+const MIN_SPAN: Nanos = Nanos(4_000_000);
 /// The same, in a reading's own uncertainty: the rate is known to one part in so many.
-const LEAST_SPAN_IN_DOUBTS: u64 = 10_000;
+const MIN_SPAN_IN_DOUBTS: u64 = 10_000;
 /// Where the machine is too busy for that, this is enough.
 const LONGEST_SPAN: Nanos = Nanos(100_000_000);
 /// How often both are read at most, until nothing came in between.
@@ -69,7 +69,7 @@ impl Reading {
     /// What has to lie between this reading and a later one.
     fn enough(self, later: Self) -> Nanos {
         let doubt = self.doubt.0.saturating_add(later.doubt.0) / 2;
-        Nanos(doubt.saturating_mul(LEAST_SPAN_IN_DOUBTS)).clamp(LEAST_SPAN, LONGEST_SPAN)
+        Nanos(doubt.saturating_mul(MIN_SPAN_IN_DOUBTS)).clamp(MIN_SPAN, LONGEST_SPAN)
     }
 
     fn rate(self, later: Self) -> u32 {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_less_sure_a_reading_is_the_longer_is_waited() {
-        assert_eq!(AT_ONE_MS.enough(later(0, 100)), LEAST_SPAN);
+        assert_eq!(AT_ONE_MS.enough(later(0, 100)), MIN_SPAN);
         assert_eq!(AT_ONE_MS.enough(later(0, 2_900)), Nanos(15_000_000));
         assert_eq!(AT_ONE_MS.enough(later(0, u64::MAX)), LONGEST_SPAN);
     }

@@ -17,7 +17,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use speed_bump_abi::{ColdSegment, Coldness};
 
-use super::{line::MOST_FACTOR, stubs::Stub};
+use super::{line::MAX_FACTOR, stubs::Stub};
 use crate::{
     engine::bpf::{Form, object},
     kernel::KernelFacts,
@@ -28,7 +28,7 @@ use crate::{
 /// Where the file is.
 const FOLDER: &str = "/run/speed-bump-ebpf";
 /// Nothing that is measured for a call takes as long, not even on an emulated processor.
-const MOST: Nanos = Nanos(10_000_000);
+const MAX: Nanos = Nanos(10_000_000);
 /// Bytes of /proc/cpuinfo that hold the first processor's lines.
 const CPUINFO_BYTES: u64 = 4096;
 /// What tells one model of processor from another there, on x86-64 and aarch64. The rest changes from read to
@@ -200,10 +200,10 @@ fn table(bytes: &[u8], key: &Key, kernel: &KernelFacts) -> Result<CostTable, Str
     let times = costs.iter().flat_map(|cost| [cost.unselected, cost.floor, cost.overhead]).chain(signal);
     let lengths =
         coldness.iter().flat_map(|way| way.segments.iter().map(|segment| segment.0).chain([way.warm_ns]));
-    if times.chain(lengths.map(|ns| Nanos(ns.into()))).any(|time| time > MOST) {
-        return Err(format!("a call takes more than {MOST} there"));
+    if times.chain(lengths.map(|ns| Nanos(ns.into()))).any(|time| time > MAX) {
+        return Err(format!("a call takes more than {MAX} there"));
     }
-    if coldness.iter().flat_map(|way| way.segments).any(|(_, factor)| factor > MOST_FACTOR) {
+    if coldness.iter().flat_map(|way| way.segments).any(|(_, factor)| factor > MAX_FACTOR) {
         return Err("cold caches cost more there than can be".to_owned());
     }
     let coldness = coldness.map(|way| Coldness {

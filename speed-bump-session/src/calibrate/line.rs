@@ -5,7 +5,7 @@ use speed_bump_abi::{ColdSegment, Coldness};
 /// Groups of calls that are measured, each expected to be colder than the one before; the first is warm.
 pub(super) const GROUPS: usize = Coldness::SEGMENTS + 1;
 /// The greatest factor that is believed.
-pub(super) const MOST_FACTOR: u32 = 24 * Coldness::ONE;
+pub(super) const MAX_FACTOR: u32 = 24 * Coldness::ONE;
 
 /// What the calls of one group took, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) fn line(groups: [Group; GROUPS]) -> Coldness {
         }
         let length = group.told - last.told;
         let factor = ((group.rest - last.rest).saturating_mul(u64::from(Coldness::ONE)) / length)
-            .min(u64::from(MOST_FACTOR));
+            .min(u64::from(MAX_FACTOR));
         *segment = ColdSegment {
             length_ns: u32::try_from(length).unwrap_or(u32::MAX),
             factor: u32::try_from(factor).unwrap_or(u32::MAX),
@@ -66,6 +66,6 @@ mod tests {
     #[test]
     fn the_correction_is_bounded_whatever_was_measured() {
         let wild = line(groups([(0, 0), (1, u64::MAX), (u64::MAX, u64::MAX), (u64::MAX, u64::MAX)]));
-        assert_eq!(wild.more_ns(u64::MAX), u64::from(MOST_FACTOR / Coldness::ONE));
+        assert_eq!(wild.more_ns(u64::MAX), u64::from(MAX_FACTOR / Coldness::ONE));
     }
 }

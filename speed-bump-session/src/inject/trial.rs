@@ -2,7 +2,7 @@
 
 use super::{
     InjectError, address_space::AddressSpace, addresses, filters, headroom, image::IMAGE, injectable::Image,
-    laps::Laps, preflight, resident, resident::Residents, symbols, symbols::Symbols,
+    preflight, resident, resident::Residents, step_times::StepTimes, symbols, symbols::Symbols,
 };
 use crate::{process::Process, sys::watchdog::Watchdog};
 
@@ -20,21 +20,21 @@ impl Ready {
         process: &Process,
         image: &[u8],
         for_python: bool,
-        laps: &mut Laps,
+        step_times: &mut StepTimes,
     ) -> Result<Self, InjectError> {
         preflight::check(process)?;
         headroom::check(process, for_python)?;
         addresses::check(process)?;
-        laps.lap("preflight");
+        step_times.step_done("preflight");
         let parsed = Image::parse(image)?;
-        laps.lap("image");
+        step_times.step_done("image");
         // Before anything is found out about the program, so that it cannot be taken for another's.
         let memory = AddressSpace::open(process)?;
         let symbols = symbols::find(process)?;
-        laps.lap("symbols");
+        step_times.step_done("symbols");
         resident::check_idle(process)?;
         let residents = resident::find(process, &parsed, image)?;
-        laps.lap("resident");
+        step_times.step_done("resident");
         Ok(Self { image: parsed, memory, symbols, residents })
     }
 }
@@ -55,7 +55,7 @@ pub enum Trial {
 /// # Errors
 /// Why injecting would be refused.
 pub fn would_try(process: &Process) -> Result<Trial, InjectError> {
-    Ready::look(process, IMAGE, true, &mut Laps::start())?;
+    Ready::look(process, IMAGE, true, &mut StepTimes::start())?;
     // Dropped when that thread has ended, and with it whatever it still traces.
     let _watchdog = Watchdog::start();
     // A thread of our own, since the kernel lets go of whatever it traced when it ends.

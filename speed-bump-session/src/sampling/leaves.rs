@@ -29,11 +29,11 @@ const LOOKS: u32 = 4;
 /// Bytes of mappings that are known at once, of all processes: one can have 32 MiB of them.
 const MAPPINGS: usize = 64 << 20;
 /// To read mappings takes no more of a processor in a second than this.
-const MOST_READING: Nanos = Nanos(250_000_000);
+const MAX_READING: Nanos = Nanos(250_000_000);
 /// Bytes of the names of functions that are told.
 const NAMES: usize = NAMES_OF_SESSION;
 /// To read symbols takes no longer than this, but for the last file.
-const MOST_SYMBOLS: Nanos = Nanos(10_000_000_000);
+const MAX_SYMBOLS: Nanos = Nanos(10_000_000_000);
 
 /// Ticks by thread.
 type ByThread = BTreeMap<ThreadOf, u64>;
@@ -75,7 +75,7 @@ impl Leaves {
 
     /// The mappings of a process as they are now, if there is time to read them.
     fn read_mappings(&mut self, process: &Process, looks: u32) {
-        if self.reading >= MOST_READING {
+        if self.reading >= MAX_READING {
             return;
         }
         let begun = own_time();
@@ -176,7 +176,7 @@ impl Leaves {
                     continue;
                 }
             }
-            if now().0 - begun.0 > MOST_SYMBOLS.0 || !may_go_on() {
+            if now().0 - begun.0 > MAX_SYMBOLS.0 || !may_go_on() {
                 let what = "files that there was no time to look into".to_owned();
                 *self.elsewhere.entry(what).or_default() += samples();
                 continue;

@@ -11,7 +11,7 @@ use crate::units::{Nanos, Pid};
 pub(super) const THREADS_TOLD: usize = 64;
 
 /// Of fewer ticks or looks than this no share is told.
-const LEAST: u64 = 10;
+const MIN: u64 = 10;
 /// So many looks do not miss a thread by chance: once in 150 times.
 const LOOKS_MISSED: f64 = 5.0;
 /// The time of a tick, where there is no clock.
@@ -19,7 +19,7 @@ const TICK_NS: u64 = 10_000_000;
 
 /// `None` where there are too few.
 fn share(part: u64, all: u64) -> Option<f64> {
-    (all >= LEAST).then(|| part as f64 / all as f64)
+    (all >= MIN).then(|| part as f64 / all as f64)
 }
 
 /// What was seen of processes in a stretch of time.

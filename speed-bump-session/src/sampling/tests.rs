@@ -102,8 +102,8 @@ fn threads_that_wait_for_one_lock_are_seen_to() {
 fn looks_that_cost_too_much_come_less_often() {
     let interval = Nanos(10_000_000);
     assert_eq!(paced(interval, 0.0), interval);
-    assert_eq!(paced(interval, MOST_COST), interval);
-    assert_eq!(paced(interval, 2.0 * MOST_COST), Nanos(20_000_000));
+    assert_eq!(paced(interval, MAX_COST), interval);
+    assert_eq!(paced(interval, 2.0 * MAX_COST), Nanos(20_000_000));
     assert_eq!(paced(interval, 1.0), SLOWEST);
     assert_eq!(paced(Nanos(50_000_000), 0.001), Nanos(50_000_000), "not more often again");
 }

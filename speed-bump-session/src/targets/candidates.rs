@@ -227,7 +227,7 @@ impl Gauge {
 
     /// How many characters have to be added, dropped or replaced for the pattern to match, when they are few.
     fn edits(&self, text: &str, budget: &mut usize) -> Option<u32> {
-        let most = u32::try_from(self.letters / 3).unwrap_or(u32::MAX).min(MOST_EDITS);
+        let most = u32::try_from(self.letters / 3).unwrap_or(u32::MAX).min(MAX_EDITS);
         // Each letter of the pattern that the text has nowhere costs an edit: most candidates end here.
         if most == 0 || (self.letter_set & !letter_set(text.chars())).count_ones() > most {
             return None;
@@ -262,7 +262,7 @@ impl Gauge {
 }
 
 /// Two names that differ by more are different names.
-const MOST_EDITS: u32 = 8;
+const MAX_EDITS: u32 = 8;
 
 /// A bit for each letter that occurs; some letters share one.
 fn letter_set(letters: impl Iterator<Item = char>) -> u64 {

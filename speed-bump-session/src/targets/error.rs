@@ -49,7 +49,7 @@ pub enum TargetsError {
     /// No line of it is a target.
     #[error(transparent)]
     NoTarget(NoTarget),
-    /// Lines that mean nothing; all of them, up to [`LineErrors::MOST`].
+    /// Lines that mean nothing; all of them, up to [`LineErrors::MAX`].
     #[error("{0}")]
     Lines(LineErrors),
 }
@@ -90,13 +90,13 @@ pub struct LineErrors {
 
 impl LineErrors {
     /// How many are collected before the rest of the file is left alone.
-    pub const MOST: usize = 20;
+    pub const MAX: usize = 20;
 
     /// What is wrong, a line for each.
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.errors.iter().map(LineError::to_string).collect();
         if self.truncated {
-            lines.push(format!("stopped after {} errors; there may be more", Self::MOST));
+            lines.push(format!("stopped after {} errors; there may be more", Self::MAX));
         }
         lines
     }
@@ -251,9 +251,9 @@ struct Excerpt<'a>(&'a str);
 
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MOST: usize = 120;
-        let excerpt: String = self.0.chars().take(MOST).collect();
-        let rest = if self.0.chars().nth(MOST).is_some() { "…" } else { "" };
+        const MAX: usize = 120;
+        let excerpt: String = self.0.chars().take(MAX).collect();
+        let rest = if self.0.chars().nth(MAX).is_some() { "…" } else { "" };
         write!(f, "{}{rest}", Printable(excerpt))
     }
 }

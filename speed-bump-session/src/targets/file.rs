@@ -39,7 +39,7 @@ impl ParsedTargets {
                 let text = String::from_utf8_lossy(bytes).trim().to_owned();
                 errors.push(LineError { file: source.to_owned(), line: lines, text, problem });
             }
-            if errors.len() == LineErrors::MOST {
+            if errors.len() == LineErrors::MAX {
                 return Err(TargetsError::Lines(LineErrors { errors, truncated: true }));
             }
         }

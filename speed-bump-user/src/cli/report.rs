@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Records are some MB at most; whatever else the path leads to.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// What a file may have in it.
 enum Recorded {
@@ -52,12 +52,12 @@ fn read(path: &Path) -> Result<Recorded> {
     let mut text = Vec::new();
     let read = |text: &mut Vec<u8>| -> io::Result<usize> {
         if path == Path::new("-") {
-            return io::stdin().lock().take(MOST_BYTES + 1).read_to_end(text);
+            return io::stdin().lock().take(MAX_BYTES + 1).read_to_end(text);
         }
-        File::open(path)?.take(MOST_BYTES + 1).read_to_end(text)
+        File::open(path)?.take(MAX_BYTES + 1).read_to_end(text)
     };
     read(&mut text).with_context(|| format!("cannot read {name}"))?;
-    if text.len() as u64 > MOST_BYTES {
+    if text.len() as u64 > MAX_BYTES {
         return Err(anyhow!("{name} is larger than any report: name a file that --json wrote"));
     }
     let Schema { schema } =

@@ -36,7 +36,7 @@ use crate::{
 const LOOKS: Duration = Duration::from_millis(250);
 /// A terminal that takes nothing at so many looks in a row will not take the report, and a read that has not
 /// returned will not return.
-const MOST_LOOKS: u32 = 12;
+const MAX_LOOKS: u32 = 12;
 /// What is said then.
 const HUNG: &str = "speed-bump-ebpf: error: memory or a file of a process did not answer for three seconds: \
                     whoever serves its file system or its memory (FUSE, NFS, userfaultfd) may hang; nothing \
@@ -110,11 +110,11 @@ impl StopSignals {
                         _ = looks.tick(), if second == Second::Ends => {
                             let is_frozen = is_frozen(&stderr()) || is_frozen(&stdout());
                             frozen = if is_frozen { frozen + 1 } else { 0 };
-                            if frozen > MOST_LOOKS {
+                            if frozen > MAX_LOOKS {
                                 exit(BY_SIGNAL + came.number);
                             }
                             // What is written then takes as long as it takes.
-                            if !over.load(Ordering::Relaxed) && reading.look() > MOST_LOOKS {
+                            if !over.load(Ordering::Relaxed) && reading.look() > MAX_LOOKS {
                                 if takes(&stderr()) {
                                     tell(HUNG);
                                 }

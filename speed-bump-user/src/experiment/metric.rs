@@ -132,12 +132,12 @@ pub enum OpenError {
 }
 
 /// Sums over an experiment's ns stay finite for numbers up to this, either way.
-const MOST: f64 = 1e100;
+const MAX: f64 = 1e100;
 
 /// Whether a number of a metric's source can be counted with: it is neither infinite nor no number at all,
 /// and its sums over time are not either.
 fn is_countable(number: f64) -> bool {
-    number.abs() <= MOST
+    number.abs() <= MAX
 }
 
 /// All metrics of an experiment.

@@ -35,7 +35,7 @@ const CONNECTIONS: usize = 16;
 /// How long a connection may last, and a request take to come. Prometheus makes another one.
 const LONGEST: Duration = Duration::from_secs(15);
 /// Bytes of what is read at a time, and so of a request.
-const MOST_BYTES: usize = 16 << 10;
+const MAX_BYTES: usize = 16 << 10;
 /// What is waited for when no connection can be taken: too many files are open, say.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -123,7 +123,7 @@ async fn connection(stream: TcpStream, text: Arc<Mutex<String>>) -> Result<(), h
     http1::Builder::new()
         // One that stays would keep a place from others.
         .keep_alive(false)
-        .max_buf_size(MOST_BYTES)
+        .max_buf_size(MAX_BYTES)
         .serve_connection(TokioIo::new(stream), answer)
         .await
 }

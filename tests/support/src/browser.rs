@@ -16,7 +16,7 @@ use crate::places;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Pictures are no higher than this.
-const MOST_PIXELS: u64 = 8_000;
+const MAX_PIXELS: u64 = 8_000;
 
 /// A running browser with one window. Dropping it ends it.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl Browser {
     /// Keeps a picture of the page, or its beginning where it is long, under target/screenshots, for people.
     pub fn keep_picture(&self, name: &str) -> Result<()> {
         let size = self.run("return [innerWidth, document.documentElement.scrollHeight]")?;
-        let height = size[1].as_u64().unwrap_or(0).min(MOST_PIXELS);
+        let height = size[1].as_u64().unwrap_or(0).min(MAX_PIXELS);
         let clip = json!({ "x": 0, "y": 0, "width": size[0], "height": height, "scale": 1 });
         let whole = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
         self.keep(name, &self.devtools("Page.captureScreenshot", &whole)?["data"])

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// What a delay may be exceeded by: one part in so many.
-const MOST_OVER: u64 = 10;
+const MAX_OVER: u64 = 10;
 /// What the function itself works for: one part in so many of a delay of microseconds.
 const OWN_PART: u64 = 20;
 /// And of one of milliseconds, beside which the calibration is nothing. On a processor that is slow for a
@@ -33,7 +33,7 @@ const SIGNALLED_NS: u64 = 27_000;
 /// so short a delay.
 const EMULATED_TRAP_NS: u64 = 3_000;
 /// What programs for kernels before 5.17 spin at most.
-const OLD_KERNELS_MOST_NS: u64 = 25_000;
+const OLD_KERNELS_MAX_NS: u64 = 25_000;
 /// Sessions with a delay, of which the one in the middle counts. Each calibrates anew, and one in some ten is
 /// off where the machine is busy.
 const SESSIONS: usize = 3;
@@ -48,7 +48,7 @@ const SAME_SPEED_WITHIN: u64 = 3;
 const TRIES: usize = 20;
 
 fn most_ns(delay_ns: u64) -> u64 {
-    delay_ns + delay_ns / MOST_OVER
+    delay_ns + delay_ns / MAX_OVER
 }
 
 /// What the least of many delayed calls may take.
@@ -233,7 +233,7 @@ impl<A: Fn(&mut Service, &str) -> Result<Attached>> Subject<'_, A> {
     }
 
     fn chosen_short(&mut self) -> Result<Measured> {
-        let most_ns = obstacle_to_long_spins().map_or(u64::MAX, |_| OLD_KERNELS_MOST_NS);
+        let most_ns = obstacle_to_long_spins().map_or(u64::MAX, |_| OLD_KERNELS_MAX_NS);
         let Costs { own_ns, trap_ns } = self.costs()?;
         let is_emulated = trap_ns > EMULATED_TRAP_NS;
         let groups = if is_emulated { Groups::STEADY } else { Groups::SHORT };

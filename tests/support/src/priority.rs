@@ -5,7 +5,7 @@ use std::{fs, io};
 use rustix::process::{Pid, setpriority_process};
 
 /// The most that there is of it but for real time (nice).
-const MOST: i32 = -20;
+const MAX: i32 = -20;
 
 /// Has the threads that a process has now run before those of others, as far as we may: a spin of
 /// milliseconds is then seldom interrupted by tests beside it.
@@ -17,7 +17,7 @@ pub fn prefer(pid: i32) -> io::Result<()> {
         let name = thread?.file_name();
         let id = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
         // Who is not root may not, and measures as it is.
-        let _ = id.map(|id| setpriority_process(Some(id), MOST));
+        let _ = id.map(|id| setpriority_process(Some(id), MAX));
     }
     Ok(())
 }
@@ -40,7 +40,7 @@ mod tests {
         let nice = rustix::process::getpriority_process(Pid::from_raw(child.id().cast_signed())).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(nice, MOST);
+        assert_eq!(nice, MAX);
         assert!(prefer(-1).is_err());
     }
 }

@@ -25,7 +25,7 @@ use speed_bump_testing::{
 const KEPT: &str = "/run/speed-bump-ebpf/costs.json";
 /// The delay, and what a call of the function takes that is taken for delayed: hardly any other does.
 const DELAY: &str = "5ms";
-const LEAST: Duration = Duration::from_millis(4);
+const MIN: Duration = Duration::from_millis(4);
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -119,7 +119,7 @@ fn row(
 
 /// Waits for the first delayed call, and ends the session.
 fn times(mut child: Child, began: Duration, service: &mut Service) -> Result<Times> {
-    let seen = service.ask(&format!("watch {}", LEAST.as_nanos()));
+    let seen = service.ask(&format!("watch {}", MIN.as_nanos()));
     let asked = Instant::now();
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a child has a positive PID")?;
     kill_process(pid, Signal::INT).context("cannot stop the tool")?;

@@ -5,7 +5,7 @@ use statrs::distribution::ContinuousCDF as _;
 use super::Known;
 use crate::{
     analysis::{
-        estimate::{LEAST_BLOCKS, student},
+        estimate::{MIN_BLOCKS, student},
         factor::Factor,
         verdict::Verdict,
     },
@@ -83,8 +83,8 @@ impl Noise {
             slices.filter(|slice| slice.treatment == Treatment::Control).collect()
         };
         let confirm = of(PhaseKind::Confirm);
-        let slices = if confirm.len() < LEAST_BLOCKS { of(PhaseKind::Census) } else { confirm };
-        if slices.len() < LEAST_BLOCKS {
+        let slices = if confirm.len() < MIN_BLOCKS { of(PhaseKind::Census) } else { confirm };
+        if slices.len() < MIN_BLOCKS {
             return None;
         }
         let count = slices.len() as f64;

@@ -18,9 +18,9 @@ use crate::{
 /// Functions that are drawn.
 const DRAWN: usize = 15;
 /// Columns of the drawing.
-const LEAST: usize = 20;
-/// See [`LEAST`].
-const MOST: usize = 60;
+const MIN: usize = 20;
+/// See [`MIN`].
+const MAX: usize = 60;
 /// Columns of names.
 const NAMES: usize = 40;
 
@@ -31,10 +31,10 @@ pub(super) fn forest(findings: &Findings, worth: f64, style: Style) -> Vec<Strin
     let names: Vec<String> = drawn.iter().map(|of| at_most(name_and_place(of), NAMES)).collect();
     let widest = names.iter().map(|name| columns(name)).max().unwrap_or(0);
     let room = style.columns.saturating_sub(widest + 3);
-    if drawn.is_empty() || room < LEAST {
+    if drawn.is_empty() || room < MIN {
         return Vec::new();
     }
-    let cells = room.min(MOST);
+    let cells = room.min(MAX);
     let values = drawn.iter().flat_map(|of| [of.worth, of.worth_low, of.worth_high]).flatten();
     let scale = Scale::over(values.chain([0.0, 2.0 * worth])).within(WORTHS.0, WORTHS.1);
     let at = |value: f64| (scale.share(value) * (cells - 1) as f64).round() as usize;

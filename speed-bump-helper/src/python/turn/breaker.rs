@@ -14,7 +14,7 @@ use core::{
 use crate::python::api::Api;
 
 /// No limit of recursion is higher, as far as the places are taken for what they should be.
-const MOST_RECURSION: i32 = 100_000_000;
+const MAX_RECURSION: i32 = 100_000_000;
 
 /// Has the main thread look before it goes on with Python code. Where the places hold something else than
 /// they should, nothing happens.
@@ -32,10 +32,7 @@ pub(super) fn pull(api: &Api) {
     // SAFETY: in the interpreter, aligned; CPython reads and writes them as atomics, or in one access.
     let word = |offset: usize| unsafe { interpreter.cast::<u8>().add(offset).cast::<AtomicI32>().as_ref() };
     let is = |offset, most| (0..=most).contains(&word(offset).load(Ordering::Relaxed));
-    if is(breaker, 1)
-        && is(request, 1)
-        && is(limit, MOST_RECURSION)
-        && word(limit).load(Ordering::Relaxed) > 0
+    if is(breaker, 1) && is(request, 1) && is(limit, MAX_RECURSION) && word(limit).load(Ordering::Relaxed) > 0
     {
         word(breaker).store(1, Ordering::Release);
     }

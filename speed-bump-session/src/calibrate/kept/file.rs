@@ -12,7 +12,7 @@ use crate::whole_file;
 /// What the file is called in its folder.
 pub(super) const NAME: &str = "costs.json";
 /// Many times what is written.
-pub(super) const MOST_BYTES: u64 = 64 << 10;
+pub(super) const MAX_BYTES: u64 = 64 << 10;
 
 /// The file's contents; `None` if there is none.
 ///
@@ -36,9 +36,9 @@ fn read_present(folder: &Path) -> io::Result<Vec<u8>> {
     }
     check_owner(NAME, &metadata)?;
     let mut bytes = Vec::new();
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(io::Error::other(format!("{NAME} has more than {MOST_BYTES} bytes")));
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!("{NAME} has more than {MAX_BYTES} bytes")));
     }
     Ok(bytes)
 }

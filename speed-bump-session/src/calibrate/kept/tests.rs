@@ -98,14 +98,14 @@ fn what_makes_no_sense_is_not_used() {
     }
     for why in [
         changed(&|table| table.costs[1].overhead = Nanos(u64::MAX)),
-        changed(&|table| table.costs[1].floor = Nanos(MOST.0 + 1)),
-        changed(&|table| table.signal = Some(Nanos(MOST.0 + 1))),
+        changed(&|table| table.costs[1].floor = Nanos(MAX.0 + 1)),
+        changed(&|table| table.signal = Some(Nanos(MAX.0 + 1))),
         changed(&|table| table.coldness[1].warm_ns = u32::MAX),
         changed(&|table| table.coldness[0].segments[2].length_ns = u32::MAX),
     ] {
         assert_eq!(why, "a call takes more than 10ms there");
     }
-    let why = changed(&|table| table.coldness[1].segments[1].factor = MOST_FACTOR + 1);
+    let why = changed(&|table| table.coldness[1].segments[1].factor = MAX_FACTOR + 1);
     assert_eq!(why, "cold caches cost more there than can be");
     for text in ["", "{", "[]", "{\"key\":null}"] {
         assert!(table(text.as_bytes(), &key, &kernel()).is_err(), "{text}");
@@ -132,7 +132,7 @@ fn what_others_could_have_put_there_is_not_used() {
     mode(&place, 0o700);
     assert!(file::read(&place).unwrap().is_some());
     let text = fs::read(&path).unwrap();
-    fs::write(&path, vec![b' '; file::MOST_BYTES as usize + 1]).unwrap();
+    fs::write(&path, vec![b' '; file::MAX_BYTES as usize + 1]).unwrap();
     assert_eq!(why(), "costs.json has more than 65536 bytes");
     // Neither links are followed nor pipes waited for, and writing puts a file in their place.
     let elsewhere = folder.path().join("elsewhere");

@@ -37,13 +37,13 @@ impl Room {
     /// For those where there is not enough for all.
     pub const SMALL: Self = Self { functions: 1_024 };
     /// The least.
-    pub const LEAST: Self = Self { functions: 256 };
+    pub const MIN: Self = Self { functions: 256 };
 
     /// The largest that is not larger than this one and fits, by the size of its block; else the least.
     pub fn that_fits(self, fits: impl Fn(Self) -> bool) -> Self {
-        let smaller = [Self::NAMED_OF_PROGRAMS, Self::CHILD, Self::SMALL, Self::LEAST];
+        let smaller = [Self::NAMED_OF_PROGRAMS, Self::CHILD, Self::SMALL, Self::MIN];
         let smaller = smaller.into_iter().filter(|room| room.functions < self.functions);
-        let least = Self { functions: self.functions.min(Self::LEAST.functions) };
+        let least = Self { functions: self.functions.min(Self::MIN.functions) };
         [self].into_iter().chain(smaller).find(|room| fits(*room)).unwrap_or(least)
     }
 }

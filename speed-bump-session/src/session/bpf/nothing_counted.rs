@@ -13,8 +13,8 @@ use crate::{
 };
 
 /// A process that ran for less, or for less than a hundredth of the session, was not at work.
-const LEAST_RAN: Nanos = Nanos(20_000_000);
-const LEAST_PART: u64 = 100;
+const MIN_RAN: Nanos = Nanos(20_000_000);
+const MIN_PART: u64 = 100;
 /// Functions of which copies are looked for: the file of each is read once more.
 const LOOKED_AT: usize = 8;
 
@@ -27,7 +27,7 @@ pub(super) fn explain_nothing(
 ) {
     let Some(functions) = without_calls(report) else { return };
     let lasted = Nanos::from(context.state.started.elapsed());
-    if ran < LEAST_RAN || ran.0 < lasted.0 / LEAST_PART {
+    if ran < MIN_RAN || ran.0 < lasted.0 / MIN_PART {
         return;
     }
     let mut causes: Vec<String> = moved_since(processes).into_iter().collect();

@@ -5,7 +5,7 @@ use crate::{python::helper::Room, session::settings::Settings};
 /// For a helper that handles signals and nothing else.
 pub(super) const NO_PYTHON: [Room; 1] = [Room { functions: 1 }];
 /// For children, while there is enough for all and when there is not.
-pub(super) const OF_CHILDREN: [Room; 3] = [Room::CHILD, Room::SMALL, Room::LEAST];
+pub(super) const OF_CHILDREN: [Room; 3] = [Room::CHILD, Room::SMALL, Room::MIN];
 
 /// For a process that was named.
 pub(super) fn named(settings: &Settings) -> &'static [Room] {

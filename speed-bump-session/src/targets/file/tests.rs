@@ -109,7 +109,7 @@ fn all_wrong_lines_are_named_at_once() {
         ]
     );
     let TargetsError::Lines(lines) = parse(&"f\n".repeat(100)).unwrap_err() else { panic!("wrong lines") };
-    assert_eq!(lines.errors.len(), LineErrors::MOST);
+    assert_eq!(lines.errors.len(), LineErrors::MAX);
     assert!(lines.to_string().ends_with("stopped after 20 errors; there may be more"));
 }
 

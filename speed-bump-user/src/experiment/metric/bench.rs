@@ -24,9 +24,9 @@ use crate::{
 };
 
 /// A run may take so many times what the first one took.
-const MOST: u32 = 10;
+const MAX: u32 = 10;
 /// And this at least.
-const LEAST_PATIENCE: Duration = Duration::from_secs(10);
+const MIN_PATIENCE: Duration = Duration::from_secs(10);
 /// So much the first one may take.
 const FIRST_PATIENCE: Duration = Duration::from_secs(600);
 /// Lines of what a run that fails has said.
@@ -188,8 +188,8 @@ impl Metric for Bench {
             return Err(io::Error::other(format!("`{}` failed ({status}): {said}", self.command)));
         }
         let took = end.0.saturating_sub(start.0).max(1) as f64;
-        let usual = Duration::from_nanos(end.0.saturating_sub(start.0)).saturating_mul(MOST);
-        self.patience = self.patience.min(usual.max(LEAST_PATIENCE));
+        let usual = Duration::from_nanos(end.0.saturating_sub(start.0)).saturating_mul(MAX);
+        self.patience = self.patience.min(usual.max(MIN_PATIENCE));
         let (units, latency) = match &self.pattern {
             None => (1.0, None),
             Some(pattern) => {

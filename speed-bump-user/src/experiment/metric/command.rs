@@ -16,7 +16,7 @@ const LONGEST_LINE: usize = 128;
 /// So long its first number is waited for, and each other one at least.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// And so many times as long as it took at most between two numbers.
-const MOST: u64 = 10;
+const MAX: u64 = 10;
 
 /// What a command prints, which runs from the beginning of counting on.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Printed {
 
     /// Whether it prints no more, as one that hangs or was stopped.
     fn is_still(&self, at: Nanos) -> bool {
-        self.silent(at) > Nanos::from(PATIENCE).max(Nanos(self.longest.0.saturating_mul(MOST)))
+        self.silent(at) > Nanos::from(PATIENCE).max(Nanos(self.longest.0.saturating_mul(MAX)))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::printable::{at_most, printable};
 /// Longer than this no page is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pages are some hundred kB at most.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 /// Of the address that a redirect names, so many characters are told.
 const LONGEST_ADDRESS: usize = 200;
 /// And of the way in which a page is compressed.
@@ -41,7 +41,7 @@ impl Pages {
                 at_most(printable(&coding), LONGEST_CODING)
             )));
         }
-        let body = answer.into_body().into_with_config().limit(MOST_BYTES).read_to_vec();
+        let body = answer.into_body().into_with_config().limit(MAX_BYTES).read_to_vec();
         // Names and numbers are ASCII; labels that are not said to be UTF-8 may be anything.
         body.map(|body| String::from_utf8_lossy(&body).into_owned()).map_err(|error| failed(url, &error))
     }

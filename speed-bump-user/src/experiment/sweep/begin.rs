@@ -13,14 +13,14 @@ use crate::{
 };
 
 /// With less of all the time left after preparation than this part, there is nothing to measure.
-const LEAST_LEFT: f64 = 0.2;
+const MIN_LEFT: f64 = 0.2;
 /// So many times what preparation takes is time enough.
 const WANTED_LEFT: f64 = 3.0;
 
 /// What preparation left of all the time.
 pub(super) fn time_left(time: Duration, took: Duration) -> Result<Duration, SweepError> {
     let left = time.saturating_sub(took);
-    if left >= time.mul_f64(LEAST_LEFT) {
+    if left >= time.mul_f64(MIN_LEFT) {
         return Ok(left);
     }
     let seconds = |time: Duration| Nanos::from(Duration::from_secs(time.as_secs()));

@@ -25,7 +25,7 @@ use crate::{
 /// Of all the time, calls are timed for this part.
 const CENSUS: f64 = 0.06;
 /// And for so long at least.
-const LEAST_CENSUS: Duration = Duration::from_secs(2);
+const MIN_CENSUS: Duration = Duration::from_secs(2);
 /// And for this part at most, where no unit is done.
 const LONGEST_CENSUS: f64 = 0.16;
 /// So often it is looked whether a run of a benchmark has ended.
@@ -133,7 +133,7 @@ fn run_once(handle: &Handle, quit: &Quit, metrics: &mut Metrics, ends: Nanos) ->
 }
 
 fn census_time(time: Duration) -> Duration {
-    time.mul_f64(CENSUS).max(LEAST_CENSUS)
+    time.mul_f64(CENSUS).max(MIN_CENSUS)
 }
 
 /// As long as no unit is done.

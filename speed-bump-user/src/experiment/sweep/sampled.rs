@@ -28,9 +28,9 @@ use crate::{
 /// Of all the time, stacks are sampled for this part.
 const PART: f64 = 0.05;
 /// And for so long at least.
-const LEAST: Duration = Duration::from_secs(3);
+const MIN: Duration = Duration::from_secs(3);
 /// Functions that are taken up.
-const MOST: usize = 60;
+const MAX: usize = 60;
 /// A function may take more than it was seen to, by chance: this share of what is worth an experiment does.
 const MARGIN: f64 = 0.5;
 /// Where the service's own functions are less than this part of what runs, the C library's count too.
@@ -40,24 +40,24 @@ pub(super) const BRIEF: Duration = Duration::from_millis(300);
 /// What a trap costs where that is not known.
 const TRAP: Nanos = Nanos(700);
 /// The share of the time that the traps of all native functions may take in the census.
-const MOST_TRAPS: f64 = 0.1;
+const MAX_TRAPS: f64 = 0.1;
 /// And that up to which they are timed, with a second trap where they return.
-const MOST_TIMED: f64 = 0.01;
+const MAX_TIMED: f64 = 0.01;
 /// What they may take where there are Python functions: then calls are timed, and the answer is seldom in
 /// native ones.
-const MOST_BESIDE_PYTHON: f64 = 0.02;
+const MAX_BESIDE_PYTHON: f64 = 0.02;
 /// From this share of the processor time on it is told what is no function's.
 const TOLD: f64 = 0.05;
 /// Where more of the interpreter's time than this is no function's that was seen, nothing is ranked.
-const MOST_UNATTRIBUTED: f64 = 0.2;
+const MAX_UNATTRIBUTED: f64 = 0.2;
 /// Calls in a second that a unit of work must have.
-const LEAST_RATE: f64 = 5.0;
+const MIN_RATE: f64 = 5.0;
 /// How long calls of functions that may be the unit are counted.
 pub(super) const COUNTED: Duration = Duration::from_secs(2);
 /// The part of the time that threads run in a unit of work, at least.
 const OF_UNIT: u64 = 1_000;
 /// How many of those there may be.
-const MOST_UNITS: usize = 16;
+const MAX_UNITS: usize = 16;
 /// Why a function that takes time is left out where its names are no name of a target.
 const NO_TARGET: &str = "no target selects it: its name or its file is empty, or both together are too long";
 
@@ -84,7 +84,7 @@ impl Found {
         observer: &mut dyn Observer,
     ) -> Result<Self, SweepError> {
         let Context { options, quit, .. } = context;
-        let time = options.time.mul_f64(PART).max(LEAST);
+        let time = options.time.mul_f64(PART).max(MIN);
         observer.step(Step::Sample);
         observer.line(&format!("sample: it is looked at what runs, for {}", Nanos::from(time)));
         let (before, begun) = (units(), now());
@@ -105,7 +105,7 @@ impl Found {
             chosen,
         };
         observer.line(&found.line(options.worth));
-        if found.profile.unattributed().is_some_and(|share| share > MOST_UNATTRIBUTED) {
+        if found.profile.unattributed().is_some_and(|share| share > MAX_UNATTRIBUTED) {
             return Err(SweepError::Blind(found.blind()));
         }
         if found.chosen.is_empty() {
@@ -193,7 +193,7 @@ impl Found {
         self.traps = 0.0;
         let span = Nanos(counted.census.end_ns.0 - counted.census.start_ns.0).0.max(1) as f64;
         let has_python = self.chosen.iter().any(|function| function.line.is_some());
-        let mut left = if has_python { MOST_BESIDE_PYTHON } else { MOST_TRAPS };
+        let mut left = if has_python { MAX_BESIDE_PYTHON } else { MAX_TRAPS };
         let chosen = std::mem::take(&mut self.chosen);
         for function in chosen {
             let is_it = |of: &&Candidate| of.file == function.file && of.name == function.name;
@@ -228,7 +228,7 @@ impl Found {
     /// are those of the samples.
     pub(super) fn may_time(&self) -> bool {
         let is_native = |function: &FunctionSeen| function.line.is_none();
-        self.traps <= MOST_TIMED || !self.chosen.iter().all(is_native)
+        self.traps <= MAX_TIMED || !self.chosen.iter().all(is_native)
     }
 
     /// Whether nothing is left.
@@ -254,7 +254,7 @@ impl Found {
             .cloned()
             .collect();
         functions.sort_by(|a, b| a.depth.cmp(&b.depth).then(b.anywhere_running.cmp(&a.anywhere_running)));
-        functions.truncate(MOST_UNITS);
+        functions.truncate(MAX_UNITS);
         functions
     }
 
@@ -268,7 +268,7 @@ impl Found {
             let most = found.max_by_key(|of| of.calls)?;
             let rate = rate(&most);
             let line = exact::selecting_line(TargetKind::Python, &most.file, &most.name);
-            line.filter(|_| rate >= LEAST_RATE).map(|line| (most, rate, line))
+            line.filter(|_| rate >= MIN_RATE).map(|line| (most, rate, line))
         })?;
         self.unit = Some(format!(
             "the unit of work was chosen: a call of {} ({}), the outermost function that is called again and \
@@ -383,8 +383,8 @@ fn chosen(profile: &Profile, worth: f64) -> (Vec<FunctionSeen>, Vec<FunctionSeen
     });
     let (mut chosen, mut no_targets): (Vec<_>, Vec<_>) =
         chosen.into_iter().partition(|of| !lines(of).is_empty());
-    chosen.truncate(MOST);
-    no_targets.truncate(MOST);
+    chosen.truncate(MAX);
+    no_targets.truncate(MAX);
     (chosen, no_targets)
 }
 

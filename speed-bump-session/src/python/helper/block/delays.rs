@@ -23,7 +23,7 @@ use crate::{
 const WORD: usize = size_of::<u64>();
 /// More delays than a process has in its life, and still far from the greatest number when all words of a
 /// thousand processes are added up.
-const MOST_DELAYS: u64 = 1 << 45;
+const MAX_DELAYS: u64 = 1 << 45;
 
 /// That the helper delays by itself, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl Block {
         self.read(place, &mut bytes)?;
         for (word, bytes) in histogram.words.iter_mut().zip(bytes.chunks_exact(WORD)) {
             // Beyond, sums would end at the greatest number, and all medians lie there.
-            *word = bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)).min(MOST_DELAYS);
+            *word = bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)).min(MAX_DELAYS);
         }
         Ok(histogram)
     }

@@ -6,19 +6,19 @@ use crate::units::Nanos;
 
 /// Steps one after the other, with how long each took.
 #[derive(Debug)]
-pub(super) struct Laps {
+pub(super) struct StepTimes {
     since: Instant,
     done: Vec<(&'static str, Nanos)>,
 }
 
-impl Laps {
+impl StepTimes {
     /// The first step begins now.
     pub(super) fn start() -> Self {
         Self { since: Instant::now(), done: Vec::new() }
     }
 
     /// A step is over and the next begins.
-    pub(super) fn lap(&mut self, step: &'static str) {
+    pub(super) fn step_done(&mut self, step: &'static str) {
         let now = Instant::now();
         self.done.push((step, Nanos::from(now - self.since)));
         self.since = now;
