@@ -8,7 +8,7 @@ use std::{
 };
 
 use speed_bump_testing::{
-    Fixture, Service, everybody, places,
+    Fixture, Service, case_ran, everybody, places,
     session::{obstacle, obstacle_to_uprobe_multi},
     skip, skip_case, text,
     tool::{self, Run, Running},
@@ -150,12 +150,12 @@ fn processes_that_cannot_be_targets() {
     wait_until("the child has ended", is_zombie).unwrap();
     is_refused(&attach(pid), 5, &["is a zombie"]);
     child.wait().unwrap();
-    speed_bump_testing::case_ran!();
+    case_ran!();
 
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
         is_refused(&attach(2), 2, &["process 2 (kthreadd) is a kernel thread"]);
     } else {
-        speed_bump_testing::skip_case!("kernel thread", "PID 2 is no kernel thread here (a container)");
+        skip_case!("kernel thread", "PID 2 is no kernel thread here (a container)");
     }
 
     // The shell becomes the loader, and so the PID that it passes the loader's own.
@@ -228,6 +228,7 @@ fn the_smallest_sets_of_capabilities_suffice() {
     let (_fixture, service) = start();
     let run = attach(service.pid(), "-all,+bpf,+perfmon,+sys_ptrace", HOT.trim_end());
     assert!(run.status.success(), "{}", run.stderr);
+    case_ran!();
     // Python through the helper; another user's with CAP_DAC_OVERRIDE.
     let Some(python) = everybody::python(|_| true).unwrap() else {
         return skip_case!("Python", "{}", everybody::NO_PYTHON);

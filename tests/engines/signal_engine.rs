@@ -10,7 +10,7 @@ use asked::Asked;
 use serde_json::Value;
 use speed_bump_linux::kernel::KernelFacts;
 use speed_bump_testing::{
-    Attached, Fixture, Service,
+    Attached, Fixture, Service, case_ran,
     exact::{self, Subject},
     pythons,
     session::{obstacle, obstacle_to_long_spins},
@@ -82,6 +82,7 @@ fn assert_exact(service: &mut Service, function: &str, targets: &str, entry: &[&
         assert_eq!(measured.ended.target(0)["engine"], "signal", "{what}");
         assert_eq!(counts(&measured.ended)[2], 0, "{what}: missed");
     }
+    case_ran!();
 }
 
 #[test]

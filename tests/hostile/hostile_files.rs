@@ -9,8 +9,8 @@ use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 use serde_json::Value;
 use speed_bump_testing::{
-    Attached, Fixture, PythonBuild, Service, everybody, places, session::obstacle, skip, skip_case, tool,
-    wait::PATIENCE,
+    Attached, Fixture, PythonBuild, Service, case_ran, everybody, places, session::obstacle, skip, skip_case,
+    tool, wait::PATIENCE,
 };
 
 use speed_bump_linux::process::Process;
@@ -49,6 +49,7 @@ fn what_overlayfs_has_copied_since_it_was_mapped_is_counted() {
             skip_case!(case, "{why}");
             continue;
         }
+        case_ran!();
         let layers = Layers::new(mounter, lower);
         let mut service = layers.service();
         layers.touch(&["service", "libwork.so"]);
@@ -72,6 +73,7 @@ fn files_that_nothing_leads_to_are_named() {
             skip_case!(format!("{mounter:?}"), "{why}");
             continue;
         }
+        case_ran!();
         let layers = Layers::new(mounter, r"LAYERS/lo\\:wer");
         let mut service = layers.service();
         layers.touch(&["service", "libwork.so"]);

@@ -152,6 +152,7 @@ fn requests_are_counted_exactly_whatever_the_socket() {
             speed_bump_testing::skip_case!(kind, "this machine has no IPv6");
             continue;
         }
+        speed_bump_testing::case_ran!();
         let service = start(python, &[kind]);
         // A connection that is there before, and has been used.
         let mut early = Client::connect(&service);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use speed_bump_testing::{
-    Attached, Fixture, Service,
+    Attached, Fixture, Service, case_ran,
     exact::{self, Subject},
     session::{obstacle, obstacle_to_long_spins},
     skip, skip_case,
@@ -59,6 +59,7 @@ fn delays_are_exact() {
     };
     let mut subject = Subject { service: &mut service, function: "probed", attach };
     subject.short().unwrap().assert_exact("a short delay");
+    case_ran!();
     match obstacle_to_long_spins() {
         Some(why) => skip_case!("a long delay", "{why}"),
         None => subject.long(1_000_000).unwrap().assert_exact("a long delay"),

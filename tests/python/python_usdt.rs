@@ -6,7 +6,7 @@ use std::fs;
 
 use serde_json::json;
 use speed_bump_testing::{
-    Attached, PythonBuild, Service,
+    Attached, PythonBuild, Service, case_ran,
     exact::{self, Subject},
     session::obstacle,
     skip, skip_case,
@@ -130,6 +130,7 @@ fn delays_are_exact() {
             None => skip_case!(python, "a trap takes too long for a short delay with a signal"),
         }
         subject.long(2_000_000).unwrap().assert_exact(&format!("{python}, a long delay, signal"));
+        case_ran!();
         assert!(service.quit().unwrap().success(), "{python}");
     });
 }
