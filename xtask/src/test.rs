@@ -4,6 +4,7 @@
 //! passed, and this command takes it out again. What tests/skips.toml does not list may not be skipped: it
 //! has failed.
 
+mod alone;
 mod bare;
 mod mounts;
 mod panics;
@@ -14,6 +15,7 @@ pub(crate) mod tally;
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
+    path::Path,
     process::{Child, Command, ExitCode, Stdio},
     thread,
 };
@@ -27,6 +29,7 @@ use crate::{
     system::{self, Need},
     vm,
 };
+use alone::AloneList;
 use skip_list::{Place, SkipList};
 use tally::Tally;
 
@@ -150,17 +153,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
     let mut tally = Tally::default();
     for part in &parts {
-        let mut cargo = cargo_test("--no-fail-fast", part);
-        cargo.env(skip::FILE_VARIABLE, &skips);
-        if env::var_os(THREADS_VARIABLE).is_none() {
-            // Tests wait for processes, half of their time.
-            let processors = thread::available_parallelism().map_or(1, usize::from);
-            cargo.env(THREADS_VARIABLE, (2 * processors).to_string());
-        }
-        let mut runs = root::split(cargo, options.no_root)?;
+        let mut runs = commands(part, &skips, options.no_root)?;
         for command in &mut runs.commands {
             success &= run_and_read(command, &mut tally)?;
         }
+    }
+    if !success && options.cargo.is_empty() {
+        success = run_alone(&mut tally, &skips, options.no_root)?;
     }
     tally
         .read_skips(&fs::read_to_string(&skips).with_context(|| format!("cannot read {}", skips.display()))?);
@@ -170,6 +169,38 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     print!("\n{tally}");
     Ok(if tally.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What runs this part of the tests.
+fn commands(part: &[String], skips: &Path, no_root: bool) -> Result<root::Runs> {
+    let mut cargo = cargo_test("--no-fail-fast", part);
+    cargo.env(skip::FILE_VARIABLE, skips);
+    if env::var_os(THREADS_VARIABLE).is_none() {
+        // Tests wait for processes, half of their time.
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        cargo.env(THREADS_VARIABLE, (2 * processors).to_string());
+    }
+    root::split(cargo, no_root)
+}
+
+/// Runs failed tests of tests/alone.toml once more, with nothing beside them. Returns whether all is well
+/// then.
+fn run_alone(tally: &mut Tally, skips: &Path, no_root: bool) -> Result<bool> {
+    let list = AloneList::read()?;
+    let Some(failures) = tally.explained_failures().cloned() else { return Ok(false) };
+    let again = list.again(&failures);
+    for test in &again {
+        println!("\n{} runs once more, alone", test.test);
+        let mut alone = Tally::default();
+        let mut success = true;
+        for command in &mut commands(&test.arguments(), skips, no_root)?.commands {
+            success &= run_and_read(command, &mut alone)?;
+        }
+        if success && alone.counts() == [1, 0, 0] {
+            tally.has_passed_alone(test.test.to_owned());
+        }
+    }
+    Ok(tally.counts()[1] == 0)
 }
 
 fn cargo_test(flag: &str, part: &[String]) -> Command {

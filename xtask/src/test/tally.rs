@@ -26,6 +26,10 @@ pub(crate) struct Tally {
     /// Tests that libtest was told to ignore. It does not count them as passed.
     ignored: BTreeSet<Skip>,
     failures: BTreeSet<String>,
+    /// Tests that failed beside others and passed alone.
+    passed_alone: BTreeSet<String>,
+    /// Test programs that have begun, less those that have told how their tests went.
+    without_result: usize,
     panics: Panics,
     skips: BTreeSet<Skip>,
     /// Tests of which a case ran.
@@ -42,7 +46,10 @@ impl Tally {
     /// Reads a line of `cargo test`.
     pub(crate) fn read_line(&mut self, line: &str) {
         self.panics.read_line(line);
-        if let Some(counts) = line.strip_prefix("test result: ") {
+        if line.strip_prefix("running ").is_some_and(|rest| rest.ends_with(" tests") || rest == "1 test") {
+            self.without_result += 1;
+        } else if let Some(counts) = line.strip_prefix("test result: ") {
+            self.without_result = self.without_result.saturating_sub(1);
             self.passed += count(counts, "passed");
             self.failed += count(counts, "failed");
         } else if let Some((name, outcome)) =
@@ -82,6 +89,21 @@ impl Tally {
     pub(crate) fn fail(&mut self, what: String) {
         self.failed += 1;
         self.failures.insert(what);
+    }
+
+    /// The failures, where they are all that went wrong: each test program has told how its tests went.
+    pub(super) fn explained_failures(&self) -> Option<&BTreeSet<String>> {
+        let is_all = self.without_result == 0 && self.failures.len() == self.failed;
+        (is_all && self.failed > 0).then_some(&self.failures)
+    }
+
+    /// Counts a test that has failed as passed: alone, it has.
+    pub(super) fn has_passed_alone(&mut self, test: String) {
+        if self.failures.remove(&test) {
+            self.failed -= 1;
+            self.passed += 1;
+            self.passed_alone.insert(test);
+        }
     }
 
     /// Passed, failed and skipped.
@@ -180,6 +202,12 @@ impl fmt::Display for Tally {
         }
         for entry in &self.unused {
             writeln!(f, "warning: {} lists what was not skipped: {entry}", SkipList::FILE)?;
+        }
+        for name in &self.passed_alone {
+            writeln!(f, "PASSED ALONE, having failed beside other tests: {name}")?;
+            for line in self.panics.of(name) {
+                writeln!(f, "    {line}")?;
+            }
         }
         // Last, for who sees the end alone.
         for name in &self.failures {
@@ -281,6 +309,27 @@ mod tests {
         assert!(text.contains("ignored::a::d: takes an hour"), "{text}");
         assert!(text.contains("FAILED ignored::a::e: skipped because it says so"), "{text}");
         assert!(text.ends_with("\n14 passed, 2 failed, 1 skipped\n"), "{text}");
+    }
+
+    #[test]
+    fn a_test_that_passed_alone_is_told_of() {
+        let failed = "running 2 tests\n\
+             test b ... ok\n\
+             test c ... FAILED\n\
+             test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; in 0s\n";
+        let mut tally = Tally::default();
+        failed.lines().for_each(|line| tally.read_line(line));
+        assert_eq!(tally.explained_failures().unwrap().iter().collect::<Vec<_>>(), ["c"]);
+        tally.has_passed_alone("c".to_owned());
+        tally.has_passed_alone("b".to_owned());
+        assert_eq!(tally.explained_failures(), None);
+        assert_eq!(tally.counts(), [2, 0, 0]);
+        assert!(tally.to_string().contains("PASSED ALONE, having failed beside other tests: c\n"));
+
+        // A test program that died has told nothing.
+        let mut tally = Tally::default();
+        failed.lines().chain(["running 5 tests"]).for_each(|line| tally.read_line(line));
+        assert_eq!(tally.explained_failures(), None);
     }
 
     #[test]
