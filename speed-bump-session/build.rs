@@ -1,99 +1,93 @@
-//! Builds the helper's shared object, which the loader carries (`src/inject/image.rs`), and finds out which
+//! Compiles the helper's shared object, which the loader carries (`src/inject/image.rs`), and finds out which
 //! commit this is.
 //!
-//! With the same cargo and compiler as the loader, for the same processor, in a target folder of its own: the
-//! outer cargo holds the lock of the usual one. The flags of whoever builds the loader (`RUSTFLAGS`, a
-//! sanitizer, a wrapper) are for the loader, and never meant for what goes into other processes.
+//! The sources are those of three crates that this script depends on: cargo chooses them, from the workspace
+//! or from a registry, and the loader is compiled with the same ones. The script calls the compiler itself,
+//! as cargo makes no shared object of a dependency. So the flags of whoever builds the loader (`RUSTFLAGS`, a
+//! sanitizer, a wrapper), which cargo adds, never reach what goes into other processes.
 
 use std::{
     env,
     error::Error,
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-/// Folders and files of the workspace that the image is made of.
-const SOURCES: [&str; 9] = [
-    "Cargo.lock",
-    "Cargo.toml",
-    "speed-bump-abi/Cargo.toml",
-    "speed-bump-abi/src",
-    "speed-bump-helper/Cargo.toml",
-    "speed-bump-helper/src",
-    "speed-bump-selector/Cargo.toml",
-    "speed-bump-selector/src",
-    "speed-bump-session/build.rs",
+/// A crate that is part of the image.
+struct Part {
+    name: &'static str,
+    /// The folder of its `lib.rs`.
+    sources: &'static str,
+}
+
+/// All parts, in an order in which each needs only those before it. The last one is the helper.
+const PARTS: [Part; 3] = [
+    Part { name: "speed_bump_abi", sources: speed_bump_abi::SOURCES },
+    Part { name: "speed_bump_selector", sources: speed_bump_selector::SOURCES },
+    Part { name: "speed_bump_helper", sources: speed_bump_helper::SOURCES },
 ];
 
-/// How the image is compiled: small, of one piece, with no unwinding.
-const PROFILE: [(&str, &str); 7] = [
-    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1"),
-    ("CARGO_PROFILE_RELEASE_DEBUG", "false"),
-    ("CARGO_PROFILE_RELEASE_INCREMENTAL", "false"),
-    ("CARGO_PROFILE_RELEASE_LTO", "fat"),
-    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3"),
-    ("CARGO_PROFILE_RELEASE_PANIC", "abort"),
-    ("CARGO_PROFILE_RELEASE_STRIP", "debuginfo"),
-];
+/// How each part is compiled: optimised, with no unwinding. Lints are for the workspace's own builds.
+const ALL: [&str; 5] =
+    ["--edition=2024", "-Copt-level=3", "-Ccodegen-units=1", "-Cpanic=abort", "--cap-lints=allow"];
 
-/// What would make the inner cargo build something else.
-const NOT_INHERITED: [&str; 9] = [
-    "CARGO_BUILD_RUSTFLAGS",
-    "CARGO_BUILD_TARGET",
-    "CARGO_BUILD_TARGET_DIR",
-    "CARGO_ENCODED_RUSTFLAGS",
-    "CARGO_TARGET_DIR",
-    "RUSTC_WORKSPACE_WRAPPER",
-    "RUSTC_WRAPPER",
-    "RUSTFLAGS",
-    "CLIPPY_ARGS",
+/// How the image is made of the parts: of one piece, and small. Nothing is linked, and a symbol that nobody
+/// has but the process is an error, but for `dlsym`. Both kinds of hash table, as old C libraries read one and
+/// new ones may want the other. A musl target links statically unless it is told, and then has no shared
+/// objects.
+const IMAGE: [&str; 9] = [
+    "--crate-type=cdylib",
+    "--cfg=feature=\"image\"",
+    "-Clto=fat",
+    "-Cstrip=debuginfo",
+    "-Ctarget-feature=-crt-static",
+    "-Clink-arg=-nostdlib",
+    "-Clink-arg=-nostartfiles",
+    "-Clink-arg=-Wl,--build-id=sha1",
+    "-Clink-arg=-Wl,--hash-style=both",
 ];
-
-/// Nothing is linked, and a symbol that nobody has but the process is an error, but for `dlsym`. Both kinds
-/// of hash table, as old C libraries read one and new ones may want the other.
-const LINKER_ARGUMENTS: [&str; 4] =
-    ["-nostdlib", "-nostartfiles", "-Wl,--build-id=sha1", "-Wl,--hash-style=both"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rustc-env=SPEED_BUMP_COMMIT={}", commit().as_deref().unwrap_or("unknown"));
-    let here = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
-    let root = here.parent().ok_or("speed-bump-session has no parent folder")?;
-    for source in SOURCES {
-        println!("cargo::rerun-if-changed={}", root.join(source).display());
-    }
+    println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(variable("OUT_DIR")?);
-    let built = build(root, &out.join("helper-target"))?;
-    let image = out.join("speed-bump-helper.so");
-    fs::copy(&built, &image).map_err(|error| format!("copying {}: {error}", built.display()))?;
+    let mut libraries = Vec::new();
+    for part in &PARTS {
+        println!("cargo::rerun-if-changed={}", part.sources);
+        libraries.push(compile(part, &libraries, &out)?);
+    }
+    let image = libraries.pop().ok_or("the helper has no parts")?;
     println!("cargo::rustc-env=SPEED_BUMP_HELPER_IMAGE={}", image.display());
     Ok(())
 }
 
-fn build(root: &Path, target_folder: &Path) -> Result<PathBuf, Box<dyn Error>> {
-    let target = variable("TARGET")?;
-    let mut cargo = Command::new(variable("CARGO")?);
-    cargo
-        .current_dir(root)
-        .args(["rustc", "--package", "speed-bump-helper", "--lib", "--crate-type", "cdylib"])
-        .args(["--features", "image", "--release", "--locked", "--target", &target])
-        .arg("--target-dir")
-        .arg(target_folder)
-        .arg("--")
-        // A musl target links statically unless it is told, and then has no shared objects.
-        .args(["-C", "target-feature=-crt-static"])
-        .args(LINKER_ARGUMENTS.map(|argument| format!("-Clink-arg={argument}")))
-        .envs(PROFILE);
-    for name in NOT_INHERITED {
-        cargo.env_remove(name);
+/// Compiles a part that needs `libraries`, and returns its file.
+fn compile(part: &Part, libraries: &[PathBuf], out: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    let is_image = libraries.len() + 1 == PARTS.len();
+    let file =
+        out.join(if is_image { "speed-bump-helper.so".to_owned() } else { format!("lib{}.rlib", part.name) });
+    let mut rustc = Command::new(variable("RUSTC")?);
+    rustc.arg(Path::new(part.sources).join("lib.rs")).args(["--crate-name", part.name]);
+    rustc.args(["--target", &variable("TARGET")?]).args(ALL).arg("-o").arg(&file);
+    // The image is the same wherever the sources lie.
+    rustc.arg(format!("--remap-path-prefix={}={}", part.sources, part.name));
+    for (part, library) in PARTS.iter().zip(libraries) {
+        rustc.arg("--extern").arg(format!("{}={}", part.name, library.display()));
     }
-    let status = cargo.status().map_err(|error| format!("running cargo for speed-bump-helper: {error}"))?;
+    if is_image {
+        rustc.args(IMAGE);
+        // Set if cargo was told of one, for another processor.
+        if let Ok(linker) = env::var("RUSTC_LINKER") {
+            rustc.arg(format!("-Clinker={linker}"));
+        }
+    } else {
+        rustc.arg("--crate-type=rlib");
+    }
+    let status = rustc.status().map_err(|error| format!("running rustc for {}: {error}", part.name))?;
     if !status.success() {
-        return Err(
-            format!("building speed-bump-helper: cargo ended with {status}; its output is above").into()
-        );
+        return Err(format!("compiling {}: rustc ended with {status}; its output is above", part.name).into());
     }
-    Ok(target_folder.join(target).join("release/libspeed_bump_helper.so"))
+    Ok(file)
 }
 
 fn variable(name: &str) -> Result<String, String> {

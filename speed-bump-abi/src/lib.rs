@@ -36,6 +36,10 @@ pub use policy::{ColdSegment, Coldness, Control, Handshake, Policy, Telltale};
 pub use requests::{Latencies, Requests, UnixName};
 pub use site::{ArgumentSpec, Condition, Cookie, SiteArguments};
 
+/// The folder of this crate's `lib.rs`, for the build script that compiles the helper's shared object of it.
+#[cfg(feature = "sources")]
+pub const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+
 #[cfg(feature = "user")]
 mod pod {
     use super::*;

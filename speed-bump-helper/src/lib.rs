@@ -53,3 +53,7 @@ mod times;
 mod watch;
 
 pub use attach::speed_bump_attach;
+
+/// The folder of this crate's `lib.rs`, for the build script that compiles the helper's shared object of it.
+#[cfg(feature = "sources")]
+pub const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");

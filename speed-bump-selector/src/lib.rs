@@ -34,3 +34,7 @@ mod program;
 mod selector;
 
 pub use self::{error::SelectorError, fingerprint::Fingerprint, module::ModuleSelector, selector::Selector};
+
+/// The folder of this crate's `lib.rs`, for the build script that compiles the helper's shared object of it.
+#[cfg(feature = "sources")]
+pub const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");

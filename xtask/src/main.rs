@@ -13,6 +13,7 @@ mod fuzz;
 mod kmod;
 #[cfg(test)]
 mod links;
+mod package;
 mod packages;
 mod pythons;
 mod release;
@@ -61,6 +62,8 @@ enum Command {
     /// Note a program in a file, in place of running it.
     #[command(hide = true)]
     NoteProgram(root::Note),
+    /// Package each published crate, and check that it compiles from its package.
+    Package,
     /// Fetch Python packages from PyPI into target/python-packages, for tests.
     Packages(packages::Options),
     /// Fetch Debian's newer Pythons, and an old one, into target/pythons, for tests.
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Kmod(options) => kmod::run(&options).map(|()| ExitCode::SUCCESS),
         Command::NoteProgram(options) => root::note(&options),
+        Command::Package => package::run().map(|()| ExitCode::SUCCESS),
         Command::Packages(options) => packages::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Pythons(options) => pythons::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Soak(options) => soak::run(&options),
