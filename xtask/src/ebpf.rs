@@ -4,7 +4,7 @@
 //! (`toolchain`), source paths are remapped and debugging sections dropped (`build`).
 
 mod build;
-mod toolchain;
+pub(crate) mod toolchain;
 
 use std::{fs, path::PathBuf};
 

@@ -3,6 +3,7 @@
 //! A command is one file, listed in `Command`; what several need lies in `shell`, `system` and
 //! `speed_bump_testing`.
 
+mod api;
 mod bench;
 mod book;
 mod debian;
@@ -41,6 +42,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Write the interface of the library to speed-bump-user/api.txt, or check that it is what the file says.
+    Api(api::Options),
     /// Run what `note-program` has noted: how programs that cargo built come to run as root.
     #[command(hide = true)]
     AsRoot(root::AsRoot),
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
     // Other users run Pythons that are fetched, and read what tests make, whatever the umask of ours.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let result = match Arguments::parse().command {
+        Command::Api(options) => api::run(&options).map(|()| ExitCode::SUCCESS),
         Command::AsRoot(options) => root::as_root(&options),
         Command::Bench(bench) => bench::run(&bench),
         Command::Book => book::run().map(|()| ExitCode::SUCCESS),

@@ -71,6 +71,11 @@ impl Toolchain {
     }
 }
 
+/// A program of the pinned nightly, which is installed where it is missing.
+pub(crate) fn run_nightly(program: &str) -> Result<Command> {
+    Ok(run_in(&nightly()?, program))
+}
+
 /// A program of a toolchain, whatever toolchain runs this.
 fn run_in(toolchain: &str, program: &str) -> Command {
     let mut command = Command::new("rustup");
