@@ -15,7 +15,7 @@ use crate::Histogram;
 /// What the first eight bytes of a block are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Bytes of the largest block. The helper reserves addresses for it, in powers of two.
 pub const LARGEST_BLOCK: usize = 256 << 20;
@@ -298,8 +298,8 @@ pub struct ControlBlock {
     pub floor: AtomicU32,
     /// A [`Control`](crate::Control), word by word, in units of the clock; the loader changes it at any time.
     pub control: [AtomicU64; 5],
-    /// Where the [`TimeRow`](crate::times::TimeRow)s are, one for each record of a function; 0: calls are not
-    /// timed. Only where the helper delays.
+    /// Where the [`TimeRow`](crate::times::TimeRow)s are, one for each record of a function; 0: calls are
+    /// never timed. Only where the helper delays.
     pub times_offset: AtomicU64,
     /// Written by the helper: calls whose end was not seen in its turn, as where greenlets switch. Their time
     /// is in no row.
@@ -318,6 +318,9 @@ pub struct ControlBlock {
     /// Written by the helper: the share of the time, in thousandths, in which another tool's frame evaluation
     /// hook was in the place of the helper's and did not call it.
     pub hook_missed: AtomicU32,
+    /// Which stretch of timed calls it is; 0: calls are not timed now. The loader may change it in a live
+    /// session, before the generation: the helper takes up both. Only where there are rows for times.
+    pub timing: AtomicU32,
 }
 
 /// What the helper counts of one function, and which policy it has. The sums wrap around.

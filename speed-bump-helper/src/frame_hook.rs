@@ -77,22 +77,34 @@ pub(crate) fn install(gil: &mut Gil, block: Block) -> Result<(), Fault> {
     prepare(python, block)?;
     subscript::give_versions(python)?;
     delay::begin(Way::Hook);
-    // Of a function that there is not. Python itself takes next to nothing to get to the hook.
-    delay::measure_way(block, || {
-        stub::enter(block, u32::MAX, stub::now_if_likely(), Lock::Main);
-        times::rehearse(block);
-    });
+    measure_way(block);
     WANTED.store(true, Ordering::Release);
     TIMED.store(block.times().is_some(), Ordering::Release);
     slot::take(gil, block);
     Ok(())
 }
 
-/// After the selector changed.
+/// Measures what a call takes of a function that there is not. Python itself takes next to nothing to get to
+/// the hook.
+fn measure_way(block: Block) {
+    delay::measure_way(block, || {
+        stub::enter(block, u32::MAX, stub::now_if_likely(), Lock::Main);
+        times::rehearse(block);
+    });
+}
+
+/// After the selector changed. Calls are timed from here on, or not any more, as the loader wants it.
 ///
 /// # Errors
-/// [`Failure::Python`].
+/// [`Failure::Python`]; [`Failure::Unsupported`]: there is no memory.
 pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
+    if times::follow()?
+        && let Some(block) = Block::current()
+    {
+        TIMED.store(block.times().is_some(), Ordering::Release);
+        slot::renew(python);
+        measure_way(block);
+    }
     first_sight::prepare(python)
 }
 

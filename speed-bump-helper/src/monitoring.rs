@@ -32,7 +32,7 @@ use crate::{
         gil::Python,
         object::{Object, Owned},
     },
-    stub, subinterpreters,
+    stub, subinterpreters, times,
 };
 
 /// What the tool is called in `sys.monitoring.get_tool`.
@@ -145,24 +145,40 @@ fn measure_way(python: Python<'_>) {
 }
 
 /// Has every function ask again, after the selector changed: by another tool id where there are other tools,
-/// which then hear of nothing.
+/// which then hear of nothing. Calls are timed from here on, or not any more, as the loader wants it.
 ///
 /// # Errors
-/// [`Failure::Python`].
+/// [`Failure::Python`]; [`Failure::Unsupported`]: there is no memory.
 pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
     let monitoring = Monitoring::find(python)?;
     let old = TOOL.load(Ordering::Relaxed);
     let name = TOOL_NAME.load(Ordering::Relaxed);
+    let is_retimed = times::follow()?;
     if old != NO_TOOL && monitoring.is_named(old, name) && monitoring.has_others(old) {
         let used = USED.load(Ordering::Relaxed);
         let fresh = TOOL_IDS.into_iter().filter(|id| is_fresh(*id, used));
         if let Ok(tool) = monitoring.take_one(name, fresh) {
             // First the old one, as no call is to be reported twice.
             monitoring.give_back(old);
-            return report(&monitoring, tool);
+            report(&monitoring, tool)?;
+            if is_retimed {
+                measure_way(python);
+            }
+            return Ok(());
         }
     }
-    restart(&monitoring)
+    ask_again(&monitoring, is_retimed)
+}
+
+/// Has every function ask again, by the same tool id. `is_retimed`: other events are to be listened to.
+fn ask_again(monitoring: &Monitoring<'_>, is_retimed: bool) -> Result<(), Fault> {
+    let tool = TOOL.load(Ordering::Relaxed);
+    if !is_retimed || !monitoring.is_named(tool, TOOL_NAME.load(Ordering::Relaxed)) {
+        return restart(monitoring);
+    }
+    report(monitoring, tool)?;
+    measure_way(monitoring.python);
+    Ok(())
 }
 
 fn restart(monitoring: &Monitoring<'_>) -> Result<(), Fault> {
@@ -354,7 +370,10 @@ fn adopt(block: Block, generation: u32) -> Option<&'static Judge> {
     let python = unsafe { Python::assume(api) };
     let adopted = Judge::adopt(block, generation).ok().flatten();
     // Not by another id, as this one's callback is at work.
-    let again = || Monitoring::find(python).and_then(|monitoring| restart(&monitoring));
+    let again = || {
+        let is_retimed = times::follow()?;
+        Monitoring::find(python).and_then(|monitoring| ask_again(&monitoring, is_retimed))
+    };
     if adopted.is_some() && again().is_err() {
         python.clear();
     }

@@ -4,6 +4,10 @@
 //! ([`leave`]). What is in progress lies on a stack for each thread; what has ended is added to the rows of
 //! the control block. Calls in progress when a session begins or a child is forked are not timed.
 //!
+//! The loader has calls timed for stretches of a session, and each process listens to the ends of calls for
+//! one stretch. A forked child that has not taken up the loader's stretch times nothing, rather than calls
+//! whose ends it does not hear of.
+//!
 //! Where callers are recorded, whoever hears of a call says whose frame calls. Both are counted when the call
 //! ends.
 
@@ -42,25 +46,50 @@ pub(crate) enum Kind {
     Resumes,
 }
 
-/// What is in progress in each thread is of one session.
+/// What is in progress in each thread is of one session, and of one stretch of it.
 static SESSION: AtomicU32 = AtomicU32::new(0);
+/// The stretch of timed calls that this process listens for; 0: none.
+static STRETCH: AtomicU32 = AtomicU32::new(0);
 
-/// Makes ready for a session, if that wants times.
+/// Whether calls are timed here, by the stretch that the loader wants.
+#[inline]
+pub(crate) fn is_on(wanted: u32) -> bool {
+    wanted != 0 && wanted == STRETCH.load(Ordering::Relaxed)
+}
+
+/// Makes ready for a session, if that wants times now.
 ///
 /// # Errors
 /// [`Failure::Unsupported`]: there is no memory.
 pub(crate) fn begin() -> Result<(), Fault> {
-    if Block::current().and_then(Block::times).is_none() {
-        return Ok(());
+    let stretch = Block::current().map_or(0, Block::stretch);
+    if stretch != 0 {
+        SESSION.fetch_add(1, Ordering::AcqRel);
+        let no_memory = |_| Fault::new(Failure::Unsupported, &["there is no memory to time calls with"]);
+        threads::prepare().map_err(no_memory)?;
     }
-    SESSION.fetch_add(1, Ordering::AcqRel);
-    let no_memory = |_| Fault::new(Failure::Unsupported, &["there is no memory to time calls with"]);
-    threads::prepare().map_err(no_memory)
+    STRETCH.store(stretch, Ordering::Release);
+    Ok(())
+}
+
+/// Takes up the stretch that the loader wants now, for who holds the GIL. Whether it is another one: then
+/// other events are to be listened to.
+///
+/// # Errors
+/// As [`begin`].
+pub(crate) fn follow() -> Result<bool, Fault> {
+    let is_same = STRETCH.load(Ordering::Acquire) == Block::current().map_or(0, Block::stretch);
+    if !is_same {
+        end();
+        begin()?;
+    }
+    Ok(!is_same)
 }
 
 /// Frees what the session needed, for who holds the GIL. Where other threads may run without it, their stacks
 /// stay, and each is freed when it is used in the next session that times calls.
 pub(crate) fn end() {
+    STRETCH.store(0, Ordering::Release);
     SESSION.fetch_add(1, Ordering::AcqRel);
     if !locks::may_be_several() {
         threads::free_all();

@@ -14,7 +14,7 @@ pub mod kmod;
 pub mod listing;
 mod look;
 pub mod notice;
-mod times;
+pub mod times;
 mod unselected;
 
 use std::{sync::Arc, time::Duration};
@@ -60,6 +60,8 @@ pub struct Request {
     pub children: bool,
     /// Whether calls are timed, for own and cumulative times.
     pub times: bool,
+    /// Whether calls can be timed later, by [`Controls::time_calls`](crate::session::controls::Controls).
+    pub times_later: bool,
     /// Whether it is recorded who calls whom, of Python functions whose calls are timed.
     pub callers: bool,
     /// Whether a target that selects nothing is an error.
@@ -87,6 +89,7 @@ impl Request {
             duration: None,
             children: true,
             times: false,
+            times_later: false,
             callers: false,
             strict: false,
             accept_upstream_module: false,
@@ -275,6 +278,7 @@ fn settings(request: &Request, policies: PolicyTable) -> Settings {
         duration: request.duration,
         children: request.children,
         times: request.times,
+        may_time: request.times || request.times_later,
         callers: request.callers,
         strict: request.strict,
         inject_timeout: request.inject_timeout,

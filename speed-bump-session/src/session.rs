@@ -24,6 +24,7 @@ mod settings;
 pub mod snapshot;
 mod state;
 pub mod stop;
+mod told;
 mod waiting;
 mod warnings;
 

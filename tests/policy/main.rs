@@ -6,3 +6,4 @@ mod session_doses;
 mod session_policy;
 mod session_protocol;
 mod session_targets;
+mod session_timing;

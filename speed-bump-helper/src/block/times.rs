@@ -11,6 +11,7 @@ use speed_bump_abi::{
 };
 
 use super::{Block, delays::DelayLayout, fits};
+use crate::times;
 
 /// Where the rows are, checked.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +20,7 @@ pub(super) struct TimesLayout {
 }
 
 impl TimesLayout {
-    /// `None`: calls are not timed.
+    /// `None`: calls are never timed.
     ///
     /// # Errors
     /// It does not fit.
@@ -42,11 +43,17 @@ pub(crate) struct BlockTimes {
 }
 
 impl Block {
-    /// Where times are added up, if they are.
+    /// Where times are added up, if calls are timed now.
     #[inline]
     pub(crate) fn times(self) -> Option<BlockTimes> {
         let (layout, delays) = (self.0.times.as_ref()?, self.0.delays.as_ref()?);
-        Some(BlockTimes { layout, delays, block: self })
+        let is_on = times::is_on(self.head().timing.load(Ordering::Relaxed));
+        is_on.then_some(BlockTimes { layout, delays, block: self })
+    }
+
+    /// The stretch of timed calls that the loader wants; 0: none.
+    pub(crate) fn stretch(self) -> u32 {
+        if self.0.times.is_some() { self.head().timing.load(Ordering::Acquire) } else { 0 }
     }
 }
 

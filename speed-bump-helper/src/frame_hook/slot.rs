@@ -215,6 +215,14 @@ fn keep(api: &Api, current: Address) -> Address {
     ours::<false>(api)
 }
 
+/// Ours that is there becomes the one that this session wants now.
+pub(super) fn renew(python: Python<'_>) {
+    let current = evaluator::current(python);
+    if holder(python.api, current) == Holder::Ours {
+        evaluator::set(python, keep(python.api, current));
+    }
+}
+
 /// When to look next, in ms: at the latest after so long.
 pub(crate) fn next_look_ms(latest_ms: u32) -> u32 {
     if !SEEN.busy.load(Ordering::Relaxed) {

@@ -156,6 +156,10 @@ unsafe fn resume(api: &'static Api, arguments: *const *mut Object, count: isize)
     let Some((block, code, number)) = (unsafe { selected(api, arguments, count) }) else {
         return false;
     };
+    if block.times().is_none() {
+        // In a child that was forked while calls were timed: this place is not asked again.
+        return false;
+    }
     let entering = Entering { identity: code as usize, kind: Kind::Resumes, began };
     // SAFETY: Python holds the GIL while it calls.
     let python = unsafe { Python::assume(api) };
@@ -193,7 +197,9 @@ unsafe extern "C" fn on_unwind(_: *mut Object, arguments: *const *mut Object, co
 #[inline]
 unsafe fn end(api: &'static Api, arguments: *const *mut Object, count: isize) -> bool {
     let ended = stub::now();
-    let Some(block) = Block::current().filter(|_| count >= 1) else { return false };
+    let Some(block) = Block::current().filter(|block| count >= 1 && block.times().is_some()) else {
+        return false;
+    };
     // SAFETY: there is a first argument, of which nothing but the address is looked at.
     let code = unsafe { *arguments } as usize;
     if times::leave(block, code, ended) {

@@ -42,6 +42,7 @@ pub fn control_block(bytes: &[u8]) {
             policies: 8,
             children: true,
             times: true,
+            timing: 1,
             callers: true,
         }),
     };

@@ -7,10 +7,23 @@ use crate::{
     python::entry_source::{EntryChoice, EntrySource},
     stats::times::not_timed,
     targets::{TargetKind, Targets},
+    units::Pid,
 };
 
+/// Said where the kernel cannot time calls.
+pub const NO_NATIVE_TIMES: &str =
+    "calls of native functions are counted and not timed: that needs Linux 5.17 or later";
+
+/// Said of a process whose Python calls are not seen by the helper.
+pub fn python_untimed(pid: Pid) -> String {
+    format!("process {pid}: calls of Python functions are not timed, as the helper cannot be loaded there")
+}
+
 /// Refuses to time calls where nobody could.
-pub(super) fn check(request: &Request, targets: &Targets) -> Result<(), PrepareError> {
+///
+/// # Errors
+/// Why not, and the way out.
+pub fn check(request: &Request, targets: &Targets) -> Result<(), PrepareError> {
     if !request.times {
         return Ok(());
     }
@@ -54,14 +67,14 @@ pub(super) fn notices(request: &Request, targets: &Targets) -> impl Iterator<Ite
 /// Whether calls of native functions are to be timed, if this kernel allows it: of those that there are, or
 /// may be later where none have to be there from the start.
 pub(super) fn of_native(request: &Request, targets: &Targets) -> bool {
-    request.times && (targets.has_kind(TargetKind::Native) || request.allow_empty)
+    let may_come = request.allow_empty || request.times_later;
+    (request.times || request.times_later) && (targets.has_kind(TargetKind::Native) || may_come)
 }
 
 /// What this kernel does not time.
 pub(super) fn of_kernel(request: &Request, resolver: &Resolver) -> Option<Notice> {
-    let text = "calls of native functions are counted and not timed: that needs Linux 5.17 or later";
-    let lacks = of_native(request, resolver.targets()) && !resolver.form().times_calls();
-    lacks.then(|| Notice::NotTimed { text: text.to_owned() })
+    let lacks = request.times && of_native(request, resolver.targets()) && !resolver.form().times_calls();
+    lacks.then(|| Notice::NotTimed { text: NO_NATIVE_TIMES.to_owned() })
 }
 
 /// Which processes are not timed.
@@ -70,12 +83,7 @@ pub(super) fn of_processes(request: &Request, planned: &[Planned]) -> Vec<Notice
         request.times
             && matches!(&of.plan.python, PythonPlan::Source { source, .. } if *source != EntrySource::Helper)
     });
-    let text = |of: &Planned| {
-        let pid = of.process.pid();
-        format!(
-            "process {pid}: calls of Python functions are not timed, as the helper cannot be loaded there"
-        )
-    };
+    let text = |of: &Planned| python_untimed(of.process.pid());
     let native = planned.iter().flat_map(|of| not_timed(of.plan.untimed()));
     let native = native.map(|text| Notice::NotTimed { text });
     others.map(|of| Notice::NotTimed { text: text(of) }).chain(native).collect()

@@ -38,6 +38,7 @@ mod polling;
 mod probes;
 mod renewal;
 mod retarget;
+mod retime;
 mod rooms;
 mod selections;
 mod shared_code;
@@ -58,6 +59,7 @@ use super::{
     settings::Settings,
     state::State,
     stop::Stop,
+    told::ToldHelpers,
 };
 use crate::{
     engine::bpf::Hold,
@@ -307,6 +309,14 @@ impl Session for BpfSession {
 
     fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         retarget::retarget(change, &mut self.coverage)
+    }
+
+    fn time_calls(&mut self, on: bool) -> Result<ToldHelpers, SessionError> {
+        retime::time_calls(on, &mut self.coverage)
+    }
+
+    fn hear_helpers(&mut self) {
+        polling::poll_helpers(&mut self.coverage);
     }
 
     fn listen(&mut self) -> io::Result<()> {

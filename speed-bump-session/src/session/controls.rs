@@ -15,6 +15,7 @@ use super::{
     known::KnownFunctions,
     requests::{Request, answer},
     snapshot::Snapshot,
+    told::ToldHelpers,
 };
 use crate::{
     policy::{Dose, PolicyTable, Selection},
@@ -113,6 +114,24 @@ impl Controls {
         self.finish(&setting)
     }
 
+    /// Has calls timed from here on, or not any more, in a session that began so that it can. When this
+    /// returns, that is so, unless an interpreter keeps the helper from it. What was timed stays in the
+    /// counters.
+    ///
+    /// Native functions can be timed once in a session.
+    ///
+    /// # Errors
+    /// The session began without room for times, or has timed native functions before; nothing has changed
+    /// then. [`SessionError::Over`].
+    pub fn time_calls(&self, on: bool) -> Result<(), SessionError> {
+        let _turn = self.take_turn();
+        let (answer_to, answered) = channel();
+        self.requests.send(Request::TimeCalls(on, answer_to)).map_err(|_| SessionError::Over)?;
+        let told = answer(&self.requests, &answered).unwrap_or(Err(SessionError::Over))?;
+        self.wait_for(&told);
+        Ok(())
+    }
+
     /// The report so far, as the session writes it at its end; `None` if it has ended.
     pub fn report(&self) -> Option<SessionReport> {
         let (answer_to, answered) = channel();
@@ -128,7 +147,21 @@ impl Controls {
     /// Sets doses when their signals may mean them. The session goes on meanwhile, and others may ask it.
     fn finish(&self, setting: &Setting) -> Result<Applied, SessionError> {
         setting.under_way.wait();
+        self.wait_for(&setting.told);
         self.doses().set(setting)
+    }
+
+    /// Waits until helpers have taken up what they were told, and the session what they have found.
+    fn wait_for(&self, told: &ToldHelpers) {
+        if !told.are_any() {
+            return;
+        }
+        told.wait();
+        let (answer_to, answered) = channel();
+        if self.requests.send(Request::HearHelpers(answer_to)).is_ok() {
+            // A session that is over has nothing to take up.
+            let _ = answer(&self.requests, &answered);
+        }
     }
 
     fn take_turn(&self) -> MutexGuard<'_, ()> {

@@ -15,6 +15,7 @@ use super::{
     functions::{Caller, FunctionRange, FunctionTable},
     known::FunctionId,
     snapshot::Snapshot,
+    told::ToldHelpers,
 };
 use crate::{
     engine::{Engine, NumberedDose, signal::UnderWay},
@@ -40,11 +41,12 @@ pub struct Applied {
     pub at: Nanos,
 }
 
-/// Doses to set, once these signals have been waited for. Nothing else may set any until then.
+/// Doses to set, once these signals and helpers have been waited for. Nothing else may set any until then.
 #[derive(Debug)]
 pub(crate) struct Setting {
     doses: Vec<NumberedDose>,
     pub(super) under_way: UnderWay,
+    pub(super) told: ToldHelpers,
 }
 
 /// See above. Whoever holds it must not wait for a process.
@@ -123,7 +125,7 @@ impl Doses {
         let under_way = self.engine.pause(&numbered)?;
         self.policies = policies;
         self.targets = Arc::new(self.targets.changed(change));
-        Ok(Setting { doses: numbered, under_way })
+        Ok(Setting { doses: numbered, under_way, told: ToldHelpers::default() })
     }
 
     /// Makes ready to set doses.
@@ -140,7 +142,7 @@ impl Doses {
         self.make_own(changes, &policies)?;
         self.policies = policies;
         let under_way = self.engine.pause(&numbered)?;
-        Ok(Setting { doses: numbered, under_way })
+        Ok(Setting { doses: numbered, under_way, told: ToldHelpers::default() })
     }
 
     /// Sets doses, which come into force together. Of several for the same functions the last counts.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, io, sync::Arc};
 
-use super::{doses::Setting, ended::Ended, error::SessionError, state::State};
+use super::{doses::Setting, ended::Ended, error::SessionError, state::State, told::ToldHelpers};
 use crate::{
     probe::resolve::kinds,
     process::Process,
@@ -43,6 +43,15 @@ pub(crate) trait Session {
     /// # Errors
     /// Nothing has changed then.
     fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError>;
+
+    /// Has calls timed from here on, or not any more. Whoever asks waits for the helpers that were told.
+    ///
+    /// # Errors
+    /// Nothing has changed then.
+    fn time_calls(&mut self, on: bool) -> Result<ToldHelpers, SessionError>;
+
+    /// Takes up what helpers have found until now.
+    fn hear_helpers(&mut self) {}
 
     /// Has the event loop wait for what [`turn`](Self::turn) waits for.
     fn listen(&mut self) -> io::Result<()>;

@@ -28,6 +28,7 @@ use super::{
     settings::Settings,
     state::State,
     stop::Stop,
+    told::ToldHelpers,
 };
 use crate::{
     bounds::NAMES_OF_SESSION,
@@ -278,6 +279,13 @@ impl Session for KmodSession {
         self.files.clear();
         self.look();
         Ok(setting)
+    }
+
+    fn time_calls(&mut self, on: bool) -> Result<ToldHelpers, SessionError> {
+        if on {
+            return Err(SessionError::Retarget("the kernel module cannot time calls".to_owned()));
+        }
+        Ok(ToldHelpers::default())
     }
 
     fn listen(&mut self) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{doses::Setting, error::SessionError};
+use super::{doses::Setting, error::SessionError, told::ToldHelpers};
 use crate::{
     stats::report::SessionReport,
     targets::{ParsedTargets, TargetChange, Targets},
@@ -22,6 +22,10 @@ pub(crate) enum Request {
     DecideKinds(ParsedTargets, Sender<Result<Targets, SessionError>>),
     /// Targets that come and go. Whoever asks sets their doses.
     ChangeTargets(TargetChange, Sender<Result<Setting, SessionError>>),
+    /// Whether calls are timed from here on.
+    TimeCalls(bool, Sender<Result<ToldHelpers, SessionError>>),
+    /// To take up what helpers have found until now.
+    HearHelpers(Sender<()>),
 }
 
 /// How often who waits for an answer looks whether anybody is left to give it.

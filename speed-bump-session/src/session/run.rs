@@ -28,6 +28,11 @@ pub(crate) async fn run<S: Session>(session: &mut S) -> io::Result<Ended> {
                 Request::ChangeTargets(change, answer) => {
                     drop(answer.send(session.change_targets(&change)));
                 }
+                Request::TimeCalls(on, answer) => drop(answer.send(session.time_calls(on))),
+                Request::HearHelpers(answer) => {
+                    session.hear_helpers();
+                    let _ = answer.send(());
+                }
             },
             ended = session.turn() => {
                 if let Some(ended) = ended? {

@@ -15,8 +15,10 @@ pub struct Settings {
     pub duration: Option<Duration>,
     /// Whether children are covered.
     pub children: bool,
-    /// Whether calls are timed.
+    /// Whether calls are timed from the start.
     pub times: bool,
+    /// Whether they are timed at any time.
+    pub may_time: bool,
     /// Whether it is recorded who calls whom, of Python functions whose calls are timed.
     pub callers: bool,
     /// Whether a target that selects nothing is an error.

@@ -20,7 +20,7 @@ use std::{
     os::unix::fs::FileExt as _,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -86,6 +86,8 @@ pub struct Block {
     said: Mutex<Said>,
     /// That the helper delays by itself, if it does.
     in_place: Option<InPlace>,
+    /// Whether calls were timed at any time.
+    has_timed: AtomicBool,
 }
 
 /// What we wrote last.
@@ -168,6 +170,7 @@ impl Block {
             heartbeat: AtomicU32::new(0),
             said: Mutex::new(Said { bell: 0, generation: 1 }),
             in_place: contents.in_place,
+            has_timed: AtomicBool::new(contents.in_place.is_some_and(|in_place| in_place.timing != 0)),
         })
     }
 

@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn in_place(policies: u32, times: bool, callers: bool) -> InPlace {
-        InPlace { clock: HelperClock::MONOTONIC, policies, children: true, times, callers }
+        InPlace { clock: HelperClock::MONOTONIC, policies, children: true, times, timing: 0, callers }
     }
 
     #[test]

@@ -20,6 +20,10 @@ pub(super) struct Context {
     pub(super) state: State,
     pub(super) resolver: Resolver,
     pub(super) settings: Settings,
+    /// Whether calls are timed now.
+    pub(super) is_timing: bool,
+    /// Targets that have just come: it is told why they select nothing.
+    pub(super) new_targets: Vec<TargetIndex>,
 }
 
 impl Context {

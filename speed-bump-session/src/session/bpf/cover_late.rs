@@ -3,8 +3,15 @@
 
 use std::collections::HashSet;
 
-use super::{coverage::Coverage, links::TargetSites};
-use crate::{probe::attach::AttachError, session::error::SessionError, units::Pid};
+use super::{context::Context, coverage::Coverage, links::TargetSites};
+use crate::{
+    probe::{
+        attach::AttachError,
+        plan::{Plan, Remark},
+    },
+    session::error::SessionError,
+    units::Pid,
+};
 
 /// Covers what processes have mapped since they were last looked at.
 pub(super) fn look_for_late_files(coverage: &mut Coverage) {
@@ -22,6 +29,22 @@ pub(super) fn look_for_late_files(coverage: &mut Coverage) {
             )),
         }
     }
+}
+
+/// Tells why targets that have just come select nothing in a process.
+fn tell_unselected(pid: Pid, plan: &Plan, context: &mut Context) {
+    if context.new_targets.is_empty() {
+        return;
+    }
+    let selecting = plan.selecting();
+    let is_told = |remark: &&Remark| {
+        remark.target.is_some_and(|of| context.new_targets.contains(&of) && !selecting.contains(&of))
+    };
+    let told = plan.remarks.iter().filter(is_told).filter_map(|remark| {
+        let target = context.resolver.targets().get(remark.target?)?;
+        Some(format!("process {pid}: `{}` selects nothing: {}", target.text, remark.text))
+    });
+    told.collect::<Vec<_>>().into_iter().for_each(|text| context.warn(text));
 }
 
 fn cover_late_files(pid: Pid, coverage: &mut Coverage) -> Result<(), SessionError> {
@@ -45,6 +68,7 @@ fn cover_late_files(pid: Pid, coverage: &mut Coverage) -> Result<(), SessionErro
         // Another way to Python functions beside the one taken would count their calls twice.
         plan.keep_symbols();
     }
+    tell_unselected(pid, &plan, &mut coverage.context);
     let known: HashSet<u32> =
         covered.groups.iter().flat_map(|of| &of.group.sites).map(|site| site.site).collect();
     if plan.wants_helper() {

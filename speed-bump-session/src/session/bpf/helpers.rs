@@ -41,6 +41,8 @@ pub(super) struct Helpers {
     /// Not wanted any more, and on their way.
     pub(super) given_up: GivenUp,
     next: u32,
+    /// How often calls were begun to be timed.
+    stretches: u32,
     /// Where those count that delay by themselves.
     ranges: HelperRanges,
     /// Which delays are theirs, on a signal, if any can be.
@@ -56,7 +58,10 @@ impl Helpers {
         signals: Option<SessionSignals>,
         wake: Wake,
     ) -> Self {
-        Self { setup, at_work: BTreeMap::new(), given_up: GivenUp::default(), next: 0, ranges, signals, wake }
+        let (at_work, given_up) = (BTreeMap::new(), GivenUp::default());
+        // What is timed from the start is the first stretch.
+        let stretches = setup.as_ref().and_then(|setup| setup.in_place).map_or(0, |of| of.timing);
+        Self { setup, at_work, given_up, next: 0, stretches, ranges, signals, wake }
     }
 
     /// What each is given; absent where none may be brought in.
@@ -68,6 +73,21 @@ impl Helpers {
     pub(super) fn set_selector(&mut self, selector: &Arc<[u8]>) {
         if let Some(setup) = &mut self.setup {
             setup.selector = Arc::clone(selector);
+        }
+    }
+
+    /// Has those that are in, and those that are brought in from here on, time calls or not. They take it up
+    /// with the next selector.
+    pub(super) fn set_timing(&mut self, on: bool, context: &mut Context) {
+        self.stretches = self.stretches.wrapping_add(u32::from(on)).max(u32::from(on));
+        let stretch = if on { self.stretches } else { 0 };
+        if let Some(in_place) = self.setup.as_mut().and_then(|setup| setup.in_place.as_mut()) {
+            in_place.timing = stretch;
+        }
+        for (owner, block) in self.blocks() {
+            if let Err(error) = block.set_timing(stretch) {
+                context.warn(format!("process {owner}: its helper times calls as it did: {error}"));
+            }
         }
     }
 

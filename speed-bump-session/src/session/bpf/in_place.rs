@@ -2,7 +2,8 @@
 
 use super::{context::Context, engines::Engines, phase::Processes};
 use crate::{
-    probe::{in_place, plan::Plan, resolve::Resolver},
+    engine::bpf::UprobeProgram,
+    probe::{attach::SiteGroup, in_place, plan::Plan, resolve::Resolver},
     process::{Process, ProcessError},
     session::error::SessionError,
     units::{FileOffset, Pid},
@@ -55,7 +56,9 @@ pub(super) fn check_in_place(
         ));
         return Ok(());
     };
-    let groups = covered.groups.iter().map(|of| &of.group).chain(&stub);
+    // Where calls end there are probes as long as they are timed.
+    let is_there = |group: &&SiteGroup| context.is_timing || group.program != UprobeProgram::SiteLeft;
+    let groups = covered.groups.iter().map(|of| &of.group).filter(is_there).chain(&stub);
     let files = groups.map(|group| {
         let taken = group.sites.iter().filter(|site| !covered.refused.contains(&site.site));
         let offsets: Vec<FileOffset> = taken.map(|site| site.offset).collect();

@@ -16,6 +16,8 @@ const APART: usize = 64;
 pub(super) struct Attached {
     /// The only target that they are for, if they are for one only.
     pub(super) target: Option<TargetIndex>,
+    /// Whether they are where calls end.
+    pub(super) is_of_exits: bool,
     pub(super) links: Attachment,
 }
 

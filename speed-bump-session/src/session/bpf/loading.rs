@@ -106,7 +106,8 @@ pub(super) fn load(
             clock: HelperClock::of_machine(resolver.costs().tick_ns()),
             policies: settings.policies.capacity(),
             children: settings.children,
-            times: settings.times,
+            times: settings.may_time,
+            timing: u32::from(settings.times),
             callers: settings.callers,
         });
     }
@@ -126,9 +127,10 @@ pub(super) fn load(
     let doses = Doses::start(doses, functions, settings.policies.clone(), targets)?;
     let mut state = State::new(doses, &settings, stop);
     limits.into_iter().flatten().for_each(|limit| state.warn(limit));
-    let probes = object.zip(engine).map(|(object, engine)| Probes::new(engine, object.capacity.sites));
+    let probes =
+        object.zip(engine).map(|(object, engine)| Probes::new(engine, object.capacity.sites, settings.times));
     Ok(Coverage {
-        context: Context { state, resolver, settings },
+        context: Context { is_timing: settings.times, new_targets: Vec::new(), state, resolver, settings },
         processes: Processes::default(),
         engines: Engines { probes, helpers: Helpers::new(setup, ranges, signals, wake), window },
     })

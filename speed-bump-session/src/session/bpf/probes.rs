@@ -46,12 +46,13 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// With a loaded object that has room for so many sites.
-    pub(super) fn new(engine: BpfEngine, sites: u32) -> Self {
+    /// With a loaded object that has room for so many sites. `times`: calls of native functions are timed
+    /// from the start, where they can be.
+    pub(super) fn new(engine: BpfEngine, sites: u32, times: bool) -> Self {
         Self {
             engine,
             sites: SiteTable::new(sites),
-            exits: Exits::default(),
+            exits: Exits::new(times),
             room: Rooms::default(),
             perf_maps: PerfMaps::default(),
             locations: Locations::default(),
@@ -85,7 +86,7 @@ impl Probes {
                 let arguments = SiteArguments {
                     function,
                     overhead_ns: overhead_ns(costs, site.kind),
-                    way_ns: way_ns(costs, site),
+                    way_ns: self.exits.remembered(index, way_ns(costs, site)),
                     stack_delta: site.stack_delta,
                     arguments: site.arguments,
                     ..SiteArguments::default()
@@ -172,18 +173,39 @@ impl Probes {
         sites: &[TargetSites],
         window: &Window,
     ) -> Result<(Vec<Attached>, Vec<RefusedSite>), AttachError> {
-        let mut by_target: BTreeMap<Option<TargetIndex>, Vec<SiteGroup>> = BTreeMap::new();
+        // Exits first, so that no end is missed of a call whose beginning is seen.
+        let mut by_target: BTreeMap<(Option<TargetIndex>, bool), Vec<SiteGroup>> = BTreeMap::new();
         for TargetSites { target, group } in sites {
-            by_target.entry(*target).or_default().push(group.clone());
+            let is_exits = group.program == UprobeProgram::SiteLeft;
+            if !is_exits || self.exits.are_attached() {
+                by_target.entry((*target, !is_exits)).or_default().push(group.clone());
+            }
         }
         let (mut all, mut refused) = (Vec::new(), Vec::new());
-        for (target, groups) in by_target {
+        for ((target, is_entries), groups) in by_target {
             let (links, of_these) =
                 attach::attach(&self.engine, pid, process, &groups, &|| window.came_round())?;
-            all.push(Attached { target, links });
+            all.push(Attached { target, is_of_exits: !is_entries, links });
             refused.extend(of_these);
         }
         Ok((all, refused))
+    }
+
+    /// From here on there are to be probes where calls of native functions end.
+    ///
+    /// # Errors
+    /// There were before in this session.
+    pub(super) fn begin_timing(&mut self) -> Result<(), SessionError> {
+        self.exits.begin()
+    }
+
+    /// Has the beginnings of calls remembered that are to be timed, or none any more: then there are to be no
+    /// probes where calls end.
+    ///
+    /// # Errors
+    /// The kernel does not take it.
+    pub(super) fn remember_calls(&mut self, on: bool) -> Result<(), SessionError> {
+        self.exits.remember(on, &mut self.engine)
     }
 
     /// Tells of sites that the kernel would not take.

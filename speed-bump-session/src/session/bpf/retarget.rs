@@ -11,7 +11,7 @@ use super::{
     phase::{HelperPhase, Processes},
 };
 use crate::{
-    session::{doses::Setting, error::SessionError},
+    session::{doses::Setting, error::SessionError, told::ToldHelpers},
     targets::{Target, TargetChange, TargetIndex, TargetKind, Targets, selector},
     units::Pid,
 };
@@ -22,7 +22,7 @@ pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result
     let targets = Arc::new(coverage.context.state.doses().targets.changed(change));
     let selector = check_change(change, &targets, &coverage.engines, &coverage.context)?;
     let is_native = |target: &Target| target.kind == TargetKind::Native;
-    if coverage.context.settings.times
+    if coverage.context.is_timing
         && !coverage.context.resolver.times_calls()
         && change.add.iter().any(is_native)
     {
@@ -30,14 +30,18 @@ pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result
             "calls of native functions are counted and not timed: the session began without any".to_owned(),
         );
     }
-    let setting = coverage.context.state.doses().change_targets(change)?;
+    let mut setting = coverage.context.state.doses().change_targets(change)?;
+    let before = targets.iter().count().saturating_sub(change.add.len());
+    let new = targets.iter().skip(before).map(|(index, _)| index);
+    coverage.context.new_targets = new.collect();
     coverage.context.resolver.set_targets(targets);
     for index in &change.drop {
         detach_target(*index, &mut coverage.processes);
         coverage.engines.window.came_round();
     }
     if let Some(selector) = selector {
-        retarget_helpers(&selector, &mut coverage.engines.helpers, &mut coverage.context);
+        let helpers = &mut coverage.engines.helpers;
+        setting.told = retarget_helpers(&selector, helpers, &mut coverage.context);
     }
     for pid in coverage.processes.pids_from(Pid::FIRST) {
         follow_python_anew(pid, coverage);
@@ -46,6 +50,7 @@ pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result
         }
     }
     look_for_late_files(coverage);
+    coverage.context.new_targets.clear();
     let Coverage { context, processes, engines } = coverage;
     if let Some(probes) = &mut engines.probes {
         probes.judge_anew(processes, context);
@@ -87,13 +92,23 @@ fn check_change(
     Ok(Some(selector.into()))
 }
 
-fn retarget_helpers(selector: &Arc<[u8]>, helpers: &mut Helpers, context: &mut Context) {
+/// Tells helpers of these targets. Returns those that have yet to take it up.
+pub(super) fn retarget_helpers(
+    selector: &Arc<[u8]>,
+    helpers: &mut Helpers,
+    context: &mut Context,
+) -> ToldHelpers {
     helpers.set_selector(selector);
+    let mut told = ToldHelpers::default();
     for (owner, block) in helpers.blocks() {
-        if let Err(error) = block.retarget(selector) {
-            context.warn(format!("process {owner}: its helper keeps the targets that it had: {error}"));
+        match block.retarget(selector) {
+            Ok(generation) => told.add(Arc::downgrade(&block), generation),
+            Err(error) => {
+                context.warn(format!("process {owner}: its helper keeps the targets that it had: {error}"));
+            }
         }
     }
+    told
 }
 
 /// Takes the probes away that are for this target alone.

@@ -1,6 +1,13 @@
 //! `--times` of native functions: the sites where their calls end.
+//!
+//! Timing can be switched off while the session runs: then no beginning of a call is remembered, and there
+//! are no probes where calls end. It is not switched on again: a call that was in progress when timing ended
+//! could be taken for one that ends later.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use speed_bump_abi::{SiteArguments, maps::Fault};
 
@@ -19,8 +26,25 @@ use crate::{
 };
 
 /// Where the calls of timed functions end.
-#[derive(Debug, Default)]
-pub(super) struct Exits(HashMap<u32, Ended>);
+#[derive(Debug)]
+pub(super) struct Exits {
+    ended: HashMap<u32, Ended>,
+    /// By the site of the entry: [`SiteArguments::way_ns`] while calls are timed.
+    entries: BTreeMap<u32, u32>,
+    /// The functions.
+    functions: BTreeSet<u32>,
+    phase: TimingPhase,
+}
+
+/// How far the timing of native functions is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TimingPhase {
+    Later,
+    /// There are probes where calls end, and nothing is remembered yet.
+    Attaching,
+    On,
+    Over,
+}
 
 /// What ends at a site.
 #[derive(Clone, Debug)]
@@ -40,6 +64,59 @@ pub(super) struct EntrySite<'a> {
 }
 
 impl Exits {
+    pub(super) fn new(is_on: bool) -> Self {
+        let phase = if is_on { TimingPhase::On } else { TimingPhase::Later };
+        let (ended, entries, functions) = Default::default();
+        Self { ended, entries, functions, phase }
+    }
+
+    /// Whether there are to be probes where calls end.
+    pub(super) fn are_attached(&self) -> bool {
+        matches!(self.phase, TimingPhase::Attaching | TimingPhase::On)
+    }
+
+    /// [`SiteArguments::way_ns`] of a new site, which has this while calls are timed.
+    pub(super) fn remembered(&mut self, entry: u32, way_ns: u32) -> u32 {
+        if way_ns > 0 {
+            self.entries.insert(entry, way_ns);
+        }
+        if self.phase == TimingPhase::On { way_ns } else { 0 }
+    }
+
+    /// From here on there are to be probes where calls end.
+    ///
+    /// # Errors
+    /// There were before.
+    pub(super) fn begin(&mut self) -> Result<(), SessionError> {
+        match self.phase {
+            TimingPhase::Over if !self.entries.is_empty() => Err(SessionError::Retarget(
+                "calls of native functions were timed before in this session: begin another one".to_owned(),
+            )),
+            TimingPhase::Over | TimingPhase::Later | TimingPhase::Attaching => {
+                self.phase = TimingPhase::Attaching;
+                Ok(())
+            }
+            TimingPhase::On => Ok(()),
+        }
+    }
+
+    /// Has the beginnings of calls remembered, or none any more.
+    ///
+    /// # Errors
+    /// The kernel does not take it.
+    pub(super) fn remember(&mut self, on: bool, engine: &mut BpfEngine) -> Result<(), SessionError> {
+        self.phase = if on { TimingPhase::On } else { TimingPhase::Over };
+        for function in self.functions.iter().filter(|_| on) {
+            engine.functions().times().set_timed(*function, true);
+        }
+        for (entry, way_ns) in &self.entries {
+            let arguments = engine.site(*entry)?;
+            let way_ns = if on { *way_ns } else { 0 };
+            engine.set_site(*entry, SiteArguments { way_ns, ..arguments })?;
+        }
+        Ok(())
+    }
+
     /// The sites where the calls end that are seen at a site, which the engine is told of if they are new.
     ///
     /// # Errors
@@ -76,8 +153,11 @@ impl Exits {
                 };
                 engine.set_site(index, arguments)?;
                 let selected = Arc::clone(&selected);
-                self.0.insert(index, Ended { entry: entry.index, function, selected });
-                engine.functions().times().set_timed(function, true);
+                self.ended.insert(index, Ended { entry: entry.index, function, selected });
+                self.functions.insert(function);
+                if self.phase == TimingPhase::On {
+                    engine.functions().times().set_timed(function, true);
+                }
             }
             of_calls.push(AttachSite { offset: exit.offset, semaphore: None, site: index });
         }
@@ -86,8 +166,14 @@ impl Exits {
 
     /// The kernel refuses a probe where the calls of a function end: they are not timed. What there is to say
     /// of it; `None` if calls begin at that site.
-    pub(super) fn take_refused(&self, refused: &RefusedSite, engine: &mut BpfEngine) -> Option<Vec<String>> {
-        let Ended { entry, function, selected } = self.0.get(&refused.site.site)?;
+    pub(super) fn take_refused(
+        &mut self,
+        refused: &RefusedSite,
+        engine: &mut BpfEngine,
+    ) -> Option<Vec<String>> {
+        let Ended { entry, function, selected } = self.ended.get(&refused.site.site)?;
+        self.entries.remove(entry);
+        self.functions.remove(function);
         engine.functions().times().set_timed(*function, false);
         let told = engine
             .site(*entry)

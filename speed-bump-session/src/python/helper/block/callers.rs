@@ -75,7 +75,7 @@ mod tests {
 
     fn block(callers: bool) -> Block {
         let clock = HelperClock::MONOTONIC;
-        let in_place = InPlace { clock, policies: 1, children: true, times: true, callers };
+        let in_place = InPlace { clock, policies: 1, children: true, times: true, timing: 1, callers };
         let contents = Contents {
             room: Room { functions: 3 },
             selector: b"",

@@ -34,8 +34,10 @@ pub struct InPlace {
     pub policies: u32,
     /// Whether forked children are delayed too.
     pub children: bool,
-    /// Whether it times calls.
+    /// Whether it can time calls.
     pub times: bool,
+    /// The stretch of timed calls that it begins with; 0: none. See [`Block::set_timing`].
+    pub timing: u32,
     /// Whether it records who calls whom, where it times calls.
     pub callers: bool,
 }
@@ -47,7 +49,7 @@ pub(super) fn write(
     put_u32: impl Fn(usize, u32) -> io::Result<()>,
     put_u64: impl Fn(usize, u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    let Some(InPlace { clock, policies, children, .. }) = contents.in_place else { return Ok(()) };
+    let Some(InPlace { clock, policies, children, timing, .. }) = contents.in_place else { return Ok(()) };
     put_u32(offset_of!(ControlBlock, delays), Delays::InPlace as u32)?;
     put_u32(offset_of!(ControlBlock, clock), clock.kind() as u32)?;
     put_u32(offset_of!(ControlBlock, children), u32::from(children))?;
@@ -57,6 +59,7 @@ pub(super) fn write(
     put_u64(offset_of!(ControlBlock, policies_offset), layout.policies)?;
     put_u64(offset_of!(ControlBlock, counters_offset), layout.counters)?;
     put_u64(offset_of!(ControlBlock, times_offset), layout.times)?;
+    put_u32(offset_of!(ControlBlock, timing), timing)?;
     put_u64(offset_of!(ControlBlock, callers_offset), layout.callers)?;
     put_u32(offset_of!(ControlBlock, callers_capacity), layout.callers_capacity)?;
     put_u32(offset_of!(ControlBlock, policies_capacity), policies)

@@ -2,7 +2,10 @@
 //!
 //! The sums are what the process says. Nothing is done with them but to show them.
 
-use std::mem::{offset_of, size_of};
+use std::{
+    mem::{offset_of, size_of},
+    sync::atomic::Ordering,
+};
 
 use speed_bump_abi::{
     control_block::ControlBlock,
@@ -14,12 +17,15 @@ use crate::stats::times::Untimed;
 
 impl Block {
     /// What the helper summed up of so many functions from this one on; zeros of those that there is no room
-    /// for. `None`: calls are not timed.
+    /// for. `None`: calls have never been timed.
     ///
     /// # Errors
     /// The block is gone.
     pub fn times(&self, first: u32, count: u32) -> Result<Option<Vec<FunctionTimes>>, BlockError> {
         let Some(InPlace { clock, times: true, .. }) = self.in_place else { return Ok(None) };
+        if !self.has_timed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let mut all = vec![FunctionTimes::default(); count as usize];
         let there = self.layout.functions_capacity.saturating_sub(first).min(count) as usize;
         let mut bytes = vec![0; there * size_of::<TimeRow>()];
@@ -35,6 +41,20 @@ impl Block {
             };
         }
         Ok(Some(all))
+    }
+
+    /// Has calls timed as a stretch of this number, or not timed any more: 0. The helper takes that up with
+    /// the next [`Block::retarget`]. Nothing where it cannot time calls.
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn set_timing(&self, stretch: u32) -> Result<(), BlockError> {
+        if !self.in_place.is_some_and(|in_place| in_place.times) {
+            return Ok(());
+        }
+        self.put_u32(offset_of!(ControlBlock, timing), stretch)?;
+        self.has_timed.fetch_or(stretch != 0, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Calls whose time is in no sum.
@@ -65,8 +85,13 @@ mod tests {
     };
 
     fn block(times: bool) -> Block {
-        let in_place =
-            InPlace { clock: HelperClock::MONOTONIC, policies: 1, children: true, times, callers: false };
+        let timing = u32::from(times);
+        let clock = HelperClock::MONOTONIC;
+        let in_place = InPlace { clock, policies: 1, children: true, times, timing, callers: false };
+        block_of(in_place)
+    }
+
+    fn block_of(in_place: InPlace) -> Block {
         let contents = Contents {
             room: Room { functions: 3 },
             selector: b"",
@@ -103,8 +128,22 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_are_not_timed_yet_have_no_times() {
+        let clock = HelperClock::MONOTONIC;
+        let in_place = InPlace { clock, policies: 1, children: true, times: true, timing: 0, callers: false };
+        let block = block_of(in_place);
+        let timing = || block.get_u32(offset_of!(ControlBlock, timing)).unwrap();
+        assert_eq!((block.times(0, 1).unwrap(), timing()), (None, 0));
+        block.set_timing(1).unwrap();
+        assert_eq!((block.times(0, 1).unwrap().map(|times| times.len()), timing()), (Some(1), 1));
+        block.set_timing(0).unwrap();
+        assert_eq!(block.times(0, 1).unwrap().map(|times| times.len()), Some(1), "what was timed stays");
+    }
+
+    #[test]
     fn without_times_there_are_none() {
         let block = block(false);
+        block.set_timing(1).unwrap();
         assert_eq!(block.layout.times, 0);
         assert_eq!(block.times(0, 3).unwrap(), None);
     }

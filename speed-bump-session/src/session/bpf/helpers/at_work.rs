@@ -83,7 +83,7 @@ impl AtWork {
             Ok((functions, report))
         });
         let left_out = self.new.left_out();
-        if context.settings.times
+        if context.settings.may_time
             && let Ok(untimed) = self.presence.block.untimed()
             && untimed != Untimed::default()
         {
